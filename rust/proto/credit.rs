@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Credits in both directions; neither knows of the other (BC-03).
+
+use crate::error::Counter;
+use crate::header::Credits;
+
+/// The sunrpc congestion window of one credit is `1 << CWND_SHIFT`.
+pub const CWND_SHIFT: u32 = 8;
+
+/// How many calls of ours may be in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardCredits {
+    requested: u32,
+    granted: u32,
+}
+
+/// What an accepted Reply did to the credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The congestion window is different now; set [`ForwardCredits::cwnd`] before completing
+    /// the call.
+    pub changed: bool,
+    /// An oddity to count.
+    pub note: Option<Counter>,
+}
+
+impl ForwardCredits {
+    /// Starts with one credit, as after every connect (V1-014); `requested` is what we ask for
+    /// in every call: the number of calls that we can have in flight, at least one.
+    #[inline]
+    pub fn new(requested: u32) -> Self {
+        Self {
+            requested: requested.max(1),
+            granted: 1,
+        }
+    }
+
+    /// A new connection: back to one credit. `requested` may differ from before.
+    #[inline]
+    pub fn reset(&mut self, requested: u32) {
+        *self = Self::new(requested);
+    }
+
+    /// The credit word of our calls.
+    #[inline]
+    pub const fn request(&self) -> Credits {
+        Credits(self.requested)
+    }
+
+    /// How many calls may be in flight now.
+    #[inline]
+    pub const fn granted(&self) -> u32 {
+        self.granted
+    }
+
+    /// The same in the unit of sunrpc's congestion window; never zero.
+    #[inline]
+    pub const fn cwnd(&self) -> u64 {
+        // CAST: widening.
+        (self.granted as u64).wrapping_shl(CWND_SHIFT)
+    }
+
+    /// True if one more call may be sent while `in_flight` wait for their reply (V1-013).
+    #[inline]
+    pub const fn may_send(&self, in_flight: u32) -> bool {
+        in_flight < self.granted
+    }
+
+    /// Takes the grant of an accepted Reply, and of nothing else (V1-023).
+    ///
+    /// Zero is read as one, more than we asked for as what we asked for (V1-021). The
+    /// newest Reply rules, also if it takes credits away (V1-016).
+    #[inline]
+    pub fn accept(&mut self, grant: Credits) -> Granted {
+        let (granted, note) = match grant.0 {
+            0 => (1, Some(Counter::CreditZero)),
+            n if n > self.requested => (self.requested, Some(Counter::CreditClamped)),
+            n => (n, None),
+        };
+        let changed = granted != self.granted;
+        self.granted = granted;
+        Granted { changed, note }
+    }
+}
+
+/// More reverse Calls than reverse credits: disconnect and count
+/// [`Counter::BcOverflow`] (MAL-111).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReverseOverflow;
+
+/// How many Calls of the server we are serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReverseCredits {
+    limit: u32,
+    in_use: u32,
+}
+
+impl ReverseCredits {
+    /// Nothing in use; `limit` is how many Calls we can serve at once. Zero while there is no
+    /// backchannel.
+    #[inline]
+    pub const fn new(limit: u32) -> Self {
+        Self { limit, in_use: 0 }
+    }
+
+    /// The credit word of our reverse Replies (BC-04).
+    #[inline]
+    pub const fn grant(&self) -> Credits {
+        Credits(self.limit)
+    }
+
+    /// How many Calls are being served.
+    #[inline]
+    pub const fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
+    /// A reverse Call arrived.
+    #[inline]
+    pub fn begin(&mut self) -> Result<(), ReverseOverflow> {
+        if self.in_use >= self.limit {
+            return Err(ReverseOverflow);
+        }
+        self.in_use = self.in_use.saturating_add(1);
+        Ok(())
+    }
+
+    /// Its Reply was sent, or dropped with its connection.
+    #[inline]
+    pub fn end(&mut self) {
+        self.in_use = self.in_use.saturating_sub(1);
+    }
+
+    /// A new connection: nothing is in use.
+    #[inline]
+    pub fn reset(&mut self) {
+        self.in_use = 0;
+    }
+}

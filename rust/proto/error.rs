@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can go wrong, which errno it becomes, what the driver does about it, and the counters.
+
+/// Error numbers of Linux that the RPC client understands, positive.
+pub mod errno {
+    /// Local failure that ends the RPC.
+    pub const EIO: i32 = 5;
+    /// Nothing free right now; retry when woken.
+    pub const EAGAIN: i32 = 11;
+    /// No RDMA device; ends the I/O of a hard mount, so for the first mount only.
+    pub const ENODEV: i32 = 19;
+    /// The peer does not speak our version.
+    pub const EPROTONOSUPPORT: i32 = 93;
+    /// The peer does not know an option that we sent.
+    pub const EOPNOTSUPP: i32 = 95;
+    /// No RDMA device or route, on an established mount.
+    pub const ENETUNREACH: i32 = 101;
+    /// Nothing free; retry after a delay.
+    pub const ENOBUFS: i32 = 105;
+    /// Not connected; reconnect and retransmit.
+    pub const ENOTCONN: i32 = 107;
+    /// No answer from the peer.
+    pub const ETIMEDOUT: i32 = 110;
+    /// The peer rejected the connection.
+    pub const ECONNREFUSED: i32 = 111;
+    /// Address or route of the peer not found.
+    pub const EHOSTUNREACH: i32 = 113;
+    /// The peer refused the transport header of this call.
+    pub const EREMOTEIO: i32 = 121;
+}
+
+/// Why an RPC or a connection attempt did not go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// The header does not fit into the buffer given for it.
+    NoSpace,
+    /// More chunks or segments than a server must accept (ULB-26).
+    TooComplex,
+    /// A segment is empty, or a position is not a multiple of four or out of order.
+    BadChunk,
+    /// No combination of chunks lets this call travel within the thresholds (V1-097).
+    Unbuildable,
+    /// RDMA_ERROR: the peer could not process our chunk lists.
+    RemoteChunk,
+    /// RDMA_ERROR: the peer does not speak the version of the call.
+    RemoteVersion,
+    /// RDMA2_ERROR: the peer does not know the option that we sent.
+    RemoteOption,
+    /// Data are where they must not be, or not where they must be (V1-101).
+    DdpViolation,
+    /// The Reply chunk does not hold a Reply to this call (V1-070).
+    BadPayload,
+    /// This call drew its third unusable reply.
+    BadReplies,
+    /// The connection is gone.
+    Disconnected,
+    /// No credit, send slot or region is free; somebody will wake us.
+    Again,
+    /// A resource is missing and nobody will wake us.
+    NoBuffers,
+    /// The peer rejected the connection.
+    Refused,
+    /// The peer's address or a route to it was not found.
+    Unreachable,
+    /// The peer did not answer.
+    TimedOut,
+    /// No usable RDMA device leads to the peer.
+    NoDevice,
+    /// As [`NoDevice`](Self::NoDevice), when the mount has never been connected.
+    NoDeviceAtMount,
+}
+
+/// What the driver does with the RPC after an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Invalidate its regions, then complete it with the errno; no retry.
+    FailRpc,
+    /// Hand the errno up; the RPC client sends again when woken or after its delay.
+    Retry,
+    /// Hand the errno up; the RPC client connects again and retransmits.
+    Reconnect,
+}
+
+impl Error {
+    /// The errno for the RPC task, negative as the kernel passes it.
+    pub const fn to_errno(self) -> i32 {
+        use errno::*;
+        let number = match self {
+            Self::NoSpace | Self::TooComplex | Self::BadChunk | Self::Unbuildable => EIO,
+            Self::DdpViolation | Self::BadPayload | Self::BadReplies => EIO,
+            Self::RemoteChunk => EREMOTEIO,
+            Self::RemoteVersion => EPROTONOSUPPORT,
+            Self::RemoteOption => EOPNOTSUPP,
+            Self::Disconnected => ENOTCONN,
+            Self::Again => EAGAIN,
+            Self::NoBuffers => ENOBUFS,
+            Self::Refused => ECONNREFUSED,
+            Self::Unreachable => EHOSTUNREACH,
+            Self::TimedOut => ETIMEDOUT,
+            Self::NoDevice => ENETUNREACH,
+            Self::NoDeviceAtMount => ENODEV,
+        };
+        number.wrapping_neg()
+    }
+
+    /// What happens to the RPC.
+    pub const fn policy(self) -> Policy {
+        match self {
+            Self::NoSpace
+            | Self::TooComplex
+            | Self::BadChunk
+            | Self::Unbuildable
+            | Self::RemoteChunk
+            | Self::RemoteVersion
+            | Self::RemoteOption
+            | Self::DdpViolation
+            | Self::BadPayload
+            | Self::BadReplies
+            | Self::NoDeviceAtMount => Policy::FailRpc,
+            Self::Again | Self::NoBuffers => Policy::Retry,
+            Self::Disconnected
+            | Self::Refused
+            | Self::Unreachable
+            | Self::TimedOut
+            | Self::NoDevice => Policy::Reconnect,
+        }
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
+        /// One counter per transport for everything unusual; an index into an array of
+        /// [`Counter::COUNT`] numbers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Counter {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl Counter {
+            /// All of them, in index order.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)+];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name shown to the administrator.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Counter::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Message shorter than its header; dropped.
+    ShortMsg = "short_msg",
+    /// Wrong protocol version; dropped.
+    BadVers = "bad_vers",
+    /// Unknown or obsolete procedure; dropped.
+    BadProc = "bad_proc",
+    /// No call with this xid is waiting; dropped.
+    BadXid = "bad_xid",
+    /// A second reply to the same call; dropped.
+    DupReply = "dup_reply",
+    /// Chunk lists that cannot belong to the call; dropped.
+    BadChunk = "bad_chunk",
+    /// Neither a Call nor a Reply where one must be.
+    BadPayload = "bad_payload",
+    /// Too short for an RPC message; dropped.
+    BadPayloadLen = "bad_payload_len",
+    /// The RPC xid differs from the transport's; dropped.
+    XidMismatch = "xid_mismatch",
+    /// Version 2 direction out of range or contradicted by the payload; dropped.
+    BadDirection = "bad_direction",
+    /// An error message that cannot be decoded; dropped.
+    ErrUndecodable = "err_undecodable",
+    /// Octets behind the end of a message; ignored.
+    Trailing = "trailing",
+    /// Length not a multiple of four; ignored.
+    OddLen = "odd_len",
+    /// Immediate data; ignored or dropped.
+    Imm = "imm",
+    /// Completion of an earlier connection; dropped.
+    StaleEpoch = "stale_epoch",
+    /// Grant of zero; taken as one.
+    CreditZero = "credit_zero",
+    /// Grant above our request; clamped.
+    CreditClamped = "credit_clamped",
+    /// Write list not returned; harmless.
+    WlistMissing = "wlist_missing",
+    /// Reply chunk not returned; harmless.
+    RchunkMissing = "rchunk_missing",
+    /// Write chunk length includes the pad; accepted.
+    WchunkRounded = "wchunk_rounded",
+    /// Returned handle or offset differs from ours; ignored.
+    SegMismatch = "seg_mismatch",
+    /// Data placed against the upper-layer binding; the RPC failed.
+    DdpViolation = "ddp_violation",
+    /// Regions invalidated by the peer.
+    Reminv = "reminv",
+    /// The same without agreement; accepted.
+    ReminvUnexpected = "reminv_unexpected",
+    /// The peer invalidated a region of another call; disconnected.
+    ReminvWrong = "reminv_wrong",
+    /// Regions invalidated by us.
+    LocalInv = "local_inv",
+    /// Callback without a backchannel; dropped.
+    BcDisabled = "bc_disabled",
+    /// More callbacks than reverse credits; disconnected.
+    BcOverflow = "bc_overflow",
+    /// Callback reply above the threshold; disconnected.
+    BcReplyTooBig = "bc_reply_too_big",
+    /// Connection without valid private data.
+    CmDefault = "cm_default",
+    /// Thresholds fell back to the minimum.
+    CmFallback = "cm_fallback",
+    /// Flood of unknown options; disconnected.
+    OptFlood = "opt_flood",
+    /// ERR_VERS received.
+    ErrVers = "err_vers",
+    /// ERR_CHUNK received.
+    ErrChunk = "err_chunk",
+    /// Version 2 BAD_HEADER received.
+    ErrBadHeader = "err_bad_header",
+    /// Version 2 INVAL_OPTION received.
+    ErrInvalOption = "err_inval_option",
+    /// Regions that exist.
+    MrsAllocated = "mrs_allocated",
+    /// Regions in use by calls.
+    MrsInUse = "mrs_in_use",
+}
+
+const _: () = assert!(Counter::COUNT <= 64);
+
+/// A set of counters to raise by one: oddities of a message that was accepted all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notes(u64);
+
+impl Notes {
+    /// Nothing to count.
+    pub const NONE: Self = Self(0);
+
+    /// Adds a counter.
+    #[inline]
+    pub const fn insert(&mut self, counter: Counter) {
+        // CAST: `Counter` is `repr(u8)` and below 64.
+        self.0 |= 1u64.wrapping_shl(counter as u32);
+    }
+
+    /// True if `counter` is in the set.
+    #[inline]
+    pub const fn contains(self, counter: Counter) -> bool {
+        // CAST: as above.
+        self.0 & 1u64.wrapping_shl(counter as u32) != 0
+    }
+
+    /// True if there is nothing to count; the usual case.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The counters, in index order.
+    pub fn iter(self) -> impl Iterator<Item = Counter> {
+        Counter::ALL
+            .iter()
+            .copied()
+            .filter(move |&c| self.contains(c))
+    }
+}

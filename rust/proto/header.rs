@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Transport headers: the fixed words, and encoding of everything that we send.
+//!
+//! The first four words are the same in every version (V1-079). Version 2 adds one word, the
+//! direction, and is otherwise laid out like version 1.
+
+use crate::chunk::{
+    ChunkLists,
+    Segment,
+    ABSENT_LEN,
+    READ_ENTRY_LEN, //
+};
+use crate::error::Error;
+use crate::xdr::{
+    Full,
+    Malformed,
+    Reader,
+    Writer, //
+};
+
+/// A transaction id; the same number in the transport and in the RPC header (V1-076).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Xid(pub u32);
+
+/// A credit word: a request in a Call, a grant in a Reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Credits(pub u32);
+
+/// The protocol version spoken on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// RFC 8166.
+    #[default]
+    V1,
+    /// The version two draft.
+    V2,
+}
+
+impl Version {
+    /// The number on the wire.
+    #[inline]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+        }
+    }
+
+    /// Octets in front of the chunk lists.
+    #[inline]
+    pub const fn fixed_len(self) -> usize {
+        match self {
+            Self::V1 => 16,
+            Self::V2 => 20,
+        }
+    }
+
+    /// Octets of a header without chunks, the smallest there is for a Call or Reply.
+    #[inline]
+    pub const fn min_header_len(self) -> usize {
+        match self {
+            Self::V1 => 28,
+            Self::V2 => 32,
+        }
+    }
+}
+
+/// Octets of the words common to all versions.
+pub const FIXED_LEN: usize = 16;
+/// Octets of an error message without a version range.
+pub const ERROR_LEN: usize = 20;
+/// The most segments one chunk may have (ULB-26).
+pub const MAX_SEGMENTS: usize = 16;
+/// The largest header that [`CallHeader::encode`] writes: both Read chunks, the Write chunk and
+/// the Reply chunk with [`MAX_SEGMENTS`] each, in version 2.
+pub const MAX_HEADER_LEN: usize = 1324;
+
+/// Values of the procedure word.
+pub(crate) mod proc_nr {
+    pub(crate) const MSG: u32 = 0;
+    pub(crate) const NOMSG: u32 = 1;
+    pub(crate) const ERROR: u32 = 4;
+    pub(crate) const OPTIONAL: u32 = 5;
+}
+
+/// Values of the error word.
+pub(crate) mod err_nr {
+    pub(crate) const VERS: u32 = 1;
+    /// ERR_CHUNK; BAD_HEADER in version 2.
+    pub(crate) const CHUNK: u32 = 2;
+    pub(crate) const INVAL_OPTION: u32 = 3;
+}
+
+/// Values of `msg_type` in the RPC header, and of the direction word of version 2.
+pub(crate) mod direction {
+    pub(crate) const CALL: u32 = 0;
+    pub(crate) const REPLY: u32 = 1;
+}
+
+/// The words that every message of every version begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// Transaction id.
+    pub xid: Xid,
+    /// Version number as received; not checked.
+    pub version: u32,
+    /// Credit word; its meaning depends on the direction.
+    pub credits: Credits,
+    /// Procedure number as received; not checked.
+    pub procedure: u32,
+}
+
+impl Fixed {
+    /// Takes the four words.
+    #[inline]
+    pub fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            xid: Xid(input.u32()?),
+            version: input.u32()?,
+            credits: Credits(input.u32()?),
+            procedure: input.u32()?,
+        })
+    }
+
+    /// Writes the four words.
+    #[inline]
+    pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
+        out.u32(self.xid.0)?;
+        out.u32(self.version)?;
+        out.u32(self.credits.0)?;
+        out.u32(self.procedure)
+    }
+}
+
+/// A forward Call: us to the server.
+#[derive(Clone, Copy, Debug)]
+pub struct CallHeader<'a> {
+    /// Version of the connection.
+    pub version: Version,
+    /// The RPC's xid.
+    pub xid: Xid,
+    /// How many credits we ask for; never zero.
+    pub credits: Credits,
+    /// The chunks. A Read chunk at position zero makes the message an `RDMA_NOMSG`.
+    pub lists: ChunkLists<'a>,
+}
+
+impl CallHeader<'_> {
+    /// How many octets [`encode`](Self::encode) writes.
+    #[inline]
+    pub fn encoded_len(&self) -> usize {
+        self.version
+            .fixed_len()
+            .saturating_add(self.lists.encoded_len())
+    }
+
+    /// Writes the header to the front of `buf` and returns its length.
+    ///
+    /// Refuses what a server need not accept ([`Error::TooComplex`], ULB-26), empty segments and
+    /// bad positions ([`Error::BadChunk`], V1-038, V1-041, V1-043), and a buffer that is too
+    /// short ([`Error::NoSpace`]). Nothing is written unless all of it fits.
+    #[inline]
+    pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
+        let long = check_lists(&self.lists)?;
+        let len = self.encoded_len();
+        let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
+        let procedure = if long { proc_nr::NOMSG } else { proc_nr::MSG };
+        let mut out = Writer::new(buf);
+        encode_front(
+            self.version,
+            self.xid,
+            self.credits,
+            procedure,
+            direction::CALL,
+            &mut out,
+        )
+        .and_then(|()| self.lists.encode(&mut out))
+        .map_err(|Full| Error::NoSpace)?;
+        Ok(len)
+    }
+}
+
+/// Checks the lists of a Call; true if it has a Position-Zero Read chunk.
+#[inline]
+fn check_lists(lists: &ChunkLists<'_>) -> Result<bool, Error> {
+    let mut long = false;
+    let mut last = None;
+    for (index, chunk) in lists.reads.iter().enumerate() {
+        if index == 0 && chunk.position == 0 {
+            long = true;
+        } else if index > usize::from(long) {
+            return Err(Error::TooComplex);
+        } else if chunk.position == 0 || chunk.position & 3 != 0 || last >= Some(chunk.position) {
+            return Err(Error::BadChunk);
+        }
+        last = Some(chunk.position);
+        check_segments(chunk.segments)?;
+        if chunk.segments.is_empty() {
+            return Err(Error::BadChunk);
+        }
+    }
+    if lists.writes.len() > 1 {
+        return Err(Error::TooComplex);
+    }
+    for chunk in lists.writes {
+        check_segments(chunk)?;
+    }
+    if let Some(chunk) = lists.reply {
+        check_segments(chunk)?;
+        if chunk.is_empty() {
+            return Err(Error::BadChunk);
+        }
+    }
+    Ok(long)
+}
+
+#[inline]
+fn check_segments(segments: &[Segment]) -> Result<(), Error> {
+    if segments.len() > MAX_SEGMENTS {
+        return Err(Error::TooComplex);
+    }
+    if segments.iter().any(|segment| segment.length == 0) {
+        return Err(Error::BadChunk);
+    }
+    Ok(())
+}
+
+#[inline]
+fn encode_front(
+    version: Version,
+    xid: Xid,
+    credits: Credits,
+    procedure: u32,
+    direction: u32,
+    out: &mut Writer<'_>,
+) -> Result<(), Full> {
+    Fixed {
+        xid,
+        version: version.number(),
+        credits,
+        procedure,
+    }
+    .encode(out)?;
+    match version {
+        Version::V1 => Ok(()),
+        Version::V2 => out.u32(direction),
+    }
+}
+
+/// A Reply of ours to a Call of the server; never has chunks (BC-15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReverseReplyHeader {
+    /// Version of the Call.
+    pub version: Version,
+    /// The Call's xid.
+    pub xid: Xid,
+    /// How many reverse Calls we can take at once.
+    pub credits: Credits,
+}
+
+impl ReverseReplyHeader {
+    /// Writes the header to the front of `buf` and returns its length.
+    #[inline]
+    pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
+        let len = self.version.min_header_len();
+        let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
+        let mut out = Writer::new(buf);
+        encode_front(
+            self.version,
+            self.xid,
+            self.credits,
+            proc_nr::MSG,
+            direction::REPLY,
+            &mut out,
+        )
+        .and_then(|()| ChunkLists::default().encode(&mut out))
+        .map_err(|Full| Error::NoSpace)?;
+        Ok(len)
+    }
+}
+
+/// Which error we report to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// ERR_CHUNK; BAD_HEADER in version 2.
+    Chunk,
+    /// Version 2 only: an option that we do not know.
+    InvalOption,
+}
+
+/// An error message of ours: the answer to a reverse Call or option that we cannot take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Version of the connection.
+    pub version: Version,
+    /// The xid of the refused message.
+    pub xid: Xid,
+    /// Why.
+    pub kind: RefusalKind,
+}
+
+impl Refusal {
+    /// Writes the message to the front of `buf` and returns its length, [`ERROR_LEN`].
+    #[inline]
+    pub fn encode(&self, credits: Credits, buf: &mut [u8]) -> Result<usize, Error> {
+        let buf = buf.get_mut(..ERROR_LEN).ok_or(Error::NoSpace)?;
+        let mut out = Writer::new(buf);
+        Fixed {
+            xid: self.xid,
+            version: self.version.number(),
+            credits,
+            procedure: proc_nr::ERROR,
+        }
+        .encode(&mut out)
+        .and_then(|()| {
+            out.u32(match self.kind {
+                RefusalKind::Chunk => err_nr::CHUNK,
+                RefusalKind::InvalOption => err_nr::INVAL_OPTION,
+            })
+        })
+        .map_err(|Full| Error::NoSpace)?;
+        Ok(ERROR_LEN)
+    }
+}
+
+/// Octets of a header, predicted from segment counts alone.
+///
+/// `read` counts the segments of all Read chunks together; `write` and `reply` are the segment
+/// counts of the Write and the Reply chunk, `None` where there is no such chunk.
+#[inline]
+pub const fn header_len(
+    version: Version,
+    read: usize,
+    write: Option<usize>,
+    reply: Option<usize>,
+) -> usize {
+    let lists = read
+        .saturating_mul(READ_ENTRY_LEN)
+        .saturating_add(ABSENT_LEN)
+        .saturating_add(match write {
+            Some(segments) => crate::chunk::chunk_len(segments).saturating_add(ABSENT_LEN),
+            None => ABSENT_LEN,
+        })
+        .saturating_add(match reply {
+            Some(segments) => crate::chunk::chunk_len(segments),
+            None => ABSENT_LEN,
+        });
+    version.fixed_len().saturating_add(lists)
+}
+
+const _: () = assert!(
+    header_len(
+        Version::V2,
+        MAX_SEGMENTS * 2,
+        Some(MAX_SEGMENTS),
+        Some(MAX_SEGMENTS)
+    ) == MAX_HEADER_LEN
+);

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sorting of received messages before any call is looked up.
+//!
+//! [`classify`] looks at the length, the fixed words and the direction, in that order, and says
+//! what a message is. It never says that a message is good: a [`Reply`] still has to pass
+//! [`judge`](crate::judge::judge) against what its call offered.
+
+use crate::chunk::Lists;
+use crate::error::{
+    Counter,
+    Error,
+    Notes, //
+};
+use crate::header::{
+    direction,
+    err_nr,
+    proc_nr,
+    Credits,
+    Fixed,
+    Refusal,
+    RefusalKind,
+    Version,
+    Xid, //
+};
+use crate::xdr::Reader;
+
+/// What a received message is.
+#[derive(Clone, Debug)]
+pub enum Inbound<'a> {
+    /// An answer to a call of ours. Look its xid up; if no call waits for it on this connection,
+    /// it is a [`Counter::BadXid`] discard.
+    Reply(Reply<'a>),
+    /// An error report. Look its xid up as for a Reply; never touch the grant.
+    Error(RemoteError),
+    /// A well-formed Call of the server.
+    ReverseCall(ReverseCall<'a>),
+    /// Send this refusal; it takes a send slot but no credit.
+    Refuse(Refusal),
+    /// Only the table of waiting calls can tell: call [`Ambiguous::resolve`].
+    Ambiguous(Ambiguous),
+    /// Drop it, count it, repost the Receive.
+    Discard(Discard),
+}
+
+/// A message to be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discard {
+    /// What to count.
+    pub counter: Counter,
+    /// The xid, if the message was long enough to have one that may be trusted. If a call waits
+    /// for it on this connection, the call has drawn a bad reply; see
+    /// [`DiscardLimit`](crate::limit::DiscardLimit).
+    pub xid: Option<Xid>,
+}
+
+/// The header of a Reply, structurally valid.
+#[derive(Clone, Debug)]
+pub struct Reply<'a> {
+    /// The call it answers.
+    pub xid: Xid,
+    /// The grant, as sent.
+    pub credits: Credits,
+    /// True for `RDMA_MSG`: the RPC message is in [`payload`](Self::payload).
+    pub inline: bool,
+    /// The chunk lists.
+    pub lists: Lists<'a>,
+    /// Everything behind the header.
+    pub payload: &'a [u8],
+    /// Where the payload starts in the received message.
+    pub offset: usize,
+    /// Oddities that were accepted.
+    pub notes: Notes,
+}
+
+/// The header of a reverse Call.
+#[derive(Clone, Copy, Debug)]
+pub struct ReverseCall<'a> {
+    /// Its xid; unrelated to our own (BC-02).
+    pub xid: Xid,
+    /// The credits that the server asks for; a hint only, never the forward grant (BC-03).
+    pub credits: Credits,
+    /// The RPC message.
+    pub payload: &'a [u8],
+    /// Where the payload starts in the received message.
+    pub offset: usize,
+    /// Oddities that were accepted.
+    pub notes: Notes,
+}
+
+/// An error report for a call of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteError {
+    /// The call it is about.
+    pub xid: Xid,
+    /// What the peer reports.
+    pub kind: RemoteErrorKind,
+    /// Oddities that were accepted, and the received error itself.
+    pub notes: Notes,
+}
+
+/// What an error message reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteErrorKind {
+    /// The peer speaks only these versions, as it says; nothing about the range is checked.
+    Version {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// The peer could not process the header of the call.
+    Chunk,
+    /// Version 2: the peer knows no such option.
+    InvalOption,
+}
+
+impl RemoteErrorKind {
+    /// The error with which the call ends, for good (V1-090).
+    ///
+    /// INVAL_OPTION for an ordinary call is as permanent as a bad header (MAL-177).
+    #[inline]
+    pub const fn error(self) -> Error {
+        match self {
+            Self::Version { .. } => Error::RemoteVersion,
+            Self::Chunk | Self::InvalOption => Error::RemoteChunk,
+        }
+    }
+}
+
+/// A message whose direction only the table of waiting calls can tell (X-21, MAL-118).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ambiguous {
+    /// The xid to look up among the calls waiting on this connection.
+    pub xid: Xid,
+    version: Version,
+    backchannel: bool,
+}
+
+impl Ambiguous {
+    /// Decides, given whether a call of ours waits for this xid.
+    ///
+    /// A bad Reply is dropped; anything else is a reverse Call that we cannot take.
+    #[inline]
+    pub const fn resolve(self, pending: bool) -> Inbound<'static> {
+        if pending {
+            discard(Counter::BadChunk, Some(self.xid))
+        } else if self.backchannel {
+            Inbound::Refuse(Refusal {
+                version: self.version,
+                xid: self.xid,
+                kind: RefusalKind::Chunk,
+            })
+        } else {
+            discard(Counter::BcDisabled, None)
+        }
+    }
+}
+
+/// The shortest RPC Reply: MSG_DENIED with AUTH_ERROR (RFC 5531 9).
+pub const MIN_RPC_REPLY: usize = 20;
+
+#[inline]
+const fn discard(counter: Counter, xid: Option<Xid>) -> Inbound<'static> {
+    Inbound::Discard(Discard { counter, xid })
+}
+
+/// What is known of a message once its fixed words have been read.
+struct Context {
+    fixed: Fixed,
+    version: Version,
+    backchannel: bool,
+    notes: Notes,
+}
+
+/// Sorts a received message.
+///
+/// `version` is the one spoken on this connection (the probe's while a negotiation is under
+/// way); `backchannel` says whether reverse Calls are expected.
+#[inline]
+pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<'_> {
+    let mut input = Reader::new(message);
+    let Ok(fixed) = Fixed::decode(&mut input) else {
+        return discard(Counter::ShortMsg, None);
+    };
+    if fixed.procedure == proc_nr::ERROR {
+        return classify_error(&fixed, version, input);
+    }
+    if fixed.version != version.number() {
+        return discard(Counter::BadVers, Some(fixed.xid));
+    }
+    let mut notes = Notes::NONE;
+    if message.len() & 3 != 0 {
+        notes.insert(Counter::OddLen);
+    }
+    let context = Context {
+        fixed,
+        version,
+        backchannel,
+        notes,
+    };
+    match (fixed.procedure, version) {
+        (proc_nr::MSG | proc_nr::NOMSG, _) if message.len() < version.min_header_len() => {
+            discard(Counter::ShortMsg, Some(fixed.xid))
+        }
+        (proc_nr::MSG | proc_nr::NOMSG, Version::V1) => classify_v1(&context, message, input),
+        (proc_nr::MSG | proc_nr::NOMSG, Version::V2) => classify_v2(&context, message, input),
+        (proc_nr::OPTIONAL, Version::V2) => classify_optional(&context, input),
+        _ => discard(Counter::BadProc, Some(fixed.xid)),
+    }
+}
+
+/// The first two words of an RPC message, if it has them.
+#[inline]
+fn rpc_words(payload: &[u8]) -> Option<(Xid, u32)> {
+    let mut input = Reader::new(payload);
+    Some((Xid(input.u32().ok()?), input.u32().ok()?))
+}
+
+impl Context {
+    #[inline]
+    fn discard(&self, counter: Counter) -> Inbound<'static> {
+        discard(counter, Some(self.fixed.xid))
+    }
+
+    /// A reverse Call that we cannot take.
+    #[inline]
+    fn refuse(&self, kind: RefusalKind) -> Inbound<'static> {
+        Inbound::Refuse(Refusal {
+            version: self.version,
+            xid: self.fixed.xid,
+            kind,
+        })
+    }
+
+    #[inline]
+    fn ambiguous(&self) -> Inbound<'static> {
+        Inbound::Ambiguous(Ambiguous {
+            xid: self.fixed.xid,
+            version: self.version,
+            backchannel: self.backchannel,
+        })
+    }
+
+    /// A message that is a Reply; for an inline one the RPC header was found to say so.
+    #[inline]
+    fn reply<'a>(&self, lists: Lists<'a>, payload: &'a [u8], message: &'a [u8]) -> Inbound<'a> {
+        let inline = self.fixed.procedure == proc_nr::MSG;
+        let mut notes = self.notes;
+        if !inline && !payload.is_empty() {
+            notes.insert(Counter::Trailing);
+        }
+        Inbound::Reply(Reply {
+            xid: self.fixed.xid,
+            credits: self.fixed.credits,
+            inline,
+            lists,
+            payload,
+            offset: message.len().saturating_sub(payload.len()),
+            notes,
+        })
+    }
+
+    /// A message that is a Call, with its RPC header inline.
+    #[inline]
+    fn reverse_call<'a>(
+        &self,
+        lists: &Lists<'a>,
+        payload: &'a [u8],
+        message: &'a [u8],
+        rpc_xid: Xid,
+    ) -> Inbound<'a> {
+        if !self.backchannel {
+            // The xid is the server's: it says nothing about our calls.
+            return discard(Counter::BcDisabled, None);
+        }
+        if !lists.is_empty() || rpc_xid != self.fixed.xid {
+            return self.refuse(RefusalKind::Chunk);
+        }
+        Inbound::ReverseCall(ReverseCall {
+            xid: self.fixed.xid,
+            credits: self.fixed.credits,
+            payload,
+            offset: message.len().saturating_sub(payload.len()),
+            notes: self.notes,
+        })
+    }
+
+    /// A Reply whose RPC header is inline and begins with `rpc_xid`.
+    #[inline]
+    fn inline_reply<'a>(
+        &self,
+        lists: Lists<'a>,
+        payload: &'a [u8],
+        message: &'a [u8],
+        rpc_xid: Xid,
+    ) -> Inbound<'a> {
+        if rpc_xid != self.fixed.xid {
+            return self.discard(Counter::XidMismatch);
+        }
+        if payload.len() < MIN_RPC_REPLY {
+            return self.discard(Counter::BadPayloadLen);
+        }
+        self.reply(lists, payload, message)
+    }
+}
+
+/// Version 1: the direction is the RPC header's `msg_type`, where that is inline (BC-01).
+#[inline]
+fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
+    let Ok(lists) = Lists::decode(&mut input) else {
+        return context.ambiguous();
+    };
+    let payload = input.rest();
+    if context.fixed.procedure == proc_nr::NOMSG {
+        // A Reply has no Read list and a Call has its message in one; with neither a Read list
+        // nor a Reply chunk nobody can have put a message anywhere.
+        return if !lists.reads.is_empty() || lists.is_empty() {
+            context.ambiguous()
+        } else {
+            context.reply(lists, payload, message)
+        };
+    }
+    match rpc_words(payload) {
+        None => context.discard(Counter::BadPayloadLen),
+        Some((xid, direction::CALL)) => context.reverse_call(&lists, payload, message, xid),
+        Some((xid, direction::REPLY)) => context.inline_reply(lists, payload, message, xid),
+        Some(_) => context.discard(Counter::BadPayload),
+    }
+}
+
+/// Version 2: the direction is in the header, so nothing is ever ambiguous (V2-17).
+#[inline]
+fn classify_v2<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
+    let inline = context.fixed.procedure == proc_nr::MSG;
+    match input.u32() {
+        Ok(direction::CALL) => {
+            if !context.backchannel {
+                return discard(Counter::BcDisabled, None);
+            }
+            let Ok(lists) = Lists::decode(&mut input) else {
+                return context.refuse(RefusalKind::Chunk);
+            };
+            let payload = input.rest();
+            match rpc_words(payload) {
+                _ if !inline => context.refuse(RefusalKind::Chunk),
+                None => context.refuse(RefusalKind::Chunk),
+                Some((xid, direction::CALL)) => context.reverse_call(&lists, payload, message, xid),
+                Some((_, direction::REPLY)) => discard(Counter::BadDirection, None),
+                Some(_) => discard(Counter::BadPayload, None),
+            }
+        }
+        Ok(direction::REPLY) => {
+            let Ok(lists) = Lists::decode(&mut input) else {
+                return context.discard(Counter::BadChunk);
+            };
+            let payload = input.rest();
+            if !inline {
+                return context.reply(lists, payload, message);
+            }
+            match rpc_words(payload) {
+                None => context.discard(Counter::BadPayloadLen),
+                Some((_, direction::CALL)) => context.discard(Counter::BadDirection),
+                Some((xid, direction::REPLY)) => context.inline_reply(lists, payload, message, xid),
+                Some(_) => context.discard(Counter::BadPayload),
+            }
+        }
+        _ => context.discard(Counter::BadDirection),
+    }
+}
+
+/// Version 2 options: none is defined, so every one is refused, whichever its direction.
+#[inline]
+fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
+    let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
+        return context.discard(Counter::ShortMsg);
+    };
+    let complete = match crate::xdr::round_up(len).map(usize::try_from) {
+        Some(Ok(padded)) => padded <= input.rest().len(),
+        _ => false,
+    };
+    match (optdir, complete) {
+        (direction::CALL | direction::REPLY, true) => context.refuse(RefusalKind::InvalOption),
+        (direction::CALL, false) => context.refuse(RefusalKind::Chunk),
+        (direction::REPLY, false) => context.discard(Counter::BadChunk),
+        _ => context.discard(Counter::BadDirection),
+    }
+}
+
+/// Error messages: ERR_VERS means the same under every version number, the others only
+/// under ours.
+#[inline]
+fn classify_error(fixed: &Fixed, version: Version, mut input: Reader<'_>) -> Inbound<'static> {
+    let undecodable = discard(Counter::ErrUndecodable, Some(fixed.xid));
+    let mut notes = Notes::NONE;
+    let kind = match (input.u32(), version) {
+        (Ok(err_nr::VERS), _) => {
+            let (Ok(low), Ok(high)) = (input.u32(), input.u32()) else {
+                return undecodable;
+            };
+            notes.insert(Counter::ErrVers);
+            RemoteErrorKind::Version { low, high }
+        }
+        (Ok(err_nr::CHUNK), Version::V1) => {
+            notes.insert(Counter::ErrChunk);
+            RemoteErrorKind::Chunk
+        }
+        (Ok(err_nr::CHUNK), Version::V2) => {
+            notes.insert(Counter::ErrBadHeader);
+            RemoteErrorKind::Chunk
+        }
+        (Ok(err_nr::INVAL_OPTION), Version::V2) => {
+            notes.insert(Counter::ErrInvalOption);
+            RemoteErrorKind::InvalOption
+        }
+        _ => return undecodable,
+    };
+    let any_version = matches!(kind, RemoteErrorKind::Version { .. });
+    if !any_version && fixed.version != version.number() {
+        return discard(Counter::BadVers, Some(fixed.xid));
+    }
+    if !input.rest().is_empty() {
+        notes.insert(Counter::Trailing);
+    }
+    Inbound::Error(RemoteError {
+        xid: fixed.xid,
+        kind,
+        notes,
+    })
+}

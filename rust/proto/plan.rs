@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Deciding how a call and its reply travel.
+//!
+//! [`plan`] is given the shape of the call, of the largest possible reply, and how many segments
+//! each chunk would need, and picks the cheapest legal form whose headers fit both ways. The
+//! reply is decided first, because its chunks are part of the call's header.
+
+use crate::error::Error;
+use crate::header::{
+    header_len,
+    Version,
+    MAX_SEGMENTS, //
+};
+use crate::threshold::Thresholds;
+use crate::xdr;
+
+/// The parts of a marshalled RPC Call, in octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallShape {
+    /// The head, from the RPC xid on.
+    pub head: u32,
+    /// The page data.
+    pub pages: u32,
+    /// The tail, with the pad of the page data if `tail_padded`.
+    pub tail: u32,
+    /// True if the tail begins with the XDR pad of the page data.
+    pub tail_padded: bool,
+    /// True if the upper-layer binding lets the page data be reduced.
+    pub eligible: bool,
+}
+
+impl CallShape {
+    #[inline]
+    const fn total(&self) -> u64 {
+        sum(self.head, self.pages, self.tail)
+    }
+
+    /// Octets at the front of the tail that leave the message together with reduced page data
+    /// (V1-037).
+    #[inline]
+    pub const fn pad(&self) -> u32 {
+        let pad = xdr::pad(self.pages);
+        match (self.tail_padded, self.tail < pad) {
+            (false, _) => 0,
+            (true, true) => self.tail,
+            (true, false) => pad,
+        }
+    }
+}
+
+/// The capacity for the largest possible reply, in octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplyShape {
+    /// The head.
+    pub head: u32,
+    /// The pages.
+    pub pages: u32,
+    /// The tail.
+    pub tail: u32,
+    /// True if the upper-layer binding lets the page data be reduced.
+    pub eligible: bool,
+}
+
+impl ReplyShape {
+    #[inline]
+    const fn total(&self) -> u64 {
+        sum(self.head, self.pages, self.tail)
+    }
+}
+
+#[inline]
+const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
+    // CAST: widening. Three 32-bit numbers cannot saturate a 64-bit sum.
+    (head as u64)
+        .saturating_add(pages as u64)
+        .saturating_add(tail as u64)
+}
+
+/// How many segments each chunk would have; see [`RegionLimits::segments`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// A Read chunk over the call's pages.
+    pub read: usize,
+    /// A Position-Zero Read chunk over the whole call.
+    pub call: usize,
+    /// A Position-Zero Read chunk over the call without its page data and their pad.
+    pub reduced_call: usize,
+    /// A Write chunk over the reply's pages.
+    pub write: usize,
+    /// A Reply chunk over the whole reply.
+    pub reply: usize,
+}
+
+/// What stays the same between the calls of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Version spoken.
+    pub version: Version,
+    /// Largest inline messages.
+    pub thresholds: Thresholds,
+    /// Most segments in one chunk; at most [`MAX_SEGMENTS`] count.
+    pub segments: usize,
+}
+
+/// How the call travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallPlan {
+    /// All of it in the Send.
+    Inline,
+    /// The pages in a Read chunk, the rest (without the pad) in the Send.
+    ReadChunk {
+        /// Where the item starts in the unreduced message.
+        position: u32,
+        /// Octets of the item.
+        length: u32,
+    },
+    /// All of it, pad included, in a Position-Zero Read chunk.
+    Long {
+        /// Octets of the message.
+        length: u32,
+    },
+    /// The pages in a Read chunk, the rest (without the pad) in a Position-Zero Read chunk.
+    LongReadChunk {
+        /// Where the item starts in the unreduced message.
+        position: u32,
+        /// Octets of the item.
+        length: u32,
+        /// Octets of the rest.
+        reduced: u32,
+    },
+}
+
+/// How the reply travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyPlan {
+    /// It fits into a Send whatever it holds.
+    Inline,
+    /// The pages are written into a Write chunk, the rest comes inline.
+    WriteChunk {
+        /// Octets offered: the page capacity, without pad (V1-052).
+        length: u32,
+    },
+    /// A Reply chunk can take all of it.
+    ReplyChunk {
+        /// Octets offered.
+        length: u32,
+    },
+}
+
+/// How an RPC travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The call.
+    pub call: CallPlan,
+    /// The reply.
+    pub reply: ReplyPlan,
+    /// Octets of the call's transport header.
+    pub header_len: usize,
+}
+
+/// Decides how an RPC travels.
+///
+/// `reduce` is false where the security flavour protects the message's integrity or privacy
+/// (V1-121). The largest possible reply decides, not the expected one (V1-128). A message as
+/// large as the threshold fits. [`Error::Unbuildable`] if nothing does.
+#[inline]
+pub fn plan(
+    call: &CallShape,
+    reply: &ReplyShape,
+    counts: &SegmentCounts,
+    reduce: bool,
+    limits: &Limits,
+) -> Result<Plan, Error> {
+    let reply_plan = plan_reply(reply, counts, reduce, limits)?;
+    let (write, reply_segments) = match reply_plan {
+        ReplyPlan::Inline => (None, None),
+        ReplyPlan::WriteChunk { .. } => (Some(counts.write), None),
+        ReplyPlan::ReplyChunk { .. } => (None, Some(counts.reply)),
+    };
+    let header = |read| header_len(limits.version, read, write, reply_segments);
+    let (call_plan, read) = plan_call(call, counts, reduce, limits, header)?;
+    Ok(Plan {
+        call: call_plan,
+        reply: reply_plan,
+        header_len: header(read),
+    })
+}
+
+#[inline]
+fn plan_reply(
+    reply: &ReplyShape,
+    counts: &SegmentCounts,
+    reduce: bool,
+    limits: &Limits,
+) -> Result<ReplyPlan, Error> {
+    // The responder copies our chunks into its header (V1-054, V1-068).
+    let fits = |write, reply_chunk, inline| {
+        let header = header_len(limits.version, 0, write, reply_chunk);
+        within(header, inline, limits.thresholds.reply)
+    };
+    let total = reply.total();
+    if fits(None, None, total) {
+        return Ok(ReplyPlan::Inline);
+    }
+    let rest = sum(reply.head, 0, reply.tail);
+    if reduce
+        && reply.eligible
+        && reply.pages > 0
+        && limits.allow(counts.write)
+        && fits(Some(counts.write), None, rest)
+    {
+        return Ok(ReplyPlan::WriteChunk {
+            length: reply.pages,
+        });
+    }
+    let length = u32::try_from(total).map_err(|_| Error::Unbuildable)?;
+    if limits.allow(counts.reply) && fits(None, Some(counts.reply), 0) {
+        return Ok(ReplyPlan::ReplyChunk { length });
+    }
+    Err(Error::Unbuildable)
+}
+
+/// Decides about the call; `header` gives the header's length for a number of read segments.
+#[inline]
+fn plan_call(
+    call: &CallShape,
+    counts: &SegmentCounts,
+    reduce: bool,
+    limits: &Limits,
+    header: impl Fn(usize) -> usize,
+) -> Result<(CallPlan, usize), Error> {
+    let fits = |read, inline| within(header(read), inline, limits.thresholds.call);
+    let total = call.total();
+    if fits(0, total) {
+        return Ok((CallPlan::Inline, 0));
+    }
+    // A position is a multiple of four and not zero, which means something else.
+    let reducible = reduce
+        && call.eligible
+        && call.pages > 0
+        && call.head > 0
+        && call.head & 3 == 0
+        && limits.allow(counts.read);
+    let reduced = total
+        .saturating_sub(u64::from(call.pages))
+        .saturating_sub(u64::from(call.pad()));
+    if reducible && fits(counts.read, reduced) {
+        let plan = CallPlan::ReadChunk {
+            position: call.head,
+            length: call.pages,
+        };
+        return Ok((plan, counts.read));
+    }
+    let length = u32::try_from(total).map_err(|_| Error::Unbuildable)?;
+    if limits.allow(counts.call) && fits(counts.call, 0) {
+        return Ok((CallPlan::Long { length }, counts.call));
+    }
+    // Two chunks hold twice as many segments as one; otherwise one is simpler for everybody.
+    let both = counts.read.saturating_add(counts.reduced_call);
+    if reducible && limits.allow(counts.reduced_call) && fits(both, 0) {
+        let plan = CallPlan::LongReadChunk {
+            position: call.head,
+            length: call.pages,
+            reduced: u32::try_from(reduced).map_err(|_| Error::Unbuildable)?,
+        };
+        return Ok((plan, both));
+    }
+    Err(Error::Unbuildable)
+}
+
+/// Header and inline part in one Send of at most `threshold` octets (V1-027).
+#[inline]
+fn within(header: usize, inline: u64, threshold: u32) -> bool {
+    match u64::try_from(header) {
+        Ok(header) => header.saturating_add(inline) <= u64::from(threshold),
+        Err(_) => false,
+    }
+}
+
+impl Limits {
+    /// True if a chunk may have this many segments.
+    #[inline]
+    fn allow(&self, segments: usize) -> bool {
+        segments > 0 && segments <= self.segments.min(MAX_SEGMENTS)
+    }
+}
+
+/// A stretch of memory that is contiguous for the device, except that it may cross pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Offset in its first page.
+    pub offset: u32,
+    /// Octets; an empty run needs nothing.
+    pub length: u32,
+}
+
+/// What one memory region can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionLimits {
+    /// Most pages in one region.
+    pub pages: u32,
+    /// Octets of a page, a power of two.
+    pub page_size: u32,
+    /// True if a region may have gaps inside pages.
+    pub gaps: bool,
+}
+
+impl RegionLimits {
+    /// How many segments a chunk over these runs needs, one after the other.
+    ///
+    /// Without gaps, a region continues from one run into the next only if the first ends and
+    /// the second begins at a page border. Returns `usize::MAX` if a region can hold no page.
+    #[inline]
+    pub fn segments(&self, runs: &[Run]) -> usize {
+        let Some(mask) = self.page_size.checked_sub(1) else {
+            return usize::MAX;
+        };
+        if self.pages == 0 {
+            return usize::MAX;
+        }
+        let mut segments = 0usize;
+        let mut free = 0u64;
+        let mut aligned_end = false;
+        for run in runs {
+            if run.length == 0 {
+                continue;
+            }
+            let offset = u64::from(run.offset & mask);
+            let end = offset.saturating_add(u64::from(run.length));
+            let needed = end.div_ceil(u64::from(self.page_size));
+            if !(self.gaps || (aligned_end && offset == 0)) {
+                free = 0;
+            }
+            let more = needed.saturating_sub(free);
+            let regions = more.div_ceil(u64::from(self.pages));
+            free = free
+                .saturating_add(regions.saturating_mul(u64::from(self.pages)))
+                .saturating_sub(needed);
+            segments = segments.saturating_add(usize::try_from(regions).unwrap_or(usize::MAX));
+            aligned_end = end & u64::from(mask) == 0;
+        }
+        segments
+    }
+}

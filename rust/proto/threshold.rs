@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Inline thresholds: the largest message that one Send carries, per direction (RFC 8166 3.3.2).
+
+use crate::header::Version;
+use crate::private_data::PrivateData;
+
+/// The threshold that every version 1 peer supports (V1-025), in octets.
+pub const MIN_THRESHOLD: u32 = 1024;
+/// The threshold that every version 2 peer supports (V2-01), in octets.
+pub const MIN_THRESHOLD_V2: u32 = 4096;
+
+/// What one connection agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Largest message from us to the server: forward Calls and reverse Replies, in octets.
+    pub call: u32,
+    /// Largest message from the server to us: forward Replies and reverse Calls, in octets.
+    pub reply: u32,
+    /// Both peers announced remote invalidation.
+    pub remote_invalidation: bool,
+}
+
+impl Thresholds {
+    /// What holds without any agreement, and after a peer did not keep its word (CM-24).
+    pub const MINIMUM: Self = Self {
+        call: MIN_THRESHOLD,
+        reply: MIN_THRESHOLD,
+        remote_invalidation: false,
+    };
+
+    /// Combines what we announced with what the peer did, `None` if it announced nothing valid
+    /// (CM-08 to CM-10).
+    ///
+    /// Our own sizes are the maximum (CM-23). A version 2 peer supports at least
+    /// [`MIN_THRESHOLD_V2`], whatever it announces.
+    #[inline]
+    pub fn negotiate(version: Version, own: &PrivateData, peer: Option<&PrivateData>) -> Self {
+        let floor = match version {
+            Version::V1 => MIN_THRESHOLD,
+            Version::V2 => MIN_THRESHOLD_V2,
+        };
+        let peer = peer.copied().unwrap_or(PrivateData::ABSENT);
+        Self {
+            call: own.send_size.min(peer.receive_size.max(floor)),
+            reply: own.receive_size.min(peer.send_size.max(floor)),
+            remote_invalidation: own.remote_invalidation && peer.remote_invalidation,
+        }
+    }
+
+    /// The longest RPC message of a reverse Call, in octets (BC-06, BC-22).
+    #[inline]
+    pub fn reverse_call_max(&self, version: Version) -> u32 {
+        self.reply.saturating_sub(overhead(version))
+    }
+
+    /// The longest RPC message of a reverse Reply, in octets (BC-06, BC-23). A longer one is
+    /// never sent; the connection is closed instead (MAL-131).
+    #[inline]
+    pub fn reverse_reply_max(&self, version: Version) -> u32 {
+        self.call.saturating_sub(overhead(version))
+    }
+}
+
+#[inline]
+const fn overhead(version: Version) -> u32 {
+    // CAST: 28 or 32.
+    version.min_header_len() as u32
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reading and writing of XDR words over byte slices (RFC 4506).
+//!
+//! Both cursors only ever shrink the slice they hold, so no position can point past its end and
+//! no arithmetic on positions is needed.
+
+/// The input ends too early or holds a value that XDR does not allow at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// The output buffer is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// Takes XDR items from the front of a byte slice.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first octet of `bytes`.
+    #[inline]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Everything that has not been taken yet.
+    #[inline]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Takes `N` octets.
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
+        self.rest = tail;
+        Ok(*head)
+    }
+
+    /// Takes an unsigned integer.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    /// Takes an unsigned hyper integer.
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    /// Takes the "is present" word of an optional item: 0 or 1, nothing else (RFC 4506 4.19).
+    #[inline]
+    pub fn present(&mut self) -> Result<bool, Malformed> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Takes `len` octets.
+    #[inline]
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (head, tail) = self.rest.split_at_checked(len).ok_or(Malformed)?;
+        self.rest = tail;
+        Ok(head)
+    }
+}
+
+/// Puts XDR items at the front of a byte slice.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    rest: &'a mut [u8],
+}
+
+impl<'a> Writer<'a> {
+    /// Starts at the first octet of `buf`.
+    #[inline]
+    pub fn new(buf: &'a mut [u8]) -> Self {
+        Self { rest: buf }
+    }
+
+    /// How many octets can still be written.
+    #[inline]
+    pub const fn room(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Puts `N` octets.
+    #[inline]
+    pub fn array<const N: usize>(&mut self, value: [u8; N]) -> Result<(), Full> {
+        let rest = core::mem::take(&mut self.rest);
+        match rest.split_first_chunk_mut::<N>() {
+            Some((head, tail)) => {
+                *head = value;
+                self.rest = tail;
+                Ok(())
+            }
+            // The slice was moved out above, so a writer that failed once stays full.
+            None => Err(Full),
+        }
+    }
+
+    /// Puts an unsigned integer.
+    #[inline]
+    pub fn u32(&mut self, value: u32) -> Result<(), Full> {
+        self.array(value.to_be_bytes())
+    }
+
+    /// Puts an unsigned hyper integer.
+    #[inline]
+    pub fn u64(&mut self, value: u64) -> Result<(), Full> {
+        self.array(value.to_be_bytes())
+    }
+}
+
+/// Rounds a length up to the XDR unit of four octets, or `None` where the result overflows.
+#[inline]
+pub const fn round_up(len: u32) -> Option<u32> {
+    match len.checked_add(3) {
+        Some(sum) => Some(sum & !3),
+        None => None,
+    }
+}
+
+/// How many pad octets XDR puts behind a variable-length item of `len` octets.
+#[inline]
+pub const fn pad(len: u32) -> u32 {
+    len.wrapping_neg() & 3
+}

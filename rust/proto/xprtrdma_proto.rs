@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The protocol core of the RPC-over-RDMA client: everything about the protocol, nothing about
+//! the kernel.
+//!
+//! Bytes, numbers and the time come in; bytes, verdicts and deadlines go out. Nothing in here
+//! locks, allocates, logs or can panic, and every loop is bounded by the length of its input, so
+//! that whatever a peer sends yields a value or an error.
+//!
+//! # Sending a call
+//!
+//! 1. [`plan::plan`] decides from the shape of the call and of its largest reply which chunks are
+//!    needed; [`plan::RegionLimits::segments`] counts their segments.
+//! 2. The driver registers memory and fills arrays of [`Segment`].
+//! 3. [`CallHeader::encode`] writes the transport header. The same arrays make the [`Offer`] that
+//!    the reply is judged by.
+//!
+//! # Receiving a message
+//!
+//! 1. [`classify`] says what it is. An [`Inbound::Ambiguous`] message needs one look-up and
+//!    becomes something else.
+//! 2. For an [`Inbound::Reply`] or [`Inbound::Error`] the driver finds the waiting call by xid.
+//! 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. Only then may
+//!    regions be invalidated; [`judge::invalidated`] says which one the peer invalidated.
+//! 4. [`ForwardCredits::accept`](credit::ForwardCredits::accept) takes the grant of an accepted
+//!    Reply, [`judge::check_reply_chunk`] looks at what the Reply chunk received.
+//! 5. What was dropped goes through [`limit::DiscardLimit`].
+//!
+//! # Modules
+//!
+//! | Module | Concept |
+//! | --- | --- |
+//! | [`xdr`] | cursors over octets |
+//! | [`chunk`] | segments and chunk lists |
+//! | [`header`] | fixed words, everything that we send |
+//! | [`inbound`] | what a received message is |
+//! | [`judge`](mod@judge) | whether a Reply fits its call |
+//! | [`plan`](mod@plan) | how a call and its reply travel |
+//! | [`threshold`], [`private_data`] | what two peers agree on when they connect |
+//! | [`credit`], [`ring`] | how many messages may be under way |
+//! | [`limit`] | patience with a broken peer |
+//! | [`error`] | errors, errnos, policy, counters |
+
+#![cfg_attr(not(CONFIG_RUST), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod chunk;
+pub mod credit;
+pub mod error;
+pub mod header;
+pub mod inbound;
+pub mod judge;
+pub mod limit;
+pub mod plan;
+pub mod private_data;
+pub mod ring;
+pub mod threshold;
+pub mod xdr;
+
+pub use chunk::{
+    ChunkLists,
+    Handle,
+    ReadChunk,
+    Segment, //
+};
+pub use error::{
+    Counter,
+    Error,
+    Notes, //
+};
+pub use header::{
+    CallHeader,
+    Credits,
+    Refusal,
+    ReverseReplyHeader,
+    Version,
+    Xid, //
+};
+pub use inbound::{
+    classify,
+    Inbound, //
+};
+pub use judge::{
+    judge,
+    Offer,
+    Verdict, //
+};
+pub use plan::{
+    plan,
+    CallPlan,
+    Plan,
+    ReplyPlan, //
+};
+pub use private_data::PrivateData;
+pub use threshold::Thresholds;
