@@ -94,7 +94,6 @@ impl ChunkLists<'_> {
     }
 
     /// Writes the three lists.
-    #[inline]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         for chunk in self.reads {
             for segment in chunk.segments {
@@ -115,14 +114,12 @@ impl ChunkLists<'_> {
     }
 }
 
-#[inline]
 fn encode_segment(segment: &Segment, out: &mut Writer<'_>) -> Result<(), Full> {
     out.u32(segment.handle.0)?;
     out.u32(segment.length)?;
     out.u64(segment.offset)
 }
 
-#[inline]
 fn encode_chunk(segments: &[Segment], out: &mut Writer<'_>) -> Result<(), Full> {
     out.u32(1)?;
     out.u32(u32::try_from(segments.len()).map_err(|_| Full)?)?;
@@ -132,7 +129,6 @@ fn encode_chunk(segments: &[Segment], out: &mut Writer<'_>) -> Result<(), Full> 
     Ok(())
 }
 
-#[inline]
 fn decode_segment(input: &mut Reader<'_>) -> Result<Segment, Malformed> {
     Ok(Segment {
         handle: Handle(input.u32()?),
@@ -153,7 +149,6 @@ pub struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     /// Takes the count and the segments; the count is believed only as far as the input reaches.
-    #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = usize::try_from(input.u32()?).map_err(|_| Malformed)?;
         let len = count.checked_mul(SEGMENT_LEN).ok_or(Malformed)?;
@@ -176,7 +171,6 @@ impl<'a> Segments<'a> {
     }
 
     /// The sum of the lengths; it cannot overflow, as a slice holds fewer than 2^32 segments.
-    #[inline]
     pub fn total(&self) -> u64 {
         let mut sum = 0u64;
         for segment in self.clone() {
@@ -209,7 +203,6 @@ pub struct ReadList<'a> {
 }
 
 impl<'a> ReadList<'a> {
-    #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let start = input.clone();
         let mut len = 0usize;
@@ -264,7 +257,6 @@ pub struct WriteList<'a> {
 }
 
 impl<'a> WriteList<'a> {
-    #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let mut start = input.clone();
         let mut count = 0usize;
@@ -321,7 +313,6 @@ pub struct Lists<'a> {
 
 impl<'a> Lists<'a> {
     /// Takes the three lists and checks their structure, not their meaning.
-    #[inline]
     pub fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(Self {
             reads: ReadList::decode(input)?,

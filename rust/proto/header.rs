@@ -124,7 +124,6 @@ impl Fixed {
     }
 
     /// Writes the four words.
-    #[inline]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         out.u32(self.xid.0)?;
         out.u32(self.version)?;
@@ -160,7 +159,6 @@ impl CallHeader<'_> {
     /// Refuses what a server need not accept ([`Error::TooComplex`], ULB-26), empty segments and
     /// bad positions ([`Error::BadChunk`], V1-038, V1-041, V1-043), and a buffer that is too
     /// short ([`Error::NoSpace`]). Nothing is written unless all of it fits.
-    #[inline]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let long = check_lists(&self.lists)?;
         let len = self.encoded_len();
@@ -182,40 +180,33 @@ impl CallHeader<'_> {
 }
 
 /// Checks the lists of a Call; true if it has a Position-Zero Read chunk.
-#[inline]
 fn check_lists(lists: &ChunkLists<'_>) -> Result<bool, Error> {
-    let mut long = false;
-    let mut last = None;
-    for (index, chunk) in lists.reads.iter().enumerate() {
-        if index == 0 && chunk.position == 0 {
-            long = true;
-        } else if index > usize::from(long) {
-            return Err(Error::TooComplex);
-        } else if chunk.position == 0 || chunk.position & 3 != 0 || last >= Some(chunk.position) {
-            return Err(Error::BadChunk);
-        }
-        last = Some(chunk.position);
-        check_segments(chunk.segments)?;
-        if chunk.segments.is_empty() {
-            return Err(Error::BadChunk);
-        }
-    }
-    if lists.writes.len() > 1 {
+    let (long, data) = match lists.reads {
+        [first, rest @ ..] if first.position == 0 => (true, rest),
+        all => (false, all),
+    };
+    if data.len() > 1 || lists.writes.len() > 1 {
         return Err(Error::TooComplex);
+    }
+    if data
+        .iter()
+        .any(|chunk| chunk.position == 0 || chunk.position & 3 != 0)
+    {
+        return Err(Error::BadChunk);
+    }
+    let reads = lists.reads.iter().map(|chunk| chunk.segments);
+    for chunk in reads.chain(lists.reply) {
+        if chunk.is_empty() {
+            return Err(Error::BadChunk);
+        }
+        check_segments(chunk)?;
     }
     for chunk in lists.writes {
         check_segments(chunk)?;
     }
-    if let Some(chunk) = lists.reply {
-        check_segments(chunk)?;
-        if chunk.is_empty() {
-            return Err(Error::BadChunk);
-        }
-    }
     Ok(long)
 }
 
-#[inline]
 fn check_segments(segments: &[Segment]) -> Result<(), Error> {
     if segments.len() > MAX_SEGMENTS {
         return Err(Error::TooComplex);
@@ -226,7 +217,6 @@ fn check_segments(segments: &[Segment]) -> Result<(), Error> {
     Ok(())
 }
 
-#[inline]
 fn encode_front(
     version: Version,
     xid: Xid,
@@ -261,7 +251,6 @@ pub struct ReverseReplyHeader {
 
 impl ReverseReplyHeader {
     /// Writes the header to the front of `buf` and returns its length.
-    #[inline]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let len = self.version.min_header_len();
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
@@ -302,7 +291,6 @@ pub struct Refusal {
 
 impl Refusal {
     /// Writes the message to the front of `buf` and returns its length, [`ERROR_LEN`].
-    #[inline]
     pub fn encode(&self, credits: Credits, buf: &mut [u8]) -> Result<usize, Error> {
         let buf = buf.get_mut(..ERROR_LEN).ok_or(Error::NoSpace)?;
         let mut out = Writer::new(buf);

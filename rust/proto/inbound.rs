@@ -160,7 +160,6 @@ impl Ambiguous {
 /// The shortest RPC Reply: MSG_DENIED with AUTH_ERROR (RFC 5531 9).
 pub const MIN_RPC_REPLY: usize = 20;
 
-#[inline]
 const fn discard(counter: Counter, xid: Option<Xid>) -> Inbound<'static> {
     Inbound::Discard(Discard { counter, xid })
 }
@@ -177,7 +176,6 @@ struct Context {
 ///
 /// `version` is the one spoken on this connection (the probe's while a negotiation is under
 /// way); `backchannel` says whether reverse Calls are expected.
-#[inline]
 pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<'_> {
     let mut input = Reader::new(message);
     let Ok(fixed) = Fixed::decode(&mut input) else {
@@ -211,20 +209,17 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
 }
 
 /// The first two words of an RPC message, if it has them.
-#[inline]
 fn rpc_words(payload: &[u8]) -> Option<(Xid, u32)> {
     let mut input = Reader::new(payload);
     Some((Xid(input.u32().ok()?), input.u32().ok()?))
 }
 
 impl Context {
-    #[inline]
     fn discard(&self, counter: Counter) -> Inbound<'static> {
         discard(counter, Some(self.fixed.xid))
     }
 
     /// A reverse Call that we cannot take.
-    #[inline]
     fn refuse(&self, kind: RefusalKind) -> Inbound<'static> {
         Inbound::Refuse(Refusal {
             version: self.version,
@@ -233,7 +228,6 @@ impl Context {
         })
     }
 
-    #[inline]
     fn ambiguous(&self) -> Inbound<'static> {
         Inbound::Ambiguous(Ambiguous {
             xid: self.fixed.xid,
@@ -243,7 +237,6 @@ impl Context {
     }
 
     /// A message that is a Reply; for an inline one the RPC header was found to say so.
-    #[inline]
     fn reply<'a>(&self, lists: Lists<'a>, payload: &'a [u8], message: &'a [u8]) -> Inbound<'a> {
         let inline = self.fixed.procedure == proc_nr::MSG;
         let mut notes = self.notes;
@@ -262,7 +255,6 @@ impl Context {
     }
 
     /// A message that is a Call, with its RPC header inline.
-    #[inline]
     fn reverse_call<'a>(
         &self,
         lists: &Lists<'a>,
@@ -287,7 +279,6 @@ impl Context {
     }
 
     /// A Reply whose RPC header is inline and begins with `rpc_xid`.
-    #[inline]
     fn inline_reply<'a>(
         &self,
         lists: Lists<'a>,
@@ -306,7 +297,6 @@ impl Context {
 }
 
 /// Version 1: the direction is the RPC header's `msg_type`, where that is inline (BC-01).
-#[inline]
 fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
     let Ok(lists) = Lists::decode(&mut input) else {
         return context.ambiguous();
@@ -330,7 +320,6 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
 }
 
 /// Version 2: the direction is in the header, so nothing is ever ambiguous (V2-17).
-#[inline]
 fn classify_v2<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
     let inline = context.fixed.procedure == proc_nr::MSG;
     match input.u32() {
@@ -370,7 +359,6 @@ fn classify_v2<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
 }
 
 /// Version 2 options: none is defined, so every one is refused, whichever its direction.
-#[inline]
 fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
     let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
         return context.discard(Counter::ShortMsg);
@@ -389,7 +377,6 @@ fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a
 
 /// Error messages: ERR_VERS means the same under every version number, the others only
 /// under ours.
-#[inline]
 fn classify_error(fixed: &Fixed, version: Version, mut input: Reader<'_>) -> Inbound<'static> {
     let undecodable = discard(Counter::ErrUndecodable, Some(fixed.xid));
     let mut notes = Notes::NONE;

@@ -72,7 +72,6 @@ pub struct Accept {
 /// Compares a Reply with what its call offered.
 ///
 /// The caller has found the call by the Reply's xid, waiting on this connection.
-#[inline]
 pub fn judge(reply: &Reply<'_>, offer: &Offer<'_>) -> Verdict {
     match weigh(reply, offer) {
         Ok(accept) => Verdict::Accept(accept),
@@ -89,7 +88,6 @@ enum Refused {
     Violation,
 }
 
-#[inline]
 fn weigh(reply: &Reply<'_>, offer: &Offer<'_>) -> Result<Accept, Refused> {
     let mut notes = reply.notes;
     if !reply.lists.reads.is_empty() {
@@ -117,7 +115,6 @@ fn weigh(reply: &Reply<'_>, offer: &Offer<'_>) -> Result<Accept, Refused> {
 }
 
 /// The Write list comes back as sent, with the lengths really written; returns their sum.
-#[inline]
 fn weigh_write_list(
     reply: &Reply<'_>,
     offer: &Offer<'_>,
@@ -143,7 +140,6 @@ fn weigh_write_list(
 
 /// The Reply chunk holds the RPC message of an `RDMA_NOMSG` and nothing otherwise; returns its
 /// length.
-#[inline]
 fn weigh_reply_chunk(
     reply: &Reply<'_>,
     offer: &Offer<'_>,
@@ -176,7 +172,6 @@ fn weigh_reply_chunk(
 
 /// One returned chunk: the same segments, none longer than offered, filled in order without a
 /// gap; or none at all, which counts as unused. Returns the octets written.
-#[inline]
 fn weigh_chunk(
     returned: Segments<'_>,
     offered: &[Segment],
@@ -211,7 +206,6 @@ fn weigh_chunk(
 ///
 /// `front` is the beginning of the chunk's memory; the caller zeroed its first eight octets
 /// before the Call.
-#[inline]
 pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
     let mut input = Reader::new(front);
     match (input.u32(), input.u32()) {
@@ -224,7 +218,6 @@ pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
 /// MAL-071).
 ///
 /// A peer that follows RFC 5666 counts the pad as well; that is accepted and noted.
-#[inline]
 pub fn check_data_count(placed: u32, count: u32) -> Result<Notes, Error> {
     let mut notes = Notes::NONE;
     if placed == count {
@@ -253,14 +246,19 @@ pub enum Invalidated {
 ///
 /// `agreed` says whether both peers announced support (CM-16); an invalidation without it is
 /// accepted if it hits the right region (MAL-013).
-#[inline]
 pub fn invalidated(rkey: Option<Handle>, regions: &[Handle], agreed: bool) -> Invalidated {
     let Some(rkey) = rkey else {
         return Invalidated::Nothing;
     };
-    match regions.iter().position(|&handle| handle == rkey) {
-        Some(index) if agreed => Invalidated::Own(index, Counter::Reminv),
-        Some(index) => Invalidated::Own(index, Counter::ReminvUnexpected),
-        None => Invalidated::Foreign,
+    let mut index = 0usize;
+    for &handle in regions {
+        if handle == rkey {
+            return match agreed {
+                true => Invalidated::Own(index, Counter::Reminv),
+                false => Invalidated::Own(index, Counter::ReminvUnexpected),
+            };
+        }
+        index = index.saturating_add(1);
     }
+    Invalidated::Foreign
 }

@@ -31,7 +31,6 @@ pub struct CallShape {
 }
 
 impl CallShape {
-    #[inline]
     const fn total(&self) -> u64 {
         sum(self.head, self.pages, self.tail)
     }
@@ -63,13 +62,11 @@ pub struct ReplyShape {
 }
 
 impl ReplyShape {
-    #[inline]
     const fn total(&self) -> u64 {
         sum(self.head, self.pages, self.tail)
     }
 }
 
-#[inline]
 const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
     // CAST: widening. Three 32-bit numbers cannot saturate a 64-bit sum.
     (head as u64)
@@ -164,7 +161,6 @@ pub struct Plan {
 /// `reduce` is false where the security flavour protects the message's integrity or privacy
 /// (V1-121). The largest possible reply decides, not the expected one (V1-128). A message as
 /// large as the threshold fits. [`Error::Unbuildable`] if nothing does.
-#[inline]
 pub fn plan(
     call: &CallShape,
     reply: &ReplyShape,
@@ -187,7 +183,6 @@ pub fn plan(
     })
 }
 
-#[inline]
 fn plan_reply(
     reply: &ReplyShape,
     counts: &SegmentCounts,
@@ -222,7 +217,6 @@ fn plan_reply(
 }
 
 /// Decides about the call; `header` gives the header's length for a number of read segments.
-#[inline]
 fn plan_call(
     call: &CallShape,
     counts: &SegmentCounts,
@@ -270,7 +264,6 @@ fn plan_call(
 }
 
 /// Header and inline part in one Send of at most `threshold` octets (V1-027).
-#[inline]
 fn within(header: usize, inline: u64, threshold: u32) -> bool {
     match u64::try_from(header) {
         Ok(header) => header.saturating_add(inline) <= u64::from(threshold),
@@ -280,7 +273,6 @@ fn within(header: usize, inline: u64, threshold: u32) -> bool {
 
 impl Limits {
     /// True if a chunk may have this many segments.
-    #[inline]
     fn allow(&self, segments: usize) -> bool {
         segments > 0 && segments <= self.segments.min(MAX_SEGMENTS)
     }
@@ -311,7 +303,6 @@ impl RegionLimits {
     ///
     /// Without gaps, a region continues from one run into the next only if the first ends and
     /// the second begins at a page border. Returns `usize::MAX` if a region can hold no page.
-    #[inline]
     pub fn segments(&self, runs: &[Run]) -> usize {
         let Some(mask) = self.page_size.checked_sub(1) else {
             return usize::MAX;

@@ -36,7 +36,6 @@ impl PrivateData {
     ///
     /// Sizes are rounded down to a multiple of 1024, so that we never promise more than the
     /// buffer holds (CM-07), and forced into 1024 to [`MAX_SIZE`].
-    #[inline]
     pub const fn encode(&self) -> [u8; PRIVATE_DATA_LEN] {
         let [a, b, c, d] = IDENTIFIER;
         let flags = if self.remote_invalidation {
@@ -64,7 +63,6 @@ impl PrivateData {
         received.windows(PRIVATE_DATA_LEN).find_map(Self::parse)
     }
 
-    #[inline]
     fn parse(window: &[u8]) -> Option<Self> {
         let (identifier, rest) = window.split_first_chunk::<4>()?;
         let &[version, flags, send, receive] = rest.first_chunk::<4>()?;
@@ -80,7 +78,6 @@ impl PrivateData {
 }
 
 /// Code of the largest announceable size that is not above `size`.
-#[inline]
 const fn size_code(size: u32) -> u8 {
     let code = (size / 1024).saturating_sub(1);
     if code > 0xff {
@@ -92,7 +89,6 @@ const fn size_code(size: u32) -> u8 {
 }
 
 /// Size that a code stands for.
-#[inline]
 const fn size_of_code(code: u8) -> u32 {
     // CAST: widening. At most 256 * 1024.
     (code as u32).saturating_add(1).saturating_mul(1024)

@@ -34,7 +34,6 @@ impl Thresholds {
     ///
     /// Our own sizes are the maximum (CM-23). A version 2 peer supports at least
     /// [`MIN_THRESHOLD_V2`], whatever it announces.
-    #[inline]
     pub fn negotiate(version: Version, own: &PrivateData, peer: Option<&PrivateData>) -> Self {
         let floor = match version {
             Version::V1 => MIN_THRESHOLD,
@@ -49,20 +48,17 @@ impl Thresholds {
     }
 
     /// The longest RPC message of a reverse Call, in octets (BC-06, BC-22).
-    #[inline]
     pub fn reverse_call_max(&self, version: Version) -> u32 {
         self.reply.saturating_sub(overhead(version))
     }
 
     /// The longest RPC message of a reverse Reply, in octets (BC-06, BC-23). A longer one is
     /// never sent; the connection is closed instead (MAL-131).
-    #[inline]
     pub fn reverse_reply_max(&self, version: Version) -> u32 {
         self.call.saturating_sub(overhead(version))
     }
 }
 
-#[inline]
 const fn overhead(version: Version) -> u32 {
     // CAST: 28 or 32.
     version.min_header_len() as u32
