@@ -39,12 +39,18 @@
 //! | [`threshold`], [`private_data`] | what two peers agree on when they connect |
 //! | [`credit`], [`ring`] | how many messages may be under way |
 //! | [`limit`] | patience with a broken peer |
+//! | [`conn`] | the life of a transport's connections |
+//! | [`version`](mod@version) | which protocol version a connection speaks |
+//! | [`region`] | who can reach a memory region |
+//! | [`rds`] | the vocabulary of memory regions |
+//! | [`time`], [`wc`] | milliseconds; completion statuses |
 //! | [`error`] | errors, errnos, policy, counters |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]
 
 pub mod chunk;
+pub mod conn;
 pub mod credit;
 pub mod error;
 pub mod header;
@@ -53,8 +59,13 @@ pub mod judge;
 pub mod limit;
 pub mod plan;
 pub mod private_data;
+pub mod rds;
+pub mod region;
 pub mod ring;
 pub mod threshold;
+pub mod time;
+pub mod version;
+pub mod wc;
 pub mod xdr;
 
 pub use chunk::{

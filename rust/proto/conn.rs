@@ -1,0 +1,753 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a transport's connections: events in, actions out, deadlines returned.
+//!
+//! # How to drive it
+//!
+//! [`Conn`] sits behind one lock of the driver. After **every** [`Conn::handle`] the driver takes the actions
+//! with [`Conn::poll_action`] until there are none, performs them in that order outside the lock, and
+//! re-arms its timer from [`Conn::deadline`]; when the timer fires it hands in [`Event::Tick`]. Nothing else
+//! changes the machine.
+//!
+//! One attempt runs in a worker that may sleep:
+//!
+//! | The machine asks                    | The driver answers                                             |
+//! |-------------------------------------|----------------------------------------------------------------|
+//! | (the RPC layer wants a connection)  | [`Event::Start`]                                               |
+//! | [`Action::ResolveAddr`]             | [`CmEvent::AddrResolved`], [`CmEvent::AddrError`]              |
+//! | [`Action::ResolveRoute`]            | [`CmEvent::RouteResolved`], [`CmEvent::RouteError`]            |
+//! | [`Action::CreateQp`]                | [`Event::QpCreated`] (Receives posted), [`Event::LocalFault`]  |
+//! | [`Action::Connect`]                 | [`CmEvent::Established`], [`CmEvent::Rejected`], ...           |
+//! | [`Action::SendVersionProbe`]        | [`Event::VersionAnswer`]; only if version 2 is allowed         |
+//! | [`Action::Established`]             | tells the RPC layer; the attempt is over                       |
+//! | [`Action::TearDown`]                | releases everything of the attempt, [`Event::TornDown`]        |
+//! | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is over        |
+//!
+//! Whatever happens, an attempt ends with `Established` or with `TearDown` and then `Fail`, and its end is
+//! reached, or a tear-down asked for, no later than its deadline.
+//!
+//! An established connection ends with exactly one [`Action::Disconnect`] that carries the cause. The driver
+//! then stops using the queue pair, drains it, releases it and reports [`Event::TornDown`]. Until that
+//! report no new attempt starts, so two connections never exist at once.
+//!
+//! # Epochs and cookies
+//!
+//! Every attempt gets a new [`Epoch`]. Events from a connection carry the epoch it was created under; an
+//! event of another epoch is stale and changes nothing. [`Conn::cookie`] is for `xprt->connect_cookie`: it
+//! changes at every establishment and at every loss, and never otherwise.
+//!
+//! # Rules kept here
+//!
+//! * Only errors that the RPC client retries leave, except on a first mount ([`ConnectError::error`]).
+//! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
+//! * Two quick losses after the first large Send make the next connections use 1024 octets (CM-24).
+//! * No idle disconnect while a backchannel is bound (BC-16).
+//! * A silent peer is probed, a dead one disconnected, a slow one left alone.
+//! * An RPC timer counts only against the connection its call was sent on.
+
+mod backoff;
+mod cause;
+mod event;
+mod inline_fallback;
+mod keepalive;
+mod queue;
+
+use crate::{
+    header::Version,
+    time::{
+        Millis,
+        Time, //
+    },
+    version::{
+        Negotiator,
+        Outcome, //
+    },
+};
+
+pub use self::{
+    backoff::{
+        Backoff,
+        BackoffConfig, //
+    },
+    cause::{
+        Cause,
+        ConnectError,
+        Disconnect,
+        History,
+        HISTORY, //
+    },
+    event::{
+        Accepted,
+        Action,
+        AddrFault,
+        CmEvent,
+        Config,
+        Epoch,
+        Event,
+        LocalFault,
+        Phase,
+        MIN_CONNECT_TIMEOUT, //
+    },
+    inline_fallback::InlineFallback,
+    keepalive::{
+        Activity,
+        KeepAlive,
+        KeepAliveConfig,
+        Verdict, //
+    },
+};
+
+use self::queue::Queue;
+
+/// The step an attempt is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Address,
+    Route,
+    QueuePair,
+    Connecting,
+    Negotiating,
+}
+
+/// An established connection.
+#[derive(Clone, Debug)]
+struct Up {
+    since: Time,
+    /// When the upper layer last used it.
+    used: Time,
+    /// Whether a reply was outstanding when the driver last looked.
+    busy: bool,
+    /// At least one reply arrived.
+    useful: bool,
+    /// A reply may have been thrown away, so a waiting call may wait for ever.
+    discarded: bool,
+    keepalive: Option<KeepAlive>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Down,
+    Waiting {
+        timeout: Millis,
+    },
+    Attempt {
+        stage: Stage,
+        /// When this step is overdue.
+        stage_end: Time,
+        /// When the whole attempt is overdue.
+        end: Time,
+    },
+    Up(Up),
+    Closing {
+        /// The driver has been handed the action that it will answer with `TornDown`.
+        told: bool,
+        then: Then,
+    },
+    Stopped,
+}
+
+/// What follows a tear-down.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// Nothing: the RPC layer will ask again.
+    Rest,
+    /// Report the failed attempt.
+    Fail(ConnectError),
+    /// The RPC layer asked again meanwhile.
+    Restart(Millis),
+}
+
+/// The connection machine of one transport.
+#[derive(Clone, Debug)]
+pub struct Conn {
+    config: Config,
+    state: State,
+    epoch: Epoch,
+    cookie: u32,
+    ever_connected: bool,
+    stopping: bool,
+    backchannel: bool,
+    backoff: Backoff,
+    inline: InlineFallback,
+    version: Negotiator,
+    history: History,
+    last_failure: Option<(ConnectError, Time)>,
+    actions: Queue,
+}
+
+impl Conn {
+    /// A transport without a connection; `seed` decides the jitter of the back-off.
+    pub fn new(config: Config, seed: u64) -> Self {
+        Self {
+            config,
+            state: State::Down,
+            epoch: Epoch::NONE,
+            cookie: 0,
+            ever_connected: false,
+            stopping: false,
+            backchannel: false,
+            backoff: Backoff::new(config.backoff, seed),
+            inline: InlineFallback::new(),
+            version: Negotiator::new(config.version),
+            history: History::default(),
+            last_failure: None,
+            actions: Queue::default(),
+        }
+    }
+
+    /// Takes in what happened at `now`. Take the actions afterwards.
+    pub fn handle(&mut self, event: Event, now: Time) {
+        match event {
+            Event::Start { timeout } => self.start(timeout, now),
+            Event::Tick(activity) => self.tick(activity, now),
+            Event::Cm(epoch, event) => {
+                if epoch == self.epoch {
+                    self.cm(event, now);
+                }
+            }
+            Event::QpCreated(epoch) => {
+                if self.in_stage(epoch, Stage::QueuePair) {
+                    let inline_cap = self.inline.cap(now);
+                    self.enter(
+                        Stage::Connecting,
+                        Action::Connect { epoch, inline_cap },
+                        now,
+                    );
+                }
+            }
+            Event::LocalFault(epoch, fault) => {
+                if epoch == self.epoch {
+                    self.local_fault(fault, now);
+                }
+            }
+            Event::VersionAnswer(epoch, answer) => {
+                if self.in_stage(epoch, Stage::Negotiating) {
+                    let outcome = self.version.answer(answer);
+                    self.negotiated(outcome, now);
+                }
+            }
+            Event::Replied(epoch) => {
+                if let Some(up) = self.up(epoch) {
+                    up.useful = true;
+                    self.backoff.useful();
+                }
+            }
+            Event::LargeSend(epoch) => {
+                if self.is_up(epoch) {
+                    self.inline.sent(now);
+                }
+            }
+            Event::LargeSendTaken(epoch) => {
+                if self.is_up(epoch) {
+                    self.inline.taken();
+                }
+            }
+            Event::ReplyDiscarded(epoch) => {
+                if let Some(up) = self.up(epoch) {
+                    up.discarded = true;
+                }
+            }
+            Event::KeepAliveAnswered(epoch) => {
+                if let Some(keepalive) = self.up(epoch).and_then(|up| up.keepalive.as_mut()) {
+                    keepalive.answered(now);
+                }
+            }
+            Event::Lost(epoch, cause) => {
+                if epoch == self.epoch {
+                    self.end(cause, now);
+                }
+            }
+            Event::RpcTimeout { cookie } => self.rpc_timeout(cookie, now),
+            Event::Retransmit { cookie } => {
+                if cookie == self.cookie {
+                    self.lose(Cause::Retransmit, now);
+                }
+            }
+            Event::Close(cause) => {
+                if !(cause == Cause::Idle && self.backchannel) {
+                    self.end(cause, now);
+                }
+            }
+            Event::Backchannel { bound } => self.backchannel = bound,
+            Event::TornDown(epoch) => self.torn_down(epoch, now),
+            Event::Shutdown => self.shutdown(now),
+        }
+    }
+
+    /// The next thing to do, in the order in which it has to be done.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        let action = self.actions.pop()?;
+        if let Action::TearDown { .. } | Action::Disconnect { .. } = action {
+            if let State::Closing { told, .. } = &mut self.state {
+                *told = true;
+            }
+        }
+        Some(action)
+    }
+
+    /// When [`Event::Tick`] must be handed in at the latest; `None` if no time matters.
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.state {
+            State::Down | State::Closing { .. } | State::Stopped => None,
+            State::Waiting { .. } => Some(self.backoff.not_before()),
+            State::Attempt { stage_end, end, .. } => Some((*stage_end).min(*end)),
+            State::Up(up) => {
+                let idle = self.idle_deadline(up);
+                let silent = up.keepalive.as_ref().map(KeepAlive::deadline);
+                match (idle, silent) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                }
+            }
+        }
+    }
+
+    /// How long the next attempt has to wait, for a driver that queues its worker with a delay.
+    pub fn reconnect_delay(&self, now: Time) -> Millis {
+        self.backoff.not_before().since(now)
+    }
+
+    /// Lowers the bound of an attempt and of the back-off, as `set_connect_timeout` asks (pNFS).
+    ///
+    /// Larger values than the present ones change nothing.
+    pub fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
+        let connect = connect.max(MIN_CONNECT_TIMEOUT);
+        self.config.connect_timeout = self.config.connect_timeout.min(connect);
+        self.backoff.limit(reconnect);
+    }
+
+    /// Where the transport stands.
+    pub fn phase(&self) -> Phase {
+        match &self.state {
+            State::Down => Phase::Down,
+            State::Waiting { .. } => Phase::Waiting,
+            State::Attempt { stage, .. } => match stage {
+                Stage::Address => Phase::Address,
+                Stage::Route => Phase::Route,
+                Stage::QueuePair => Phase::QueuePair,
+                Stage::Connecting => Phase::Connecting,
+                Stage::Negotiating => Phase::Negotiating,
+            },
+            State::Up(_) => Phase::Up,
+            State::Closing { .. } => Phase::Closing,
+            State::Stopped => Phase::Stopped,
+        }
+    }
+
+    /// Whether `epoch` is the established connection; a reverse reply goes out only then (BC-27).
+    #[inline]
+    pub fn is_up(&self, epoch: Epoch) -> bool {
+        epoch == self.epoch && matches!(self.state, State::Up(_))
+    }
+
+    /// The epoch of the present or the last attempt.
+    #[inline]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// A number that changes whenever a connection is established or lost.
+    #[inline]
+    pub const fn cookie(&self) -> u32 {
+        self.cookie
+    }
+
+    /// The connections that ended, for debugfs.
+    pub const fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The last failed attempt and when it failed.
+    pub const fn last_failure(&self) -> Option<(ConnectError, Time)> {
+        self.last_failure
+    }
+
+    /// Failures in a row since the last reply.
+    pub const fn failures(&self) -> u32 {
+        self.backoff.failures()
+    }
+
+    /// The version negotiation: what is agreed and what is known of the peer.
+    pub const fn negotiation(&self) -> &Negotiator {
+        &self.version
+    }
+
+    /// Actions that found no room. Always zero; a test relies on it.
+    pub const fn lost_actions(&self) -> u32 {
+        self.actions.lost()
+    }
+
+    // Commands of the RPC layer.
+
+    fn start(&mut self, timeout: Option<Millis>, now: Time) {
+        let own = self.config.connect_timeout;
+        let total = timeout.map_or(own, |t| own.min(t.max(MIN_CONNECT_TIMEOUT)));
+        match &mut self.state {
+            State::Down => self.begin_or_wait(total, now),
+            State::Closing { then, .. } => {
+                if let Then::Rest = then {
+                    *then = Then::Restart(total);
+                }
+            }
+            State::Stopped => self.push_failure(ConnectError::Cancelled),
+            State::Waiting { .. } | State::Attempt { .. } | State::Up(_) => {}
+        }
+    }
+
+    fn shutdown(&mut self, now: Time) {
+        self.stopping = true;
+        self.end(Cause::Shutdown, now);
+        if let State::Down = self.state {
+            self.state = State::Stopped;
+        }
+    }
+
+    // The attempt.
+
+    fn begin_or_wait(&mut self, total: Millis, now: Time) {
+        if now < self.backoff.not_before() {
+            self.state = State::Waiting { timeout: total };
+        } else {
+            self.begin(total, now);
+        }
+    }
+
+    fn begin(&mut self, total: Millis, now: Time) {
+        self.epoch = self.epoch.next();
+        let timeout = self.config.resolve_timeout.min(total);
+        self.state = State::Attempt {
+            stage: Stage::Address,
+            stage_end: now.after(timeout),
+            end: now.after(total),
+        };
+        let epoch = self.epoch;
+        self.actions.push(Action::ResolveAddr { epoch, timeout });
+    }
+
+    /// Moves the attempt on; the new step is bounded by its own limit and the attempt's.
+    fn enter(&mut self, next: Stage, action: Action, now: Time) {
+        let limit = match next {
+            Stage::Address | Stage::Route => Some(self.config.resolve_timeout),
+            Stage::Negotiating => Some(self.config.version_timeout),
+            Stage::QueuePair | Stage::Connecting => None,
+        };
+        if let State::Attempt {
+            stage,
+            stage_end,
+            end,
+        } = &mut self.state
+        {
+            *stage = next;
+            *stage_end = limit.map_or(*end, |span| now.after(span).min(*end));
+            self.actions.push(action);
+        }
+    }
+
+    fn in_stage(&self, of: Epoch, wanted: Stage) -> bool {
+        of == self.epoch && matches!(self.state, State::Attempt { stage, .. } if stage == wanted)
+    }
+
+    fn cm(&mut self, event: CmEvent, now: Time) {
+        let stage = match self.state {
+            State::Attempt { stage, .. } => stage,
+            State::Up(_) => return self.cm_while_up(event, now),
+            _ => return,
+        };
+        let epoch = self.epoch;
+        match (stage, event) {
+            (Stage::Address, CmEvent::AddrResolved) => {
+                let timeout = self.remaining(self.config.resolve_timeout, now);
+                self.enter(Stage::Route, Action::ResolveRoute { epoch, timeout }, now);
+            }
+            (Stage::Route, CmEvent::RouteResolved) => {
+                self.enter(Stage::QueuePair, Action::CreateQp { epoch }, now);
+            }
+            (Stage::Connecting, CmEvent::Established(accepted)) => self.accepted(accepted, now),
+            (_, CmEvent::AddrError(fault)) => {
+                let reason = match fault {
+                    AddrFault::NoDevice => ConnectError::NoDevice,
+                    AddrFault::TimedOut => ConnectError::TimedOut,
+                    AddrFault::Other => ConnectError::AddrUnresolved,
+                };
+                self.fail(reason, now);
+            }
+            (_, CmEvent::RouteError) => self.fail(ConnectError::NoRoute, now),
+            (_, CmEvent::ConnectError) => self.fail(ConnectError::Aborted, now),
+            (_, CmEvent::Unreachable) => self.fail(ConnectError::TimedOut, now),
+            (_, CmEvent::Rejected { stale: true }) => self.fail(ConnectError::Stale, now),
+            (_, CmEvent::Rejected { stale: false }) => self.fail(ConnectError::Refused, now),
+            (_, CmEvent::Disconnected | CmEvent::TimewaitExit) => {
+                self.fail(ConnectError::PeerClosed, now);
+            }
+            (_, CmEvent::AddrChange) => self.fail(ConnectError::AddrChanged, now),
+            (_, CmEvent::DeviceRemoval) => self.fail(ConnectError::DeviceRemoved, now),
+            // An answer to a question that is not open changes nothing.
+            (_, CmEvent::AddrResolved | CmEvent::RouteResolved)
+            | (_, CmEvent::ConnectResponse | CmEvent::Established(_)) => {}
+        }
+    }
+
+    fn accepted(&mut self, accepted: Accepted, now: Time) {
+        if accepted.peer_read_depth == Some(0) {
+            return self.fail(ConnectError::NoReadCapability, now);
+        }
+        let outcome = self.version.begin();
+        self.negotiated(outcome, now);
+    }
+
+    fn negotiated(&mut self, outcome: Outcome, now: Time) {
+        match outcome {
+            Outcome::Probe => {
+                let epoch = self.epoch;
+                self.enter(Stage::Negotiating, Action::SendVersionProbe { epoch }, now);
+            }
+            Outcome::Use(version) => self.establish(version, now),
+            Outcome::Reconnect => self.fail(ConnectError::TimedOut, now),
+            Outcome::Unsupported => self.fail(ConnectError::VersionUnsupported, now),
+            Outcome::Ignored => {}
+        }
+    }
+
+    fn establish(&mut self, version: Version, now: Time) {
+        self.ever_connected = true;
+        self.cookie = self.cookie.wrapping_add(1);
+        self.inline.connected();
+        self.state = State::Up(Up {
+            since: now,
+            used: now,
+            busy: false,
+            useful: false,
+            discarded: false,
+            keepalive: self
+                .config
+                .keepalive
+                .map(|config| KeepAlive::new(config, now)),
+        });
+        self.actions.push(Action::Established {
+            epoch: self.epoch,
+            cookie: self.cookie,
+            version,
+        });
+    }
+
+    fn local_fault(&mut self, fault: LocalFault, now: Time) {
+        let reason = match fault {
+            LocalFault::NoResources => ConnectError::NoResources,
+            LocalFault::DeviceUnsuitable => ConnectError::NoDevice,
+            LocalFault::DeviceGone => ConnectError::DeviceRemoved,
+        };
+        if let State::Attempt { .. } = self.state {
+            self.fail(reason, now);
+        }
+    }
+
+    fn fail(&mut self, reason: ConnectError, now: Time) {
+        self.version.lost();
+        self.backoff.failed(now);
+        self.last_failure = Some((reason, now));
+        self.state = State::Closing {
+            told: false,
+            then: Then::Fail(reason),
+        };
+        let epoch = self.epoch;
+        self.actions.push(Action::TearDown { epoch });
+    }
+
+    fn remaining(&self, span: Millis, now: Time) -> Millis {
+        match self.state {
+            State::Attempt { end, .. } => span.min(end.since(now)),
+            _ => span,
+        }
+    }
+
+    // The connection.
+
+    fn up(&mut self, epoch: Epoch) -> Option<&mut Up> {
+        match &mut self.state {
+            State::Up(up) if epoch == self.epoch => Some(up),
+            _ => None,
+        }
+    }
+
+    fn cm_while_up(&mut self, event: CmEvent, now: Time) {
+        let cause = match event {
+            CmEvent::Disconnected
+            | CmEvent::TimewaitExit
+            | CmEvent::ConnectError
+            | CmEvent::Unreachable
+            | CmEvent::Rejected { .. } => Cause::PeerClosed,
+            CmEvent::AddrChange => Cause::AddrChanged,
+            CmEvent::DeviceRemoval => Cause::DeviceRemoved,
+            CmEvent::AddrResolved
+            | CmEvent::AddrError(_)
+            | CmEvent::RouteResolved
+            | CmEvent::RouteError
+            | CmEvent::ConnectResponse
+            | CmEvent::Established(_) => return,
+        };
+        self.lose(cause, now);
+    }
+
+    fn rpc_timeout(&mut self, cookie: u32, now: Time) {
+        if cookie != self.cookie {
+            return;
+        }
+        let epoch = self.epoch;
+        let State::Up(up) = &mut self.state else {
+            return;
+        };
+        // A reply may have been thrown away, or none ever came: waiting longer helps nobody (X-03, MAL-153).
+        let suspicious = up.discarded || !up.useful;
+        match &mut up.keepalive {
+            Some(keepalive) if !suspicious => {
+                if let Verdict::Probe = keepalive.probe(now) {
+                    self.actions.push(Action::KeepAlive { epoch });
+                }
+            }
+            _ => self.lose(Cause::RpcTimeout, now),
+        }
+    }
+
+    /// Ends whatever there is: a connection with `cause`, an attempt or a wait as called off.
+    fn end(&mut self, cause: Cause, now: Time) {
+        match self.state {
+            State::Up(_) => self.lose(cause, now),
+            State::Attempt { .. } => {
+                let reason = match cause {
+                    Cause::DeviceRemoved => ConnectError::DeviceRemoved,
+                    Cause::AddrChanged => ConnectError::AddrChanged,
+                    Cause::Forced | Cause::Idle | Cause::Closed | Cause::Shutdown => {
+                        ConnectError::Cancelled
+                    }
+                    _ => ConnectError::PeerClosed,
+                };
+                self.fail(reason, now);
+            }
+            State::Waiting { .. } => {
+                self.state = State::Down;
+                self.push_failure(ConnectError::Cancelled);
+            }
+            State::Down | State::Closing { .. } | State::Stopped => {}
+        }
+    }
+
+    fn lose(&mut self, cause: Cause, now: Time) {
+        let State::Up(up) = &self.state else {
+            return;
+        };
+        let epoch = self.epoch;
+        self.history.push(Disconnect {
+            epoch,
+            cause,
+            at: now,
+            lasted: now.since(up.since),
+            useful: up.useful,
+        });
+        if cause.is_clean() {
+            self.backoff.closed_cleanly(now);
+        } else {
+            self.backoff.failed(now);
+        }
+        self.inline.lost(cause, now);
+        self.version.lost();
+        self.cookie = self.cookie.wrapping_add(1);
+        self.state = State::Closing {
+            told: false,
+            then: Then::Rest,
+        };
+        self.actions.push(Action::Disconnect {
+            epoch,
+            cookie: self.cookie,
+            cause,
+        });
+    }
+
+    // Time.
+
+    fn tick(&mut self, activity: Activity, now: Time) {
+        match self.state {
+            State::Waiting { timeout } => {
+                if now >= self.backoff.not_before() {
+                    self.begin(timeout, now);
+                }
+            }
+            State::Attempt {
+                stage,
+                stage_end,
+                end,
+            } => {
+                if now >= stage_end.min(end) {
+                    if stage == Stage::Negotiating {
+                        let outcome = self.version.timed_out();
+                        self.negotiated(outcome, now);
+                    } else {
+                        self.fail(ConnectError::TimedOut, now);
+                    }
+                }
+            }
+            State::Up(_) => self.tick_up(activity, now),
+            State::Down | State::Closing { .. } | State::Stopped => {}
+        }
+    }
+
+    fn tick_up(&mut self, activity: Activity, now: Time) {
+        let epoch = self.epoch;
+        let State::Up(up) = &mut self.state else {
+            return;
+        };
+        up.used = up.used.max(activity.used.min(now));
+        up.busy = activity.busy;
+        let verdict = match &mut up.keepalive {
+            Some(keepalive) => keepalive.tick(activity, now),
+            None => Verdict::Fine,
+        };
+        match verdict {
+            Verdict::Dead => return self.lose(Cause::PeerDead, now),
+            Verdict::Probe => self.actions.push(Action::KeepAlive { epoch }),
+            Verdict::Fine => {}
+        }
+        let idle = match &self.state {
+            State::Up(up) => self.idle_deadline(up),
+            _ => None,
+        };
+        if idle.is_some_and(|deadline| now >= deadline) {
+            self.lose(Cause::Idle, now);
+        }
+    }
+
+    /// When the connection has been idle for too long, if that can happen at all.
+    fn idle_deadline(&self, up: &Up) -> Option<Time> {
+        if self.backchannel || up.busy {
+            return None;
+        }
+        self.config.idle_timeout.map(|idle| up.used.after(idle))
+    }
+
+    // The end.
+
+    fn torn_down(&mut self, epoch: Epoch, now: Time) {
+        let State::Closing { told: true, then } = self.state else {
+            return;
+        };
+        if epoch != self.epoch {
+            return;
+        }
+        self.state = State::Down;
+        match then {
+            Then::Rest => {}
+            Then::Fail(reason) => self.push_failure(reason),
+            Then::Restart(total) if !self.stopping => self.begin_or_wait(total, now),
+            Then::Restart(_) => self.push_failure(ConnectError::Cancelled),
+        }
+        if self.stopping {
+            self.state = State::Stopped;
+        }
+    }
+
+    fn push_failure(&mut self, reason: ConnectError) {
+        self.actions.push(Action::Fail {
+            error: reason.error(!self.ever_connected),
+            reason,
+        });
+    }
+}

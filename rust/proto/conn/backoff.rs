@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When the next connection attempt may start.
+
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// Bounds of the reconnect delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffConfig {
+    /// Upper bound of the delay after the first failure; doubles with each further one.
+    pub first: Millis,
+    /// Upper bound of every delay.
+    pub max: Millis,
+}
+
+impl Default for BackoffConfig {
+    /// Half a second, doubling up to thirty seconds.
+    fn default() -> Self {
+        Self {
+            first: Millis::new(500),
+            max: Millis::from_secs(30),
+        }
+    }
+}
+
+/// Exponential back-off with jitter.
+///
+/// The delay doubles with every failure in a row and is drawn from the upper half of its range, so that the
+/// clients of one restarted server come back spread out and none of them hammers it. Only a reply resets it:
+/// a peer that accepts and then drops every connection (MAL-152) is approached ever more slowly.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    config: BackoffConfig,
+    failures: u32,
+    not_before: Time,
+    random: u64,
+}
+
+impl Backoff {
+    /// No failure yet; `seed` decides the jitter and should differ from host to host.
+    pub const fn new(config: BackoffConfig, seed: u64) -> Self {
+        Self {
+            config,
+            failures: 0,
+            not_before: Time::from_millis(0),
+            random: seed,
+        }
+    }
+
+    /// A connection attempt failed or a connection was lost: the next attempt waits.
+    pub fn failed(&mut self, now: Time) {
+        let ceiling = self.ceiling();
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now.after(self.jittered(ceiling));
+    }
+
+    /// A connection was closed without need: the next attempt may start at once.
+    ///
+    /// The failures counted so far stay counted; closing an unused connection proves nothing.
+    pub fn closed_cleanly(&mut self, now: Time) {
+        self.not_before = now;
+    }
+
+    /// A reply arrived, so the connection was of use: the next failure counts as the first.
+    #[inline]
+    pub fn useful(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Lowers the largest delay; a larger value than the present one changes nothing.
+    pub fn limit(&mut self, max: Millis) {
+        self.config.max = self.config.max.min(max);
+    }
+
+    /// The earliest start of the next attempt.
+    #[inline]
+    pub const fn not_before(&self) -> Time {
+        self.not_before
+    }
+
+    /// Failures in a row since the last reply.
+    #[inline]
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// The upper bound of the delay the next failure brings.
+    fn ceiling(&self) -> Millis {
+        // A shift of 20 already turns one millisecond into a quarter of an hour.
+        let factor = 1u64.checked_shl(self.failures.min(20)).unwrap_or(u64::MAX);
+        Millis::new(self.config.first.get().saturating_mul(factor)).min(self.config.max)
+    }
+
+    /// A span between half of `ceiling` and `ceiling`, both included.
+    fn jittered(&mut self, ceiling: Millis) -> Millis {
+        let half = ceiling.get() >> 1;
+        let spread = ceiling.get().saturating_sub(half).saturating_add(1);
+        let offset = self.next_random().checked_rem(spread).unwrap_or(0);
+        Millis::new(half.saturating_add(offset))
+    }
+
+    /// SplitMix64: enough to spread clients, not meant to be unpredictable.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = self.random;
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

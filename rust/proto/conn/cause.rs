@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Why attempts fail and connections end, and the memory of it.
+
+use super::Epoch;
+use crate::{
+    error::Error,
+    time::{
+        Millis,
+        Time, //
+    },
+    wc::WcStatus, //
+};
+
+/// Why an established connection was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The peer closed the connection.
+    PeerClosed,
+    /// A work request failed.
+    Completion(WcStatus),
+    /// A chain of work requests could not be posted.
+    PostFailed,
+    /// A region could not be invalidated after its reply (V1-098).
+    InvalidateFailed,
+    /// The peer invalidated a region that is not part of the answered call (MAL-014, MAL-015).
+    WrongInvalidate,
+    /// RDMA Write with Immediate consumed a Receive (MAL-012).
+    Immediate,
+    /// Too many undecodable replies on one connection (ground rule 6).
+    BadReplies,
+    /// A bad reply answered a call that is pending here.
+    BadReply,
+    /// More callbacks than reverse credits (MAL-111).
+    BackchannelOverflow,
+    /// A callback's reply does not fit (MAL-131).
+    BackchannelReplyTooBig,
+    /// Unknown version 2 options beyond the bound (MAL-184).
+    OptionFlood,
+    /// An RPC timer fired and nothing vouches for the peer.
+    RpcTimeout,
+    /// The RPC layer wants to send a call again, which one connection must not carry twice.
+    Retransmit,
+    /// A call that expects no reply leaves the credits unknown.
+    CreditResync,
+    /// The keep-alive probe stayed unanswered.
+    PeerDead,
+    /// An address of the path changed.
+    AddrChanged,
+    /// The device is being removed.
+    DeviceRemoved,
+    /// Asked for by the administrator or a test.
+    Forced,
+    /// Nothing used the connection for the idle time.
+    Idle,
+    /// The RPC layer closed the transport.
+    Closed,
+    /// The transport is being destroyed.
+    Shutdown,
+}
+
+impl Cause {
+    /// Whether we ended a healthy connection of our own will, so that no back-off is due.
+    pub const fn is_clean(self) -> bool {
+        matches!(self, Self::Idle | Self::Closed | Self::Shutdown)
+    }
+
+    /// Whether the loss is one that a Send larger than the peer's Receive would bring (MAL-149).
+    pub(super) const fn fits_oversized_send(self) -> bool {
+        matches!(
+            self,
+            Self::PeerClosed
+                | Self::Completion(
+                    WcStatus::RemoteInvalidRequest
+                        | WcStatus::RemoteOperation
+                        | WcStatus::Flushed
+                        | WcStatus::Other
+                )
+        )
+    }
+
+    /// A short name for logs and debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PeerClosed => "peer closed",
+            Self::Completion(status) => status.name(),
+            Self::PostFailed => "post failed",
+            Self::InvalidateFailed => "invalidation failed",
+            Self::WrongInvalidate => "wrong region invalidated",
+            Self::Immediate => "write with immediate",
+            Self::BadReplies => "too many bad replies",
+            Self::BadReply => "bad reply to a pending call",
+            Self::BackchannelOverflow => "too many callbacks",
+            Self::BackchannelReplyTooBig => "callback reply too big",
+            Self::OptionFlood => "too many unknown options",
+            Self::RpcTimeout => "rpc timeout",
+            Self::Retransmit => "retransmission",
+            Self::CreditResync => "call without reply",
+            Self::PeerDead => "peer dead",
+            Self::AddrChanged => "address changed",
+            Self::DeviceRemoved => "device removed",
+            Self::Forced => "forced",
+            Self::Idle => "idle",
+            Self::Closed => "closed",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// Why a connection attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// A step or the whole attempt took too long.
+    TimedOut,
+    /// The address could not be resolved.
+    AddrUnresolved,
+    /// There is no route, or the peer's host cannot be reached.
+    NoRoute,
+    /// No RDMA device serves the address, or it lacks what we need.
+    NoDevice,
+    /// The peer rejected the request.
+    Refused,
+    /// The peer still knows an older connection of ours.
+    Stale,
+    /// The connection manager gave up for a reason of its own.
+    Aborted,
+    /// The peer closed the connection before it was ready for use.
+    PeerClosed,
+    /// The device went away during the attempt.
+    DeviceRemoved,
+    /// An address changed during the attempt.
+    AddrChanged,
+    /// Memory or device resources ran out.
+    NoResources,
+    /// The peer will never issue RDMA Reads, so no Read chunk can work (MAL-151).
+    NoReadCapability,
+    /// No protocol version in common (V2-30).
+    VersionUnsupported,
+    /// The attempt was called off by us.
+    Cancelled,
+}
+
+impl ConnectError {
+    /// What the RPC tasks that wait for the connection are told (section 4.7).
+    ///
+    /// `first_mount` says that this transport was never connected. Then a permanent fault ends the mount
+    /// with an error that tells why. Later the same fault must not end the I/O of a hard mount, so only
+    /// values come out that the RPC client retries: the server may be replaced by one that works.
+    pub const fn error(self, first_mount: bool) -> Error {
+        match self {
+            Self::TimedOut => Error::TimedOut,
+            Self::AddrUnresolved | Self::NoRoute => Error::Unreachable,
+            Self::NoDevice if first_mount => Error::NoDeviceAtMount,
+            Self::NoDevice | Self::DeviceRemoved => Error::NoDevice,
+            Self::Refused => Error::Refused,
+            Self::Stale
+            | Self::AddrChanged
+            | Self::Cancelled
+            | Self::Aborted
+            | Self::PeerClosed => Error::Disconnected,
+            Self::NoResources => Error::NoBuffers,
+            Self::NoReadCapability | Self::VersionUnsupported if first_mount => {
+                Error::RemoteVersion
+            }
+            Self::NoReadCapability | Self::VersionUnsupported => Error::Refused,
+        }
+    }
+
+    /// A short name for logs and debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed out",
+            Self::AddrUnresolved => "address not resolved",
+            Self::NoRoute => "no route",
+            Self::NoDevice => "no suitable RDMA device",
+            Self::Refused => "refused",
+            Self::Stale => "stale connection at the peer",
+            Self::Aborted => "connection manager error",
+            Self::PeerClosed => "peer closed",
+            Self::DeviceRemoved => "device removed",
+            Self::AddrChanged => "address changed",
+            Self::NoResources => "out of resources",
+            Self::NoReadCapability => "peer offers no RDMA Read",
+            Self::VersionUnsupported => "no common version",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// One finished connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disconnect {
+    /// Which connection.
+    pub epoch: Epoch,
+    /// Why it ended.
+    pub cause: Cause,
+    /// When it ended.
+    pub at: Time,
+    /// How long it was established.
+    pub lasted: Millis,
+    /// Whether at least one reply arrived on it.
+    pub useful: bool,
+}
+
+/// How many finished connections are remembered.
+pub const HISTORY: usize = 8;
+
+/// The last [`HISTORY`] finished connections.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    ring: [Option<Disconnect>; HISTORY],
+    total: u64,
+}
+
+impl History {
+    /// Remembers `disconnect` and forgets the oldest one if there is no room.
+    pub(super) fn push(&mut self, disconnect: Disconnect) {
+        self.ring.rotate_right(1);
+        let [newest, ..] = &mut self.ring;
+        *newest = Some(disconnect);
+        self.total = self.total.saturating_add(1);
+    }
+
+    /// The remembered ones, newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Disconnect> {
+        self.ring.iter().flatten()
+    }
+
+    /// How many connections have ended since the transport was created.
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+}

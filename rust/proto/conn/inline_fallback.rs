@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Living with a peer whose advertised Receive Size is not true (CM-24, MAL-149).
+
+use super::Cause;
+use crate::{
+    threshold::MIN_THRESHOLD,
+    time::{
+        Millis,
+        Time, //
+    },
+};
+
+/// Losses in a row that condemn the advertised size.
+const LOSSES: u8 = 2;
+
+/// A loss later than this after the large Send has another reason.
+const IMMEDIATE: Millis = Millis::from_secs(2);
+
+/// How long the smallest size is used before the advertised one gets another chance.
+const HOLD: Millis = Millis::from_secs(600);
+
+/// Watches what becomes of the first Send larger than [`MIN_THRESHOLD`] on each connection.
+#[derive(Clone, Debug, Default)]
+pub struct InlineFallback {
+    /// When the first large Send of this connection went out, until it is known to have been taken.
+    pending: Option<Time>,
+    /// This connection is past its first large Send.
+    seen: bool,
+    losses: u8,
+    until: Option<Time>,
+}
+
+impl InlineFallback {
+    /// Trusts the peer.
+    pub const fn new() -> Self {
+        Self {
+            pending: None,
+            seen: false,
+            losses: 0,
+            until: None,
+        }
+    }
+
+    /// A connection was established.
+    pub fn connected(&mut self) {
+        self.pending = None;
+        self.seen = false;
+    }
+
+    /// A large Send was posted; only the first one of a connection matters.
+    pub fn sent(&mut self, now: Time) {
+        if !self.seen {
+            self.seen = true;
+            self.pending = Some(now);
+        }
+    }
+
+    /// The peer took a large Send, so its advertised size is true.
+    pub fn taken(&mut self) {
+        self.pending = None;
+        self.losses = 0;
+    }
+
+    /// The connection was lost.
+    pub fn lost(&mut self, cause: Cause, now: Time) {
+        let Some(sent) = self.pending.take() else {
+            return;
+        };
+        if cause.fits_oversized_send() && now.since(sent) <= IMMEDIATE {
+            self.losses = self.losses.saturating_add(1);
+            if self.losses >= LOSSES {
+                self.losses = 0;
+                self.until = Some(now.after(HOLD));
+            }
+        }
+    }
+
+    /// The largest call threshold to use on a connection requested at `now`, if it has to be limited.
+    pub fn cap(&self, now: Time) -> Option<u32> {
+        match self.until {
+            Some(until) if now < until => Some(MIN_THRESHOLD),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finding a dead peer without killing a slow one.
+//!
+//! A reliable connection notices a dead host only when it sends something. The probe is a work request the
+//! peer's *adapter* acknowledges by itself, without a credit, a Receive or the server's software (the driver
+//! uses an RDMA Write of zero octets). A server that is busy for minutes therefore answers every probe and
+//! keeps its connection; a host that is gone is found in `busy_after` + `timeout`.
+
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// When to probe and when to give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAliveConfig {
+    /// Silence after which a probe goes out while a reply is outstanding.
+    pub busy_after: Millis,
+    /// Silence after which a probe goes out on an idle connection.
+    pub idle_after: Millis,
+    /// How long a probe may stay unanswered before the peer counts as dead.
+    pub timeout: Millis,
+}
+
+impl Default for KeepAliveConfig {
+    /// Five seconds when busy, thirty when idle, five for the answer.
+    fn default() -> Self {
+        Self {
+            busy_after: Millis::from_secs(5),
+            idle_after: Millis::from_secs(30),
+            timeout: Millis::from_secs(5),
+        }
+    }
+}
+
+/// What the driver last saw on the connection, read without a lock when a deadline fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// When anything proved the peer alive: a Receive, or a successful signalled completion.
+    pub heard: Time,
+    /// When the upper layer last used the connection: a Call, a Reply, a callback.
+    pub used: Time,
+    /// Whether a reply is outstanding.
+    pub busy: bool,
+}
+
+/// What has to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing; look again at [`KeepAlive::deadline`].
+    Fine,
+    /// Post one probe.
+    Probe,
+    /// The probe stayed unanswered: the peer is gone.
+    Dead,
+}
+
+/// The keep-alive of one connection.
+#[derive(Clone, Debug)]
+pub struct KeepAlive {
+    config: KeepAliveConfig,
+    heard: Time,
+    busy: bool,
+    /// When the outstanding probe was sent, if one is.
+    probing: Option<Time>,
+}
+
+impl KeepAlive {
+    /// Starts with a connection that was established, and so heard of, at `now`.
+    pub const fn new(config: KeepAliveConfig, now: Time) -> Self {
+        Self {
+            config,
+            heard: now,
+            busy: false,
+            probing: None,
+        }
+    }
+
+    /// When [`KeepAlive::tick`] must be called next.
+    pub fn deadline(&self) -> Time {
+        match self.probing {
+            Some(sent) => sent.after(self.config.timeout),
+            None => self.heard.after(self.patience()),
+        }
+    }
+
+    /// Takes note of what was seen and decides.
+    pub fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
+        self.busy = activity.busy;
+        self.hear(activity.heard.min(now));
+        if now < self.deadline() {
+            return Verdict::Fine;
+        }
+        match self.probing {
+            Some(_) => Verdict::Dead,
+            None => self.probe(now),
+        }
+    }
+
+    /// Asks for a probe before its time, because an RPC timer fired.
+    ///
+    /// Returns [`Verdict::Fine`] when one is already under way.
+    pub fn probe(&mut self, now: Time) -> Verdict {
+        if self.probing.is_some() {
+            return Verdict::Fine;
+        }
+        self.probing = Some(now);
+        Verdict::Probe
+    }
+
+    /// The probe completed successfully: the peer's host is alive.
+    pub fn answered(&mut self, now: Time) {
+        self.probing = None;
+        self.heard = self.heard.max(now);
+    }
+
+    /// Whether a probe is outstanding.
+    pub const fn is_probing(&self) -> bool {
+        self.probing.is_some()
+    }
+
+    fn hear(&mut self, heard: Time) {
+        self.heard = self.heard.max(heard);
+        // Anything heard after the probe went out is as good as its answer.
+        if self.probing.is_some_and(|sent| heard > sent) {
+            self.probing = None;
+        }
+    }
+
+    fn patience(&self) -> Millis {
+        if self.busy {
+            self.config.busy_after
+        } else {
+            self.config.idle_after
+        }
+    }
+}

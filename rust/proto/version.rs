@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which protocol version a connection speaks.
+//!
+//! Version 2 is an expired draft without deployed servers, so it is off by default (V2-31). When it is on,
+//! every new connection begins with one small version 2 call, the *probe*, alone on the wire and at most
+//! [`PROBE_MAX`] octets long (V2-04, V2-05). The answer decides:
+//!
+//! | Answer                              | Prefer version 2                    | Version 2 only      |
+//! |-------------------------------------|-------------------------------------|---------------------|
+//! | non-error reply                     | version 2                           | version 2           |
+//! | ERR_VERS, range contains 1          | version 1, same connection          | no common version   |
+//! | ERR_VERS, range without 1           | no common version                   | no common version   |
+//! | another error                       | new connection, version 1           | no common version   |
+//! | none in time, or connection lost    | new connection, version 1           | new connection      |
+//!
+//! The refused version is never sent again on that connection (V2-30, MAL-162). What the peer could not do
+//! is remembered until the transport goes away (V2-12); what it agreed to is forgotten with the connection.
+//! The probe is no RPC of the application, so none of this reaches one (V2-35).
+
+use crate::{
+    header::Version,
+    inbound::RemoteErrorKind,
+    threshold::{
+        MIN_THRESHOLD,
+        MIN_THRESHOLD_V2, //
+    },
+};
+
+/// Largest message before the negotiation has ended, in octets (V2-04, X-17).
+pub const PROBE_MAX: u32 = MIN_THRESHOLD;
+
+/// The administrator's choice (V2-31).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VersionPolicy {
+    /// Never send anything but version 1.
+    #[default]
+    V1Only,
+    /// Probe for version 2 and fall back to version 1.
+    PreferV2,
+    /// Use version 2 or nothing.
+    V2Only,
+}
+
+/// What answered the probe. Only messages with the probe's xid count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeAnswer {
+    /// A version 2 reply that is not an error (V2-06).
+    Reply,
+    /// An error message; ERR_VERS counts whatever `rdma_vers` it carries (V2-07, V2-32).
+    Error(RemoteErrorKind),
+}
+
+/// How a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Send the probe and nothing else until it is answered.
+    Probe,
+    /// Speak this version for the rest of the connection (V2-12).
+    ///
+    /// After a fall-back to version 1 only one call may be in flight until its reply has reported a grant
+    /// (V2-05, V1-014): the error carried none.
+    Use(Version),
+    /// Give this connection up and connect again; the memory decides what happens then.
+    Reconnect,
+    /// There is no common version (MAL-161).
+    Unsupported,
+    /// No negotiation is under way; nothing changes.
+    Ignored,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No connection, or none that has a version.
+    Idle,
+    /// The probe is out.
+    Probing,
+    /// The version of the present connection.
+    Agreed(Version),
+}
+
+/// The negotiation of one transport: the policy, the present connection, and what is known of the peer.
+#[derive(Clone, Debug)]
+pub struct Negotiator {
+    policy: VersionPolicy,
+    state: State,
+    /// The peer has refused version 2 or did not survive being asked.
+    no_v2: bool,
+}
+
+impl Negotiator {
+    /// Nothing is known of the peer yet.
+    pub const fn new(policy: VersionPolicy) -> Self {
+        Self {
+            policy,
+            state: State::Idle,
+            no_v2: false,
+        }
+    }
+
+    /// A connection came up: [`Outcome::Probe`] or [`Outcome::Use`].
+    pub fn begin(&mut self) -> Outcome {
+        let probe = match self.policy {
+            VersionPolicy::V1Only => false,
+            VersionPolicy::PreferV2 => !self.no_v2,
+            VersionPolicy::V2Only => true,
+        };
+        if probe {
+            self.state = State::Probing;
+            Outcome::Probe
+        } else {
+            self.agree(Version::V1)
+        }
+    }
+
+    /// The probe was answered.
+    ///
+    /// A version 1 reply is no answer: it is dropped before it gets here (MAL-163), and the probe's timer
+    /// ends the wait.
+    pub fn answer(&mut self, answer: ProbeAnswer) -> Outcome {
+        if self.state != State::Probing {
+            return Outcome::Ignored;
+        }
+        match answer {
+            ProbeAnswer::Reply => self.agree(Version::V2),
+            ProbeAnswer::Error(kind) => {
+                self.no_v2 = true;
+                self.refused(kind)
+            }
+        }
+    }
+
+    /// The probe was not answered in time (V2-09, MAL-165).
+    pub fn timed_out(&mut self) -> Outcome {
+        if self.state != State::Probing {
+            return Outcome::Ignored;
+        }
+        self.no_v2 = true;
+        self.stop(Outcome::Reconnect)
+    }
+
+    /// The connection is gone.
+    ///
+    /// Lost with the probe unanswered, the peer counts as one without version 2 (V2-08, V2-09). A version
+    /// agreed on is forgotten, a refusal is not (V2-12, MAL-164).
+    pub fn lost(&mut self) {
+        if self.state == State::Probing {
+            self.no_v2 = true;
+        }
+        self.state = State::Idle;
+    }
+
+    /// The version of the present connection, if it has one.
+    #[inline]
+    pub const fn version(&self) -> Option<Version> {
+        match self.state {
+            State::Agreed(version) => Some(version),
+            State::Idle | State::Probing => None,
+        }
+    }
+
+    /// Whether the peer is known, or has to be taken, to lack version 2.
+    #[inline]
+    pub const fn peer_lacks_v2(&self) -> bool {
+        self.no_v2
+    }
+
+    /// The administrator's choice.
+    #[inline]
+    pub const fn policy(&self) -> VersionPolicy {
+        self.policy
+    }
+
+    fn refused(&mut self, kind: RemoteErrorKind) -> Outcome {
+        if self.policy != VersionPolicy::PreferV2 {
+            return self.stop(Outcome::Unsupported);
+        }
+        match kind {
+            RemoteErrorKind::Version { low, high } if offers_v1(low, high) => {
+                self.agree(Version::V1)
+            }
+            RemoteErrorKind::Version { .. } => self.stop(Outcome::Unsupported),
+            RemoteErrorKind::Chunk | RemoteErrorKind::InvalOption => self.stop(Outcome::Reconnect),
+        }
+    }
+
+    fn agree(&mut self, version: Version) -> Outcome {
+        self.state = State::Agreed(version);
+        Outcome::Use(version)
+    }
+
+    fn stop(&mut self, outcome: Outcome) -> Outcome {
+        self.state = State::Idle;
+        outcome
+    }
+}
+
+/// Whether version 1, all that is left once version 2 was refused, is in the peer's range (V2-30).
+///
+/// That the range contains version 2 as well makes no difference (MAL-162).
+const fn offers_v1(low: u32, high: u32) -> bool {
+    low <= 1 && 1 <= high
+}
+
+/// How large a Receive must be, in octets, so that the peer may settle on any version (V2-10, X-17).
+///
+/// Receives are posted before the negotiation begins, so with version 2 possible they must hold what a
+/// version 2 peer may send without asking.
+#[inline]
+pub fn receive_size(policy: VersionPolicy, own_receive: u32) -> u32 {
+    match policy {
+        VersionPolicy::V1Only => own_receive,
+        VersionPolicy::PreferV2 | VersionPolicy::V2Only => own_receive.max(MIN_THRESHOLD_V2),
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a failed work completion says, in the classes the protocol cares about.
+
+/// The classes of `ib_wc_status` that lead to different decisions.
+///
+/// After an error only the work request's identity and this status are meaningful, so nothing else of a
+/// completion enters the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WcStatus {
+    /// The operation succeeded.
+    Success,
+    /// The queue pair was already in error; the operation was discarded (MAL-002).
+    Flushed,
+    /// A message did not fit the Receive it consumed (MAL-001).
+    LocalLength,
+    /// A local key, access right or queue-pair check failed.
+    LocalProtection,
+    /// The peer refused the request as malformed, for example a Send longer than its Receive (MAL-149).
+    RemoteInvalidRequest,
+    /// The peer refused access to memory.
+    RemoteAccess,
+    /// The peer could not complete the operation.
+    RemoteOperation,
+    /// The peer's host did not acknowledge within the retries.
+    RetryExceeded,
+    /// The peer had no Receive posted within the retries (MAL-018).
+    RnrExceeded,
+    /// Any other status.
+    Other,
+}
+
+impl WcStatus {
+    /// Classifies the number in `ib_wc.status`; an unknown number is [`WcStatus::Other`].
+    pub const fn from_raw(status: u32) -> Self {
+        match status {
+            0 => Self::Success,
+            1 => Self::LocalLength,
+            2 | 4 | 8 => Self::LocalProtection,
+            5 => Self::Flushed,
+            9 => Self::RemoteInvalidRequest,
+            10 => Self::RemoteAccess,
+            11 => Self::RemoteOperation,
+            12 => Self::RetryExceeded,
+            13 => Self::RnrExceeded,
+            _ => Self::Other,
+        }
+    }
+
+    /// A short name for logs and debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Flushed => "flushed",
+            Self::LocalLength => "message longer than Receive",
+            Self::LocalProtection => "local protection error",
+            Self::RemoteInvalidRequest => "peer refused the request",
+            Self::RemoteAccess => "peer refused access",
+            Self::RemoteOperation => "peer failed the operation",
+            Self::RetryExceeded => "peer does not acknowledge",
+            Self::RnrExceeded => "peer has no Receive",
+            Self::Other => "other",
+        }
+    }
+}
