@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The command line."""
+
+import argparse
+import signal
+import sys
+
+from . import kernel, root
+from .session import Plan, Session
+from .ui import LabError, say
+
+DESCRIPTION = """\
+Builds xprtrdma_rs and runs it in virtual machines.
+
+Everything but mmdebstrap runs from a root file system that the lab makes and
+keeps in $XPRTRDMA_CACHE (default: ~/.cache/xprtrdma_rs).  Needs root."""
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(
+        prog="lab", description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (add_root, add_kernel, add_run):
+        add(commands)
+    args = parser.parse_args(argv)
+    # Both ways of being told to stop unwind the stack, which ends the machines.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(130))
+    try:
+        return args.run(args)
+    except LabError as error:
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+
+
+def add_root(commands):
+    sub = commands.add_parser("root", help="make the root file system, print its path")
+
+    def run(args):
+        print(root.path())
+        return 0
+
+    sub.set_defaults(run=run)
+
+
+def add_kernel(commands):
+    sub = commands.add_parser("kernel", help="fetch and prepare a kernel, print its paths")
+    kernel_option(sub)
+
+    def run(args):
+        found = kernel.get(root.path(), args.kernel)
+        for name in ("release", "image", "modules", "tree", "source"):
+            print(f"{name} {getattr(found, name)}")
+        for package, checksum in found.package["packages"].items():
+            print(f"package {package} {found.package['version']} sha256 {checksum}")
+        return 0
+
+    sub.set_defaults(run=run)
+
+
+def kernel_option(sub):
+    sub.add_argument("--kernel", metavar="SERIES|RELEASE",
+                     help=f"the stock kernel: newest complete one of a series, or a "
+                          f"release (default: {kernel.DEFAULT})")
+
+
+def machine_options(sub):
+    kernel_option(sub)
+    sub.add_argument("--client", choices=("ours", "intree", "none"), default="ours",
+                     help="transport module to load in the client (default: ours)")
+    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    sub.add_argument("--vers", help="NFS version: also make a mount, at /mnt/nfs")
+    sub.add_argument("--mount-opts", default="", help="more mount options")
+    sub.add_argument("--export", choices=("mem", "disk"), default="mem",
+                     help="which export to mount (default: mem)")
+    sub.add_argument("--server-mem", type=int, default=2048, metavar="MIB")
+    sub.add_argument("--client-mem", type=int, default=2048, metavar="MIB")
+    sub.add_argument("--timeout", type=float, default=600, metavar="S",
+                     help="most seconds the command may take (default: 600)")
+    sub.add_argument("--pcap", metavar="FILE", help="capture the cable between the machines")
+    sub.add_argument("--results", metavar="DIR",
+                     help="where consoles and /results go (default: build/runs/...)")
+
+
+def plan(args):
+    return Plan(client=args.client, spec=args.kernel, debug=args.debug, version=args.vers,
+                options=args.mount_opts, export=args.export,
+                memory=(args.server_mem, args.client_mem), timeout=args.timeout,
+                pcap=args.pcap, results=args.results)
+
+
+def add_run(commands):
+    sub = commands.add_parser(
+        "run", help="run a command in the client machine and judge both machines",
+        description="Boots both machines, loads the module, runs CMD in the client (in the "
+                    "repository, read-only), and fails when CMD fails or either kernel "
+                    "complains or something is left behind.")
+    machine_options(sub)
+    sub.add_argument("--server-cmd", metavar="SH", help="shell command for the server first")
+    sub.add_argument("cmd", nargs="+", metavar="CMD")
+
+    def run(args):
+        status = None
+        with Session(plan(args)) as session:
+            if args.server_cmd:
+                session.pair.server.channel.check_call(["sh", "-c", args.server_cmd])
+            say(f"running: {' '.join(args.cmd)}")
+            status = session.run(args.cmd)
+            say(f"exit status {status}")
+        return status or bool(session.complaints) if status is not None else 1
+
+    sub.set_defaults(run=run)

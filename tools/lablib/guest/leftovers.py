@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Lists what a run left behind in this machine, one line each.
+
+Run by the host when the tests are over and the lab's own mount and module are
+gone.  Resources of connections that are just closing get a moment to go.
+"""
+
+import pathlib
+import subprocess
+import sys
+import time
+
+PATIENCE_SECONDS = 15
+ALLOWED_TAINT = 1 << 12 | 1 << 13  # out-of-tree, unsigned
+KMEMLEAK = pathlib.Path("/sys/kernel/debug/kmemleak")
+
+
+def nfs_mounts():
+    """NFS mounts that are still there."""
+    lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
+    return [f"still mounted: {line}" for line in lines
+            if line.split()[2] in ("nfs", "nfs4")]
+
+
+def modules():
+    """Transport modules that are still loaded in a client."""
+    names = [line.split()[0] for line in pathlib.Path("/proc/modules").read_text().splitlines()]
+    return [f"module still loaded: {name}" for name in names
+            if name in ("xprtrdma_rs", "rpcrdma")]
+
+
+def resources():
+    """RDMA objects beyond those that were there before the tests."""
+    before = pathlib.Path("/run/rdma-baseline").read_text().splitlines()
+    now = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
+                         check=True).stdout.splitlines()
+    return [f"rdma resources: {line} (before the tests: {before})"
+            for line in now if line not in before]
+
+
+def taint():
+    """Taint that is not explained by loading our module."""
+    value = int(pathlib.Path("/proc/sys/kernel/tainted").read_text())
+    left = value & ~ALLOWED_TAINT
+    return [f"kernel tainted: {value} (unexpected bits: {left:#x})"] if left else []
+
+
+def leaks():
+    """What kmemleak finds, where the kernel has it; the second scan counts."""
+    if not KMEMLEAK.exists():
+        return []
+    for _ in range(2):
+        KMEMLEAK.write_text("scan")
+    return KMEMLEAK.read_text().splitlines()[:40]
+
+
+def main(role):
+    checks = [nfs_mounts, resources, taint]
+    if role == "client":
+        checks += [modules, leaks]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = [line for check in checks for line in check()]
+        if not found or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+sys.exit(main(sys.argv[1]))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+"""For programs inside a machine: commands in the other machine.
+
+Python tests import this instead of paying for a process per command:
+
+    sys.path.insert(0, "/repo/tools/lablib/guest")
+    from remote import Remote
+    status, output = Remote("server").call(["sha256sum", "/srv/mem/file"])
+"""
+
+import json
+import pathlib
+import socket
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from lablib import wire  # noqa: E402
+
+LOCAL_SOCKET = "/run/lab.sock"
+STREAM = 0
+
+
+class Remote:
+    """A place where commands run: "server", "client" or "lab"."""
+
+    def __init__(self, where):
+        self.where = where
+
+    def frames(self, argv, env, stdin):
+        """Start a command and yield its frames; `stdin` is a binary file."""
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(LOCAL_SOCKET)
+            request = {"where": self.where, "argv": list(argv), "env": env or {}}
+            line.sendall(wire.encode(wire.RUN, STREAM, request))
+            feeder = threading.Thread(target=self.feed, args=(line, stdin), daemon=True)
+            feeder.start()
+            decoder = wire.Decoder()
+            while data := line.recv(65536):
+                yield from decoder.feed(data)
+
+    @staticmethod
+    def feed(line, stdin):
+        """Send the input, then its end."""
+        try:
+            while stdin and (data := stdin.read1(wire.CHUNK)):
+                line.sendall(wire.encode(wire.IN, STREAM, data))
+            line.sendall(wire.encode(wire.IN, STREAM))
+        except OSError:
+            pass  # the command ended without reading everything
+
+    def run(self, argv, stdin=None, env=None):
+        """Run with our own output; returns the exit status."""
+        for kind, _, payload in self.frames(argv, env, stdin):
+            if kind == wire.EXIT:
+                return json.loads(payload)["status"]
+            out = sys.stderr.buffer if kind == wire.ERR else sys.stdout.buffer
+            out.write(payload)
+            out.flush()
+        raise ConnectionError("the lab went away")
+
+    def call(self, argv, stdin=None, env=None):
+        """Run and collect: (exit status, all output as bytes)."""
+        output = b""
+        for kind, _, payload in self.frames(argv, env, stdin):
+            if kind == wire.EXIT:
+                return json.loads(payload)["status"], output
+            output += payload
+        raise ConnectionError("the lab went away")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The server machine and the client machine of one run."""
+
+import contextlib
+import datetime
+import os
+import pathlib
+import shutil
+import tempfile
+
+from . import accel, chroot, judge, proc, wire
+from .qemu import REPO, Machine
+from .ui import LabError, step
+
+RUNS = REPO / "build/runs"
+KEEP_RUNS = 20
+SERVER_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
+CLIENT_ADDRESSES = ("192.0.2.2/24", "2001:db8::2/64")
+DISK_BYTES = 8 << 30
+SETUP_SECONDS = 120
+# What programs in the client get to know about the server.
+ENVIRONMENT = {"NFS_SERVER": "192.0.2.1", "NFS_SERVER6": "2001:db8::1",
+               "NFS_EXPORT_MEM": "/srv/mem", "NFS_EXPORT_DISK": "/srv/disk",
+               "NFS_MOUNT": "/mnt/nfs"}
+
+
+def new_results():
+    """A fresh results directory; old ones are thinned out."""
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
+        shutil.rmtree(old, ignore_errors=True)
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    path = RUNS / f"{stamp}-{os.getpid()}"
+    path.mkdir()
+    return path
+
+
+class Pair:
+    """Both machines, up and joined by a cable; a context manager."""
+
+    def __init__(self, root, server_kernel, client_kernel, results=None,
+                 memory=(2048, 2048), pcap=False):
+        self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.pcap, self.accel = pcap, accel.choose(root, server_kernel)
+        self.stack = contextlib.ExitStack()
+        self.run_dir = pathlib.Path(self.stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="lab-")))
+        with open(self.run_dir / "disk", "wb") as disk:
+            disk.truncate(DISK_BYTES)
+        self.server = Machine("server", self, server_kernel, memory[0],
+                              SERVER_ADDRESSES, disk="disk")
+        self.client = Machine("client", self, client_kernel, memory[1], CLIENT_ADDRESSES)
+        self.machines = (self.server, self.client)
+
+    def mac(self, role):
+        return {"server": 1, "client": 2}[role]
+
+    def __enter__(self):
+        try:
+            self.boot()
+        except BaseException:
+            self.stack.close()
+            raise
+        return self
+
+    def boot(self):
+        """Power both on and make them server and client."""
+        proc.run_logged("formatting the server's disk",
+                        chroot.command(self.root, ["mkfs.ext4", "-q", "-F", "/lab/run/disk"],
+                                       [(self.run_dir, "/lab/run")]),
+                        self.results / "mkfs.log", 60)
+        with step(f"booting both machines ({self.accel[1].split(',')[0]}, "
+                  f"results: {self.results})"):
+            for machine, peer in ((self.server, "client"), (self.client, "server")):
+                self.stack.callback(machine.stop)
+                machine.start(peer, self.pcap and machine is self.client)
+            for machine in self.machines:
+                machine.wait_booted()
+            jobs = [(m, m.channel.start([f"/repo/tools/lablib/guest/{m.role}-up"],
+                                        self.log_sink(m.role)))
+                    for m in self.machines]
+            for machine, job in jobs:
+                self.finish_setup(machine, job)
+        self.server.channel.check_call(
+            ["sh", "-c", "rdma resource show > /run/rdma-baseline"])
+
+    def finish_setup(self, machine, job):
+        try:
+            status = job.wait(SETUP_SECONDS)
+        except TimeoutError:
+            status = f"no end after {SETUP_SECONDS} s"
+        if status:
+            log = self.results / f"{machine.role}.setup"
+            raise LabError(f"{machine.role}-up: {status}:\n{proc.tail(log)}")
+
+    def log_sink(self, role):
+        """A sink that collects a machine's set-up messages in a file."""
+        log = open(self.results / f"{role}.setup", "ab", buffering=0)
+        self.stack.callback(log.close)
+        return lambda kind, data: log.write(data)
+
+    def serve(self, request, reply):
+        """A program in one machine asks for a command in the other."""
+        target = {"server": self.server, "client": self.client}[request["where"]].channel
+        command = target.start(
+            request["argv"], reply, env=request.get("env"), cwd=request.get("cwd", "/"),
+            stdin=None, on_exit=lambda status: reply(wire.EXIT, {"status": status}))
+        return lambda kind, payload: target.send(kind, command.stream, payload)
+
+    def blocked_tasks(self):
+        """After a hang: let every machine that still listens say where."""
+        for machine in self.machines:
+            with contextlib.suppress(LabError, TimeoutError):
+                machine.channel.call(["sh", "-c", "echo w > /proc/sysrq-trigger; "
+                                      "echo l > /proc/sysrq-trigger"], 10)
+
+    def judge(self):
+        """Complaints about both machines: left-overs, reports in the consoles."""
+        complaints = []
+        for machine in self.machines:
+            with contextlib.suppress(LabError):
+                status, text = machine.channel.call(
+                    ["python3", "-B", "/repo/tools/lablib/guest/leftovers.py",
+                     machine.role], 120)
+                if status:
+                    complaints += [f"{machine.role}: {line}" for line in text.splitlines()]
+            with contextlib.suppress(LabError):
+                _, text = machine.channel.call(["dmesg"], 30)
+                (self.results / f"{machine.role}.dmesg").write_text(text)
+            complaints += judge.verdict(machine)
+        return complaints
+
+    def __exit__(self, kind, error, trace):
+        self.stack.close()

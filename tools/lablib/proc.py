@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Child processes that never outlive the lab.
+
+Every child is told by the kernel to die with its parent (`setpriv
+--pdeathsig`), so that not even a killed lab leaves a machine running.  The
+signal follows the *thread* that starts the child: only the main thread may.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+
+from .ui import LabError, step
+
+TAIL_BYTES = 4000
+
+
+def spawn(argv, **kwargs):
+    """Start a child in a session of its own that dies with the lab."""
+    assert threading.current_thread() is threading.main_thread()
+    kwargs.setdefault("stdin", subprocess.DEVNULL)
+    guard = ["setpriv", "--pdeathsig", "KILL", "--"]
+    return subprocess.Popen(guard + [str(a) for a in argv],
+                            start_new_session=True, **kwargs)
+
+
+def stop(child, grace=5):
+    """End a child and everything in its session, politely first."""
+    for sig, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 10)):
+        if child.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, sig)
+        try:
+            child.wait(wait)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def last_line(path):
+    """The newest non-empty line of a growing log, shortened for a heartbeat."""
+    lines = [line for line in tail(path).splitlines() if line.strip()]
+    return f"[{lines[-1].strip()[:90]}]" if lines else ""
+
+
+def tail(path):
+    """The end of a log file as text."""
+    with open(path, "rb") as log:
+        log.seek(0, os.SEEK_END)
+        log.seek(max(0, log.tell() - TAIL_BYTES))
+        return log.read().decode(errors="replace")
+
+
+def run_logged(text, argv, log, timeout, env=None, cwd=None):
+    """Run a slow command as one step, its output in `log`; raise on failure."""
+    with step(text, lambda: last_line(log)), open(log, "ab") as out:
+        child = spawn(argv, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=cwd)
+        try:
+            status = child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"{text}: no end after {timeout} s; see {log}") from None
+        finally:
+            stop(child)
+    if status:
+        raise LabError(f"{text}: exit status {status}; end of {log}:\n{tail(log)}")
+
+
+def output(argv, timeout=60, env=None):
+    """The standard output of a quick command; raise on failure."""
+    try:
+        done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=timeout,
+                              env=env, stdin=subprocess.DEVNULL, check=False)
+    except subprocess.TimeoutExpired:
+        raise LabError(f"{argv[0]}: no end after {timeout} s") from None
+    if done.returncode:
+        raise LabError(f"{' '.join(map(str, argv))}: exit status {done.returncode}: "
+                       f"{done.stderr.strip()[-500:]}")
+    return done.stdout

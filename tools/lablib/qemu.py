@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One virtual machine."""
+
+import pathlib
+import subprocess
+import time
+
+from . import chroot, initramfs, proc
+from .channel import Channel, MachineDied
+
+# Paths as the machine's QEMU sees them, inside the root.
+RUN_DIR = "/lab/run"
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BOOT_SECONDS = 180
+# The machines are tests, not targets: no mitigation is worth its time under
+# emulation.  A panic ends QEMU at once, and an oops is a panic.
+KERNEL_WORDS = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
+                "no_timer_check tsc=reliable audit=0 selinux=0 apparmor=0 "
+                "random.trust_cpu=on net.ifnames=0 cryptomgr.notests "
+                "kasan_multi_shot")
+
+
+class Machine:
+    """A QEMU process, its console log and its control line."""
+
+    def __init__(self, role, lab, kernel, memory, addresses, disk=None):
+        """`lab` is the pair this machine belongs to: root, accel, directories."""
+        self.role, self.lab, self.kernel = role, lab, kernel
+        self.memory, self.addresses, self.disk = memory, addresses, disk
+        self.console = lab.results / f"{role}.console"
+        self.process, self.channel = None, None
+
+    def start(self, peer, pcap=False):
+        """Power on, joined by a cable to the machine named `peer`."""
+        lab = self.lab
+        binds = [(lab.root, "/lab/root"), (lab.run_dir, RUN_DIR),
+                 (self.kernel.modules, "/lab/modules"), (REPO, "/lab/repo"),
+                 (lab.results, "/lab/results"), (self.kernel.image.parent, "/lab/kernel"),
+                 (initramfs.path(lab.root, self.kernel).parent, "/lab/initramfs")]
+        for name in (f"{self.role}.ctl", f"{self.role}.net"):
+            (lab.run_dir / name).unlink(missing_ok=True)
+        with open(lab.results / f"{self.role}.qemu", "ab") as log:
+            self.process = proc.spawn(chroot.command(lab.root, self.argv(peer, pcap), binds),
+                                      stdout=log, stderr=subprocess.STDOUT)
+        self.channel = Channel(self.role, lab.run_dir / f"{self.role}.ctl",
+                               self.check_alive, lab.serve)
+
+    def argv(self, peer, pcap):
+        """The QEMU command line."""
+        role = self.role
+        words = (f"{KERNEL_WORDS} lab.role={role} lab.addr={','.join(self.addresses)} "
+                 f"lab.repo={REPO}")
+        argv = ["qemu-system-x86_64", "-name", role, "-nodefaults", "-no-user-config",
+                "-display", "none", "-no-reboot", "-M", "pc", *self.lab.accel,
+                "-smp", "1", "-m", str(self.memory),
+                "-kernel", f"/lab/kernel/{self.kernel.image.name}",
+                "-initrd", "/lab/initramfs/image", "-append", words,
+                "-chardev", f"file,id=console,path=/lab/results/{self.console.name},append=on",
+                "-serial", "chardev:console",
+                "-device", "virtio-serial-pci",
+                "-chardev", f"socket,id=ctl,path={RUN_DIR}/{role}.ctl,server=on,wait=off",
+                "-device", "virtserialport,chardev=ctl,name=lab",
+                "-netdev", f"dgram,id=net,local.type=unix,local.path={RUN_DIR}/{role}.net,"
+                           f"remote.type=unix,remote.path={RUN_DIR}/{peer}.net",
+                "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,romfile=,"
+                           f"mac=52:54:00:00:00:{self.lab.mac(role):02x}"]
+        for tag, readonly in (("root", "on"), ("modules", "on"), ("repo", "on"),
+                              ("results", "off")):
+            argv += ["-fsdev", f"local,id={tag},path=/lab/{tag},security_model=none,"
+                               f"readonly={readonly},multidevs=remap",
+                     "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+        if self.disk:
+            argv += ["-drive", f"if=virtio,format=raw,cache=unsafe,file={RUN_DIR}/{self.disk}"]
+        if pcap:
+            argv += ["-object", "filter-dump,id=dump,netdev=net,maxlen=65536,"
+                                "file=/lab/results/capture.pcap"]
+        return argv
+
+    def check_alive(self):
+        """Raise when QEMU has ended."""
+        if self.process.poll() is not None:
+            text = proc.tail(self.lab.results / f"{self.role}.qemu").strip()
+            raise MachineDied(f"{self.role}: the machine ended by itself"
+                              + (f": {text[-500:]}" if text else " (panic or power-off)"))
+
+    def wait_booted(self):
+        start = time.monotonic()
+        self.channel.wait_for_agent(BOOT_SECONDS)
+        return time.monotonic() - start
+
+    def stop(self):
+        """Pull the plug."""
+        if self.process:
+            proc.stop(self.process)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A run: both machines, a transport module, maybe a mount, a command, a verdict."""
+
+import contextlib
+import dataclasses
+import shutil
+
+from . import kernel, module, pair, root
+from .ui import LabError, say, step
+
+MOUNT_SECONDS = 120
+
+
+@dataclasses.dataclass
+class Plan:
+    """What the command line asked for."""
+
+    client: str = "ours"        # ours, intree or none
+    spec: str | None = None     # kernel series or release
+    debug: bool = False         # debug kernel in the client
+    version: str | None = None  # NFS version of the lab's own mount
+    options: str = ""           # more mount options
+    export: str = "mem"
+    memory: tuple = (2048, 2048)
+    timeout: float = 600
+    pcap: str | None = None
+    results: str | None = None
+
+
+class Session:
+    """Boots on entry, tears down on exit; `complaints` is the verdict."""
+
+    def __init__(self, plan):
+        self.plan, self.complaints = plan, []
+        base = root.path()
+        self.stock = kernel.get(base, plan.spec)
+        self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
+        self.module = module.build(base, self.kernel) if plan.client == "ours" else None
+        self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
+                              pcap=bool(plan.pcap))
+        self.environment = pair.ENVIRONMENT | {
+            "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if plan.debug else "",
+            "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
+            "LAB_KERNEL": self.kernel.release}
+
+    def __enter__(self):
+        self.stack = contextlib.ExitStack()
+        self.stack.enter_context(self.pair)
+        try:
+            if self.plan.client != "none":
+                self.load()
+            if self.plan.version or self.plan.options:
+                self.mount()
+        except BaseException:
+            self.finish()
+            raise
+        return self
+
+    @property
+    def channel(self):
+        """The client machine's control line."""
+        return self.pair.client.channel
+
+    def load(self):
+        """Load the transport: ours with insmod, as a user would."""
+        command = ["modprobe", "rpcrdma"] if self.plan.client == "intree" else \
+            ["insmod", self.environment["LAB_MODULE"]]
+        self.channel.check_call(command)
+
+    def mount(self):
+        """Make the lab's own mount, /mnt/nfs."""
+        options = ",".join(filter(None, (f"vers={self.plan.version or '4.2'}", "rdma",
+                                         "port=20049", self.plan.options)))
+        source = f"{pair.ENVIRONMENT['NFS_SERVER']}:/srv/{self.plan.export}"
+        with step(f"mount -o {options} {source} /mnt/nfs"):
+            self.channel.check_call(["mount", "-t", "nfs", "-o", options, source, "/mnt/nfs"],
+                                    MOUNT_SECONDS)
+
+    def run(self, argv, sink=None, **options):
+        """Run a command in the client to its end; None when it never came."""
+        command = self.channel.start(argv, sink, env=self.environment,
+                                     cwd=options.pop("cwd", "/repo"), **options)
+        try:
+            return command.wait(self.plan.timeout)
+        except TimeoutError:
+            self.complaints.append(f"no end after {self.plan.timeout:.0f} s: "
+                                   f"{' '.join(map(str, argv))}")
+            self.pair.blocked_tasks()
+            command.kill()
+            return None
+
+    def clean_up(self):
+        """Undo the lab's own mount and module; tests may have done it."""
+        script = ("if mountpoint -q /mnt/nfs; then umount /mnt/nfs || exit; fi\n"
+                  "for m in xprtrdma_rs rpcrdma; do\n"
+                  "    if [ -d /sys/module/$m ]; then rmmod $m || exit; fi\n"
+                  "done")
+        status, text = self.channel.call(["sh", "-c", script], MOUNT_SECONDS)
+        if status:
+            self.complaints.append(f"client: cleaning up: {text.strip()}")
+
+    def finish(self):
+        """Judge and power off."""
+        try:
+            with step("judging and powering off"):
+                with self.recorded():
+                    self.clean_up()
+                self.complaints += self.pair.judge()
+        finally:
+            self.stack.close()
+            if self.plan.pcap:
+                with self.recorded():
+                    shutil.move(self.pair.results / "capture.pcap", self.plan.pcap)
+
+    @contextlib.contextmanager
+    def recorded(self):
+        """Turn an error of the lab into a complaint about the run."""
+        try:
+            yield
+        except (LabError, OSError) as error:
+            self.complaints.append(str(error))
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, LabError):
+            self.complaints.append(str(error))
+        self.finish()
+        for complaint in self.complaints:
+            say(f"FAILED: {complaint}")
+        return isinstance(error, LabError)

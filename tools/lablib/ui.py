@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Messages to the person at the terminal."""
+
+import contextlib
+import sys
+import threading
+import time
+
+HEARTBEAT_SECONDS = 15
+
+
+class LabError(Exception):
+    """Something a person can act on; shown as one line, without a traceback."""
+
+
+def say(text):
+    """Print one line of progress; the output of tests stays on stdout."""
+    print(f"lab: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def step(text, detail=None):
+    """Announce a step, show that it lives, and say how long it took.
+
+    `detail` is called for a short text that says where the step stands.
+    """
+    start = time.monotonic()
+    done = threading.Event()
+
+    def beat():
+        while not done.wait(HEARTBEAT_SECONDS):
+            extra = detail() if detail else ""
+            say(f"  ... {time.monotonic() - start:.0f} s {extra}".rstrip())
+
+    say(text)
+    ticker = threading.Thread(target=beat, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+    took = time.monotonic() - start
+    if took >= 1:
+        say(f"  {took:.1f} s")
