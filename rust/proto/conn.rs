@@ -115,8 +115,6 @@ struct Up {
     since: Time,
     /// When the upper layer last used it.
     used: Time,
-    /// Whether a reply was outstanding when the driver last looked.
-    busy: bool,
     /// At least one reply arrived.
     useful: bool,
     /// A reply may have been thrown away, so a waiting call may wait for ever.
@@ -515,7 +513,6 @@ impl Conn {
         self.state = State::Up(Up {
             since: now,
             used: now,
-            busy: false,
             useful: false,
             discarded: false,
             keepalive: self
@@ -695,8 +692,13 @@ impl Conn {
         let State::Up(up) = &mut self.state else {
             return;
         };
-        up.used = up.used.max(activity.used.min(now));
-        up.busy = activity.busy;
+        // To wait for a reply is to use the connection.
+        let used = if activity.busy {
+            now
+        } else {
+            activity.used.min(now)
+        };
+        up.used = up.used.max(used);
         let verdict = match &mut up.keepalive {
             Some(keepalive) => keepalive.tick(activity, now),
             None => Verdict::Fine,
@@ -717,7 +719,7 @@ impl Conn {
 
     /// When the connection has been idle for too long, if that can happen at all.
     fn idle_deadline(&self, up: &Up) -> Option<Time> {
-        if self.backchannel || up.busy {
+        if self.backchannel {
             return None;
         }
         self.config.idle_timeout.map(|idle| up.used.after(idle))

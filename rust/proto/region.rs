@@ -24,7 +24,7 @@
 //!
 //! A region cannot be invalidated before it was registered:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0599
 //! use xprtrdma_proto::{chunk::Handle, region::{Idle, Region}};
 //!
 //! let idle: Region<Idle, ()> = Region::new((), Handle(0x100));
@@ -33,7 +33,7 @@
 //!
 //! A registered region cannot go back to the pool:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0308
 //! use xprtrdma_proto::region::{Idle, Region, Registered};
 //!
 //! fn to_pool(_: Region<Idle, ()>) {}
@@ -45,7 +45,7 @@
 //!
 //! nor can its memory be unmapped before the invalidation has completed:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0599
 //! use xprtrdma_proto::region::{Invalidating, Region};
 //!
 //! fn done(region: Region<Invalidating, ()>) {
@@ -55,7 +55,7 @@
 //!
 //! A flushed region is never used again, and is not even given up before the queue pair is drained:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0599
 //! use xprtrdma_proto::region::{Flushed, Region};
 //!
 //! fn lost(region: Region<Flushed, ()>) {
@@ -65,7 +65,7 @@
 //!
 //! A region is in one state only; the old value is gone:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0382
 //! use xprtrdma_proto::region::{Registered, Region};
 //!
 //! fn twice(region: Region<Registered, ()>) {
@@ -76,13 +76,13 @@
 //!
 //! The permission to complete an RPC cannot be made up, copied or used twice:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0451
 //! use xprtrdma_proto::{region::Fenced, Xid};
 //!
 //! let _ = Fenced { call: Xid(1) };
 //! ```
 //!
-//! ```compile_fail
+//! ```compile_fail,E0382
 //! use xprtrdma_proto::region::Fenced;
 //!
 //! fn complete(_: Fenced) {}
@@ -121,7 +121,8 @@ pub use self::call::{
     Exposed,
     Fenced,
     Released,
-    Slot, //
+    Slot,
+    Unreleased, //
 };
 
 mod sealed {

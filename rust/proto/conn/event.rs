@@ -24,7 +24,7 @@ use crate::{
 pub struct Epoch(pub(super) u32);
 
 impl Epoch {
-    /// No connection; no attempt ever has it while the transport lives for fewer than 2^32 attempts.
+    /// No connection; no attempt ever has it.
     pub const NONE: Self = Self(0);
 
     /// The number, for work-request identities, logs and debugfs.
@@ -34,7 +34,10 @@ impl Epoch {
     }
 
     pub(super) const fn next(self) -> Self {
-        Self(self.0.wrapping_add(1))
+        match self.0.wrapping_add(1) {
+            0 => Self(1),
+            n => Self(n),
+        }
     }
 }
 
@@ -143,7 +146,8 @@ pub enum LocalFault {
 pub enum Event {
     /// The RPC layer wants a connection. `timeout` bounds the attempt if it is shorter than ours.
     ///
-    /// Before the back-off has passed the attempt waits; its time counts from its real start.
+    /// Before the back-off has passed the attempt waits; its time counts from its real start. While there
+    /// is an attempt or a connection nothing happens.
     Start {
         /// The caller's bound.
         timeout: Option<Millis>,
@@ -181,6 +185,8 @@ pub enum Event {
         cookie: u32,
     },
     /// End the present connection or attempt, whichever it is.
+    ///
+    /// [`Cause::Idle`] is refused, without any action, while a backchannel is bound (BC-16).
     Close(Cause),
     /// Callbacks may come over this transport, or not any more.
     Backchannel {

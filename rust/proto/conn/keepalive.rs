@@ -5,7 +5,7 @@
 //! A reliable connection notices a dead host only when it sends something. The probe is a work request the
 //! peer's *adapter* acknowledges by itself, without a credit, a Receive or the server's software (the driver
 //! uses an RDMA Write of zero octets). A server that is busy for minutes therefore answers every probe and
-//! keeps its connection; a host that is gone is found in `busy_after` + `timeout`.
+//! keeps its connection; a host that is gone is found within twice `busy_after` and `timeout`.
 
 use crate::time::{
     Millis,
@@ -35,7 +35,7 @@ impl Default for KeepAliveConfig {
 }
 
 /// What the driver last saw on the connection, read without a lock when a deadline fires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// When anything proved the peer alive: a Receive, or a successful signalled completion.
     pub heard: Time,
@@ -61,6 +61,8 @@ pub enum Verdict {
 pub struct KeepAlive {
     config: KeepAliveConfig,
     heard: Time,
+    /// When the driver last told what it saw.
+    looked: Time,
     busy: bool,
     /// When the outstanding probe was sent, if one is.
     probing: Option<Time>,
@@ -72,24 +74,25 @@ impl KeepAlive {
         Self {
             config,
             heard: now,
+            looked: now,
             busy: false,
             probing: None,
         }
     }
 
     /// When [`KeepAlive::tick`] must be called next.
+    ///
+    /// Nobody tells when an idle connection becomes busy, so it is looked at every `busy_after`.
     pub fn deadline(&self) -> Time {
-        match self.probing {
-            Some(sent) => sent.after(self.config.timeout),
-            None => self.heard.after(self.patience()),
-        }
+        self.due().min(self.looked.after(self.config.busy_after))
     }
 
     /// Takes note of what was seen and decides.
     pub fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
         self.busy = activity.busy;
+        self.looked = now;
         self.hear(activity.heard.min(now));
-        if now < self.deadline() {
+        if now < self.due() {
             return Verdict::Fine;
         }
         match self.probing {
@@ -128,11 +131,12 @@ impl KeepAlive {
         }
     }
 
-    fn patience(&self) -> Millis {
-        if self.busy {
-            self.config.busy_after
-        } else {
-            self.config.idle_after
+    /// When something has to be done, unless something is heard before.
+    fn due(&self) -> Time {
+        match self.probing {
+            Some(sent) => sent.after(self.config.timeout),
+            None if self.busy => self.heard.after(self.config.busy_after),
+            None => self.heard.after(self.config.idle_after),
         }
     }
 }

@@ -126,6 +126,10 @@ pub struct Exposed {
     pub regions: usize,
 }
 
+/// The regions of the call before are still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreleased;
+
 /// A region that a call gives back.
 #[derive(Debug)]
 pub enum Released<T> {
@@ -143,11 +147,15 @@ pub enum Released<T> {
 /// [`invalidated`](Self::invalidated) or [`flushed`](Self::flushed), in the second case
 /// [`drained`](Self::drained) later; [`release`](Self::release) last. Each is harmless at a wrong time: a
 /// region that is not in the state a step starts from stays as it is.
+///
+/// Dropping it drops the kernel's objects, whose own `Drop` has to deregister them.
 #[derive(Debug)]
 pub struct CallRegions<T, const N: usize> {
     call: Xid,
     epoch: Epoch,
     slots: [Slot<T>; N],
+    /// How many slots, from the first on, hold a region.
+    used: usize,
 }
 
 impl<T, const N: usize> CallRegions<T, N> {
@@ -157,6 +165,7 @@ impl<T, const N: usize> CallRegions<T, N> {
             call: Xid(0),
             epoch: Epoch::NONE,
             slots: array::from_fn(|_| Slot::Empty),
+            used: 0,
         }
     }
 
@@ -164,11 +173,10 @@ impl<T, const N: usize> CallRegions<T, N> {
     ///
     /// # Errors
     ///
-    /// [`Exposed`] or an equivalent count if regions of the previous use were not released.
-    pub fn begin(&mut self, call: Xid, epoch: Epoch) -> Result<(), Exposed> {
-        let regions = self.len();
-        if regions != 0 {
-            return Err(Exposed { regions });
+    /// [`Unreleased`] if regions of the previous use were not released.
+    pub fn begin(&mut self, call: Xid, epoch: Epoch) -> Result<(), Unreleased> {
+        if !self.is_empty() {
+            return Err(Unreleased);
         }
         self.call = call;
         self.epoch = epoch;
@@ -181,13 +189,14 @@ impl<T, const N: usize> CallRegions<T, N> {
         if region.epoch != self.epoch {
             return Err(region);
         }
-        for slot in &mut self.slots {
-            if let Slot::Empty = slot {
+        match self.slots.get_mut(self.used) {
+            Some(slot) => {
                 *slot = Slot::Mapped(region);
-                return Ok(());
+                self.used = self.used.saturating_add(1);
+                Ok(())
             }
+            None => Err(region),
         }
-        Err(region)
     }
 
     /// The registrations and the Send behind them were posted.
@@ -225,7 +234,7 @@ impl<T, const N: usize> CallRegions<T, N> {
             return Invalidated::Nothing;
         }
         let mut index = 0usize;
-        for slot in &mut self.slots {
+        for slot in self.in_use() {
             if let Slot::Registered(region) = slot {
                 if let Invalidated::Own(_, counter) =
                     judge::invalidated(rkey, &[region.handle()], agreed)
@@ -251,20 +260,17 @@ impl<T, const N: usize> CallRegions<T, N> {
     /// if that fails it calls [`flushed`](Self::flushed) and closes the connection (V1-098). Returns how many
     /// there are; with none there is nothing to wait for (CM-18).
     pub fn invalidate(&mut self, mut build: impl FnMut(Handle, &mut T, bool)) -> usize {
-        let registered = |slot: &&mut Slot<T>| matches!(slot, Slot::Registered(_));
-        let total = self.slots.iter_mut().filter(registered).count();
+        let registered = |slot: &&Slot<T>| matches!(slot, Slot::Registered(_));
+        let total = self.iter().filter(registered).count();
         let mut left = total;
-        for slot in self.slots.iter_mut().filter(registered) {
-            left = left.saturating_sub(1);
-            slot.step(|slot| match slot {
-                Slot::Registered(mut region) => {
-                    let handle = region.handle();
-                    build(handle, region.mr_mut(), left == 0);
-                    Slot::Invalidating(region.invalidate())
-                }
-                other => other,
-            });
-        }
+        self.each(|slot| match slot {
+            Slot::Registered(mut region) => {
+                left = left.saturating_sub(1);
+                build(region.handle(), region.mr_mut(), left == 0);
+                Slot::Invalidating(region.invalidate())
+            }
+            other => other,
+        });
         total
     }
 
@@ -290,7 +296,10 @@ impl<T, const N: usize> CallRegions<T, N> {
     /// A reply that had already arrived can now be completed (it need not be thrown away). A proof for
     /// another connection than this call's changes nothing.
     pub fn drained(&mut self, proof: &QpDrained) {
-        self.flushed_if(proof.epoch == self.epoch);
+        if proof.epoch != self.epoch {
+            return;
+        }
+        self.flushed();
         self.each(|slot| match slot {
             Slot::Flushed(region) => match region.recycle(proof) {
                 Ok(region) => Slot::Recycle(region),
@@ -324,29 +333,30 @@ impl<T, const N: usize> CallRegions<T, N> {
             }
             Slot::Empty
         });
+        self.used = 0;
         Ok(Fenced { call: self.call })
     }
 
     /// How many regions the peer may be able to reach.
     pub fn exposed(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.is_exposed()).count()
+        self.iter().filter(|slot| slot.is_exposed()).count()
     }
 
     /// How many regions there are.
-    pub fn len(&self) -> usize {
-        self.iter().count()
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.used
     }
 
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.used == 0
     }
 
     /// The regions, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Slot<T>> {
-        self.slots
-            .iter()
-            .filter(|slot| !matches!(slot, Slot::Empty))
+        self.slots.iter().take(self.used)
     }
 
     /// The call they belong to.
@@ -355,15 +365,14 @@ impl<T, const N: usize> CallRegions<T, N> {
         self.call
     }
 
-    fn flushed_if(&mut self, condition: bool) {
-        if condition {
-            self.flushed();
-        }
+    #[inline]
+    fn in_use(&mut self) -> impl Iterator<Item = &mut Slot<T>> {
+        self.slots.iter_mut().take(self.used)
     }
 
     #[inline]
     fn each(&mut self, mut step: impl FnMut(Slot<T>) -> Slot<T>) {
-        for slot in &mut self.slots {
+        for slot in self.in_use() {
             slot.step(&mut step);
         }
     }
