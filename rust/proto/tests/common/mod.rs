@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What several test files need: the byte vectors and a builder for messages of a peer.
+
+// Every test file uses a part of this.
+#![allow(dead_code, unreachable_pub)]
+
+use serde_json::Value;
+use xprtrdma_proto::{
+    inbound::Reply,
+    judge,
+    Handle,
+    Inbound,
+    Offer,
+    Segment,
+    Verdict,
+    Version,
+    Xid, //
+};
+
+/// The xid of most test messages.
+pub const XID: u32 = 0x1a2b_3c4d;
+/// Words of an absent Read list, Write list and Reply chunk.
+pub const NO_LISTS: [u32; 3] = [0, 0, 0];
+
+pub const MSG: u32 = 0;
+pub const NOMSG: u32 = 1;
+pub const ERROR: u32 = 4;
+pub const OPTIONAL: u32 = 5;
+pub const CALL: u32 = 0;
+pub const REPLY: u32 = 1;
+
+/// Both versions, for rules that hold in both (MAL-191).
+pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
+
+/// A byte vector and what it says.
+pub struct Vector {
+    pub id: String,
+    pub bytes: Vec<u8>,
+    pub decoded: Value,
+}
+
+/// All byte vectors.
+pub fn vectors() -> Vec<Vector> {
+    let all: Value = serde_json::from_str(include_str!("../vectors.json")).unwrap();
+    let vectors: Vec<_> = all.as_array().unwrap().iter().map(vector).collect();
+    assert!(vectors.len() == 27);
+    vectors
+}
+
+fn vector(value: &Value) -> Vector {
+    let hex = value["hex"].as_str().unwrap();
+    let bytes: Vec<u8> = (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect();
+    assert_eq!(bytes.len() as u64, value["len"].as_u64().unwrap());
+    Vector {
+        id: value["id"].as_str().unwrap().to_owned(),
+        bytes,
+        decoded: value["decoded"].clone(),
+    }
+}
+
+/// The vector with this name.
+pub fn named(id: &str) -> Vector {
+    vectors().into_iter().find(|v| v.id == id).unwrap()
+}
+
+/// XDR words as octets.
+pub fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A message under construction.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub xid: u32,
+    pub version: u32,
+    pub credits: u32,
+    pub procedure: u32,
+    /// The direction word of version 2.
+    pub direction: Option<u32>,
+    /// The chunk lists, or what stands in their place.
+    pub body: Vec<u32>,
+    pub payload: Vec<u8>,
+}
+
+impl Message {
+    /// An `RDMA_MSG` Reply without chunks, 24 octets of RPC.
+    pub fn reply(version: Version) -> Self {
+        Self {
+            xid: XID,
+            version: version.number(),
+            credits: 16,
+            procedure: MSG,
+            direction: (version == Version::V2).then_some(REPLY),
+            body: NO_LISTS.to_vec(),
+            payload: rpc(XID, REPLY, 24),
+        }
+    }
+
+    /// An `RDMA_NOMSG` Reply; chunks are to be added.
+    pub fn long_reply(version: Version) -> Self {
+        Self {
+            procedure: NOMSG,
+            payload: Vec::new(),
+            ..Self::reply(version)
+        }
+    }
+
+    /// A reverse Call without chunks, 40 octets of RPC.
+    pub fn reverse_call(version: Version) -> Self {
+        Self {
+            direction: (version == Version::V2).then_some(CALL),
+            payload: rpc(XID, CALL, 40),
+            ..Self::reply(version)
+        }
+    }
+
+    /// An error message with these words behind the fixed ones.
+    pub fn error(version: Version, words: &[u32]) -> Self {
+        Self {
+            procedure: ERROR,
+            direction: None,
+            body: words.to_vec(),
+            payload: Vec::new(),
+            ..Self::reply(version)
+        }
+    }
+
+    pub fn body(mut self, body: &[u32]) -> Self {
+        self.body = body.to_vec();
+        self
+    }
+
+    pub fn payload(mut self, payload: Vec<u8>) -> Self {
+        self.payload = payload;
+        self
+    }
+
+    /// Lists with this Write list and Reply chunk and an empty Read list.
+    pub fn chunks(self, writes: &[&[Segment]], reply: Option<&[Segment]>) -> Self {
+        let mut body = vec![0];
+        for chunk in writes {
+            body.extend(chunk_words(chunk));
+        }
+        body.push(0);
+        match reply {
+            Some(chunk) => body.extend(chunk_words(chunk)),
+            None => body.push(0),
+        }
+        self.body(&body)
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = words(&[self.xid, self.version, self.credits, self.procedure]);
+        bytes.extend(words(self.direction.as_slice()));
+        bytes.extend(words(&self.body));
+        bytes.extend(&self.payload);
+        bytes
+    }
+}
+
+/// A present Write or Reply chunk.
+pub fn chunk_words(segments: &[Segment]) -> Vec<u32> {
+    let mut words = vec![1, segments.len() as u32];
+    for segment in segments {
+        words.extend(segment_words(segment));
+    }
+    words
+}
+
+pub fn segment_words(segment: &Segment) -> [u32; 4] {
+    [
+        segment.handle.0,
+        segment.length,
+        (segment.offset >> 32) as u32,
+        segment.offset as u32,
+    ]
+}
+
+/// The beginning of an RPC message: xid, msg_type, zeros up to `len` octets.
+pub fn rpc(xid: u32, msg_type: u32, len: usize) -> Vec<u8> {
+    let mut bytes = words(&[xid, msg_type]);
+    bytes.resize(len, 0);
+    bytes
+}
+
+/// Segments of these lengths with handles and offsets of their own.
+pub fn segments(lengths: &[u32]) -> Vec<Segment> {
+    lengths
+        .iter()
+        .zip(1u32..)
+        .map(|(&length, n)| Segment {
+            handle: Handle(0x1000 + n),
+            length,
+            offset: u64::from(n) << 33,
+        })
+        .collect()
+}
+
+/// Classifies without a backchannel and expects a Reply.
+pub fn reply_of(bytes: &[u8], version: Version) -> Reply<'_> {
+    match xprtrdma_proto::classify(bytes, version, false) {
+        Inbound::Reply(reply) => reply,
+        other => panic!("not a Reply: {other:?}"),
+    }
+}
+
+/// What becomes of a message in the end, for a call that waits for [`XID`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Judged(Verdict),
+    Dropped(xprtrdma_proto::Counter, Option<Xid>),
+    Failed(xprtrdma_proto::Error),
+    Call(usize),
+    Refused(xprtrdma_proto::header::RefusalKind),
+}
+
+/// Takes a message all the way; `pending` says whether a call waits for its xid.
+pub fn fate(
+    bytes: &[u8],
+    version: Version,
+    backchannel: bool,
+    pending: bool,
+    offer: &Offer<'_>,
+) -> Fate {
+    let mut inbound = xprtrdma_proto::classify(bytes, version, backchannel);
+    if let Inbound::Ambiguous(ambiguous) = inbound {
+        inbound = ambiguous.resolve(pending);
+    }
+    match inbound {
+        Inbound::Reply(reply) if pending => Fate::Judged(judge(&reply, offer)),
+        Inbound::Error(error) if pending => Fate::Failed(error.kind.error()),
+        Inbound::Reply(Reply { xid, .. }) => {
+            Fate::Dropped(xprtrdma_proto::Counter::BadXid, Some(xid))
+        }
+        Inbound::Error(error) => Fate::Dropped(xprtrdma_proto::Counter::BadXid, Some(error.xid)),
+        Inbound::ReverseCall(call) => Fate::Call(call.payload.len()),
+        Inbound::Refuse(refusal) => Fate::Refused(refusal.kind),
+        Inbound::Discard(discard) => Fate::Dropped(discard.counter, discard.xid),
+        Inbound::Ambiguous(_) => panic!("ambiguous twice"),
+    }
+}
