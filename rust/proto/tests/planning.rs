@@ -1,0 +1,797 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How calls and replies travel: every border between the forms.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::panic
+)]
+
+use xprtrdma_proto::{
+    chunk::ChunkLists,
+    header::{
+        header_len,
+        MAX_HEADER_LEN,
+        MAX_SEGMENTS, //
+    },
+    plan::{
+        plan,
+        CallShape,
+        Limits,
+        RegionLimits,
+        ReplyShape,
+        Run,
+        SegmentCounts, //
+    },
+    CallHeader,
+    CallPlan,
+    Credits,
+    Error,
+    Handle,
+    Plan,
+    ReadChunk,
+    ReplyPlan,
+    Segment,
+    Thresholds,
+    Version,
+    Xid, //
+};
+
+const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
+const ONE_EACH: SegmentCounts = SegmentCounts {
+    read: 1,
+    call: 1,
+    reduced_call: 1,
+    write: 1,
+    reply: 1,
+};
+
+fn limits(version: Version, call: u32, reply: u32) -> Limits {
+    Limits {
+        version,
+        thresholds: Thresholds {
+            call,
+            reply,
+            remote_invalidation: false,
+        },
+        segments: MAX_SEGMENTS,
+    }
+}
+
+fn call(head: u32, pages: u32, tail: u32) -> CallShape {
+    CallShape {
+        head,
+        pages,
+        tail,
+        tail_padded: pages % 4 != 0,
+        eligible: true,
+    }
+}
+
+fn reply(head: u32, pages: u32, tail: u32) -> ReplyShape {
+    ReplyShape {
+        head,
+        pages,
+        tail,
+        eligible: true,
+    }
+}
+
+const SMALL_CALL: CallShape = CallShape {
+    head: 100,
+    pages: 0,
+    tail: 0,
+    tail_padded: false,
+    eligible: false,
+};
+const SMALL_REPLY: ReplyShape = ReplyShape {
+    head: 100,
+    pages: 0,
+    tail: 0,
+    eligible: false,
+};
+
+/// The header that a plan needs, built from segments.
+fn built(plan: &Plan, counts: &SegmentCounts, version: Version) -> Result<usize, Error> {
+    let segment = Segment {
+        handle: Handle(1),
+        length: 4,
+        offset: 0,
+    };
+    let segments = [segment; 32];
+    let body = ReadChunk {
+        position: 0,
+        segments: match plan.call {
+            CallPlan::Long { .. } => &segments[..counts.call],
+            CallPlan::LongReadChunk { .. } => &segments[..counts.reduced_call],
+            CallPlan::Inline | CallPlan::ReadChunk { .. } => &[],
+        },
+    };
+    let (position, data) = match plan.call {
+        CallPlan::ReadChunk { position, .. } | CallPlan::LongReadChunk { position, .. } => {
+            (position, &segments[..counts.read])
+        }
+        CallPlan::Inline | CallPlan::Long { .. } => (4, &[][..]),
+    };
+    let data = ReadChunk {
+        position,
+        segments: data,
+    };
+    let mut reads = vec![body, data];
+    reads.retain(|chunk| !chunk.segments.is_empty());
+    let write = &segments[..counts.write];
+    let (writes, reply): (&[&[Segment]], _) = match plan.reply {
+        ReplyPlan::Inline => (&[], None),
+        ReplyPlan::WriteChunk { .. } => (&[write], None),
+        ReplyPlan::ReplyChunk { .. } => (&[], Some(&segments[..counts.reply])),
+    };
+    CallHeader {
+        version,
+        xid: Xid(1),
+        credits: Credits(1),
+        lists: ChunkLists {
+            reads: &reads,
+            writes,
+            reply,
+        },
+    }
+    .encode(&mut [0; MAX_HEADER_LEN])
+}
+
+// covers: V1-024, V1-027, V1-071, V1-073, V2-29, X-09, V1-130
+#[test]
+fn a_call_as_large_as_the_threshold_is_inline() {
+    for version in VERSIONS {
+        let header = u32::try_from(version.min_header_len()).unwrap();
+        for threshold in [1024, 4096, 65536] {
+            let limits = limits(version, threshold, 4096);
+            let most = threshold - header;
+            for (total, expected) in [
+                (0, CallPlan::Inline),
+                (most - 4, CallPlan::Inline),
+                (most, CallPlan::Inline),
+                (most + 1, CallPlan::Long { length: most + 1 }),
+                (most + 4, CallPlan::Long { length: most + 4 }),
+            ] {
+                // However the octets are spread over the parts.
+                for tail in [0, 4, total / 2] {
+                    let shape = CallShape {
+                        eligible: false,
+                        ..call(total.saturating_sub(tail), 0, tail.min(total))
+                    };
+                    let plan = plan(&shape, &SMALL_REPLY, &ONE_EACH, true, &limits).unwrap();
+                    assert_eq!(plan.call, expected);
+                    assert_eq!(plan.reply, ReplyPlan::Inline);
+                }
+            }
+        }
+    }
+}
+
+// covers: V1-064, V1-065, V1-128, ULB-08, ULB-09, X-09, V2-29
+#[test]
+fn a_reply_that_may_exceed_the_threshold_gets_a_reply_chunk() {
+    for version in VERSIONS {
+        let header = u32::try_from(version.min_header_len()).unwrap();
+        for threshold in [1024, 4096, 65536] {
+            let limits = limits(version, 4096, threshold);
+            let most = threshold - header;
+            for total in [most - 1, most, most + 1, most + 1000] {
+                for pages in [0, 400, total] {
+                    let shape = ReplyShape {
+                        eligible: false,
+                        ..reply(total - pages, pages, 0)
+                    };
+                    let plan = plan(&SMALL_CALL, &shape, &ONE_EACH, true, &limits).unwrap();
+                    let expected = if total <= most {
+                        ReplyPlan::Inline
+                    } else {
+                        ReplyPlan::ReplyChunk { length: total }
+                    };
+                    assert_eq!(plan.reply, expected);
+                }
+            }
+        }
+    }
+}
+
+// covers: V1-027, V1-037, V1-038, V1-040, V1-041, V1-044, V1-045, V1-031, ULB-38
+#[test]
+fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
+    let limits = limits(Version::V1, 1024, 1024);
+    // The header with one read segment is 28 + 24 octets.
+    let most = 1024 - 28 - 24;
+    for pages in [1, 2, 3, 4, 5000, 5001, 5002, 5003, 1 << 20] {
+        let pad = (4 - pages % 4) % 4;
+        for (head, rest) in [
+            (120, 0),
+            (120, 16),
+            (most, 0),
+            (most - 16, 16),
+            (most - 16, 20),
+            (most + 4, 0),
+        ] {
+            let shape = call(head, pages, pad + rest);
+            assert_eq!(shape.pad(), pad);
+            let plan = plan(&shape, &SMALL_REPLY, &ONE_EACH, true, &limits).unwrap();
+            let total = head + pages + pad + rest;
+            let expected = if total + 28 <= 1024 {
+                CallPlan::Inline
+            } else if head + rest <= most {
+                CallPlan::ReadChunk {
+                    position: head,
+                    length: pages,
+                }
+            } else {
+                CallPlan::Long { length: total }
+            };
+            assert_eq!(plan.call, expected, "{head} {pages} {rest}");
+        }
+    }
+}
+
+// covers: V1-037, V1-045, V1-027
+#[test]
+fn the_pad_decides_at_the_border() {
+    // Without its pad the rest fits to the octet; a pad that is not the item's stays.
+    let limits = limits(Version::V1, 1024, 1024);
+    let most = 1024 - 28 - 24;
+    for (tail_padded, expected_inline) in [(true, true), (false, false)] {
+        let shape = CallShape {
+            tail_padded,
+            ..call(most - 8, 5001, 3 + 8)
+        };
+        let plan = plan(&shape, &SMALL_REPLY, &ONE_EACH, true, &limits).unwrap();
+        assert_eq!(
+            matches!(plan.call, CallPlan::ReadChunk { .. }),
+            expected_inline
+        );
+    }
+    // A tail shorter than the pad is only a pad.
+    assert_eq!(call(100, 5001, 1).pad(), 1);
+    assert_eq!(call(100, 5001, 0).pad(), 0);
+    assert_eq!(call(100, 5000, 8).pad(), 0);
+}
+
+// covers: V1-028, V1-029, V1-041, V1-072, V1-118, V1-119, V1-121, V1-122, V1-127, ULB-03, ULB-04, ULB-05
+// covers: ULB-41, ULB-42, BC-24, V1-074
+#[test]
+fn what_may_not_be_reduced_travels_whole() {
+    let limits = limits(Version::V1, 4096, 4096);
+    let write = call(120, 65536, 16);
+    let read = reply(200, 65536, 16);
+    let whole = CallPlan::Long {
+        length: 120 + 65536 + 16,
+    };
+    let whole_reply = ReplyPlan::ReplyChunk {
+        length: 200 + 65536 + 16,
+    };
+    let reduced = plan(&write, &read, &ONE_EACH, true, &limits).unwrap();
+    assert!(matches!(reduced.call, CallPlan::ReadChunk { .. }));
+    assert!(matches!(reduced.reply, ReplyPlan::WriteChunk { .. }));
+    // Integrity and privacy.
+    let protected = plan(&write, &read, &ONE_EACH, false, &limits).unwrap();
+    assert_eq!((protected.call, protected.reply), (whole, whole_reply));
+    // Not eligible.
+    let write = CallShape {
+        eligible: false,
+        ..write
+    };
+    let read = ReplyShape {
+        eligible: false,
+        ..read
+    };
+    let ineligible = plan(&write, &read, &ONE_EACH, true, &limits).unwrap();
+    assert_eq!((ineligible.call, ineligible.reply), (whole, whole_reply));
+    // At a position that cannot be written down.
+    for head in [0, 118, 119, 121] {
+        let shape = call(head, 65536, 16);
+        let plan = plan(&shape, &SMALL_REPLY, &ONE_EACH, true, &limits).unwrap();
+        assert!(matches!(plan.call, CallPlan::Long { .. }));
+    }
+}
+
+// covers: V1-051, V1-052, V1-056, V1-057, V1-120, ULB-26, ULB-36, ULB-37, X-07, X-09
+#[test]
+fn the_rest_of_a_reply_with_a_write_chunk_is_inline() {
+    for version in VERSIONS {
+        let limits = limits(version, 4096, 1024);
+        for segments in [1, 2, 11, 16] {
+            let counts = SegmentCounts {
+                write: segments,
+                ..ONE_EACH
+            };
+            // The server copies the Write chunk into its header.
+            let header = header_len(version, 0, Some(segments), None);
+            let most = 1024 - u32::try_from(header).unwrap();
+            for (head, tail, fits) in [
+                (24, 0, true),
+                (most, 0, true),
+                (most - 4, 4, true),
+                (most - 4, 5, false),
+                (most + 1, 0, false),
+                // A credential's verifier may add 400 octets.
+                (most - 400, 400, true),
+            ] {
+                for pages in [4096, 5001, 1 << 20] {
+                    let shape = reply(head, pages, tail);
+                    let plan = plan(&SMALL_CALL, &shape, &counts, true, &limits).unwrap();
+                    let expected = if fits {
+                        ReplyPlan::WriteChunk { length: pages }
+                    } else {
+                        ReplyPlan::ReplyChunk {
+                            length: head + pages + tail,
+                        }
+                    };
+                    assert_eq!(plan.reply, expected);
+                }
+            }
+        }
+    }
+}
+
+// covers: V1-027, V1-050, V1-060, ULB-19
+#[test]
+fn the_chunks_of_the_reply_count_in_the_header_of_the_call() {
+    let limits = limits(Version::V1, 1024, 1024);
+    let read = reply(100, 8192, 0);
+    let long = ReplyShape {
+        eligible: false,
+        ..read
+    };
+    for segments in [1, 8, 16] {
+        let counts = SegmentCounts {
+            write: segments,
+            reply: segments,
+            ..ONE_EACH
+        };
+        let list = u32::try_from(8 + 16 * segments).unwrap();
+        for (shape, most) in [
+            (SMALL_REPLY, 1024 - 28),
+            (read, 1024 - 28 - list),
+            // The Reply chunk's first word is there anyway.
+            (long, 1024 - 28 - list + 4),
+        ] {
+            for (head, inline) in [(most, true), (most + 4, false)] {
+                let shape_of_call = CallShape { head, ..SMALL_CALL };
+                let plan = plan(&shape_of_call, &shape, &counts, true, &limits).unwrap();
+                assert_eq!(plan.call == CallPlan::Inline, inline);
+                assert_eq!(built(&plan, &counts, Version::V1), Ok(plan.header_len));
+            }
+        }
+    }
+}
+
+// covers: V1-049, V1-027, V1-043, ULB-26, ULB-36
+#[test]
+fn two_read_chunks_only_where_one_cannot_hold_the_call() {
+    let limits = limits(Version::V1, 1024, 1024);
+    let shape = call(2000, 65537, 19);
+    let split = CallPlan::LongReadChunk {
+        position: 2000,
+        length: 65537,
+        reduced: 2016,
+    };
+    let long = CallPlan::Long {
+        length: 2000 + 65537 + 19,
+    };
+    for (call_segments, read, reduced_call, expected) in [
+        (16, 14, 2, Ok(long)),
+        (17, 16, 1, Ok(split)),
+        (17, 14, 2, Ok(split)),
+        (usize::MAX, 16, 16, Ok(split)),
+        (17, 17, 2, Err(Error::Unbuildable)),
+        (17, 16, 17, Err(Error::Unbuildable)),
+        (17, 0, 1, Err(Error::Unbuildable)),
+    ] {
+        let counts = SegmentCounts {
+            call: call_segments,
+            read,
+            reduced_call,
+            ..ONE_EACH
+        };
+        let plan = plan(&shape, &SMALL_REPLY, &counts, true, &limits);
+        assert_eq!(plan.map(|plan| plan.call), expected);
+        if let Ok(plan) = plan {
+            assert_eq!(built(&plan, &counts, Version::V1), Ok(plan.header_len));
+        }
+    }
+    // All chunks at their limit make a header above the default threshold.
+    let counts = SegmentCounts {
+        call: 17,
+        read: 16,
+        reduced_call: 16,
+        write: 16,
+        reply: 16,
+    };
+    let read = reply(100, 8192, 0);
+    let result = plan(&shape, &read, &counts, true, &limits);
+    assert_eq!(result, Err(Error::Unbuildable));
+}
+
+// covers: V1-097, V1-027, ULB-26, V1-128
+#[test]
+fn what_cannot_be_built_is_refused() {
+    let limits = limits(Version::V1, 1024, 1024);
+    let none = SegmentCounts {
+        read: 17,
+        call: 17,
+        reduced_call: 1,
+        write: 17,
+        reply: 17,
+    };
+    let big_call = call(2000, 65536, 0);
+    let big_reply = reply(2000, 65536, 0);
+    for (call, reply, ok) in [
+        (SMALL_CALL, SMALL_REPLY, true),
+        (big_call, SMALL_REPLY, false),
+        (SMALL_CALL, big_reply, false),
+    ] {
+        let result = plan(&call, &reply, &none, true, &limits);
+        assert_eq!(result.is_ok(), ok);
+        if !ok {
+            assert_eq!(result, Err(Error::Unbuildable));
+            assert_eq!(result.map_err(Error::to_errno), Err(-5));
+        }
+    }
+    // Lengths beyond 32 bits.
+    let huge = call(u32::MAX - 3, u32::MAX, u32::MAX);
+    let result = plan(&huge, &SMALL_REPLY, &ONE_EACH, true, &limits);
+    assert_eq!(result, Err(Error::Unbuildable));
+    let huge = reply(u32::MAX, u32::MAX, u32::MAX);
+    let result = plan(&SMALL_CALL, &huge, &ONE_EACH, true, &limits);
+    assert_eq!(result, Err(Error::Unbuildable));
+    // Fewer segments allowed than the protocol's limit, and never more.
+    for (allowed, segments, ok) in [(4, 4, true), (4, 5, false), (99, 16, true), (99, 17, false)] {
+        let limits = Limits {
+            segments: allowed,
+            ..limits
+        };
+        let counts = SegmentCounts {
+            call: segments,
+            ..none
+        };
+        let shape = CallShape {
+            eligible: false,
+            ..big_call
+        };
+        assert_eq!(
+            plan(&shape, &SMALL_REPLY, &counts, true, &limits).is_ok(),
+            ok
+        );
+    }
+}
+
+// covers: ULB-08, ULB-09, ULB-12, ULB-16, ULB-18, V1-064, V1-120, V1-128
+#[test]
+fn nfsv3_replies_have_the_chunks_of_the_table() {
+    /// Procedure, largest body, page data in it, eligible.
+    const TABLE: [(u32, u32, u32, bool); 22] = [
+        (0, 0, 0, false),
+        (1, 88, 0, false),
+        (2, 120, 0, false),
+        (3, 248, 0, false),
+        (4, 96, 0, false),
+        (5, 96, 1024, true),
+        (6, 104, 65536, true),
+        (7, 136, 0, false),
+        (8, 280, 0, false),
+        (9, 280, 0, false),
+        (10, 280, 0, false),
+        (11, 280, 0, false),
+        (12, 120, 0, false),
+        (13, 120, 0, false),
+        (14, 236, 0, false),
+        (15, 208, 0, false),
+        (16, 4, 4096, false),
+        (17, 4, 32768, false),
+        (18, 144, 0, false),
+        (19, 140, 0, false),
+        (20, 116, 0, false),
+        (21, 128, 0, false),
+    ];
+    let limits = limits(Version::V1, 1024, 1024);
+    for verifier in [0, 400] {
+        for (procedure, body, pages, eligible) in TABLE {
+            let shape = ReplyShape {
+                eligible,
+                ..reply(24 + verifier + body, pages, 0)
+            };
+            let plan = plan(&SMALL_CALL, &shape, &ONE_EACH, true, &limits).unwrap();
+            let expected = match procedure {
+                5 | 6 => ReplyPlan::WriteChunk { length: pages },
+                16 | 17 => ReplyPlan::ReplyChunk {
+                    length: 24 + verifier + body + pages,
+                },
+                _ => ReplyPlan::Inline,
+            };
+            assert_eq!(plan.reply, expected, "procedure {procedure}");
+        }
+    }
+    // READDIR: the border is a count of 968.
+    for (count, inline) in [(968, true), (969, false)] {
+        let shape = ReplyShape {
+            eligible: false,
+            ..reply(24 + 4, count, 0)
+        };
+        let plan = plan(&SMALL_CALL, &shape, &ONE_EACH, true, &limits).unwrap();
+        assert_eq!(plan.reply == ReplyPlan::Inline, inline);
+    }
+}
+
+// covers: V1-027, V1-064, ULB-26, V2-29
+#[test]
+fn every_plan_fits_both_ways() {
+    let parts = [0, 4, 100, 500, 996, 1000, 2000, 4068, 5001, 70000];
+    let all_counts = [
+        ONE_EACH,
+        SegmentCounts {
+            read: 3,
+            call: 5,
+            reduced_call: 2,
+            write: 16,
+            reply: 12,
+        },
+        SegmentCounts {
+            read: 16,
+            call: 18,
+            reduced_call: 2,
+            write: 17,
+            reply: 16,
+        },
+    ];
+    let mut built_plans = 0;
+    for version in VERSIONS {
+        for threshold in [1024, 4096] {
+            let limits = limits(version, threshold, threshold);
+            for counts in &all_counts {
+                for head in parts {
+                    for pages in parts {
+                        for tail in [0, 3, 1000] {
+                            let shape = call(head & !3, pages, tail);
+                            let largest = reply(head, pages, tail);
+                            let Ok(plan) = plan(&shape, &largest, counts, true, &limits) else {
+                                continue;
+                            };
+                            built_plans += 1;
+                            check_plan(&plan, &shape, &largest, counts, &limits);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(built_plans > 2000);
+}
+
+/// What a plan promises, computed the long way.
+fn check_plan(
+    plan: &Plan,
+    call: &CallShape,
+    reply: &ReplyShape,
+    counts: &SegmentCounts,
+    limits: &Limits,
+) {
+    assert_eq!(built(plan, counts, limits.version), Ok(plan.header_len));
+    let total = call.head + call.pages + call.tail;
+    let reduced = total - call.pages - call.pad();
+    let inline = match plan.call {
+        CallPlan::Inline => total,
+        CallPlan::ReadChunk { position, length } => {
+            assert_eq!((position, length), (call.head, call.pages));
+            reduced
+        }
+        CallPlan::Long { length } => {
+            assert_eq!(length, total);
+            0
+        }
+        CallPlan::LongReadChunk {
+            position,
+            length,
+            reduced: rest,
+        } => {
+            assert_eq!((position, length, rest), (call.head, call.pages, reduced));
+            0
+        }
+    };
+    let send = u32::try_from(plan.header_len).unwrap() + inline;
+    assert!(send <= limits.thresholds.call);
+    // The largest Reply that the server may send inline.
+    let (write, chunk, inline) = match plan.reply {
+        ReplyPlan::Inline => (None, None, reply.head + reply.pages + reply.tail),
+        ReplyPlan::WriteChunk { length } => {
+            assert_eq!(length, reply.pages);
+            (Some(counts.write), None, reply.head + reply.tail)
+        }
+        ReplyPlan::ReplyChunk { length } => {
+            assert_eq!(length, reply.head + reply.pages + reply.tail);
+            (None, Some(counts.reply), 0)
+        }
+    };
+    let header = header_len(limits.version, 0, write, chunk);
+    assert!(u32::try_from(header).unwrap() + inline <= limits.thresholds.reply);
+}
+
+// covers: V1-027, ULB-26, V2-29
+#[test]
+fn headers_are_as_long_as_the_formula_says() {
+    assert_eq!(header_len(Version::V1, 0, None, None), 28);
+    assert_eq!(header_len(Version::V2, 0, None, None), 32);
+    assert_eq!(header_len(Version::V1, 32, Some(16), Some(16)), 1320);
+    assert_eq!(header_len(Version::V2, 32, Some(16), Some(16)), 1324);
+    for read in 0..4 {
+        for write in 0..4 {
+            for reply in 0..4 {
+                let expected = 16 + 24 * read + 4 + (8 + 16 * write) + 4 + (8 + 16 * reply);
+                assert_eq!(
+                    header_len(Version::V1, read, Some(write), Some(reply)),
+                    expected
+                );
+            }
+        }
+    }
+    // Nonsense saturates, so that it fits nowhere.
+    assert_eq!(header_len(Version::V1, usize::MAX, None, None), usize::MAX);
+}
+
+// covers: V1-030, V1-041, V1-043, V1-038, V1-061, ULB-26, ULB-36, X-31
+#[test]
+fn the_encoder_refuses_what_a_server_need_not_take() {
+    let good = Segment {
+        handle: Handle(1),
+        length: 4,
+        offset: u64::MAX,
+    };
+    let empty = Segment { length: 0, ..good };
+    let sixteen = [good; 16];
+    let seventeen = [good; 17];
+    let one = [good];
+    let with_empty = [good, empty];
+    let read = |position, segments| ReadChunk { position, segments };
+    let encode = |lists: ChunkLists<'_>| {
+        CallHeader {
+            version: Version::V1,
+            xid: Xid(1),
+            credits: Credits(1),
+            lists,
+        }
+        .encode(&mut [0; 2000])
+        .map(|_| ())
+    };
+    let reads = |reads: &[ReadChunk<'_>]| {
+        encode(ChunkLists {
+            reads,
+            ..ChunkLists::default()
+        })
+    };
+    let writes = |writes: &[&[Segment]]| {
+        encode(ChunkLists {
+            writes,
+            ..ChunkLists::default()
+        })
+    };
+    let reply = |segments| {
+        encode(ChunkLists {
+            reply: Some(segments),
+            ..ChunkLists::default()
+        })
+    };
+    assert_eq!(reads(&[]), Ok(()));
+    assert_eq!(reads(&[read(0, &sixteen)]), Ok(()));
+    assert_eq!(reads(&[read(4, &sixteen)]), Ok(()));
+    assert_eq!(reads(&[read(0, &one), read(4, &sixteen)]), Ok(()));
+    assert_eq!(reads(&[read(0xffff_fffc, &one)]), Ok(()));
+    assert_eq!(reads(&[read(0, &seventeen)]), Err(Error::TooComplex));
+    assert_eq!(reads(&[read(4, &seventeen)]), Err(Error::TooComplex));
+    let two = [read(4, &one), read(8, &one)];
+    assert_eq!(reads(&two), Err(Error::TooComplex));
+    let three = [read(0, &one), read(4, &one), read(8, &one)];
+    assert_eq!(reads(&three), Err(Error::TooComplex));
+    assert_eq!(
+        reads(&[read(4, &one), read(0, &one)]),
+        Err(Error::TooComplex)
+    );
+    assert_eq!(reads(&[read(0, &one), read(0, &one)]), Err(Error::BadChunk));
+    for position in [1, 2, 3, 5, 0xffff_ffff] {
+        assert_eq!(reads(&[read(position, &one)]), Err(Error::BadChunk));
+        let with_body = [read(0, &one), read(position, &one)];
+        assert_eq!(reads(&with_body), Err(Error::BadChunk));
+    }
+    assert_eq!(reads(&[read(0, &[])]), Err(Error::BadChunk));
+    assert_eq!(reads(&[read(4, &[])]), Err(Error::BadChunk));
+    assert_eq!(reads(&[read(4, &with_empty)]), Err(Error::BadChunk));
+    assert_eq!(writes(&[&sixteen]), Ok(()));
+    assert_eq!(writes(&[&[]]), Ok(()));
+    assert_eq!(writes(&[&seventeen]), Err(Error::TooComplex));
+    assert_eq!(writes(&[&one, &one]), Err(Error::TooComplex));
+    assert_eq!(writes(&[&with_empty]), Err(Error::BadChunk));
+    assert_eq!(reply(&sixteen), Ok(()));
+    assert_eq!(reply(&seventeen), Err(Error::TooComplex));
+    assert_eq!(reply(&[]), Err(Error::BadChunk));
+    assert_eq!(reply(&with_empty), Err(Error::BadChunk));
+}
+
+/// Segments counted page by page, without any arithmetic on lengths.
+fn count_slowly(limits: &RegionLimits, runs: &[Run]) -> usize {
+    let mut regions = 0;
+    let mut pages_left = 0;
+    let mut at_border = false;
+    for run in runs {
+        let mut octet = run.offset % limits.page_size;
+        let mut left = run.length;
+        let mut first = true;
+        while left > 0 {
+            let continues = limits.gaps || (at_border && octet == 0) || !first;
+            if pages_left == 0 || !continues {
+                regions += 1;
+                pages_left = limits.pages;
+            }
+            pages_left -= 1;
+            let here = left.min(limits.page_size - octet);
+            left -= here;
+            octet = (octet + here) % limits.page_size;
+            at_border = octet == 0;
+            first = false;
+        }
+    }
+    regions
+}
+
+// covers: V1-030, ULB-26, RDS-01
+#[test]
+fn segments_are_counted_by_pages_and_borders() {
+    let run = |offset, length| Run { offset, length };
+    let deep = RegionLimits {
+        pages: 256,
+        page_size: 4096,
+        gaps: false,
+    };
+    let table: [(&[Run], usize); 9] = [
+        (&[], 0),
+        (&[run(0, 0)], 0),
+        (&[run(0, 1)], 1),
+        (&[run(0, 1 << 20)], 1),
+        (&[run(1, 1 << 20)], 2),
+        (&[run(100, 200), run(0, 4096)], 2),
+        (&[run(4000, 96), run(0, 4096)], 1),
+        (&[run(4000, 96), run(0, 4096), run(0, 7)], 1),
+        (&[run(100, 200), run(0, 0), run(300, 10)], 2),
+    ];
+    for (runs, expected) in table {
+        assert_eq!(deep.segments(runs), expected, "{runs:?}");
+    }
+    for pages in [1, 2, 8, 30, 256] {
+        for gaps in [false, true] {
+            let limits = RegionLimits {
+                pages,
+                page_size: 4096,
+                gaps,
+            };
+            for offset in [0, 1, 4095, 4096, 9000] {
+                for length in [0, 1, 95, 96, 4095, 4096, 4097, 40960, 1 << 20] {
+                    for head in [run(0, 0), run(4000, 96), run(4000, 95), run(0, 8192)] {
+                        for tail in [run(0, 0), run(0, 100), run(50, 4096)] {
+                            let runs = [head, run(offset, length), tail];
+                            assert_eq!(
+                                limits.segments(&runs),
+                                count_slowly(&limits, &runs),
+                                "{limits:?} {runs:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+    // A device without regions, or a page without octets, can build nothing.
+    for (pages, page_size) in [(0, 4096), (8, 0)] {
+        let limits = RegionLimits {
+            pages,
+            page_size,
+            gaps: false,
+        };
+        assert_eq!(limits.segments(&[run(0, 1)]), usize::MAX);
+    }
+}
