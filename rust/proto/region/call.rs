@@ -260,8 +260,7 @@ impl<T, const N: usize> CallRegions<T, N> {
     /// if that fails it calls [`flushed`](Self::flushed) and closes the connection (V1-098). Returns how many
     /// there are; with none there is nothing to wait for (CM-18).
     pub fn invalidate(&mut self, mut build: impl FnMut(Handle, &mut T, bool)) -> usize {
-        let registered = |slot: &&Slot<T>| matches!(slot, Slot::Registered(_));
-        let total = self.iter().filter(registered).count();
+        let total = self.count(|slot| matches!(slot, Slot::Registered(_)));
         let mut left = total;
         self.each(|slot| match slot {
             Slot::Registered(mut region) => {
@@ -339,7 +338,7 @@ impl<T, const N: usize> CallRegions<T, N> {
 
     /// How many regions the peer may be able to reach.
     pub fn exposed(&self) -> usize {
-        self.iter().filter(|slot| slot.is_exposed()).count()
+        self.count(Slot::is_exposed)
     }
 
     /// How many regions there are.
@@ -363,6 +362,14 @@ impl<T, const N: usize> CallRegions<T, N> {
     #[inline]
     pub const fn call(&self) -> Xid {
         self.call
+    }
+
+    // `Iterator::count` would check for overflow, and so panic, in the driver's object.
+    #[inline]
+    fn count(&self, which: impl Fn(&Slot<T>) -> bool) -> usize {
+        self.iter()
+            .filter(|slot| which(slot))
+            .fold(0, |n, _| n.saturating_add(1))
     }
 
     #[inline]
