@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What every error becomes, and the counters.
+
+use std::collections::HashSet;
+use xprtrdma_proto::{
+    error::Policy,
+    inbound::RemoteErrorKind,
+    Counter,
+    Error,
+    Notes, //
+};
+
+// covers: V1-090, V1-092, V1-093, V1-095, V1-097, V1-101, ULB-28, ULB-32, MAL-008, MAL-023, MAL-043, MAL-150
+#[test]
+fn every_error_has_the_errno_and_policy_of_the_decision() {
+    use Error::*;
+    use Policy::*;
+    let table = [
+        (NoSpace, 5, FailRpc),
+        (TooComplex, 5, FailRpc),
+        (BadChunk, 5, FailRpc),
+        (Unbuildable, 5, FailRpc),
+        (RemoteChunk, 121, FailRpc),
+        (RemoteVersion, 93, FailRpc),
+        (RemoteOption, 95, FailRpc),
+        (DdpViolation, 5, FailRpc),
+        (BadPayload, 5, FailRpc),
+        (BadReplies, 5, FailRpc),
+        (Disconnected, 107, Policy::Reconnect),
+        (Again, 11, Retry),
+        (NoBuffers, 105, Retry),
+        (Refused, 111, Policy::Reconnect),
+        (Unreachable, 113, Policy::Reconnect),
+        (TimedOut, 110, Policy::Reconnect),
+        (NoDevice, 101, Policy::Reconnect),
+        (NoDeviceAtMount, 19, FailRpc),
+    ];
+    for (error, number, policy) in table {
+        assert_eq!(error.to_errno(), -number);
+        assert_eq!(error.policy(), policy);
+    }
+}
+
+// covers: MAL-177, V1-090, V2-26
+#[test]
+fn every_report_of_the_peer_is_final() {
+    let table = [
+        (RemoteErrorKind::Chunk, Error::RemoteChunk),
+        (RemoteErrorKind::InvalOption, Error::RemoteChunk),
+        (
+            RemoteErrorKind::Version { low: 1, high: 1 },
+            Error::RemoteVersion,
+        ),
+    ];
+    for (kind, error) in table {
+        assert_eq!(kind.error(), error);
+        assert_eq!(error.policy(), Policy::FailRpc);
+    }
+}
+
+/// The names that the requirements give, in their order.
+const NAMES: [&str; 38] = [
+    "short_msg",
+    "bad_vers",
+    "bad_proc",
+    "bad_xid",
+    "dup_reply",
+    "bad_chunk",
+    "bad_payload",
+    "bad_payload_len",
+    "xid_mismatch",
+    "bad_direction",
+    "err_undecodable",
+    "trailing",
+    "odd_len",
+    "imm",
+    "stale_epoch",
+    "credit_zero",
+    "credit_clamped",
+    "wlist_missing",
+    "rchunk_missing",
+    "wchunk_rounded",
+    "seg_mismatch",
+    "ddp_violation",
+    "reminv",
+    "reminv_unexpected",
+    "reminv_wrong",
+    "local_inv",
+    "bc_disabled",
+    "bc_overflow",
+    "bc_reply_too_big",
+    "cm_default",
+    "cm_fallback",
+    "opt_flood",
+    "err_vers",
+    "err_chunk",
+    "err_bad_header",
+    "err_inval_option",
+    "mrs_allocated",
+    "mrs_in_use",
+];
+
+// covers: V1-087, V1-088
+#[test]
+fn counters_are_array_indices_with_names() {
+    assert_eq!(Counter::COUNT, NAMES.len());
+    for ((&counter, name), index) in Counter::ALL.iter().zip(NAMES).zip(0usize..) {
+        assert_eq!(counter as usize, index);
+        assert_eq!(counter.name(), name);
+    }
+    let names: HashSet<_> = NAMES.iter().collect();
+    assert_eq!(names.len(), NAMES.len());
+}
+
+// covers: V1-087, V1-088
+#[test]
+fn notes_are_a_set_of_counters() {
+    assert!(Notes::NONE.is_empty());
+    assert_eq!(Notes::NONE.iter().count(), 0);
+    let mut all = Notes::NONE;
+    for &counter in Counter::ALL {
+        let mut one = Notes::NONE;
+        one.insert(counter);
+        one.insert(counter);
+        assert_eq!(one.iter().collect::<Vec<_>>(), [counter]);
+        assert!(!one.is_empty());
+        assert!(!all.contains(counter));
+        all.insert(counter);
+    }
+    assert_eq!(all.iter().collect::<Vec<_>>(), Counter::ALL);
+}

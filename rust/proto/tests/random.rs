@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Random messages: whatever the octets are, and valid ones of every shape.
+//!
+//! The cases are the same in every run.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::panic
+)]
+
+mod common;
+
+use common::{
+    chunk_words,
+    rpc,
+    Message,
+    NOMSG,
+    REPLY,
+    VERSIONS,
+    XID, //
+};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::select,
+    test_runner::{
+        Config,
+        RngAlgorithm,
+        TestRng,
+        TestRunner, //
+    }, //
+};
+use xprtrdma_proto::{
+    chunk::{
+        ChunkLists,
+        Lists, //
+    },
+    classify,
+    header::Fixed,
+    judge,
+    xdr::{
+        Reader,
+        Writer, //
+    },
+    Counter,
+    Credits,
+    Error,
+    Handle,
+    Inbound,
+    Offer,
+    PrivateData,
+    ReadChunk,
+    Segment,
+    Verdict,
+    Version,
+    Xid, //
+};
+
+/// A runner that draws the same cases every time.
+fn runner(cases: u32) -> TestRunner {
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    TestRunner::new_with_rng(config, rng)
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    select(&VERSIONS[..])
+}
+
+fn segment() -> impl Strategy<Value = Segment> {
+    (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(handle, length, offset)| Segment {
+        handle: Handle(handle),
+        length,
+        offset,
+    })
+}
+
+fn chunk() -> impl Strategy<Value = Vec<Segment>> {
+    vec(segment(), 0..18)
+}
+
+/// Words that a header is made of, so that random octets get far.
+fn word() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        6 => 0u32..3,
+        2 => 0u32..20,
+        1 => any::<u32>(),
+        1 => Just(XID),
+        1 => select(vec![u32::MAX, 0x1000_0000, 0x0fff_ffff, 0x8000_0000, 0xffff_fffd]),
+    ]
+}
+
+// covers: V1-004, V1-111, V1-124, CM-12
+#[test]
+fn any_octets_are_sorted_and_judged() {
+    let strategy = (
+        version(),
+        any::<bool>(),
+        prop_oneof![
+            vec(any::<u8>(), 0..200),
+            vec(word(), 0..60).prop_map(|words| common::words(&words)),
+            (word(), vec(word(), 0..40), vec(any::<u8>(), 0..40)).prop_map(
+                |(procedure, rest, tail)| {
+                    let mut octets = common::words(&[XID, 1, 5, procedure & 7]);
+                    octets.extend(common::words(&rest));
+                    octets.extend(tail);
+                    octets
+                }
+            ),
+        ],
+        vec(chunk(), 0..3),
+        option::of(chunk()),
+    );
+    runner(40_000)
+        .run(
+            &strategy,
+            |(version, backchannel, octets, writes, reply)| {
+                let writes: Vec<&[Segment]> = writes.iter().map(Vec::as_slice).collect();
+                let offer = Offer {
+                    writes: &writes,
+                    reply: reply.as_deref(),
+                    non_data_max: 100,
+                    strict: backchannel,
+                };
+                match classify(&octets, version, backchannel) {
+                    Inbound::Reply(reply) => {
+                        prop_assert_eq!(reply.offset + reply.payload.len(), octets.len());
+                        prop_assert_eq!(judge(&reply, &offer), judged_slowly(&reply, &offer));
+                    }
+                    Inbound::ReverseCall(call) => {
+                        prop_assert!(backchannel);
+                        prop_assert_eq!(call.offset + call.payload.len(), octets.len());
+                    }
+                    _ => {}
+                }
+                PrivateData::find(&octets);
+                Ok(())
+            },
+        )
+        .unwrap();
+}
+
+/// The rules of a Reply's chunks, written down a second time, over owned lists.
+fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) -> Verdict {
+    let drop = Verdict::Discard(Counter::BadChunk);
+    let writes: Vec<Vec<Segment>> = reply.lists.writes.clone().map(Iterator::collect).collect();
+    let chunk: Option<Vec<Segment>> = reply.lists.reply.clone().map(Iterator::collect);
+    if reply.lists.reads.len() > 0 {
+        return drop;
+    }
+    let mut mismatch = false;
+    let mut measure = |returned: &[Segment], offered: &[Segment]| -> Result<u64, Verdict> {
+        if returned.is_empty() {
+            return Ok(0);
+        }
+        if returned.len() != offered.len() {
+            return Err(drop);
+        }
+        for (back, sent) in returned.iter().zip(offered) {
+            if back.length > sent.length {
+                return Err(drop);
+            }
+            if (back.handle, back.offset) != (sent.handle, sent.offset) {
+                mismatch = true;
+                if offer.strict {
+                    // A length error further on would be found later.
+                    return Err(Verdict::Discard(Counter::SegMismatch));
+                }
+            }
+            let before = returned
+                .iter()
+                .position(|s| core::ptr::eq(s, back))
+                .unwrap();
+            if before + 1 < returned.len()
+                && back.length < sent.length
+                && returned[before + 1].length > 0
+            {
+                return Err(drop);
+            }
+        }
+        let full: Vec<_> = returned.iter().map(|s| s.length).collect();
+        Ok(full.iter().map(|&length| u64::from(length)).sum())
+    };
+    let mut placed = 0;
+    if !writes.is_empty() {
+        if writes.len() != offer.writes.len() {
+            return drop;
+        }
+        for (returned, offered) in writes.iter().zip(offer.writes) {
+            match measure(returned, offered) {
+                Ok(total) => placed += total,
+                Err(verdict) => return verdict,
+            }
+            if placed > u64::from(u32::MAX) {
+                return drop;
+            }
+        }
+    }
+    let mut reply_len = 0;
+    match (&chunk, offer.reply) {
+        (None, _) if !reply.inline => return drop,
+        (None, _) => {}
+        (Some(_), None) => return drop,
+        (Some(returned), Some(offered)) => match measure(returned, offered) {
+            Ok(total) => reply_len = total,
+            Err(verdict) => return verdict,
+        },
+    }
+    let long_enough = reply_len >= 20 && reply_len % 4 == 0 && reply_len <= u64::from(u32::MAX);
+    if reply.inline && reply_len != 0 || !reply.inline && !long_enough {
+        return drop;
+    }
+    let len = if reply.inline {
+        reply.payload.len() as u64
+    } else {
+        reply_len
+    };
+    let data = offer.writes.iter().any(|chunk| !chunk.is_empty());
+    if data && len > u64::from(offer.non_data_max) {
+        return Verdict::Fail(Error::DdpViolation, Counter::DdpViolation);
+    }
+    let mut notes = reply.notes;
+    if writes.is_empty() && !offer.writes.is_empty() {
+        notes.insert(Counter::WlistMissing);
+    }
+    if chunk.is_none() && offer.reply.is_some() {
+        notes.insert(Counter::RchunkMissing);
+    }
+    if mismatch {
+        notes.insert(Counter::SegMismatch);
+    }
+    Verdict::Accept(judge::Accept {
+        grant: reply.credits,
+        inline_offset: reply.offset,
+        inline_len: if reply.inline { reply.payload.len() } else { 0 },
+        placed: placed as u32,
+        reply_len: reply_len as u32,
+        notes,
+    })
+}
+
+/// Fills segments from the front with `octets`.
+fn filled(offered: &[Segment], octets: u64) -> Vec<Segment> {
+    let mut left = octets;
+    let fill = |segment: &Segment| {
+        let length = left.min(u64::from(segment.length));
+        left -= length;
+        Segment {
+            length: length as u32,
+            ..*segment
+        }
+    };
+    offered.iter().map(fill).collect()
+}
+
+fn total(chunk: &[Segment]) -> u64 {
+    chunk.iter().map(|s| u64::from(s.length)).sum()
+}
+
+/// A chunk as we offer them: a few segments of moderate length.
+fn offered() -> impl Strategy<Value = Vec<Segment>> {
+    vec((segment(), 1u32..100_000), 1..17).prop_map(|pairs| {
+        let one = |(segment, length)| Segment { length, ..segment };
+        pairs.into_iter().map(one).collect()
+    })
+}
+
+// covers: V1-054, V1-062, V1-065, V1-066, V1-067, V1-068, V1-088, MAL-191
+#[test]
+fn replies_derived_from_the_offer_are_judged() {
+    let strategy = (
+        version(),
+        vec(offered(), 0..3),
+        option::of(offered()),
+        any::<bool>(),
+        any::<[u16; 4]>(),
+        option::weighted(0.6, (any::<u16>(), any::<u32>())),
+    );
+    let accepted = std::cell::Cell::new(0);
+    let refused = std::cell::Cell::new(0);
+    runner(40_000)
+        .run(
+            &strategy,
+            |(version, writes, room, strict, fill, change)| {
+                let part = |chunk: &[Segment], share: u16| {
+                    // Shares near the ends often, so that whole and empty chunks occur.
+                    let share = u64::from(share.saturating_sub(8000).min(50_000));
+                    filled(chunk, total(chunk) * share / 50_000)
+                };
+                let inline = room.is_none() || fill[3] & 1 == 0;
+                let returned: Vec<Vec<Segment>> = writes
+                    .iter()
+                    .zip(fill)
+                    .map(|(chunk, share)| part(chunk, share))
+                    .collect();
+                let reply = room.as_ref().map(|chunk| {
+                    let share = if inline { 0 } else { fill[2] };
+                    let mut back = part(chunk, share);
+                    let rest = total(&back) % 4;
+                    back = filled(chunk, total(&back) - rest);
+                    back
+                });
+                let back: Vec<&[Segment]> = returned.iter().map(Vec::as_slice).collect();
+                let mut message = if inline {
+                    Message::reply(version)
+                } else {
+                    Message::long_reply(version)
+                };
+                message = message.chunks(&back, reply.as_deref());
+                if let Some((at, value)) = change {
+                    let at = usize::from(at) % message.body.len();
+                    message.body[at] = match value & 7 {
+                        0 => message.body[at].wrapping_add(1),
+                        1 => message.body[at].wrapping_sub(1),
+                        2 => 0,
+                        3 => 1,
+                        _ => value,
+                    };
+                }
+                let writes: Vec<&[Segment]> = writes.iter().map(Vec::as_slice).collect();
+                let offer = Offer {
+                    writes: &writes,
+                    reply: room.as_deref(),
+                    non_data_max: 60_000,
+                    strict,
+                };
+                let bytes = message.bytes();
+                let Inbound::Reply(reply) = classify(&bytes, version, false) else {
+                    prop_assert!(change.is_some());
+                    refused.set(refused.get() + 1);
+                    return Ok(());
+                };
+                let verdict = judge(&reply, &offer);
+                prop_assert_eq!(verdict, judged_slowly(&reply, &offer));
+                match verdict {
+                    Verdict::Accept(_) => accepted.set(accepted.get() + 1),
+                    _ => refused.set(refused.get() + 1),
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+    // Neither side of the judge may stay in the dark.
+    assert!(accepted.get() > 4000);
+    assert!(refused.get() > 4000);
+}
+
+// covers: V1-004, V1-007, V1-030, V1-063, V1-080, V1-112, V1-126, V2-13
+#[test]
+fn decoding_undoes_encoding() {
+    let strategy = (
+        (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>()),
+        vec((any::<u32>(), segment()), 0..20),
+        vec(chunk(), 0..5),
+        option::of(chunk()),
+        vec(any::<u8>(), 0..40),
+    );
+    runner(10_000)
+        .run(&strategy, |(fixed, reads, writes, reply, payload)| {
+            let (xid, version, credits, procedure) = fixed;
+            let fixed = Fixed {
+                xid: Xid(xid),
+                version,
+                credits: Credits(credits),
+                procedure,
+            };
+            let chunks: Vec<ReadChunk<'_>> = reads
+                .iter()
+                .map(|(position, segment)| ReadChunk {
+                    position: *position,
+                    segments: core::slice::from_ref(segment),
+                })
+                .collect();
+            let slices: Vec<&[Segment]> = writes.iter().map(Vec::as_slice).collect();
+            let lists = ChunkLists {
+                reads: &chunks,
+                writes: &slices,
+                reply: reply.as_deref(),
+            };
+            let len = 16 + lists.encoded_len();
+            let mut octets = vec![0; len];
+            let mut out = Writer::new(&mut octets);
+            fixed.encode(&mut out).unwrap();
+            lists.encode(&mut out).unwrap();
+            prop_assert_eq!(out.room(), 0);
+            octets.extend(&payload);
+            let mut input = Reader::new(&octets);
+            prop_assert_eq!(Fixed::decode(&mut input).unwrap(), fixed);
+            let decoded = Lists::decode(&mut input).unwrap();
+            prop_assert_eq!(input.rest(), &payload[..]);
+            prop_assert_eq!(decoded.reads.len(), reads.len());
+            prop_assert_eq!(decoded.writes.len(), writes.len());
+            let found: Vec<_> = decoded.reads.map(|e| (e.position, e.segment)).collect();
+            prop_assert_eq!(found, reads);
+            for (found, expected) in decoded.writes.zip(&writes) {
+                prop_assert_eq!(found.len(), expected.len());
+                prop_assert_eq!(found.total(), total(expected));
+                prop_assert_eq!(&found.collect::<Vec<_>>(), expected);
+            }
+            let found = decoded.reply.map(Iterator::collect::<Vec<_>>);
+            prop_assert_eq!(found, reply);
+            Ok(())
+        })
+        .unwrap();
+}
+
+// covers: V1-086, MAL-054, MAL-055
+#[test]
+fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
+    let sparse = prop_oneof![6 => Just(0), 2 => Just(1), 2 => word()];
+    let strategy = vec(sparse, 3..60);
+    let decoded = std::cell::Cell::new(0);
+    runner(40_000)
+        .run(&strategy, |words| {
+            let octets = common::words(&words);
+            let mut input = Reader::new(&octets);
+            let Ok(lists) = Lists::decode(&mut input) else {
+                return Ok(());
+            };
+            decoded.set(decoded.get() + 1);
+            let mut again = Vec::new();
+            for entry in lists.reads {
+                again.extend([1, entry.position]);
+                again.extend(common::segment_words(&entry.segment));
+            }
+            again.push(0);
+            for chunk in lists.writes {
+                again.extend(chunk_words(&chunk.collect::<Vec<_>>()));
+            }
+            again.push(0);
+            match lists.reply {
+                Some(chunk) => again.extend(chunk_words(&chunk.collect::<Vec<_>>())),
+                None => again.push(0),
+            }
+            prop_assert_eq!(&words[..again.len()], &again[..]);
+            prop_assert_eq!(input.rest().len(), octets.len() - again.len() * 4);
+            Ok(())
+        })
+        .unwrap();
+    assert!(decoded.get() > 4000);
+}
+
+// covers: V1-027, V1-087, MAL-057
+#[test]
+fn the_longest_message_is_walked_once() {
+    // The largest Receive there is, full of the shortest list entries: a quadratic walk would
+    // be noticed.
+    for procedure in [0, NOMSG] {
+        for version in VERSIONS {
+            let empty: Vec<&[Segment]> = vec![&[]; 32_000];
+            let mut message = Message::reply(version).chunks(&empty, None);
+            message.procedure = procedure;
+            message.payload = rpc(XID, REPLY, 24);
+            let bytes = message.bytes();
+            let reply = common::reply_of(&bytes, version);
+            assert_eq!(reply.lists.writes.len(), 32_000);
+            let verdict = judge(&reply, &Offer::default());
+            assert_eq!(verdict, Verdict::Discard(Counter::BadChunk));
+        }
+    }
+}
