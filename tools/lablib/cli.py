@@ -5,7 +5,7 @@ import argparse
 import signal
 import sys
 
-from . import kernel, root
+from . import kernel, module, root
 from .session import Plan, Session
 from .ui import LabError, say
 
@@ -21,7 +21,7 @@ def main(argv):
         prog="lab", description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (add_root, add_kernel, add_run):
+    for add in (add_root, add_kernel, add_build, add_run):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -50,13 +50,35 @@ def add_root(commands):
 def add_kernel(commands):
     sub = commands.add_parser("kernel", help="fetch and prepare a kernel, print its paths")
     kernel_option(sub)
+    sub.add_argument("--field", choices=("release", "image", "modules", "tree", "source"),
+                     help="print this one only")
 
     def run(args):
         found = kernel.get(root.path(), args.kernel)
+        if args.field:
+            print(getattr(found, args.field))
+            return 0
         for name in ("release", "image", "modules", "tree", "source"):
             print(f"{name} {getattr(found, name)}")
         for package, checksum in found.package["packages"].items():
             print(f"package {package} {found.package['version']} sha256 {checksum}")
+        return 0
+
+    sub.set_defaults(run=run)
+
+
+def add_build(commands):
+    sub = commands.add_parser("build", help="build the module, print its file")
+    kernel_option(sub)
+    sub.add_argument("--debug", action="store_true", help="for the debug kernel")
+    sub.add_argument("--clippy", action="store_true", help="check with clippy as well")
+
+    def run(args):
+        base = root.path()
+        target = kernel.get(base, args.kernel)
+        if args.debug:
+            target = kernel.debug(base, target)
+        print(module.build(base, target, args.clippy, show=True))
         return 0
 
     sub.set_defaults(run=run)

@@ -12,7 +12,8 @@ from .ui import LabError, say
 DEFAULT = "7.3"
 # Raise when the recipe below changes what a finished kernel contains.
 RECIPE = 1
-TOOLS = ("rustc", "bindgen", "gcc", "pahole")
+DEBUG_RECIPE = pathlib.Path(__file__).resolve().parents[1] / "debug-kernel"
+DEBUG_SECONDS = 3600
 # Drivers no virtual machine has; leaving them out saves half the work.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
               "drivers/iio", "drivers/hwmon", "drivers/staging", "drivers/usb",
@@ -36,14 +37,19 @@ class Kernel:
 def get(root, spec=None):
     """The newest complete stock kernel of a series, or a given release."""
     choice = packages.resolve(root, spec or DEFAULT)
-    tools = proc.output(chroot.command(
-        root, ["dpkg-query", "-W", "-f", "${Package}=${Version}\n", *TOOLS]))
-    name = f"{choice['release']}-{cache.key(RECIPE, choice['version'], tools)}"
+    made_by = tools(root, "rustc", "bindgen", "gcc", "pahole")
+    name = f"{choice['release']}-{cache.key(RECIPE, choice['version'], made_by)}"
     path = cache.entry("kernel", name, lambda target: make(root, choice, target))
     return Kernel(release=choice["release"], image=path / "vmlinuz",
                   modules=path / "modules", tree=path / "tree",
                   source=path / "linux-source.tar.xz",
                   package=json.loads((path / "package.json").read_text()))
+
+
+def tools(root, *names):
+    """The versions of tools in the root: what they make depends on them."""
+    return proc.output(chroot.command(
+        root, ["dpkg-query", "-W", "-f", "${Package}=${Version}\n", *names]))
 
 
 def make(root, choice, target):
@@ -115,5 +121,19 @@ def one_of(base, *patterns):
 
 
 def debug(root, stock):
-    """The debug kernel."""
-    raise LabError("no debug kernel yet")
+    """The debug kernel, built from the stock kernel's source when missing."""
+    recipe = sorted(p for p in DEBUG_RECIPE.iterdir() if p.is_file())
+    name = cache.key(stock.package["version"], tools(root, "rustc", "clang"),
+                     *(p.read_text() for p in recipe))
+
+    def build(target):
+        log = target.with_suffix(".log")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        proc.run_logged(f"building the debug kernel (log: {log})",
+                        [DEBUG_RECIPE / "build", "--root", root, "--source", stock.source,
+                         "--out", target, "--jobs", "2"], log, DEBUG_SECONDS)
+
+    path = cache.entry("debug-kernel", name, build)
+    return Kernel(release=(path / "release").read_text().strip(), image=path / "bzImage",
+                  modules=path / "modules/lib/modules", tree=path / "tree", llvm=True,
+                  debug=True)

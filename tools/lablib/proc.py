@@ -10,9 +10,10 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 
-from .ui import LabError, step
+from .ui import LabError, say, step
 
 TAIL_BYTES = 4000
 
@@ -65,6 +66,26 @@ def run_logged(text, argv, log, timeout, env=None, cwd=None):
             stop(child)
     if status:
         raise LabError(f"{text}: exit status {status}; end of {log}:\n{tail(log)}")
+
+
+def run_shown(text, argv, log, timeout):
+    """Like run_logged, for a person who wants to see the output as it comes."""
+    say(text)
+    with open(log, "ab") as copy:
+        child = spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        alarm = threading.Timer(timeout, stop, [child])
+        alarm.start()
+        try:
+            for line in child.stdout:
+                copy.write(line)
+                sys.stdout.buffer.write(line)
+                sys.stdout.flush()
+            status = child.wait()
+        finally:
+            alarm.cancel()
+            stop(child)
+    if status:
+        raise LabError(f"{text}: exit status {status}; all of it in {log}")
 
 
 def output(argv, timeout=60, env=None):

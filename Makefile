@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Targets of the project.  The module itself is described in Kbuild and
+# rust/Kbuild; everything that needs a kernel or a machine is done by tools/lab.
+
+LAB := tools/lab
+REPO := $(CURDIR)
+KERNEL_OPTION = $(if $(KERNEL),--kernel '$(KERNEL)')
+
+ifdef KDIR
+# Somebody's own prepared tree, built with the tools of this machine.
+ifeq ($(wildcard $(KDIR)/include/config/kernel.release),)
+$(error KDIR=$(KDIR) is no prepared kernel tree (looked for include/config/kernel.release): run 'make modules_prepare' there, or leave KDIR out)
+endif
+ifeq ($(wildcard $(KDIR)/rust/libkernel.rmeta),)
+$(error KDIR=$(KDIR) has no Rust metadata (looked for rust/libkernel.rmeta): set CONFIG_RUST=y and run 'make modules_prepare' there, or leave KDIR out)
+endif
+RELEASE := $(shell cat '$(KDIR)/include/config/kernel.release')
+KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)'
+else
+RELEASE = $(shell $(LAB) kernel $(KERNEL_OPTION) --field release)
+endif
+
+.PHONY: all
+all: modules
+
+.PHONY: modules
+modules:
+ifdef KDIR
+	mkdir -p build/$(RELEASE)
+	$(KBUILD) modules
+	cp build/$(RELEASE)/rust/xprtrdma_rs.ko build/$(RELEASE)/xprtrdma_rs.ko
+else
+	$(LAB) build $(KERNEL_OPTION) $(if $(filter 1,$(CLIPPY)),--clippy)
+endif
+
+.PHONY: modules_install
+modules_install: modules
+	install -D -m 644 build/$(RELEASE)/xprtrdma_rs.ko \
+		'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/xprtrdma_rs.ko'
+	depmod $(if $(INSTALL_MOD_PATH),-b '$(INSTALL_MOD_PATH)') $(RELEASE)
+
+.PHONY: clean
+clean:
+	$(LAB) clean
+
+.PHONY: demo
+demo:
+	$(LAB) demo $(KERNEL_OPTION)
+
+.PHONY: shell
+shell:
+	$(LAB) shell $(KERNEL_OPTION)
+
+.PHONY: check check-host check-vm check-lint check-debug
+check check-host check-vm check-lint check-debug:
+	$(LAB) check $(KERNEL_OPTION) $(patsubst check,all,$(patsubst check-%,%,$@))
+
+.PHONY: count
+count:
+	$(LAB) count $(KERNEL_OPTION)
+
+.PHONY: rust-analyzer doc
+rust-analyzer doc:
+	$(LAB) $@ $(KERNEL_OPTION)
+
+.PHONY: help
+help:
+	@echo 'Build (needs root and mmdebstrap; the result is build/RELEASE/xprtrdma_rs.ko):'
+	@echo '  make                          for the newest complete stock kernel 7.3'
+	@echo '  make KERNEL=7.2               for the newest of a series, or one release'
+	@echo '  make modules KDIR=DIR         for your own prepared tree, with your tools'
+	@echo '  make CLIPPY=1                 the same with clippy'
+	@echo '  make modules_install          into $$INSTALL_MOD_PATH/lib/modules'
+	@echo '  make clean'
+	@echo '  make rust-analyzer            writes rust-project.json'
+	@echo '  make doc                      writes build/doc'
+	@echo
+	@echo 'Try (in virtual machines):'
+	@echo '  make demo                     build, mount, copy, compare, report'
+	@echo '  make shell                    a shell in a client with the mount made'
+	@echo '  tools/lab --help              everything else'
+	@echo
+	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
+	@echo '  make check                    host tests, lints, tests in the machines'
+	@echo '  make check-debug              the same tests on a debug kernel'
+	@echo '  make check-host, check-lint, check-vm   one part of make check'
+	@echo '  make count                    work requests per operation, ours and in-tree'

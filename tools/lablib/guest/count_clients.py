@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Count for each client named on the command line; JSON on standard output.
+
+    count_clients.py OPTIONS CLIENT...
+"""
+
+import json
+import sys
+
+import count
+import transport
+
+result = {}
+for client in sys.argv[2:]:
+    with transport.loaded(client), transport.mounted(sys.argv[1]) as mount:
+        result[client] = count.measure(mount)
+print(json.dumps(result))

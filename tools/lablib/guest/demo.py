@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The demonstration inside the client: copy both ways, compare, count.
+
+    demo.py OPTIONS CLIENT...   prints JSON, progress goes to standard error
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+import count
+import transport
+from remote import Remote
+
+FILES, LARGE_MIB = 200, 64
+LOCAL = pathlib.Path("/tmp/demo")
+# Runs on the server, on its own file system: names and checksums of a tree.
+SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
+
+
+def make_tree(top, seed):
+    """Files of many sizes around the borders that matter, and a large one."""
+    chance = random.Random(seed)
+    borders = (0, 1, 3, 512, 1000, 4095, 4096, 4097, 8192, 65536)
+    for number in range(FILES):
+        path = top / f"d{number % 10}" / f"f{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(chance.randbytes(chance.choice(borders) + chance.randrange(100)))
+    block = chance.randbytes(1 << 20)
+    with open(top / "large", "wb") as large:
+        for number in range(LARGE_MIB):
+            large.write(number.to_bytes(8, "big") + block[8:])
+
+
+def local_sums(top):
+    """Checksums of a tree as this machine sees it."""
+    found = {}
+    for path in sorted(p for p in top.rglob("*") if p.is_file()):
+        with open(path, "rb") as data:
+            found[str(path.relative_to(top))] = hashlib.file_digest(data, "sha256").hexdigest()
+    return found
+
+
+def server_sums(directory):
+    """Checksums of a tree on the server's own file system."""
+    status, text = Remote("server").call(["sh", "-c", SUMS, directory])
+    if status:
+        raise RuntimeError(f"on the server: {text.decode()}")
+    lines = [line.split("  ./", 1) for line in text.decode().splitlines()]
+    return {name: checksum for checksum, name in lines}
+
+
+def forget_caches():
+    """Make the next read come from the server."""
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def timed(what, action, *args):
+    start = time.monotonic()
+    action(*args)
+    seconds = time.monotonic() - start
+    print(f"    {what}: {seconds:.1f} s", file=sys.stderr, flush=True)
+    return seconds
+
+
+def copy_both_ways(mount, exported):
+    """To the server and back again; every copy compared on both sides."""
+    there, back = pathlib.Path(mount) / "demo", LOCAL / "back"
+    seconds = {"to the server": timed("copy to the server", shutil.copytree,
+                                      LOCAL / "tree", there)}
+    forget_caches()
+    seconds["from the server"] = timed("copy back", shutil.copytree, there, back)
+    expected = local_sums(LOCAL / "tree")
+    equal = {"server's own file system": server_sums(f"{exported}/demo") == expected,
+             "read back by the client": local_sums(back) == expected}
+    shutil.rmtree(back)
+    shutil.rmtree(there)
+    return {"files": len(expected), "equal": equal, "seconds": seconds}
+
+
+def kernel_lines():
+    """What the transports said in the kernel log."""
+    text = subprocess.run(["dmesg"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [line for line in text.splitlines() if "rdma" in line.lower() and "xprt" in line
+            or "rpcrdma" in line]
+
+
+def main(options, clients):
+    make_tree(LOCAL / "tree", seed=1)
+    report = {}
+    for client in clients:
+        print(f"  client: {client}", file=sys.stderr, flush=True)
+        before = len(kernel_lines())
+        with transport.loaded(client), transport.mounted(options) as mount:
+            report[client] = copy_both_ways(mount, os.environ["NFS_EXPORT_MEM"])
+            report[client]["mount"] = next(
+                line for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
+                if line.split()[1] == mount)
+            report[client]["counts"] = count.measure(mount)
+        report[client]["log"] = kernel_lines()[before:]
+    print(json.dumps(report))
+    return 0 if all(all(r["equal"].values()) for r in report.values()) else 1
+
+
+sys.exit(main(sys.argv[1], sys.argv[2:]))

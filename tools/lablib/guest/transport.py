@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Loading a transport and mounting with it, for programs inside the client."""
+
+import contextlib
+import os
+import subprocess
+
+NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
+SECONDS = 120
+
+
+def run(*argv):
+    """Run a command; its complaint is the exception's text."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(argv)}: {done.stdout.strip()}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def loaded(client):
+    """Have the transport module of `client` (ours, intree) loaded."""
+    if client == "ours":
+        run("insmod", os.environ["LAB_MODULE"])
+    else:
+        run("modprobe", "rpcrdma")
+    yield
+    run("rmmod", NAMES[client])
+
+
+@contextlib.contextmanager
+def mounted(options, export="NFS_EXPORT_MEM", where="/mnt/nfs"):
+    """Have an export of the server mounted; yields the mount point."""
+    source = f"{os.environ['NFS_SERVER']}:{os.environ[export]}"
+    run("mount", "-t", "nfs", "-o", options, source, where)
+    yield where
+    run("umount", where)
