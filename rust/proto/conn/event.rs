@@ -21,11 +21,17 @@ use crate::{
 
 /// Identifies one connection attempt and the connection that comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epoch(pub(super) u32);
+pub struct Epoch(u32);
 
 impl Epoch {
     /// No connection; no attempt ever has it.
     pub const NONE: Self = Self(0);
+
+    /// The epoch with this number, kept in an atomic or a work-request identity.
+    #[inline]
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
 
     /// The number, for work-request identities, logs and debugfs.
     #[inline]

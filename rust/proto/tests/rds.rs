@@ -68,7 +68,7 @@ fn structures_have_the_layout_of_the_interface() {
     assert_eq!(offset_of!(RdmaNotify32, status), 4);
 }
 
-// covers: RDS-02, RDS-20, V1-007
+// covers: RDS-02, RDS-20
 #[test]
 fn cookie_holds_key_and_offset() {
     for (key, offset, raw) in [
@@ -288,7 +288,7 @@ fn completions_have_a_status() {
     }
 }
 
-// covers: RDS-49, RDS-50, RDS-51, RDS-53, RDS-54, V1-097
+// covers: RDS-49, RDS-50, RDS-51, RDS-53, V1-097
 #[test]
 fn errors_reach_the_rpc_client_only_in_its_own_words() {
     assert_eq!(MrError::Again.to_errno(), -11);

@@ -17,7 +17,7 @@ use xprtrdma_proto::{
     Version, //
 };
 
-// covers: V2-31, V2-11
+// covers: V2-31
 #[test]
 fn version_two_is_off_by_default() {
     assert_eq!(VersionPolicy::default(), VersionPolicy::V1Only);
@@ -31,7 +31,7 @@ fn version_two_is_off_by_default() {
     assert_eq!(negotiator.version(), Some(Version::V1));
 }
 
-// covers: V2-04, V2-05, V2-06, V2-07, V2-09, V2-30, V2-32, V2-35, MAL-160, MAL-161, MAL-162, MAL-165
+// covers: V2-06, V2-07, V2-09, V2-30, V2-32, MAL-160, MAL-161, MAL-162, MAL-165
 #[test]
 fn the_answer_to_the_probe_decides() {
     use Outcome::{

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A driver without a kernel: a connection machine, a clock, and the steps of an attempt.
+
+#![allow(dead_code, unreachable_pub)]
+
+use xprtrdma_proto::{
+    conn::{
+        Accepted,
+        Action,
+        Activity,
+        CmEvent,
+        Config,
+        Conn,
+        Epoch,
+        Event,
+        Phase, //
+    },
+    inbound::RemoteErrorKind,
+    time::{
+        Millis,
+        Time, //
+    },
+    version::{
+        ProbeAnswer,
+        VersionPolicy, //
+    },
+};
+
+/// The accept of an ordinary server.
+pub const ACCEPT: CmEvent = CmEvent::Established(Accepted {
+    peer_read_depth: Some(16),
+});
+
+/// The machine and the time.
+pub struct Rig {
+    /// The machine under test.
+    pub conn: Conn,
+    /// What its clock says.
+    pub now: Time,
+}
+
+impl Rig {
+    /// The phases of an attempt that every configuration goes through.
+    pub const STAGES: [Phase; 4] = [
+        Phase::Address,
+        Phase::Route,
+        Phase::QueuePair,
+        Phase::Connecting,
+    ];
+
+    /// A transport that was just created.
+    pub fn new(config: Config) -> Self {
+        Self {
+            conn: Conn::new(config, 1),
+            now: Time::from_millis(1_000_000),
+        }
+    }
+
+    /// The same, preferring version 2.
+    pub fn v2() -> Self {
+        Self::new(Config {
+            version: VersionPolicy::PreferV2,
+            ..Config::default()
+        })
+    }
+
+    /// Hands an event in and takes all actions.
+    pub fn event(&mut self, event: Event) -> Vec<Action> {
+        self.conn.handle(event, self.now);
+        self.drain()
+    }
+
+    /// Takes all actions.
+    pub fn drain(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while let Some(action) = self.conn.poll_action() {
+            actions.push(action);
+        }
+        actions
+    }
+
+    /// An event of the connection manager for the present epoch.
+    pub fn cm(&mut self, event: CmEvent) -> Vec<Action> {
+        self.event(Event::Cm(self.epoch(), event))
+    }
+
+    /// A tick at which the connection looks healthy and in use.
+    pub fn tick(&mut self) -> Vec<Action> {
+        self.look(self.now, self.now, false)
+    }
+
+    /// A tick at which the driver saw this.
+    pub fn look(&mut self, heard: Time, used: Time, busy: bool) -> Vec<Action> {
+        self.event(Event::Tick(Activity { heard, used, busy }))
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, ms: u64) {
+        self.now = self.now.after(Millis::new(ms));
+    }
+
+    /// The present epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.conn.epoch()
+    }
+
+    /// Starts an attempt, once the back-off has passed, and takes it to `stage`.
+    pub fn reach(&mut self, stage: Phase) {
+        let delay = self.conn.reconnect_delay(self.now);
+        self.now = self.now.after(delay);
+        self.event(Event::Start { timeout: None });
+        while self.conn.phase() != stage {
+            match self.conn.phase() {
+                Phase::Address => self.cm(CmEvent::AddrResolved),
+                Phase::Route => self.cm(CmEvent::RouteResolved),
+                Phase::QueuePair => self.event(Event::QpCreated(self.epoch())),
+                Phase::Connecting => self.cm(ACCEPT),
+                _ => return,
+            };
+        }
+    }
+
+    /// Connects and returns the limit of the inline size, if there is one.
+    pub fn connect(&mut self) -> Option<u32> {
+        self.reach(Phase::QueuePair);
+        let actions = self.event(Event::QpCreated(self.epoch()));
+        self.cm(ACCEPT);
+        let refusal = RemoteErrorKind::Version { low: 1, high: 1 };
+        self.event(Event::VersionAnswer(
+            self.epoch(),
+            ProbeAnswer::Error(refusal),
+        ));
+        assert!(self.conn.is_up(self.epoch()));
+        actions.iter().find_map(|action| match *action {
+            Action::Connect { inline_cap, .. } => inline_cap,
+            _ => None,
+        })
+    }
+
+    /// One attempt that finds no route.
+    pub fn fail_once(&mut self) {
+        self.reach(Phase::Route);
+        self.cm(CmEvent::RouteError);
+        self.event(Event::TornDown(self.epoch()));
+        assert_eq!(self.conn.phase(), Phase::Down);
+    }
+
+    /// The total bound of an attempt that starts now, in milliseconds.
+    pub fn start_bound(&mut self) -> u64 {
+        self.reach(Phase::Connecting);
+        let deadline = self.conn.deadline();
+        deadline.map_or(0, |deadline| deadline.since(self.now).get())
+    }
+}
