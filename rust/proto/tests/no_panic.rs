@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The object code has no way to panic.
+//!
+//! A panic in the kernel is a `BUG()`. The core is compiled as for the kernel, optimised and with
+//! overflow checks, and its object is searched for references to the panicking functions.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+
+use std::{
+    path::{
+        Path,
+        PathBuf, //
+    },
+    process::Command, //
+};
+
+/// Compiles a crate root and returns the object.
+fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let object = dir.join(format!("{name}-{}.o", std::process::id()));
+    let output = Command::new("rustc")
+        .args(["--edition", "2021", "--crate-type", "rlib"])
+        .args(["--crate-name", "xprtrdma_proto"])
+        .args(["-O", "-C", "overflow-checks=on", "-C", "panic=abort"])
+        .args(["-C", "codegen-units=1", "-C", "debug-assertions=off"])
+        .args(more)
+        .arg(format!("--emit=obj={}", object.display()))
+        .arg(root)
+        .output()
+        .expect("rustc runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let bytes = std::fs::read(&object).unwrap();
+    std::fs::remove_file(&object).unwrap();
+    bytes
+}
+
+fn number(bytes: &[u8], at: usize, len: usize) -> usize {
+    let octets = bytes[at..at + len].iter().rev();
+    octets.fold(0, |value, &octet| value << 8 | usize::from(octet))
+}
+
+fn name(bytes: &[u8], at: usize) -> String {
+    let rest = &bytes[at..];
+    let end = rest.iter().position(|&octet| octet == 0).unwrap();
+    String::from_utf8_lossy(&rest[..end]).into_owned()
+}
+
+/// A section of a 64-bit little-endian ELF object.
+struct Section {
+    name: String,
+    kind: usize,
+    offset: usize,
+    size: usize,
+    link: usize,
+}
+
+fn sections(elf: &[u8]) -> Vec<Section> {
+    assert_eq!(elf[..6], [0x7f, b'E', b'L', b'F', 2, 1]);
+    let table = number(elf, 0x28, 8);
+    let entry = number(elf, 0x3a, 2);
+    let count = number(elf, 0x3c, 2);
+    let names = number(elf, table + entry * number(elf, 0x3e, 2) + 0x18, 8);
+    (0..count)
+        .map(|index| {
+            let at = table + entry * index;
+            Section {
+                name: name(elf, names + number(elf, at, 4)),
+                kind: number(elf, at + 4, 4),
+                offset: number(elf, at + 0x18, 8),
+                size: number(elf, at + 0x20, 8),
+                link: number(elf, at + 0x28, 4),
+            }
+        })
+        .collect()
+}
+
+const SYMBOLS: usize = 2;
+const RELOCATIONS: usize = 4;
+
+/// Every name that the object refers to, with the section that does.
+fn references(elf: &[u8]) -> Vec<(String, String)> {
+    let sections = sections(elf);
+    let symbols = sections.iter().find(|s| s.kind == SYMBOLS).unwrap();
+    let strings = sections[symbols.link].offset;
+    let mut found = Vec::new();
+    for section in sections.iter().filter(|s| s.kind == RELOCATIONS) {
+        for at in (section.offset..section.offset + section.size).step_by(24) {
+            let symbol = number(elf, at + 12, 4);
+            let symbol = number(elf, symbols.offset + symbol * 24, 4);
+            found.push((section.name.clone(), name(elf, strings + symbol)));
+        }
+    }
+    found
+}
+
+/// References to anything that panics.
+fn panics(elf: &[u8]) -> Vec<(String, String)> {
+    let mut found = references(elf);
+    found.retain(|(_, symbol)| symbol.contains("panic") || symbol.contains("_fail"));
+    found
+}
+
+fn core_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("xprtrdma_proto.rs")
+}
+
+// covers: V1-111, V1-124
+#[test]
+fn the_object_refers_to_no_panicking_function() {
+    let elf = compile(&core_root(), "plain", &[]);
+    assert!(!references(&elf).is_empty());
+    assert_eq!(panics(&elf), []);
+}
+
+// covers: V1-111, V1-124
+#[test]
+fn nor_does_any_function_that_is_inlined_elsewhere() {
+    // Functions marked inline leave no code in an ordinary object; this keeps all of them, and
+    // also methods of the standard library's traits that nobody calls. Those may panic.
+    let elf = compile(&core_root(), "all", &["-C", "link-dead-code"]);
+    let mut found = panics(&elf);
+    found.retain(|(section, _)| belongs_to_the_core(section));
+    assert_eq!(found, []);
+}
+
+/// True if a relocation section, named after its function, is that of a function written here
+/// rather than of the standard library made for one of our types.
+fn belongs_to_the_core(section: &str) -> bool {
+    let Some(ours) = section.find("xprtrdma_proto") else {
+        return false;
+    };
+    // The crate that a mangled name mentions first owns the function, except for what a trait
+    // provides (a path that begins with Y).
+    let provided = section
+        .split("Cs")
+        .next()
+        .is_some_and(|path| path.contains("NvY"));
+    let foreign = section.find("4core").is_some_and(|core| core < ours);
+    !provided && !foreign
+}
+
+// covers: V1-111
+#[test]
+fn a_panic_would_be_found() {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    for (index, body) in [
+        "bytes[7]",
+        "bytes.len() as u8 + 1",
+        "*bytes.first().unwrap()",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let root = dir.join(format!("panics-{index}-{}.rs", std::process::id()));
+        let source =
+            format!("#![no_std] #[inline(never)] pub fn f(bytes: &[u8]) -> u8 {{ {body} }}");
+        std::fs::write(&root, source).unwrap();
+        let elf = compile(&root, &format!("panics-{index}"), &[]);
+        std::fs::remove_file(&root).unwrap();
+        assert!(!panics(&elf).is_empty());
+        assert!(panics(&elf)
+            .iter()
+            .all(|(section, _)| belongs_to_the_core(section)));
+    }
+}
