@@ -64,3 +64,9 @@ def remove(path):
     """Delete a tree that may be missing."""
     if path.exists():
         shutil.rmtree(path)
+
+
+def clear():
+    """Delete all artefacts; the directory is ours alone."""
+    say(f"removing {directory()}")
+    remove(directory())

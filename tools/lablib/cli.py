@@ -5,7 +5,7 @@ import argparse
 import signal
 import sys
 
-from . import kernel, module, root
+from . import cache, check, kernel, module, report, root, shell
 from .session import Plan, Session
 from .ui import LabError, say
 
@@ -21,7 +21,8 @@ def main(argv):
         prog="lab", description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (add_root, add_kernel, add_build, add_run):
+    for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
+                add_demo, add_clean):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -134,5 +135,71 @@ def add_run(commands):
             status = session.run(args.cmd)
             say(f"exit status {status}")
         return status or bool(session.complaints) if status is not None else 1
+
+    sub.set_defaults(run=run)
+
+
+def add_shell(commands):
+    sub = commands.add_parser("shell", help="a shell in the client, with the mount made")
+    machine_options(sub)
+
+    def run(args):
+        args.vers = args.vers or "4.2"
+        with Session(plan(args)) as session:
+            shell.interact(session)
+        return bool(session.complaints)
+
+    sub.set_defaults(run=run)
+
+
+def add_check(commands):
+    sub = commands.add_parser("check", help="run checks; the last line sums them up")
+    kernel_option(sub)
+    sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
+                     help="all: host, lint and vm")
+
+    def run(args):
+        parts = [p for part in args.parts
+                 for p in (check.PARTS[:3] if part == "all" else [part])]
+        return check.run(parts, args.kernel)
+
+    sub.set_defaults(run=run)
+
+
+def add_count(commands):
+    sub = commands.add_parser(
+        "count", help="work requests, posts and completions per operation")
+    kernel_option(sub)
+    sub.add_argument("--client", choices=("ours", "intree", "both"), default="both")
+    sub.add_argument("--vers", default="4.2")
+
+    def run(args):
+        return report.count(args.kernel, args.client, args.vers)
+
+    sub.set_defaults(run=run)
+
+
+def add_demo(commands):
+    sub = commands.add_parser("demo", help="build, mount, copy, compare, report")
+    kernel_option(sub)
+    sub.add_argument("--client", choices=("ours", "intree", "both"), default="both")
+    sub.add_argument("--vers", default="4.2")
+
+    def run(args):
+        return report.demo(args.kernel, args.client, args.vers)
+
+    sub.set_defaults(run=run)
+
+
+def add_clean(commands):
+    sub = commands.add_parser("clean", help="remove what was built in the repository")
+    sub.add_argument("--cache", action="store_true",
+                     help="and the cache: root, kernels, everything")
+
+    def run(args):
+        module.clean()
+        if args.cache:
+            cache.clear()
+        return 0
 
     sub.set_defaults(run=run)

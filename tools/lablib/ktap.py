@@ -1,36 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Reading KTAP: what a test program printed, as passed, failed and skipped."""
 
-import dataclasses
 import re
+
+from .tally import Tally
 
 PLAN = re.compile(r"^(\s*)1\.\.(\d+)(?:\s+# SKIP (.*))?")
 RESULT = re.compile(r"^(\s*)(ok|not ok) \d+ ?(?:- )?([^#]*)(?:# *(SKIP|TODO|XFAIL)?\b(.*))?$")
-
-
-@dataclasses.dataclass
-class Tally:
-    """Names of tests by outcome."""
-
-    passed: list = dataclasses.field(default_factory=list)
-    failed: list = dataclasses.field(default_factory=list)
-    skipped: list = dataclasses.field(default_factory=list)
-
-    def add(self, other, prefix=""):
-        for name in ("passed", "failed", "skipped"):
-            getattr(self, name).extend(prefix + item for item in getattr(other, name))
-
-    def judge(self, name, good):
-        (self.passed if good else self.failed).append(name)
-
-    def line(self):
-        """The closing line of every checking target."""
-        return (f"{len(self.passed)} passed, {len(self.failed)} failed, "
-                f"{len(self.skipped)} skipped")
-
-    def good(self):
-        """Nothing failed, and something was tested at all."""
-        return not self.failed and bool(self.passed)
 
 
 class Parser:
@@ -53,14 +29,12 @@ class Parser:
     def result(self, depth, good, name, directive):
         inner = [d for d in self.plans if d > depth]
         self.seen[depth] = self.seen.get(depth, 0) + 1
-        if inner:
-            # This line sums up a block: its results are counted already.
-            for d in inner:
-                self.check_plan(d, name)
-            if good or self.tally.failed:
-                return
+        for d in inner:
+            self.check_plan(d, name)
+        if inner and (good or self.tally.failed):
+            return  # this line sums up a block that is counted already
         if directive == "SKIP":
-            self.tally.skipped.append(name)
+            self.tally.skip(name)
         else:
             # An expected failure (TODO, XFAIL) is a failure here.
             self.tally.judge(name, good)
@@ -68,16 +42,16 @@ class Parser:
     def check_plan(self, depth, name):
         planned, seen = self.plans.pop(depth), self.seen.pop(depth, 0)
         if planned != seen:
-            self.tally.failed.append(f"{name}: {planned} tests announced, {seen} seen")
+            self.tally.fail(f"{name}: {planned} tests announced, {seen} seen")
 
     def end(self, status):
         """All output is here; `status` is the program's, None after a hang."""
         if not self.plans:
-            self.tally.failed.append("no test plan in the output")
+            self.tally.fail("no test plan in the output")
         for depth in sorted(self.plans, reverse=True):
             self.check_plan(depth, "the whole")
         if status is None:
-            self.tally.failed.append("the tests did not end")
+            self.tally.fail("the tests did not end")
         elif status and not self.tally.failed:
-            self.tally.failed.append(f"exit status {status} although no test failed")
+            self.tally.fail(f"exit status {status} although no test failed")
         return self.tally

@@ -16,6 +16,7 @@ class Plan:
     """What the command line asked for."""
 
     client: str = "ours"        # ours, intree or none
+    load: bool = True           # or leave loading to the command
     spec: str | None = None     # kernel series or release
     debug: bool = False         # debug kernel in the client
     version: str | None = None  # NFS version of the lab's own mount
@@ -47,7 +48,7 @@ class Session:
         self.stack = contextlib.ExitStack()
         self.stack.enter_context(self.pair)
         try:
-            if self.plan.client != "none":
+            if self.plan.load and self.plan.client != "none":
                 self.load()
             if self.plan.version or self.plan.options:
                 self.mount()

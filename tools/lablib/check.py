@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The checking targets: parts that each give a tally, summed."""
+
+import shutil
+import sys
+
+from . import cache, chroot, kernel, lint, module, proc, root, wire
+from .ktap import Parser
+from .session import Plan, Session
+from .tally import Tally, of_closing_line
+from .ui import LabError, say
+
+PARTS = ("host", "lint", "vm", "debug")
+HOST_SECONDS = 20 * 60
+# The tests' own limits; booting and judging come on top.
+VM_SECONDS = {"vm": 25 * 60, "debug": 20 * 60}
+RUNNER = "selftests/run"
+
+
+def run(parts, spec):
+    """Run the parts and print the closing line; the exit status agrees."""
+    total = Tally()
+    for part in parts:
+        say(f"checking: {part}")
+        try:
+            tally = {"host": host, "lint": lints}[part](spec) \
+                if part in ("host", "lint") else machines(part, spec)
+        except LabError as error:
+            say(f"error: {error}")
+            tally = Tally()
+            tally.fail(str(error).splitlines()[0])
+        say(f"{part}: {tally.line()}")
+        total.add(tally, part)
+    for note in total.notes:
+        say(note)
+    print(total.line(), flush=True)
+    return 0 if total.good() else 1
+
+
+def host(_spec):
+    """Tests that need no kernel: tools/check-host has them."""
+    program = module.REPO / "tools/check-host"
+    if not program.exists():
+        raise LabError("tools/check-host is missing")
+    argv = [program]
+    if not shutil.which("cargo"):
+        argv = chroot.command(root.path(), argv, [cache.directory(), module.REPO],
+                              module.REPO, env={"CARGO_HOME": f"{cache.directory()}/cargo"})
+    log = module.REPO / "build/check-host.log"
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    try:
+        proc.run_shown("host tests", argv, log, HOST_SECONDS)
+        failure = None
+    except LabError as error:
+        failure = error
+    tally = of_closing_line(proc.tail(log)) or Tally()
+    if failure and not tally.failed:
+        tally.fail(str(failure).splitlines()[0])
+    elif not failure and not tally.passed:
+        tally.fail("host tests: no closing line")
+    return tally
+
+
+def lints(spec):
+    """Format, licences, unsafe code, warnings."""
+    base = root.path()
+    return lint.run(base, kernel.get(base, spec))
+
+
+def machines(part, spec):
+    """The selftests in the client machine, against a stock server."""
+    if not (module.REPO / RUNNER).exists():
+        raise LabError(f"{RUNNER} is missing")
+    plan = Plan(client="ours", spec=spec, debug=part == "debug", load=False,
+                timeout=VM_SECONDS[part])
+    parser, lines = Parser(), LineSplitter()
+    session = Session(plan)
+    report = session.pair.results / "selftests.ktap"
+
+    def sink(kind, data):
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        if kind == wire.OUT:
+            ktap.write(data)
+            for line in lines.feed(data):
+                parser.feed(line)
+
+    status = None
+    with open(report, "wb") as ktap, session:
+        status = session.run([f"./{RUNNER}"], sink)
+    tally = parser.end(status)
+    # The machines themselves are a test: silent kernels, nothing left behind.
+    tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
+                not session.complaints)
+    return tally
+
+
+class LineSplitter:
+    """Whole lines out of arbitrary pieces."""
+
+    def __init__(self):
+        self.rest = b""
+
+    def feed(self, data):
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]

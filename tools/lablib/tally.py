@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Passed, failed, skipped: the common currency of every check."""
+
+import dataclasses
+import re
+
+CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
+
+
+@dataclasses.dataclass
+class Tally:
+    """Outcomes, and the names of those that need attention."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    notes: list = dataclasses.field(default_factory=list)
+
+    def add(self, other, where=""):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.notes += [f"{where}: {note}" if where else note for note in other.notes]
+
+    def ok(self):
+        self.passed += 1
+
+    def fail(self, note):
+        self.failed += 1
+        self.notes.append(f"failed: {note}")
+
+    def skip(self, note):
+        self.skipped += 1
+        self.notes.append(f"skipped: {note}")
+
+    def judge(self, name, good):
+        self.ok() if good else self.fail(name)
+
+    def line(self):
+        """The closing line of every checking target."""
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+    def good(self):
+        """Nothing failed, and something was tested at all."""
+        return not self.failed and self.passed > 0
+
+
+def of_closing_line(text):
+    """The tally that a program printed as its last line; None when it did not."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = CLOSING.match(lines[-1].strip()) if lines else None
+    return Tally(*map(int, found.groups())) if found else None
