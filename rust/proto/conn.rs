@@ -261,11 +261,7 @@ impl Conn {
                     self.lose(Cause::Retransmit, now);
                 }
             }
-            Event::Close(cause) => {
-                if !(cause == Cause::Idle && self.backchannel) {
-                    self.end(cause, now);
-                }
-            }
+            Event::Close(cause) => self.end(cause, now),
             Event::Backchannel { bound } => self.backchannel = bound,
             Event::TornDown(epoch) => self.torn_down(epoch, now),
             Event::Shutdown => self.shutdown(now),
@@ -607,6 +603,9 @@ impl Conn {
 
     /// Ends whatever there is: a connection with `cause`, an attempt or a wait as called off.
     fn end(&mut self, cause: Cause, now: Time) {
+        if cause == Cause::Idle && self.backchannel {
+            return;
+        }
         match self.state {
             State::Up(_) => self.lose(cause, now),
             State::Attempt { .. } => {
