@@ -2,6 +2,8 @@
 
 //! The life of connections, told as scripts: what happens, and what the driver is asked to do.
 
+#![expect(clippy::arithmetic_side_effects)]
+
 mod rig;
 
 use rig::{

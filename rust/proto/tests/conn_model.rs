@@ -2,6 +2,8 @@
 
 //! Random lives of a transport against a model, with drivers good and bad.
 
+#![expect(clippy::arithmetic_side_effects)]
+
 mod rig;
 
 use proptest::{

@@ -90,7 +90,7 @@ fn what_the_peer_could_not_do_is_remembered() {
     let refused = ProbeAnswer::Error(RemoteErrorKind::Version { low: 1, high: 1 });
     let strange = ProbeAnswer::Error(RemoteErrorKind::Chunk);
     // What ended the first negotiation, and whether the next connection may probe.
-    let ends: [(fn(&mut Negotiator, ProbeAnswer), ProbeAnswer, bool); 5] = [
+    let ends: [(End, ProbeAnswer, bool); 5] = [
         (answered, ProbeAnswer::Reply, true),
         (answered, refused, false),
         (answered, strange, false),
@@ -166,6 +166,9 @@ fn receives_hold_what_any_outcome_may_bring() {
         }
     }
 }
+
+/// How a negotiation ends.
+type End = fn(&mut Negotiator, ProbeAnswer);
 
 fn probing(policy: VersionPolicy) -> Negotiator {
     let mut negotiator = Negotiator::new(policy);
