@@ -24,7 +24,37 @@
 //!    regions be invalidated; [`judge::invalidated`] says which one the peer invalidated.
 //! 4. [`ForwardCredits::accept`](credit::ForwardCredits::accept) takes the grant of an accepted
 //!    Reply, [`judge::check_reply_chunk`] looks at what the Reply chunk received.
-//! 5. What was dropped goes through [`limit::DiscardLimit`].
+//! 5. What was dropped goes through [`limit::DiscardLimit`]; a region that the peer invalidated
+//!    with a dropped message is invalid all the same (MAL-016).
+//!
+//! # Example
+//!
+//! A READ of 8192 octets and the reply to it:
+//!
+//! ```
+//! use xprtrdma_proto::{chunk::ChunkLists, *};
+//!
+//! let data = [Segment { handle: Handle(7), length: 8192, offset: 0x1000 }];
+//! let writes: [&[Segment]; 1] = [&data];
+//! let call = CallHeader {
+//!     version: Version::V1,
+//!     xid: Xid(1),
+//!     credits: Credits(128),
+//!     lists: ChunkLists { writes: &writes, ..Default::default() },
+//! };
+//! let mut header = [0; 64];
+//! assert_eq!(call.encode(&mut header), Ok(52));
+//!
+//! // The server copies the chunk and answers with 24 octets of RPC.
+//! let mut message = header[..52].to_vec();
+//! message[11] = 64;
+//! message.extend([0, 0, 0, 1, 0, 0, 0, 1]);
+//! message.extend([0; 16]);
+//! let Inbound::Reply(reply) = classify(&message, Version::V1, false) else { panic!() };
+//! let offer = Offer { writes: &writes, non_data_max: 200, ..Default::default() };
+//! let Verdict::Accept(accept) = judge(&reply, &offer) else { panic!() };
+//! assert_eq!((accept.grant, accept.placed, accept.inline_len), (Credits(64), 8192, 24));
+//! ```
 //!
 //! # Modules
 //!

@@ -589,7 +589,7 @@ fn a_reply_chunk_holds_a_reply_to_the_call() {
     }
 }
 
-// covers: MAL-013, MAL-014, MAL-015, MAL-016, CM-16, CM-17, CM-18, CM-19
+// covers: MAL-013, MAL-014, MAL-015, CM-16, CM-17, CM-18, CM-19
 #[test]
 fn only_a_region_of_the_call_may_be_invalidated() {
     let regions = [Handle(0x101), Handle(0x202), Handle(0x303)];
