@@ -181,6 +181,9 @@ pub enum Event {
     /// The connection is unusable: a failed work request, a rule the peer broke, a bound it exceeded.
     Lost(Epoch, Cause),
     /// An RPC timer fired for a call that was sent under this cookie.
+    ///
+    /// If replies have arrived and none was discarded, the peer's host is probed first and a slow server
+    /// keeps its connection; an RPC client that sends again in spite of that is [`Event::Retransmit`].
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,

@@ -142,28 +142,33 @@ fn a_remote_invalidation_hits_one_region_of_this_call_or_ends_the_connection() {
     }
 }
 
-// covers: V1-098, V1-103, V1-105, V1-109, RDS-06, RDS-38, RDS-47
+// covers: V1-098, V1-103, V1-105, V1-109, CM-18, CM-19, RDS-06, RDS-38, RDS-47
 #[test]
 fn a_call_is_completed_only_when_nothing_is_exposed() {
-    let mut call = call::<4>(2);
     let refused = |call: &mut CallRegions<u32, 4>, regions| {
         let mut given = 0;
         let outcome = call.release(|_| given += 1).map(|fenced| fenced.call());
         assert_eq!(outcome, Err(Exposed { regions }));
         assert_eq!(given, 0);
     };
-    call.posted();
-    refused(&mut call, 2);
-    call.remote_invalidation(Some(Handle(0x201)), true);
-    refused(&mut call, 1);
-    assert_eq!(call.invalidate(|_, _, _| {}), 1);
-    refused(&mut call, 1);
-    call.invalidated();
-    let mut idle = Vec::new();
-    let fenced = call.release(|released| idle.push(unmap(released)));
-    assert_eq!(fenced.map(|fenced| fenced.call()).ok(), Some(Xid(7)));
-    assert_eq!(idle, [Some(1), Some(2)]);
-    assert!(call.is_empty());
+    // With a peer that invalidates one region, and with one that leaves all of it to us.
+    for invalidated in [1, 0] {
+        let mut call = call::<4>(2);
+        call.posted();
+        refused(&mut call, 2);
+        if invalidated == 1 {
+            call.remote_invalidation(Some(Handle(0x201)), true);
+            refused(&mut call, 1);
+        }
+        assert_eq!(call.invalidate(|_, _, _| {}), 2 - invalidated);
+        refused(&mut call, 2 - invalidated);
+        call.invalidated();
+        let mut idle = Vec::new();
+        let fenced = call.release(|released| idle.push(unmap(released)));
+        assert_eq!(fenced.map(|fenced| fenced.call()).ok(), Some(Xid(7)));
+        assert_eq!(idle, [Some(1), Some(2)]);
+        assert!(call.is_empty());
+    }
 }
 
 // covers: V1-102, V1-105, MAL-103, MAL-104, RDS-42, RDS-43

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Established connections, told as scripts: losses, stale events, timers, silence, sizes.
+
+mod rig;
+
+use rig::{
+    Rig,
+    ACCEPT, //
+};
+use xprtrdma_proto::{
+    conn::{
+        Action,
+        Activity,
+        AddrFault,
+        Cause,
+        CmEvent,
+        Config,
+        ConnectError,
+        Epoch,
+        Event,
+        LocalFault,
+        Phase,
+        HISTORY, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    version::ProbeAnswer,
+    wc::WcStatus, //
+};
+
+// covers: MAL-150
+#[test]
+fn after_an_idle_close_the_next_attempt_starts_at_once() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    rig.advance(300_000);
+    let epoch = rig.epoch();
+    let actions = rig.look(rig.now, Time::from_millis(0), false);
+    assert!(matches!(
+        actions[..],
+        [Action::Disconnect {
+            cause: Cause::Idle,
+            ..
+        }]
+    ));
+    rig.event(Event::TornDown(epoch));
+    assert_eq!(rig.conn.reconnect_delay(rig.now), Millis::ZERO);
+    let actions = rig.event(Event::Start { timeout: None });
+    assert!(matches!(actions[..], [Action::ResolveAddr { .. }]));
+}
+
+// covers: V1-095, MAL-001, MAL-012, MAL-014, MAL-111, MAL-131, MAL-184
+#[test]
+fn every_loss_is_one_disconnect_with_its_cause() {
+    for cause in ALL_CAUSES {
+        let mut rig = Rig::new(Config::default());
+        rig.connect();
+        let epoch = rig.epoch();
+        let cookie = rig.conn.cookie();
+        rig.advance(70);
+        let actions = rig.event(Event::Lost(epoch, cause));
+        assert_eq!(
+            actions,
+            [Action::Disconnect {
+                epoch,
+                cookie: rig.conn.cookie(),
+                cause
+            }]
+        );
+        assert!(rig.conn.cookie() != cookie);
+        assert_eq!(rig.conn.phase(), Phase::Closing);
+        let entry = rig.conn.history().iter().next().copied();
+        assert_eq!(entry.map(|e| (e.epoch, e.cause)), Some((epoch, cause)));
+        assert_eq!(
+            entry.map(|e| (e.at, e.lasted)),
+            Some((rig.now, Millis::new(70)))
+        );
+        // Whatever follows of the same connection changes nothing any more.
+        for more in ALL_CAUSES {
+            assert_eq!(rig.event(Event::Lost(epoch, more)), []);
+        }
+        assert_eq!(rig.cm(CmEvent::Disconnected), []);
+        assert_eq!(rig.event(Event::Close(Cause::Forced)), []);
+        assert_eq!(rig.conn.history().total(), 1);
+        assert_eq!(rig.event(Event::TornDown(epoch)), []);
+        assert_eq!(rig.conn.phase(), Phase::Down);
+        // At once only if we closed it without need.
+        let clean = matches!(cause, Cause::Idle | Cause::Closed | Cause::Shutdown);
+        assert_eq!(cause.is_clean(), clean);
+        assert_eq!(rig.conn.reconnect_delay(rig.now) == Millis::ZERO, clean);
+    }
+}
+
+// covers: MAL-150, MAL-154
+#[test]
+fn connection_manager_events_end_a_connection() {
+    for (event, cause) in [
+        (CmEvent::Disconnected, Some(Cause::PeerClosed)),
+        (CmEvent::TimewaitExit, Some(Cause::PeerClosed)),
+        (CmEvent::ConnectError, Some(Cause::PeerClosed)),
+        (CmEvent::Unreachable, Some(Cause::PeerClosed)),
+        (CmEvent::Rejected { stale: true }, Some(Cause::PeerClosed)),
+        (CmEvent::AddrChange, Some(Cause::AddrChanged)),
+        (CmEvent::DeviceRemoval, Some(Cause::DeviceRemoved)),
+        (CmEvent::AddrResolved, None),
+        (CmEvent::AddrError(AddrFault::Other), None),
+        (CmEvent::RouteResolved, None),
+        (CmEvent::RouteError, None),
+        (CmEvent::ConnectResponse, None),
+        (ACCEPT, None),
+    ] {
+        let mut rig = Rig::new(Config::default());
+        rig.connect();
+        let actions = rig.cm(event);
+        match cause {
+            None => assert_eq!(actions, []),
+            Some(expected) => assert!(matches!(
+                actions[..],
+                [Action::Disconnect { cause, .. }] if cause == expected
+            )),
+        }
+    }
+}
+
+// covers: MAL-017, MAL-132, BC-27
+#[test]
+fn events_of_another_epoch_change_nothing() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    let old = rig.epoch();
+    rig.cm(CmEvent::Disconnected);
+    rig.event(Event::TornDown(old));
+    rig.connect();
+    let cookie = rig.conn.cookie();
+    assert!(!rig.conn.is_up(old));
+    assert!(rig.conn.is_up(rig.epoch()));
+    for event in stale_events(old)
+        .into_iter()
+        .chain(stale_events(Epoch::NONE))
+    {
+        assert_eq!(rig.event(event), []);
+        assert_eq!(rig.conn.phase(), Phase::Up);
+    }
+    assert_eq!(rig.conn.cookie(), cookie);
+    assert_eq!(rig.conn.failures(), 1);
+    // The same during an attempt.
+    for stage in Rig::STAGES {
+        let mut rig = Rig::new(Config::default());
+        rig.connect();
+        let old = rig.epoch();
+        rig.cm(CmEvent::Disconnected);
+        rig.event(Event::TornDown(old));
+        rig.reach(stage);
+        for event in stale_events(old) {
+            assert_eq!(rig.event(event), []);
+            assert_eq!(rig.conn.phase(), stage);
+        }
+    }
+}
+
+// covers: CM-11, CM-24, MAL-149
+#[test]
+fn two_losses_after_a_large_send_make_the_next_connection_small() {
+    let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
+    // Two losses: their causes, how long after the Send, whether the peer took a large Send between.
+    for (causes, wait, taken, expected) in [
+        ([fatal, fatal], 100, false, Some(1024)),
+        (
+            [Cause::PeerClosed, Cause::PeerClosed],
+            2_000,
+            false,
+            Some(1024),
+        ),
+        ([fatal, fatal], 2_001, false, None),
+        ([fatal, fatal], 100, true, None),
+        ([fatal, Cause::Forced], 100, false, None),
+        ([Cause::Idle, fatal], 100, false, None),
+        (
+            [Cause::DeviceRemoved, Cause::DeviceRemoved],
+            100,
+            false,
+            None,
+        ),
+        ([Cause::RpcTimeout, Cause::RpcTimeout], 100, false, None),
+    ] {
+        let mut rig = Rig::new(Config::default());
+        for cause in causes {
+            assert_eq!(rig.connect(), None);
+            let epoch = rig.epoch();
+            rig.event(Event::LargeSend(epoch));
+            if taken {
+                rig.event(Event::LargeSendTaken(epoch));
+            }
+            rig.advance(wait);
+            rig.event(Event::Lost(epoch, cause));
+            rig.event(Event::TornDown(epoch));
+        }
+        assert_eq!(rig.connect(), expected);
+    }
+}
+
+// covers: CM-24, MAL-149
+#[test]
+fn only_the_first_large_send_counts_and_the_verdict_expires() {
+    let mut rig = Rig::new(Config::default());
+    let lose = |rig: &mut Rig| {
+        let epoch = rig.epoch();
+        rig.event(Event::Lost(epoch, Cause::PeerClosed));
+        rig.event(Event::TornDown(epoch));
+    };
+    // A loss without any large Send says nothing about sizes.
+    for _ in 0..3 {
+        assert_eq!(rig.connect(), None);
+        lose(&mut rig);
+    }
+    // A later large Send does not renew the first one's time.
+    for _ in 0..2 {
+        assert_eq!(rig.connect(), None);
+        rig.event(Event::LargeSend(rig.epoch()));
+        rig.advance(1_500);
+        rig.event(Event::LargeSend(rig.epoch()));
+        rig.advance(1_500);
+        lose(&mut rig);
+    }
+    // One loss is no proof, and a large Send that arrives clears it.
+    for _ in 0..2 {
+        assert_eq!(rig.connect(), None);
+        rig.event(Event::LargeSend(rig.epoch()));
+        lose(&mut rig);
+        assert_eq!(rig.connect(), None);
+        rig.event(Event::LargeSend(rig.epoch()));
+        rig.event(Event::LargeSendTaken(rig.epoch()));
+        lose(&mut rig);
+    }
+    for _ in 0..2 {
+        assert_eq!(rig.connect(), None);
+        rig.event(Event::LargeSend(rig.epoch()));
+        lose(&mut rig);
+    }
+    let condemned = rig.now;
+    assert_eq!(rig.connect(), Some(1024));
+    lose(&mut rig);
+    // Ten minutes later the advertised size gets another chance.
+    rig.now = condemned.after(Millis::from_secs(599));
+    assert_eq!(rig.connect(), Some(1024));
+    lose(&mut rig);
+    rig.now = condemned.after(Millis::from_secs(600));
+    assert_eq!(rig.connect(), None);
+}
+
+// covers: BC-16
+#[test]
+fn no_idle_disconnect_while_callbacks_may_come() {
+    let config = Config {
+        keepalive: None,
+        ..Config::default()
+    };
+    let mut rig = Rig::new(config);
+    rig.connect();
+    let start = rig.now;
+    assert_eq!(
+        rig.conn.deadline(),
+        Some(start.after(Millis::from_secs(300)))
+    );
+    rig.event(Event::Backchannel { bound: true });
+    assert_eq!(rig.conn.deadline(), None);
+    rig.advance(10_000_000);
+    assert_eq!(rig.look(rig.now, start, false), []);
+    assert_eq!(rig.event(Event::Close(Cause::Idle)), []);
+    assert_eq!(rig.conn.phase(), Phase::Up);
+    // Everything else still closes it.
+    let mut other = Rig::new(config);
+    other.connect();
+    other.event(Event::Backchannel { bound: true });
+    assert_eq!(other.event(Event::Close(Cause::Closed)).len(), 1);
+    // Unbound, the idle time that has passed counts.
+    rig.event(Event::Backchannel { bound: false });
+    assert_eq!(rig.look(rig.now, start, false).len(), 1);
+    assert_eq!(rig.conn.phase(), Phase::Closing);
+}
+
+// covers: BC-16
+#[test]
+fn use_puts_the_idle_disconnect_off() {
+    let config = Config {
+        keepalive: None,
+        ..Config::default()
+    };
+    let mut rig = Rig::new(config);
+    rig.connect();
+    rig.advance(299_999);
+    assert_eq!(rig.tick(), []);
+    let used = rig.now;
+    rig.advance(1);
+    assert_eq!(rig.look(rig.now, used, false), []);
+    assert_eq!(
+        rig.conn.deadline(),
+        Some(used.after(Millis::from_secs(300)))
+    );
+    rig.advance(299_998);
+    assert_eq!(rig.look(rig.now, used, false), []);
+    // A call that waits for its reply is use, however long it takes.
+    rig.advance(1);
+    assert_eq!(rig.look(rig.now, used, true), []);
+    rig.advance(299_999);
+    assert_eq!(rig.look(rig.now, used, false), []);
+    rig.advance(1);
+    assert_eq!(rig.look(rig.now, used, false).len(), 1);
+    assert_eq!(rig.conn.phase(), Phase::Closing);
+}
+
+// Keep-alive: a host that is gone is found without its help.
+#[test]
+fn a_dead_peer_is_found_in_seconds() {
+    for (busy, silence) in [(true, 5_000), (false, 30_000)] {
+        let mut rig = Rig::new(Config::default());
+        rig.connect();
+        let heard = rig.now;
+        let epoch = rig.epoch();
+        let asked = heard.after(Millis::new(silence));
+        // The driver looks when asked and never sees anything.
+        let mut probed = None;
+        let mut dead = None;
+        while dead.is_none() {
+            let Some(deadline) = rig.conn.deadline() else {
+                break;
+            };
+            assert!(deadline > rig.now);
+            rig.now = deadline;
+            for action in rig.look(heard, heard, busy) {
+                match action {
+                    Action::KeepAlive { .. } => probed = Some(rig.now),
+                    Action::Disconnect { cause, .. } => dead = Some((rig.now, cause)),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(probed, Some(asked));
+        let gone = asked.after(Millis::from_secs(5));
+        assert_eq!(dead, Some((gone, Cause::PeerDead)));
+        assert_eq!(rig.event(Event::KeepAliveAnswered(epoch)), []);
+    }
+}
+
+// Keep-alive: a server whose host answers is never given up.
+#[test]
+fn a_slow_server_is_left_alone() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    let epoch = rig.epoch();
+    let mut heard = rig.now;
+    let end = rig.now.after(Millis::from_secs(3600));
+    let mut probes = 0;
+    rig.event(Event::Replied(epoch));
+    // An hour with a call outstanding and no reply; only probes are answered, each a little late.
+    while rig.now < end {
+        rig.now = rig.conn.deadline().unwrap_or(end);
+        let cookie = rig.conn.cookie();
+        rig.event(Event::RpcTimeout { cookie });
+        let actions = rig.look(heard, heard, true);
+        assert!(!actions
+            .iter()
+            .any(|a| matches!(a, Action::Disconnect { .. })));
+        rig.advance(4_000);
+        rig.event(Event::KeepAliveAnswered(epoch));
+        heard = rig.now;
+        probes += 1;
+    }
+    assert!(probes > 100);
+    assert_eq!(rig.conn.phase(), Phase::Up);
+}
+
+// Keep-alive: one probe at a time, and no need for its own answer.
+#[test]
+fn anything_heard_is_as_good_as_an_answer() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    let heard = rig.now;
+    rig.advance(5_000);
+    let epoch = rig.epoch();
+    assert_eq!(rig.look(heard, heard, true), [Action::KeepAlive { epoch }]);
+    let sent = rig.now;
+    // What was heard before the probe does not answer it.
+    rig.advance(4_999);
+    assert_eq!(rig.look(sent, heard, true), []);
+    // Only one probe at a time.
+    let cookie = rig.conn.cookie();
+    rig.event(Event::Replied(epoch));
+    assert_eq!(rig.event(Event::RpcTimeout { cookie }), []);
+    rig.advance(1);
+    let later = sent.after(Millis::new(1));
+    assert_eq!(rig.look(later, heard, true), []);
+    assert_eq!(rig.conn.phase(), Phase::Up);
+    // From a clock that runs ahead nothing follows but the present time.
+    rig.advance(5_000);
+    assert_eq!(rig.look(Time::from_millis(u64::MAX), heard, true), []);
+    rig.advance(5_000);
+    assert_eq!(rig.look(heard, heard, true), [Action::KeepAlive { epoch }]);
+}
+
+// covers: MAL-153, X-03
+#[test]
+fn an_rpc_timer_counts_against_its_own_connection_only() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    let first = rig.conn.cookie();
+    let epoch = rig.epoch();
+    // No reply at all on this connection: it is given up at once.
+    assert_eq!(
+        causes(&rig.event(Event::RpcTimeout { cookie: first })),
+        [Cause::RpcTimeout]
+    );
+    let closed = rig.conn.cookie();
+    assert_eq!(rig.event(Event::RpcTimeout { cookie: closed }), []);
+    rig.event(Event::TornDown(epoch));
+    rig.connect();
+    // Timers of the old connection, and of calls never sent, leave the new one alone.
+    for cookie in [first, closed, rig.conn.cookie().wrapping_sub(1)] {
+        assert_eq!(rig.event(Event::RpcTimeout { cookie }), []);
+        assert_eq!(rig.event(Event::Retransmit { cookie }), []);
+    }
+    assert_eq!(rig.conn.phase(), Phase::Up);
+    // With replies arriving the peer's host is asked first.
+    let epoch = rig.epoch();
+    let cookie = rig.conn.cookie();
+    rig.event(Event::Replied(epoch));
+    assert_eq!(
+        rig.event(Event::RpcTimeout { cookie }),
+        [Action::KeepAlive { epoch }]
+    );
+    rig.event(Event::KeepAliveAnswered(epoch));
+    // A discarded message may have been the reply it waits for.
+    rig.event(Event::ReplyDiscarded(epoch));
+    assert_eq!(
+        causes(&rig.event(Event::RpcTimeout { cookie })),
+        [Cause::RpcTimeout]
+    );
+}
+
+// Connection life: a second copy would corrupt the credits.
+#[test]
+fn a_call_is_not_sent_twice_on_one_connection() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    rig.event(Event::Replied(rig.epoch()));
+    let cookie = rig.conn.cookie();
+    assert_eq!(
+        causes(&rig.event(Event::Retransmit { cookie })),
+        [Cause::Retransmit]
+    );
+    assert_eq!(rig.event(Event::Retransmit { cookie }), []);
+}
+
+// covers: MAL-153
+#[test]
+fn without_keep_alive_the_rpc_timer_decides() {
+    let mut rig = Rig::new(Config {
+        keepalive: None,
+        ..Config::default()
+    });
+    rig.connect();
+    rig.event(Event::Replied(rig.epoch()));
+    let cookie = rig.conn.cookie();
+    assert_eq!(
+        causes(&rig.event(Event::RpcTimeout { cookie })),
+        [Cause::RpcTimeout]
+    );
+}
+
+// Observability: the last disconnects with their cause.
+#[test]
+fn the_last_disconnects_are_remembered() {
+    let mut rig = Rig::new(Config::default());
+    let mut epochs = Vec::new();
+    for round in 0..HISTORY + 3 {
+        rig.connect();
+        let epoch = rig.epoch();
+        epochs.insert(0, epoch);
+        if round % 2 == 0 {
+            rig.event(Event::Replied(epoch));
+        }
+        rig.advance(10);
+        rig.event(Event::Close(Cause::Forced));
+        rig.event(Event::TornDown(epoch));
+        let entries: Vec<_> = rig.conn.history().iter().copied().collect();
+        assert_eq!(entries.len(), (round + 1).min(HISTORY));
+        assert!(entries
+            .iter()
+            .zip(&epochs)
+            .all(|(e, &epoch)| e.epoch == epoch));
+        assert_eq!(entries.first().map(|e| e.useful), Some(round % 2 == 0));
+    }
+    assert_eq!(rig.conn.history().total(), HISTORY as u64 + 3);
+    // A failed attempt is no disconnect.
+    rig.fail_once();
+    assert_eq!(rig.conn.history().total(), HISTORY as u64 + 3);
+    let last = rig.conn.last_failure();
+    assert_eq!(last.map(|(reason, _)| reason), Some(ConnectError::NoRoute));
+}
+
+// Keep-alive: a driver that saw nothing reports nothing.
+#[test]
+fn a_default_activity_proves_nothing() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    rig.advance(30_000);
+    assert_eq!(rig.event(Event::Tick(Activity::default())).len(), 1);
+}
+
+// Observability: an administrator can tell the causes apart.
+#[test]
+fn every_cause_has_its_own_name() {
+    let mut names: Vec<_> = ALL_CAUSES.iter().map(|cause| cause.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), ALL_CAUSES.len());
+}
+
+const ALL_CAUSES: [Cause; 23] = [
+    Cause::PeerClosed,
+    Cause::Completion(WcStatus::Flushed),
+    Cause::Completion(WcStatus::LocalLength),
+    Cause::Completion(WcStatus::RetryExceeded),
+    Cause::PostFailed,
+    Cause::InvalidateFailed,
+    Cause::WrongInvalidate,
+    Cause::Immediate,
+    Cause::BadReplies,
+    Cause::BadReply,
+    Cause::BackchannelOverflow,
+    Cause::BackchannelReplyTooBig,
+    Cause::OptionFlood,
+    Cause::RpcTimeout,
+    Cause::Retransmit,
+    Cause::CreditResync,
+    Cause::PeerDead,
+    Cause::AddrChanged,
+    Cause::DeviceRemoved,
+    Cause::Forced,
+    Cause::Idle,
+    Cause::Closed,
+    Cause::Shutdown,
+];
+
+fn stale_events(epoch: Epoch) -> [Event; 12] {
+    [
+        Event::Cm(epoch, CmEvent::AddrResolved),
+        Event::Cm(epoch, CmEvent::RouteResolved),
+        Event::Cm(epoch, ACCEPT),
+        Event::Cm(epoch, CmEvent::Disconnected),
+        Event::Cm(epoch, CmEvent::DeviceRemoval),
+        Event::QpCreated(epoch),
+        Event::LocalFault(epoch, LocalFault::NoResources),
+        Event::VersionAnswer(epoch, ProbeAnswer::Reply),
+        Event::Replied(epoch),
+        Event::KeepAliveAnswered(epoch),
+        Event::Lost(epoch, Cause::PostFailed),
+        Event::TornDown(epoch),
+    ]
+}
+
+fn causes(actions: &[Action]) -> Vec<Cause> {
+    let cause = |action: &Action| match *action {
+        Action::Disconnect { cause, .. } => Some(cause),
+        _ => None,
+    };
+    actions.iter().filter_map(cause).collect()
+}
