@@ -418,7 +418,7 @@ impl Conn {
         self.actions.push(Action::ResolveAddr { epoch, timeout });
     }
 
-    /// Moves the attempt on; the new step is bounded by its own limit and the attempt's.
+    /// Moves the attempt on; the new step has its own limit besides the attempt's.
     fn enter(&mut self, next: Stage, action: Action, now: Time) {
         let limit = match next {
             Stage::Address | Stage::Route => Some(self.config.resolve_timeout),
@@ -432,7 +432,7 @@ impl Conn {
         } = &mut self.state
         {
             *stage = next;
-            *stage_end = limit.map_or(*end, |span| now.after(span).min(*end));
+            *stage_end = limit.map_or(*end, |span| now.after(span));
             self.actions.push(action);
         }
     }
