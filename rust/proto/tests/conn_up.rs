@@ -510,6 +510,32 @@ fn a_default_activity_proves_nothing() {
     assert_eq!(rig.event(Event::Tick(Activity::default())).len(), 1);
 }
 
+// Connection life: the order to disconnect is never crowded out.
+#[test]
+fn a_driver_that_takes_no_actions_loses_none() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    let epoch = rig.epoch();
+    let cookie = rig.conn.cookie();
+    rig.conn.handle(Event::Replied(epoch), rig.now);
+    for _ in 0..50 {
+        rig.conn.handle(Event::RpcTimeout { cookie }, rig.now);
+        rig.conn.handle(Event::KeepAliveAnswered(epoch), rig.now);
+    }
+    rig.conn.handle(Event::Close(Cause::Forced), rig.now);
+    let actions = rig.drain();
+    assert_eq!(actions.first(), Some(&Action::KeepAlive { epoch }));
+    assert_eq!(causes(&actions), [Cause::Forced]);
+    assert_eq!(actions.len(), 2);
+    rig.event(Event::TornDown(epoch));
+    rig.event(Event::Shutdown);
+    for _ in 0..50 {
+        rig.conn.handle(Event::Start { timeout: None }, rig.now);
+    }
+    assert_eq!(rig.drain().len(), 1);
+    assert_eq!(rig.conn.lost_actions(), 0);
+}
+
 // Observability: an administrator can tell the causes apart.
 #[test]
 fn every_cause_has_its_own_name() {
