@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Generates bindings/xprtrdma_bindings.rs, the root of the bindings crate.
+#
+# Only what kernel::bindings lacks is generated (sunrpc, verbs, CM, helpers);
+# every other type is the kernel crate's own, so that a spinlock_t or a
+# work_struct means the same thing in both. Layout assertions stay on: they
+# prove at compile time that the mixture agrees with the target's C layout.
+
+# Options of gcc that libclang does not know.
+bindings-skip-flags := \
+	-fmin-function-alignment=% -falign-jumps=% -falign-loops=% \
+	-fconserve-stack -fno-allow-store-data-races -fno-ipa-cp-clone \
+	-fno-ipa-sra -fno-partial-inlining -fno-reorder-blocks \
+	-fno-inline-functions-called-once -fno-stack-clash-protection \
+	-fno-isolate-erroneous-paths-dereference -femit-struct-debug-baseonly \
+	-fsanitize=bounds-strict -fstrict-flex-arrays=% -fzero-call-used-regs=% \
+	-fzero-init-padding-bits=% -fdiagnostics-show-context -fdiagnostics-show-context=% \
+	-mindirect-branch=thunk-extern -mindirect-branch-register \
+	-mindirect-branch-cs-prefix -mfunction-return=thunk-extern \
+	-mno-fp-ret-in-387 -mpreferred-stack-boundary=% -mskip-rax-setup \
+	-mrecord-mcount -mstack-protector-guard% -mdirect-extern-access \
+	--param=% --param asan-% -fasan-shadow-offset=% \
+	-fplugin-arg-% -fplugin=%
+
+bindings-allow := \
+	--allowlist-file '.*/include/linux/sunrpc/.*' \
+	--allowlist-file '.*/include/(uapi/)?rdma/.*' \
+	--allowlist-file '.*/helpers/helpers.h' \
+	--allowlist-type 'lwq(_node)?' \
+	--allowlist-type 'dim(_.*)?' \
+	--allowlist-type 'rdma_cgroup' \
+	--allowlist-type 'rdmacg_device' \
+	--allowlist-type 'irq_poll' \
+	--allowlist-type 'irq_poll_fn' \
+	--allowlist-type 'proc_ops' \
+	--allowlist-type 'iphdr.*' \
+	--allowlist-type 'ifla_vf_.*' \
+	--allowlist-type 'tph_mem_type'
+
+# Packed uapi structures and inline functions that nobody here needs.
+bindings-block := \
+	--blocklist-type 'ib_user_mad_reg_req.*' \
+	--blocklist-function 'ib_.*_user_mad.*'
+
+# The kernel's own parameters, without the comments.
+bindings-params = $(shell grep -Ev '^\#|^$$' $(srctree)/rust/bindgen_parameters)
+
+bindings-c-flags = $(filter-out $(bindings-skip-flags) $(CC_FLAGS_LTO),$(c_flags)) \
+	-w --target=$(if $(CONFIG_X86_64),x86_64-linux-gnu,$(if $(CONFIG_ARM64),aarch64-linux-gnu)) \
+	-fno-builtin -D__BINDGEN__
+
+quiet_cmd_bindings = BINDGEN $@
+      cmd_bindings = \
+	$(BINDGEN) $< $(bindings-params) --rust-target 1.85 --use-core \
+		--with-derive-default --ctypes-prefix ffi --no-debug '.*' \
+		--enable-function-attribute-detection --no-recursive-allowlist \
+		$(bindings-allow) $(bindings-block) \
+		--raw-line '// SPDX-License-Identifier: GPL-2.0' \
+		--raw-line '//! Bindings to sunrpc, ib_core and rdma_cm, generated from the headers of the target kernel.' \
+		--raw-line '\#![allow(warnings, missing_docs, unsafe_op_in_unsafe_fn, clippy::all, clippy::undocumented_unsafe_blocks)]' \
+		--raw-line 'use kernel::{bindings::*, ffi}; use pin_init::MaybeZeroable;' \
+		-o $@ -- $(bindings-c-flags) -DMODULE
+
+$(obj)/bindings/xprtrdma_bindings.rs: $(src)/bindings/bindings_helper.h $(src)/helpers/helpers.h FORCE
+	$(call if_changed,bindings)
+
+targets += bindings/xprtrdma_bindings.rs
+
+$(obj)/bindings/xprtrdma_bindings.o: $(obj)/bindings/xprtrdma_bindings.rs

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The C side of xprtrdma_rs: wrappers of static inlines and macros, and the
+ * transport class object, whose flexible array Rust cannot define. No decision
+ * is taken here.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/highmem.h>
+#include <linux/jiffies.h>
+#include <linux/module.h>
+#include <linux/random.h>
+#include <linux/ratelimit.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/sunrpc/addr.h>
+#include <linux/sunrpc/bc_xprt.h>
+#include <linux/wait_bit.h>
+
+#include "helpers.h"
+
+int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	return ib_post_send(qp, wr, NULL);
+}
+
+int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
+{
+	return ib_post_recv(qp, wr, NULL);
+}
+
+u64 xprtrdma_dma_map_single(struct ib_device *dev, void *addr, size_t len,
+			    enum dma_data_direction dir)
+{
+	return ib_dma_map_single(dev, addr, len, dir);
+}
+
+void xprtrdma_dma_unmap_single(struct ib_device *dev, u64 addr, size_t len,
+			       enum dma_data_direction dir)
+{
+	ib_dma_unmap_single(dev, addr, len, dir);
+}
+
+int xprtrdma_dma_mapping_error(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+void xprtrdma_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t len,
+			       enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_cpu(dev, addr, len, dir);
+}
+
+void xprtrdma_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t len,
+				  enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_device(dev, addr, len, dir);
+}
+
+int xprtrdma_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
+			int nents, enum dma_data_direction dir)
+{
+	return ib_dma_map_sg(dev, sg, nents, dir);
+}
+
+void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
+			   int nents, enum dma_data_direction dir)
+{
+	ib_dma_unmap_sg(dev, sg, nents, dir);
+}
+
+void xprtrdma_bump_rkey(struct ib_mr *mr)
+{
+	ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
+}
+
+void xprtrdma_sg_set_page(struct scatterlist *sg, struct page *page,
+			  unsigned int len, unsigned int offset)
+{
+	sg_set_page(sg, page, len, offset);
+}
+
+struct page *xprtrdma_virt_to_page(const void *addr)
+{
+	return virt_to_page(addr);
+}
+
+unsigned int xprtrdma_memalloc_nofs_save(void)
+{
+	return memalloc_nofs_save();
+}
+
+void xprtrdma_memalloc_nofs_restore(unsigned int flags)
+{
+	memalloc_nofs_restore(flags);
+}
+
+/* .setup is filled in by Registration::new() before the class is registered. */
+struct xprt_class xprtrdma_class = {
+	.list = LIST_HEAD_INIT(xprtrdma_class.list),
+	.ident = XPRT_TRANSPORT_RDMA,
+	.owner = THIS_MODULE,
+	.name = "rdma",
+	.netid = { "rdma", "rdma6", "" },
+};
+
+void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt)
+{
+	xprt_set_connected(xprt);
+}
+
+bool xprtrdma_xprt_connected(struct rpc_xprt *xprt)
+{
+	return xprt_connected(xprt);
+}
+
+void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt)
+{
+	xprt_clear_connecting(xprt);
+}
+
+void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt)
+{
+	xprt_set_bound(xprt);
+}
+
+bool xprtrdma_bc_prealloc(struct rpc_rqst *rqst)
+{
+	return bc_prealloc(rqst);
+}
+
+bool xprtrdma_reply_expected(const struct rpc_task *task)
+{
+	return rpc_reply_expected(task);
+}
+
+bool xprtrdma_backlog_empty(struct rpc_xprt *xprt)
+{
+	return READ_ONCE(xprt->backlog.qlen) == 0;
+}
+
+void *xprtrdma_task_alloc(size_t len)
+{
+	return kmalloc(len, rpc_task_gfp_mask());
+}
+
+struct page *xprtrdma_task_page(void)
+{
+	return alloc_page(rpc_task_gfp_mask());
+}
+
+void xprtrdma_count_callback(struct rpc_xprt *xprt)
+{
+	atomic_inc(&xprt->bc_slot_count);
+}
+
+void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port)
+{
+	rpc_set_port((struct sockaddr *)&xprt->addr, port);
+}
+
+char *xprtrdma_kstrdup(const char *s)
+{
+	return kstrdup(s, GFP_KERNEL);
+}
+
+void xprtrdma_wait_zero(atomic_t *v)
+{
+	wait_var_event(v, atomic_read_acquire(v) == 0);
+}
+
+void xprtrdma_wake_zero(atomic_t *v)
+{
+	wake_up_var(v);
+}
+
+unsigned long xprtrdma_jiffies(void)
+{
+	return jiffies;
+}
+
+unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms)
+{
+	return msecs_to_jiffies(ms);
+}
+
+unsigned int xprtrdma_jiffies_to_msecs(unsigned long j)
+{
+	return jiffies_to_msecs(j);
+}
+
+struct workqueue_struct *xprtrdma_alloc_workqueue(const char *name)
+{
+	return alloc_workqueue("%s", WQ_MEM_RECLAIM | WQ_UNBOUND, 0, name);
+}
+
+u32 xprtrdma_random(void)
+{
+	return get_random_u32();
+}
+
+bool xprtrdma_may_log(void)
+{
+	static DEFINE_RATELIMIT_STATE(rs, 5 * HZ, 20);
+
+	ratelimit_set_flags(&rs, RATELIMIT_MSG_ON_RELEASE);
+	return __ratelimit(&rs);
+}

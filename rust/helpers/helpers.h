@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Prototypes of the C side: one function for each static inline or macro that
+ * Rust cannot call, and the objects that only C can define. bindgen reads this
+ * file and helpers.c includes it, so the compiler checks both sides.
+ */
+#ifndef _XPRTRDMA_RS_HELPERS_H
+#define _XPRTRDMA_RS_HELPERS_H
+
+#include <linux/scatterlist.h>
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/xprt.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+/* ib_core */
+int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
+u64 xprtrdma_dma_map_single(struct ib_device *dev, void *addr, size_t len,
+			    enum dma_data_direction dir);
+void xprtrdma_dma_unmap_single(struct ib_device *dev, u64 addr, size_t len,
+			       enum dma_data_direction dir);
+int xprtrdma_dma_mapping_error(struct ib_device *dev, u64 addr);
+void xprtrdma_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t len,
+			       enum dma_data_direction dir);
+void xprtrdma_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t len,
+				  enum dma_data_direction dir);
+int xprtrdma_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
+			int nents, enum dma_data_direction dir);
+void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
+			   int nents, enum dma_data_direction dir);
+void xprtrdma_bump_rkey(struct ib_mr *mr);
+
+/* mm */
+void xprtrdma_sg_set_page(struct scatterlist *sg, struct page *page,
+			  unsigned int len, unsigned int offset);
+struct page *xprtrdma_virt_to_page(const void *addr);
+unsigned int xprtrdma_memalloc_nofs_save(void);
+void xprtrdma_memalloc_nofs_restore(unsigned int flags);
+
+/* sunrpc */
+extern struct xprt_class xprtrdma_class;
+void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt);
+bool xprtrdma_xprt_connected(struct rpc_xprt *xprt);
+void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt);
+void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt);
+bool xprtrdma_bc_prealloc(struct rpc_rqst *rqst);
+bool xprtrdma_reply_expected(const struct rpc_task *task);
+bool xprtrdma_backlog_empty(struct rpc_xprt *xprt);
+void *xprtrdma_task_alloc(size_t len);
+struct page *xprtrdma_task_page(void);
+void xprtrdma_count_callback(struct rpc_xprt *xprt);
+void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port);
+char *xprtrdma_kstrdup(const char *s);
+
+/* waiting, time, logging */
+void xprtrdma_wait_zero(atomic_t *v);
+void xprtrdma_wake_zero(atomic_t *v);
+unsigned long xprtrdma_jiffies(void);
+unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);
+unsigned int xprtrdma_jiffies_to_msecs(unsigned long j);
+struct workqueue_struct *xprtrdma_alloc_workqueue(const char *name);
+u32 xprtrdma_random(void);
+bool xprtrdma_may_log(void);
+
+#endif

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection management: [`CmId`] wraps `struct rdma_cm_id`.
+//!
+//! C headers: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h).
+
+use core::{
+    net::SocketAddr,
+    ptr::{self, NonNull}, //
+};
+use kernel::{
+    bindings::{
+        net,
+        sockaddr,
+        sockaddr_in,
+        sockaddr_in6,
+        AF_INET,
+        AF_INET6, //
+    },
+    error::{from_err_ptr, to_result},
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A network namespace (`struct net`).
+#[repr(transparent)]
+pub struct Net(Opaque<net>);
+
+impl Net {
+    /// Borrows a namespace.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is valid and somebody holds a reference to it for all of `'a`.
+    pub unsafe fn from_raw<'a>(raw: *mut net) -> &'a Self {
+        // SAFETY: By the caller's contract; `Net` is transparent over `Opaque<net>`.
+        unsafe { &*raw.cast() }
+    }
+}
+
+/// What the connection manager tells the owner of a [`CmId`].
+///
+/// Numbers of the peer (private data, depths) are as received: not validated.
+#[derive(Clone, Copy, Debug)]
+pub enum CmEvent<'a> {
+    /// The address belongs to an RDMA device; [`CmId::device`] is known from now on.
+    AddrResolved,
+    /// The address belongs to no RDMA device (errno).
+    AddrError(i32),
+    /// A route to the peer exists.
+    RouteResolved,
+    /// No route to the peer (errno).
+    RouteError(i32),
+    /// The peer accepted the connection.
+    Established {
+        /// Private data of the accept, perhaps followed by zeroes (RFC 8797 5.2).
+        private_data: &'a [u8],
+        /// RDMA Reads that the peer is willing to have outstanding towards us.
+        initiator_depth: u8,
+    },
+    /// The exchange of messages failed (errno).
+    ConnectError(i32),
+    /// The peer does not answer (errno).
+    Unreachable(i32),
+    /// The peer refused; `stale` says that it believes in an old connection of ours.
+    Rejected {
+        /// Reason code of the InfiniBand CM or errno of the iWARP CM.
+        reason: i32,
+        /// The refusal concerns a connection that the peer has not yet buried.
+        stale: bool,
+    },
+    /// The connection ended, by either side.
+    Disconnected,
+    /// The local address of the connection moved to another device.
+    AddrChange,
+    /// The device goes away: everything on it must be destroyed soon.
+    DeviceRemoval,
+    /// The queue pair's time-wait is over.
+    TimewaitExit,
+    /// An event that a client side never gets.
+    Other(u32),
+}
+
+/// Receives the events of one [`CmId`].
+///
+/// Called in process context on a work queue of the connection manager, with
+/// the id's handler mutex held: it may sleep, but must not wait for anything
+/// that waits for the id's destruction.
+pub trait CmHandler: Send + Sync {
+    /// Handles one event.
+    fn event(&self, event: CmEvent<'_>);
+}
+
+/// Parameters of a connect request.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectParam {
+    /// Private data of the request (RFC 8797).
+    pub private_data: [u8; 8],
+    /// RDMA Reads that we are willing to serve at a time.
+    pub responder_resources: u8,
+    /// Retries before the connection is declared dead (0..=7).
+    pub retry_count: u8,
+    /// Retries when the peer has no Receive posted (0..=7).
+    pub rnr_retry_count: u8,
+}
+
+struct Context {
+    handler: Arc<dyn CmHandler>,
+}
+
+/// An RC communication identifier, destroyed on drop.
+///
+/// As long as it exists after address resolution, its device exists:
+/// removal of the device waits in rdma_cm for the destruction of every id on it.
+/// Objects on the device therefore hold the id in an [`Arc`].
+///
+/// # Invariants
+///
+/// - `id` is valid until `drop` and its context is `context`.
+/// - Dropped only where it may sleep and outside of its own handler.
+pub struct CmId {
+    id: NonNull<bindings::rdma_cm_id>,
+    // Dropped after the id is destroyed, i.e. when no event can come any more.
+    _context: KBox<Context>,
+}
+
+// SAFETY: The CM serialises operations on an id by the id's own locks.
+unsafe impl Send for CmId {}
+// SAFETY: As above: every operation offered through `&CmId` may run concurrently.
+unsafe impl Sync for CmId {}
+
+impl CmId {
+    /// Creates an id in `net` whose events go to `handler`. May sleep.
+    pub fn create(net: &Net, handler: Arc<dyn CmHandler>) -> Result<Self> {
+        let context = KBox::new(Context { handler }, GFP_KERNEL)?;
+        let raw: *const Context = &*context;
+        // SAFETY: `net` is valid by its type. The context outlives the id: both are owned by the
+        // value built below, which destroys the id first.
+        let id = from_err_ptr(unsafe {
+            bindings::__rdma_create_kernel_id(
+                net.0.get(),
+                Some(cm_event),
+                raw.cast_mut().cast(),
+                bindings::rdma_ucm_port_space_RDMA_PS_TCP,
+                bindings::ib_qp_type_IB_QPT_RC,
+                c"xprtrdma_rs".as_char_ptr(),
+            )
+        })?;
+        // INVARIANT: `id` was just created with `context`.
+        Ok(Self {
+            id: NonNull::new(id).ok_or(ENOMEM)?,
+            _context: context,
+        })
+    }
+
+    /// Starts address resolution; ends with [`CmEvent::AddrResolved`] or
+    /// [`CmEvent::AddrError`] within `timeout_ms`. May sleep.
+    pub fn resolve_addr(&self, peer: &SocketAddr, timeout_ms: u32) -> Result {
+        let id = self.id.as_ptr();
+        let call = |addr: *const sockaddr| {
+            // SAFETY: `id` is valid by the type invariant, `addr` is an initialised socket
+            // address of the family that it names; the callee copies it.
+            to_result(unsafe {
+                bindings::rdma_resolve_addr(id, ptr::null_mut(), addr, timeout_ms as usize)
+            })
+        };
+        match peer {
+            SocketAddr::V4(a) => {
+                let mut sin = sockaddr_in::default();
+                sin.sin_family = AF_INET as u16;
+                sin.sin_port = a.port().to_be();
+                sin.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
+                call(ptr::from_ref(&sin).cast())
+            }
+            SocketAddr::V6(a) => {
+                let mut sin6 = sockaddr_in6::default();
+                sin6.sin6_family = AF_INET6 as u16;
+                sin6.sin6_port = a.port().to_be();
+                sin6.sin6_flowinfo = a.flowinfo().to_be();
+                sin6.sin6_scope_id = a.scope_id();
+                // CAST: An IPv6 address is 16 octets in network order in every view of the union.
+                sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
+                call(ptr::from_ref(&sin6).cast())
+            }
+        }
+    }
+
+    /// Starts route resolution; ends with [`CmEvent::RouteResolved`] or
+    /// [`CmEvent::RouteError`] within `timeout_ms`. May sleep.
+    pub fn resolve_route(&self, timeout_ms: u32) -> Result {
+        // SAFETY: `id` is valid by the type invariant.
+        to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), timeout_ms as usize) })
+    }
+
+    /// Sends a connect request. Receives must be posted before. May sleep.
+    pub fn connect(&self, param: &ConnectParam) -> Result {
+        let mut raw = bindings::rdma_conn_param {
+            private_data: param.private_data.as_ptr().cast(),
+            private_data_len: 8,
+            responder_resources: param.responder_resources,
+            initiator_depth: 0,
+            flow_control: 0,
+            retry_count: param.retry_count,
+            rnr_retry_count: param.rnr_retry_count,
+            ..Default::default()
+        };
+        // SAFETY: `id` is valid by the type invariant; the callee copies the parameters and the
+        // eight octets of private data.
+        to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
+    }
+
+    /// Asks for the end of the connection and moves the queue pair to the error state. May sleep.
+    pub fn disconnect(&self) -> Result {
+        // SAFETY: `id` is valid by the type invariant.
+        to_result(unsafe { bindings::rdma_disconnect(self.as_raw()) })
+    }
+
+    /// The local address and port of the connection, once resolved.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        // SAFETY: `id` is valid; the source address was written before the event that made the
+        // caller ask and is only read here. `sockaddr_storage` has room for either family.
+        let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
+        // SAFETY: As above.
+        unsafe { addr_from_raw(storage.cast()) }
+    }
+
+    pub(crate) fn as_raw(&self) -> *mut bindings::rdma_cm_id {
+        self.id.as_ptr()
+    }
+
+    /// The device that the id is bound to since address resolution.
+    pub(crate) fn raw_device(&self) -> Option<NonNull<bindings::ib_device>> {
+        // SAFETY: `id` is valid; `device` is written once, before `AddrResolved` is delivered.
+        NonNull::new(unsafe { (*self.as_raw()).device })
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // SAFETY: `id` is valid by the type invariant and not used again. The callee waits for a
+        // running handler, so `context` may be freed afterwards.
+        unsafe { bindings::rdma_destroy_id(self.as_raw()) }
+    }
+}
+
+/// Converts a C socket address; `None` for another family.
+///
+/// # Safety
+///
+/// `addr` points to a `sockaddr_in` or `sockaddr_in6` where the family says so.
+pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
+    use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+
+    // SAFETY: Every socket address begins with its family.
+    match u32::from(unsafe { (*addr).sa_family }) {
+        AF_INET => {
+            // SAFETY: The family says that this is a `sockaddr_in`.
+            let sin = unsafe { &*addr.cast::<sockaddr_in>() };
+            let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(sin.sin_port)).into())
+        }
+        AF_INET6 => {
+            // SAFETY: The family says that this is a `sockaddr_in6`.
+            let sin6 = unsafe { &*addr.cast::<sockaddr_in6>() };
+            // SAFETY: All views of the union are plain octets.
+            let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
+            let port = u16::from_be(sin6.sin6_port);
+            let flow = u32::from_be(sin6.sin6_flowinfo);
+            Some(SocketAddrV6::new(ip, port, flow, sin6.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+/// # Safety
+///
+/// Called by rdma_cm only: `id` was made by [`CmId::create`] and `event` is valid for the call.
+unsafe extern "C" fn cm_event(
+    id: *mut bindings::rdma_cm_id,
+    event: *mut bindings::rdma_cm_event,
+) -> c_int {
+    // SAFETY: The context was given to `__rdma_create_kernel_id` by `create` and lives until the
+    // id is destroyed, which waits for this handler.
+    let context = unsafe { &*(*id).context.cast::<Context>().cast_const() };
+    // SAFETY: `event` is valid for the duration of the call.
+    context.handler.event(unsafe { decode(&*event) });
+    // Never ask the CM to destroy the id: it has an owner.
+    0
+}
+
+/// # Safety
+///
+/// `event` was delivered by rdma_cm and its handler has not returned.
+unsafe fn decode(event: &bindings::rdma_cm_event) -> CmEvent<'_> {
+    let status = event.status;
+    match event.event {
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddrResolved,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => CmEvent::AddrError(status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => CmEvent::RouteError(status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
+            // SAFETY: `conn` is the member that this event fills in.
+            let conn = unsafe { event.param.conn.as_ref() };
+            let private_data: &[u8] = if conn.private_data.is_null() {
+                &[]
+            } else {
+                // SAFETY: The CM guarantees `private_data_len` readable octets until the handler
+                // returns.
+                unsafe {
+                    core::slice::from_raw_parts(
+                        conn.private_data.cast(),
+                        conn.private_data_len.into(),
+                    )
+                }
+            };
+            CmEvent::Established {
+                private_data,
+                initiator_depth: conn.initiator_depth,
+            }
+        }
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => CmEvent::ConnectError(status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable(status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => CmEvent::Rejected {
+            reason: status,
+            // The reason codes are those of the InfiniBand CM; iWARP reports negative errnos.
+            stale: u32::try_from(status) == Ok(bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN),
+        },
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => CmEvent::AddrChange,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => CmEvent::DeviceRemoval,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::TimewaitExit,
+        other => CmEvent::Other(other),
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that is mapped for a device: [`DmaBuf`] owns it, a [`Lender`] lends it.
+
+use crate::pd::Pd;
+use core::ptr;
+use kernel::{
+    bindings::dma_data_direction,
+    page::BorrowedPage,
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Which side writes the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The device reads.
+    ToDevice,
+    /// The device writes.
+    FromDevice,
+}
+
+impl Direction {
+    pub(crate) fn raw(self) -> dma_data_direction {
+        match self {
+            Self::ToDevice => dma_data_direction::DMA_TO_DEVICE,
+            Self::FromDevice => dma_data_direction::DMA_FROM_DEVICE,
+        }
+    }
+}
+
+/// Something that lends pages to a memory region.
+///
+/// # Safety
+///
+/// Every piece that [`Lender::for_each_piece`] yields lies in memory that stays allocated, and that
+/// nobody but the device reads or writes as a Rust reference, until the lender is dropped.
+pub unsafe trait Lender: Send {
+    /// Octets lent.
+    fn len(&self) -> usize;
+
+    /// Calls `f(page, offset, len)` for the pieces of the lent memory in order, beginning with the
+    /// octet at `start`, until `f` returns `false`. `offset` counts from the first octet of the
+    /// page and a piece may reach into the physically following pages. Does not sleep.
+    fn for_each_piece<F>(&self, start: usize, f: F)
+    where
+        F: FnMut(BorrowedPage<'_>, usize, usize) -> bool;
+
+    /// Whether nothing is lent.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A buffer of our own that stays mapped for one device.
+///
+/// The memory is shared with the device, so it is only reached through raw pointers; the users in
+/// this crate know from their queues who owns which octets.
+///
+/// # Invariants
+///
+/// `mem` is mapped at `addr` for `dir` until `drop`.
+pub(crate) struct DmaBuf {
+    mem: KVec<u8>,
+    ptr: *mut u8,
+    addr: u64,
+    dir: Direction,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: The memory is owned and the device has no thread affinity.
+unsafe impl Send for DmaBuf {}
+// SAFETY: `&DmaBuf` only gives out addresses.
+unsafe impl Sync for DmaBuf {}
+
+impl DmaBuf {
+    /// Allocates and maps `len` octets, zeroed. May sleep.
+    pub(crate) fn new(pd: &Arc<Pd>, len: usize, dir: Direction) -> Result<Self> {
+        let mut mem = KVec::from_elem(0u8, len, GFP_KERNEL | __GFP_NOWARN)?;
+        let ptr = mem.as_mut_ptr();
+        let dev = pd.raw_device();
+        // SAFETY: The device exists while `pd` does; `mem` is `len` octets of kmalloc memory.
+        let addr = unsafe { bindings::xprtrdma_dma_map_single(dev, ptr.cast(), len, dir.raw()) };
+        // SAFETY: The device exists; `addr` is the result of a mapping call on it.
+        if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
+            return Err(EIO);
+        }
+        // INVARIANT: Mapped just now.
+        Ok(Self {
+            mem,
+            ptr,
+            addr,
+            dir,
+            pd: pd.clone(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.mem.len()
+    }
+
+    pub(crate) fn ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// A scatter/gather element for `len` octets at `offset`, both within the buffer.
+    pub(crate) fn sge(&self, offset: usize, len: usize) -> bindings::ib_sge {
+        bindings::ib_sge {
+            // NO-OVERFLOW: A mapping does not wrap around the address space.
+            addr: self.addr.wrapping_add(offset as u64),
+            length: len as u32,
+            lkey: self.pd.local_dma_lkey(),
+        }
+    }
+
+    /// Gives `len` octets at `offset` to the CPU after the device wrote them.
+    pub(crate) fn sync_for_cpu(&self, offset: usize, len: usize) {
+        // SAFETY: The range is part of a live mapping on the device.
+        unsafe {
+            bindings::xprtrdma_dma_sync_for_cpu(
+                self.pd.raw_device(),
+                self.addr.wrapping_add(offset as u64),
+                len,
+                self.dir.raw(),
+            )
+        }
+    }
+
+    /// Gives `len` octets at `offset` to the device.
+    pub(crate) fn sync_for_device(&self, offset: usize, len: usize) {
+        // SAFETY: The range is part of a live mapping on the device.
+        unsafe {
+            bindings::xprtrdma_dma_sync_for_device(
+                self.pd.raw_device(),
+                self.addr.wrapping_add(offset as u64),
+                len,
+                self.dir.raw(),
+            )
+        }
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        // SAFETY: Mapped by the type invariant; not used again.
+        unsafe {
+            bindings::xprtrdma_dma_unmap_single(
+                self.pd.raw_device(),
+                self.addr,
+                self.mem.len(),
+                self.dir.raw(),
+            )
+        };
+        self.ptr = ptr::null_mut();
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Protection domain: [`Pd`] wraps `struct ib_pd`.
+
+use crate::cm::CmId;
+use core::{
+    ptr,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A protection domain: the border of what one connection's peer can reach (V1-110).
+///
+/// # Invariants
+///
+/// `pd` is valid until `drop`; `id` keeps its device.
+pub struct Pd {
+    pd: NonNull<bindings::ib_pd>,
+    // Dropped after the domain is deallocated.
+    id: Arc<CmId>,
+}
+
+// SAFETY: `ib_pd` has no thread affinity.
+unsafe impl Send for Pd {}
+// SAFETY: Allocating objects in a domain is safe from several threads.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    /// Allocates a domain on the device of `id`, without a global rkey (V1-107). May sleep.
+    pub fn alloc(id: Arc<CmId>) -> Result<Arc<Self>> {
+        let dev = id.raw_device().ok_or(ENODEV)?;
+        // SAFETY: The device exists as long as the id, which the domain will hold.
+        let pd = from_err_ptr(unsafe {
+            bindings::__ib_alloc_pd(dev.as_ptr(), 0, c"xprtrdma_rs".as_char_ptr())
+        })?;
+        // INVARIANT: `pd` was just allocated on the device of `id`.
+        let pd = Self {
+            pd: NonNull::new(pd).ok_or(ENOMEM)?,
+            id,
+        };
+        Ok(Arc::new(pd, GFP_KERNEL)?)
+    }
+
+    /// The id whose device the domain is on.
+    pub fn id(&self) -> &CmId {
+        &self.id
+    }
+
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_pd {
+        self.pd.as_ptr()
+    }
+
+    pub(crate) fn raw_device(&self) -> *mut bindings::ib_device {
+        // SAFETY: The domain is valid by the type invariant; `device` never changes.
+        unsafe { (*self.as_raw()).device }
+    }
+
+    pub(crate) fn local_dma_lkey(&self) -> u32 {
+        // SAFETY: The domain is valid by the type invariant; the key never changes.
+        unsafe { (*self.as_raw()).local_dma_lkey }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: The domain is valid by the type invariant and not used again. Everything in it
+        // held an `Arc` of this object, so it is empty.
+        unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), ptr::null_mut()) };
+    }
+}

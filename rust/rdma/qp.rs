@@ -1,0 +1,873 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pair: [`Qp`] owns a reliable connection's queues and the buffers behind them.
+//!
+//! * The **receive ring** has a fixed number of buffers of one size. A completed Receive lends its
+//!   buffer to the handler as [`Received`]; when that is dropped the buffer goes back to the ring,
+//!   so every path gives a buffer back exactly once. Buffers are posted again in batches.
+//! * The **send queue** has a ring of octets from which each Send takes what it needs. A message is
+//!   copied there once; nothing else is referenced by a Send, so no memory of an RPC is ever owned
+//!   by the queue. Most Sends are unsignalled: a signalled one gives back all before it.
+//!
+//! Both rely on one property of verbs: work requests on one queue complete in the order in which
+//! they were posted. So one `ib_cqe` per queue suffices, and rings take the place of lists.
+//!
+//! All completions of a connection arrive at one completion queue and are handled in process
+//! context on the `ib-comp` work queue, one at a time.
+//!
+//! Lock order: the send queue's lock is taken before the handler's own locks (see
+//! [`SendBatch`]), the receive ring's lock is a leaf.
+
+use crate::{
+    dma::{
+        Direction,
+        DmaBuf,
+        Lender, //
+    },
+    mr::{
+        ExposedMr,
+        LocalInvalidation,
+        RemoteInvalidation, //
+    },
+    pd::Pd,
+};
+use core::{
+    ptr::{self, NonNull},
+    slice, //
+};
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    new_spinlock,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        lock::{
+            spinlock::SpinLockBackend,
+            Guard, //
+        },
+        Arc,
+        ArcBorrow,
+        SpinLock, //
+    },
+    types::Opaque, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Most regions that one call registers or invalidates.
+pub const MAX_REGIONS: usize = 32;
+
+// Sends are aligned to cache lines in the octet ring.
+const ALIGN: usize = 64;
+
+/// What a work completion said, for logs and policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WcStatus(pub u32);
+
+impl WcStatus {
+    /// The work request was flushed because the queue pair had failed before.
+    pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
+    /// A message was longer than the Receive posted for it.
+    pub const LOCAL_LENGTH: Self = Self(bindings::ib_wc_status_IB_WC_LOC_LEN_ERR);
+    /// The peer does not acknowledge.
+    pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
+    /// The peer has no Receive for our message.
+    pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
+}
+
+/// Handles the completions of one [`Qp`].
+///
+/// All methods are called in process context from one work item, so never concurrently with each
+/// other. They may sleep, but that delays every other completion of the connection.
+pub trait QpHandler: Sized + Send + Sync {
+    /// A message arrived.
+    fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>);
+
+    /// The invalidations posted with `token` have completed, and all before them.
+    fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation);
+
+    /// There is room in the send queue again after a [`SendError::Full`].
+    fn send_space(qp: ArcBorrow<'_, Qp<Self>>);
+
+    /// A work request failed: the connection is dead. Called once.
+    fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus);
+}
+
+/// Sizes of a [`Qp`].
+#[derive(Clone, Copy, Debug)]
+pub struct QpConfig {
+    /// Octets of the send ring: at least four times the longest message.
+    pub send_bytes: usize,
+    /// Work requests of the send queue.
+    pub send_wrs: u32,
+    /// At least every so many posts one is signalled.
+    pub signal_every: u32,
+    /// Receives to keep posted.
+    pub recv_count: u16,
+    /// Receives that may be waiting to be posted again at a time.
+    pub recv_batch: u16,
+    /// Octets of one Receive.
+    pub recv_size: usize,
+}
+
+/// Why a message cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// No room now; [`QpHandler::send_space`] will be called.
+    Full,
+    /// The queue pair is dead or being shut down.
+    Closed,
+}
+
+#[derive(Clone, Copy)]
+enum OpKind {
+    Send,
+    Invalidate { token: u64, seq: u64 },
+}
+
+/// One post to the send queue.
+#[derive(Clone, Copy)]
+struct Op {
+    bytes: usize,
+    wrs: u32,
+    signalled: bool,
+    kind: OpKind,
+}
+
+/// A queue of fixed capacity.
+struct Fifo<T: Copy> {
+    slots: KVec<T>,
+    first: usize,
+    len: usize,
+}
+
+impl<T: Copy> Fifo<T> {
+    fn new(capacity: usize, fill: T) -> Result<Self> {
+        Ok(Self {
+            slots: KVec::from_elem(fill, capacity, GFP_KERNEL)?,
+            first: 0,
+            len: 0,
+        })
+    }
+
+    fn push(&mut self, value: T) -> Result {
+        let cap = self.slots.len();
+        if self.len == cap {
+            return Err(ENOSPC);
+        }
+        let at = (self.first + self.len) % cap;
+        *self.slots.get_mut(at).ok_or(ENOSPC)? = value;
+        self.len += 1;
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let value = *self.slots.get(self.first)?;
+        self.first = (self.first + 1) % self.slots.len();
+        self.len -= 1;
+        Some(value)
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == self.slots.len()
+    }
+}
+
+struct SendQueue {
+    ring: DmaBuf,
+    /// Where the next message goes, and how many octets of the ring are taken.
+    head: usize,
+    used: usize,
+    ops: Fifo<Op>,
+    wrs: u32,
+    depth: u32,
+    // Posted since the last signalled post.
+    quiet_posts: u32,
+    quiet_wrs: u32,
+    quiet_bytes: usize,
+    signal_every: u32,
+    seq: u64,
+    closed: bool,
+    want_space: bool,
+    // Room to build chains in; only used within one post.
+    reg: KVec<bindings::ib_reg_wr>,
+    inv: KVec<bindings::ib_send_wr>,
+}
+
+// SAFETY: The work requests in `reg` and `inv` are dead between posts; all else is `Send`.
+unsafe impl Send for SendQueue {}
+
+impl SendQueue {
+    fn new(pd: &Arc<Pd>, config: &QpConfig) -> Result<Self> {
+        Ok(Self {
+            ring: DmaBuf::new(pd, config.send_bytes, Direction::ToDevice)?,
+            head: 0,
+            used: 0,
+            ops: Fifo::new(
+                config.send_wrs as usize,
+                Op {
+                    bytes: 0,
+                    wrs: 0,
+                    signalled: false,
+                    kind: OpKind::Send,
+                },
+            )?,
+            wrs: 0,
+            depth: config.send_wrs,
+            quiet_posts: 0,
+            quiet_wrs: 0,
+            quiet_bytes: 0,
+            signal_every: config.signal_every,
+            seq: 0,
+            closed: false,
+            want_space: false,
+            reg: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
+            inv: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
+        })
+    }
+
+    /// Finds room for `len` contiguous octets: (offset, octets taken including what is skipped).
+    fn room(&self, len: usize) -> Option<(usize, usize)> {
+        let size = self.ring.len();
+        let len = len.next_multiple_of(ALIGN);
+        let (offset, taken) = if self.head + len <= size {
+            (self.head, len)
+        } else {
+            (0, size - self.head + len)
+        };
+        (self.used + taken <= size && len <= size).then_some((offset, taken))
+    }
+
+    /// Accounts for a post and says whether it must be signalled.
+    ///
+    /// Never more than a quarter of anything stays behind the last signalled post, so a full queue
+    /// always has a completion coming.
+    fn account(&mut self, bytes: usize, wrs: u32, force: bool) -> bool {
+        self.quiet_posts += 1;
+        self.quiet_wrs += wrs;
+        self.quiet_bytes += bytes;
+        let signal = force
+            || self.quiet_posts >= self.signal_every
+            || self.quiet_wrs >= self.depth / 4
+            || self.quiet_bytes >= self.ring.len() / 4;
+        if signal {
+            self.quiet_posts = 0;
+            self.quiet_wrs = 0;
+            self.quiet_bytes = 0;
+        }
+        self.wrs += wrs;
+        self.used += bytes;
+        signal
+    }
+
+    /// Gives back everything up to the oldest signalled post, whose completion arrived.
+    fn complete(&mut self) -> Option<Op> {
+        loop {
+            let op = self.ops.pop()?;
+            self.wrs -= op.wrs;
+            self.used -= op.bytes;
+            if op.signalled {
+                return Some(op);
+            }
+        }
+    }
+}
+
+struct RecvQueue {
+    bufs: KVec<DmaBuf>,
+    posted: Fifo<u16>,
+    free: KVec<u16>,
+    batch: usize,
+    closed: bool,
+    // Room to build a chain in; only used within one post.
+    wrs: KVec<bindings::ib_recv_wr>,
+    sges: KVec<bindings::ib_sge>,
+}
+
+// SAFETY: The work requests in `wrs` are dead between posts; all else is `Send`.
+unsafe impl Send for RecvQueue {}
+
+impl RecvQueue {
+    fn new(pd: &Arc<Pd>, config: &QpConfig) -> Result<Self> {
+        let total = config.recv_count + config.recv_batch;
+        let mut bufs = KVec::with_capacity(total.into(), GFP_KERNEL)?;
+        let mut free = KVec::with_capacity(total.into(), GFP_KERNEL)?;
+        for i in 0..total {
+            bufs.push(
+                DmaBuf::new(pd, config.recv_size, Direction::FromDevice)?,
+                GFP_KERNEL,
+            )?;
+            free.push(i, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            bufs,
+            posted: Fifo::new(total.into(), 0)?,
+            free,
+            batch: config.recv_batch.into(),
+            closed: false,
+            wrs: KVec::with_capacity(total.into(), GFP_KERNEL)?,
+            sges: KVec::with_capacity(total.into(), GFP_KERNEL)?,
+        })
+    }
+}
+
+/// Destroys the queue pair of an id.
+struct RawQp {
+    qp: NonNull<bindings::ib_qp>,
+    pd: Arc<Pd>,
+}
+
+impl Drop for RawQp {
+    fn drop(&mut self) {
+        // SAFETY: The queue pair was created on this id and is drained; the id lives as long as
+        // `pd`.
+        unsafe { bindings::rdma_destroy_qp(self.pd.id().as_raw()) }
+    }
+}
+
+/// Frees a completion queue.
+struct RawCq(NonNull<bindings::ib_cq>);
+
+impl Drop for RawCq {
+    fn drop(&mut self) {
+        // SAFETY: Allocated by `Qp::create`; its queue pair is gone. Waits for a running handler.
+        unsafe { bindings::ib_free_cq(self.0.as_ptr()) }
+    }
+}
+
+/// A queue pair of a reliable connection with its completion queue, rings and handler.
+///
+/// Must be dropped where it may sleep, and not by its own handler. Dropping shuts it down first.
+///
+/// # Invariants
+///
+/// - `send_cqe` and `recv_cqe` are the only completion entries of work requests on the queue pair,
+///   apart from those of the drain; they live as long as the queues.
+/// - A buffer index is either in `posted` or in `free`, or held by one [`Received`] or [`Held`].
+#[pin_data(PinnedDrop)]
+pub struct Qp<H: QpHandler> {
+    handler: H,
+    broken: Atomic<bool>,
+    down: Atomic<bool>,
+    send_cqe: Opaque<bindings::ib_cqe>,
+    recv_cqe: Opaque<bindings::ib_cqe>,
+    // Teardown order: queue pair, completion queue, then the memory that they used.
+    raw: RawQp,
+    cq: RawCq,
+    #[pin]
+    sq: SpinLock<SendQueue>,
+    #[pin]
+    rq: SpinLock<RecvQueue>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Verbs objects have no thread affinity; the rest is `Send`.
+unsafe impl<H: QpHandler> Send for Qp<H> {}
+// SAFETY: The queues are behind locks, posting is safe from several threads, `H` is `Sync`.
+unsafe impl<H: QpHandler> Sync for Qp<H> {}
+
+impl<H: QpHandler> Qp<H> {
+    /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
+    /// May sleep.
+    pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<Arc<Self>> {
+        let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
+        // One more of each for the drain.
+        let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
+        let cqe = c_int::try_from(send_wr + recv_wr)?;
+        // SAFETY: The device of a resolved id exists while `pd` does.
+        let cq = from_err_ptr(unsafe {
+            bindings::__ib_alloc_cq_any(
+                pd.raw_device(),
+                ptr::null_mut(),
+                cqe,
+                bindings::ib_poll_context_IB_POLL_WORKQUEUE,
+                c"xprtrdma_rs".as_char_ptr(),
+            )
+        })?;
+        let cq = RawCq(NonNull::new(cq).ok_or(ENOMEM)?);
+        let mut attr = bindings::ib_qp_init_attr {
+            send_cq: cq.0.as_ptr(),
+            recv_cq: cq.0.as_ptr(),
+            cap: bindings::ib_qp_cap {
+                max_send_wr: send_wr,
+                max_recv_wr: recv_wr,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                ..Default::default()
+            },
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            port_num: u32::MAX,
+            ..Default::default()
+        };
+        let id = pd.id().as_raw();
+        // SAFETY: Id, domain and completion queue are valid and on one device.
+        to_result(unsafe { bindings::rdma_create_qp(id, pd.as_raw(), &mut attr) })?;
+        // SAFETY: A successful call has set the id's queue pair.
+        let qp = unsafe { (*id).qp };
+        let raw = RawQp {
+            qp: NonNull::new(qp).ok_or(ENOMEM)?,
+            pd: pd.clone(),
+        };
+        let sq = SendQueue::new(pd, config)?;
+        let rq = RecvQueue::new(pd, config)?;
+        let qp = Arc::pin_init(
+            pin_init!(Self {
+                handler,
+                broken: Atomic::new(false),
+                down: Atomic::new(false),
+                send_cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
+                recv_cqe: Opaque::new(bindings::ib_cqe { done: Some(recv_done::<H>) }),
+                raw,
+                cq,
+                sq <- new_spinlock!(sq, "Qp::sq"),
+                rq <- new_spinlock!(rq, "Qp::rq"),
+                pd: pd.clone(),
+            }),
+            GFP_KERNEL,
+        )?;
+        qp.refill(0)?;
+        Ok(qp)
+    }
+
+    /// The handler.
+    #[inline]
+    pub fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    /// The protection domain, for allocating regions.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Starts a post: reserves room for a message of up to `max_len` octets and, until the batch
+    /// is posted or dropped, holds the send queue's lock. Does not sleep.
+    pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
+        let mut sq = self.sq.lock();
+        if sq.closed {
+            return Err(SendError::Closed);
+        }
+        let room = sq.room(max_len);
+        let fits = sq.wrs + max_wrs <= sq.depth && !sq.ops.is_full();
+        match room {
+            Some((offset, taken)) if fits => Ok(SendBatch {
+                qp: self,
+                sq,
+                offset,
+                skipped: taken - max_len.next_multiple_of(ALIGN),
+                max_len,
+            }),
+            _ => {
+                sq.want_space = true;
+                Err(SendError::Full)
+            }
+        }
+    }
+
+    /// Whether [`Qp::begin`] would find room now.
+    pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
+        let sq = self.sq.lock();
+        sq.closed
+            || (sq.room(max_len).is_some() && sq.wrs + max_wrs <= sq.depth && !sq.ops.is_full())
+    }
+
+    /// Ends the connection and waits until every work request has completed and its handler has
+    /// returned. Afterwards nothing can be posted and the peer reaches nothing through this queue
+    /// pair. Idempotent. May sleep; must not be called by the handler.
+    pub fn shutdown(&self) {
+        self.sq.lock().closed = true;
+        self.rq.lock().closed = true;
+        if self.down.xchg(true, Full) {
+            return;
+        }
+        // An error means that there was no connection: the drain moves the queue pair itself.
+        let _ = self.pd.id().disconnect();
+        // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
+        unsafe { bindings::ib_drain_qp(self.raw.qp.as_ptr()) };
+    }
+
+    /// Octets of the send ring and work requests of the send queue in use, for statistics.
+    pub fn send_occupancy(&self) -> (usize, u32) {
+        let sq = self.sq.lock();
+        (sq.used, sq.wrs)
+    }
+
+    /// Receives posted now, for statistics.
+    pub fn receives_posted(&self) -> usize {
+        self.rq.lock().posted.len
+    }
+
+    /// Posts all free Receives if there are at least `min` of them.
+    fn refill(&self, min: usize) -> Result {
+        let mut guard = self.rq.lock();
+        let rq = &mut *guard;
+        if rq.closed || rq.free.is_empty() || rq.free.len() < min {
+            return Ok(());
+        }
+        rq.wrs.clear();
+        rq.sges.clear();
+        let cqe = self.recv_cqe.get() as u64;
+        while let Some(index) = rq.free.pop() {
+            let Some(buf) = rq.bufs.get(usize::from(index)) else {
+                continue;
+            };
+            buf.sync_for_device(0, buf.len());
+            let mut wr = bindings::ib_recv_wr {
+                num_sge: 1,
+                ..Default::default()
+            };
+            // CAST: The union's first member is the pointer, as 64 bits.
+            wr.__bindgen_anon_1.bindgen_union_field = cqe;
+            // None of these can fail: the tables are as long as there are buffers.
+            let _ = rq.sges.push_within_capacity(buf.sge(0, buf.len()));
+            let _ = rq.wrs.push_within_capacity(wr);
+            let _ = rq.posted.push(index);
+        }
+        let sges = rq.sges.as_mut_ptr();
+        let first = rq.wrs.as_mut_ptr();
+        let count = rq.wrs.len();
+        for (i, wr) in rq.wrs.iter_mut().enumerate() {
+            wr.sg_list = sges.wrapping_add(i);
+            wr.next = if i + 1 < count {
+                first.wrapping_add(i + 1)
+            } else {
+                ptr::null_mut()
+            };
+        }
+        // SAFETY: A well-formed chain on a valid queue pair; buffers and `recv_cqe` outlive it.
+        let posted = unsafe { bindings::xprtrdma_post_recv(self.raw.qp.as_ptr(), first) };
+        if posted != 0 {
+            // Some may have been posted: only a teardown can tell which.
+            rq.closed = true;
+        }
+        to_result(posted)
+    }
+
+    fn report_broken(this: ArcBorrow<'_, Self>, status: WcStatus) {
+        if !this.broken.xchg(true, Relaxed) {
+            H::broken(this, status);
+        }
+    }
+}
+
+#[pinned_drop]
+impl<H: QpHandler> PinnedDrop for Qp<H> {
+    fn drop(self: Pin<&mut Self>) {
+        self.shutdown();
+    }
+}
+
+/// A post in the making: room for one message, and the send queue's lock.
+///
+/// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be taken while a
+/// batch is held, but no batch may be begun while they are held.
+pub struct SendBatch<'a, H: QpHandler> {
+    qp: &'a Qp<H>,
+    sq: Guard<'a, SendQueue, SpinLockBackend>,
+    offset: usize,
+    skipped: usize,
+    max_len: usize,
+}
+
+impl<H: QpHandler> SendBatch<'_, H> {
+    /// The room for the message.
+    #[inline]
+    pub fn buffer(&mut self) -> &mut [u8] {
+        // SAFETY: These octets of the ring are free, i.e. no posted Send refers to them, and stay
+        // so while the lock is held. They were initialised when the ring was allocated.
+        unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
+    }
+
+    /// Posts registrations of `regions`, then a Send of the first `len` octets of the buffer: one
+    /// doorbell. On error the connection is dead and part of it may have been posted.
+    pub fn post<'m, L, I>(self, len: usize, regions: I) -> Result
+    where
+        L: Lender + 'm,
+        I: Iterator<Item = &'m mut ExposedMr<L>>,
+    {
+        let Self {
+            qp,
+            sq: mut guard,
+            offset,
+            skipped,
+            max_len,
+        } = self;
+        if len > max_len {
+            return Err(EINVAL);
+        }
+        let sq = &mut *guard;
+        sq.reg.clear();
+        for region in regions {
+            sq.reg
+                .push_within_capacity(region.reg_wr(qp.send_cqe.get()))
+                .map_err(|_| E2BIG)?;
+        }
+        let wrs = sq.reg.len() as u32 + 1;
+        let bytes = skipped + len.next_multiple_of(ALIGN);
+        let signalled = sq.account(bytes, wrs, false);
+        sq.head = offset + len.next_multiple_of(ALIGN);
+        sq.ring.sync_for_device(offset, len);
+
+        let mut sge = sq.ring.sge(offset, len);
+        let mut send = bindings::ib_send_wr {
+            sg_list: &mut sge,
+            num_sge: 1,
+            opcode: bindings::ib_wr_opcode_IB_WR_SEND,
+            send_flags: flags(signalled),
+            ..Default::default()
+        };
+        // CAST: The union's first member is the pointer, as 64 bits.
+        send.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
+
+        let mut next: *mut bindings::ib_send_wr = &mut send;
+        for reg in sq.reg.iter_mut().rev() {
+            reg.wr.next = next;
+            next = &mut reg.wr;
+        }
+        sq.ops.push(Op {
+            bytes,
+            wrs,
+            signalled,
+            kind: OpKind::Send,
+        })?;
+        // SAFETY: A well-formed chain on a valid queue pair; what it refers to outlives the post:
+        // the ring and `send_cqe` belong to `qp`, the regions to owners that keep them until they
+        // are proven unreachable.
+        let posted = unsafe { bindings::xprtrdma_post_send(qp.raw.qp.as_ptr(), next) };
+        if posted != 0 {
+            sq.closed = true;
+        }
+        to_result(posted)
+    }
+
+    /// Posts invalidations of `regions`; when the last has completed,
+    /// [`QpHandler::invalidated`] is called with `token`. On error the connection is dead.
+    pub fn post_invalidate<'m, L, I>(self, token: u64, regions: I) -> Result
+    where
+        L: Lender + 'm,
+        I: Iterator<Item = &'m mut ExposedMr<L>>,
+    {
+        let Self {
+            qp, sq: mut guard, ..
+        } = self;
+        let sq = &mut *guard;
+        sq.seq += 1;
+        let seq = sq.seq;
+        sq.inv.clear();
+        for region in regions {
+            sq.inv
+                .push_within_capacity(region.inv_wr(seq, qp.send_cqe.get()))
+                .map_err(|_| E2BIG)?;
+        }
+        let wrs = sq.inv.len() as u32;
+        if wrs == 0 {
+            return Err(EINVAL);
+        }
+        sq.account(0, wrs, true);
+        let first = sq.inv.as_mut_ptr();
+        let count = sq.inv.len();
+        for (i, wr) in sq.inv.iter_mut().enumerate() {
+            if i + 1 < count {
+                wr.next = first.wrapping_add(i + 1);
+            } else {
+                // The queue works in order: the last completion speaks for all.
+                wr.send_flags = flags(true);
+            }
+        }
+        sq.ops.push(Op {
+            bytes: 0,
+            wrs,
+            signalled: true,
+            kind: OpKind::Invalidate { token, seq },
+        })?;
+        // SAFETY: As in `post`.
+        let posted = unsafe { bindings::xprtrdma_post_send(qp.raw.qp.as_ptr(), first) };
+        if posted != 0 {
+            sq.closed = true;
+        }
+        to_result(posted)
+    }
+}
+
+fn flags(signalled: bool) -> c_int {
+    if signalled {
+        // CAST: A single bit.
+        bindings::ib_send_flags_IB_SEND_SIGNALED as c_int
+    } else {
+        0
+    }
+}
+
+/// A message in its receive buffer, lent to [`QpHandler::received`].
+pub struct Received<'a, H: QpHandler> {
+    qp: ArcBorrow<'a, Qp<H>>,
+    index: u16,
+    ptr: *const u8,
+    len: usize,
+    invalidated: Option<RemoteInvalidation>,
+    immediate: bool,
+}
+
+impl<H: QpHandler> Received<'_, H> {
+    /// The message's octets, as received from the network.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: The device wrote `len` octets into the buffer, which is not posted while `self`
+        // exists.
+        unsafe { slice::from_raw_parts(self.ptr, self.len) }
+    }
+
+    /// The region that the message invalidated.
+    #[inline]
+    pub fn invalidation(&self) -> Option<&RemoteInvalidation> {
+        self.invalidated.as_ref()
+    }
+
+    /// Whether immediate data came with the message (MAL-011).
+    pub fn has_immediate(&self) -> bool {
+        self.immediate
+    }
+
+    /// Keeps the buffer beyond the handler.
+    pub fn hold(self) -> Held<H> {
+        let held = Held {
+            qp: Arc::from(self.qp),
+            index: self.index,
+            ptr: self.ptr,
+            len: self.len,
+        };
+        core::mem::forget(self);
+        held
+    }
+}
+
+impl<H: QpHandler> Drop for Received<'_, H> {
+    fn drop(&mut self) {
+        give_back(&self.qp, self.index);
+    }
+}
+
+/// A message that outlives its handler call. Dropping it gives the buffer back.
+pub struct Held<H: QpHandler> {
+    qp: Arc<Qp<H>>,
+    index: u16,
+    ptr: *const u8,
+    len: usize,
+}
+
+// SAFETY: Exclusive access to a buffer that `qp` keeps.
+unsafe impl<H: QpHandler> Send for Held<H> {}
+
+impl<H: QpHandler> Held<H> {
+    /// The message's octets, as received from the network.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: As for `Received::bytes`.
+        unsafe { slice::from_raw_parts(self.ptr, self.len) }
+    }
+}
+
+impl<H: QpHandler> Drop for Held<H> {
+    fn drop(&mut self) {
+        give_back(&self.qp, self.index);
+    }
+}
+
+fn give_back<H: QpHandler>(qp: &Qp<H>, index: u16) {
+    // Cannot fail: the table is as long as there are buffers.
+    let _ = qp.rq.lock().free.push_within_capacity(index);
+}
+
+/// # Safety
+///
+/// Called by ib_core only, for a work request posted with the `recv_cqe` of a [`Qp<H>`].
+unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+    // SAFETY: `wc` is valid for the call.
+    let wc = unsafe { &*wc };
+    // CAST: As posted.
+    let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
+    // SAFETY: By this function's contract the entry is that field of a `Qp<H>`.
+    let qp: *const Qp<H> = unsafe { kernel::container_of!(cqe, Qp<H>, recv_cqe) };
+    // SAFETY: The object is in an `Arc`, whose last owner drains the queues before it is freed.
+    let qp = unsafe { ArcBorrow::from_raw(qp) };
+    if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+        Qp::report_broken(qp, WcStatus(wc.status));
+        return;
+    }
+    let (index, ptr, len) = {
+        let mut guard = qp.rq.lock();
+        let rq = &mut *guard;
+        let Some(index) = rq.posted.pop() else {
+            return;
+        };
+        let Some(buf) = rq.bufs.get(usize::from(index)) else {
+            return;
+        };
+        let len = core::cmp::min(wc.byte_len as usize, buf.len());
+        buf.sync_for_cpu(0, len);
+        (index, buf.ptr().cast_const(), len)
+    };
+    let invalidated = (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0)
+        .then(|| RemoteInvalidation {
+            rkey: wc.ex.bindgen_union_field,
+            pd: qp.pd.as_raw() as usize,
+        });
+    H::received(
+        qp,
+        Received {
+            qp,
+            index,
+            ptr,
+            len,
+            invalidated,
+            immediate: wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_IMM != 0,
+        },
+    );
+    let batch = qp.rq.lock().batch;
+    if qp.refill(batch).is_err() {
+        Qp::report_broken(qp, WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR));
+    }
+}
+
+/// # Safety
+///
+/// Called by ib_core only, for a work request posted with the `send_cqe` of a [`Qp<H>`].
+unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+    // SAFETY: `wc` is valid for the call.
+    let wc = unsafe { &*wc };
+    // CAST: As posted.
+    let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
+    // SAFETY: By this function's contract the entry is that field of a `Qp<H>`.
+    let qp: *const Qp<H> = unsafe { kernel::container_of!(cqe, Qp<H>, send_cqe) };
+    // SAFETY: As in `recv_done`.
+    let qp = unsafe { ArcBorrow::from_raw(qp) };
+    if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+        // What was posted is given back by the teardown, which ends the queue pair's life.
+        Qp::report_broken(qp, WcStatus(wc.status));
+        return;
+    }
+    let (op, wake) = {
+        let mut sq = qp.sq.lock();
+        let op = sq.complete();
+        (op, core::mem::replace(&mut sq.want_space, false))
+    };
+    if let Some(OpKind::Invalidate { token, seq }) = op.map(|op| op.kind) {
+        let proof = LocalInvalidation {
+            seq,
+            pd: qp.pd.as_raw() as usize,
+        };
+        H::invalidated(qp, token, &proof);
+    }
+    if wake {
+        H::send_space(qp);
+    }
+}

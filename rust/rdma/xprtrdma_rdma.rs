@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe abstractions over in-kernel verbs and the RDMA connection manager.
+//!
+//! Written as if for `rust/kernel`; knows nothing of RPC. Ownership is teardown order: a
+//! [`Qp`](qp::Qp) and every memory region hold the [`Pd`](pd::Pd), which holds the
+//! [`CmId`](cm::CmId), which keeps the device. Whatever order the owners are dropped in, the C
+//! objects are destroyed queue pair and regions first, then the protection domain, then the id.
+//!
+//! | Module | Concept |
+//! | --- | --- |
+//! | [`cm`] | addresses, routes, connection events |
+//! | [`device`] | what a device can do |
+//! | [`pd`] | protection domain |
+//! | [`dma`] | memory that is mapped for the device |
+//! | [`mr`] | memory regions: who may touch which memory, and until when |
+//! | [`qp`] | queue pair, its send queue and its receive ring |
+
+#![cfg_attr(not(CONFIG_RUST), no_std)]
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+pub mod cm;
+pub mod device;
+pub mod dma;
+pub mod mr;
+pub mod pd;
+pub mod qp;

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests of the server on the same connection ([`Backchannel`]), RFC 8167.
+//!
+//! A callback has a slot of its own from delivery until its reply has left or was dropped. The
+//! slots are made when the upper layer sets its callback service up and live as long as the
+//! transport.
+
+use crate::{
+    slot::TaskBuf,
+    transport::Transport,
+    xdr_buf::XdrBuf,
+    xprt::Xprt, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::{self, NonNull}, //
+};
+use kernel::{
+    new_spinlock,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        SpinLock, //
+    },
+    types::Opaque, //
+};
+use xprtrdma_bindings as bindings;
+
+/// One callback slot.
+///
+/// # Invariants
+///
+/// While the slot is free, nobody refers to `rqst`.
+#[repr(C)]
+struct BcSlot {
+    rqst: Opaque<bindings::rpc_rqst>,
+    call: TaskBuf,
+    reply: TaskBuf,
+}
+
+// SAFETY: Owned memory; used by one owner at a time.
+unsafe impl Send for BcSlot {}
+
+/// The callback slots of a transport.
+#[pin_data]
+pub struct Backchannel<T: Transport> {
+    #[pin]
+    free: SpinLock<KVec<KBox<BcSlot>>>,
+    ready: Atomic<bool>,
+    _driver: PhantomData<T>,
+}
+
+impl<T: Transport> Backchannel<T> {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            free <- new_spinlock!(KVec::new(), "Backchannel::free"),
+            ready: Atomic::new(false),
+            _driver: PhantomData,
+        })
+    }
+
+    /// Makes the slots, once. Sleeps.
+    pub(crate) fn setup(xprt: &Xprt<T>) -> Result {
+        let this = &xprt.inner.backchannel;
+        if this.ready.load(Acquire) {
+            return Ok(());
+        }
+        let mut slots = KVec::with_capacity(T::CALLBACK_SLOTS.into(), GFP_KERNEL)?;
+        for _ in 0..T::CALLBACK_SLOTS {
+            let mut slot = BcSlot {
+                rqst: Opaque::zeroed(),
+                call: TaskBuf::new(),
+                reply: TaskBuf::new(),
+            };
+            slot.call.ensure(PAGE_SIZE)?;
+            slot.reply.ensure(PAGE_SIZE)?;
+            slots.push(KBox::new(slot, GFP_KERNEL)?, GFP_KERNEL)?;
+        }
+        let mut free = this.free.lock();
+        // Another client of the transport may have been here in the meantime.
+        if !this.ready.load(Acquire) {
+            core::mem::swap(&mut *free, &mut slots);
+            // ORDERING: Pairs with the loads: whoever sees it ready sees the slots.
+            this.ready.store(true, Release);
+        }
+        drop(free);
+        Ok(())
+    }
+
+    /// Takes a callback back whose reply has left or was dropped.
+    ///
+    /// # Safety
+    ///
+    /// `rqst` was delivered by [`Xprt::deliver_callback`] and is given back once.
+    pub(crate) unsafe fn free(rqst: *mut bindings::rpc_rqst) {
+        // SAFETY: By the caller's contract; the delivery took a reference to the transport.
+        let raw = unsafe { (*rqst).rq_xprt };
+        // SAFETY: As above.
+        let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
+        // SAFETY: The slot was turned into a raw pointer by the delivery.
+        let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
+        // Cannot fail: the list had room for all slots when it was made.
+        let _ = xprt.inner.backchannel.free.lock().push_within_capacity(slot);
+        // SAFETY: The reference that the delivery took.
+        unsafe { bindings::xprt_put(raw) };
+    }
+}
+
+impl<T: Transport> Xprt<T> {
+    /// Whether callbacks can be delivered.
+    pub fn has_callbacks(&self) -> bool {
+        self.inner.backchannel.ready.load(Acquire)
+    }
+
+    /// Hands a request of the server to the callback service. `EBUSY`: all slots are in use
+    /// (MAL-111); `EMSGSIZE`: it is longer than [`Transport::callback_size`] can be.
+    pub fn deliver_callback(&self, message: &[u8]) -> Result {
+        if message.len() > PAGE_SIZE || message.len() < 8 {
+            return Err(EMSGSIZE);
+        }
+        let mut slot = self.inner.backchannel.free.lock().pop().ok_or(EBUSY)?;
+        let (call, reply) = (slot.call.ensure(PAGE_SIZE)?, slot.reply.ensure(PAGE_SIZE)?);
+        let rqst = slot.rqst.get();
+        // SAFETY: The slot is ours. The buffers have a page each.
+        unsafe {
+            ptr::write_bytes(rqst, 0, 1);
+            ptr::copy_nonoverlapping(message.as_ptr(), call.cast(), message.len());
+            let rqst = &mut *rqst;
+            rqst.rq_xprt = self.as_raw();
+            // CAST: The id stays in network order.
+            rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
+            rqst.rq_connect_cookie = self.connect_cookie();
+            rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
+            rqst.rq_rcv_buf.head[0].iov_base = call;
+            rqst.rq_rcv_buf.head[0].iov_len = message.len();
+            rqst.rq_rcv_buf.len = message.len() as u32;
+            rqst.rq_rcv_buf.buflen = message.len() as u32;
+            ptr::copy_nonoverlapping(&rqst.rq_rcv_buf, &mut rqst.rq_private_buf, 1);
+            rqst.rq_snd_buf.head[0].iov_base = reply;
+            rqst.rq_snd_buf.buflen = PAGE_SIZE as u32;
+        }
+        let rqst = KBox::into_raw(slot).cast::<bindings::rpc_rqst>();
+        // SAFETY: A complete callback request. The callee takes a reference to the transport and
+        // gives the request back through `bc_free_rqst` sooner or later.
+        unsafe {
+            bindings::xprtrdma_count_callback(self.as_raw());
+            bindings::xprt_enqueue_bc_request(rqst);
+        }
+        Ok(())
+    }
+}
+
+/// A callback whose reply is to be sent.
+pub struct Callback<'a>(&'a bindings::rpc_rqst);
+
+impl Callback<'_> {
+    /// # Safety
+    ///
+    /// `rqst` was delivered by [`Xprt::deliver_callback`], and its reply is encoded.
+    pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
+        // SAFETY: By the caller's contract.
+        Self(unsafe { &*rqst })
+    }
+
+    /// The server's transaction id, in host order.
+    pub fn xid(&self) -> u32 {
+        u32::from_be(self.0.rq_xid)
+    }
+
+    /// The encoded reply.
+    pub fn reply(&self) -> XdrBuf<'_> {
+        // SAFETY: The reply stays as it is until it is sent.
+        unsafe { XdrBuf::from_raw(&raw const self.0.rq_snd_buf) }
+    }
+
+    /// Whether the request came on the current connection: a reply never goes out on another
+    /// one (BC-27).
+    pub fn came_on_this_connection<T: Transport>(&self, xprt: &Xprt<T>) -> bool {
+        self.0.rq_connect_cookie == xprt.connect_cookie()
+    }
+}

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A request on its way out ([`Call`]) and pinned on its way in ([`Pinned`]).
+
+use crate::{
+    lease::{
+        Lease,
+        Message, //
+    },
+    slot::Slot,
+    transport::Transport,
+    xdr_buf::{
+        Part,
+        XdrBuf, //
+    },
+    xprt::Xprt,
+};
+use core::{
+    ptr::{self, NonNull},
+    slice, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A request that its task, or the holder of the send lock on its behalf, works on.
+///
+/// # Invariants
+///
+/// The request is encoded and neither completed nor released while the value exists.
+pub struct Call<'a, T: Transport> {
+    slot: &'a Slot<T>,
+}
+
+impl<'a, T: Transport> Call<'a, T> {
+    /// # Safety
+    ///
+    /// The type invariant must hold for `'a`.
+    pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
+        Self { slot }
+    }
+
+    fn rqst(&self) -> *mut bindings::rpc_rqst {
+        self.slot.rqst.get()
+    }
+
+    /// The slot with the driver's data.
+    #[inline]
+    pub fn slot(&self) -> &'a Slot<T> {
+        self.slot
+    }
+
+    /// The transaction id, in host order.
+    #[inline]
+    pub fn xid(&self) -> u32 {
+        // SAFETY: Valid by the type invariant; constant while the request is encoded.
+        u32::from_be(unsafe { (*self.rqst()).rq_xid })
+    }
+
+    /// The encoded call.
+    #[inline]
+    pub fn message(&self) -> XdrBuf<'_> {
+        // SAFETY: The type invariant implies that of the view.
+        unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
+    }
+
+    /// The memory for the reply.
+    #[inline]
+    pub fn reply(&self) -> XdrBuf<'_> {
+        // SAFETY: The type invariant implies that of the view.
+        unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
+    }
+
+    /// Whether the security flavour lets data items travel apart from the message (V1-119,
+    /// V1-121).
+    #[inline]
+    pub fn ddp_allowed(&self) -> bool {
+        // SAFETY: An encoded request has a credential with an authenticator.
+        let flags = unsafe { (*(*(*self.rqst()).rq_cred).cr_auth).au_flags };
+        flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
+    }
+
+    /// Whether a reply will come.
+    pub fn reply_expected(&self) -> bool {
+        // SAFETY: The request has a task until it is released.
+        unsafe { bindings::xprtrdma_reply_expected((*self.rqst()).rq_task) }
+    }
+
+    /// Whether this very request was already sent on the current connection: sending it twice
+    /// there is forbidden (ULB-34).
+    #[inline]
+    pub fn sent_on_this_connection(&self, xprt: &Xprt<T>) -> bool {
+        // SAFETY: Valid by the type invariant.
+        unsafe { (*self.rqst()).rq_connect_cookie == xprt.connect_cookie() }
+    }
+
+    /// Takes one credit for the request unless it has one. `false`: none is left, and the RPC
+    /// client will send the request when there is.
+    #[inline]
+    pub fn take_credit(&self, xprt: &Xprt<T>) -> bool {
+        // SAFETY: Called with the send lock held, by the driver's `send`.
+        unsafe { bindings::xprt_request_get_cong(xprt.as_raw(), self.rqst()) }
+    }
+
+    /// Lends a part of the call or of the reply's memory.
+    #[inline]
+    pub fn lend(&self, message: Message, part: Part) -> Lease<T> {
+        Lease::new(self.slot, message, part)
+    }
+
+    /// Zeroes the first octets of the reply's memory, so that nothing old can be taken for a
+    /// reply (V1-070).
+    pub fn clear_reply(&self) {
+        // SAFETY: The head of a reply is at least an accepted reply's size and is only written by
+        // us until the reply arrives.
+        unsafe {
+            let head = &(*self.rqst()).rq_rcv_buf.head[0];
+            ptr::write_bytes(
+                head.iov_base.cast::<u8>(),
+                0,
+                core::cmp::min(8, head.iov_len),
+            );
+        }
+    }
+}
+
+/// A request whose reply is being processed: neither released nor encoded again until unpinned.
+///
+/// Dropping it leaves the request pending.
+///
+/// # Invariants
+///
+/// The request is pinned once for this value, and `xprt` is its transport.
+pub struct Pinned<T: Transport> {
+    slot: NonNull<Slot<T>>,
+    xprt: NonNull<Xprt<T>>,
+}
+
+// SAFETY: A pin does not belong to a thread.
+unsafe impl<T: Transport> Send for Pinned<T> {}
+
+impl<T: Transport> Pinned<T> {
+    /// # Safety
+    ///
+    /// `rqst` is in a slot of `xprt` and has just been pinned.
+    pub(crate) unsafe fn new(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> Self {
+        // SAFETY: By the caller's contract.
+        let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
+        Self {
+            slot,
+            xprt: NonNull::from(xprt),
+        }
+    }
+
+    /// The slot with the driver's data.
+    #[inline]
+    pub fn slot(&self) -> &Slot<T> {
+        // SAFETY: A pinned request keeps its slot, by the type invariant.
+        unsafe { self.slot.as_ref() }
+    }
+
+    /// The transport.
+    #[inline]
+    pub fn xprt(&self) -> &Xprt<T> {
+        // SAFETY: A transport outlives its pinned requests.
+        unsafe { self.xprt.as_ref() }
+    }
+
+    fn rqst(&self) -> *mut bindings::rpc_rqst {
+        self.slot().rqst.get()
+    }
+
+    /// The transaction id, in host order.
+    pub fn xid(&self) -> u32 {
+        // SAFETY: Constant while the request is encoded.
+        u32::from_be(unsafe { (*self.rqst()).rq_xid })
+    }
+
+    /// The memory for the reply.
+    pub fn reply(&self) -> XdrBuf<'_> {
+        // SAFETY: A pinned request keeps its buffers.
+        unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
+    }
+
+    /// The first eight octets of a reply that the peer placed in the reply's memory.
+    pub fn placed_start(&self) -> [u8; 8] {
+        let mut start = [0; 8];
+        if self.slot().is_leased() || self.reply().head_len() < start.len() {
+            return start;
+        }
+        // SAFETY: The head has at least eight octets, which nobody writes now.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                (*self.rqst()).rq_rcv_buf.head[0].iov_base.cast::<u8>(),
+                start.as_mut_ptr(),
+                start.len(),
+            )
+        };
+        start
+    }
+
+    /// Copies a reply that arrived inline into the reply's memory. `EMSGSIZE` if it does not fit
+    /// (MAL-094), `EBUSY` while memory is lent.
+    pub fn place_inline(&mut self, message: &[u8]) -> Result {
+        if self.slot().is_leased() {
+            return Err(EBUSY);
+        }
+        let rqst = self.rqst();
+        // SAFETY: The buffer is valid while the request is pinned and only this thread writes it.
+        unsafe {
+            let buf = &raw mut (*rqst).rq_rcv_buf;
+            if message.len() <= (*buf).head[0].iov_len {
+                ptr::copy_nonoverlapping(
+                    message.as_ptr(),
+                    (*buf).head[0].iov_base.cast(),
+                    message.len(),
+                );
+                return Ok(());
+            }
+            let part_len = self.reply().part_len(Part::Whole);
+            if message.len() > part_len {
+                return Err(EMSGSIZE);
+            }
+            // The callee bounds by `len`, which is the capacity until the request completes.
+            let len = (*buf).len;
+            (*buf).len = u32::try_from(part_len)?;
+            let err = bindings::write_bytes_to_xdr_buf(
+                buf,
+                0,
+                message.as_ptr().cast_mut().cast(),
+                u32::try_from(message.len())?,
+            );
+            (*buf).len = len;
+            kernel::error::to_result(err)
+        }
+    }
+
+    /// Copies the inline part of a reply whose data item, `data` octets, is already in the pages:
+    /// what precedes the item to the head, what follows it to the tail. `EMSGSIZE` if it does not
+    /// fit, `EBUSY` while memory is lent.
+    ///
+    /// The decoder expects the data right behind the head, so the head is cut to what arrived.
+    pub fn place_around(&mut self, message: &[u8], data: usize) -> Result {
+        if self.slot().is_leased() {
+            return Err(EBUSY);
+        }
+        let rqst = self.rqst();
+        // SAFETY: As in `place_inline`. The reply's shape is changed in both copies of the buffer
+        // structure alike, which is what the RPC client checks.
+        unsafe {
+            let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
+            let (head, rest) = match message.split_at_checked(head_len) {
+                Some(parts) => parts,
+                None => (message, &[][..]),
+            };
+            ptr::copy_nonoverlapping(
+                head.as_ptr(),
+                (*rqst).rq_rcv_buf.head[0].iov_base.cast(),
+                head.len(),
+            );
+            let cut = u32::try_from(head_len - head.len())?;
+            for buf in [
+                &raw mut (*rqst).rq_rcv_buf,
+                &raw mut (*rqst).rq_private_buf,
+            ] {
+                (*buf).head[0].iov_len = head.len();
+                (*buf).buflen -= cut;
+            }
+            // The item's padding is not sent (V1-053): it lies in front of the tail if the item
+            // fills the pages, otherwise behind the data in the pages.
+            let pad = if data == (*rqst).rq_rcv_buf.page_len as usize {
+                data.wrapping_neg() % 4
+            } else {
+                0
+            };
+            let tail = &(*rqst).rq_rcv_buf.tail[0];
+            if rest.is_empty() {
+                return Ok(());
+            }
+            if pad + rest.len() > tail.iov_len {
+                return Err(EMSGSIZE);
+            }
+            let tail = slice::from_raw_parts_mut(
+                tail.iov_base.cast::<u8>(),
+                pad + rest.len(),
+            );
+            let (zeroes, after) = tail.split_at_mut(pad);
+            zeroes.fill(0);
+            after.copy_from_slice(rest);
+        }
+        Ok(())
+    }
+
+    /// Completes the request with a reply of `len` octets, which the caller has placed.
+    ///
+    /// Gives the request back while any of its memory is lent: such a request cannot end.
+    pub fn complete(self, len: usize) -> Result<(), Self> {
+        if self.slot().is_leased() {
+            return Err(self);
+        }
+        self.finish(|rqst| {
+            // SAFETY: The lock is held, the request pinned; no reply is longer than 2 GiB.
+            unsafe { bindings::xprt_complete_rqst((*rqst).rq_task, len as c_int) }
+        });
+        Ok(())
+    }
+
+    /// Ends the request with an error. Gives it back while any of its memory is lent.
+    ///
+    /// The error reaches the task whether or not it already sleeps: a task that was not asleep
+    /// encodes the request again and meets the error there.
+    pub fn fail(self, error: Error) -> Result<(), Self> {
+        if self.slot().is_leased() {
+            return Err(self);
+        }
+        self.slot().verdict.store(error.to_errno(), Relaxed);
+        self.finish(|rqst| {
+            // SAFETY: The lock is held, the request pinned, so its task exists.
+            unsafe {
+                (*(*rqst).rq_task).tk_status = error.to_errno();
+                bindings::xprt_complete_rqst((*rqst).rq_task, 0);
+            }
+        });
+        Ok(())
+    }
+
+    fn finish(self, end: impl FnOnce(*mut bindings::rpc_rqst)) {
+        let rqst = self.rqst();
+        {
+            let _queue = self.xprt().queue_lock().lock();
+            end(rqst);
+            // SAFETY: The lock is held; this gives up the pin of `self`.
+            unsafe { bindings::xprt_unpin_rqst(rqst) };
+        }
+        core::mem::forget(self);
+    }
+}
+
+impl<T: Transport> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        let _queue = self.xprt().queue_lock().lock();
+        // SAFETY: The lock is held; the pin belongs to `self`.
+        unsafe { bindings::xprt_unpin_rqst(self.rqst()) };
+    }
+}
+
+/// Prepares the memory for a reply before the request is queued. Sleeps.
+///
+/// # Safety
+///
+/// `rqst` is being queued by its own task, after encoding.
+pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
+    let rqst = slot.rqst.get();
+    // SAFETY: By the caller's contract nobody else touches the request now.
+    let buf = unsafe { &mut (*rqst).rq_rcv_buf };
+    if buf.page_len == 0 {
+        return Ok(());
+    }
+    if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
+        let count = (buf.page_base as usize + buf.page_len as usize).div_ceil(PAGE_SIZE);
+        for i in 0..count {
+            // SAFETY: The array has an entry for each page of the range; its owner frees what is
+            // in it.
+            unsafe {
+                let entry = buf.pages.add(i);
+                if (*entry).is_null() {
+                    *entry = bindings::xprtrdma_task_page();
+                    if (*entry).is_null() {
+                        return Err(ENOMEM);
+                    }
+                }
+            }
+        }
+    }
+    // A reply with pages that is no READ will be placed whole by the peer. If head and tail meet
+    // the pages at page borders, one region covers all three.
+    let head = buf.head[0].iov_len;
+    let page_end = buf.page_base as usize + buf.page_len as usize;
+    if buf.flags & bindings::XDRBUF_READ == 0
+        && head <= PAGE_SIZE
+        && buf.tail[0].iov_len <= PAGE_SIZE
+        && buf.page_base as usize % PAGE_SIZE == 0
+        && page_end % PAGE_SIZE == 0
+    {
+        // SAFETY: The slot's buffers belong to this task.
+        let buffers = unsafe { &mut *slot.buffers.get() };
+        // Memory of a power of two is aligned to its size, so the border is where it is wanted.
+        if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE) {
+            let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);
+            buf.head[0].iov_base = border.wrapping_sub(head).cast();
+            buf.tail[0].iov_base = border.cast();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all transports of the module share while its class is registered ([`Common`]).
+
+use crate::queue::WorkQueue;
+use kernel::{
+    debugfs::Dir,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Release, //
+        },
+        global_lock,
+        Arc, //
+    },
+};
+
+/// A work queue and a debugfs directory, both named after the module.
+pub struct Common {
+    queue: WorkQueue,
+    debugfs: Dir,
+}
+
+impl Common {
+    /// The work queue; safe under memory reclaim.
+    pub fn queue(&self) -> &WorkQueue {
+        &self.queue
+    }
+
+    /// The debugfs directory. Without debugfs it is a directory that holds nothing.
+    pub fn debugfs(&self) -> &Dir {
+        &self.debugfs
+    }
+}
+
+global_lock! {
+    // SAFETY: Initialised by `Owner::new` before `READY` is set, which `get` waits for.
+    unsafe(uninit) static COMMON: Mutex<Option<Arc<Common>>> = None;
+}
+
+static READY: Atomic<bool> = Atomic::new(false);
+
+/// What the transports share; `ENODEV` when the class is not registered. May sleep.
+pub fn get() -> Result<Arc<Common>> {
+    // ORDERING: Pairs with the release in `Owner::new`.
+    if !READY.load(Acquire) {
+        return Err(ENODEV);
+    }
+    COMMON.lock().clone().ok_or(ENODEV)
+}
+
+/// Owns what is shared. Dropping it waits for all work on the queue.
+pub(crate) struct Owner(());
+
+impl Owner {
+    /// May be called once in the module's life. Sleeps.
+    pub(crate) fn new() -> Result<Self> {
+        static CALLED: Atomic<bool> = Atomic::new(false);
+        if CALLED.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        // SAFETY: The flag lets exactly one caller come here.
+        unsafe { COMMON.init() };
+        let common = Common {
+            queue: WorkQueue::new(c"xprtrdma_rs")?,
+            debugfs: Dir::new(c"xprtrdma_rs"),
+        };
+        *COMMON.lock() = Some(Arc::new(common, GFP_KERNEL)?);
+        READY.store(true, Release);
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let common = COMMON.lock().take();
+        // The transports are gone, and with them all other references: this is the end of it.
+        drop(common);
+    }
+}

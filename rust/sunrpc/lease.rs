@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of a request that is lent to the peer ([`Lease`]).
+//!
+//! As long as a lease exists, the request can neither be completed nor released nor encoded again:
+//! [`Pinned::complete`](crate::call::Pinned::complete) refuses, and the release path waits. So an
+//! RPC never ends while the server can reach its memory (V1-103, V1-105), whatever a driver does.
+
+use crate::{
+    slot::Slot,
+    transport::Transport,
+    xdr_buf::{
+        Part,
+        XdrBuf, //
+    },
+};
+use core::ptr::NonNull;
+use kernel::{
+    page::BorrowedPage,
+    sync::atomic::{
+        Full,
+        Relaxed, //
+    },
+};
+use xprtrdma_bindings as bindings;
+use xprtrdma_rdma::dma::Lender;
+
+/// Which message of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// The call.
+    Call,
+    /// The memory prepared for the reply.
+    Reply,
+}
+
+/// A loan of a part of a request's memory.
+///
+/// # Invariants
+///
+/// `slot` is valid and its `leases` counts this value.
+pub struct Lease<T: Transport> {
+    slot: NonNull<Slot<T>>,
+    message: Message,
+    part: Part,
+}
+
+// SAFETY: The slot outlives the lease and its count is atomic.
+unsafe impl<T: Transport> Send for Lease<T> {}
+
+impl<T: Transport> Lease<T> {
+    pub(crate) fn new(slot: &Slot<T>, message: Message, part: Part) -> Self {
+        slot.leases.fetch_add(1, Relaxed);
+        // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
+        Self {
+            slot: NonNull::from(slot),
+            message,
+            part,
+        }
+    }
+
+    fn buf(&self) -> XdrBuf<'_> {
+        // SAFETY: The slot is valid by the type invariant.
+        let rqst = unsafe { self.slot.as_ref() }.rqst.get();
+        let raw = match self.message {
+            // SAFETY: As above.
+            Message::Call => unsafe { &raw const (*rqst).rq_snd_buf },
+            // SAFETY: As above.
+            Message::Reply => unsafe { &raw const (*rqst).rq_rcv_buf },
+        };
+        // SAFETY: The request's memory is neither released nor encoded again while leases exist.
+        unsafe { XdrBuf::from_raw(raw) }
+    }
+}
+
+impl<T: Transport> Clone for Lease<T> {
+    fn clone(&self) -> Self {
+        // SAFETY: The slot is valid by the type invariant.
+        Self::new(unsafe { self.slot.as_ref() }, self.message, self.part)
+    }
+}
+
+// SAFETY: By the type invariant the memory stays allocated until the lease is dropped: its release
+// waits for the count. Neither this crate nor the RPC client touches it before the completion,
+// which is refused while the count is not zero.
+unsafe impl<T: Transport> Lender for Lease<T> {
+    fn len(&self) -> usize {
+        self.buf().part_len(self.part)
+    }
+
+    #[inline]
+    fn for_each_piece<F>(&self, start: usize, f: F)
+    where
+        F: FnMut(BorrowedPage<'_>, usize, usize) -> bool,
+    {
+        self.buf().for_each_piece(self.part, start, f)
+    }
+}
+
+impl<T: Transport> Drop for Lease<T> {
+    fn drop(&mut self) {
+        // SAFETY: The slot is valid by the type invariant.
+        let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
+        // ORDERING: `Full` orders the unmapping before whatever the last holder's end lets happen.
+        // SAFETY: As above.
+        if unsafe { (*leases).fetch_sub(1, Full) } == 1 {
+            // SAFETY: Only the address is used, so it does not matter that the slot may be gone.
+            unsafe { bindings::xprtrdma_wake_zero(leases.cast_mut().cast()) };
+        }
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A work queue of our own ([`WorkQueue`]).
+
+use core::ptr::NonNull;
+use kernel::{
+    prelude::*,
+    workqueue::Queue, //
+};
+use xprtrdma_bindings as bindings;
+
+/// An unbound work queue with a rescuer, so that it makes progress under memory reclaim.
+///
+/// Dropping it waits for the work on it; so code that runs there is never unloaded under it.
+///
+/// # Invariants
+///
+/// The queue is valid until `drop`.
+pub struct WorkQueue(NonNull<kernel::bindings::workqueue_struct>);
+
+// SAFETY: Work queues have no thread affinity.
+unsafe impl Send for WorkQueue {}
+// SAFETY: Queueing is safe from several threads.
+unsafe impl Sync for WorkQueue {}
+
+impl WorkQueue {
+    /// Creates a queue. May sleep.
+    pub fn new(name: &CStr) -> Result<Self> {
+        // SAFETY: `name` is a C string; the callee copies it.
+        let wq = unsafe { bindings::xprtrdma_alloc_workqueue(name.as_char_ptr()) };
+        // INVARIANT: Created just now.
+        Ok(Self(NonNull::new(wq).ok_or(ENOMEM)?))
+    }
+
+    /// The queue, for enqueueing.
+    pub fn queue(&self) -> &Queue {
+        // SAFETY: Valid by the type invariant for as long as `self`.
+        unsafe { Queue::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for WorkQueue {
+    fn drop(&mut self) {
+        // SAFETY: Valid by the type invariant and not used again.
+        unsafe { kernel::bindings::destroy_workqueue(self.0.as_ptr()) }
+    }
+}
+

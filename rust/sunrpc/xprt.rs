@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One transport: [`Xprt`] embeds a `struct rpc_xprt` and the driver's data.
+
+use crate::{
+    backchannel::Backchannel,
+    call::Pinned,
+    slot::{
+        Pool,
+        Slot, //
+    },
+    transport::Transport,
+    util::Jiffies,
+};
+use core::{
+    cell::UnsafeCell,
+    net::SocketAddr,
+    ops::Deref,
+    ptr::{self, NonNull}, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        lock::{
+            spinlock::SpinLockBackend,
+            Lock, //
+        },
+    },
+    types::Opaque, //
+};
+use xprtrdma_bindings as bindings;
+use xprtrdma_rdma::cm::Net;
+
+/// A transport of class `T`.
+///
+/// # Invariants
+///
+/// Allocated by `xprt_alloc` with `xprt` at offset 0, initialised by
+/// [`Registration`](crate::class::Registration)'s set-up function, freed by its destroy function.
+#[repr(C)]
+pub struct Xprt<T: Transport> {
+    xprt: Opaque<bindings::rpc_xprt>,
+    pub(crate) inner: Inner<T>,
+}
+
+#[pin_data]
+pub(crate) struct Inner<T: Transport> {
+    // What the RPC client reads by pointer.
+    pub(crate) timeout: Opaque<bindings::rpc_timeout>,
+    back_refs: Atomic<i32>,
+    locked: UnsafeCell<T::Locked>,
+    // Teardown order: the driver's data first, then the slots that it may refer to.
+    #[pin]
+    pub(crate) data: T,
+    #[pin]
+    pub(crate) pool: Pool<T>,
+    #[pin]
+    pub(crate) backchannel: Backchannel<T>,
+}
+
+impl<T: Transport> Inner<T> {
+    pub(crate) fn new<P>(
+        timeout: bindings::rpc_timeout,
+        locked: T::Locked,
+        data: impl PinInit<T, Error>,
+        pool: P,
+    ) -> impl PinInit<Self, Error>
+    where
+        P: PinInit<Pool<T>>,
+    {
+        try_pin_init!(Self {
+            timeout: Opaque::new(timeout),
+            back_refs: Atomic::new(0),
+            locked: UnsafeCell::new(locked),
+            data <- data,
+            pool <- pool,
+            backchannel <- Backchannel::new(),
+        }? Error)
+    }
+}
+
+// SAFETY: The C part is used under the RPC client's rules, which this crate keeps.
+unsafe impl<T: Transport> Send for Xprt<T> {}
+// SAFETY: As above; `locked` is only reached through a `SendLock`.
+unsafe impl<T: Transport> Sync for Xprt<T> {}
+
+/// Counters that the RPC client and this crate keep for every transport.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "the names are those of the statistics line")]
+pub struct XprtStat {
+    pub bind_count: usize,
+    pub connect_count: usize,
+    pub connect_time_s: u64,
+    pub idle_time_s: u64,
+    pub sends: usize,
+    pub recvs: usize,
+    pub bad_xids: usize,
+    pub req_u: u64,
+    pub bklog_u: u64,
+}
+
+impl<T: Transport> Xprt<T> {
+    /// # Safety
+    ///
+    /// `raw` is an initialised transport of class `T` that outlives `'a`.
+    #[inline]
+    pub(crate) unsafe fn from_raw<'a>(raw: NonNull<bindings::rpc_xprt>) -> &'a Self {
+        // SAFETY: By the caller's contract; the C part is at offset 0.
+        unsafe { raw.cast().as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn as_raw(&self) -> *mut bindings::rpc_xprt {
+        self.xprt.get()
+    }
+
+    #[inline]
+    pub(crate) fn pool(&self) -> &Pool<T> {
+        &self.inner.pool
+    }
+
+    pub(crate) fn queue_lock(&self) -> &Lock<(), SpinLockBackend> {
+        // SAFETY: Initialised by `xprt_alloc`, valid as long as the transport.
+        unsafe { Lock::from_raw(&raw mut (*self.as_raw()).queue_lock) }
+    }
+
+    fn transport_lock(&self) -> &Lock<(), SpinLockBackend> {
+        // SAFETY: As in `queue_lock`.
+        unsafe { Lock::from_raw(&raw mut (*self.as_raw()).transport_lock) }
+    }
+
+    /// The driver's data.
+    #[inline]
+    pub fn data(&self) -> &T {
+        &self.inner.data
+    }
+
+    /// A counted reference from something that the driver's data owns back to the transport.
+    ///
+    /// Destruction of the transport waits, after [`Transport::stop`], until all of them are gone.
+    pub fn back_ref(&self) -> BackRef<T> {
+        self.inner.back_refs.fetch_add(1, Relaxed);
+        // INVARIANT: Counted just now.
+        BackRef(NonNull::from(self))
+    }
+
+    /// The transport's number in sysfs and debugfs.
+    pub fn id(&self) -> u32 {
+        // SAFETY: Constant after creation.
+        unsafe { (*self.as_raw()).id }
+    }
+
+    /// The server's address; an administrator can change it between connections.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        // SAFETY: Written only with the send lock held, which callers that connect hold; others
+        // may see a mixture of two addresses.
+        unsafe { xprtrdma_rdma::cm::addr_from_raw((&raw const (*self.as_raw()).addr).cast()) }
+    }
+
+    /// The network namespace.
+    pub fn net(&self) -> &Net {
+        // SAFETY: The transport holds a reference to its namespace.
+        unsafe { Net::from_raw((*self.as_raw()).xprt_net) }
+    }
+
+    /// The slots, in the order of their numbers.
+    pub fn slots(&self) -> impl Iterator<Item = &Slot<T>> {
+        self.pool().iter()
+    }
+
+    /// One slot.
+    #[inline]
+    pub fn slot(&self, index: u16) -> Option<&Slot<T>> {
+        self.pool().get(index)
+    }
+
+    /// Number of the current connection, changed by every connect and every close.
+    #[inline]
+    pub fn connect_cookie(&self) -> u32 {
+        // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_cookie) }
+    }
+
+    /// Whether the RPC client considers the transport connected.
+    pub fn is_connected(&self) -> bool {
+        // SAFETY: The transport is valid.
+        unsafe { bindings::xprtrdma_xprt_connected(self.as_raw()) }
+    }
+
+    /// How long a connection attempt may take.
+    pub fn connect_timeout(&self) -> Jiffies {
+        // SAFETY: A plain number; a stale value is as good.
+        Jiffies(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_timeout) })
+    }
+
+    /// Looks a pending request up and pins it.
+    #[inline]
+    pub fn lookup(&self, xid: u32) -> Option<Pinned<T>> {
+        let _queue = self.queue_lock().lock();
+        // SAFETY: The lock is held. All requests on the receive queue are in our slots.
+        unsafe {
+            let rqst = bindings::xprt_lookup_rqst(self.as_raw(), xid.to_be());
+            if rqst.is_null() {
+                return None;
+            }
+            bindings::xprt_pin_rqst(rqst);
+            Some(Pinned::new(self, rqst))
+        }
+    }
+
+    /// Sets how many requests may be in flight, in units of 1/256. Waiting requests notice it
+    /// when the next credit is given back, which is when the request just answered ends.
+    pub fn set_window(&self, cwnd: u32) {
+        let _transport = self.transport_lock().lock();
+        // SAFETY: The lock is held.
+        unsafe { (*self.as_raw()).cwnd = cwnd as usize };
+    }
+
+    /// Starts the credit accounting of a new connection: nothing in flight, one credit (V1-014).
+    pub fn reset_window(&self, _lock: &SendLock<'_, T>, cwnd: u32) {
+        let _transport = self.transport_lock().lock();
+        for slot in self.slots() {
+            // SAFETY: `rq_cong` is protected by the lock.
+            unsafe { (*slot.rqst.get()).rq_cong = 0 };
+        }
+        // SAFETY: The lock is held.
+        unsafe {
+            (*self.as_raw()).cong = 0;
+            (*self.as_raw()).cwnd = cwnd as usize;
+        }
+    }
+
+    /// Announces that senders must wait. The caller must look at what it waits for once more
+    /// afterwards, and whoever gives it back must call [`Xprt::wake_senders`].
+    pub fn stop_senders(&self) {
+        // SAFETY: The transport is valid.
+        unsafe { bindings::xprt_wait_for_buffer_space(self.as_raw()) };
+        kernel::sync::barrier::smp_mb(kernel::sync::barrier::Full);
+    }
+
+    /// Lets senders go on.
+    pub fn wake_senders(&self) {
+        kernel::sync::barrier::smp_mb(kernel::sync::barrier::Full);
+        // SAFETY: The transport is valid.
+        unsafe { bindings::xprt_write_space(self.as_raw()) };
+    }
+
+    /// Asks for the connection to be closed: [`Transport::close`] will be called. Does not sleep.
+    pub fn force_disconnect(&self) {
+        // SAFETY: The transport is valid.
+        unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
+    }
+
+    /// Counts a reply that belongs to no request.
+    pub fn count_bad_xid(&self) {
+        let _queue = self.queue_lock().lock();
+        // SAFETY: The lock is held.
+        unsafe { (*self.as_raw()).stat.bad_xids += 1 };
+    }
+
+    /// The counters kept by the RPC client.
+    pub fn stat(&self) -> XprtStat {
+        let connected = self.is_connected();
+        let _transport = self.transport_lock().lock();
+        // SAFETY: Plain numbers; the lock protects most of them.
+        unsafe {
+            let xprt = &*self.as_raw();
+            let ms = |j: usize| u64::from(Jiffies(j).as_ms());
+            XprtStat {
+                bind_count: xprt.stat.bind_count,
+                connect_count: xprt.stat.connect_count,
+                connect_time_s: ms(xprt.stat.connect_time) / 1000,
+                idle_time_s: if connected {
+                    ms(Jiffies::now().0.wrapping_sub(xprt.last_used)) / 1000
+                } else {
+                    0
+                },
+                sends: xprt.stat.sends,
+                recvs: xprt.stat.recvs,
+                bad_xids: xprt.stat.bad_xids,
+                req_u: xprt.stat.req_u,
+                bklog_u: xprt.stat.bklog_u,
+            }
+        }
+    }
+
+    pub(crate) fn lower_timeouts(&self, connect: usize, reconnect: usize) {
+        let _transport = self.transport_lock().lock();
+        // SAFETY: The lock is held.
+        unsafe {
+            let xprt = self.as_raw();
+            if reconnect < (*xprt).max_reconnect_timeout {
+                (*xprt).max_reconnect_timeout = reconnect;
+            }
+            if connect < (*xprt).connect_timeout {
+                (*xprt).connect_timeout = connect;
+                // The RPC client reads these without a lock; each is one word.
+                let timeout = self.inner.timeout.get();
+                let floor = Jiffies::from_ms(10_000).0;
+                (*timeout).to_initval = connect.max(floor);
+                (*timeout).to_maxval = (*timeout).to_initval;
+            }
+        }
+    }
+
+    /// Moves the send lock from `task` to a connection attempt.
+    ///
+    /// # Safety
+    ///
+    /// Called as `rpc_xprt_ops::connect` of this transport for `task`.
+    pub(crate) unsafe fn lock_connect(
+        &self,
+        task: *mut bindings::rpc_task,
+    ) -> Option<ConnectLock<T>> {
+        let cookie = ptr::from_ref(&self.inner).cast_mut().cast();
+        // SAFETY: By the caller's contract.
+        unsafe { bindings::xprt_lock_connect(self.as_raw(), task, cookie) }
+            .then(|| ConnectLock(NonNull::from(self)))
+    }
+
+    /// Waits until no back reference is left. Sleeps.
+    pub(crate) fn wait_for_back_refs(&self) {
+        let count = &raw const self.inner.back_refs;
+        // CAST: `Atomic<i32>` and `atomic_t` are both one `int`.
+        // SAFETY: The count is valid for the duration of the call.
+        unsafe { bindings::xprtrdma_wait_zero(count.cast_mut().cast()) };
+    }
+}
+
+/// See [`Xprt::back_ref`].
+///
+/// # Invariants
+///
+/// The transport is valid, and counts this value.
+pub struct BackRef<T: Transport>(NonNull<Xprt<T>>);
+
+// SAFETY: `Xprt<T>` is `Sync` and the count atomic.
+unsafe impl<T: Transport> Send for BackRef<T> {}
+// SAFETY: As above.
+unsafe impl<T: Transport> Sync for BackRef<T> {}
+
+impl<T: Transport> Deref for BackRef<T> {
+    type Target = Xprt<T>;
+
+    #[inline]
+    fn deref(&self) -> &Xprt<T> {
+        // SAFETY: By the type invariant.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Transport> Clone for BackRef<T> {
+    fn clone(&self) -> Self {
+        self.back_ref()
+    }
+}
+
+impl<T: Transport> Drop for BackRef<T> {
+    fn drop(&mut self) {
+        // SAFETY: Valid by the type invariant.
+        let count = unsafe { &raw const (*self.0.as_ptr()).inner.back_refs };
+        // ORDERING: `Full` orders all uses of the transport before the end of the wait for zero.
+        // SAFETY: As above.
+        if unsafe { (*count).fetch_sub(1, Full) } == 1 {
+            // SAFETY: Only the address is used.
+            unsafe { bindings::xprtrdma_wake_zero(count.cast_mut().cast()) };
+        }
+    }
+}
+
+/// Evidence that the current context holds the transport's send lock (`XPRT_LOCKED`), and with it
+/// the state that the lock protects.
+pub struct SendLock<'a, T: Transport>(&'a Xprt<T>);
+
+impl<'a, T: Transport> SendLock<'a, T> {
+    /// # Safety
+    ///
+    /// The caller holds `XPRT_LOCKED` of `xprt` for `'a` and no other `SendLock` of it exists.
+    pub(crate) unsafe fn new(xprt: &'a Xprt<T>) -> Self {
+        Self(xprt)
+    }
+
+    /// The transport.
+    #[inline]
+    pub fn xprt(&self) -> &'a Xprt<T> {
+        self.0
+    }
+
+    /// The state under the lock.
+    #[inline]
+    pub fn state(&mut self) -> &mut T::Locked {
+        // SAFETY: The lock is held by the type's meaning, and `self` is borrowed exclusively.
+        unsafe { &mut *self.0.inner.locked.get() }
+    }
+}
+
+/// The send lock in the hands of a connection attempt, which may span threads.
+///
+/// While it exists no request is sent, the transport is neither closed nor destroyed. Dropping it
+/// without [`ConnectLock::finish`] ends the attempt with `EAGAIN`.
+pub struct ConnectLock<T: Transport>(NonNull<Xprt<T>>);
+
+// SAFETY: The lock belongs to its cookie, not to a thread.
+unsafe impl<T: Transport> Send for ConnectLock<T> {}
+
+impl<T: Transport> ConnectLock<T> {
+    /// The transport.
+    pub fn xprt(&self) -> &Xprt<T> {
+        // SAFETY: The destruction of the transport waits for the lock.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The lock as evidence.
+    pub fn send_lock(&mut self) -> SendLock<'_, T> {
+        // SAFETY: `self` is the lock; the borrow excludes another one.
+        unsafe { SendLock::new(self.0.as_ref()) }
+    }
+
+    /// Ends the attempt. On success the transport is connected from now on; an error reaches the
+    /// waiting tasks, and must be one that they retry (see [`Transport::connect`]).
+    pub fn finish(self, result: Result) {
+        self.end(result);
+        core::mem::forget(self);
+    }
+
+    fn end(&self, result: Result) {
+        let this = self.xprt();
+        let xprt = this.as_raw();
+        // A task that is woken with success looks at the connected flag; 0 would be taken for
+        // "reconnected by somebody else".
+        let status = result.err().unwrap_or(EAGAIN).to_errno();
+        // SAFETY: The lock is held, so nobody else connects or closes. After the unlock only the
+        // pending queue is touched, whose tasks keep the transport.
+        unsafe {
+            if result.is_ok() {
+                (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
+                (*xprt).stat.connect_count += 1;
+                (*xprt).stat.connect_time +=
+                    Jiffies::now().0.wrapping_sub((*xprt).stat.connect_start);
+                bindings::xprtrdma_xprt_set_connected(xprt);
+            }
+            bindings::xprtrdma_xprt_clear_connecting(xprt);
+            // The waiting tasks are woken before the lock is given up: afterwards the transport
+            // may be destroyed.
+            bindings::xprt_wake_pending_tasks(xprt, status);
+            bindings::xprt_unlock_connect(
+                xprt,
+                ptr::from_ref(&this.inner).cast_mut().cast(),
+            );
+        }
+    }
+}
+
+impl<T: Transport> Drop for ConnectLock<T> {
+    fn drop(&mut self) {
+        self.end(Err(EAGAIN));
+    }
+}

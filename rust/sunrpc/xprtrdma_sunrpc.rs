@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe abstractions over the kernel's RPC client: transport classes, transports, requests.
+//!
+//! Written as if for `rust/kernel`; knows nothing of RDMA except that a request can lend its
+//! memory to a region (see [`lease`]). A driver implements [`Transport`](transport::Transport) and
+//! registers it with a [`Registration`](class::Registration).
+//!
+//! | Module | Concept | C structure |
+//! | --- | --- | --- |
+//! | [`class`] | a transport class, registered while it lives | `xprt_class` |
+//! | [`transport`] | the trait behind the class; its contracts | `rpc_xprt_ops` |
+//! | [`xprt`] | one transport, its locks and back references | `rpc_xprt` |
+//! | [`slot`] | the pool of request slots | `rpc_rqst` |
+//! | [`call`] | a request on its way out, and pinned on its way in | `rpc_rqst`, `rpc_task` |
+//! | [`xdr_buf`] | the memory of a message | `xdr_buf` |
+//! | [`lease`] | memory lent to the peer, and waited for | |
+//! | [`backchannel`] | requests of the server | `rpc_rqst` |
+//! | [`queue`] | work queue that is safe under memory reclaim | `workqueue_struct` |
+//! | [`common`] | what all transports share | |
+//! | [`util`] | time, rate-limited logging, NOFS scope | |
+//!
+//! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`, the pool's lock.
+
+#![cfg_attr(not(CONFIG_RUST), no_std)]
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
+
+pub mod backchannel;
+pub mod call;
+pub mod class;
+pub mod common;
+pub mod lease;
+pub mod queue;
+pub mod slot;
+pub mod transport;
+pub mod util;
+pub mod xdr_buf;
+pub mod xprt;

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A transport ([`Client`]): what the RPC client asks for, and who does it.
+
+use crate::{
+    debug,
+    endpoint::Connection,
+    link::Link,
+    params,
+    request::{
+        Phase,
+        Request, //
+    },
+    send,
+    stats::{
+        self,
+        Stats, //
+    },
+};
+use core::net::SocketAddr;
+use kernel::{
+    new_mutex,
+    new_spinlock,
+    prelude::*,
+    seq_file::SeqFile,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex,
+        SpinLock, //
+    },
+};
+use xprtrdma_proto::Credits;
+use xprtrdma_sunrpc::{
+    backchannel::Callback,
+    call::Call,
+    common,
+    transport::{
+        Create,
+        Limits,
+        NotSent,
+        Transport, //
+    },
+    util::may_log,
+    xprt::{
+        ConnectLock,
+        SendLock,
+        Xprt, //
+    },
+};
+
+/// Requests of the server that are served at a time.
+pub(crate) const CALLBACK_SLOTS: u16 = 16;
+
+/// What we grant the server for its requests (BC-04).
+pub(crate) fn callback_credits() -> Credits {
+    Credits(CALLBACK_SLOTS.into())
+}
+
+/// One transport.
+#[pin_data]
+pub(crate) struct Client {
+    pub(crate) link: Arc<Link>,
+    /// The connection, for those who do not hold the send lock.
+    #[pin]
+    pub(crate) current: SpinLock<Option<Arc<Connection>>>,
+    /// Our address on the present or last connection.
+    #[pin]
+    pub(crate) local: SpinLock<Option<SocketAddr>>,
+    /// Longest callback and callback reply on the present or last connection, in octets.
+    pub(crate) callback_size: Atomic<u32>,
+    pub(crate) stats: Stats,
+    #[pin]
+    debug: Mutex<Option<Pin<KBox<debug::Files>>>>,
+}
+
+impl Client {
+    /// Ends a call that cannot be carried at all (V1-097).
+    pub(crate) fn refuse(
+        &self,
+        xprt: &Xprt<Self>,
+        call: &Call<'_, Self>,
+        error: xprtrdma_proto::Error,
+    ) {
+        self.stats.failed_marshal.add(1);
+        if may_log() {
+            let (message, reply) = (call.message(), call.reply());
+            pr_warn!(
+                "a request of {} bytes with a reply of up to {} bytes cannot be carried: {error:?}\n",
+                message.len(),
+                reply.capacity()
+            );
+        }
+        if let Some(pinned) = xprt.lookup(call.xid()) {
+            // Nothing was mapped, so nothing is lent.
+            let _ = pinned.fail(Error::from_errno(error.to_errno()));
+        }
+    }
+}
+
+impl Transport for Client {
+    /// The connection, for those who hold the send lock.
+    type Locked = Option<Arc<Connection>>;
+    type Call = Request;
+
+    const CALLBACK_SLOTS: u16 = CALLBACK_SLOTS;
+
+    fn limits(create: &Create) -> Result<Limits> {
+        Ok(Limits {
+            slots: params::slots(),
+            max_payload: params::max_payload(params::region_pages()),
+            rpc_timeout_ms: 60_000,
+            connect_timeout_ms: create.connect_timeout_ms.unwrap_or(60_000),
+            reconnect_timeout_ms: create.reconnect_timeout_ms.unwrap_or(60_000),
+            idle_timeout_ms: 300_000,
+        })
+    }
+
+    fn new(create: &Create) -> impl PinInit<Self, Error> {
+        let connect_timeout = create.connect_timeout_ms.unwrap_or(60_000);
+        try_pin_init!(Self {
+            link: Link::new(common::get()?, connect_timeout)?,
+            current <- new_spinlock!(None, "Client::current"),
+            local <- new_spinlock!(None, "Client::local"),
+            callback_size: Atomic::new(1024 - 28),
+            stats: Stats::new(),
+            debug <- new_mutex!(None, "Client::debug"),
+        })
+    }
+
+    fn new_call() -> impl PinInit<Request, Error> {
+        Request::new()
+    }
+
+    fn start(xprt: &Xprt<Self>) -> Result {
+        let files = debug::files(xprt)?;
+        *xprt.data().debug.lock() = Some(files);
+        Ok(())
+    }
+
+    fn connect(lock: ConnectLock<Self>) {
+        let link = lock.xprt().data().link.clone();
+        link.connect(lock);
+    }
+
+    fn close(lock: &mut SendLock<'_, Self>) {
+        let link = lock.xprt().data().link.clone();
+        link.close(lock, false);
+    }
+
+    fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
+        let xprt = lock.xprt();
+        match lock.state() {
+            Some(conn) => send::send_call(xprt, conn, call),
+            None => Err(NotSent::NotConnected),
+        }
+    }
+
+    fn send_callback_reply(
+        lock: &mut SendLock<'_, Self>,
+        callback: &Callback<'_>,
+    ) -> Result<(), NotSent> {
+        let xprt = lock.xprt();
+        match lock.state() {
+            Some(conn) => send::send_callback_reply(xprt, conn, callback),
+            None => Err(NotSent::NotConnected),
+        }
+    }
+
+    fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
+        let epoch = {
+            let mut state = call.slot().call().state.lock();
+            if state.regions.is_empty() {
+                state.phase = Phase::Idle;
+                return;
+            }
+            state.phase = Phase::Revoked;
+            state.epoch
+        };
+        // A connection that is not there any more, or not yet gone, takes care of its regions: its
+        // end looks at every slot.
+        let current = xprt.data().current.lock().clone();
+        if let Some(conn) = current {
+            if conn.handler().epoch == epoch {
+                conn.handler().invalidate(&conn, call.slot().index());
+            }
+        }
+    }
+
+    fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
+        if call.sent_on_this_connection(xprt) {
+            xprt.data().link.rpc_timeout(xprt);
+        }
+    }
+
+    fn stop(lock: &mut SendLock<'_, Self>) {
+        let xprt = lock.xprt();
+        let files = xprt.data().debug.lock().take();
+        drop(files);
+        let link = xprt.data().link.clone();
+        link.close(lock, true);
+    }
+
+    fn show_stats(xprt: &Xprt<Self>, m: &SeqFile) {
+        stats::show(xprt, m);
+    }
+
+    fn local_addr(xprt: &Xprt<Self>) -> Option<SocketAddr> {
+        *xprt.data().local.lock()
+    }
+
+    fn start_callbacks(xprt: &Xprt<Self>) -> Result {
+        xprt.data().link.bind_backchannel(xprt);
+        Ok(())
+    }
+
+    fn callback_size(xprt: &Xprt<Self>) -> usize {
+        let size = xprt.data().callback_size.load(Relaxed) as usize;
+        size.min(kernel::page::PAGE_SIZE)
+    }
+}
+
+/// Ends the connection with a cause that a test or an administrator chose.
+pub(crate) fn force_disconnect(xprt: &Xprt<Client>) {
+    xprt.data().link.force(xprt);
+}

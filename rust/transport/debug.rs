@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an administrator can see and do in debugfs: a directory for each transport.
+//!
+//! `xprtrdma_rs/<number of the transport>/`
+//!
+//! | File | Content |
+//! | --- | --- |
+//! | `state` | peer, connection, sizes, credits, queues, regions, last disconnects |
+//! | `counters` | everything unusual, by name |
+//! | `disconnect` | writing `1` ends the connection |
+
+use crate::client::{
+    force_disconnect,
+    Client, //
+};
+use kernel::{
+    debugfs::Scope,
+    fmt,
+    prelude::*,
+    str::CString,
+    uaccess::UserSliceReader, //
+};
+use xprtrdma_proto::Counter;
+use xprtrdma_sunrpc::{
+    common,
+    xprt::{
+        BackRef,
+        Xprt, //
+    },
+};
+
+/// The files of one transport. Dropping them waits for readers and writers.
+pub(crate) type Files = Scope<BackRef<Client>>;
+
+/// Makes the files of a transport. Sleeps.
+pub(crate) fn files(xprt: &Xprt<Client>) -> Result<Pin<KBox<Files>>> {
+    let common = common::get()?;
+    let name = CString::try_from_fmt(fmt!("{}", xprt.id()))?;
+    let back = xprt.back_ref();
+    let scope = common.debugfs().scope(back, &name, |xprt, dir| {
+        dir.read_callback_file(c"state", xprt, &show_state);
+        dir.read_callback_file(c"counters", xprt, &show_counters);
+        dir.write_only_callback_file(c"disconnect", xprt, &write_disconnect);
+    });
+    KBox::pin_init(scope, GFP_KERNEL)
+}
+
+fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let client = xprt.data();
+    match xprt.peer() {
+        Some(peer) => writeln!(f, "peer: {peer}")?,
+        None => writeln!(f, "peer: unknown")?,
+    }
+    client.link.with_conn(|conn| {
+        writeln!(f, "phase: {}", conn.phase().name())?;
+        writeln!(f, "epoch: {}", conn.epoch().raw())?;
+        writeln!(f, "failures in a row: {}", conn.failures())
+    })?;
+    let current = client.current.lock().clone();
+    if let Some(conn) = current {
+        let endpoint = conn.handler();
+        let thresholds = endpoint.thresholds();
+        let (bytes, wrs) = conn.send_occupancy();
+        let (made, free) = endpoint.regions.usage();
+        let credits = *endpoint.state.credits.lock();
+        writeln!(f, "inline: {} out, {} in", thresholds.call, thresholds.reply)?;
+        writeln!(
+            f,
+            "remote invalidation: {}",
+            if thresholds.remote_invalidation { "yes" } else { "no" }
+        )?;
+        writeln!(
+            f,
+            "credits: {} requested, {} granted",
+            credits.request().0,
+            credits.granted()
+        )?;
+        writeln!(f, "send queue: {wrs} work requests, {bytes} bytes")?;
+        writeln!(f, "receives posted: {}", conn.receives_posted())?;
+        writeln!(
+            f,
+            "regions: {made} made, {free} free, {} pages each",
+            endpoint.regions.pages()
+        )?;
+    }
+    client.link.with_conn(|conn| {
+        for lost in conn.history().iter() {
+            writeln!(
+                f,
+                "disconnect: epoch {}, {}, after {} ms",
+                lost.epoch.raw(),
+                lost.cause.name(),
+                lost.lasted.get()
+            )?;
+        }
+        Ok(())
+    })
+}
+
+fn show_counters(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let stats = &xprt.data().stats;
+    for counter in Counter::ALL {
+        writeln!(f, "{}: {}", counter.name(), stats.unusual(*counter))?;
+    }
+    writeln!(f, "callbacks: {}", stats.callbacks.get())?;
+    writeln!(f, "no_region: {}", stats.no_region.get())?;
+    writeln!(f, "send_queue_full: {}", stats.send_queue_full.get())
+}
+
+fn write_disconnect(xprt: &BackRef<Client>, reader: &mut UserSliceReader) -> Result {
+    let mut text = [0u8; 2];
+    let len = reader.len().min(text.len());
+    let text = text.get_mut(..len).ok_or(EINVAL)?;
+    reader.read_slice(text)?;
+    match text {
+        [b'1'] | [b'1', b'\n'] => {
+            force_disconnect(xprt);
+            Ok(())
+        }
+        _ => Err(EINVAL),
+    }
+}

@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One connection's queue pair, seen from the driver ([`Endpoint`]): messages in.
+//!
+//! A message is classified and judged by the protocol core before anything in it is believed.
+//! Only an accepted reply changes the state of a call, and only a call whose regions are all out of
+//! the server's reach is completed.
+
+use crate::{
+    client::Client,
+    regions::RegionPool,
+    request::{
+        Answer,
+        Phase,
+        Region,
+        ResultChunk,
+        State, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        ArcBorrow,
+        SetOnce,
+        SpinLock, //
+    },
+};
+use xprtrdma_proto::{
+    conn::{
+        Cause,
+        Epoch,
+        Event, //
+    },
+    credit::ForwardCredits,
+    inbound::{
+        Discard,
+        RemoteError,
+        RemoteErrorKind,
+        Reply,
+        ReverseCall, //
+    },
+    judge::{
+        check_reply_chunk,
+        invalidated,
+        judge,
+        Accept,
+        Invalidated,
+        Offer,
+        Verdict, //
+    },
+    limit::{
+        DiscardLimit,
+        Reaction, //
+    },
+    wc,
+    Counter,
+    Handle,
+    Inbound,
+    Refusal,
+    Thresholds,
+    Version,
+    Xid, //
+};
+use xprtrdma_rdma::{
+    mr::{
+        LocalInvalidation,
+        RemoteInvalidation, //
+    },
+    qp::{
+        Qp,
+        QpHandler,
+        Received,
+        WcStatus, //
+    },
+};
+use xprtrdma_sunrpc::{
+    call::Pinned,
+    xprt::BackRef, //
+};
+
+/// A queue pair of ours.
+pub(crate) type Connection = Qp<Endpoint>;
+
+/// What belongs to one connection.
+pub(crate) struct Endpoint {
+    pub(crate) xprt: BackRef<Client>,
+    pub(crate) epoch: Epoch,
+    pub(crate) version: Version,
+    /// What the peers agreed on; set before the first message is sent.
+    pub(crate) thresholds: SetOnce<Thresholds>,
+    pub(crate) regions: Arc<RegionPool>,
+    /// A reply has come.
+    pub(crate) replied: Atomic<bool>,
+    /// A Send above the minimum threshold has gone out and no reply has come since.
+    pub(crate) large: Atomic<bool>,
+    pub(crate) state: Arc<Shared>,
+}
+
+/// The part of an endpoint that needs a lock.
+#[pin_data]
+pub(crate) struct Shared {
+    #[pin]
+    pub(crate) credits: SpinLock<ForwardCredits>,
+    #[pin]
+    pub(crate) discards: SpinLock<DiscardLimit>,
+}
+
+impl Endpoint {
+    fn client(&self) -> &Client {
+        self.xprt.data()
+    }
+
+    /// Tells the connection machine.
+    pub(crate) fn react(&self, event: Event) {
+        self.client().link.react(&self.xprt, event);
+    }
+
+    fn lost(&self, cause: Cause) {
+        self.react(Event::Lost(self.epoch, cause));
+    }
+
+    /// What was agreed; the minimum before anything is.
+    #[inline]
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        self.thresholds
+            .as_ref()
+            .copied()
+            .unwrap_or(Thresholds::MINIMUM)
+    }
+
+    /// Drops a message, and acts if that happens too often.
+    fn discard(&self, qp: &Connection, counter: Counter, xid: Option<Xid>) {
+        self.client().stats.count(counter);
+        self.client().stats.bad_reply.add(1);
+        let pinned = xid.and_then(|xid| self.xprt.lookup(xid.0));
+        let reaction = match &pinned {
+            Some(pinned) => {
+                let mut state = pinned.slot().call().state.lock();
+                let ours = matches!(state.phase, Phase::Sent) && state.epoch == self.epoch;
+                let strikes = ours.then_some(&mut state.strikes);
+                self.state.discards.lock().discard(strikes)
+            }
+            None => self.state.discards.lock().discard(None),
+        };
+        match (reaction, pinned) {
+            (Reaction::Ignore, _) => {}
+            (Reaction::FailCall, Some(pinned)) => {
+                let verdict = Verdict::Fail(xprtrdma_proto::Error::BadReplies, counter);
+                if let Some(index) = self.conclude(pinned, verdict, &[]) {
+                    self.invalidate(qp, index);
+                }
+            }
+            (Reaction::Reconnect, Some(_)) => self.lost(Cause::BadReply),
+            (Reaction::Reconnect | Reaction::FailCall, None) => self.lost(Cause::BadReplies),
+        }
+    }
+
+    /// Ends an answered call, or marks it as waiting for the invalidation of its regions and
+    /// returns the number of its slot.
+    fn conclude(&self, pinned: Pinned<Client>, verdict: Verdict, message: &[u8]) -> Option<u16> {
+        let index = pinned.slot().index();
+        let slot = self.xprt.slot(index)?;
+        let mut state = slot.call().state.lock();
+        if state.regions.is_empty() {
+            state.phase = Phase::Idle;
+            drop(state);
+            finish(pinned, verdict, message);
+            return None;
+        }
+        state.phase = Phase::Answered(Answer {
+            pinned,
+            verdict,
+            message: None,
+        });
+        Some(index)
+    }
+
+    /// Takes the grant of an accepted reply.
+    #[inline]
+    fn take_grant(&self, accept: &Accept) {
+        let (granted, cwnd) = {
+            let mut credits = self.state.credits.lock();
+            (credits.accept(accept.grant), credits.cwnd())
+        };
+        if let Some(counter) = granted.note {
+            self.client().stats.count(counter);
+        }
+        if granted.changed {
+            // The requested credits bound the grant, so this fits.
+            self.xprt.set_window(cwnd as u32);
+        }
+    }
+
+    fn send_refusal(&self, qp: &Connection, refusal: &Refusal) {
+        let credits = crate::client::callback_credits();
+        // Without room the refusal is lost, which the server must expect of any error.
+        let Ok(mut batch) = qp.begin(xprtrdma_proto::header::ERROR_LEN, 1) else {
+            return;
+        };
+        let Ok(len) = refusal.encode(credits, batch.buffer()) else {
+            return;
+        };
+        if batch.post(len, core::iter::empty::<&mut Region>()).is_err() {
+            self.lost(Cause::PostFailed);
+        }
+    }
+
+    fn reverse_call(&self, qp: &Connection, call: &ReverseCall<'_>) {
+        let stats = &self.client().stats;
+        stats.note(call.notes);
+        stats.callbacks.add(1);
+        match self.xprt.deliver_callback(call.payload) {
+            Ok(()) => {}
+            Err(e) if e == EBUSY => {
+                stats.count(Counter::BcOverflow);
+                self.lost(Cause::BackchannelOverflow);
+            }
+            Err(_) => self.discard(qp, Counter::BadPayloadLen, None),
+        }
+    }
+
+    fn remote_error(
+        &self,
+        qp: &Connection,
+        error: &RemoteError,
+        message: &Received<'_, Self>,
+    ) -> Option<u16> {
+        let stats = &self.client().stats;
+        stats.note(error.notes);
+        let counter = match error.kind {
+            RemoteErrorKind::Version { .. } => Counter::ErrVers,
+            RemoteErrorKind::Chunk => Counter::ErrChunk,
+            RemoteErrorKind::InvalOption => Counter::ErrInvalOption,
+        };
+        self.answer(qp, error.xid, message, |_| {
+            Verdict::Fail(error.kind.error(), counter)
+        })
+    }
+
+    fn reply(
+        &self,
+        qp: &Connection,
+        reply: &Reply<'_>,
+        message: &Received<'_, Self>,
+    ) -> Option<u16> {
+        self.answer(qp, reply.xid, message, |state| {
+            let segments = state.offer.segments();
+            let writes = [segments];
+            let offer = Offer {
+                writes: match state.offer.result {
+                    ResultChunk::Write => &writes,
+                    _ => &[],
+                },
+                reply: (state.offer.result == ResultChunk::Reply).then_some(segments),
+                non_data_max: state.offer.non_data,
+                strict: crate::params::strict(),
+            };
+            judge(reply, &offer)
+        })
+    }
+
+    /// Finds the call that a message answers, lets `judge` decide, and carries the verdict out.
+    /// Returns the number of a slot whose regions must be invalidated before the call can end.
+    fn answer(
+        &self,
+        qp: &Connection,
+        xid: Xid,
+        message: &Received<'_, Self>,
+        judge: impl FnOnce(&State) -> Verdict,
+    ) -> Option<u16> {
+        let Some(pinned) = self.xprt.lookup(xid.0) else {
+            self.xprt.count_bad_xid();
+            self.unanswered(qp, message, Counter::BadXid, None);
+            return None;
+        };
+        let verdict = {
+            let mut state = pinned.slot().call().state.lock();
+            let verdict = match state.phase {
+                Phase::Sent if state.epoch == self.epoch => judge(&state),
+                Phase::Answered(_) => Verdict::Discard(Counter::DupReply),
+                _ => Verdict::Discard(Counter::BadXid),
+            };
+            if let Verdict::Discard(counter) = verdict {
+                drop(state);
+                drop(pinned);
+                self.unanswered(qp, message, counter, Some(xid));
+                return None;
+            }
+            // From here on the reply counts.
+            if let Some(proof) = message.invalidation() {
+                match self.remotely_invalidated(&mut state, proof) {
+                    Ok(mr) => self.regions.put(mr),
+                    Err(()) => {
+                        drop(state);
+                        self.client().stats.count(Counter::ReminvWrong);
+                        self.lost(Cause::WrongInvalidate);
+                        return None;
+                    }
+                }
+            }
+            verdict
+        };
+        if let Verdict::Accept(accept) = &verdict {
+            let stats = &self.client().stats;
+            stats.note(accept.notes);
+            stats
+                .placed_bytes
+                .add(u64::from(accept.placed) + u64::from(accept.reply_len));
+            self.take_grant(accept);
+            self.heard();
+        }
+        self.conclude(pinned, verdict, message.bytes())
+    }
+
+    /// A message above the minimum threshold was posted (CM-24).
+    #[inline]
+    pub(crate) fn large_send(&self) {
+        if !self.large.load(Relaxed) {
+            self.large.store(true, Relaxed);
+            self.react(Event::LargeSend(self.epoch));
+        }
+    }
+
+    /// The connection proved useful: the back-off starts anew after its end.
+    fn heard(&self) {
+        if !self.replied.load(Relaxed) {
+            self.replied.store(true, Relaxed);
+            self.react(Event::Replied(self.epoch));
+        }
+    }
+
+    /// Drops a message. If it invalidated a region, nobody can tell what else is wrong (MAL-015,
+    /// MAL-016), so then the connection goes.
+    fn unanswered(
+        &self,
+        qp: &Connection,
+        message: &Received<'_, Self>,
+        counter: Counter,
+        xid: Option<Xid>,
+    ) {
+        if message.invalidation().is_some() {
+            self.client().stats.count(counter);
+            self.client().stats.count(Counter::ReminvWrong);
+            self.lost(Cause::WrongInvalidate);
+        } else {
+            self.discard(qp, counter, xid);
+        }
+    }
+
+    /// Takes back the region that the reply's message invalidated, if it is one of this call.
+    fn remotely_invalidated(
+        &self,
+        state: &mut State,
+        proof: &RemoteInvalidation,
+    ) -> Result<xprtrdma_rdma::mr::IdleMr, ()> {
+        let mut handles = [Handle(0); xprtrdma_rdma::qp::MAX_REGIONS];
+        for (handle, region) in handles.iter_mut().zip(&state.regions) {
+            *handle = Handle(region.window().handle);
+        }
+        let handles = handles.get(..state.regions.len()).unwrap_or(&[]);
+        let agreed = self.thresholds().remote_invalidation;
+        match invalidated(Some(Handle(proof.rkey())), handles, agreed) {
+            Invalidated::Own(index, counter) => {
+                self.client().stats.count(counter);
+                let region = state.regions.remove(index).map_err(|_| ())?;
+                match region.remotely_invalidated(proof) {
+                    Ok((mr, _lease)) => Ok(mr),
+                    Err(region) => {
+                        // Cannot be: the proof is about this very key. Keep it exposed.
+                        let _ = state.regions.push_within_capacity(region);
+                        Err(())
+                    }
+                }
+            }
+            Invalidated::Nothing | Invalidated::Foreign => Err(()),
+        }
+    }
+
+    /// Invalidates the regions of a slot. If that cannot be posted the connection goes, and its end
+    /// takes care of them (V1-098).
+    pub(crate) fn invalidate(&self, qp: &Connection, index: u16) {
+        let Some(slot) = self.xprt.slot(index) else {
+            return;
+        };
+        let wrs = xprtrdma_rdma::qp::MAX_REGIONS as u32;
+        let posted = match qp.begin(0, wrs) {
+            Ok(batch) => {
+                let mut state = slot.call().state.lock();
+                let count = state.regions.len() as u64;
+                self.client().stats.local_invalidations.add(count);
+                batch
+                    .post_invalidate(u64::from(index), state.regions.iter_mut())
+                    .is_ok()
+            }
+            Err(_) => false,
+        };
+        if !posted {
+            self.lost(Cause::InvalidateFailed);
+        }
+    }
+}
+
+/// Ends a call whose regions are all out of the server's reach.
+pub(crate) fn finish(mut pinned: Pinned<Client>, verdict: Verdict, message: &[u8]) {
+    let accept = match verdict {
+        Verdict::Accept(accept) => accept,
+        Verdict::Fail(error, counter) => return fail(pinned, error, Some(counter)),
+        // Dropped messages end no call.
+        Verdict::Discard(_) => return,
+    };
+    let inline = message
+        .get(accept.inline_offset..)
+        .and_then(|m| m.get(..accept.inline_len))
+        .unwrap_or(&[]);
+    let stats = &pinned.xprt().data().stats;
+    stats.copied_in.add(inline.len() as u64);
+    let (result, xid) = {
+        let slot = pinned.slot();
+        let state = slot.call().state.lock();
+        (state.offer.result, Xid(pinned.xid()))
+    };
+    let padded = (accept.placed as usize).next_multiple_of(4);
+    let (placed, len) = if accept.reply_len != 0 {
+        if let Err(error) = check_reply_chunk(&pinned.placed_start(), xid) {
+            return fail(pinned, error, Some(Counter::BadPayload));
+        }
+        (Ok(()), accept.reply_len as usize)
+    } else if result == ResultChunk::Write {
+        (
+            pinned.place_around(inline, accept.placed as usize),
+            inline.len() + padded,
+        )
+    } else {
+        (pinned.place_inline(inline), inline.len())
+    };
+    match placed {
+        Ok(()) => {
+            // No region is left, so no lease is.
+            let _ = pinned.complete(len);
+        }
+        Err(_) => fail(pinned, xprtrdma_proto::Error::BadPayload, None),
+    }
+}
+
+fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error, counter: Option<Counter>) {
+    if let Some(counter) = counter {
+        pinned.xprt().data().stats.count(counter);
+    }
+    // No region is left, so no lease is.
+    let _ = pinned.fail(Error::from_errno(error.to_errno()));
+}
+
+impl QpHandler for Endpoint {
+    fn received(qp: ArcBorrow<'_, Connection>, message: Received<'_, Self>) {
+        let this = qp.handler();
+        if message.has_immediate() {
+            this.client().stats.count(Counter::Imm);
+        }
+        let callbacks = this.xprt.has_callbacks();
+        let inbound = match xprtrdma_proto::classify(message.bytes(), this.version, callbacks) {
+            Inbound::Ambiguous(a) => a.resolve(this.xprt.lookup(a.xid.0).is_some()),
+            other => other,
+        };
+        let index = match inbound {
+            Inbound::Reply(reply) => this.reply(&qp, &reply, &message),
+            Inbound::Error(error) => this.remote_error(&qp, &error, &message),
+            Inbound::ReverseCall(call) => {
+                this.reverse_call(&qp, &call);
+                None
+            }
+            Inbound::Refuse(refusal) => {
+                this.send_refusal(&qp, &refusal);
+                None
+            }
+            Inbound::Discard(Discard { counter, xid }) => {
+                this.unanswered(&qp, &message, counter, xid);
+                None
+            }
+            // Resolved above.
+            Inbound::Ambiguous(_) => None,
+        };
+        let Some(index) = index else {
+            return;
+        };
+        // The reply waits, in its buffer, for the invalidation of the call's regions.
+        if let Some(slot) = this.xprt.slot(index) {
+            let held = message.hold();
+            if let Phase::Answered(answer) = &mut slot.call().state.lock().phase {
+                answer.message = Some(held);
+            }
+        }
+        this.invalidate(&qp, index);
+    }
+
+    fn invalidated(qp: ArcBorrow<'_, Connection>, token: u64, proof: &LocalInvalidation) {
+        let this = qp.handler();
+        let Some(slot) = u16::try_from(token).ok().and_then(|i| this.xprt.slot(i)) else {
+            return;
+        };
+        let mut state = slot.call().state.lock();
+        if state.epoch != this.epoch {
+            return;
+        }
+        let mut kept = None;
+        while let Some(region) = state.regions.pop() {
+            match region.locally_invalidated(proof) {
+                Ok((mr, _lease)) => this.regions.put(mr),
+                Err(region) => kept = Some(region),
+            }
+        }
+        if let Some(region) = kept {
+            // Cannot be: one post invalidates all regions of a call.
+            let _ = state.regions.push_within_capacity(region);
+            drop(state);
+            this.lost(Cause::InvalidateFailed);
+            return;
+        }
+        let phase = core::mem::replace(&mut state.phase, Phase::Idle);
+        drop(state);
+        if let Phase::Answered(answer) = phase {
+            let bytes = answer.message.as_ref().map_or(&[][..], |m| m.bytes());
+            finish(answer.pinned, answer.verdict, bytes);
+        }
+    }
+
+    fn send_space(qp: ArcBorrow<'_, Connection>) {
+        qp.handler().xprt.wake_senders();
+    }
+
+    fn broken(qp: ArcBorrow<'_, Connection>, status: WcStatus) {
+        let status = wc::WcStatus::from_raw(status.0);
+        qp.handler().lost(Cause::Completion(status));
+    }
+}

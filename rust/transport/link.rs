@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connection of a transport ([`Link`]): drives the protocol core's connection machine.
+//!
+//! One worker makes a connection: it performs what the machine asks for and waits for what the
+//! connection manager answers. While it works, all events go to its mailbox; afterwards whoever has
+//! an event hands it to the machine at once. Ending a connection is the RPC client's business: the
+//! machine's wish is passed on with [`Xprt::force_disconnect`], and [`Link::close`] does it.
+//!
+//! Teardown order of a connection, kept by [`Link::close`] and by ownership:
+//!
+//! 1. the send path and the request paths lose sight of it (send lock, `Client::current`);
+//! 2. the queue pair is disconnected and drained, so no handler runs any more and nothing is posted;
+//! 3. each slot gives up the regions of this connection, which deregisters them and ends the loans
+//!    of the request's memory; a reply that had arrived and only waited for that completes its call;
+//! 4. the pool's regions, then the queue pair with its rings, the protection domain and the id.
+
+use crate::{
+    client::{
+        Client,
+        CALLBACK_SLOTS, //
+    },
+    endpoint::{
+        finish,
+        Connection,
+        Endpoint,
+        Shared, //
+    },
+    params,
+    regions::RegionPool,
+    request::Phase,
+};
+use kernel::{
+    impl_has_work,
+    new_condvar,
+    new_spinlock,
+    new_work,
+    prelude::*,
+    sync::{
+        atomic::Atomic,
+        Arc,
+        CondVar,
+        SetOnce,
+        SpinLock, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
+    },
+};
+use xprtrdma_proto::{
+    conn::{
+        Accepted,
+        Action,
+        AddrFault,
+        Cause,
+        CmEvent,
+        Config,
+        Conn,
+        ConnectError,
+        Epoch,
+        Event,
+        LocalFault, //
+    },
+    credit::ForwardCredits,
+    limit::{
+        DiscardLimit,
+        DEFAULT_DISCARD_LIMIT, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    Counter,
+    PrivateData,
+    Thresholds,
+    Version, //
+};
+use xprtrdma_rdma::{
+    cm::{
+        self,
+        CmHandler,
+        CmId,
+        ConnectParam, //
+    },
+    device::DeviceInfo,
+    pd::Pd,
+    qp::{
+        Qp,
+        QpConfig, //
+    },
+};
+use xprtrdma_sunrpc::{
+    common::Common,
+    util::{
+        may_log,
+        now_ms,
+        random,
+        Jiffies,
+        NoFs,
+        Show, //
+    },
+    xprt::{
+        BackRef,
+        ConnectLock,
+        SendLock,
+        Xprt, //
+    },
+};
+
+/// Sends in a row of which one is signalled.
+const SIGNAL_EVERY: u32 = 32;
+
+/// Events for the worker.
+struct Mail {
+    open: bool,
+    events: [Option<Event>; 16],
+    count: usize,
+    /// What the peer said about itself.
+    peer: Option<PrivateData>,
+}
+
+/// See the module's documentation.
+#[pin_data]
+pub(crate) struct Link {
+    common: Arc<Common>,
+    #[pin]
+    conn: SpinLock<Conn>,
+    #[pin]
+    mail: SpinLock<Mail>,
+    #[pin]
+    arrived: CondVar,
+    #[pin]
+    job: SpinLock<Option<ConnectLock<Client>>>,
+    #[pin]
+    work: Work<Link>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Link { self.work }
+}
+
+fn now() -> Time {
+    Time::from_millis(now_ms())
+}
+
+/// What a connection attempt has made so far; dropped in this order.
+#[derive(Default)]
+struct Attempt {
+    qp: Option<Arc<Connection>>,
+    pd: Option<Arc<Pd>>,
+    id: Option<Arc<CmId>>,
+    device: Option<DeviceInfo>,
+    own: Option<PrivateData>,
+}
+
+impl Link {
+    /// Makes a link without a connection. Sleeps.
+    pub(crate) fn new(common: Arc<Common>, connect_timeout_ms: u32) -> Result<Arc<Self>> {
+        let config = Config {
+            connect_timeout: Millis::new(connect_timeout_ms.into()),
+            keepalive: None,
+            // The RPC client watches for idle transports.
+            idle_timeout: None,
+            ..Config::default()
+        };
+        let seed = u64::from(random());
+        Arc::pin_init(
+            pin_init!(Self {
+                common,
+                conn <- new_spinlock!(Conn::new(config, seed), "Link::conn"),
+                mail <- new_spinlock!(Mail {
+                    open: false,
+                    events: [None; 16],
+                    count: 0,
+                    peer: None,
+                }, "Link::mail"),
+                arrived <- new_condvar!("Link::arrived"),
+                job <- new_spinlock!(None, "Link::job"),
+                work <- new_work!("Link::work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts a connection attempt.
+    pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Client>) {
+        let old = self.job.lock().replace(lock);
+        // There is none: its send lock would have kept this attempt from starting.
+        drop(old);
+        // Cannot fail: the worker has ended before the send lock became free.
+        let _ = self.common.queue().queue().enqueue(self.clone());
+    }
+
+    /// Hands an event to the machine, through the worker's mailbox while there is a worker.
+    pub(crate) fn react(&self, xprt: &Xprt<Client>, event: Event) {
+        {
+            let mut mail = self.mail.lock();
+            if mail.open {
+                let at = mail.count;
+                match mail.events.get_mut(at) {
+                    Some(place) => {
+                        *place = Some(event);
+                        mail.count += 1;
+                    }
+                    // An attempt has fewer events than that; what is too much is of no use to it.
+                    None => {}
+                }
+                drop(mail);
+                self.arrived.notify_all();
+                return;
+            }
+        }
+        self.feed(xprt, event);
+    }
+
+    /// Hands an event to the machine and performs what it asks for while no worker is there.
+    fn feed(&self, xprt: &Xprt<Client>, event: Event) {
+        self.conn.lock().handle(event, now());
+        loop {
+            let Some(action) = self.conn.lock().poll_action() else {
+                return;
+            };
+            if let Action::Disconnect { cause, .. } = action {
+                self.log_loss(xprt, cause);
+                xprt.force_disconnect();
+            }
+        }
+    }
+
+    fn log_loss(&self, xprt: &Xprt<Client>, cause: Cause) {
+        if let (true, Some(peer)) = (may_log(), xprt.peer()) {
+            pr_info!("{} disconnected: {}\n", Show(&peer), cause.name());
+        }
+    }
+
+    /// A call's timer fired.
+    pub(crate) fn rpc_timeout(&self, xprt: &Xprt<Client>) {
+        let cookie = self.conn.lock().cookie();
+        self.react(xprt, Event::RpcTimeout { cookie });
+    }
+
+    /// A call is to be sent again on the connection that it was sent on.
+    pub(crate) fn retransmit(&self, xprt: &Xprt<Client>) {
+        let cookie = self.conn.lock().cookie();
+        self.react(xprt, Event::Retransmit { cookie });
+    }
+
+    /// Ends the connection by order of an administrator or a test.
+    pub(crate) fn force(&self, xprt: &Xprt<Client>) {
+        self.react(xprt, Event::Close(Cause::Forced));
+    }
+
+    /// Callbacks may come from now on: the connection is not idle without calls (BC-16).
+    pub(crate) fn bind_backchannel(&self, xprt: &Xprt<Client>) {
+        self.react(xprt, Event::Backchannel { bound: true });
+    }
+
+    /// Looks at the machine.
+    pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
+        f(&self.conn.lock())
+    }
+
+    /// Ends the connection and waits until nothing of it is left. `last`: for good.
+    pub(crate) fn close(&self, lock: &mut SendLock<'_, Client>, last: bool) {
+        let xprt = lock.xprt();
+        let conn = lock.state().take();
+        *xprt.data().current.lock() = None;
+        // The machine asks for the end itself unless the RPC client did, e.g. of an idle transport.
+        let event = if last {
+            Event::Shutdown
+        } else {
+            Event::Close(Cause::Closed)
+        };
+        self.conn.lock().handle(event, now());
+        self.drain(xprt);
+        if let Some(conn) = conn {
+            let epoch = conn.handler().epoch;
+            conn.shutdown();
+            strip(xprt, epoch);
+            conn.handler().regions.close();
+            drop(conn);
+            self.conn.lock().handle(Event::TornDown(epoch), now());
+            self.drain(xprt);
+        }
+    }
+
+    /// Takes the machine's actions while the connection is being closed.
+    fn drain(&self, xprt: &Xprt<Client>) {
+        loop {
+            let Some(action) = self.conn.lock().poll_action() else {
+                return;
+            };
+            if let Action::Disconnect { cause, .. } = action {
+                self.log_loss(xprt, cause);
+            }
+        }
+    }
+
+    /// Waits for the next event of an attempt, at most until its deadline.
+    fn next_event(&self) -> Event {
+        let deadline = self.conn.lock().deadline();
+        let mut mail = self.mail.lock();
+        loop {
+            if mail.count > 0 {
+                mail.count -= 1;
+                mail.events.rotate_left(1);
+                if let Some(event) = mail.events.last_mut().and_then(Option::take) {
+                    return event;
+                }
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.since(now()).get(),
+                // Every step of an attempt has a deadline; look again soon all the same.
+                None => 1000,
+            };
+            if left == 0 {
+                return tick();
+            }
+            let left = u32::try_from(left).unwrap_or(u32::MAX);
+            let span = Jiffies::from_ms(left).count().max(1);
+            // Kernel threads get no signals; however the wait ends, the loop looks again.
+            let _ = self.arrived.wait_interruptible_timeout(&mut mail, span);
+        }
+    }
+
+    /// Makes a connection.
+    fn attempt(&self, mut lock: ConnectLock<Client>) {
+        let xprt = lock.xprt().back_ref();
+        let mut attempt = Attempt::default();
+        {
+            let mut mail = self.mail.lock();
+            mail.open = true;
+            mail.peer = None;
+        }
+        let timeout = Some(Millis::new(u64::from(lock.xprt().connect_timeout().as_ms())));
+        self.conn.lock().handle(Event::Start { timeout }, now());
+        let result = 'attempt: loop {
+            loop {
+                let Some(action) = self.conn.lock().poll_action() else {
+                    break;
+                };
+                match action {
+                    Action::Established { version, .. } => {
+                        self.establish(&mut lock, &mut attempt, version);
+                        break 'attempt Ok(());
+                    }
+                    Action::Fail { error, reason } => {
+                        self.log_failure(&xprt, reason);
+                        break 'attempt Err(Error::from_errno(error.to_errno()));
+                    }
+                    Action::TearDown { epoch } => {
+                        if let Some(qp) = attempt.qp.take() {
+                            qp.shutdown();
+                            qp.handler().regions.close();
+                        }
+                        attempt = Attempt::default();
+                        self.conn.lock().handle(Event::TornDown(epoch), now());
+                    }
+                    other => {
+                        let epoch = self.conn.lock().epoch();
+                        if let Err(event) = self.perform(&xprt, &mut attempt, other) {
+                            pr_debug!("step {other:?} of attempt {} failed\n", epoch.raw());
+                            self.conn.lock().handle(event, now());
+                        }
+                    }
+                }
+            }
+            let event = self.next_event();
+            self.conn.lock().handle(event, now());
+        };
+        // From here on events go to the machine directly; those that are left go first.
+        loop {
+            let event = {
+                let mut mail = self.mail.lock();
+                if mail.count == 0 {
+                    mail.open = false;
+                    break;
+                }
+                mail.count -= 1;
+                mail.events.rotate_left(1);
+                mail.events.last_mut().and_then(Option::take)
+            };
+            if let Some(event) = event {
+                self.feed(&xprt, event);
+            }
+        }
+        lock.finish(result);
+    }
+
+    fn log_failure(&self, xprt: &Xprt<Client>, reason: ConnectError) {
+        if let (true, Some(peer)) = (may_log(), xprt.peer()) {
+            pr_warn!("{} cannot be connected: {}\n", Show(&peer), reason.name());
+        }
+    }
+
+    /// Performs one step of an attempt. An error is what the machine must be told about it.
+    fn perform(
+        &self,
+        xprt: &BackRef<Client>,
+        attempt: &mut Attempt,
+        action: Action,
+    ) -> Result<(), Event> {
+        match action {
+            Action::ResolveAddr { epoch, timeout } => {
+                let fault = |fault| Event::Cm(epoch, CmEvent::AddrError(fault));
+                let peer = xprt.peer().ok_or(fault(AddrFault::Other))?;
+                let local = |_| Event::LocalFault(epoch, LocalFault::NoResources);
+                let sink = Sink {
+                    xprt: xprt.clone(),
+                    epoch,
+                };
+                let sink = Arc::new(sink, GFP_KERNEL).map_err(|_| local(ENOMEM))?;
+                let id = CmId::create(xprt.net(), sink).map_err(local)?;
+                let id = Arc::new(id, GFP_KERNEL).map_err(|_| local(ENOMEM))?;
+                attempt.id = Some(id.clone());
+                id.resolve_addr(&peer, ms32(timeout)).map_err(|e| {
+                    fault(if e == ENODEV {
+                        AddrFault::NoDevice
+                    } else {
+                        AddrFault::Other
+                    })
+                })
+            }
+            Action::ResolveRoute { epoch, timeout } => attempt
+                .id
+                .as_ref()
+                .ok_or(ENOTCONN)
+                .and_then(|id| id.resolve_route(ms32(timeout)))
+                .map_err(|_| Event::Cm(epoch, CmEvent::RouteError)),
+            Action::CreateQp { epoch } => {
+                let fault = self.create_qp(xprt, attempt, epoch);
+                match fault {
+                    Ok(()) => self.conn.lock().handle(Event::QpCreated(epoch), now()),
+                    Err(fault) => return Err(Event::LocalFault(epoch, fault)),
+                }
+                Ok(())
+            }
+            Action::Connect { epoch, inline_cap } => {
+                let fault = |_| Event::Cm(epoch, CmEvent::ConnectError);
+                let size = params::inline_size();
+                let own = PrivateData {
+                    remote_invalidation: true,
+                    send_size: inline_cap.map_or(size, |cap| size.min(cap)),
+                    receive_size: size,
+                };
+                attempt.own = Some(own);
+                let depth = attempt.device.map_or(1, |d| d.max_qp_rd_atom).max(1);
+                let id = attempt.id.as_ref().ok_or(fault(ENOTCONN))?;
+                id.connect(&ConnectParam {
+                    private_data: own.encode(),
+                    responder_resources: depth.min(255) as u8,
+                    retry_count: 6,
+                    rnr_retry_count: 0,
+                })
+                .map_err(fault)
+            }
+            // Version 2 is not on the wire yet, and not allowed by the configuration.
+            Action::SendVersionProbe { epoch } => Err(Event::LocalFault(
+                epoch,
+                LocalFault::DeviceUnsuitable,
+            )),
+            Action::Disconnect { cause, .. } => {
+                self.log_loss(xprt, cause);
+                xprt.force_disconnect();
+                Ok(())
+            }
+            Action::KeepAlive { .. }
+            | Action::Established { .. }
+            | Action::Fail { .. }
+            | Action::TearDown { .. } => Ok(()),
+        }
+    }
+
+    fn create_qp(
+        &self,
+        xprt: &BackRef<Client>,
+        attempt: &mut Attempt,
+        epoch: Epoch,
+    ) -> Result<(), LocalFault> {
+        let resources = |_| LocalFault::NoResources;
+        let id = attempt.id.as_ref().ok_or(LocalFault::DeviceGone)?;
+        let device = DeviceInfo::of(id).ok_or(LocalFault::DeviceGone)?;
+        if !device.fast_reg {
+            pr_err!("{} has no fast registration\n", device.name());
+            return Err(LocalFault::DeviceUnsuitable);
+        }
+        attempt.device = Some(device);
+        let pd = Pd::alloc(id.clone()).map_err(resources)?;
+        attempt.pd = Some(pd.clone());
+
+        let inline = params::inline_size() as usize;
+        let callbacks = u32::from(CALLBACK_SLOTS);
+        // Both queues need one entry for the drain; the receive queue also a batch.
+        let depth = device.max_qp_wr.min(device.max_cqe / 2).saturating_sub(1);
+        let wanted = u32::from(params::slots());
+        let batch = ((wanted + callbacks) / 8).clamp(1, 32);
+        let credits = wanted.min(depth.saturating_sub(callbacks + batch)).max(1);
+        let config = QpConfig {
+            send_bytes: (inline * 16).clamp(4 * inline, 256 << 10),
+            send_wrs: (credits * 3 + 160).min(depth),
+            signal_every: SIGNAL_EVERY,
+            recv_count: (credits + callbacks) as u16,
+            recv_batch: batch as u16,
+            recv_size: inline,
+        };
+        let pages = params::region_pages().min(device.max_fast_reg_pages);
+        let regions = RegionPool::new(
+            &pd,
+            pages,
+            device.sg_gaps,
+            2 * credits as usize * regions_per_chunk(pages),
+            xprt,
+            &self.common,
+        )
+        .map_err(resources)?;
+        let state = Arc::pin_init(
+            pin_init!(Shared {
+                credits <- new_spinlock!(ForwardCredits::new(credits), "Shared::credits"),
+                discards <- new_spinlock!(
+                    DiscardLimit::new(DEFAULT_DISCARD_LIMIT),
+                    "Shared::discards"
+                ),
+            }),
+            GFP_KERNEL,
+        )
+        .map_err(resources)?;
+        let endpoint = Endpoint {
+            xprt: xprt.clone(),
+            epoch,
+            version: Version::V1,
+            thresholds: SetOnce::new(),
+            regions,
+            replied: Atomic::new(false),
+            large: Atomic::new(false),
+            state,
+        };
+        attempt.qp = Some(Qp::create(&pd, &config, endpoint).map_err(resources)?);
+        Ok(())
+    }
+
+    /// The connection is made: lets the senders have it.
+    fn establish(
+        &self,
+        lock: &mut ConnectLock<Client>,
+        attempt: &mut Attempt,
+        version: Version,
+    ) {
+        let Some(qp) = attempt.qp.take() else {
+            return;
+        };
+        let peer_data = self.mail.lock().peer;
+        let own = attempt.own.unwrap_or(PrivateData::ABSENT);
+        let thresholds = Thresholds::negotiate(version, &own, peer_data.as_ref());
+        qp.handler().thresholds.populate(thresholds);
+        let (credits, cwnd) = {
+            let credits = qp.handler().state.credits.lock();
+            (credits.request(), credits.cwnd())
+        };
+        let pages = qp.handler().regions.pages();
+        let mut send = lock.send_lock();
+        let xprt = send.xprt();
+        let client = xprt.data();
+        if peer_data.is_none() {
+            client.stats.count(Counter::CmDefault);
+        }
+        client.callback_size.store(
+            thresholds
+                .reverse_call_max(version)
+                .min(thresholds.reverse_reply_max(version)),
+            kernel::sync::atomic::Relaxed,
+        );
+        *client.local.lock() = attempt.id.as_ref().and_then(|id| id.local_addr());
+        // The credit of one is what the RPC client counts in units of 256.
+        xprt.reset_window(&send, cwnd as u32);
+        *client.current.lock() = Some(qp.clone());
+        *send.state() = Some(qp);
+        if let (true, Some(peer), Some(device)) = (may_log(), xprt.peer(), attempt.device) {
+            pr_info!(
+                "{} connected: device {}, inline {}/{}, credits {}, {} pages per region{}\n",
+                Show(&peer),
+                device.name(),
+                thresholds.call,
+                thresholds.reply,
+                credits.0,
+                pages,
+                if thresholds.remote_invalidation {
+                    ""
+                } else {
+                    ", no remote invalidation"
+                },
+            );
+        }
+    }
+}
+
+/// Regions of `pages` pages for one chunk of the largest payload.
+fn regions_per_chunk(pages: u32) -> usize {
+    let needed = params::MAX_PAYLOAD / kernel::page::PAGE_SIZE + 1;
+    needed.div_ceil(pages.max(1) as usize)
+}
+
+fn ms32(span: Millis) -> u32 {
+    u32::try_from(span.get()).unwrap_or(u32::MAX)
+}
+
+fn tick() -> Event {
+    Event::Tick(xprtrdma_proto::conn::Activity {
+        heard: now(),
+        used: now(),
+        busy: true,
+    })
+}
+
+/// Step 3 of the teardown: no region of the dead connection stays with a slot.
+fn strip(xprt: &Xprt<Client>, epoch: Epoch) {
+    for slot in xprt.slots() {
+        let (regions, phase) = {
+            let mut state = slot.call().state.lock();
+            if state.epoch != epoch {
+                continue;
+            }
+            (
+                core::mem::take(&mut state.regions),
+                core::mem::replace(&mut state.phase, Phase::Idle),
+            )
+        };
+        // Deregisters them, which is the end of the server's access.
+        drop(regions);
+        if let Phase::Answered(answer) = phase {
+            let bytes = answer.message.as_ref().map_or(&[][..], |m| m.bytes());
+            finish(answer.pinned, answer.verdict, bytes);
+        }
+    }
+}
+
+impl WorkItem for Link {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        let job = this.job.lock().take();
+        if let Some(lock) = job {
+            this.attempt(lock);
+        }
+    }
+}
+
+/// Receives the connection manager's events about one attempt or connection.
+struct Sink {
+    xprt: BackRef<Client>,
+    epoch: Epoch,
+}
+
+impl CmHandler for Sink {
+    fn event(&self, event: cm::CmEvent<'_>) {
+        let link = &self.xprt.data().link;
+        let event = match event {
+            cm::CmEvent::AddrResolved => CmEvent::AddrResolved,
+            cm::CmEvent::AddrError(status) => {
+                CmEvent::AddrError(match Error::from_errno(status) {
+                    e if e == ENODEV => AddrFault::NoDevice,
+                    e if e == ETIMEDOUT => AddrFault::TimedOut,
+                    _ => AddrFault::Other,
+                })
+            }
+            cm::CmEvent::RouteResolved => CmEvent::RouteResolved,
+            cm::CmEvent::RouteError(_) => CmEvent::RouteError,
+            cm::CmEvent::Established {
+                private_data,
+                initiator_depth,
+            } => {
+                link.mail.lock().peer = PrivateData::find(private_data);
+                CmEvent::Established(Accepted {
+                    peer_read_depth: Some(initiator_depth),
+                })
+            }
+            cm::CmEvent::ConnectError(_) => CmEvent::ConnectError,
+            cm::CmEvent::Unreachable(_) => CmEvent::Unreachable,
+            cm::CmEvent::Rejected { stale, .. } => CmEvent::Rejected { stale },
+            cm::CmEvent::Disconnected => CmEvent::Disconnected,
+            cm::CmEvent::AddrChange => CmEvent::AddrChange,
+            cm::CmEvent::DeviceRemoval => CmEvent::DeviceRemoval,
+            cm::CmEvent::TimewaitExit => CmEvent::TimewaitExit,
+            cm::CmEvent::Other(_) => return,
+        };
+        link.react(&self.xprt, Event::Cm(self.epoch, event));
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory regions of one connection ([`RegionPool`]).
+//!
+//! The send path only takes from the pool and never waits for memory. A worker fills it: a little
+//! when the connection is made, more whenever the pool ran low, up to a bound.
+
+use crate::client::Client;
+use kernel::{
+    impl_has_work,
+    new_spinlock,
+    new_work,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
+    },
+};
+use xprtrdma_rdma::{
+    mr::IdleMr,
+    pd::Pd, //
+};
+use xprtrdma_sunrpc::{
+    common::Common,
+    util::NoFs,
+    xprt::BackRef, //
+};
+
+/// Regions made when a connection is made, and the least that a refill adds.
+const FIRST: usize = 8;
+
+struct Inner {
+    free: KVec<IdleMr>,
+    made: usize,
+    closed: bool,
+    starved: bool,
+}
+
+/// See the module's documentation.
+#[pin_data]
+pub(crate) struct RegionPool {
+    pd: Arc<Pd>,
+    pages: u32,
+    gaps: bool,
+    bound: usize,
+    xprt: BackRef<Client>,
+    common: Arc<Common>,
+    #[pin]
+    inner: SpinLock<Inner>,
+    #[pin]
+    refill: Work<RegionPool>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for RegionPool { self.refill }
+}
+
+impl RegionPool {
+    /// Makes a pool with its first regions. Sleeps.
+    pub(crate) fn new(
+        pd: &Arc<Pd>,
+        pages: u32,
+        gaps: bool,
+        bound: usize,
+        xprt: &BackRef<Client>,
+        common: &Arc<Common>,
+    ) -> Result<Arc<Self>> {
+        let pool = Arc::pin_init(
+            pin_init!(Self {
+                pd: pd.clone(),
+                pages,
+                gaps,
+                bound,
+                xprt: xprt.clone(),
+                common: common.clone(),
+                inner <- new_spinlock!(Inner {
+                    free: KVec::new(),
+                    made: 0,
+                    closed: false,
+                    starved: false,
+                }, "RegionPool::inner"),
+                refill <- new_work!("RegionPool::refill"),
+            }),
+            GFP_KERNEL,
+        )?;
+        pool.grow(FIRST)?;
+        Ok(pool)
+    }
+
+    /// Most pages in one region.
+    pub(crate) fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Whether a region may have gaps.
+    pub(crate) fn gaps(&self) -> bool {
+        self.gaps
+    }
+
+    /// Takes a region. `None`: there is none now; the senders will be woken when there is.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<IdleMr> {
+        let (mr, low) = {
+            let mut inner = self.inner.lock();
+            let mr = inner.free.pop();
+            inner.starved |= mr.is_none();
+            (mr, inner.free.len() < FIRST / 2 && inner.made < self.bound)
+        };
+        if low {
+            // An error means that it is queued already.
+            let _ = self.common.queue().queue().enqueue(self.clone());
+        }
+        mr
+    }
+
+    /// Gives a region back.
+    pub(crate) fn put(&self, mr: IdleMr) {
+        let (mr, starved) = {
+            let mut inner = self.inner.lock();
+            let starved = core::mem::replace(&mut inner.starved, false);
+            // There is room for every region that was made; a closed pool takes none.
+            let left = if inner.closed {
+                Some(mr)
+            } else {
+                inner.free.push_within_capacity(mr).err().map(|e| e.0)
+            };
+            (left, starved)
+        };
+        drop(mr);
+        if starved {
+            self.xprt.wake_senders();
+        }
+    }
+
+    /// Gives all free regions back to the device; later ones are given back at once. Sleeps.
+    pub(crate) fn close(&self) {
+        let free = {
+            let mut inner = self.inner.lock();
+            inner.closed = true;
+            core::mem::take(&mut inner.free)
+        };
+        drop(free);
+    }
+
+    /// Regions that exist and that are free, for statistics.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        (inner.made, inner.free.len())
+    }
+
+    fn grow(&self, count: usize) -> Result {
+        for _ in 0..count {
+            let room = {
+                let inner = self.inner.lock();
+                if inner.closed || inner.made >= self.bound {
+                    return Ok(());
+                }
+                inner.made + 1
+            };
+            // Memory for the list is found outside of the lock.
+            let mut list = KVec::with_capacity(room, GFP_KERNEL)?;
+            let mr = IdleMr::alloc(&self.pd, self.pages, self.gaps)?;
+            {
+                let mut inner = self.inner.lock();
+                if inner.free.capacity() < room {
+                    while let Some(mr) = inner.free.pop() {
+                        // Cannot fail: the new list is longer.
+                        let _ = list.push_within_capacity(mr);
+                    }
+                    core::mem::swap(&mut inner.free, &mut list);
+                }
+                inner.made += 1;
+            }
+            self.xprt.data().stats.regions_made.add(1);
+            self.put(mr);
+        }
+        Ok(())
+    }
+}
+
+impl WorkItem for RegionPool {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        // Double what there is.
+        let count = this.inner.lock().made.max(FIRST);
+        // Without memory the pool stays as it is: a region that comes back wakes the senders.
+        if this.grow(count).is_err() && this.inner.lock().free.is_empty() {
+            this.xprt.wake_senders();
+        }
+    }
+}

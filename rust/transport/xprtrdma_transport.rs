@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver: carries the kernel NFS client's RPCs over RDMA.
+//!
+//! The rules of the protocol are in `xprtrdma_proto`, the kernel's contracts in `xprtrdma_sunrpc`
+//! and `xprtrdma_rdma`. What is left here is moving octets between them.
+//!
+//! | Module | Concept |
+//! | --- | --- |
+//! | [`client`] | a transport: what the RPC client asks for |
+//! | [`link`] | its connection: attempts, loss, back-off |
+//! | [`endpoint`] | one connection's queue pair: messages in |
+//! | [`send`] | messages out |
+//! | [`request`] | what the driver knows of one RPC |
+//! | [`regions`] | the pool of memory regions of a connection |
+//! | [`params`] | what an administrator can set |
+//! | [`stats`], [`debug`] | what an administrator can see |
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod debug;
+mod endpoint;
+mod link;
+mod params;
+mod regions;
+mod request;
+mod send;
+mod stats;
+
+use kernel::prelude::*;
+use xprtrdma_sunrpc::class::Registration;
+
+module! {
+    type: XprtRdma,
+    name: "xprtrdma_rs",
+    authors: ["The xprtrdma_rs developers"],
+    description: "RPC-over-RDMA client transport",
+    license: "GPL",
+    params: {
+        slots: u32 {
+            default: 128,
+            description: "Requests in flight on one connection (4-4096, default 128)",
+        },
+        inline_size: u32 {
+            default: 4096,
+            description: "Largest message sent and received without RDMA, in bytes (1024-65536, default 4096)",
+        },
+        region_pages: u32 {
+            default: 257,
+            description: "Most pages in one memory region (1-1025, default 257)",
+        },
+        strict: u32 {
+            default: 0,
+            description: "Refuse replies whose returned segments differ from ours (0-1, default 0)",
+        },
+    },
+}
+
+struct XprtRdma {
+    _class: Registration<client::Client>,
+}
+
+impl kernel::Module for XprtRdma {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        params::check()?;
+        let class = Registration::new().inspect_err(|e| {
+            if *e == EEXIST {
+                pr_err!(
+                    "another module (rpcrdma?) owns the \"rdma\" transport: unmount its NFS/RDMA \
+                     mounts, stop an NFS/RDMA server on this host, run 'modprobe -r rpcrdma' and \
+                     load this module again\n"
+                );
+            } else {
+                pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
+            }
+        })?;
+        pr_info!("RPC-over-RDMA client transport registered\n");
+        Ok(Self { _class: class })
+    }
+}
