@@ -153,7 +153,7 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
     let drop = Verdict::Discard(Counter::BadChunk);
     let writes: Vec<Vec<Segment>> = reply.lists.writes.clone().map(Iterator::collect).collect();
     let chunk: Option<Vec<Segment>> = reply.lists.reply.clone().map(Iterator::collect);
-    if reply.lists.reads.len() > 0 {
+    if !reply.lists.reads.is_empty() {
         return drop;
     }
     let mut mismatch = false;
