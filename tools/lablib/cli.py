@@ -5,7 +5,8 @@ import argparse
 import signal
 import sys
 
-from . import cache, check, kernel, module, report, root, shell
+from . import (cache, check, chroot, ide, kernel, module, pcap, proc, report, root,
+               shell)
 from .session import Plan, Session
 from .ui import LabError, say
 
@@ -22,7 +23,7 @@ def main(argv):
         formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
-                add_demo, add_clean):
+                add_demo, add_ide, add_pcap, add_exec, add_clean):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -201,5 +202,40 @@ def add_clean(commands):
         if args.cache:
             cache.clear()
         return 0
+
+    sub.set_defaults(run=run)
+
+
+def add_ide(commands):
+    for name, text, action in (
+            ("rust-analyzer", "write rust-project.json", ide.rust_analyzer),
+            ("doc", "write the crates' documentation to build/doc", ide.doc)):
+        sub = commands.add_parser(name, help=text)
+        kernel_option(sub)
+        sub.set_defaults(run=lambda args, action=action: action(args.kernel))
+
+
+def add_pcap(commands):
+    sub = commands.add_parser(
+        "pcap", help="judge captures: what tshark finds wrong, by layer",
+        description="Exits 1 when a frame of the first capture is wrong in the infiniband "
+                    "or rpcordma layer, or in a way that the second does not show.")
+    sub.add_argument("capture")
+    sub.add_argument("reference", nargs="?", help="a capture of the in-tree client")
+    sub.set_defaults(run=lambda args: pcap.judge(args.capture, args.reference))
+
+
+def add_exec(commands):
+    sub = commands.add_parser("exec", help="run a tool of the root file system, here")
+    sub.add_argument("cmd", nargs="+", metavar="CMD")
+
+    def run(args):
+        argv = chroot.command(root.path(), args.cmd, [cache.directory(), module.REPO],
+                              module.REPO, env={"CARGO_HOME": f"{cache.directory()}/cargo"})
+        child = proc.spawn(argv, stdin=None)
+        try:
+            return child.wait()
+        finally:
+            proc.stop(child)
 
     sub.set_defaults(run=run)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Reading a capture with tshark: what is wrong, and in which layer.
+
+tshark's NFS dissector calls a good part of correct NFS/RDMA traffic malformed,
+whatever the client.  So the layer decides: infiniband and rpcordma must be
+free of errors, and above them only what an in-tree capture shows is excused.
+"""
+
+import collections
+import pathlib
+import subprocess
+
+from . import chroot, root
+from .ui import LabError, say
+
+OURS = ("infiniband", "rpcordma")
+SECONDS = 900
+SEVERITY_ERROR = 8388608
+
+
+def findings(path):
+    """Counter of (layer, message) over all frames with an error."""
+    path = pathlib.Path(path).resolve()
+    if not path.exists():
+        raise LabError(f"no capture {path}")
+    argv = ["tshark", "-r", f"/lab/in/{path.name}", "-Y",
+            f"_ws.malformed || _ws.expert.severity == {SEVERITY_ERROR}", "-T", "fields",
+            "-e", "frame.protocols", "-e", "_ws.expert.message"]
+    try:
+        done = subprocess.run(
+            chroot.command(root.path(), argv, [(path.parent, "/lab/in")]),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=SECONDS,
+            check=False)
+    except subprocess.TimeoutExpired:
+        raise LabError(f"tshark: no end after {SECONDS} s") from None
+    if done.returncode:
+        raise LabError(f"tshark: {done.stderr.strip()[-500:]}")
+    found = collections.Counter()
+    for line in done.stdout.splitlines():
+        protocols, _, message = line.partition("\t")
+        layers = [p for p in protocols.split(":") if not p.startswith("_ws")]
+        found[layers[-1] if layers else "?", message] += 1
+    return found
+
+
+def judge(capture, reference=None):
+    """Print the findings; 1 when one of them is ours."""
+    found = findings(capture)
+    excused = findings(reference) if reference else {}
+    wrong = 0
+    for (layer, message), count in sorted(found.items()):
+        known = layer not in OURS and (layer, message) in excused
+        wrong += not known
+        say(f"{'excused' if known else 'WRONG'}: {count} frames, {layer}: {message}")
+    print(f"{len(found)} kinds of errors, {wrong} not excused")
+    return 1 if wrong else 0
