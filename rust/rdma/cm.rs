@@ -57,8 +57,9 @@ pub enum CmEvent<'a> {
     Established {
         /// Private data of the accept, perhaps followed by zeroes (RFC 8797 5.2).
         private_data: &'a [u8],
-        /// RDMA Reads that the peer is willing to have outstanding towards us.
-        initiator_depth: u8,
+        /// RDMA Reads that the peer may have outstanding towards us: its initiator depth, which
+        /// the CM reports to us as what we have to serve.
+        peer_read_depth: u8,
     },
     /// The exchange of messages failed (errno).
     ConnectError(i32),
@@ -317,7 +318,7 @@ unsafe fn decode(event: &bindings::rdma_cm_event) -> CmEvent<'_> {
             };
             CmEvent::Established {
                 private_data,
-                initiator_depth: conn.initiator_depth,
+                peer_read_depth: conn.responder_resources,
             }
         }
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => CmEvent::ConnectError(status),

@@ -668,11 +668,11 @@ impl CmHandler for Sink {
             cm::CmEvent::RouteError(_) => CmEvent::RouteError,
             cm::CmEvent::Established {
                 private_data,
-                initiator_depth,
+                peer_read_depth,
             } => {
                 link.mail.lock().peer = PrivateData::find(private_data);
                 CmEvent::Established(Accepted {
-                    peer_read_depth: Some(initiator_depth),
+                    peer_read_depth: Some(peer_read_depth),
                 })
             }
             cm::CmEvent::ConnectError(_) => CmEvent::ConnectError,

@@ -9,6 +9,15 @@ from . import kernel, module, pair, root
 from .ui import LabError, say, step
 
 MOUNT_SECONDS = 120
+UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
+# sunrpc lets go of a transport some time after the unmount.
+RMMOD = """\
+for module in xprtrdma_rs rpcrdma; do
+    if [ -d /sys/module/$module ]; then
+        timeout 20 sh -c "until rmmod $module 2> /tmp/rmmod; do sleep 0.2; done" ||
+            { cat /tmp/rmmod; exit 1; }
+    fi
+done"""
 
 
 @dataclasses.dataclass
@@ -92,13 +101,10 @@ class Session:
 
     def clean_up(self):
         """Undo the lab's own mount and module; tests may have done it."""
-        script = ("if mountpoint -q /mnt/nfs; then umount /mnt/nfs || exit; fi\n"
-                  "for m in xprtrdma_rs rpcrdma; do\n"
-                  "    if [ -d /sys/module/$m ]; then rmmod $m || exit; fi\n"
-                  "done")
-        status, text = self.channel.call(["sh", "-c", script], MOUNT_SECONDS)
-        if status:
-            self.complaints.append(f"client: cleaning up: {text.strip()}")
+        for undo in (UMOUNT, RMMOD):
+            status, text = self.channel.call(["sh", "-c", undo], MOUNT_SECONDS)
+            if status:
+                self.complaints.append(f"client: cleaning up: {text.strip()}")
 
     def finish(self):
         """Judge and power off."""

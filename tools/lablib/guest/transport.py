@@ -4,9 +4,11 @@
 import contextlib
 import os
 import subprocess
+import time
 
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
 SECONDS = 120
+UNLOAD_SECONDS = 20
 
 
 def run(*argv):
@@ -26,7 +28,20 @@ def loaded(client):
     else:
         run("modprobe", "rpcrdma")
     yield
-    run("rmmod", NAMES[client])
+    unload(NAMES[client])
+
+
+def unload(name):
+    """Remove a module; sunrpc lets go of a transport some time after the unmount."""
+    deadline = time.monotonic() + UNLOAD_SECONDS
+    while True:
+        try:
+            run("rmmod", name)
+            return
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 @contextlib.contextmanager
