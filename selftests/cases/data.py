@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Data integrity: what is written is what is there, to the byte.
+
+One file carries many pieces.  A copy in memory follows every write; in the end
+the server's own file must equal it.
+"""
+
+import hashlib
+import mmap
+import os
+import random
+
+from lib import pattern
+from lib.buffers import PAGE, Buffer
+from lib.case import ENV, case, check, equal
+
+KIB, MIB = 1 << 10, 1 << 20
+SMALL = tuple(range(71))
+# Where a message just fits or just does not: around both inline thresholds
+# less every header that may precede the data, and around pages.
+EDGES = tuple(range(1016, 1033)) + tuple(range(4088, 4105)) + tuple(range(8188, 8197))
+LARGE = tuple(base + delta for base in (64 * KIB, 256 * KIB, MIB) for delta in (-1, 0, 1, 2, 3))
+HUGE = (MIB - PAGE, MIB + PAGE, MIB + 5000, 2 * MIB, 2 * MIB + 1)
+
+
+def threshold_sizes():
+    """Sizes that leave a Call or a Reply just below, at or above 4096 octets.
+
+    Headers and credentials differ by version and client, so the whole range in
+    which the border can lie is walked; every remainder by four comes up.
+    """
+    return range(3500, 4100, ENV.pick(small=3, full=1, debug=11))
+
+
+class Model:
+    """A file, and in memory what it must contain."""
+
+    def __init__(self, t, mount, name, number):
+        self.server, self.number, self.generation = t.server, number, 0
+        self.here, self.there = t.directory(mount).path(name)
+        self.content = bytearray()
+
+    def piece(self, offset, length):
+        """New data for a place; the model has it at once."""
+        self.generation += 1
+        data = pattern.data(self.number, offset, length, self.generation)
+        if len(self.content) < offset:
+            self.content += bytes(offset - len(self.content))
+        self.content[offset:offset + length] = data
+        return data
+
+    def compare(self, found, offset, length, what):
+        """Check what a read brought, which may have met the end of the file."""
+        expected = bytes(self.content[offset:offset + length])
+        problem = pattern.difference(found, expected, offset)
+        check(problem is None, f"{what} of {length} bytes at {offset}: {problem}")
+
+    def check_server(self):
+        self.server.expect(self.there, bytes(self.content))
+
+
+def forget(fd):
+    """Drop the file's cached pages, so that the next read asks the server."""
+    os.fdatasync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def direct(model):
+    return os.open(model.here, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+
+
+def round_trips(model, sizes, shift, odd):
+    """Direct writes and reads of each size, one behind the other.
+
+    `shift` places user buffers that many bytes into a page, `odd` leaves a gap
+    so that file offsets take every remainder.
+    """
+    fd, buffer = direct(model), Buffer(3 * MIB)
+    offset = odd
+    for size in sizes:
+        buffer.write(fd, model.piece(offset, size), offset, shift)
+        model.compare(buffer.read(fd, size, offset, shift), offset, size, "direct read")
+        offset += size + odd
+    os.close(fd)
+    model.check_server()
+
+
+# covers: V1-037, V1-044, V1-045, V1-052, V1-053, V1-069, ULB-37, ULB-39: pads.
+@case(seconds=90)
+def direct_transfers_of_every_small_size(t):
+    mount = t.mount()
+    round_trips(Model(t, mount, "aligned", 1), SMALL, 0, 0)
+    round_trips(Model(t, mount, "unaligned", 2), SMALL, 3, 1)
+
+
+# covers: V1-027, V1-060, V1-064, V1-071, V1-130, ULB-38: inline or chunk.
+@case(seconds=120)
+def direct_transfers_around_the_inline_thresholds(t):
+    mount = t.mount()
+    round_trips(Model(t, mount, "aligned", 3), (*EDGES, *threshold_sizes()), 0, 0)
+    round_trips(Model(t, mount, "odd", 4), threshold_sizes(), 1, 5)
+
+
+# covers: V1-030, V1-051, V1-062: pages, their borders, whole transfers and more.
+@case(seconds=120)
+def direct_transfers_around_page_and_mebibyte_borders(t):
+    mount = t.mount()
+    sizes = (*LARGE, *HUGE) if not ENV.debug or ENV.full else (*LARGE[5:], HUGE[2])
+    round_trips(Model(t, mount, "aligned", 5), sizes, 0, 0)
+    round_trips(Model(t, mount, "unaligned", 6), sizes, 1234, 4095)
+
+
+# covers: V1-030, CM-15: buffers that begin anywhere in a page, borders inside.
+@case(seconds=90)
+def user_buffers_may_begin_anywhere(t):
+    model = Model(t, t.mount(), "shifts", 7)
+    fd, buffer = direct(model), Buffer(MIB)
+    step = ENV.pick(small=331, full=61, debug=1021)
+    for shift in (1, 2, 3, 4, 511, 512, 513, 4092, 4093, 4094, 4095, *range(5, PAGE, step)):
+        size = 9000 + shift % 7
+        offset = shift * 3
+        buffer.write(fd, model.piece(offset, size), offset, shift)
+        model.compare(buffer.read(fd, size, offset, PAGE - shift), offset, size, "read")
+    os.close(fd)
+    model.check_server()
+
+
+# covers: V1-058, V1-062, ULB-09, X-08: a READ may return less than was asked.
+@case(seconds=90)
+def short_reads_at_the_end_of_a_file(t):
+    model = Model(t, t.mount(), "growing", 8)
+    fd, buffer = direct(model), Buffer(MIB)
+    sizes = (*SMALL, *EDGES[::2], *threshold_sizes()[::8], *LARGE[:5])
+    at = 0
+    for size in sizes:
+        if size > at:
+            buffer.write(fd, model.piece(at, size - at), at, 0)
+            at = size
+        for asked in (size + 1, 8 * KIB + 1, 128 * KIB):
+            model.compare(buffer.read(fd, asked, 0, 0), 0, asked, "short read")
+    model.compare(buffer.read(fd, 4 * KIB, at, 0), at, 4 * KIB, "read at the end")
+    model.compare(buffer.read(fd, 4 * KIB, at + MIB, 0), at + MIB, 4 * KIB, "read beyond it")
+    os.close(fd)
+    model.check_server()
+
+
+# covers: V1-031, V1-050: the page cache writes and reads in its own pieces.
+@case(seconds=120)
+def buffered_transfers_of_many_sizes(t):
+    model = Model(t, t.mount(), "buffered", 9)
+    fd = os.open(model.here, os.O_RDWR | os.O_CREAT, 0o644)
+    offset, places = 0, []
+    for size in (*SMALL[::5], *EDGES[::3], *threshold_sizes()[::4], *LARGE, MIB + 5000):
+        data = model.piece(offset, size)
+        equal(os.pwrite(fd, data, offset), size, "written")
+        if size % 2:
+            os.fdatasync(fd)
+        places.append((offset, size))
+        offset += size + (13 if size % 3 else 0)
+    forget(fd)
+    for offset, size in places:
+        model.compare(os.pread(fd, size, offset), offset, size, "buffered read")
+    os.close(fd)
+    model.check_server()
+
+
+# covers: random writes over each other, through both ways of writing.
+@case(seconds=120, full_seconds=1200)
+def random_overwrites_leave_the_newest(t):
+    model = Model(t, t.mount(), "random", 10)
+    chance = random.Random(t.random.random())
+    cached, fd = os.open(model.here, os.O_RDWR | os.O_CREAT, 0o644), direct(model)
+    buffer = Buffer(MIB)
+    for _ in range(ENV.pick(small=250, full=5000, debug=50)):
+        size = chance.choice((1, 70, 512, 3800, 4096, 4097, 30000, 200000)) + chance.randrange(9)
+        offset, shift = chance.randrange(2 * MIB), chance.randrange(PAGE)
+        kind = chance.randrange(4)
+        if kind == 0:
+            buffer.write(fd, model.piece(offset, size), offset, shift)
+        elif kind == 1:
+            os.pwrite(cached, model.piece(offset, size), offset)
+        elif kind == 2:
+            model.compare(buffer.read(fd, size, offset, shift), offset, size, "direct read")
+        else:
+            model.compare(os.pread(cached, size, offset), offset, size, "buffered read")
+    os.fsync(cached)
+    os.close(cached)
+    os.close(fd)
+    model.check_server()
+
+
+# covers: pages written by way of a mapping.
+@case(seconds=90)
+def mapped_files_reach_the_server(t):
+    model = Model(t, t.mount(), "mapped", 11)
+    size = ENV.pick(small=3, full=32, debug=1) * MIB + 4321
+    fd = os.open(model.here, os.O_RDWR | os.O_CREAT, 0o644)
+    os.ftruncate(fd, size)
+    model.content = bytearray(size)
+    with mmap.mmap(fd, size) as memory:
+        for offset in (0, 1, 4095, 4096, 100001, MIB - 3, size - 5000):
+            data = model.piece(offset, 5000)
+            memory[offset:offset + 5000] = data
+        memory.flush()
+        model.check_server()
+    forget(fd)
+    with mmap.mmap(fd, size, access=mmap.ACCESS_READ) as memory:
+        model.compare(memory[:], 0, size, "mapped read")
+    os.close(fd)
+
+
+# covers: append: every piece at the end, whoever wrote the one before.
+@case(seconds=90)
+def appended_pieces_follow_each_other(t):
+    model = Model(t, t.mount(), "appended", 12)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    cached = os.open(model.here, flags, 0o644)
+    fd, buffer = os.open(model.here, flags | os.O_DIRECT), Buffer(MIB)
+    for size in (*SMALL[::3], 1024, 1025, 3800, 3901, 4095, 4097, 70001, MIB + 1):
+        data = model.piece(len(model.content), size)
+        if size % 2:
+            equal(os.write(cached, data), size, "appended")
+            os.fsync(cached)
+        else:
+            view = buffer.view(size)
+            view[:] = data
+            equal(os.writev(fd, [view]), size, "appended directly")
+    os.close(cached)
+    os.close(fd)
+    model.check_server()
+
+
+# covers: holes read as zeroes, truncation cuts exactly, growth shows nothing old.
+@case(seconds=90)
+def holes_and_truncation(t):
+    model = Model(t, t.mount(), "sparse", 13)
+    fd, buffer = direct(model), Buffer(MIB)
+    for offset in (0, 70001, 3 * MIB + 11, 64 * MIB + 5):
+        buffer.write(fd, model.piece(offset, 3000), offset, 0)
+    for offset, length in ((0, MIB), (69000, 5000), (3 * MIB - 1, 200000)):
+        model.compare(buffer.read(fd, length, offset), offset, length, "read with holes")
+    for size in (64 * MIB + 6, 3 * MIB + 1000, 4097, 4096, 70, 1, 0, 5001):
+        os.ftruncate(fd, size)
+        del model.content[size:]
+        model.content += bytes(size - len(model.content))
+        equal(os.fstat(fd).st_size, size, "size after truncation")
+        model.compare(buffer.read(fd, 8192, max(size - 4000, 0)), max(size - 4000, 0), 8192,
+                      f"read after truncation to {size}")
+    os.close(fd)
+    model.check_server()
+
+
+# covers: what the server changes is seen, not what was there before.
+@case(seconds=60)
+def changes_on_the_server_are_seen(t):
+    mount = t.mount("noac" if t.version == "3" else "")
+    here, there = t.directory(mount).path("theirs")
+    for generation, size in enumerate((1, 70, 3850, 4096, 70001, MIB, 17, 0)):
+        content = pattern.data(14, 0, size, generation)
+        t.server.call("rmtree", there)
+        t.server.write(there, b"")
+        t.server.call("run", ["truncate", "-s", "0", there])
+        t.server.write(there, content)
+        fd = os.open(here, os.O_RDONLY | os.O_DIRECT)
+        found = Buffer(2 * MIB).read(fd, 2 * MIB, 0)
+        os.close(fd)
+        problem = pattern.difference(found, content)
+        check(problem is None, f"generation {generation}: {problem}")
+
+
+# covers: a large file, whole, through the page cache and around it.
+@case(seconds=300, full_only=True, full_seconds=1800)
+def a_file_of_one_gibibyte(t):
+    mount = t.mount(export=ENV.disk)
+    here, there = t.directory(mount).path("large")
+    block = pattern.data(15, 0, MIB)
+    fd, buffer = os.open(here, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644), Buffer(MIB)
+    for number in range(1024):
+        buffer.write(fd, number.to_bytes(8, "big") + block[8:], number * MIB)
+    os.close(fd)
+    with open(here, "rb") as data:
+        for number in range(1024):
+            expected = number.to_bytes(8, "big") + block[8:]
+            problem = pattern.difference(data.read(MIB), expected, number * MIB)
+            check(problem is None, f"buffered read: {problem}")
+    whole = hashlib.sha256()
+    for number in range(1024):
+        whole.update(number.to_bytes(8, "big") + block[8:])
+    equal(t.server.call("digest", there, seconds=600), [1 << 30, whole.hexdigest()],
+          "the server's file")

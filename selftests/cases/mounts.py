@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Mounting: every version, both address families, what the kernel shows."""
+
+import os
+import pathlib
+
+from lib import module, pattern, xprt
+from lib.case import ENV, case, check, equal
+from lib.mounts import Refused
+
+ALL = ("3", "4.0", "4.1", "4.2")
+MIB = 1 << 20
+
+
+def works(t, mount, number):
+    """A mount carries data both ways."""
+    here, there = t.directory(mount).path("file")
+    content = pattern.data(number, 0, 200001)
+    pathlib.Path(here).write_bytes(content)
+    t.server.expect(there, content)
+    other = pattern.data(number, 0, 77777, generation=1)
+    t.server.write(f"{there}-2", other)
+    equal(pathlib.Path(f"{here}-2").read_bytes() == other, True, "data from the server")
+
+
+# covers: V1-114, V1-115, V1-005, BC-20 (4.0), BC-21 (4.1, 4.2), ULB-06 (3).
+@case(versions=None)
+def every_version_mounts_over_both_families(t):
+    for version in ALL:
+        for netid in ("rdma", "rdma6"):
+            mount = t.mount(version=version, netid=netid)
+            options = mount.active()
+            check(f"vers={version}" in options, f"{version} {netid}: {options}")
+            check(f"proto={netid}" in options, f"{version} {netid}: {options}")
+            check("port=20049" in options, f"{version} {netid}: {options}")
+            works(t, mount, ALL.index(version))
+            mount.remove()
+
+
+# covers: V1-051, V1-057: the largest transfers that NFS knows are negotiated.
+@case()
+def transfers_of_one_mebibyte_are_negotiated(t):
+    options = t.mount().active()
+    for name in ("rsize", "wsize"):
+        check(f"{name}={MIB}" in options, f"{name}: {options}")
+
+
+# covers: the statistics that administrators' tools read by position.
+@case()
+def mountstats_has_the_columns_tools_expect(t):
+    mount = t.mount()
+    works(t, mount, 1)
+    lines = xprt.lines(mount.where)
+    equal(len(lines), 1, "xprt lines")
+    equal(lines[0][0], "rdma", "transport")
+    equal(len(lines[0]) - 1, len(xprt.COLUMNS), "columns")
+    numbers = mount.xprts()[0]
+    equal(numbers["connect_count"], 1, "connect_count")
+    equal(numbers["bad_xids"], 0, "bad_xids")
+    equal(numbers["bad_reply"], 0, "bad_reply")
+    check(numbers["sends"] > 5, f"sends {numbers['sends']}")
+    check(0 <= numbers["sends"] - numbers["recvs"] <= 1,
+          f"{numbers['sends']} sends, {numbers['recvs']} receives")
+    # 200001 bytes went out and 77777 came in, by chunks.
+    check(numbers["read_segments"] >= 1, f"read_segments {numbers['read_segments']}")
+    check(numbers["write_segments"] >= 1, f"write_segments {numbers['write_segments']}")
+    check(numbers["total_rdma_reply"] >= 77777, f"total_rdma_reply {numbers['total_rdma_reply']}")
+
+
+# covers: sunrpc's own view of the transport.
+@case()
+def sunrpc_shows_the_connection(t):
+    mount = t.mount()
+    works(t, mount, 2)
+    found = xprt.directories()
+    equal(len(found), 1, "transports in sysfs")
+    equal((found[0] / "dstaddr").read_text().strip(), ENV.server, "dstaddr")
+    numbers = xprt.info(found[0])
+    equal(numbers["dst_port"], 20049, "dst_port")
+    check(numbers["cong_win"] >= 256, f"cong_win {numbers['cong_win']}")
+    equal(numbers["cong_win"] % 256, 0, "cong_win in credits")
+    check("CONNECTED" in xprt.states()[0], f"state {xprt.states()[0]}")
+
+
+# covers: V1-114: what cannot work is refused by mount, at once and in words.
+@case(versions=None)
+def impossible_mounts_fail_at_once(t):
+    for options in ("vers=4.2,proto=rdma6", "vers=3,rdma,mountproto=rdma",
+                    "vers=4.2,rdma,xprtsec=tls"):
+        try:
+            mount = t.mount(options, raw=True)
+        except Refused as refused:
+            t.note(str(refused))
+        else:
+            mount.remove()
+            raise AssertionError(f"mount -o {options} succeeds")
+    check(not xprt.directories(), "a refused mount leaves a transport")
+
+
+# covers: a wrong port is an error within a bounded time, not a hang.
+@case(versions=None, seconds=150)
+def a_port_without_listener_is_refused(t):
+    before = module.resources()
+    try:
+        t.mount("vers=4.2,proto=rdma,port=20050,soft,retry=0,timeo=20,retrans=1", raw=True)
+    except Refused as refused:
+        t.note(str(refused))
+    else:
+        raise AssertionError("mounted a port that nobody listens on")
+    xprt.wait_gone()
+    module.wait_resources(before)
+
+
+# covers: V1-110: connections made and unmade again and again leave nothing.
+@case(seconds=120, full_seconds=900)
+def remounts_leave_nothing(t):
+    before = module.resources()
+    mount = t.mount()
+    here, there = t.directory(mount).path("file")
+    content = pattern.data(5, 0, 30000)
+    pathlib.Path(here).write_bytes(content)
+    for _ in range(ENV.pick(small=10, full=50, debug=4)):
+        mount.remove()
+        mount.make()
+        equal(pathlib.Path(here).read_bytes() == content, True, "content after a remount")
+    t.server.expect(there, content)
+    mount.remove()
+    xprt.wait_gone()
+    module.wait_resources(before)
+
+
+# covers: nconnect: several connections, all of them used.
+@case(versions=("3", "4.1", "4.2"))
+def nconnect_uses_every_connection(t):
+    mount = t.mount("nconnect=4")
+    here, there = t.directory(mount).path("file")
+    for number in range(16):
+        content = pattern.data(number, 0, 20000)
+        pathlib.Path(here).write_bytes(content)
+        os.stat(here)
+        t.server.expect(there, content)
+    found = mount.xprts()
+    equal(len(found), 4, "xprt lines")
+    for number, numbers in enumerate(found):
+        equal(numbers["connect_count"], 1, f"connections of transport {number}")
+        check(numbers["recvs"] > 3, f"transport {number} received {numbers['recvs']}")
+
+
+# covers: V1-129, V1-110: two mounts of two exports do not get mixed up.
+@case()
+def two_exports_stay_apart(t):
+    first, second = t.mount(), t.mount(export=ENV.disk)
+    paths = [t.directory(m).path("same-name") for m in (first, second)]
+    contents = [pattern.data(number, 0, 1500000) for number in (6, 7)]
+    fds = [open(here, "wb") for here, _ in paths]
+    for at in range(0, 1500000, 50000):
+        for fd, content in zip(fds, contents):
+            fd.write(content[at:at + 50000])
+    for fd in fds:
+        fd.close()
+    for (_, there), content in zip(paths, contents):
+        t.server.expect(there, content)
+    first.remove()
+    equal(pathlib.Path(paths[1][0]).read_bytes() == contents[1], True,
+          "the second mount after the first is gone")

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The harness of the system tests.
+
+main     command line and selection of cases
+runner   one process per case: limits, judgement, cleaning up
+case     what a test function gets to work with
+env      what the surroundings say: server, client module, sizes
+server   a helper process in the server machine
+mounts   mounting and unmounting
+module   loading and unloading the transport
+xprt     what the kernel shows of a connection, and forcing it down
+pattern  data that says where and when it was written
+buffers  memory for direct I/O
+workers  processes that load the mount while the test does something else
+kmsg     the kernel log
+stacks   where tasks hang
+faults   trouble made on the server and on the wire
+wait     waiting for conditions
+"""

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Memory for direct I/O, at page borders or deliberately not."""
+
+import mmap
+import os
+
+PAGE = 4096
+
+
+class Buffer:
+    """Anonymous memory; `view(n, shift)` begins `shift` bytes into a page."""
+
+    def __init__(self, size):
+        self.memory = mmap.mmap(-1, size + 2 * PAGE)
+        self.whole = memoryview(self.memory)
+
+    def view(self, length, shift=0):
+        return self.whole[shift:shift + length]
+
+    def write(self, fd, data, offset, shift=0):
+        """Write all of `data` from this memory at `offset`."""
+        view = self.view(len(data), shift)
+        view[:] = data
+        done = os.pwritev(fd, [view], offset)
+        if done != len(data):
+            raise AssertionError(f"wrote {done} of {len(data)} bytes at {offset}")
+
+    def read(self, fd, length, offset, shift=0):
+        """Read up to `length` bytes into this memory; returns what came."""
+        view = self.view(length, shift)
+        # What the transfer does not fill must not pass for data.
+        view[:] = b"\xa5" * length
+        done = os.preadv(fd, [view], offset)
+        return bytes(view[:done])

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a test function is and what it gets to work with."""
+
+import contextlib
+import dataclasses
+import random
+
+from . import module, mounts, server, wait
+from .env import ENV
+
+
+class Skip(Exception):
+    """The surroundings lack something; the reason is for the user."""
+
+
+@dataclasses.dataclass
+class Case:
+    """A test function with what its decorator said."""
+
+    function: object
+    versions: tuple    # NFS versions it can run with; none: it takes care itself
+    seconds: float     # small size, stock kernel
+    full_seconds: float
+    clients: tuple
+    full_only: bool
+    stock_only: bool
+    loaded: bool       # the transport module is loaded before it starts
+
+    @property
+    def name(self):
+        return f"{self.function.__module__.rpartition('.')[2]}.{self.function.__name__}"
+
+    def limit(self):
+        """Seconds after which it is ended by force."""
+        return self.full_seconds if ENV.full else ENV.patience(self.seconds)
+
+    def applies(self):
+        """Whether it belongs to a run like this one."""
+        return (ENV.client in self.clients and (ENV.full or not self.full_only)
+                and not (ENV.debug and self.stock_only))
+
+    def variants(self):
+        """The versions to run it with; (None,) when it has no say in it."""
+        if not self.versions:
+            return (None,)
+        return tuple(v for v in ENV.versions if v in self.versions)
+
+
+CASES = []
+
+
+def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
+         clients=("ours", "intree"), full_only=False, stock_only=False, loaded=True):
+    """Make a function a test case; it gets a `Context`."""
+    def decorate(function):
+        CASES.append(Case(function, versions or (), seconds, full_seconds, clients,
+                          full_only, stock_only, loaded))
+        return function
+    return decorate
+
+
+class Context:
+    """Tools for one run of one case, and the undoing of what it did."""
+
+    def __init__(self, version, log, helper):
+        self.version, self.log, self.server = version, log, helper
+        self.stack = contextlib.ExitStack()
+        self.random = random.Random(f"{ENV.seed} {version}")
+
+    def defer(self, function, *args, **named):
+        """Call this when the case is over, in reverse order."""
+        self.stack.callback(function, *args, **named)
+
+    def mount(self, options="", export=None, where=None, version=None, **more):
+        """Mount, to be unmounted at the end; returns a `mounts.Mount`."""
+        mount = mounts.Mount(version or self.version, options, export or ENV.mem, where, **more)
+        mount.make()
+        self.defer(mount.remove)
+        return mount
+
+    def directory(self, mount, name="case"):
+        """An empty directory of the mount, emptied again at the end."""
+        there = f"{mount.export}/{name}"
+        self.server.call("rmtree", there)
+        self.server.call("mkdir", there)
+        self.defer(self.server.call, "rmtree", there)
+        return Directory(f"{mount.where}/{name}", there)
+
+    def another_server(self):
+        """A second helper process in the server, for what blocks there."""
+        helper = server.Server()
+        self.defer(helper.close)
+        return helper
+
+    @staticmethod
+    def note(text):
+        """A line for the reader of the results."""
+        print(text, flush=True)
+
+    def close(self):
+        self.stack.close()
+
+
+@dataclasses.dataclass
+class Directory:
+    """One directory by its names on both sides."""
+
+    here: str
+    there: str
+
+    def path(self, name):
+        return f"{self.here}/{name}", f"{self.there}/{name}"
+
+
+def equal(found, expected, what):
+    """Complain about a difference."""
+    if found != expected:
+        raise AssertionError(f"{what}: {found!r}, expected {expected!r}")
+
+
+def check(condition, what):
+    """Complain unless the condition holds."""
+    if not condition:
+        raise AssertionError(what)
+
+
+__all__ = ["CASES", "ENV", "Context", "Skip", "case", "check", "equal", "module", "wait"]

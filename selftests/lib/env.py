@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the surroundings say: the server, the client module, the sizes."""
+
+import dataclasses
+import os
+import pathlib
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+# The lab's own guest programs, if its repository is not ours (a copy of the
+# tests may lie elsewhere).
+LAB = next(p for p in (REPO / "tools", pathlib.Path("/repo/tools")) if p.is_dir())
+PORT = 20049
+
+
+@dataclasses.dataclass
+class Environment:
+    """Set once by the command line, read everywhere."""
+
+    client: str = os.environ.get("LAB_CLIENT", "ours")       # ours or intree
+    debug: bool = bool(os.environ.get("LAB_DEBUG"))
+    module_file: str = os.environ.get("LAB_MODULE", "")
+    server: str = os.environ.get("NFS_SERVER", "")
+    server6: str = os.environ.get("NFS_SERVER6", "")
+    mem: str = os.environ.get("NFS_EXPORT_MEM", "/srv/mem")    # export in memory
+    disk: str = os.environ.get("NFS_EXPORT_DISK", "/srv/disk")  # export on a disk
+    size: str = "small"
+    versions: tuple = ("3", "4.2")
+    parameters: tuple = ()                                   # for insmod
+    seed: int = 0
+
+    @property
+    def ours(self):
+        return self.client == "ours"
+
+    @property
+    def full(self):
+        return self.size == "full"
+
+    def pick(self, small, full, debug=None):
+        """A number by size; `debug` replaces `small` on a slow debug kernel."""
+        if self.full:
+            return full
+        return small if debug is None or not self.debug else debug
+
+    def patience(self, seconds):
+        """A limit for something that a slow debug kernel also must do in time."""
+        return seconds * (4 if self.debug else 1)
+
+
+ENV = Environment()

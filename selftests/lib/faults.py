@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Trouble made on the server and on the wire, and its undoing."""
+
+import subprocess
+
+from . import wait
+from .env import ENV, PORT
+
+ROCE_PORT = 4791
+THREADS = 8
+NFSD = "/proc/fs/nfsd"
+PORTLIST = f"{NFSD}/portlist"
+MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
+TABLE = "selftests"
+DEVICE = "rxe0"
+INTERFACE = "eth0"
+SILENCE = f"""
+table inet {TABLE} {{
+    chain in {{ type filter hook input priority 0; udp dport {ROCE_PORT} drop; }}
+    chain out {{ type filter hook output priority 0; udp dport {ROCE_PORT} drop; }}
+}}
+"""
+
+
+def silence(server):
+    """The server's RDMA port neither hears nor says anything any more."""
+    server.run("nft", "-f", "-", stdin=SILENCE)
+
+
+def speak(server):
+    """Undo `silence`."""
+    server.call("run", ["nft", "delete", "table", "inet", TABLE])
+
+
+def stop_nfsd(server):
+    """End the server's threads: every connection and listener goes."""
+    server.call("text", f"{NFSD}/threads", "0")
+
+
+def start_nfsd(server):
+    """Start them again, with the RDMA listener; grace ends when nobody may reclaim."""
+    server.run("rpc.nfsd", str(THREADS))
+    listeners = server.call("text", PORTLIST).split()
+    if str(PORT) not in listeners:
+        server.call("text", PORTLIST, f"rdma {PORT}")
+
+
+def restart_nfsd(server, max_requests=None):
+    """Stop and start, optionally with other credits for each connection."""
+    stop_nfsd(server)
+    if max_requests is not None:
+        server.call("text", MAX_REQUESTS, str(max_requests))
+    start_nfsd(server)
+
+
+def end_grace(server):
+    """Wait until the server's grace periods are over."""
+    def over():
+        for name in (f"{NFSD}/v4_end_grace", "/proc/fs/lockd/nlm_end_grace"):
+            server.call("run", ["sh", "-c", f"echo Y > {name}"])
+        return server.call("text", f"{NFSD}/v4_end_grace").strip() == "Y"
+
+    wait.until(over, 60, "end of the server's grace period")
+
+
+def delay(server, milliseconds):
+    """Hold back everything that the server sends."""
+    server.run("tc", "qdisc", "replace", "dev", INTERFACE, "root", "netem",
+               "delay", f"{milliseconds}ms", "limit", "100000")
+
+
+def no_delay(server):
+    server.call("run", ["tc", "qdisc", "del", "dev", INTERFACE, "root"])
+
+
+def remove_server_device(server):
+    """Pull the RDMA device out of the server."""
+    server.run("rdma", "link", "delete", DEVICE)
+
+
+def add_server_device(server):
+    server.run("rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE)
+
+
+def remove_client_device():
+    """Pull the RDMA device out of this machine."""
+    subprocess.run(["rdma", "link", "delete", DEVICE], timeout=ENV.patience(60), check=True)
+
+
+def add_client_device():
+    subprocess.run(["rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE],
+                   timeout=ENV.patience(60), check=True)
+
+
+def repair(server):
+    """Put right what a failed case left broken on the server; complaints."""
+    if server is None:
+        return []
+    complaints = []
+    if server.call("run", ["nft", "list", "table", "inet", TABLE])[0] == 0:
+        complaints.append("left the wire cut")
+        speak(server)
+    if server.call("text", f"{NFSD}/threads").strip() == "0":
+        complaints.append("left the server stopped")
+        start_nfsd(server)
+    return complaints

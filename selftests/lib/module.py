@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Loading and unloading the transport module."""
+
+import ctypes
+import os
+import pathlib
+import subprocess
+
+from . import wait
+from .env import ENV
+
+NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
+LIBC = ctypes.CDLL(None, use_errno=True)
+# System calls without a wrapper in the C library.
+FINIT_MODULE, DELETE_MODULE = 313, 176
+O_NONBLOCK = os.O_NONBLOCK
+GONE_SECONDS = 20
+
+
+def name(client=None):
+    return NAMES[client or ENV.client]
+
+
+def loaded(client=None):
+    return pathlib.Path(f"/sys/module/{name(client)}").exists()
+
+
+def references():
+    """How often the module is in use."""
+    return int(pathlib.Path(f"/sys/module/{name()}/refcnt").read_text())
+
+
+def insmod(parameters=""):
+    """Load our module without a process; raises OSError."""
+    fd = os.open(ENV.module_file, os.O_RDONLY)
+    try:
+        if LIBC.syscall(FINIT_MODULE, fd, parameters.encode(), 0):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(fd)
+
+
+def rmmod(client=None):
+    """Unload without a process; raises OSError."""
+    if LIBC.syscall(DELETE_MODULE, name(client).encode(), O_NONBLOCK):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def modprobe(module):
+    """Load a module of the kernel; (status, what was printed)."""
+    done = subprocess.run(["modprobe", module], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout.strip()
+
+
+def load():
+    """Have the module loaded that this run is about."""
+    if loaded():
+        return
+    if ENV.ours:
+        insmod(" ".join(ENV.parameters))
+        return
+    status, text = modprobe(name())
+    if status:
+        raise AssertionError(f"modprobe {name()}: {text}")
+
+
+def unload():
+    """Have it unloaded; the last connection may need a moment to go."""
+    wait.until(lambda: not loaded() or references() == 0, ENV.patience(GONE_SECONDS),
+               f"no reference to {name()}")
+    if loaded():
+        rmmod()
+
+
+def resources():
+    """The numbers of RDMA objects in this machine, per device."""
+    done = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
+                          timeout=60, check=True)
+    return done.stdout.split("\n")
+
+
+def wait_resources(before, seconds=20):
+    """Wait until the RDMA objects are those that were there before."""
+    wait.until(lambda: resources() == before, ENV.patience(seconds),
+               f"RDMA objects as before ({before}); now {resources()}")

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Mounting and unmounting."""
+
+import ctypes
+import errno
+import itertools
+import os
+import pathlib
+import subprocess
+
+from . import wait, xprt
+from .env import ENV, PORT
+
+MNT_FORCE, MNT_DETACH = 1, 2
+MOUNT_SECONDS = 90
+BUSY_SECONDS = 20
+LIBC = ctypes.CDLL(None, use_errno=True)
+PLACES = itertools.count()
+
+
+class Refused(Exception):
+    """mount(8) said no."""
+
+
+def table():
+    """All NFS mounts of this machine: where -> (source, options)."""
+    found = {}
+    for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
+        source, where, kind, options = line.split()[:4]
+        if kind in ("nfs", "nfs4"):
+            found[where] = source, options.split(",")
+    return found
+
+
+def umount(where, flags=0):
+    """umount(2); raises OSError."""
+    if LIBC.umount2(os.fsencode(where), flags):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), where)
+
+
+def remove(where):
+    """Unmount; a process that is just ending may keep it busy for a moment."""
+    def gone():
+        try:
+            umount(where)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False
+            if error.errno != errno.EINVAL:
+                raise
+        return True
+
+    wait.until(gone, ENV.patience(BUSY_SECONDS), f"{where} no longer busy")
+
+
+def remove_all():
+    """Get rid of every NFS mount, by force; where they were."""
+    found = list(table())
+    for where in found:
+        for flags in (0, MNT_FORCE, MNT_DETACH):
+            try:
+                umount(where, flags)
+                break
+            except OSError:
+                continue
+    return found
+
+
+class Mount:
+    """One mount of an export of the lab's server, over RDMA."""
+
+    def __init__(self, version, options="", export=None, where=None, netid="rdma", raw=False):
+        """`raw` options are used as they are; otherwise version, netid and port are added."""
+        self.version, self.export = version, export or ENV.mem
+        self.where = where or f"/tmp/nfs-{os.getpid()}-{next(PLACES)}"
+        host = f"[{ENV.server6}]" if netid == "rdma6" else ENV.server
+        self.source = f"{host}:{self.export}"
+        given = [options] if options else []
+        self.options = ",".join(given if raw else [f"vers={version}", f"proto={netid}",
+                                                   f"port={PORT}", *given])
+
+    def make(self, seconds=MOUNT_SECONDS):
+        """Mount; raises Refused with what mount(8) said."""
+        os.makedirs(self.where, exist_ok=True)
+        argv = ["mount", "-t", "nfs", "-o", self.options, self.source, self.where]
+        try:
+            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, timeout=ENV.patience(seconds), check=False)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{' '.join(argv)}: no end after {seconds} s") from None
+        if done.returncode:
+            raise Refused(f"{' '.join(argv)}: {done.stdout.strip()}")
+        return self
+
+    def mounted(self):
+        return self.where in table()
+
+    def remove(self):
+        """Unmount if it is still there, and remove the mount point."""
+        if self.mounted():
+            remove(self.where)
+        if os.path.isdir(self.where):
+            os.rmdir(self.where)
+
+    def path(self, name):
+        """The names of a file here and on the server."""
+        return f"{self.where}/{name}", f"{self.export}/{name}"
+
+    def active(self):
+        """The options as the kernel shows them."""
+        return table()[self.where][1]
+
+    def xprts(self):
+        """The statistics of its transports."""
+        return xprt.statistics(self.where)
+
+    def connects(self):
+        """How often its transports have been connected."""
+        return sum(x["connect_count"] for x in self.xprts())

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Data that says where and when it was written.
+
+Every 512 bytes of a file begin with the file's number, the offset and the
+generation (how often this place had been written), and the rest depends on
+them: bytes that are stale, torn, shifted or from another file show it, and a
+failure can say what was found instead.
+"""
+
+import struct
+
+RECORD = 512
+HEADER = struct.Struct(">8sIIQ")
+MAGIC = b"xprtrdma"
+BODY = RECORD - HEADER.size
+# Filler without period: a shift by any number of bytes changes it.
+NOISE = bytes(((i * i * 7 + (i >> 3) * 13 + (i >> 8) * 101) ^ (i * 5)) & 0xff
+              for i in range(BODY + 4096))
+
+
+def record(number, offset, generation):
+    """One record; `offset` is a multiple of its size."""
+    start = (offset // RECORD * 37 + number * 101 + generation * 7) % 4096
+    return HEADER.pack(MAGIC, number, generation, offset) + NOISE[start:start + BODY]
+
+
+def data(number, offset, length, generation=0):
+    """The bytes of a file at any offset, of any length."""
+    first = offset - offset % RECORD
+    end = offset + length
+    whole = b"".join(record(number, at, generation) for at in range(first, end, RECORD))
+    return whole[offset - first:end - first]
+
+
+def describe(found):
+    """What a record of unknown origin says about itself."""
+    if len(found) < HEADER.size:
+        return f"{len(found)} bytes: {found.hex()}"
+    magic, number, generation, offset = HEADER.unpack_from(found)
+    if magic != MAGIC:
+        return "zeroes" if not any(found) else f"no record: {found[:24].hex()}"
+    if found != record(number, offset, generation)[:len(found)]:
+        return f"a torn record of file {number} offset {offset} generation {generation}"
+    return f"file {number} offset {offset} generation {generation}"
+
+
+def difference(found, expected, offset=0):
+    """The first difference in words, or None; `offset` is where the data began."""
+    if found == expected:
+        return None
+    shared = min(len(found), len(expected))
+    at = next((i for i in range(shared) if found[i] != expected[i]), shared)
+    place = offset + at
+    text = f"first difference at byte {place}"
+    if len(found) != len(expected):
+        text += f", {len(found)} bytes instead of {len(expected)}"
+    start = place - place % RECORD - offset
+    if start >= 0 and at < shared:
+        text += (f": found {describe(found[start:start + RECORD])},"
+                 f" expected {describe(expected[start:start + RECORD])}")
+    return text
+
+
+def generations(found, number, offset, allowed):
+    """Check whole records that may be of several generations.
+
+    Returns a complaint or None.  `allowed` holds generation numbers, and None
+    for a place that may still be a hole.
+    """
+    for at in range(0, len(found), RECORD):
+        piece = found[at:at + RECORD]
+        if None in allowed and not any(piece):
+            continue
+        if not any(piece == record(number, offset + at, g)[:len(piece)]
+                   for g in allowed if g is not None):
+            return f"at byte {offset + at}: {describe(piece)}, allowed: {sorted(map(str, allowed))}"
+    return None

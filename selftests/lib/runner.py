@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs each case in a process of its own: limits, judgement, cleaning up."""
+
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+
+from . import faults, kmsg, ktap, module, mounts, server, stacks
+from .case import Context, Skip
+from .env import ENV
+
+PASSED, FAILED, SKIPPED = 0, 1, 4
+# A case that has been killed must be gone after this, or the run is over.
+DEATH_SECONDS = 60
+
+
+class Runner:
+    """Everything that outlives a case: the log, the helper, the results."""
+
+    def __init__(self, runs):
+        """`runs` holds pairs of a case and an NFS version (or None)."""
+        self.runs, self.report = runs, ktap.Report(len(runs))
+        self.log, self.helper, self.child = kmsg.Log(), None, None
+
+    def run(self):
+        """Run all; returns the tally."""
+        for case, version in self.runs:
+            name = case.name + (f" vers={version}" if version else "")
+            start = time.monotonic()
+            status, text = self.one(case, version)
+            if text:
+                self.report.diagnose(text)
+            self.report.diagnose(f"{time.monotonic() - start:.1f} s")
+            reason = text.strip().splitlines()[-1] if status == SKIPPED and text.strip() else None
+            self.report.result(name, status == PASSED, reason)
+        return self.report.tally
+
+    def one(self, case, version):
+        """Run a case and clean up behind it: (status, diagnostics)."""
+        if not self.helper:
+            self.helper = server.Server()
+        self.log.mark()
+        status, text = self.supervise(case, version)
+        try:
+            complaints = self.inspect(status)
+        except Exception:  # noqa: B902: cleaning up may fail in any way
+            complaints = [traceback.format_exc(limit=-3)]
+        if status not in (PASSED, SKIPPED):
+            # It may have left the helper in the middle of an answer.
+            self.helper.close()
+            self.helper = None
+            text += "".join(f"kernel: {line}\n" for line in self.log.read()[-40:])
+        if complaints:
+            status, text = FAILED, text + "\n".join(complaints)
+        return status, text
+
+    def inspect(self, status):
+        """What is wrong in the machine after a case; puts it right."""
+        complaints = []
+        left = mounts.remove_all()
+        if left:
+            complaints.append(f"left mounted: {' '.join(left)}")
+        report = self.log.report()
+        if report:
+            complaints.append(f"kernel report:\n{report}")
+        if status not in (PASSED, SKIPPED):
+            # Its own undoing may not have come that far.
+            complaints += faults.repair(self.helper)
+        return complaints
+
+    def supervise(self, case, version):
+        """Fork, read what it prints, end it when its time is over."""
+        output, child_output = os.pipe()
+        sys.stdout.flush()
+        self.child = os.fork()
+        if not self.child:
+            os.close(output)
+            self.become(case, version, child_output)
+        os.close(child_output)
+        try:
+            text, ended = self.listen(output, case.limit())
+            if not ended:
+                text += f"no end after {case.limit():.0f} s; tasks:\n"
+                text += "\n".join(stacks.dump(self.child)) + "\n"
+            # Workers that a case forgot must not disturb the next one either.
+            self.kill()
+            status = self.reap()
+        finally:
+            os.close(output)
+            self.child = None
+        if not ended:
+            return FAILED, text
+        if status not in (PASSED, FAILED, SKIPPED):
+            return FAILED, text + f"ended with status {status}\n"
+        return status, text
+
+    @staticmethod
+    def listen(output, limit):
+        """Collect output until the case is over: (text, whether it ended)."""
+        text, deadline = b"", time.monotonic() + limit
+        while True:
+            left = deadline - time.monotonic()
+            ready = left > 0 and select.select([output], [], [], left)[0]
+            if not ready:
+                return text.decode(errors="replace"), False
+            data = os.read(output, 65536)
+            if not data:
+                return text.decode(errors="replace"), True
+            text += data
+
+    def kill(self):
+        """End the whole process group of the case."""
+        try:
+            os.killpg(self.child, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def reap(self):
+        """The status of the case's process, which is ended or just killed."""
+        deadline = time.monotonic() + DEATH_SECONDS
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.child, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        raise RuntimeError(f"process {self.child} survives SIGKILL:\n"
+                           + "\n".join(stacks.dump(self.child)))
+
+    def become(self, case, version, output):
+        """The child: never returns."""
+        status = FAILED
+        try:
+            os.setsid()
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            # Only descriptors 1 and 2 keep the pipe open: its end is our end.
+            os.close(output)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            status = self.body(case, version)
+        except BaseException:  # noqa: B036: a child must end here
+            traceback.print_exc(limit=-6)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def body(self, case, version):
+        """Run the function and what it deferred; both must succeed."""
+        status, context = PASSED, Context(version, self.log, self.helper)
+        try:
+            if case.loaded:
+                module.load()
+            else:
+                module.unload()
+            case.function(context)
+        except Skip as reason:
+            print(reason)
+            status = SKIPPED
+        except BaseException:  # noqa: B036: reported, then cleaned up
+            traceback.print_exc(limit=-6)
+            status = FAILED
+        try:
+            context.close()
+        except BaseException:  # noqa: B036
+            traceback.print_exc(limit=-6)
+            status = FAILED
+        return status
+
+    def close(self):
+        """Leave the machine as it was, also after being told to stop."""
+        if self.child:
+            self.kill()
+            self.reap()
+        for where in mounts.remove_all():
+            self.report.diagnose(f"unmounted at the end: {where}")
+        if self.helper:
+            self.helper.close()
+        if ENV.client and module.loaded():
+            module.unload()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A helper process in the server machine, reached by the lab's control line.
+
+One process serves many requests: in these machines a new process costs more
+than most requests.
+"""
+
+import base64
+import hashlib
+import json
+import pathlib
+import select
+import socket
+import sys
+import time
+
+from . import pattern
+from .env import LAB
+
+sys.path.insert(0, str(LAB))
+
+from lablib import wire  # noqa: E402
+
+LOCAL_SOCKET = "/run/lab.sock"
+SOURCE = pathlib.Path(__file__).with_name("server_agent.py")
+STREAM = 0
+START_SECONDS = 60
+BLOCK = 65536
+
+
+class ServerError(Exception):
+    """A request failed in the server."""
+
+    def __init__(self, text, number=None):
+        super().__init__(text)
+        self.errno = number
+
+
+class Server:
+    """Requests to the helper, one at a time; forked children may use it too."""
+
+    def __init__(self):
+        self.line = socket.socket(socket.AF_UNIX)
+        self.line.connect(LOCAL_SOCKET)
+        self.decoder, self.text, self.number = wire.Decoder(), b"", 0
+        argv = ["python3", "-B", "-c", SOURCE.read_text()]
+        self.line.sendall(wire.encode(wire.RUN, STREAM, {"where": "server", "argv": argv,
+                                                         "env": {}}))
+        if self.answer(START_SECONDS) != b"ready":
+            raise ServerError("the helper did not start")
+
+    def answer(self, seconds):
+        """The next line that the helper wrote."""
+        deadline = time.monotonic() + seconds
+        errors = b""
+        while b"\n" not in self.text:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.line], [], [], left)[0]:
+                raise ServerError(f"no answer from the server's helper within {seconds:.0f} s")
+            data = self.line.recv(65536)
+            if not data:
+                raise ServerError("the lab's control line closed")
+            for kind, _, payload in self.decoder.feed(data):
+                if kind == wire.OUT:
+                    self.text += payload
+                elif kind == wire.ERR:
+                    errors += payload
+                elif kind == wire.EXIT:
+                    raise ServerError(f"the helper ended: {errors.decode()[-500:]}")
+        line, self.text = self.text.split(b"\n", 1)
+        return line
+
+    def send(self, name, *args):
+        """Send a request without waiting; `take` gets the answer."""
+        self.number += 1
+        request = json.dumps([self.number, name, args]).encode() + b"\n"
+        for start in range(0, len(request), wire.CHUNK):
+            self.line.sendall(wire.encode(wire.IN, STREAM, request[start:start + wire.CHUNK]))
+        return self.number
+
+    def take(self, number, seconds=120):
+        """The value of an earlier request."""
+        while True:
+            answer = json.loads(self.answer(seconds))
+            if answer["id"] != number:
+                continue  # of a request whose asker was ended
+            if "error" in answer:
+                raise ServerError(f"on the server: {answer['error']}", answer["errno"])
+            return answer["value"]
+
+    def call(self, name, *args, seconds=120):
+        return self.take(self.send(name, *args), seconds)
+
+    def run(self, *argv, stdin=""):
+        """A command that must succeed; what it printed."""
+        status, text = self.call("run", argv, stdin)
+        if status:
+            raise ServerError(f"{' '.join(argv)}: {status}: {text.strip()}")
+        return text
+
+    def read(self, path, offset, length):
+        return base64.b64decode(self.call("read", path, offset, length))
+
+    def write(self, path, data, offset=0):
+        for start in range(0, len(data), BLOCK):
+            piece = base64.b64encode(data[start:start + BLOCK]).decode()
+            self.call("write", path, offset + start, piece)
+
+    def expect(self, path, content):
+        """Complain unless the server's own file is exactly `content`."""
+        found = self.call("digest", path)
+        if found == [len(content), hashlib.sha256(content).hexdigest()]:
+            return
+        text = f"{found[0]} bytes instead of {len(content)}"
+        for number, checksum in enumerate(self.call("blocks", path, BLOCK)):
+            start = number * BLOCK
+            expected = bytes(content[start:start + BLOCK])
+            if hashlib.sha256(expected).hexdigest() != checksum:
+                difference = pattern.difference(self.read(path, start, BLOCK), expected, start)
+                text = difference or text
+                break
+        raise AssertionError(f"on the server {path}: {text}")
+
+    def close(self):
+        """End the helper; its locks go with it."""
+        self.line.close()

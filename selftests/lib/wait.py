@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Waiting for conditions, never for time."""
+
+import time
+
+PAUSE_SECONDS = 0.02
+
+
+class Timeout(AssertionError):
+    """A condition did not come true in time."""
+
+
+def until(condition, seconds, what):
+    """Wait until `condition()` is true; returns its value."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise Timeout(f"not within {seconds:.0f} s: {what}")
+        time.sleep(PAUSE_SECONDS)
+
+
+class Clock:
+    """Seconds since it was made."""
+
+    def __init__(self):
+        self.start = time.monotonic()
+
+    def seconds(self):
+        return time.monotonic() - self.start

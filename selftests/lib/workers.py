@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Processes that load the mount while the case does something else."""
+
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+
+
+class Worker:
+    """A child that runs a function; `stop` is how it learns to end."""
+
+    def __init__(self, function, *args):
+        result_r, result_w = os.pipe()
+        stop_r, stop_w = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(result_r)
+            os.close(stop_w)
+            self.child(function, args, result_w, stop_r)
+        os.close(result_w)
+        os.close(stop_r)
+        self.result, self.stop_fd, self.name = result_r, stop_w, function.__name__
+
+    @staticmethod
+    def child(function, args, result, stop):
+        """Never returns."""
+        status = 1
+        try:
+            poll = select.poll()
+            poll.register(stop, select.POLLHUP)
+            text = function(lambda: bool(poll.poll(0)), *args)
+            os.write(result, str(text if text is not None else "").encode())
+            status = 0
+        except BaseException:  # noqa: B036: reported by the parent
+            os.write(result, traceback.format_exc(limit=-4).encode()[-4000:])
+        finally:
+            os._exit(status)
+
+    def stop(self):
+        """Ask it to end."""
+        if self.stop_fd is not None:
+            os.close(self.stop_fd)
+            self.stop_fd = None
+
+    def kill(self, number=signal.SIGKILL):
+        os.kill(self.pid, number)
+
+    def ended(self):
+        """Whether it has ended already."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def join(self, seconds=120, killed=False):
+        """Stop it and wait; returns what the function returned, as text."""
+        self.stop()
+        text, deadline = b"", time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.result], [], [], left)[0]:
+                raise AssertionError(f"worker {self.name} ({self.pid}) does not end")
+            data = os.read(self.result, 65536)
+            if not data:
+                break
+            text += data
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.result)
+        if killed and status == -signal.SIGKILL:
+            return ""
+        if status:
+            raise AssertionError(f"worker {self.name}: status {status}\n{text.decode()}")
+        return text.decode()
+
+
+class Crew:
+    """Several workers; leaving the block ends them and takes their results."""
+
+    def __init__(self, seconds=120):
+        self.workers, self.seconds, self.results = [], seconds, []
+
+    def start(self, function, *args):
+        worker = Worker(function, *args)
+        self.workers.append(worker)
+        return worker
+
+    def check(self):
+        """Complain if one has ended before it was told to."""
+        for worker in self.workers:
+            if worker.ended():
+                worker.join()
+                raise AssertionError(f"worker {worker.name} ended early")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        for worker in self.workers:
+            worker.stop()
+        if kind:
+            for worker in self.workers:
+                if not worker.ended():
+                    worker.kill()
+            return
+        self.results = [worker.join(self.seconds) for worker in self.workers]

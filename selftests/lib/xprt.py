@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the kernel shows of RDMA transports, and the way to force them down."""
+
+import pathlib
+
+from . import wait
+from .env import ENV
+
+COLUMNS = (
+    "port", "bind_count", "connect_count", "connect_time", "idle_time", "sends", "recvs",
+    "bad_xids", "req_u", "bklog_u", "read_segments", "write_segments", "reply_segments",
+    "total_rdma_request", "total_rdma_reply", "pullup_copy", "fixup_copy", "hardway_register",
+    "failed_marshal", "bad_reply", "nomsg_call", "mrs_recycled", "mrs_orphaned",
+    "mrs_allocated", "local_inv_needed", "empty_sendctx_q", "reply_waits_for_send")
+SWITCHES = pathlib.Path("/sys/kernel/sunrpc/xprt-switches")
+DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
+
+
+def section(where):
+    """The statistics of one mount, as lines."""
+    text = pathlib.Path("/proc/self/mountstats").read_text()
+    return text.split(f" mounted on {where} ", 1)[1].split("\ndevice ", 1)[0].splitlines()
+
+
+def lines(where):
+    """The words behind `xprt:` of each transport of a mount."""
+    return [line.split()[1:] for line in section(where) if line.lstrip().startswith("xprt:")]
+
+
+def statistics(where):
+    """Per transport of a mount: column -> value."""
+    return [dict(zip(COLUMNS, map(int, words[1:]))) for words in lines(where)]
+
+
+def operations(where):
+    """Operation -> the numbers behind its name."""
+    rows = [line.split(":", 1) for line in section(where)]
+    start = next(i for i, row in enumerate(rows) if "per-op statistics" in row[0])
+    return {row[0].strip(): [int(n) for n in row[1].split()]
+            for row in rows[start + 1:] if len(row) == 2}
+
+
+def directories():
+    """sunrpc's directories of RDMA transports."""
+    return sorted(SWITCHES.glob("switch-*/xprt-*-rdma"))
+
+
+def info(directory):
+    """sunrpc's numbers about a transport."""
+    pairs = (line.split("=", 1) for line in (directory / "xprt_info").read_text().splitlines()
+             if "=" in line)
+    return {name: int(value) for name, value in pairs}
+
+
+def states():
+    """The state words of every RDMA transport, such as CONNECTED."""
+    return [(d / "xprt_state").read_text().split() for d in directories()]
+
+
+def force_disconnect():
+    """Break every connection from this side.
+
+    Ours has a switch of its own.  Any client drops the connection when it is
+    told the server's address anew, which is the way to do it in-tree.
+    """
+    if ENV.ours:
+        switches = sorted(DEBUGFS.glob("*/disconnect"))
+        if not switches:
+            raise AssertionError(f"no switch {DEBUGFS}/*/disconnect")
+        for switch in switches:
+            switch.write_text("1")
+        return
+    for directory in directories():
+        address = (directory / "dstaddr").read_text().strip()
+        (directory / "dstaddr").write_text(address)
+
+
+def wait_reconnected(mount, before, seconds=30):
+    """Wait until the mount has been connected more often than `before`."""
+    wait.until(lambda: mount.connects() > before, ENV.patience(seconds),
+               f"connected again (so far {before} times; states {states()})")
+
+
+def wait_gone(seconds=20):
+    """Wait until no RDMA transport is left."""
+    wait.until(lambda: not directories(), ENV.patience(seconds), "no RDMA transport left")
