@@ -106,7 +106,7 @@ def printed(argv):
     """All lines that a checker prints; its status says nothing more."""
     done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
-    lines = done.stdout.splitlines()
+    lines = sorted(set(done.stdout.splitlines()))
     return lines or ([f"exit status {done.returncode}"] if done.returncode else [])
 
 

@@ -18,7 +18,7 @@ import count
 import transport
 from remote import Remote
 
-FILES, LARGE_MIB = 200, 64
+FILES, LARGE_MIB = 200, 32
 LOCAL = pathlib.Path("/tmp/demo")
 # Runs on the server, on its own file system: names and checksums of a tree.
 SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
