@@ -61,7 +61,9 @@ pub(crate) struct State {
     pub(crate) epoch: Epoch,
     pub(crate) regions: KVec<Region>,
     pub(crate) offer: Offered,
+    /// Bad replies to the RPC with this xid, on all its connections together.
     pub(crate) strikes: Strikes,
+    pub(crate) xid: u32,
 }
 
 /// What a call offered to the server.
@@ -121,6 +123,7 @@ impl Request {
                 regions: KVec::new(),
                 offer: Offered::NOTHING,
                 strikes: Strikes::default(),
+                xid: 0,
             }, "Request::state"),
         })
     }

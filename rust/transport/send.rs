@@ -31,6 +31,7 @@ use xprtrdma_proto::{
         ReverseReplyHeader,
         MAX_SEGMENTS, //
     },
+    limit::Strikes,
     plan::{
         CallShape,
         Limits,
@@ -221,6 +222,10 @@ pub(crate) fn send_call(
         return Err(NotSent::NoCredit);
     }
 
+    if let ReplyPlan::ReplyChunk { .. } = planned.reply {
+        // Before the memory is mapped: afterwards it belongs to the device.
+        call.clear_reply();
+    }
     let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
     let mapped = map_call(conn, call, &planned, &mut regions);
     let (reads, results, result) = match mapped {
@@ -298,13 +303,13 @@ pub(crate) fn send_call(
             return Ok(());
         }
     };
-    if result == ResultChunk::Reply {
-        call.clear_reply();
-    }
-
     // The call is pending from before the post: its reply may overtake us.
     let reply = call.reply();
     let mut state = call.slot().call().state.lock();
+    if state.xid != call.xid() {
+        state.xid = call.xid();
+        state.strikes = Strikes::default();
+    }
     state.phase = Phase::Sent;
     state.epoch = endpoint.epoch;
     state.regions = regions;

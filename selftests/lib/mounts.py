@@ -54,6 +54,17 @@ def remove(where):
     wait.until(gone, ENV.patience(BUSY_SECONDS), f"{where} no longer busy")
 
 
+def close_files():
+    """Close what a failed case has still open on mounts, so that they can go."""
+    places = tuple(f"{where}/" for where in table())
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if places and os.readlink(f"/proc/self/fd/{fd}").startswith(places):
+                os.close(int(fd))
+        except OSError:
+            continue
+
+
 def remove_all():
     """Get rid of every NFS mount, by force; where they were."""
     found = list(table())

@@ -162,6 +162,7 @@ class Runner:
         except BaseException:  # noqa: B036: reported, then cleaned up
             traceback.print_exc(limit=-6)
             status = FAILED
+            mounts.close_files()
         try:
             context.close()
         except BaseException:  # noqa: B036
