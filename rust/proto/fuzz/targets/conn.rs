@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lists of events for the connection machine, and what a driver may rely on.
+
+use super::source::Source;
+use xprtrdma_proto::{
+    conn::{
+        Accepted,
+        Action,
+        Activity,
+        AddrFault,
+        Cause,
+        CmEvent,
+        Config,
+        Conn,
+        Epoch,
+        Event,
+        LocalFault,
+        Phase, //
+    },
+    inbound::RemoteErrorKind,
+    time::{
+        Millis,
+        Time, //
+    },
+    version::{
+        ProbeAnswer,
+        VersionPolicy, //
+    },
+    wc::WcStatus, //
+};
+
+/// The longest that any step may wait for the clock, with the default configuration.
+const LONGEST_WAIT: Millis = Millis::from_secs(300);
+
+/// What the driver holds.
+#[derive(Default)]
+struct Driver {
+    /// Resources of this attempt or connection exist.
+    holds: Option<Epoch>,
+    established: bool,
+    /// It was told to release them.
+    releasing: bool,
+}
+
+/// Events for one transport.
+pub fn run(data: &[u8]) {
+    let mut source = Source::new(data);
+    let config = Config {
+        version: match source.below(3) {
+            0 => VersionPolicy::V1Only,
+            1 => VersionPolicy::PreferV2,
+            _ => VersionPolicy::V2Only,
+        },
+        ..Config::default()
+    };
+    let mut conn = Conn::new(config, source.u64());
+    let mut now = Time::from_millis(u64::from(source.u32()));
+    let mut driver = Driver::default();
+    while !source.is_empty() {
+        now = pass(&mut source, &conn, now);
+        let event = event(&mut source, &conn, now);
+        let before = (conn.phase(), conn.cookie(), conn.epoch());
+        conn.handle(event, now);
+        check_step(event, before, &conn);
+        if let Event::TornDown(epoch) = event {
+            if driver.releasing && driver.holds == Some(epoch) {
+                driver = Driver::default();
+            }
+        }
+        // A slow driver takes only some of the actions before the next event.
+        for _ in 0..[0, 1, 2, 20][usize::from(source.below(4))] {
+            match conn.poll_action() {
+                Some(action) => driver.perform(action),
+                None => break,
+            }
+        }
+        check_rest(&conn, now);
+    }
+    finish(conn, driver, now);
+}
+
+/// Lets time pass: not at all, a little, to the deadline, or past everything.
+fn pass(source: &mut Source<'_>, conn: &Conn, now: Time) -> Time {
+    match source.below(5) {
+        0 | 1 => now,
+        2 => now.after(Millis::new(u64::from(source.u16()))),
+        3 => conn.deadline().unwrap_or(now).max(now),
+        _ => now.after(Millis::from_secs(u64::from(source.u16()))),
+    }
+}
+
+/// The answer a phase waits for, or any other event, from the present epoch or an older one.
+fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
+    let age = match source.below(8) {
+        7 => u32::from(source.u8()),
+        _ => 0,
+    };
+    let epoch = Epoch::from_raw(conn.epoch().raw().wrapping_sub(age));
+    let cookie = conn.cookie().wrapping_sub(age);
+    match source.below(24) {
+        0..=5 => answer(conn.phase(), epoch),
+        6 | 7 => Event::Cm(epoch, cm_event(source)),
+        8 => Event::LocalFault(
+            epoch,
+            match source.below(3) {
+                0 => LocalFault::NoResources,
+                1 => LocalFault::DeviceUnsuitable,
+                _ => LocalFault::DeviceGone,
+            },
+        ),
+        9 => Event::VersionAnswer(epoch, probe_answer(source)),
+        10 => Event::Lost(epoch, cause(source)),
+        11 => Event::Close(cause(source)),
+        12 => Event::Replied(epoch),
+        13 => Event::LargeSend(epoch),
+        14 => Event::LargeSendTaken(epoch),
+        15 => Event::ReplyDiscarded(epoch),
+        16 => Event::KeepAliveAnswered(epoch),
+        17 => Event::RpcTimeout { cookie },
+        18 => Event::Retransmit { cookie },
+        19 | 20 => {
+            let seen = now.as_millis().saturating_sub(u64::from(source.u32()));
+            Event::Tick(Activity {
+                heard: Time::from_millis(seen),
+                used: Time::from_millis(seen),
+                busy: source.bool(),
+            })
+        }
+        21 => Event::Backchannel {
+            bound: source.bool(),
+        },
+        22 => Event::TornDown(epoch),
+        _ if source.u8() == 0xff => Event::Shutdown,
+        _ => Event::Start {
+            timeout: Some(Millis::new(u64::from(source.u16()))),
+        },
+    }
+}
+
+fn answer(phase: Phase, epoch: Epoch) -> Event {
+    match phase {
+        Phase::Address => Event::Cm(epoch, CmEvent::AddrResolved),
+        Phase::Route => Event::Cm(epoch, CmEvent::RouteResolved),
+        Phase::QueuePair => Event::QpCreated(epoch),
+        Phase::Connecting => Event::Cm(
+            epoch,
+            CmEvent::Established(Accepted {
+                peer_read_depth: None,
+            }),
+        ),
+        Phase::Negotiating => Event::VersionAnswer(epoch, ProbeAnswer::Reply),
+        Phase::Closing => Event::TornDown(epoch),
+        Phase::Waiting => Event::Tick(Activity::default()),
+        Phase::Up => Event::Replied(epoch),
+        Phase::Down | Phase::Stopped => Event::Start { timeout: None },
+    }
+}
+
+fn cm_event(source: &mut Source<'_>) -> CmEvent {
+    match source.below(14) {
+        0 => CmEvent::AddrResolved,
+        1 => CmEvent::AddrError(AddrFault::NoDevice),
+        2 => CmEvent::AddrError(AddrFault::TimedOut),
+        3 => CmEvent::AddrError(AddrFault::Other),
+        4 => CmEvent::RouteResolved,
+        5 => CmEvent::RouteError,
+        6 => CmEvent::ConnectResponse,
+        7 => CmEvent::Established(Accepted {
+            peer_read_depth: Some(source.u8()),
+        }),
+        8 => CmEvent::ConnectError,
+        9 => CmEvent::Unreachable,
+        10 => CmEvent::Rejected {
+            stale: source.bool(),
+        },
+        11 => CmEvent::Disconnected,
+        12 => CmEvent::AddrChange,
+        _ if source.bool() => CmEvent::DeviceRemoval,
+        _ => CmEvent::TimewaitExit,
+    }
+}
+
+fn probe_answer(source: &mut Source<'_>) -> ProbeAnswer {
+    match source.below(4) {
+        0 => ProbeAnswer::Reply,
+        1 => ProbeAnswer::Error(RemoteErrorKind::Chunk),
+        2 => ProbeAnswer::Error(RemoteErrorKind::InvalOption),
+        _ => ProbeAnswer::Error(RemoteErrorKind::Version {
+            low: u32::from(source.below(4)),
+            high: u32::from(source.below(4)),
+        }),
+    }
+}
+
+fn cause(source: &mut Source<'_>) -> Cause {
+    match source.below(16) {
+        0 => Cause::PeerClosed,
+        1 => Cause::Completion(WcStatus::from_raw(u32::from(source.below(16)))),
+        2 => Cause::PostFailed,
+        3 => Cause::InvalidateFailed,
+        4 => Cause::WrongInvalidate,
+        5 => Cause::Immediate,
+        6 => Cause::BadReplies,
+        7 => Cause::BackchannelOverflow,
+        8 => Cause::OptionFlood,
+        9 => Cause::CreditResync,
+        10 => Cause::AddrChanged,
+        11 => Cause::DeviceRemoved,
+        12 => Cause::Forced,
+        13 => Cause::Idle,
+        14 => Cause::Closed,
+        _ => Cause::BadReply,
+    }
+}
+
+/// What one event may change.
+fn check_step(event: Event, before: (Phase, u32, Epoch), conn: &Conn) {
+    let (phase, cookie, epoch) = before;
+    let came_or_went = (phase == Phase::Up) != (conn.phase() == Phase::Up);
+    assert_eq!(conn.cookie() != cookie, came_or_went);
+    let of = match event {
+        Event::Cm(of, _)
+        | Event::QpCreated(of)
+        | Event::LocalFault(of, _)
+        | Event::VersionAnswer(of, _)
+        | Event::Lost(of, _)
+        | Event::TornDown(of) => Some(of),
+        _ => None,
+    };
+    if of.is_some_and(|of| of != epoch) {
+        assert_eq!(conn.phase(), phase);
+    }
+    if phase == Phase::Stopped {
+        assert_eq!(conn.phase(), Phase::Stopped);
+    }
+    if conn.epoch() != epoch {
+        assert!(matches!(
+            phase,
+            Phase::Down | Phase::Waiting | Phase::Closing
+        ));
+        assert_eq!(conn.phase(), Phase::Address);
+    }
+}
+
+/// What holds at any time.
+fn check_rest(conn: &Conn, now: Time) {
+    assert_eq!(conn.lost_actions(), 0);
+    let waits = !matches!(conn.phase(), Phase::Down | Phase::Closing | Phase::Stopped);
+    assert_eq!(conn.deadline().is_some(), waits);
+    if let Some(deadline) = conn.deadline() {
+        assert!(deadline.since(now) <= LONGEST_WAIT);
+    }
+    assert!(conn.is_up(conn.epoch()) == (conn.phase() == Phase::Up));
+}
+
+impl Driver {
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::ResolveAddr { epoch, .. } => {
+                assert_eq!(self.holds, None);
+                self.holds = Some(epoch);
+            }
+            Action::ResolveRoute { epoch, .. }
+            | Action::CreateQp { epoch }
+            | Action::Connect { epoch, .. }
+            | Action::SendVersionProbe { epoch } => {
+                assert_eq!(self.holds, Some(epoch));
+                assert!(!self.established && !self.releasing);
+            }
+            Action::Established { epoch, .. } => {
+                assert_eq!(self.holds, Some(epoch));
+                assert!(!self.established && !self.releasing);
+                self.established = true;
+            }
+            Action::KeepAlive { epoch } => {
+                assert_eq!(self.holds, Some(epoch));
+                assert!(self.established && !self.releasing);
+            }
+            Action::Disconnect { epoch, .. } => {
+                assert_eq!(self.holds, Some(epoch));
+                assert!(self.established && !self.releasing);
+                self.releasing = true;
+            }
+            Action::TearDown { epoch } => {
+                assert_eq!(self.holds, Some(epoch));
+                assert!(!self.established && !self.releasing);
+                self.releasing = true;
+            }
+            Action::Fail { .. } => assert_eq!(self.holds, None),
+        }
+    }
+}
+
+/// A shutdown ends everything after one report, whatever came before.
+fn finish(mut conn: Conn, mut driver: Driver, now: Time) {
+    conn.handle(Event::Shutdown, now);
+    while let Some(action) = conn.poll_action() {
+        driver.perform(action);
+    }
+    if let Some(epoch) = driver.holds {
+        assert!(driver.releasing);
+        conn.handle(Event::TornDown(epoch), now);
+        driver.holds = None;
+        while let Some(action) = conn.poll_action() {
+            assert!(matches!(action, Action::Fail { .. }));
+        }
+    }
+    assert_eq!(conn.phase(), Phase::Stopped);
+    assert_eq!(conn.deadline(), None);
+    conn.handle(Event::Start { timeout: None }, now);
+    assert!(matches!(conn.poll_action(), Some(Action::Fail { .. })));
+    assert_eq!(conn.phase(), Phase::Stopped);
+}

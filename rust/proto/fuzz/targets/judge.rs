@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Replies to arbitrary offers: honest ones must be accepted, others must not reach too far.
+
+use super::source::Source;
+use xprtrdma_proto::{
+    chunk::{
+        ChunkLists,
+        ReadChunk, //
+    },
+    classify,
+    judge::{
+        check_data_count,
+        invalidated,
+        Invalidated, //
+    },
+    xdr::{
+        pad,
+        Writer, //
+    },
+    Handle,
+    Inbound,
+    Offer,
+    Segment,
+    Verdict,
+    Version, //
+};
+
+const XID: u32 = 0x1a2b_3c4d;
+
+/// Octets filled into a chunk from the front.
+fn filled(offered: &[Segment], mut octets: u64) -> Vec<Segment> {
+    let mut chunk = offered.to_vec();
+    for segment in &mut chunk {
+        segment.length = octets.min(u64::from(segment.length)) as u32;
+        octets -= u64::from(segment.length);
+    }
+    chunk
+}
+
+fn total(chunk: &[Segment]) -> u64 {
+    chunk.iter().map(|segment| u64::from(segment.length)).sum()
+}
+
+fn bend(chunk: &mut Vec<Segment>, source: &mut Source<'_>) {
+    match source.below(6) {
+        0 => chunk.push(Segment::default()),
+        1 => {
+            chunk.pop();
+        }
+        2 => chunk.clear(),
+        n => {
+            let at = usize::from(source.u8());
+            let len = chunk.len().max(1);
+            if let Some(segment) = chunk.get_mut(at % len) {
+                match n {
+                    3 => segment.length = source.length(),
+                    4 => segment.handle = Handle(source.u32()),
+                    _ => segment.offset = source.u64(),
+                }
+            }
+        }
+    }
+}
+
+fn message(
+    version: Version,
+    long: bool,
+    lists: &ChunkLists<'_>,
+    payload: usize,
+) -> (Vec<u8>, usize) {
+    let fixed = [XID, version.number(), 7, u32::from(long), 1];
+    let words = version.fixed_len() / 4;
+    let mut octets: Vec<u8> = fixed[..words]
+        .iter()
+        .flat_map(|word| word.to_be_bytes())
+        .collect();
+    let header = octets.len() + lists.encoded_len();
+    octets.resize(header, 0);
+    let mut out = Writer::new(&mut octets[words * 4..]);
+    lists.encode(&mut out).expect("room for the lists");
+    assert_eq!(out.room(), 0);
+    if !long {
+        octets.extend([XID, 1].iter().flat_map(|word| word.to_be_bytes()));
+        octets.resize(header + payload, 0);
+    }
+    (octets, header)
+}
+
+/// An offer, the Reply to it, and what is made of that.
+pub fn run(data: &[u8]) {
+    let mut source = Source::new(data);
+    let flags = source.u8();
+    let long = flags & 1 != 0;
+    let version = if flags & 2 != 0 {
+        Version::V2
+    } else {
+        Version::V1
+    };
+    let offered: Vec<Vec<Segment>> = (0..flags >> 6).map(|_| source.segments(16)).collect();
+    let offered_reply = (flags & 4 != 0).then(|| source.segments(16));
+    let writes: Vec<&[Segment]> = offered.iter().map(Vec::as_slice).collect();
+    let offer = Offer {
+        writes: &writes,
+        reply: offered_reply.as_deref(),
+        non_data_max: source.length(),
+        strict: flags & 8 != 0,
+    };
+    let mut honest = true;
+    let mut placed = 0u64;
+    let mut returned: Vec<Vec<Segment>> = Vec::new();
+    for chunk in &offered {
+        let octets = u64::from(source.u32()).min(total(chunk));
+        placed += octets;
+        returned.push(filled(chunk, octets));
+    }
+    let room = offered_reply.as_deref().map_or(0, total);
+    let reply_len = if long {
+        u64::from(source.u32()).min(room) & !3
+    } else {
+        0
+    };
+    let mut returned_reply = offered_reply
+        .as_deref()
+        .map(|chunk| filled(chunk, reply_len));
+    let payload = 20 + usize::from(source.u8());
+    let mut reads = Vec::new();
+    while !source.is_empty() {
+        honest = false;
+        let which = source.u8();
+        match (which & 3, &mut returned_reply) {
+            (0, Some(chunk)) => bend(chunk, &mut source),
+            (0, none) => *none = Some(source.segments(3)),
+            (1, some) => *some = None,
+            (2, _) if which & 4 != 0 => returned.push(source.segments(3)),
+            (2, _) if which & 8 != 0 => reads = source.segments(2),
+            _ => {
+                let len = returned.len().max(1);
+                if let Some(chunk) = returned.get_mut(usize::from(which >> 4) % len) {
+                    bend(chunk, &mut source);
+                }
+            }
+        }
+    }
+    let returned: Vec<&[Segment]> = returned.iter().map(Vec::as_slice).collect();
+    let read_chunk = [ReadChunk {
+        position: 0,
+        segments: &reads,
+    }];
+    let lists = ChunkLists {
+        reads: &read_chunk,
+        writes: &returned,
+        reply: returned_reply.as_deref(),
+    };
+    let (octets, header) = message(version, long, &lists, payload);
+    let Inbound::Reply(reply) = classify(&octets, version, true) else {
+        // A long message without a Reply chunk, or with a Read list, may be something else.
+        assert!(long || !reads.is_empty());
+        return;
+    };
+    assert_eq!(reply.offset, header);
+    let verdict = xprtrdma_proto::judge(&reply, &offer);
+    let data = offered.iter().any(|chunk| !chunk.is_empty());
+    let len = if long { reply_len } else { payload as u64 };
+    let misplaced = data && len > u64::from(offer.non_data_max);
+    let fits = !long || (offered_reply.is_some() && reply_len >= 20);
+    let countable = placed <= u64::from(u32::MAX) && reply_len <= u64::from(u32::MAX);
+    match verdict {
+        Verdict::Accept(accept) => {
+            assert!(u64::from(accept.placed) <= offered.iter().map(|c| total(c)).sum());
+            assert!(u64::from(accept.reply_len) <= room);
+            assert!(accept.inline_offset + accept.inline_len <= octets.len());
+            assert!(reads.is_empty());
+            if honest {
+                assert!(fits && countable && !misplaced);
+                assert_eq!(u64::from(accept.placed), placed);
+                assert_eq!(u64::from(accept.reply_len), reply_len);
+            }
+        }
+        Verdict::Fail(..) => assert!(!honest || misplaced),
+        Verdict::Discard(_) => assert!(!honest || !fits || !countable),
+    }
+    counts(placed as u32, reply_len as u32);
+    keys(&offered);
+}
+
+/// A count is right if it is exact or includes the pad.
+fn counts(placed: u32, count: u32) {
+    let right = placed == count || count.checked_add(pad(count)) == Some(placed);
+    assert_eq!(check_data_count(placed, count).is_ok(), right);
+}
+
+/// A region of the call is found by its key, and no other.
+fn keys(offered: &[Vec<Segment>]) {
+    let own: Vec<Handle> = offered.iter().flatten().map(|s| s.handle).collect();
+    for (index, &key) in own.iter().enumerate() {
+        let Invalidated::Own(found, _) = invalidated(Some(key), &own, true) else {
+            panic!("a key of this call is foreign");
+        };
+        assert!(found <= index && own[found] == key);
+    }
+    let foreign = (0..).map(Handle).find(|key| !own.contains(key));
+    assert_eq!(invalidated(foreign, &own, false), Invalidated::Foreign);
+    assert_eq!(invalidated(None, &own, true), Invalidated::Nothing);
+}

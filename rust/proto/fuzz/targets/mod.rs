@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the fuzzers run: one function per target, from arbitrary octets to assertions.
+//!
+//! The fuzzers of `fuzz_targets` and the replay in `tests/fuzz_replay.rs` use the same functions, so a
+//! machine without a fuzzer still runs every input of the corpus.
+
+mod conn;
+mod judge;
+mod message;
+mod plan;
+mod private_data;
+mod region;
+mod source;
+
+/// Every target, by the name of its fuzzer and of its corpus directory.
+pub const ALL: [(&str, fn(&[u8])); 8] = [
+    ("v1_reply", message::v1_reply),
+    ("v2_message", message::v2_message),
+    ("reverse_call", message::reverse_call),
+    ("private_data", private_data::run),
+    ("judge", judge::run),
+    ("plan", plan::run),
+    ("conn", conn::run),
+    ("region", region::run),
+];
+
+/// Runs the target with this name.
+#[allow(dead_code)]
+pub fn run(name: &str, data: &[u8]) {
+    let target = ALL.iter().find(|(known, _)| *known == name);
+    target.expect("a known target").1(data);
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Choices made by the fuzzer's octets.
+
+use xprtrdma_proto::{
+    Handle,
+    Segment, //
+};
+
+/// Takes numbers from the front of some octets; when they are used up everything is zero.
+pub struct Source<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Source<'a> {
+    pub fn new(data: &'a [u8]) -> Self {
+        Self { rest: data }
+    }
+
+    /// What has not been taken yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub fn u8(&mut self) -> u8 {
+        match self.rest.split_first() {
+            Some((&first, rest)) => {
+                self.rest = rest;
+                first
+            }
+            None => 0,
+        }
+    }
+
+    pub fn u16(&mut self) -> u16 {
+        u16::from_be_bytes([self.u8(), self.u8()])
+    }
+
+    pub fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) << 16 | u32::from(self.u16())
+    }
+
+    pub fn u64(&mut self) -> u64 {
+        u64::from(self.u32()) << 32 | u64::from(self.u32())
+    }
+
+    pub fn bool(&mut self) -> bool {
+        self.u8() & 1 != 0
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u8) -> u8 {
+        self.u8() % end
+    }
+
+    /// A number that is small, close to a border of 16 or 32 bits, or anything.
+    pub fn length(&mut self) -> u32 {
+        match self.below(6) {
+            0 => u32::from(self.u8()),
+            1 => u32::from(self.u16()),
+            2 => 1024 + u32::from(self.u8()) - 128,
+            3 => 4096 + u32::from(self.u8()) - 128,
+            4 => u32::MAX - u32::from(self.u8()),
+            _ => self.u32(),
+        }
+    }
+
+    /// Up to `most` segments.
+    pub fn segments(&mut self, most: u8) -> Vec<Segment> {
+        let count = self.below(most + 1);
+        (0..count)
+            .map(|_| Segment {
+                handle: Handle(self.u32()),
+                length: self.length(),
+                offset: self.u64(),
+            })
+            .collect()
+    }
+}

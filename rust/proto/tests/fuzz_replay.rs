@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The fuzzers' inputs without a fuzzer: the corpus, its mutations, and random octets.
+//!
+//! The cases are the same in every run.
+
+#![allow(
+    unreachable_pub,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use std::{
+    fs,
+    path::{
+        Path,
+        PathBuf, //
+    }, //
+};
+
+#[path = "../fuzz/targets/mod.rs"]
+mod targets;
+
+// covers: V1-004, V1-111, V1-124, MAL-054
+#[test]
+fn every_input_of_the_corpus_and_its_neighbours() {
+    for (name, target) in targets::ALL {
+        let corpus = corpus(name);
+        assert!(corpus.len() >= 8, "{name}");
+        let mut random = Random(1);
+        for input in &corpus {
+            target(input);
+            for len in 0..input.len().min(256) {
+                target(&input[..len]);
+            }
+            for _ in 0..200 {
+                target(&random.mutated(input, &corpus));
+            }
+        }
+    }
+}
+
+// covers: V1-111, V1-124
+#[test]
+fn random_octets() {
+    for (_, target) in targets::ALL {
+        let mut random = Random(2);
+        for _ in 0..20_000 {
+            let len = random.below(160);
+            let input: Vec<u8> = (0..len).map(|_| random.octet()).collect();
+            target(&input);
+        }
+    }
+}
+
+/// All inputs kept for a target, in a fixed order.
+fn corpus(name: &str) -> Vec<Vec<u8>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(name);
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    files.iter().map(|file| fs::read(file).unwrap()).collect()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = self.0;
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// Any octet, but small ones more often: most words of a message are small.
+    fn octet(&mut self) -> u8 {
+        let bits = self.next();
+        if bits & 0x300 == 0 {
+            bits as u8
+        } else {
+            (bits & 3) as u8
+        }
+    }
+
+    /// `input` with a few octets changed, moved, or taken from another input.
+    fn mutated(&mut self, input: &[u8], corpus: &[Vec<u8>]) -> Vec<u8> {
+        let mut octets = input.to_vec();
+        for _ in 0..1 + self.below(4) {
+            let at = self.below(octets.len());
+            match (self.below(5), octets.get_mut(at)) {
+                (0 | 1, Some(octet)) => *octet = self.octet(),
+                (2, Some(octet)) => *octet ^= 1 << self.below(8),
+                (3, _) => {
+                    let other = &corpus[self.below(corpus.len())];
+                    let from = self.below(other.len());
+                    octets.truncate(at);
+                    octets.extend(&other[from..]);
+                }
+                _ => {
+                    let octet = self.octet();
+                    octets.insert(at, octet);
+                }
+            }
+        }
+        octets
+    }
+}

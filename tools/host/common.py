@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the host tools share: paths, toolchains, bounded commands."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+PROTO = REPO / "rust/proto"
+FUZZ = PROTO / "fuzz"
+TARGET = "x86_64-unknown-linux-gnu"
+
+
+class HostError(Exception):
+    """A step that did not work; the text says what to look at."""
+
+
+def cache():
+    """Where artefacts live; `XPRTRDMA_CACHE` overrides it."""
+    own = os.environ.get("XPRTRDMA_CACHE")
+    if own:
+        return pathlib.Path(own).resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(base).resolve() / "xprtrdma_rs"
+
+
+def environment(**more):
+    """The environment of cargo: its output stays out of the repository."""
+    env = dict(os.environ, CARGO_TARGET_DIR=str(cache() / "cargo"), CARGO_TERM_COLOR="never",
+               CARGO_NET_RETRY="3")
+    env.pop("RUSTFLAGS", None)
+    env.update(more)
+    return env
+
+
+def run(argv, seconds, env=None, cwd=REPO, log=None, quiet=False):
+    """Run a command for at most `seconds` and return its output; HostError if it fails.
+
+    The command gets a process group of its own, which is ended with it.
+    """
+    argv = [str(arg) for arg in argv]
+    with subprocess.Popen(argv, cwd=cwd, env=env or environment(), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", start_new_session=True) as process:
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            raise HostError(f"{argv[0]} ran longer than {seconds} s\n{tail(output)}") from None
+    if log:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(output)
+    if process.returncode and not quiet:
+        raise HostError(f"{' '.join(argv)}: status {process.returncode}\n{tail(output)}")
+    return output
+
+
+def tail(text, lines=40):
+    """The end of an output, indented."""
+    return "\n".join("    " + line for line in text.splitlines()[-lines:])
+
+
+def cargo(*args, toolchain=None):
+    """A cargo command line for a toolchain of rustup, or for the only one there is."""
+    return ["cargo", *([f"+{toolchain}"] if toolchain else []), *args]
+
+
+def nightly():
+    """The name of a nightly toolchain, if rustup has one."""
+    if not shutil.which("rustup"):
+        return None
+    listed = run(["rustup", "toolchain", "list"], 30, quiet=True)
+    names = [line.split()[0] for line in listed.splitlines() if line.startswith("nightly")]
+    return names[0] if names else None
+
+
+def compiler(toolchain=None):
+    """The version of the compiler, as it prints it."""
+    return run(["rustc", *([f"+{toolchain}"] if toolchain else []), "--version"], 60).strip()
+
+
+def say(text):
+    """A line of progress."""
+    print(text, flush=True)
+
+
+def main(function):
+    """Run a tool; errors become one message and status 1."""
+    started = time.monotonic()
+    try:
+        status = function()
+    except HostError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    if os.environ.get("XPRTRDMA_TIMES"):
+        say(f"# {time.monotonic() - started:.1f} s")
+    sys.exit(status)
