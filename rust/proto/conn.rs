@@ -99,6 +99,9 @@ pub use self::{
 
 use self::queue::Queue;
 
+/// How long a useful connection must last for its loss to cost no delay.
+const WORKED: Millis = Millis::from_secs(5);
+
 /// The step an attempt is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -639,7 +642,10 @@ impl Conn {
             lasted: now.since(up.since),
             useful: up.useful,
         });
-        if cause.is_clean() {
+        // A connection that worked for a while gets a successor at once: the delay is for peers that
+        // cannot be kept, not for those that fail now and then.
+        let worked = up.useful && now.since(up.since) >= WORKED;
+        if cause.is_clean() || worked {
             self.backoff.closed_cleanly(now);
         } else {
             self.backoff.failed(now);

@@ -62,7 +62,10 @@ pub enum Cause {
 impl Cause {
     /// Whether we ended a healthy connection of our own will, so that no back-off is due.
     pub const fn is_clean(self) -> bool {
-        matches!(self, Self::Idle | Self::Closed | Self::Shutdown)
+        matches!(
+            self,
+            Self::Idle | Self::Closed | Self::Shutdown | Self::Forced
+        )
     }
 
     /// Whether the loss is one that a Send larger than the peer's Receive would bring (MAL-149).

@@ -87,10 +87,39 @@ fn every_loss_is_one_disconnect_with_its_cause() {
         assert_eq!(rig.conn.history().total(), 1);
         assert_eq!(rig.event(Event::TornDown(epoch)), []);
         assert_eq!(rig.conn.phase(), Phase::Down);
-        // At once only if we closed it without need.
-        let clean = matches!(cause, Cause::Idle | Cause::Closed | Cause::Shutdown);
+        // At once only if we closed it of our own will.
+        let clean = matches!(
+            cause,
+            Cause::Idle | Cause::Closed | Cause::Shutdown | Cause::Forced
+        );
         assert_eq!(cause.is_clean(), clean);
         assert_eq!(rig.conn.reconnect_delay(rig.now) == Millis::ZERO, clean);
+    }
+}
+
+// covers: MAL-152
+#[test]
+fn the_loss_of_a_connection_that_worked_costs_no_delay() {
+    for (lasted, useful, at_once) in [
+        (4_999, true, false),
+        (5_000, true, true),
+        (5_000, false, false),
+        (600_000, false, false),
+    ] {
+        let mut rig = Rig::new(Config {
+            keepalive: None,
+            idle_timeout: None,
+            ..Config::default()
+        });
+        rig.connect();
+        let epoch = rig.epoch();
+        if useful {
+            rig.event(Event::Replied(epoch));
+        }
+        rig.advance(lasted);
+        rig.event(Event::Lost(epoch, Cause::PeerClosed));
+        rig.event(Event::TornDown(epoch));
+        assert_eq!(rig.conn.reconnect_delay(rig.now) == Millis::ZERO, at_once);
     }
 }
 
