@@ -14,6 +14,10 @@ from . import wire
 from .ui import LabError
 
 
+# What a command's starter elsewhere is told when its machine went down.
+LOST = 255
+
+
 class MachineDied(LabError):
     """The machine ended while someone waited for it."""
 
@@ -26,11 +30,15 @@ class Command:
         self.ended, self.on_exit = threading.Event(), on_exit
         self.status = None
 
-    def wait(self, timeout):
-        """The exit status; raise when the machine dies or time runs out."""
+    def wait(self, timeout, attend=None):
+        """The exit status; raise when the machine dies or time runs out.
+
+        `attend` is called again and again meanwhile."""
         deadline = time.monotonic() + timeout
         while not self.ended.wait(0.2):
             self.channel.check_alive()
+            if attend:
+                attend()
             if time.monotonic() > deadline:
                 raise TimeoutError
         if self.status is None:
@@ -144,6 +152,8 @@ class Channel:
             pass
         for command in list(self.commands.values()):
             command.ended.set()
+            if command.on_exit:
+                command.on_exit(LOST)
 
     def handle(self, kind, stream, payload):
         if kind == wire.HELLO:

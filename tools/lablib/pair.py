@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import os
 import pathlib
+import queue
 import shutil
 import tempfile
 
@@ -43,7 +44,7 @@ class Pair:
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.pcap, self.accel = pcap, accel.choose(root, server_kernel)
-        self.stack = contextlib.ExitStack()
+        self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
         self.run_dir = pathlib.Path(self.stack.enter_context(
             tempfile.TemporaryDirectory(prefix="lab-")))
         with open(self.run_dir / "disk", "wb") as disk:
@@ -77,13 +78,13 @@ class Pair:
                 machine.start(peer, self.pcap and machine is self.client)
             for machine in self.machines:
                 machine.wait_booted()
-            jobs = [(m, m.channel.start([f"/repo/tools/lablib/guest/{m.role}-up"],
-                                        self.log_sink(m.role)))
-                    for m in self.machines]
+            jobs = [(machine, self.start_setup(machine)) for machine in self.machines]
             for machine, job in jobs:
                 self.finish_setup(machine, job)
-        self.server.channel.check_call(
-            ["sh", "-c", "rdma resource show > /run/rdma-baseline"])
+
+    def start_setup(self, machine):
+        return machine.channel.start([f"/repo/tools/lablib/guest/{machine.role}-up"],
+                                     self.log_sink(machine.role))
 
     def finish_setup(self, machine, job):
         try:
@@ -101,12 +102,39 @@ class Pair:
         return lambda kind, data: log.write(data)
 
     def serve(self, request, reply):
-        """A program in one machine asks for a command in the other."""
+        """A program in a machine asks for a command elsewhere."""
+        if request["where"] == "lab":
+            self.requests.put((request["argv"], reply))
+            return lambda kind, payload: None
         target = {"server": self.server, "client": self.client}[request["where"]].channel
         command = target.start(
             request["argv"], reply, env=request.get("env"), cwd=request.get("cwd", "/"),
             stdin=None, on_exit=lambda status: reply(wire.EXIT, {"status": status}))
         return lambda kind, payload: target.send(kind, command.stream, payload)
+
+    def attend(self):
+        """Do what programs asked of the lab itself; called by the main thread,
+        because machines can only be started there."""
+        while not self.requests.empty():
+            argv, reply = self.requests.get()
+            try:
+                self.power(*argv)
+                status = 0
+            except (LabError, KeyError, TypeError) as error:
+                reply(wire.ERR, f"lab: {' '.join(argv)}: {error}\n".encode())
+                status = 1
+            reply(wire.EXIT, {"status": status})
+
+    def power(self, role, action):
+        """Pull the server's plug, or switch it on and make it a server again."""
+        machine = {"server": self.server}[role]
+        {"off": machine.stop, "on": lambda: self.switch_on(machine)}[action]()
+
+    def switch_on(self, machine):
+        with step(f"switching the {machine.role} on again"):
+            machine.start("client")
+            machine.wait_booted()
+            self.finish_setup(machine, self.start_setup(machine))
 
     def blocked_tasks(self):
         """After a hang: let every machine that still listens say where."""
@@ -119,15 +147,16 @@ class Pair:
         """Complaints about both machines: left-overs, reports in the consoles."""
         complaints = []
         for machine in self.machines:
-            with contextlib.suppress(LabError):
+            try:
                 status, text = machine.channel.call(
                     ["python3", "-B", "/repo/tools/lablib/guest/leftovers.py",
                      machine.role], 120)
                 if status:
                     complaints += [f"{machine.role}: {line}" for line in text.splitlines()]
-            with contextlib.suppress(LabError):
                 _, text = machine.channel.call(["dmesg"], 30)
                 (self.results / f"{machine.role}.dmesg").write_text(text)
+            except LabError as error:
+                complaints.append(str(error))
             complaints += judge.verdict(machine)
         return complaints
 

@@ -91,7 +91,7 @@ class Session:
         command = self.channel.start(argv, sink, env=self.environment,
                                      cwd=options.pop("cwd", "/repo"), **options)
         try:
-            return command.wait(self.plan.timeout)
+            return command.wait(self.plan.timeout, self.pair.attend)
         except TimeoutError:
             self.complaints.append(f"no end after {self.plan.timeout:.0f} s: "
                                    f"{' '.join(map(str, argv))}")

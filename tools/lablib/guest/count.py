@@ -16,7 +16,6 @@ import sys
 
 SCRIPT = pathlib.Path(__file__).with_name("count.bt")
 COUNTERS = ("work_requests", "posts", "completions", "recvs", "recv_posts", "polls")
-WARM_UP = 32  # operations before the counting starts
 KIB, MIB = 1 << 10, 1 << 20
 AT_FDCWD, AT_STATX_FORCE_SYNC, STATX_BASIC = -100, 0x2000, 0x7ff
 
@@ -84,7 +83,7 @@ def io_loop(fd, size, write):
     return once
 
 
-def measure(mount):
+def measure(mount, probe):
     """Counts per RPC for every kind of operation."""
     path = f"{mount}/count.data"
     with open(path, "wb") as data:
@@ -93,24 +92,24 @@ def measure(mount):
     cases = (("GETATTR", 256, getattr_loop(path)),
              ("READ 4 KiB", 256, io_loop(fd, 4 * KIB, False)),
              ("WRITE 4 KiB", 256, io_loop(fd, 4 * KIB, True)),
-             ("READ 1 MiB", 64, io_loop(fd, MIB, False)),
-             ("WRITE 1 MiB", 64, io_loop(fd, MIB, True)))
+             ("READ 1 MiB", 32, io_loop(fd, MIB, False)),
+             ("WRITE 1 MiB", 32, io_loop(fd, MIB, True)))
     result = {}
-    with Probe() as probe:
-        for name, rounds, once in cases:
-            for number in range(WARM_UP):
-                once(number)
-            probe.take()
-            before = rpcs(mount)
-            for number in range(rounds):
-                once(number)
-            counts, calls = probe.take(), rpcs(mount) - before
-            result[name] = {c: counts[c] / calls for c in COUNTERS} | {
-                "rpcs_per_operation": calls / rounds}
+    for name, rounds, once in cases:
+        for number in range(rounds // 4):  # warm up
+            once(number)
+        probe.take()
+        before = rpcs(mount)
+        for number in range(rounds):
+            once(number)
+        counts, calls = probe.take(), rpcs(mount) - before
+        result[name] = {c: counts[c] / calls for c in COUNTERS} | {
+            "rpcs_per_operation": calls / rounds}
     os.close(fd)
     os.unlink(path)
     return result
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1])))
+    with Probe() as only:
+        print(json.dumps(measure(sys.argv[1], only)))

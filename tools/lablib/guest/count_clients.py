@@ -11,7 +11,8 @@ import count
 import transport
 
 result = {}
-for client in sys.argv[2:]:
-    with transport.loaded(client), transport.mounted(sys.argv[1]) as mount:
-        result[client] = count.measure(mount)
+with count.Probe() as probe:
+    for client in sys.argv[2:]:
+        with transport.loaded(client), transport.mounted(sys.argv[1]) as mount:
+            result[client] = count.measure(mount, probe)
 print(json.dumps(result))

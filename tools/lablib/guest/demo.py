@@ -92,19 +92,26 @@ def kernel_lines():
             or "rpcrdma" in line]
 
 
+def demonstrate(client, options, probe):
+    """Everything with one client, from loading it to unloading it."""
+    print(f"  client: {client}", file=sys.stderr, flush=True)
+    before = len(kernel_lines())
+    with transport.loaded(client), transport.mounted(options) as mount:
+        result = copy_both_ways(mount, os.environ["NFS_EXPORT_MEM"])
+        result["mount"] = next(
+            line for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
+            if line.split()[1] == mount)
+        result["counts"] = count.measure(mount, probe)
+    result["log"] = kernel_lines()[before:]
+    return result
+
+
 def main(options, clients):
     make_tree(LOCAL / "tree", seed=1)
     report = {}
-    for client in clients:
-        print(f"  client: {client}", file=sys.stderr, flush=True)
-        before = len(kernel_lines())
-        with transport.loaded(client), transport.mounted(options) as mount:
-            report[client] = copy_both_ways(mount, os.environ["NFS_EXPORT_MEM"])
-            report[client]["mount"] = next(
-                line for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
-                if line.split()[1] == mount)
-            report[client]["counts"] = count.measure(mount)
-        report[client]["log"] = kernel_lines()[before:]
+    with count.Probe() as probe:
+        for client in clients:
+            report[client] = demonstrate(client, options, probe)
     print(json.dumps(report))
     return 0 if all(all(r["equal"].values()) for r in report.values()) else 1
 

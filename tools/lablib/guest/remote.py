@@ -23,7 +23,11 @@ STREAM = 0
 
 
 class Remote:
-    """A place where commands run: "server", "client" or "lab"."""
+    """A place where commands run: "server" or "client".
+
+    "lab" takes power commands: ["server", "off"] and ["server", "on"], which
+    returns when the server serves again.
+    """
 
     def __init__(self, where):
         self.where = where
