@@ -169,18 +169,22 @@ impl CmId {
         };
         match peer {
             SocketAddr::V4(a) => {
-                let mut sin = sockaddr_in::default();
-                sin.sin_family = AF_INET as u16;
-                sin.sin_port = a.port().to_be();
+                let mut sin = sockaddr_in {
+                    sin_family: AF_INET as u16,
+                    sin_port: a.port().to_be(),
+                    ..Default::default()
+                };
                 sin.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
                 call(ptr::from_ref(&sin).cast())
             }
             SocketAddr::V6(a) => {
-                let mut sin6 = sockaddr_in6::default();
-                sin6.sin6_family = AF_INET6 as u16;
-                sin6.sin6_port = a.port().to_be();
-                sin6.sin6_flowinfo = a.flowinfo().to_be();
-                sin6.sin6_scope_id = a.scope_id();
+                let mut sin6 = sockaddr_in6 {
+                    sin6_family: AF_INET6 as u16,
+                    sin6_port: a.port().to_be(),
+                    sin6_flowinfo: a.flowinfo().to_be(),
+                    sin6_scope_id: a.scope_id(),
+                    ..Default::default()
+                };
                 // CAST: An IPv6 address is 16 octets in network order in every view of the union.
                 sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
                 call(ptr::from_ref(&sin6).cast())

@@ -38,8 +38,7 @@ impl DeviceInfo {
         let raw = unsafe { (*dev).name };
         let mut name = [0u8; 64];
         for (dst, src) in name.iter_mut().zip(raw) {
-            // CAST: Same size; the sign of a C character means nothing here.
-            *dst = src as u8;
+            *dst = src;
         }
         Some(Self {
             name,

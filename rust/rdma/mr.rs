@@ -148,7 +148,8 @@ impl IdleMr {
     pub fn alloc(pd: &Arc<Pd>, pages: u32, gaps: bool) -> Result<Self> {
         let mut sg = KVec::with_capacity(pages as usize, GFP_KERNEL)?;
         for _ in 0..pages {
-            sg.push_within_capacity(scatterlist::default()).map_err(|_| ENOMEM)?;
+            sg.push_within_capacity(scatterlist::default())
+                .map_err(|_| ENOMEM)?;
         }
         // SAFETY: The table has `pages` entries.
         unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };

@@ -816,10 +816,12 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         buf.sync_for_cpu(0, len);
         (index, buf.ptr().cast_const(), len)
     };
-    let invalidated = (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0)
-        .then(|| RemoteInvalidation {
-            rkey: wc.ex.bindgen_union_field,
-            pd: qp.pd.as_raw() as usize,
+    let invalidated =
+        (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0).then(|| {
+            RemoteInvalidation {
+                rkey: wc.ex.bindgen_union_field,
+                pd: qp.pd.as_raw() as usize,
+            }
         });
     H::received(
         qp,

@@ -106,7 +106,12 @@ impl<T: Transport> Backchannel<T> {
         // SAFETY: The slot was turned into a raw pointer by the delivery.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         // Cannot fail: the list had room for all slots when it was made.
-        let _ = xprt.inner.backchannel.free.lock().push_within_capacity(slot);
+        let _ = xprt
+            .inner
+            .backchannel
+            .free
+            .lock()
+            .push_within_capacity(slot);
         // SAFETY: The reference that the delivery took.
         unsafe { bindings::xprt_put(raw) };
     }

@@ -262,10 +262,7 @@ impl<T: Transport> Pinned<T> {
                 head.len(),
             );
             let cut = u32::try_from(head_len - head.len())?;
-            for buf in [
-                &raw mut (*rqst).rq_rcv_buf,
-                &raw mut (*rqst).rq_private_buf,
-            ] {
+            for buf in [&raw mut (*rqst).rq_rcv_buf, &raw mut (*rqst).rq_private_buf] {
                 (*buf).head[0].iov_len = head.len();
                 (*buf).buflen -= cut;
             }
@@ -283,10 +280,7 @@ impl<T: Transport> Pinned<T> {
             if pad + rest.len() > tail.iov_len {
                 return Err(EMSGSIZE);
             }
-            let tail = slice::from_raw_parts_mut(
-                tail.iov_base.cast::<u8>(),
-                pad + rest.len(),
-            );
+            let tail = slice::from_raw_parts_mut(tail.iov_base.cast::<u8>(), pad + rest.len());
             let (zeroes, after) = tail.split_at_mut(pad);
             zeroes.fill(0);
             after.copy_from_slice(rest);

@@ -77,7 +77,12 @@ impl<T: Transport> Drop for Registration<T> {
     }
 }
 
-unsafe extern "C" fn setup<T: Transport>(args: *mut bindings::xprt_create) -> *mut bindings::rpc_xprt {
+/// # Safety
+///
+/// Called by the RPC client only, as `xprt_class::setup`.
+unsafe extern "C" fn setup<T: Transport>(
+    args: *mut bindings::xprt_create,
+) -> *mut bindings::rpc_xprt {
     // SAFETY: The RPC client passes valid arguments.
     match unsafe { try_setup::<T>(&*args) } {
         Ok(xprt) => xprt,
@@ -113,7 +118,8 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     };
 
     // SAFETY: The namespace is valid. The memory is zeroed and freed by `xprt_free`.
-    let raw = unsafe { bindings::xprt_alloc(args.net, size_of::<Xprt<T>>(), 0, limits.slots.into()) };
+    let raw =
+        unsafe { bindings::xprt_alloc(args.net, size_of::<Xprt<T>>(), 0, limits.slots.into()) };
     let raw = NonNull::new(raw).ok_or(ENOMEM)?.as_ptr();
     let guard = ScopeGuard::new(move || {
         // SAFETY: Not yet given away; its address strings are null or ours.
@@ -151,7 +157,12 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     // SAFETY: As above; `inner` is uninitialised memory of its type.
     unsafe {
         let inner = &raw mut (*raw.cast::<Xprt<T>>()).inner;
-        let init = Inner::<T>::new(timeout, T::Locked::default(), T::new(&create), Pool::new(limits.slots)?);
+        let init = Inner::<T>::new(
+            timeout,
+            T::Locked::default(),
+            T::new(&create),
+            Pool::new(limits.slots)?,
+        );
         init.__init(inner)?;
         (*raw).timeout = (*inner).timeout.get();
     }
@@ -205,7 +216,9 @@ fn kstring(text: fmt::Arguments<'_>) -> Result<*const c_char> {
     let text = CString::try_from_fmt(text)?;
     // SAFETY: A C string.
     let copy = unsafe { bindings::xprtrdma_kstrdup(text.as_char_ptr()) };
-    NonNull::new(copy).map(|p| p.as_ptr().cast_const()).ok_or(ENOMEM)
+    NonNull::new(copy)
+        .map(|p| p.as_ptr().cast_const())
+        .ok_or(ENOMEM)
 }
 
 /// The RPC client's names of the addresses of a transport.

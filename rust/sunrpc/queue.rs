@@ -45,4 +45,3 @@ impl Drop for WorkQueue {
         unsafe { kernel::bindings::destroy_workqueue(self.0.as_ptr()) }
     }
 }
-

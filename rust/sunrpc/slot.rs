@@ -167,7 +167,10 @@ impl<T: Transport> Pool<T> {
             free.push(index, GFP_KERNEL)?;
         }
         for index in 0..count {
-            slots.push(KBox::try_pin_init(Slot::new(index), GFP_KERNEL)?, GFP_KERNEL)?;
+            slots.push(
+                KBox::try_pin_init(Slot::new(index), GFP_KERNEL)?,
+                GFP_KERNEL,
+            )?;
         }
         Ok(pin_init!(Self {
             slots,

@@ -166,6 +166,10 @@ pub trait Transport: Sized + Send + Sync + 'static {
 /// The C operations of a driver.
 pub(crate) struct Ops<T: Transport>(core::marker::PhantomData<T>);
 
+#[expect(
+    clippy::missing_safety_doc,
+    reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
+)]
 impl<T: Transport> Ops<T> {
     pub(crate) const OPS: bindings::rpc_xprt_ops = bindings::rpc_xprt_ops {
         set_buffer_size: None,
@@ -367,8 +371,7 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn timer(xprt: *mut bindings::rpc_xprt, task: *mut bindings::rpc_task) {
         // SAFETY: As above; the task has a request of ours.
-        let (xprt, slot) =
-            unsafe { (Self::xprt(xprt), Slot::<T>::from_rqst((*task).tk_rqstp)) };
+        let (xprt, slot) = unsafe { (Self::xprt(xprt), Slot::<T>::from_rqst((*task).tk_rqstp)) };
         // SAFETY: The request belongs to this task, whose context this is.
         T::timed_out(xprt, &unsafe { Call::new(slot) });
     }

@@ -199,9 +199,6 @@ where
         return false;
     };
     // SAFETY: As above; the memory stays valid while the view exists.
-    f(
-        unsafe { BorrowedPage::from_raw(page) },
-        addr.addr() % PAGE_SIZE,
-        len,
-    )
+    let page = unsafe { BorrowedPage::from_raw(page) };
+    f(page, addr.addr() % PAGE_SIZE, len)
 }

@@ -448,10 +448,7 @@ impl<T: Transport> ConnectLock<T> {
             // The waiting tasks are woken before the lock is given up: afterwards the transport
             // may be destroyed.
             bindings::xprt_wake_pending_tasks(xprt, status);
-            bindings::xprt_unlock_connect(
-                xprt,
-                ptr::from_ref(&this.inner).cast_mut().cast(),
-            );
+            bindings::xprt_unlock_connect(xprt, ptr::from_ref(&this.inner).cast_mut().cast());
         }
     }
 }

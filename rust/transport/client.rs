@@ -19,8 +19,7 @@ use crate::{
 };
 use core::net::SocketAddr;
 use kernel::{
-    new_mutex,
-    new_spinlock,
+    new_mutex, new_spinlock,
     prelude::*,
     seq_file::SeqFile,
     sync::{

@@ -64,11 +64,19 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         let (bytes, wrs) = conn.send_occupancy();
         let (made, free) = endpoint.regions.usage();
         let credits = *endpoint.state.credits.lock();
-        writeln!(f, "inline: {} out, {} in", thresholds.call, thresholds.reply)?;
+        writeln!(
+            f,
+            "inline: {} out, {} in",
+            thresholds.call, thresholds.reply
+        )?;
         writeln!(
             f,
             "remote invalidation: {}",
-            if thresholds.remote_invalidation { "yes" } else { "no" }
+            if thresholds.remote_invalidation {
+                "yes"
+            } else {
+                "no"
+            }
         )?;
         writeln!(
             f,

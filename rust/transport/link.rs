@@ -31,10 +31,7 @@ use crate::{
     request::Phase,
 };
 use kernel::{
-    impl_has_work,
-    new_condvar,
-    new_spinlock,
-    new_work,
+    impl_has_work, new_condvar, new_spinlock, new_work,
     prelude::*,
     sync::{
         atomic::Atomic,
@@ -333,7 +330,9 @@ impl Link {
             mail.open = true;
             mail.peer = None;
         }
-        let timeout = Some(Millis::new(u64::from(lock.xprt().connect_timeout().as_ms())));
+        let timeout = Some(Millis::new(u64::from(
+            lock.xprt().connect_timeout().as_ms(),
+        )));
         self.conn.lock().handle(Event::Start { timeout }, now());
         let result = 'attempt: loop {
             loop {
@@ -456,10 +455,9 @@ impl Link {
                 .map_err(fault)
             }
             // Version 2 is not on the wire yet, and not allowed by the configuration.
-            Action::SendVersionProbe { epoch } => Err(Event::LocalFault(
-                epoch,
-                LocalFault::DeviceUnsuitable,
-            )),
+            Action::SendVersionProbe { epoch } => {
+                Err(Event::LocalFault(epoch, LocalFault::DeviceUnsuitable))
+            }
             Action::Disconnect { cause, .. } => {
                 self.log_loss(xprt, cause);
                 xprt.force_disconnect();
@@ -540,12 +538,7 @@ impl Link {
     }
 
     /// The connection is made: lets the senders have it.
-    fn establish(
-        &self,
-        lock: &mut ConnectLock<Client>,
-        attempt: &mut Attempt,
-        version: Version,
-    ) {
+    fn establish(&self, lock: &mut ConnectLock<Client>, attempt: &mut Attempt, version: Version) {
         let Some(qp) = attempt.qp.take() else {
             return;
         };
@@ -657,13 +650,11 @@ impl CmHandler for Sink {
         let link = &self.xprt.data().link;
         let event = match event {
             cm::CmEvent::AddrResolved => CmEvent::AddrResolved,
-            cm::CmEvent::AddrError(status) => {
-                CmEvent::AddrError(match Error::from_errno(status) {
-                    e if e == ENODEV => AddrFault::NoDevice,
-                    e if e == ETIMEDOUT => AddrFault::TimedOut,
-                    _ => AddrFault::Other,
-                })
-            }
+            cm::CmEvent::AddrError(status) => CmEvent::AddrError(match Error::from_errno(status) {
+                e if e == ENODEV => AddrFault::NoDevice,
+                e if e == ETIMEDOUT => AddrFault::TimedOut,
+                _ => AddrFault::Other,
+            }),
             cm::CmEvent::RouteResolved => CmEvent::RouteResolved,
             cm::CmEvent::RouteError(_) => CmEvent::RouteError,
             cm::CmEvent::Established {

@@ -14,8 +14,16 @@ pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 pub(crate) fn check() -> Result {
     let bounds: [(&str, u32, RangeInclusive<u32>); 4] = [
         ("slots", module_parameters::slots.value(), 4..=4096),
-        ("inline_size", module_parameters::inline_size.value(), 1024..=65536),
-        ("region_pages", module_parameters::region_pages.value(), 1..=1025),
+        (
+            "inline_size",
+            module_parameters::inline_size.value(),
+            1024..=65536,
+        ),
+        (
+            "region_pages",
+            module_parameters::region_pages.value(),
+            1..=1025,
+        ),
         ("strict", module_parameters::strict.value(), 0..=1),
     ];
     for (name, value, range) in bounds {

@@ -7,9 +7,7 @@
 
 use crate::client::Client;
 use kernel::{
-    impl_has_work,
-    new_spinlock,
-    new_work,
+    impl_has_work, new_spinlock, new_work,
     prelude::*,
     sync::{
         Arc,

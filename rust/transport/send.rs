@@ -32,6 +32,7 @@ use xprtrdma_proto::{
         MAX_SEGMENTS, //
     },
     limit::Strikes,
+    plan,
     plan::{
         CallShape,
         Limits,
@@ -40,7 +41,6 @@ use xprtrdma_proto::{
         Run,
         SegmentCounts, //
     },
-    plan,
     CallHeader,
     CallPlan,
     ChunkLists,
@@ -170,7 +170,9 @@ fn map_chunk(
     let lease = call.lend(message, part);
     let mut start = 0;
     while start < lease.len() {
-        regions.reserve(1, GFP_NOWAIT).map_err(|_| NotSent::NoBuffers)?;
+        regions
+            .reserve(1, GFP_NOWAIT)
+            .map_err(|_| NotSent::NoBuffers)?;
         let slot = chunk
             .segments
             .get_mut(chunk.count)
@@ -472,9 +474,7 @@ pub(crate) fn send_callback_reply(
         .begin(max_len, 1)
         .map_err(|e| no_room(xprt, conn, e, max_len, 1))?;
     let buffer = batch.buffer();
-    let len = header
-        .encode(buffer)
-        .map_err(|_| NotSent::NotConnected)?;
+    let len = header.encode(buffer).map_err(|_| NotSent::NotConnected)?;
     let room = buffer
         .get_mut(len..)
         .and_then(|b| b.get_mut(..reply.len()))
