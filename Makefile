@@ -56,6 +56,11 @@ shell:
 check check-host check-vm check-lint check-debug:
 	$(LAB) check $(KERNEL_OPTION) $(patsubst check,all,$(patsubst check-%,%,$@))
 
+# Instruction counts, with the tools of this machine if it has them.
+.PHONY: bench-host
+bench-host:
+	$(if $(and $(shell command -v rustc),$(shell command -v valgrind)),,$(LAB) exec )tools/bench-host
+
 .PHONY: count
 count:
 	$(LAB) count $(KERNEL_OPTION)
@@ -85,4 +90,5 @@ help:
 	@echo '  make check                    host tests, lints, tests in the machines'
 	@echo '  make check-debug              the same tests on a debug kernel'
 	@echo '  make check-host, check-lint, check-vm   one part of make check'
+	@echo '  make bench-host               instructions to plan, encode and judge an RPC'
 	@echo '  make count                    work requests per operation, ours and in-tree'

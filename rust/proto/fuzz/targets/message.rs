@@ -26,6 +26,9 @@ use xprtrdma_proto::{
     Version, //
 };
 
+/// A Write list and a Reply chunk.
+type Chunks<'a> = (&'a [&'a [Segment]], Option<&'a [Segment]>);
+
 const WRITE: [Segment; 2] = [segment(0x0204, 8192), segment(0x0205, 4096)];
 const REPLY: [Segment; 2] = [segment(0x0306, 32768), segment(0x0307, 65536)];
 const ONE: [Segment; 1] = [segment(0x0208, 4095)];
@@ -110,7 +113,7 @@ fn resolved(message: &[u8], version: Version, backchannel: bool, pending: bool) 
 }
 
 fn take(message: &[u8], version: Version, backchannel: bool, choice: u8) {
-    let offers: [(&[&[Segment]], Option<&[Segment]>); 4] = [
+    let offers: [Chunks<'_>; 4] = [
         (&[], None),
         (&[&WRITE], None),
         (&[], Some(&REPLY)),

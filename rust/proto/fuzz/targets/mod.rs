@@ -13,8 +13,11 @@ mod private_data;
 mod region;
 mod source;
 
+/// A name and what runs under it.
+type Target = (&'static str, fn(&[u8]));
+
 /// Every target, by the name of its fuzzer and of its corpus directory.
-pub const ALL: [(&str, fn(&[u8])); 8] = [
+pub const ALL: [Target; 8] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),
     ("reverse_call", message::reverse_call),
