@@ -92,6 +92,9 @@ pub trait QpHandler: Sized + Send + Sync {
     /// The invalidations posted with `token` have completed, and all before them.
     fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation);
 
+    /// The probe posted with [`SendBatch::post_probe`] was acknowledged by the peer's device.
+    fn probed(qp: ArcBorrow<'_, Qp<Self>>);
+
     /// There is room in the send queue again after a [`SendError::Full`].
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>);
 
@@ -129,6 +132,7 @@ pub enum SendError {
 enum OpKind {
     Send,
     Invalidate { token: u64, seq: u64 },
+    Probe,
 }
 
 /// One post to the send queue.
@@ -650,6 +654,33 @@ impl<H: QpHandler> SendBatch<'_, H> {
         to_result(posted)
     }
 
+    /// Posts an RDMA Write of no octets: the peer's device acknowledges it without a key, a credit
+    /// or anybody's help, and [`QpHandler::probed`] is called. On error the connection is dead.
+    pub fn post_probe(self) -> Result {
+        let Self {
+            qp, sq: mut guard, ..
+        } = self;
+        let sq = &mut *guard;
+        let mut write = bindings::ib_rdma_wr::default();
+        write.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        write.wr.send_flags = flags(true);
+        // CAST: The union's first member is the pointer, as 64 bits.
+        write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
+        sq.account(0, 1, true);
+        sq.ops.push(Op {
+            bytes: 0,
+            wrs: 1,
+            signalled: true,
+            kind: OpKind::Probe,
+        })?;
+        // SAFETY: A well-formed work request without memory on a valid queue pair.
+        let posted = unsafe { bindings::xprtrdma_post_send(qp.raw.qp.as_ptr(), &write.wr) };
+        if posted != 0 {
+            sq.closed = true;
+        }
+        to_result(posted)
+    }
+
     /// Posts invalidations of `regions`; when the last has completed,
     /// [`QpHandler::invalidated`] is called with `token`. On error the connection is dead.
     pub fn post_invalidate<'m, L, I>(self, token: u64, regions: I) -> Result
@@ -862,12 +893,16 @@ unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         let op = sq.complete();
         (op, core::mem::replace(&mut sq.want_space, false))
     };
-    if let Some(OpKind::Invalidate { token, seq }) = op.map(|op| op.kind) {
-        let proof = LocalInvalidation {
-            seq,
-            pd: qp.pd.as_raw() as usize,
-        };
-        H::invalidated(qp, token, &proof);
+    match op.map(|op| op.kind) {
+        Some(OpKind::Invalidate { token, seq }) => {
+            let proof = LocalInvalidation {
+                seq,
+                pd: qp.pd.as_raw() as usize,
+            };
+            H::invalidated(qp, token, &proof);
+        }
+        Some(OpKind::Probe) => H::probed(qp),
+        Some(OpKind::Send) | None => {}
     }
     if wake {
         H::send_space(qp);

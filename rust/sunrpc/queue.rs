@@ -4,8 +4,15 @@
 
 use core::ptr::NonNull;
 use kernel::{
+    container_of,
     prelude::*,
-    workqueue::Queue, //
+    sync::Arc,
+    workqueue::{
+        HasDelayedWork,
+        Queue,
+        Work,
+        WorkItem, //
+    },
 };
 use xprtrdma_bindings as bindings;
 
@@ -43,5 +50,23 @@ impl Drop for WorkQueue {
     fn drop(&mut self) {
         // SAFETY: Valid by the type invariant and not used again.
         unsafe { kernel::bindings::destroy_workqueue(self.0.as_ptr()) }
+    }
+}
+
+/// Takes a delayed work item off its queue, or waits for its end if it runs; while this waits the
+/// item cannot queue itself again. Sleeps.
+pub fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>)
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
+{
+    let raw = Arc::as_ptr(item);
+    // SAFETY: `raw` points to a valid item.
+    let work = unsafe { Work::<T, ID>::raw_get(T::raw_get_work(raw.cast_mut())) };
+    // SAFETY: By the contract of `HasDelayedWork` the work is part of a delayed work.
+    let delayed = unsafe { container_of!(work, kernel::bindings::delayed_work, work) };
+    // SAFETY: An initialised delayed work, kept by `item`; this may sleep.
+    if unsafe { kernel::bindings::cancel_delayed_work_sync(delayed) } {
+        // SAFETY: The queue held one reference for the work that will not run now.
+        drop(unsafe { Arc::from_raw(raw) });
     }
 }

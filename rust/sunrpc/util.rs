@@ -25,6 +25,11 @@ impl Jiffies {
         Self(unsafe { bindings::xprtrdma_jiffies() })
     }
 
+    /// The span since a time that was counted with [`Jiffies::count`].
+    pub fn since(count: usize) -> Self {
+        Self(Self::now().0.wrapping_sub(count))
+    }
+
     /// A span of milliseconds.
     pub fn from_ms(ms: u32) -> Self {
         // SAFETY: No requirements.

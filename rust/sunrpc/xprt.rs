@@ -256,6 +256,12 @@ impl<T: Transport> Xprt<T> {
         unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
     }
 
+    /// Whether a request is in flight. Only a hint: it may have changed already.
+    pub fn is_busy(&self) -> bool {
+        // SAFETY: A plain number.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
+    }
+
     /// Counts a reply that belongs to no request.
     pub fn count_bad_xid(&self) {
         let _queue = self.queue_lock().lock();

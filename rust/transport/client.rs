@@ -3,6 +3,7 @@
 //! A transport ([`Client`]): what the RPC client asks for, and who does it.
 
 use crate::{
+    beat::Beat,
     debug,
     endpoint::Connection,
     link::Link,
@@ -72,6 +73,9 @@ pub(crate) struct Client {
     /// Longest callback and callback reply on the present or last connection, in octets.
     pub(crate) callback_size: Atomic<u32>,
     pub(crate) stats: Stats,
+    /// Looks after the present connection.
+    #[pin]
+    pub(crate) beat: SpinLock<Option<Arc<Beat>>>,
     #[pin]
     debug: Mutex<Option<Pin<KBox<debug::Files>>>>,
 }
@@ -126,6 +130,7 @@ impl Transport for Client {
             local <- new_spinlock!(None, "Client::local"),
             callback_size: Atomic::new(1024 - 28),
             stats: Stats::new(),
+            beat <- new_spinlock!(None, "Client::beat"),
             debug <- new_mutex!(None, "Client::debug"),
         })
     }

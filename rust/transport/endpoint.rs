@@ -80,11 +80,19 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
+    util::Jiffies,
     xprt::BackRef, //
 };
 
 /// A queue pair of ours.
 pub(crate) type Connection = Qp<Endpoint>;
+
+/// What became of the first Send above the minimum threshold.
+mod large {
+    pub(super) const NONE: u32 = 0;
+    pub(super) const SENT: u32 = 1;
+    pub(super) const TAKEN: u32 = 2;
+}
 
 /// What belongs to one connection.
 pub(crate) struct Endpoint {
@@ -96,8 +104,10 @@ pub(crate) struct Endpoint {
     pub(crate) regions: Arc<RegionPool>,
     /// A reply has come.
     pub(crate) replied: Atomic<bool>,
-    /// A Send above the minimum threshold has gone out and no reply has come since.
-    pub(crate) large: Atomic<bool>,
+    /// Whether a Send above the minimum threshold has gone out, and was taken.
+    pub(crate) large: Atomic<u32>,
+    /// When the last message came, in jiffies.
+    pub(crate) heard: Atomic<usize>,
     pub(crate) state: Arc<Shared>,
 }
 
@@ -320,8 +330,8 @@ impl Endpoint {
     /// A message above the minimum threshold was posted (CM-24).
     #[inline]
     pub(crate) fn large_send(&self) {
-        if !self.large.load(Relaxed) {
-            self.large.store(true, Relaxed);
+        if self.large.load(Relaxed) == large::NONE {
+            self.large.store(large::SENT, Relaxed);
             self.react(Event::LargeSend(self.epoch));
         }
     }
@@ -331,6 +341,10 @@ impl Endpoint {
         if !self.replied.load(Relaxed) {
             self.replied.store(true, Relaxed);
             self.react(Event::Replied(self.epoch));
+        }
+        if self.large.load(Relaxed) == large::SENT {
+            self.large.store(large::TAKEN, Relaxed);
+            self.react(Event::LargeSendTaken(self.epoch));
         }
     }
 
@@ -458,6 +472,7 @@ fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error, counter: Option<Co
 impl QpHandler for Endpoint {
     fn received(qp: ArcBorrow<'_, Connection>, message: Received<'_, Self>) {
         let this = qp.handler();
+        this.heard.store(Jiffies::now().count(), Relaxed);
         if message.has_immediate() {
             this.client().stats.count(Counter::Imm);
         }
@@ -526,6 +541,11 @@ impl QpHandler for Endpoint {
             let bytes = answer.message.as_ref().map_or(&[][..], |m| m.bytes());
             finish(answer.pinned, answer.verdict, bytes);
         }
+    }
+
+    fn probed(qp: ArcBorrow<'_, Connection>) {
+        let this = qp.handler();
+        this.react(Event::KeepAliveAnswered(this.epoch));
     }
 
     fn send_space(qp: ArcBorrow<'_, Connection>) {

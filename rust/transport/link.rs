@@ -16,6 +16,7 @@
 //! 4. the pool's regions, then the queue pair with its rings, the protection domain and the id.
 
 use crate::{
+    beat::Beat,
     client::{
         Client,
         CALLBACK_SLOTS, //
@@ -34,7 +35,10 @@ use kernel::{
     impl_has_work, new_condvar, new_spinlock, new_work,
     prelude::*,
     sync::{
-        atomic::Atomic,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         CondVar,
         SetOnce,
@@ -49,6 +53,7 @@ use xprtrdma_proto::{
     conn::{
         Accepted,
         Action,
+        Activity,
         AddrFault,
         Cause,
         CmEvent,
@@ -57,6 +62,7 @@ use xprtrdma_proto::{
         ConnectError,
         Epoch,
         Event,
+        KeepAliveConfig,
         LocalFault, //
     },
     credit::ForwardCredits,
@@ -84,11 +90,13 @@ use xprtrdma_rdma::{
     pd::Pd,
     qp::{
         Qp,
-        QpConfig, //
+        QpConfig,
+        SendError, //
     },
 };
 use xprtrdma_sunrpc::{
     common::Common,
+    queue::cancel_delayed_sync,
     util::{
         may_log,
         now_ms,
@@ -107,6 +115,13 @@ use xprtrdma_sunrpc::{
 
 /// Sends in a row of which one is signalled.
 const SIGNAL_EVERY: u32 = 32;
+
+/// A silent peer is asked for a sign of life after this, and given up without one.
+const KEEP_ALIVE: KeepAliveConfig = KeepAliveConfig {
+    busy_after: Millis::from_secs(5),
+    idle_after: Millis::from_secs(30),
+    timeout: Millis::from_secs(10),
+};
 
 /// Events for the worker.
 struct Mail {
@@ -156,7 +171,7 @@ impl Link {
     pub(crate) fn new(common: Arc<Common>, connect_timeout_ms: u32) -> Result<Arc<Self>> {
         let config = Config {
             connect_timeout: Millis::new(connect_timeout_ms.into()),
-            keepalive: None,
+            keepalive: Some(KEEP_ALIVE),
             // The RPC client watches for idle transports.
             idle_timeout: None,
             ..Config::default()
@@ -218,11 +233,56 @@ impl Link {
             let Some(action) = self.conn.lock().poll_action() else {
                 return;
             };
-            if let Action::Disconnect { cause, .. } = action {
-                self.log_loss(xprt, cause);
-                xprt.force_disconnect();
+            match action {
+                Action::Disconnect { cause, .. } => {
+                    self.log_loss(xprt, cause);
+                    xprt.force_disconnect();
+                }
+                Action::KeepAlive { epoch } => self.probe(xprt, epoch),
+                // The others belong to attempts, which have a worker.
+                _ => {}
             }
         }
+    }
+
+    /// Asks the peer's device for a sign of life.
+    fn probe(&self, xprt: &Xprt<Client>, epoch: Epoch) {
+        let current = xprt.data().current.lock().clone();
+        let Some(conn) = current.filter(|conn| conn.handler().epoch == epoch) else {
+            return;
+        };
+        let posted = match conn.begin(0, 1) {
+            Ok(batch) => batch.post_probe().is_ok(),
+            // What is in the queue is as good as a probe.
+            Err(SendError::Full) => true,
+            Err(SendError::Closed) => false,
+        };
+        if !posted {
+            self.conn
+                .lock()
+                .handle(Event::Lost(epoch, Cause::PostFailed), now());
+        }
+    }
+
+    /// Looks whether the peer is still there; returns when to look again, in milliseconds.
+    pub(crate) fn tick(&self, xprt: &Xprt<Client>) -> Option<u32> {
+        let current = xprt.data().current.lock().clone()?;
+        let heard = current.handler().heard.load(Relaxed);
+        drop(current);
+        let now = now();
+        let silent = Jiffies::since(heard).as_ms();
+        let activity = Activity {
+            heard: Time::from_millis(now.as_millis().saturating_sub(silent.into())),
+            used: now,
+            busy: xprt.is_busy(),
+        };
+        self.feed(xprt, Event::Tick(activity));
+        self.until_tick()
+    }
+
+    fn until_tick(&self) -> Option<u32> {
+        let deadline = self.conn.lock().deadline()?;
+        Some(ms32(deadline.since(now())).max(1))
     }
 
     fn log_loss(&self, xprt: &Xprt<Client>, cause: Cause) {
@@ -262,6 +322,10 @@ impl Link {
     pub(crate) fn close(&self, lock: &mut SendLock<'_, Client>, last: bool) {
         let xprt = lock.xprt();
         let conn = lock.state().take();
+        let beat = xprt.data().beat.lock().take();
+        if let Some(beat) = beat {
+            cancel_delayed_sync(&beat);
+        }
         *xprt.data().current.lock() = None;
         // The machine asks for the end itself unless the RPC client did, e.g. of an idle transport.
         let event = if last {
@@ -383,6 +447,10 @@ impl Link {
             if let Some(event) = event {
                 self.feed(&xprt, event);
             }
+        }
+        let beat = xprt.data().beat.lock().clone();
+        if let (Ok(()), Some(beat), Some(ms)) = (result, beat, self.until_tick()) {
+            beat.after(ms);
         }
         lock.finish(result);
     }
@@ -530,7 +598,8 @@ impl Link {
             thresholds: SetOnce::new(),
             regions,
             replied: Atomic::new(false),
-            large: Atomic::new(false),
+            large: Atomic::new(0),
+            heard: Atomic::new(Jiffies::now().count()),
             state,
         };
         attempt.qp = Some(Qp::create(&pd, &config, endpoint).map_err(resources)?);
@@ -561,12 +630,16 @@ impl Link {
             thresholds
                 .reverse_call_max(version)
                 .min(thresholds.reverse_reply_max(version)),
-            kernel::sync::atomic::Relaxed,
+            Relaxed,
         );
         *client.local.lock() = attempt.id.as_ref().and_then(|id| id.local_addr());
         // The credit of one is what the RPC client counts in units of 256.
         xprt.reset_window(&send, cwnd as u32);
         *client.current.lock() = Some(qp.clone());
+        // Without memory for it the connection goes without keep-alive.
+        if let Ok(beat) = Beat::new(xprt, &self.common) {
+            *client.beat.lock() = Some(beat);
+        }
         *send.state() = Some(qp);
         if let (true, Some(peer), Some(device)) = (may_log(), xprt.peer(), attempt.device) {
             pr_info!(
@@ -598,7 +671,7 @@ fn ms32(span: Millis) -> u32 {
 }
 
 fn tick() -> Event {
-    Event::Tick(xprtrdma_proto::conn::Activity {
+    Event::Tick(Activity {
         heard: now(),
         used: now(),
         busy: true,

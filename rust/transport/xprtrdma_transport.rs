@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`client`] | a transport: what the RPC client asks for |
 //! | [`link`] | its connection: attempts, loss, back-off |
+//! | [`beat`] | looks after a connection that is silent |
 //! | [`endpoint`] | one connection's queue pair: messages in |
 //! | [`send`] | messages out |
 //! | [`request`] | what the driver knows of one RPC |
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beat;
 mod client;
 mod debug;
 mod endpoint;
