@@ -3,6 +3,7 @@
 
 import shutil
 import sys
+import unittest
 
 from . import cache, chroot, kernel, lint, module, proc, root, wire
 from .ktap import Parser
@@ -55,10 +56,22 @@ def host(_spec):
     except LabError as error:
         failure = error
     tally = of_closing_line(proc.tail(log)) or Tally()
+    tally.add(own_tests())
     if failure and not tally.failed:
         tally.fail(str(failure).splitlines()[0])
     elif not failure and not tally.passed:
         tally.fail("host tests: no closing line")
+    return tally
+
+
+def own_tests():
+    """The lab's tests of its own judgement."""
+    suite = unittest.defaultTestLoader.discover(
+        str(module.REPO / "tools/lablib/tests"), top_level_dir=str(module.REPO / "tools"))
+    result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(suite)
+    tally = Tally(passed=result.testsRun - len(result.failures) - len(result.errors))
+    for test, _ in result.failures + result.errors:
+        tally.fail(str(test))
     return tally
 
 

@@ -27,6 +27,7 @@ def main(argv):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
     try:

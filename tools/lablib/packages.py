@@ -121,14 +121,18 @@ def choose(packages, spec, where):
 
     chosen = [item for item in complete if matches(item)]
     if not chosen:
-        lack = "".join(f"; {item[0]} lacks {', '.join(item[3])}"
-                       for item in partial if matches(item))
-        offer = ", ".join(item[0] for item in complete if ordinary(item[0]))
         raise LabError(f"no complete kernel {spec!r} (image, headers and source of one "
-                       f"version) in {where}{lack[:300]}; use KERNEL= one of: {offer}")
+                       f"version) in {where}{nearly(filter(matches, partial))}; use KERNEL= "
+                       f"one of: {', '.join(i[0] for i in complete if ordinary(i[0]))}")
     release, version, names, _ = chosen[-1]
     sums = {n: packages[n, version]["SHA256"] for n in names}
     return {"release": release, "version": version, "packages": sums}
+
+
+def nearly(partial):
+    """What the newest incomplete match lacks, as a part of a sentence."""
+    found = sorted(partial, key=lambda item: number(item[0]))
+    return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 
 
 def ordinary(release):

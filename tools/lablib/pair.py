@@ -36,6 +36,13 @@ def new_results():
     return path
 
 
+def forget_the_dead():
+    """Remove the run directories of labs that were killed."""
+    for path in pathlib.Path(tempfile.gettempdir()).glob("lab-[0-9]*-*"):
+        if not os.path.exists(f"/proc/{path.name.split('-')[1]}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 class Pair:
     """Both machines, up and joined by a cable; a context manager."""
 
@@ -45,8 +52,9 @@ class Pair:
         self.results.mkdir(parents=True, exist_ok=True)
         self.pcap, self.accel = pcap, accel.choose(root, server_kernel)
         self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
+        forget_the_dead()
         self.run_dir = pathlib.Path(self.stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="lab-")))
+            tempfile.TemporaryDirectory(prefix=f"lab-{os.getpid()}-")))
         with open(self.run_dir / "disk", "wb") as disk:
             disk.truncate(DISK_BYTES)
         self.server = Machine("server", self, server_kernel, memory[0],
@@ -60,6 +68,10 @@ class Pair:
     def __enter__(self):
         try:
             self.boot()
+        except LabError as error:
+            self.stack.close()
+            reports = [r for m in self.machines for r in judge.verdict(m)]
+            raise LabError("\n".join([str(error), *reports])) from None
         except BaseException:
             self.stack.close()
             raise

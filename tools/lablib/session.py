@@ -61,8 +61,13 @@ class Session:
                 self.load()
             if self.plan.version or self.plan.options:
                 self.mount()
-        except BaseException:
+        except LabError as error:
+            self.complaints.append(str(error))
             self.finish()
+            self.tell()
+            raise LabError("the session did not start") from None
+        except BaseException:
+            self.stack.close()
             raise
         return self
 
@@ -128,9 +133,16 @@ class Session:
             self.complaints.append(str(error))
 
     def __exit__(self, kind, error, trace):
-        if isinstance(error, LabError):
+        if error and not isinstance(error, LabError):
+            self.stack.close()  # interrupted: off at once, without a verdict
+            return False
+        if error:
             self.complaints.append(str(error))
         self.finish()
+        self.tell()
+        return True
+
+    def tell(self):
+        """Print the verdict."""
         for complaint in self.complaints:
             say(f"FAILED: {complaint}")
-        return isinstance(error, LabError)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A kernel's report is never overlooked, and calm is never called a report."""
+
+import unittest
+
+from lablib import judge
+
+REPORTS = (
+    "BUG: KASAN: slab-use-after-free in rpcrdma_x+0x10/0x20",
+    "WARNING: CPU: 0 PID: 1 at net/core/dev.c:1",
+    "Oops: general protection fault, 0000 [#1]",
+    "INFO: task cp:12 blocked for more than 120 seconds.",
+    "WARNING: possible circular locking dependency detected",
+    "INFO: possible recursive locking detected",
+    "WARNING: suspicious RCU usage",
+    "Disabling lock debugging due to kernel taint",
+    "rcu: INFO: rcu_preempt self-detected stall on CPU",
+    "watchdog: BUG: soft lockup - CPU#0 stuck for 26s!",
+    "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+    "unreferenced object 0xffff888000000000 (size 64):",
+    "BUG xprtrdma (Tainted: G O): Objects remaining on __kmem_cache_shutdown()",
+    "Kernel panic - not syncing: Attempted to kill init!",
+    "DMA-API: rxe0: device driver frees DMA memory with wrong function",
+    "ODEBUG: free active (active state 0) object",
+    "list_del corruption. prev->next should be 1, but was 2",
+    "refcount_t: underflow; use-after-free.",
+    "rust_kernel: panicked at rust/transport/send.rs:1:1:",
+    "BUG: sleeping function called from invalid context at mm/x.c:1",
+)
+CALM = (
+    "Command line: console=ttyS0 panic=-1 oops=panic kasan_multi_shot",
+    "kasan: KernelAddressSanitizer initialized (generic)",
+    "kmemleak: Kernel memory leak detector initialized (mem pool available: 15000)",
+    "xprtrdma_rs: loading out-of-tree module taints kernel.",
+    "xprtrdma_rs: module verification failed: signature and/or required key missing",
+    "DMA-API: preallocated 65536 debug entries",
+    "DMA-API: debugging enabled by kernel config",
+    "rxe0: qp#17 make_send_cqe: non-flush error status = 12",
+)
+
+
+class Splats(unittest.TestCase):
+    def test_every_kind_of_report_is_seen(self):
+        for text in REPORTS:
+            with self.subTest(text):
+                self.assertIsNotNone(judge.splats(f"[    1.000000] {text}\n[    2.0] more"))
+
+    def test_a_report_comes_with_what_follows(self):
+        text = "[    1.0] quiet\n[    2.0] BUG: bad\n[    3.0] trace"
+        self.assertEqual(judge.splats(text), "[    2.0] BUG: bad\n[    3.0] trace")
+
+    def test_ordinary_lines_are_no_report(self):
+        for text in CALM:
+            with self.subTest(text):
+                self.assertIsNone(judge.splats(f"[    1.000000] {text}"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The right kernel is chosen, and a missing one is explained."""
+
+import unittest
+
+from lablib import packages
+from lablib.ui import LabError
+
+
+def archive(*kernels):
+    """Package lists that hold these (release, version, parts)."""
+    found = {}
+    for release, version, parts in kernels:
+        series = ".".join(release.split(".")[:2])
+        names = {"image": f"linux-image-{release}", "headers": f"linux-headers-{release}",
+                 "source": f"linux-source-{series}"}
+        for part in parts:
+            found[names[part], version] = {"SHA256": f"{part} {version}"}
+    return found
+
+
+ALL = ("image", "headers", "source")
+LISTS = archive(("7.2.9+deb13-amd64", "7.2.9-1", ALL), ("7.2.12+deb13-amd64", "7.2.12-1", ALL),
+                ("7.2.12+deb13-cloud-amd64", "7.2.12-1", ALL),
+                ("7.2.30+deb13-amd64", "7.2.30-1", ("image", "headers")),
+                ("7.20.1+deb13-amd64", "7.20.1-1", ALL), ("7.1.1+deb13-amd64", "7.1.1-1",
+                                                          ("image",)))
+
+
+class Choosing(unittest.TestCase):
+    def test_newest_complete_ordinary_kernel_of_the_series(self):
+        choice = packages.choose(LISTS, "7.2", "here")
+        self.assertEqual(choice["release"], "7.2.12+deb13-amd64")
+        self.assertEqual(choice["packages"]["linux-source-7.2"], "source 7.2.12-1")
+
+    def test_a_release_by_name(self):
+        for release in ("7.2.9+deb13-amd64", "7.2.12+deb13-cloud-amd64"):
+            self.assertEqual(packages.choose(LISTS, release, "here")["release"], release)
+
+    def test_what_is_missing_is_said_in_one_line(self):
+        with self.assertRaises(LabError) as caught:
+            packages.choose(LISTS, "7.1", "here")
+        text = str(caught.exception)
+        for part in ("'7.1'", "here", "linux-headers-7.1.1+deb13-amd64", "KERNEL=",
+                     "7.2.12+deb13-amd64"):
+            self.assertIn(part, text)
+        self.assertNotIn("\n", text)
+
+    def test_new_images_need_their_parts(self):
+        image, version = "linux-image-7.3.4+deb13-amd64", "7.3.4-1"
+        lists = archive(("7.3.4+deb13-amd64", version, ALL))
+        lists[image, version]["Depends"] = "x, linux-modules-7.3.4+deb13-amd64 (= 7.3.4-1)"
+        with self.assertRaises(LabError):
+            packages.choose(lists, "7.3", "here")
+        lists["linux-modules-7.3.4+deb13-amd64", version] = {"SHA256": "m"}
+        choice = packages.choose(lists, "7.3", "here")
+        self.assertIn("linux-modules-7.3.4+deb13-amd64", choice["packages"])
+
+
+if __name__ == "__main__":
+    unittest.main()
