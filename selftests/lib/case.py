@@ -9,6 +9,9 @@ from . import module, mounts, server, wait
 from .env import ENV
 
 
+SHOWN_ITEMS = 5
+
+
 class Skip(Exception):
     """The surroundings lack something; the reason is for the user."""
 
@@ -114,8 +117,14 @@ class Directory:
 
 def equal(found, expected, what):
     """Complain about a difference."""
-    if found != expected:
-        raise AssertionError(f"{what}: {found!r}, expected {expected!r}")
+    if found == expected:
+        return
+    if isinstance(found, (list, dict)) and len(found) > SHOWN_ITEMS:
+        extra = [item for item in found if item not in expected][:SHOWN_ITEMS]
+        missing = [item for item in expected if item not in found][:SHOWN_ITEMS]
+        raise AssertionError(f"{what}: {len(found)} of {len(expected)}; too much: {extra}, "
+                             f"missing: {missing}")
+    raise AssertionError(f"{what}: {found!r}, expected {expected!r}")
 
 
 def check(condition, what):

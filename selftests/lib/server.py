@@ -106,6 +106,12 @@ class Server:
             piece = base64.b64encode(data[start:start + BLOCK]).decode()
             self.call("write", path, offset + start, piece)
 
+    def getxattr(self, path, name):
+        return base64.b64decode(self.call("getxattr", path, name))
+
+    def setxattr(self, path, name, value):
+        self.call("setxattr", path, name, base64.b64encode(value).decode())
+
     def expect(self, path, content):
         """Complain unless the server's own file is exactly `content`."""
         found = self.call("digest", path)

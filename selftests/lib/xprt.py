@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the kernel shows of RDMA transports, and the way to force them down."""
 
+import os
 import pathlib
+import signal
 
 from . import wait
 from .env import ENV
@@ -71,14 +73,46 @@ def force_disconnect():
             switch.write_text("1")
         return
     for directory in directories():
-        address = (directory / "dstaddr").read_text().strip()
-        (directory / "dstaddr").write_text(address)
+        wait.until(lambda d=directory: repeat_address(d), ENV.patience(30),
+                   f"disconnected by {directory}/dstaddr")
+
+
+def repeat_address(directory):
+    """Write the server's address again; whether that came through.
+
+    The kernel waits for the transport's lock and may never get it from busy
+    senders, who hand it to each other: so it is tried by a process that can be
+    killed.
+    """
+    pid = os.fork()
+    if not pid:
+        try:
+            file = directory / "dstaddr"
+            file.write_text(file.read_text().strip())
+        finally:
+            os._exit(0)
+    try:
+        wait.until(lambda: os.waitpid(pid, os.WNOHANG)[0], 1, "address written")
+    except wait.Timeout:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return False
+    return True
 
 
 def wait_reconnected(mount, before, seconds=30):
     """Wait until the mount has been connected more often than `before`."""
     wait.until(lambda: mount.connects() > before, ENV.patience(seconds),
                f"connected again (so far {before} times; states {states()})")
+
+
+def wait_reconnected_by(mount, before, action, seconds=30):
+    """The same for a mount without load: `action` makes it connect."""
+    def connected():
+        action()
+        return mount.connects() > before
+
+    wait.until(connected, ENV.patience(seconds), "connected again")
 
 
 def wait_gone(seconds=20):

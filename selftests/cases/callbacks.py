@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Calls of the server to the client: delegations come back when they are needed."""
+
+import os
+import pathlib
+
+from lib import pattern, xprt
+from lib.case import ENV, case, check, equal, wait
+from lib.workers import Crew
+
+RECALL_SECONDS = 4  # far below the lease time of ten seconds
+
+
+def delegations(t):
+    """How many delegations the server has given out."""
+    return t.server.call("client_states").count("type: deleg")
+
+
+def recall(t, path):
+    """Open a file for writing as a process of the server; seconds that took."""
+    return t.server.call("open_for_write", path, seconds=60)
+
+
+# covers: BC-20 (4.0), BC-21, BC-01, BC-12, BC-18: the server's calls are answered
+# at once.  With 4.0 they come over TCP, with 4.1 and 4.2 over our connection.
+@case(versions=("4.0", "4.1", "4.2"), seconds=90)
+def delegations_are_returned_promptly(t):
+    mount = t.mount()
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, pattern.data(1, 0, 5000))
+    held = delegations(t)
+    fd = os.open(here, os.O_RDONLY)
+    equal(os.pread(fd, 5000, 0) == pattern.data(1, 0, 5000), True, "content")
+    check(delegations(t) > held, "the server gave no delegation")
+    taken = recall(t, there)
+    t.note(f"returned after {taken:.2f} s")
+    check(taken < ENV.patience(RECALL_SECONDS), f"returned after {taken:.1f} s only")
+    t.server.write(there, pattern.data(1, 0, 5000, 1))
+    equal(pathlib.Path(here).read_bytes() == pattern.data(1, 0, 5000, 1), True,
+          "content that the server wrote")
+    os.close(fd)
+
+
+# covers: BC-07, BC-29, BC-30, BC-03: many calls of the server at once, while our
+# own calls use every credit.
+@case(versions=("4.1", "4.2"), seconds=120)
+def many_recalls_under_load_lose_nothing(t):
+    mount = t.mount()
+    top = t.directory(mount)
+    count = ENV.pick(small=60, full=500, debug=15)
+    t.server.call("create", top.there, count, "f")
+    fds = [os.open(f"{top.here}/f{number}", os.O_RDONLY) for number in range(count)]
+    check(delegations(t) >= count // 2, f"only {delegations(t)} delegations of {count}")
+
+    def busy(stopped, number):
+        path, generation = f"{top.here}/busy{number}", 0
+        while not stopped():
+            generation += 1
+            pathlib.Path(path).write_bytes(pattern.data(number, 0, 100000, generation))
+        return generation
+
+    with Crew(ENV.patience(60)) as crew:
+        for number in range(3):
+            crew.start(busy, number)
+        # Each of them recalls one by one; together they come in bursts.
+        helpers = [t.another_server() for _ in range(4)]
+        for turn in range(count // 4):
+            asked = [(h, h.send("open_for_write", f"{top.there}/f{turn * 4 + n}"))
+                     for n, h in enumerate(helpers)]
+            for helper, number in asked:
+                taken = helper.take(number, 60)
+                check(taken < ENV.patience(RECALL_SECONDS),
+                      f"delegation returned after {taken:.1f} s only")
+        crew.check()
+    for number, generation in enumerate(crew.results):
+        t.server.expect(f"{top.there}/busy{number}",
+                        pattern.data(number, 0, 100000, int(generation)))
+    equal(mount.xprts()[0]["connect_count"], 1, "connections")
+    for fd in fds:
+        os.close(fd)
+
+
+# covers: BC-08, BC-18, BC-27, BC-33: after a reconnect the server can call again.
+@case(versions=("4.1", "4.2"), seconds=90)
+def callbacks_work_after_a_reconnect(t):
+    mount = t.mount()
+    top = t.directory(mount)
+    for turn in range(ENV.pick(small=5, full=100, debug=2)):
+        here, there = top.path(f"file{turn}")
+        t.server.write(there, pattern.data(2, 0, 100))
+        before = mount.connects()
+        xprt.force_disconnect()
+        xprt.wait_reconnected_by(mount, before, lambda: os.statvfs(mount.where))
+        fd = os.open(here, os.O_RDONLY)
+        wait.until(lambda h=here: delegated_again(t, h), ENV.patience(20), "a delegation")
+        taken = recall(t, there)
+        check(taken < ENV.patience(RECALL_SECONDS), f"returned after {taken:.1f} s only")
+        os.close(fd)
+
+
+def delegated_again(t, path):
+    """Open a file once more until the server trusts the callback path again."""
+    os.close(os.open(path, os.O_RDONLY))
+    return delegations(t) > 0
+
+
+# covers: ULB-06, ULB-14: v3 has no callbacks; a change is seen by asking.
+@case(versions=("3",))
+def conflicts_are_seen_without_callbacks(t):
+    mount = t.mount("actimeo=1")
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, b"before")
+    equal(pathlib.Path(here).read_bytes(), b"before", "content")
+    check(recall(t, there) < 1, "a v3 client holds up the server")
+    t.server.write(there, b"behind")
+    wait.until(lambda: pathlib.Path(here).read_bytes() == b"behind", ENV.patience(10),
+               "the new content is seen")

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Locks: against processes of the server and against each other."""
+
+import fcntl
+import os
+import pathlib
+
+from lib import faults
+from lib.case import ENV, case, check, wait
+from lib.wait import Clock
+from lib.workers import Crew, Worker
+
+
+def try_lock(fd, kind, length=0, start=0):
+    """Lock without waiting; whether it was had."""
+    try:
+        fcntl.lockf(fd, kind | fcntl.LOCK_NB, length, start)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+# covers: ULB-06 (v3: locks by a side protocol over TCP), ULB-30.
+@case(seconds=90)
+def locks_exclude_processes_of_the_server(t):
+    here, there = t.directory(t.mount()).path("file")
+    pathlib.Path(here).write_bytes(b"x" * 100)
+    faults.end_grace(t.server)
+    fd = os.open(here, os.O_RDWR)
+    check(try_lock(fd, fcntl.LOCK_EX), "no lock on a free file")
+    check(not t.server.call("lock", there, True), "the server's process has it as well")
+    fcntl.lockf(fd, fcntl.LOCK_UN)
+    check(t.server.call("lock", there, True), "the lock is still held after unlocking")
+    check(not try_lock(fd, fcntl.LOCK_EX), "two owners of a lock")
+    t.server.call("unlock", there)
+    check(try_lock(fd, fcntl.LOCK_SH), "no shared lock")
+    check(t.server.call("lock", there, False), "no second shared lock")
+    check(not t.server.call("lock", there, True), "exclusive beside shared")
+    t.server.call("unlock", there)
+    os.close(fd)
+    check(t.server.call("lock", there, True), "closing the file kept the lock")
+    t.server.call("unlock", there)
+
+
+# covers: ranges: what does not overlap does not conflict.
+@case(seconds=60)
+def ranges_are_locked_apart(t):
+    top = t.directory(t.mount())
+    here, _ = top.path("file")
+    pathlib.Path(here).write_bytes(b"x" * 1000)
+    faults.end_grace(t.server)
+    fd = os.open(here, os.O_RDWR)
+    check(try_lock(fd, fcntl.LOCK_EX, 100, 0), "no lock on the first range")
+
+    def other(_):
+        mine = os.open(here, os.O_RDWR)
+        check(not try_lock(mine, fcntl.LOCK_EX, 1, 99), "overlapping ranges")
+        check(try_lock(mine, fcntl.LOCK_EX, 100, 100), "no lock on the next range")
+
+    Worker(other).join(ENV.patience(30))
+    os.close(fd)
+
+
+def wait_for_lock(_, path):
+    """Lock, waiting as long as it takes; how long it took."""
+    fd, clock = os.open(path, os.O_RDWR), Clock()
+    fcntl.lockf(fd, fcntl.LOCK_EX)
+    return clock.seconds()
+
+
+# covers: BC-21 (the server says when a lock is free), V1-113.
+# In-tree: v3 is told by a call of NLM over TCP; v4.0 asks again and again.
+@case(versions=("3", "4.1", "4.2"), seconds=90)
+def a_waiting_process_gets_the_lock_promptly(t):
+    here, there = t.directory(t.mount()).path("file")
+    pathlib.Path(here).write_bytes(b"x")
+    faults.end_grace(t.server)
+    check(t.server.call("lock", there, True), "the server's process got no lock")
+    waiter = Worker(wait_for_lock, here)
+    wait.until(lambda: "F_SETLKW" in waiting(waiter.pid) or "lock" in waiting(waiter.pid),
+               ENV.patience(20), f"the waiter waits (it is at {waiting(waiter.pid)!r})")
+    clock = Clock()
+    t.server.call("unlock", there)
+    waiter.join(ENV.patience(25))
+    t.note(f"granted after {clock.seconds():.2f} s")
+    check(clock.seconds() < ENV.patience(5), f"granted after {clock.seconds():.1f} s only")
+
+
+def waiting(pid):
+    """The kernel functions in which a process waits."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stack").read_text()
+    except OSError:
+        return ""
+
+
+def count_up(_, path, turns):
+    """Increment a number in a file, under a lock each time."""
+    fd = os.open(path, os.O_RDWR)
+    for _ in range(turns):
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+        value = int(os.pread(fd, 20, 0))
+        os.pwrite(fd, f"{value + 1:<20}".encode(), 0)
+        os.fsync(fd)
+        fcntl.lockf(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
+# covers: a lock orders the data that it protects.
+@case(seconds=90)
+def locked_increments_are_not_lost(t):
+    here, there = t.directory(t.mount()).path("number")
+    pathlib.Path(here).write_bytes(b"0".ljust(20))
+    faults.end_grace(t.server)
+    turns = ENV.pick(small=25, full=500, debug=6)
+    with Crew(ENV.patience(80)) as crew:
+        for _ in range(3):
+            crew.start(count_up, here, turns)
+    t.server.expect(there, f"{3 * turns:<20}".encode())
