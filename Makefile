@@ -61,10 +61,6 @@ check check-host check-vm check-lint check-debug:
 bench-host:
 	$(if $(and $(shell command -v rustc),$(shell command -v valgrind)),,$(LAB) exec )tools/bench-host
 
-.PHONY: bench-host
-bench-host:
-	tools/bench-host
-
 .PHONY: count
 count:
 	$(LAB) count $(KERNEL_OPTION)
@@ -95,5 +91,4 @@ help:
 	@echo '  make check-debug              the same tests on a debug kernel'
 	@echo '  make check-host, check-lint, check-vm   one part of make check'
 	@echo '  make bench-host               instructions to plan, encode and judge an RPC'
-	@echo '  make bench-host               instructions of the protocol core per call'
 	@echo '  make count                    work requests per operation, ours and in-tree'

@@ -17,6 +17,8 @@ from .ui import LabError, say
 REPO = module.REPO
 CRATES = ("proto", "bindings", "rdma", "sunrpc", "transport")
 CRATE = "xprtrdma_{}"
+# What kbuild gives to every crate of an external module.
+GIVEN = ("core", "kernel", "pin_init", "zerocopy", "zerocopy_derive")
 # Compiler options that rustdoc does not know, alone or with their value.
 ALONE = ("--emit", "-Zbinary_dep_depinfo", "-Cembed-bitcode", "--out-dir=")
 WITH_VALUE = ("--crate-type", "--out-dir", "-o")
@@ -61,18 +63,16 @@ def rust_analyzer(spec):
 
 
 def connect(crates, objects):
-    """Add the edges between our crates, and the crate kbuild did not find."""
+    """Add our crates, which kbuild does not find, and the edges between them."""
     numbers = {crate["display_name"]: n for n, crate in enumerate(crates)}
-    model = next((c for c in crates if c["root_module"].startswith(str(REPO))), None)
-    kernel_crate = crates[numbers["kernel"]]
+    like = crates[numbers["kernel"]]
     for name in CRATES:
         full = CRATE.format(name)
         source = objects / "rust/bindings" if name == "bindings" else REPO / "rust" / name
         if full not in numbers:
-            crate = dict(model or kernel_crate, display_name=full,
-                         root_module=str(source / f"{full}.rs"))
-            crate["deps"] = list(model["deps"]) if model else [
-                {"crate": numbers["kernel"], "name": "kernel"}]
+            crate = dict(like, display_name=full, root_module=str(source / f"{full}.rs"),
+                         is_workspace_member=True,
+                         deps=[{"crate": numbers[dep], "name": dep} for dep in GIVEN])
             crate.pop("source", None)
             numbers[full] = len(crates)
             crates.append(crate)
