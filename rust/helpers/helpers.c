@@ -155,6 +155,11 @@ void xprtrdma_count_callback(struct rpc_xprt *xprt)
 	atomic_inc(&xprt->bc_slot_count);
 }
 
+bool xprtrdma_is_dying(struct rpc_xprt *xprt)
+{
+	return kref_read(&xprt->kref) == 0;
+}
+
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port)
 {
 	rpc_set_port((struct sockaddr *)&xprt->addr, port);

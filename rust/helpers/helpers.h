@@ -51,6 +51,7 @@ bool xprtrdma_backlog_empty(struct rpc_xprt *xprt);
 void *xprtrdma_task_alloc(size_t len);
 struct page *xprtrdma_task_page(void);
 void xprtrdma_count_callback(struct rpc_xprt *xprt);
+bool xprtrdma_is_dying(struct rpc_xprt *xprt);
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port);
 char *xprtrdma_kstrdup(const char *s);
 

@@ -19,7 +19,13 @@ use kernel::{
     },
     error::{from_err_ptr, to_result},
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    },
     types::Opaque, //
 };
 use xprtrdma_bindings as bindings;
@@ -123,6 +129,7 @@ struct Context {
 /// - Dropped only where it may sleep and outside of its own handler.
 pub struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
+    has_qp: Atomic<bool>,
     // Dropped after the id is destroyed, i.e. when no event can come any more.
     _context: KBox<Context>,
 }
@@ -152,6 +159,7 @@ impl CmId {
         // INVARIANT: `id` was just created with `context`.
         Ok(Self {
             id: NonNull::new(id).ok_or(ENOMEM)?,
+            has_qp: Atomic::new(false),
             _context: context,
         })
     }
@@ -229,6 +237,15 @@ impl CmId {
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
         // SAFETY: As above.
         unsafe { addr_from_raw(storage.cast()) }
+    }
+
+    /// Claims the right to create the id's only queue pair.
+    pub(crate) fn claim_qp(&self) -> Result {
+        if self.has_qp.xchg(true, Full) {
+            Err(EBUSY)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn as_raw(&self) -> *mut bindings::rdma_cm_id {

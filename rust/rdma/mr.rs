@@ -28,7 +28,10 @@ use crate::{
     },
     pd::Pd,
 };
-use core::ptr::{self, NonNull};
+use core::{
+    mem::ManuallyDrop,
+    ptr::{self, NonNull}, //
+};
 use kernel::{
     bindings::scatterlist,
     error::from_err_ptr,
@@ -241,11 +244,11 @@ impl IdleMr {
             bindings::xprtrdma_bump_rkey(mr);
         }
         Ok(ExposedMr {
-            inner,
+            inner: ManuallyDrop::new(inner),
             length,
             posted: false,
             invalidate_seq: 0,
-            lender,
+            lender: ManuallyDrop::new(lender),
         })
     }
 }
@@ -312,17 +315,33 @@ fn fill<L: Lender>(sg: &mut [scatterlist], lender: &L, start: usize, gaps: bool)
 
 /// A region that the peer may be able to reach, with the lender of its memory.
 ///
-/// Dropping it deregisters the region, which may sleep.
+/// Dropping it deregisters the region, which may sleep. One that was posted may only be dropped when
+/// its queue pair is shut down; before, it is leaked with its memory.
 pub struct ExposedMr<L: Lender> {
-    // The region is deregistered or proven unreachable, and unmapped, before the lender is
-    // dropped: field order is teardown order.
-    inner: KBox<Inner>,
+    inner: ManuallyDrop<KBox<Inner>>,
     length: u32,
     // Whether a queue pair has been told about it.
     posted: bool,
     // Which posted invalidation covers this region; 0: none.
     invalidate_seq: u64,
-    lender: L,
+    lender: ManuallyDrop<L>,
+}
+
+impl<L: Lender> Drop for ExposedMr<L> {
+    fn drop(&mut self) {
+        if self.posted && !self.inner.pd.is_drained() {
+            // Work requests may still refer to the region: neither it nor its memory can go. The
+            // request that lent the memory will wait for ever, which is bad, but not wrong.
+            pr_err!("a region was dropped while its queue pair is in use\n");
+            return;
+        }
+        // SAFETY: Dropped once, here; the region is deregistered and unmapped before its memory
+        // goes back to the lender.
+        unsafe {
+            ManuallyDrop::drop(&mut self.inner);
+            ManuallyDrop::drop(&mut self.lender);
+        }
+    }
 }
 
 impl<L: Lender> ExposedMr<L> {
@@ -377,9 +396,14 @@ impl<L: Lender> ExposedMr<L> {
     }
 
     fn reclaim(self) -> (IdleMr, L) {
-        let Self {
-            mut inner, lender, ..
-        } = self;
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: Both are taken once; `this` is not used again, nor dropped.
+        let (mut inner, lender) = unsafe {
+            (
+                ManuallyDrop::take(&mut this.inner),
+                ManuallyDrop::take(&mut this.lender),
+            )
+        };
         inner.unmap();
         (IdleMr(inner), lender)
     }

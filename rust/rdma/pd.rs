@@ -10,7 +10,14 @@ use core::{
 use kernel::{
     error::from_err_ptr,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc, //
+    },
 };
 use xprtrdma_bindings as bindings;
 
@@ -21,6 +28,8 @@ use xprtrdma_bindings as bindings;
 /// `pd` is valid until `drop`; `id` keeps its device.
 pub struct Pd {
     pd: NonNull<bindings::ib_pd>,
+    /// The domain's queue pair will never again touch a region.
+    drained: Atomic<bool>,
     // Dropped after the domain is deallocated.
     id: Arc<CmId>,
 }
@@ -41,6 +50,7 @@ impl Pd {
         // INVARIANT: `pd` was just allocated on the device of `id`.
         let pd = Self {
             pd: NonNull::new(pd).ok_or(ENOMEM)?,
+            drained: Atomic::new(false),
             id,
         };
         Ok(Arc::new(pd, GFP_KERNEL)?)
@@ -49,6 +59,17 @@ impl Pd {
     /// The id whose device the domain is on.
     pub fn id(&self) -> &CmId {
         &self.id
+    }
+
+    /// Called when the domain's queue pair is drained.
+    pub(crate) fn set_drained(&self) {
+        // ORDERING: Pairs with the acquire in `is_drained`.
+        self.drained.store(true, Release);
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        // ORDERING: Pairs with the release in `set_drained`.
+        self.drained.load(Acquire)
     }
 
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_pd {

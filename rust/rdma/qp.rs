@@ -32,6 +32,7 @@ use crate::{
     pd::Pd,
 };
 use core::{
+    ops::Deref,
     ptr::{self, NonNull},
     slice, //
 };
@@ -94,6 +95,9 @@ pub trait QpHandler: Sized + Send + Sync {
 
     /// The probe posted with [`SendBatch::post_probe`] was acknowledged by the peer's device.
     fn probed(qp: ArcBorrow<'_, Qp<Self>>);
+
+    /// Something that we sent was acknowledged by the peer's device.
+    fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>);
 
     /// There is room in the send queue again after a [`SendError::Full`].
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>);
@@ -324,17 +328,31 @@ impl RecvQueue {
     }
 }
 
-/// Destroys the queue pair of an id.
+/// The queue pair of an id.
+///
+/// # Invariants
+///
+/// `qp` is valid until `gone` is set.
 struct RawQp {
     qp: NonNull<bindings::ib_qp>,
+    gone: Atomic<bool>,
     pd: Arc<Pd>,
+}
+
+impl RawQp {
+    /// Destroys the queue pair, which nobody uses any more. Idempotent. May sleep.
+    fn destroy(&self) {
+        if !self.gone.xchg(true, Full) {
+            // SAFETY: The queue pair was created on this id and is destroyed once; the id lives as
+            // long as `pd`.
+            unsafe { bindings::rdma_destroy_qp(self.pd.id().as_raw()) }
+        }
+    }
 }
 
 impl Drop for RawQp {
     fn drop(&mut self) {
-        // SAFETY: The queue pair was created on this id and is drained; the id lives as long as
-        // `pd`.
-        unsafe { bindings::rdma_destroy_qp(self.pd.id().as_raw()) }
+        self.destroy();
     }
 }
 
@@ -350,14 +368,18 @@ impl Drop for RawCq {
 
 /// A queue pair of a reliable connection with its completion queue, rings and handler.
 ///
-/// Must be dropped where it may sleep, and not by its own handler. Dropping shuts it down first.
+/// Lives in an [`Arc`], and its connection as long as the [`QpOwner`] that [`Qp::create`] returns.
+/// The last handle must be dropped where it may sleep.
 ///
 /// # Invariants
 ///
 /// - `send_cqe` and `recv_cqe` are the only completion entries of work requests on the queue pair,
 ///   apart from those of the drain; they live as long as the queues.
+/// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
+///   of the one that they borrow.
+/// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer index is either in `posted` or in `free`, or held by one [`Received`] or [`Held`].
-#[pin_data(PinnedDrop)]
+#[pin_data]
 pub struct Qp<H: QpHandler> {
     handler: H,
     broken: Atomic<bool>,
@@ -382,7 +404,10 @@ unsafe impl<H: QpHandler> Sync for Qp<H> {}
 impl<H: QpHandler> Qp<H> {
     /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
     /// May sleep.
-    pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<Arc<Self>> {
+    ///
+    /// `EBUSY` if the id has had a queue pair before.
+    pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
+        pd.id().claim_qp()?;
         let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
         // One more of each for the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
@@ -420,6 +445,7 @@ impl<H: QpHandler> Qp<H> {
         let qp = unsafe { (*id).qp };
         let raw = RawQp {
             qp: NonNull::new(qp).ok_or(ENOMEM)?,
+            gone: Atomic::new(false),
             pd: pd.clone(),
         };
         let sq = SendQueue::new(pd, config)?;
@@ -439,6 +465,7 @@ impl<H: QpHandler> Qp<H> {
             }),
             GFP_KERNEL,
         )?;
+        let qp = QpOwner(qp);
         qp.refill(0)?;
         Ok(qp)
     }
@@ -478,17 +505,20 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Whether [`Qp::begin`] would find room now.
+    /// Whether [`Qp::begin`] would find room now. If not, [`QpHandler::send_space`] will be called,
+    /// also if that was promised before and has happened in between.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
-        let sq = self.sq.lock();
-        sq.closed
-            || (sq.room(max_len).is_some() && sq.wrs + max_wrs <= sq.depth && !sq.ops.is_full())
+        let mut sq = self.sq.lock();
+        let room = sq.closed
+            || (sq.room(max_len).is_some() && sq.wrs + max_wrs <= sq.depth && !sq.ops.is_full());
+        sq.want_space |= !room;
+        room
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
     /// returned. Afterwards nothing can be posted and the peer reaches nothing through this queue
     /// pair. Idempotent. May sleep; must not be called by the handler.
-    pub fn shutdown(&self) {
+    fn shutdown(&self) {
         self.sq.lock().closed = true;
         self.rq.lock().closed = true;
         if self.down.xchg(true, Full) {
@@ -498,6 +528,10 @@ impl<H: QpHandler> Qp<H> {
         let _ = self.pd.id().disconnect();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
         unsafe { bindings::ib_drain_qp(self.raw.qp.as_ptr()) };
+        // At once, for a provider may keep references to regions in the queue pair. Nobody uses it
+        // any more: both queues are closed.
+        self.raw.destroy();
+        self.pd.set_drained();
     }
 
     /// Octets of the send ring and work requests of the send queue in use, for statistics.
@@ -564,10 +598,31 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
-#[pinned_drop]
-impl<H: QpHandler> PinnedDrop for Qp<H> {
-    fn drop(self: Pin<&mut Self>) {
-        self.shutdown();
+/// The owner of a connection: dropping it ends the connection and waits until every work request
+/// has completed and its handler has returned.
+///
+/// Others may hold the [`Qp`] longer, but nothing can be posted any more, no handler runs, and the
+/// peer reaches nothing through it. Must be dropped where it may sleep, and not by a handler.
+pub struct QpOwner<H: QpHandler>(Arc<Qp<H>>);
+
+impl<H: QpHandler> QpOwner<H> {
+    /// A handle that does not own the connection.
+    pub fn handle(&self) -> Arc<Qp<H>> {
+        self.0.clone()
+    }
+}
+
+impl<H: QpHandler> Deref for QpOwner<H> {
+    type Target = Arc<Qp<H>>;
+
+    fn deref(&self) -> &Arc<Qp<H>> {
+        &self.0
+    }
+}
+
+impl<H: QpHandler> Drop for QpOwner<H> {
+    fn drop(&mut self) {
+        self.0.shutdown();
     }
 }
 
@@ -746,7 +801,18 @@ pub struct Received<'a, H: QpHandler> {
     ptr: *const u8,
     len: usize,
     invalidated: Option<RemoteInvalidation>,
-    immediate: bool,
+    immediate: Immediate,
+}
+
+/// Immediate data of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Immediate {
+    /// There were none.
+    None,
+    /// They came with a message (MAL-011).
+    WithSend,
+    /// They came with an RDMA Write: a Receive was used up, but there is no message (MAL-012).
+    WithWrite,
 }
 
 impl<H: QpHandler> Received<'_, H> {
@@ -764,8 +830,9 @@ impl<H: QpHandler> Received<'_, H> {
         self.invalidated.as_ref()
     }
 
-    /// Whether immediate data came with the message (MAL-011).
-    pub fn has_immediate(&self) -> bool {
+    /// Whether immediate data came, and how.
+    #[inline]
+    pub fn immediate(&self) -> Immediate {
         self.immediate
     }
 
@@ -810,6 +877,9 @@ impl<H: QpHandler> Held<H> {
 impl<H: QpHandler> Drop for Held<H> {
     fn drop(&mut self) {
         give_back(&self.qp, self.index);
+        // No message need come to post it again. A failure is met by the next one that does.
+        let batch = self.qp.rq.lock().batch;
+        let _ = self.qp.refill(batch);
     }
 }
 
@@ -828,12 +898,20 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
     // SAFETY: By this function's contract the entry is that field of a `Qp<H>`.
     let qp: *const Qp<H> = unsafe { kernel::container_of!(cqe, Qp<H>, recv_cqe) };
-    // SAFETY: The object is in an `Arc`, whose last owner drains the queues before it is freed.
+    // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
+    // and so waits for this handler, before it gives that up.
     let qp = unsafe { ArcBorrow::from_raw(qp) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         Qp::report_broken(qp, WcStatus(wc.status));
         return;
     }
+    let immediate = if wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_IMM == 0 {
+        Immediate::None
+    } else if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
+        Immediate::WithWrite
+    } else {
+        Immediate::WithSend
+    };
     let (index, ptr, len) = {
         let mut guard = qp.rq.lock();
         let rq = &mut *guard;
@@ -843,7 +921,11 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         let Some(buf) = rq.bufs.get(usize::from(index)) else {
             return;
         };
-        let len = core::cmp::min(wc.byte_len as usize, buf.len());
+        let len = match immediate {
+            // The octets are counted, but not here.
+            Immediate::WithWrite => 0,
+            _ => core::cmp::min(wc.byte_len as usize, buf.len()),
+        };
         buf.sync_for_cpu(0, len);
         (index, buf.ptr().cast_const(), len)
     };
@@ -862,7 +944,7 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
             ptr,
             len,
             invalidated,
-            immediate: wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_IMM != 0,
+            immediate,
         },
     );
     let batch = qp.rq.lock().batch;
@@ -894,6 +976,7 @@ unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         (op, core::mem::replace(&mut sq.want_space, false))
     };
     match op.map(|op| op.kind) {
+        Some(OpKind::Send) => H::acknowledged(qp),
         Some(OpKind::Invalidate { token, seq }) => {
             let proof = LocalInvalidation {
                 seq,
@@ -902,7 +985,7 @@ unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
             H::invalidated(qp, token, &proof);
         }
         Some(OpKind::Probe) => H::probed(qp),
-        Some(OpKind::Send) | None => {}
+        None => {}
     }
     if wake {
         H::send_space(qp);

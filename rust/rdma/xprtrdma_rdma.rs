@@ -19,6 +19,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
+
 pub mod cm;
 pub mod device;
 pub mod dma;

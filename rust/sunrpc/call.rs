@@ -252,6 +252,16 @@ impl<T: Transport> Pinned<T> {
         // structure alike, which is what the RPC client checks.
         unsafe {
             let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
+            let page_len = (*rqst).rq_rcv_buf.page_len as usize;
+            if message.len() > head_len && data < page_len {
+                // What follows a short item belongs into the pages, behind it; only a reply without
+                // an item has anything there.
+                return if data == 0 {
+                    self.place_inline(message)
+                } else {
+                    Err(EMSGSIZE)
+                };
+            }
             let (head, rest) = match message.split_at_checked(head_len) {
                 Some(parts) => parts,
                 None => (message, &[][..]),
@@ -266,13 +276,8 @@ impl<T: Transport> Pinned<T> {
                 (*buf).head[0].iov_len = head.len();
                 (*buf).buflen -= cut;
             }
-            // The item's padding is not sent (V1-053): it lies in front of the tail if the item
-            // fills the pages, otherwise behind the data in the pages.
-            let pad = if data == (*rqst).rq_rcv_buf.page_len as usize {
-                data.wrapping_neg() % 4
-            } else {
-                0
-            };
+            // The item's padding is not sent (V1-053): it lies in front of the tail.
+            let pad = data.wrapping_neg() % 4;
             let tail = &(*rqst).rq_rcv_buf.tail[0];
             if rest.is_empty() {
                 return Ok(());
@@ -315,6 +320,9 @@ impl<T: Transport> Pinned<T> {
             // SAFETY: The lock is held, the request pinned, so its task exists.
             unsafe {
                 (*(*rqst).rq_task).tk_status = error.to_errno();
+                // A task that does not sleep takes this for a broken connection; let it be none that
+                // still exists.
+                (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
                 bindings::xprt_complete_rqst((*rqst).rq_task, 0);
             }
         });
@@ -325,7 +333,12 @@ impl<T: Transport> Pinned<T> {
         let rqst = self.rqst();
         {
             let _queue = self.xprt().queue_lock().lock();
-            end(rqst);
+            // A request can be completed once; a second reply to it is nothing.
+            // SAFETY: The lock is held, the request pinned, so its task exists.
+            let waits = unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) };
+            if waits & (1 << bindings::RPC_TASK_NEED_RECV) != 0 {
+                end(rqst);
+            }
             // SAFETY: The lock is held; this gives up the pin of `self`.
             unsafe { bindings::xprt_unpin_rqst(rqst) };
         }

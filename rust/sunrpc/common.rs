@@ -77,7 +77,12 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let common = COMMON.lock().take();
-        // The transports are gone, and with them all other references: this is the end of it.
+        // The transports are gone, so nothing is enqueued any more. But the last work of one may
+        // still be on its way out, with a reference of its own: its code must not go before it, and
+        // it must not be the one that destroys the queue it runs on.
+        if let Some(common) = &common {
+            common.queue.flush();
+        }
         drop(common);
     }
 }

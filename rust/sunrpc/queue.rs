@@ -39,6 +39,12 @@ impl WorkQueue {
         Ok(Self(NonNull::new(wq).ok_or(ENOMEM)?))
     }
 
+    /// Waits until all work that is on the queue now has ended. Sleeps.
+    pub fn flush(&self) {
+        // SAFETY: Valid by the type invariant.
+        unsafe { kernel::bindings::__flush_workqueue(self.0.as_ptr()) }
+    }
+
     /// The queue, for enqueueing.
     pub fn queue(&self) -> &Queue {
         // SAFETY: Valid by the type invariant for as long as `self`.

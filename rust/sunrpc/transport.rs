@@ -133,6 +133,10 @@ pub trait Transport: Sized + Send + Sync + 'static {
         callback: &Callback<'_>,
     ) -> Result<(), NotSent>;
 
+    /// Whether a request, just encoded, can be carried at all. An error ends it. Task context, may
+    /// sleep.
+    fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result;
+
     /// The request ends or is encoded again: brings its memory out of the peer's reach, or starts
     /// to. The caller waits until no [`Lease`](crate::lease::Lease) is left. Task context, may
     /// sleep; the request is not pinned and will not be looked up any more.
@@ -233,7 +237,9 @@ impl<T: Transport> Ops<T> {
         if let Some(lock) = unsafe { Self::xprt(xprt).lock_connect(task) } {
             T::connect(lock);
         } else {
-            pr_warn!("connect without the send lock\n");
+            // Cannot be: the caller has just taken the lock for `task`.
+            // SAFETY: As above.
+            unsafe { bindings::xprtrdma_xprt_clear_connecting(xprt) };
         }
     }
 
@@ -273,20 +279,25 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The task has a request, which is in a slot of ours and belongs to the task.
         let (rqst, slot) = unsafe {
             let rqst = (*task).tk_rqstp;
-            (&mut *rqst, &*rqst.cast::<Slot<T>>())
+            (rqst, Slot::<T>::from_rqst(rqst))
         };
+        // SAFETY: These fields belong to the task.
+        let (call_len, reply_len) = unsafe { ((*rqst).rq_callsize, (*rqst).rq_rcvsize) };
         // SAFETY: The slot's buffers belong to this task.
         let buffers = unsafe { &mut *slot.buffers.get() };
         let alloc = || -> Result<(*mut c_void, *mut c_void)> {
             Ok((
-                buffers.call.ensure(rqst.rq_callsize)?,
-                buffers.reply.ensure(rqst.rq_rcvsize)?,
+                buffers.call.ensure(call_len)?,
+                buffers.reply.ensure(reply_len)?,
             ))
         };
         match { alloc }() {
             Ok((call, reply)) => {
-                rqst.rq_buffer = call;
-                rqst.rq_rbuffer = reply;
+                // SAFETY: As above.
+                unsafe {
+                    (*rqst).rq_buffer = call;
+                    (*rqst).rq_rbuffer = reply;
+                }
                 0
             }
             Err(e) => e.to_errno(),
@@ -335,7 +346,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The task is about to queue the request; it is on no queue and not pinned.
         let result = unsafe {
             Self::revoke(rqst);
-            prepare_reply(slot)
+            prepare_reply(slot).and_then(|()| T::check(xprt_of::<T>(rqst), &Call::new(slot)))
         };
         result.err().map_or(0, Error::to_errno)
     }

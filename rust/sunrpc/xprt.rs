@@ -256,6 +256,12 @@ impl<T: Transport> Xprt<T> {
         unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
     }
 
+    /// Whether the last user of the transport has gone; its destruction may be waiting.
+    pub fn is_dying(&self) -> bool {
+        // SAFETY: The transport's memory is valid; the count is read as an atomic.
+        unsafe { bindings::xprtrdma_is_dying(self.as_raw()) }
+    }
+
     /// Whether a request is in flight. Only a hint: it may have changed already.
     pub fn is_busy(&self) -> bool {
         // SAFETY: A plain number.
@@ -443,8 +449,10 @@ impl<T: Transport> ConnectLock<T> {
         // SAFETY: The lock is held, so nobody else connects or closes. After the unlock only the
         // pending queue is touched, whose tasks keep the transport.
         unsafe {
+            // Also after a failure: what the waiting tasks then do about "their" connection must not
+            // hit the next attempt.
+            (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
             if result.is_ok() {
-                (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
                 (*xprt).stat.connect_count += 1;
                 (*xprt).stat.connect_time +=
                     Jiffies::now().0.wrapping_sub((*xprt).stat.connect_start);

@@ -5,7 +5,10 @@
 use crate::{
     beat::Beat,
     debug,
-    endpoint::Connection,
+    endpoint::{
+        Connection,
+        Endpoint, //
+    },
     link::Link,
     params,
     request::{
@@ -33,7 +36,11 @@ use kernel::{
         SpinLock, //
     },
 };
-use xprtrdma_proto::Credits;
+use xprtrdma_proto::{
+    conn::Event,
+    Credits, //
+};
+use xprtrdma_rdma::qp::QpOwner;
 use xprtrdma_sunrpc::{
     backchannel::Callback,
     call::Call,
@@ -106,7 +113,7 @@ impl Client {
 
 impl Transport for Client {
     /// The connection, for those who hold the send lock.
-    type Locked = Option<Arc<Connection>>;
+    type Locked = Option<QpOwner<Endpoint>>;
     type Call = Request;
 
     const CALLBACK_SLOTS: u16 = CALLBACK_SLOTS;
@@ -174,6 +181,17 @@ impl Transport for Client {
         }
     }
 
+    fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result {
+        let current = xprt.data().current.lock().clone();
+        match current {
+            // Only a device with small regions has calls that cannot be carried.
+            Some(conn) if conn.handler().regions.pages() < 64 => send::plan_call(&conn, call)
+                .map(|_| ())
+                .map_err(|e| Error::from_errno(e.to_errno())),
+            _ => Ok(()),
+        }
+    }
+
     fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
         let epoch = {
             let mut state = call.slot().call().state.lock();
@@ -195,8 +213,12 @@ impl Transport for Client {
     }
 
     fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
-        if call.sent_on_this_connection(xprt) {
-            xprt.data().link.rpc_timeout(xprt);
+        let sent_on = call.slot().call().state.lock().epoch;
+        let link = &xprt.data().link;
+        let (epoch, cookie) = link.with_conn(|conn| (conn.epoch(), conn.cookie()));
+        // A timer says nothing about a connection that never carried the call.
+        if sent_on == epoch && call.sent_on_this_connection(xprt) {
+            link.react(xprt, Event::RpcTimeout { cookie });
         }
     }
 

@@ -72,9 +72,11 @@ use xprtrdma_rdma::{
         RemoteInvalidation, //
     },
     qp::{
+        Immediate,
         Qp,
         QpHandler,
         Received,
+        SendError,
         WcStatus, //
     },
 };
@@ -118,6 +120,9 @@ pub(crate) struct Shared {
     pub(crate) credits: SpinLock<ForwardCredits>,
     #[pin]
     pub(crate) discards: SpinLock<DiscardLimit>,
+    /// Slots whose invalidation waits for room in the send queue; has room for every slot.
+    #[pin]
+    pub(crate) deferred: SpinLock<KVec<u16>>,
 }
 
 impl Endpoint {
@@ -207,6 +212,11 @@ impl Endpoint {
     }
 
     fn send_refusal(&self, qp: &Connection, refusal: &Refusal) {
+        // A peer that needs many of them is broken.
+        if self.state.discards.lock().discard(None) != Reaction::Ignore {
+            self.lost(Cause::BadReplies);
+            return;
+        }
         let credits = crate::client::callback_credits();
         // Without room the refusal is lost, which the server must expect of any error.
         let Ok(mut batch) = qp.begin(xprtrdma_proto::header::ERROR_LEN, 1) else {
@@ -240,8 +250,6 @@ impl Endpoint {
         error: &RemoteError,
         message: &Received<'_, Self>,
     ) -> Option<u16> {
-        let stats = &self.client().stats;
-        stats.note(error.notes);
         let counter = match error.kind {
             RemoteErrorKind::Version { .. } => Counter::ErrVers,
             RemoteErrorKind::Chunk => Counter::ErrChunk,
@@ -395,13 +403,41 @@ impl Endpoint {
         }
     }
 
-    /// Invalidates the regions of a slot. If that cannot be posted the connection goes, and its end
-    /// takes care of them (V1-098).
+    /// Invalidates the regions of a slot: now, or as soon as there is room in the send queue.
     pub(crate) fn invalidate(&self, qp: &Connection, index: u16) {
+        if !self.try_invalidate(qp, index) {
+            self.defer(index);
+            // Room that came in between was announced to nobody.
+            self.resume(qp);
+        }
+    }
+
+    fn defer(&self, index: u16) {
+        // Cannot fail: there is room for every slot, and each is in it at most once.
+        let _ = self.state.deferred.lock().push_within_capacity(index);
+    }
+
+    /// Posts the invalidations that wait, until there is no room again, which will be announced.
+    fn resume(&self, qp: &Connection) {
+        loop {
+            let index = self.state.deferred.lock().pop();
+            let Some(index) = index else {
+                return;
+            };
+            if !self.try_invalidate(qp, index) {
+                self.defer(index);
+                return;
+            }
+        }
+    }
+
+    /// Invalidates the regions of a slot; `false` if there is no room. If it cannot be done at all
+    /// the connection goes, and its end takes care of them (V1-098).
+    fn try_invalidate(&self, qp: &Connection, index: u16) -> bool {
         let Some(slot) = self.xprt.slot(index) else {
-            return;
+            return true;
         };
-        let wrs = xprtrdma_rdma::qp::MAX_REGIONS as u32;
+        let wrs = slot.call().state.lock().regions.len() as u32;
         let posted = match qp.begin(0, wrs) {
             Ok(batch) => {
                 let mut state = slot.call().state.lock();
@@ -409,13 +445,16 @@ impl Endpoint {
                 self.client().stats.local_invalidations.add(count);
                 batch
                     .post_invalidate(u64::from(index), state.regions.iter_mut())
+                    .inspect_err(|e| pr_warn!("slot {index}: {count} regions: {e:?}\n"))
                     .is_ok()
             }
-            Err(_) => false,
+            Err(SendError::Full) => return false,
+            Err(SendError::Closed) => false,
         };
         if !posted {
             self.lost(Cause::InvalidateFailed);
         }
+        true
     }
 }
 
@@ -473,8 +512,14 @@ impl QpHandler for Endpoint {
     fn received(qp: ArcBorrow<'_, Connection>, message: Received<'_, Self>) {
         let this = qp.handler();
         this.heard.store(Jiffies::now().count(), Relaxed);
-        if message.has_immediate() {
-            this.client().stats.count(Counter::Imm);
+        match message.immediate() {
+            Immediate::None => {}
+            Immediate::WithSend => this.client().stats.count(Counter::Imm),
+            Immediate::WithWrite => {
+                this.client().stats.count(Counter::Imm);
+                this.lost(Cause::Immediate);
+                return;
+            }
         }
         let callbacks = this.xprt.has_callbacks();
         let inbound = match xprtrdma_proto::classify(message.bytes(), this.version, callbacks) {
@@ -521,16 +566,17 @@ impl QpHandler for Endpoint {
         if state.epoch != this.epoch {
             return;
         }
-        let mut kept = None;
         while let Some(region) = state.regions.pop() {
             match region.locally_invalidated(proof) {
                 Ok((mr, _lease)) => this.regions.put(mr),
-                Err(region) => kept = Some(region),
+                Err(region) => {
+                    let _ = state.regions.push_within_capacity(region);
+                    break;
+                }
             }
         }
-        if let Some(region) = kept {
+        if !state.regions.is_empty() {
             // Cannot be: one post invalidates all regions of a call.
-            let _ = state.regions.push_within_capacity(region);
             drop(state);
             this.lost(Cause::InvalidateFailed);
             return;
@@ -548,7 +594,13 @@ impl QpHandler for Endpoint {
         this.react(Event::KeepAliveAnswered(this.epoch));
     }
 
+    fn acknowledged(qp: ArcBorrow<'_, Connection>) {
+        qp.handler().heard.store(Jiffies::now().count(), Relaxed);
+    }
+
     fn send_space(qp: ArcBorrow<'_, Connection>) {
+        // Invalidations first: they end calls, senders begin new ones.
+        qp.handler().resume(&qp);
         qp.handler().xprt.wake_senders();
     }
 

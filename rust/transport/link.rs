@@ -23,7 +23,6 @@ use crate::{
     },
     endpoint::{
         finish,
-        Connection,
         Endpoint,
         Shared, //
     },
@@ -91,6 +90,7 @@ use xprtrdma_rdma::{
     qp::{
         Qp,
         QpConfig,
+        QpOwner,
         SendError, //
     },
 };
@@ -123,10 +123,19 @@ const KEEP_ALIVE: KeepAliveConfig = KeepAliveConfig {
     timeout: Millis::from_secs(10),
 };
 
+/// Events that can wait for the worker.
+const MAILBOX: usize = 16;
+
+/// How often a waiting worker looks whether it is still needed, in milliseconds.
+const LOOK_MS: u32 = 250;
+
+/// More actions than one event can cause.
+const ACTIONS: usize = 4;
+
 /// Events for the worker.
 struct Mail {
     open: bool,
-    events: [Option<Event>; 16],
+    events: [Option<Event>; MAILBOX],
     count: usize,
     /// What the peer said about itself.
     peer: Option<PrivateData>,
@@ -159,7 +168,7 @@ fn now() -> Time {
 /// What a connection attempt has made so far; dropped in this order.
 #[derive(Default)]
 struct Attempt {
-    qp: Option<Arc<Connection>>,
+    qp: Option<QpOwner<Endpoint>>,
     pd: Option<Arc<Pd>>,
     id: Option<Arc<CmId>>,
     device: Option<DeviceInfo>,
@@ -183,7 +192,7 @@ impl Link {
                 conn <- new_spinlock!(Conn::new(config, seed), "Link::conn"),
                 mail <- new_spinlock!(Mail {
                     open: false,
-                    events: [None; 16],
+                    events: [None; MAILBOX],
                     count: 0,
                     peer: None,
                 }, "Link::mail"),
@@ -204,45 +213,53 @@ impl Link {
         let _ = self.common.queue().queue().enqueue(self.clone());
     }
 
-    /// Hands an event to the machine, through the worker's mailbox while there is a worker.
+    /// Hands an event to the machine: through the worker's mailbox while there is a worker,
+    /// otherwise directly, and then does what the machine asks for.
     pub(crate) fn react(&self, xprt: &Xprt<Client>, event: Event) {
+        let mut actions = [None; ACTIONS];
         {
+            // The mailbox stays as it is until the actions are taken: a worker that started in
+            // between would otherwise lose its own to us.
             let mut mail = self.mail.lock();
             if mail.open {
                 let at = mail.count;
-                match mail.events.get_mut(at) {
-                    Some(place) => {
-                        *place = Some(event);
-                        mail.count += 1;
-                    }
-                    // An attempt has fewer events than that; what is too much is of no use to it.
-                    None => {}
+                // What does not fit is of no use: an attempt has fewer events than that.
+                if let Some(place) = mail.events.get_mut(at) {
+                    *place = Some(event);
+                    mail.count += 1;
                 }
                 drop(mail);
                 self.arrived.notify_all();
                 return;
             }
+            let mut conn = self.conn.lock();
+            conn.handle(event, now());
+            for place in &mut actions {
+                *place = conn.poll_action();
+            }
         }
-        self.feed(xprt, event);
-    }
-
-    /// Hands an event to the machine and performs what it asks for while no worker is there.
-    fn feed(&self, xprt: &Xprt<Client>, event: Event) {
-        self.conn.lock().handle(event, now());
-        loop {
-            let Some(action) = self.conn.lock().poll_action() else {
-                return;
-            };
+        for action in actions.into_iter().flatten() {
             match action {
-                Action::Disconnect { cause, .. } => {
+                Action::Disconnect { epoch, cause, .. } => {
                     self.log_loss(xprt, cause);
-                    xprt.force_disconnect();
+                    // One that is being closed already needs no more.
+                    if Self::is_current(xprt, epoch) {
+                        xprt.force_disconnect();
+                    }
                 }
                 Action::KeepAlive { epoch } => self.probe(xprt, epoch),
                 // The others belong to attempts, which have a worker.
                 _ => {}
             }
         }
+    }
+
+    /// Whether this is the present connection.
+    ///
+    /// Takes no reference: the last one must not be dropped by a handler of the connection manager.
+    fn is_current(xprt: &Xprt<Client>, epoch: Epoch) -> bool {
+        let current = xprt.data().current.lock();
+        current.as_ref().is_some_and(|c| c.handler().epoch == epoch)
     }
 
     /// Asks the peer's device for a sign of life.
@@ -258,9 +275,7 @@ impl Link {
             Err(SendError::Closed) => false,
         };
         if !posted {
-            self.conn
-                .lock()
-                .handle(Event::Lost(epoch, Cause::PostFailed), now());
+            self.react(xprt, Event::Lost(epoch, Cause::PostFailed));
         }
     }
 
@@ -276,7 +291,7 @@ impl Link {
             used: now,
             busy: xprt.is_busy(),
         };
-        self.feed(xprt, Event::Tick(activity));
+        self.react(xprt, Event::Tick(activity));
         self.until_tick()
     }
 
@@ -289,18 +304,6 @@ impl Link {
         if let (true, Some(peer)) = (may_log(), xprt.peer()) {
             pr_info!("{} disconnected: {}\n", Show(&peer), cause.name());
         }
-    }
-
-    /// A call's timer fired.
-    pub(crate) fn rpc_timeout(&self, xprt: &Xprt<Client>) {
-        let cookie = self.conn.lock().cookie();
-        self.react(xprt, Event::RpcTimeout { cookie });
-    }
-
-    /// A call is to be sent again on the connection that it was sent on.
-    pub(crate) fn retransmit(&self, xprt: &Xprt<Client>) {
-        let cookie = self.conn.lock().cookie();
-        self.react(xprt, Event::Retransmit { cookie });
     }
 
     /// Ends the connection by order of an administrator or a test.
@@ -337,10 +340,11 @@ impl Link {
         self.drain(xprt);
         if let Some(conn) = conn {
             let epoch = conn.handler().epoch;
-            conn.shutdown();
-            strip(xprt, epoch);
-            conn.handler().regions.close();
+            let regions = conn.handler().regions.clone();
+            // Ends the connection and drains it.
             drop(conn);
+            strip(xprt, epoch);
+            regions.close();
             self.conn.lock().handle(Event::TornDown(epoch), now());
             self.drain(xprt);
         }
@@ -359,7 +363,7 @@ impl Link {
     }
 
     /// Waits for the next event of an attempt, at most until its deadline.
-    fn next_event(&self) -> Event {
+    fn next_event(&self, xprt: &Xprt<Client>) -> Event {
         let deadline = self.conn.lock().deadline();
         let mut mail = self.mail.lock();
         loop {
@@ -378,7 +382,11 @@ impl Link {
             if left == 0 {
                 return tick();
             }
-            let left = u32::try_from(left).unwrap_or(u32::MAX);
+            // Nobody tells us that the transport's last user has gone: look now and then.
+            if xprt.is_dying() {
+                return Event::Close(Cause::Shutdown);
+            }
+            let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
             // Kernel threads get no signals; however the wait ends, the loop looks again.
             let _ = self.arrived.wait_interruptible_timeout(&mut mail, span);
@@ -414,8 +422,9 @@ impl Link {
                     }
                     Action::TearDown { epoch } => {
                         if let Some(qp) = attempt.qp.take() {
-                            qp.shutdown();
-                            qp.handler().regions.close();
+                            let regions = qp.handler().regions.clone();
+                            drop(qp);
+                            regions.close();
                         }
                         attempt = Attempt::default();
                         self.conn.lock().handle(Event::TornDown(epoch), now());
@@ -429,24 +438,18 @@ impl Link {
                     }
                 }
             }
-            let event = self.next_event();
+            let event = self.next_event(&xprt);
             self.conn.lock().handle(event, now());
         };
         // From here on events go to the machine directly; those that are left go first.
-        loop {
-            let event = {
-                let mut mail = self.mail.lock();
-                if mail.count == 0 {
-                    mail.open = false;
-                    break;
-                }
-                mail.count -= 1;
-                mail.events.rotate_left(1);
-                mail.events.last_mut().and_then(Option::take)
-            };
-            if let Some(event) = event {
-                self.feed(&xprt, event);
-            }
+        let left = {
+            let mut mail = self.mail.lock();
+            mail.open = false;
+            mail.count = 0;
+            core::mem::replace(&mut mail.events, [None; MAILBOX])
+        };
+        for event in left.into_iter().flatten() {
+            self.react(&xprt, event);
         }
         let beat = xprt.data().beat.lock().clone();
         if let (Ok(()), Some(beat), Some(ms)) = (result, beat, self.until_tick()) {
@@ -580,6 +583,8 @@ impl Link {
             &self.common,
         )
         .map_err(resources)?;
+        let deferred = KVec::with_capacity(params::slots().into(), GFP_KERNEL)
+            .map_err(|_| resources(ENOMEM))?;
         let state = Arc::pin_init(
             pin_init!(Shared {
                 credits <- new_spinlock!(ForwardCredits::new(credits), "Shared::credits"),
@@ -587,6 +592,7 @@ impl Link {
                     DiscardLimit::new(DEFAULT_DISCARD_LIMIT),
                     "Shared::discards"
                 ),
+                deferred <- new_spinlock!(deferred, "Shared::deferred"),
             }),
             GFP_KERNEL,
         )
@@ -635,7 +641,7 @@ impl Link {
         *client.local.lock() = attempt.id.as_ref().and_then(|id| id.local_addr());
         // The credit of one is what the RPC client counts in units of 256.
         xprt.reset_window(&send, cwnd as u32);
-        *client.current.lock() = Some(qp.clone());
+        *client.current.lock() = Some(qp.handle());
         // Without memory for it the connection goes without keep-alive.
         if let Ok(beat) = Beat::new(xprt, &self.common) {
             *client.beat.lock() = Some(beat);

@@ -35,7 +35,19 @@ struct Inner {
     free: KVec<IdleMr>,
     made: usize,
     closed: bool,
-    starved: bool,
+    /// How many regions a sender waits for; zero if none does.
+    wanted: usize,
+    /// The last attempt to make more failed.
+    short: bool,
+}
+
+/// Why there are no regions for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// Others have them: the senders will be woken when enough come back, or more are made.
+    Wait,
+    /// There is no memory for more: try again after a while.
+    NoMemory,
 }
 
 /// See the module's documentation.
@@ -79,7 +91,8 @@ impl RegionPool {
                     free: KVec::new(),
                     made: 0,
                     closed: false,
-                    starved: false,
+                    wanted: 0,
+                    short: false,
                 }, "RegionPool::inner"),
                 refill <- new_work!("RegionPool::refill"),
             }),
@@ -99,36 +112,67 @@ impl RegionPool {
         self.gaps
     }
 
-    /// Takes a region. `None`: there is none now; the senders will be woken when there is.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<IdleMr> {
-        let (mr, low) = {
+    /// Moves `count` regions into `out`, or none.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        count: usize,
+        out: &mut KVec<IdleMr>,
+    ) -> Result<(), Shortage> {
+        let (result, low) = {
             let mut inner = self.inner.lock();
-            let mr = inner.free.pop();
-            inner.starved |= mr.is_none();
-            (mr, inner.free.len() < FIRST / 2 && inner.made < self.bound)
+            let result = if inner.free.len() >= count {
+                for _ in 0..count {
+                    if let Some(mr) = inner.free.pop() {
+                        // Cannot fail: the caller reserved the room.
+                        let _ = out.push_within_capacity(mr);
+                    }
+                }
+                Ok(())
+            } else if core::mem::replace(&mut inner.short, false) {
+                Err(Shortage::NoMemory)
+            } else {
+                inner.wanted = inner.wanted.max(count);
+                Err(Shortage::Wait)
+            };
+            let low = inner.free.len() < FIRST / 2 || result.is_err();
+            (result, low && inner.made < self.bound)
         };
         if low {
             // An error means that it is queued already.
             let _ = self.common.queue().queue().enqueue(self.clone());
         }
-        mr
+        result
     }
 
-    /// Gives a region back.
+    /// Whether `count` regions are free now. If not, the senders will be woken when they are, also
+    /// if that was promised before and has happened in between.
+    pub(crate) fn has(&self, count: usize) -> bool {
+        let mut inner = self.inner.lock();
+        let enough = inner.free.len() >= count;
+        if !enough {
+            inner.wanted = inner.wanted.max(count);
+        }
+        enough
+    }
+
+    /// Gives a region back. May sleep once the pool is closed.
     pub(crate) fn put(&self, mr: IdleMr) {
-        let (mr, starved) = {
+        let (left, wake) = {
             let mut inner = self.inner.lock();
-            let starved = core::mem::replace(&mut inner.starved, false);
             // There is room for every region that was made; a closed pool takes none.
             let left = if inner.closed {
                 Some(mr)
             } else {
                 inner.free.push_within_capacity(mr).err().map(|e| e.0)
             };
-            (left, starved)
+            let wake = inner.wanted != 0 && inner.free.len() >= inner.wanted;
+            if wake {
+                inner.wanted = 0;
+            }
+            (left, wake)
         };
-        drop(mr);
-        if starved {
+        drop(left);
+        if wake {
             self.xprt.wake_senders();
         }
     }
@@ -186,9 +230,15 @@ impl WorkItem for RegionPool {
         let _nofs = NoFs::enter();
         // Double what there is.
         let count = this.inner.lock().made.max(FIRST);
-        // Without memory the pool stays as it is: a region that comes back wakes the senders.
-        if this.grow(count).is_err() && this.inner.lock().free.is_empty() {
-            this.xprt.wake_senders();
+        if this.grow(count).is_err() {
+            let wake = {
+                let mut inner = this.inner.lock();
+                inner.short = true;
+                core::mem::replace(&mut inner.wanted, 0) != 0
+            };
+            if wake {
+                this.xprt.wake_senders();
+            }
         }
     }
 }

@@ -20,7 +20,10 @@ use xprtrdma_proto::{
     Segment, //
 };
 use xprtrdma_rdma::{
-    mr::ExposedMr,
+    mr::{
+        ExposedMr,
+        IdleMr, //
+    },
     qp::Held, //
 };
 use xprtrdma_sunrpc::{
@@ -60,6 +63,8 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     pub(crate) epoch: Epoch,
     pub(crate) regions: KVec<Region>,
+    /// Room for regions on their way from the pool; empty.
+    pub(crate) idle: KVec<IdleMr>,
     pub(crate) offer: Offered,
     /// Bad replies to the RPC with this xid, on all its connections together.
     pub(crate) strikes: Strikes,
@@ -121,6 +126,7 @@ impl Request {
                 phase: Phase::Idle,
                 epoch: Epoch::NONE,
                 regions: KVec::new(),
+                idle: KVec::new(),
                 offer: Offered::NOTHING,
                 strikes: Strikes::default(),
                 xid: 0,

@@ -11,6 +11,7 @@
 use crate::{
     client::Client,
     endpoint::Connection,
+    regions::Shortage,
     request::{
         Offered,
         Phase,
@@ -54,7 +55,10 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     dma::Lender,
-    mr::Access,
+    mr::{
+        Access,
+        IdleMr, //
+    },
     qp::{
         SendError,
         MAX_REGIONS, //
@@ -117,16 +121,25 @@ fn runs(buf: &XdrBuf<'_>, part: Part) -> [Run; 3] {
     }
 }
 
+/// What a region of this connection can hold.
+fn region_limits(conn: &Connection) -> RegionLimits {
+    let pool = &conn.handler().regions;
+    RegionLimits {
+        pages: pool.pages(),
+        page_size: kernel::page::PAGE_SIZE as u32,
+        gaps: pool.gaps(),
+    }
+}
+
 /// Decides how a call travels.
-fn plan_call(conn: &Connection, call: &Call<'_, Client>) -> Result<Plan, xprtrdma_proto::Error> {
+pub(crate) fn plan_call(
+    conn: &Connection,
+    call: &Call<'_, Client>,
+) -> Result<Plan, xprtrdma_proto::Error> {
     let endpoint = conn.handler();
     let message = call.message();
     let reply = call.reply();
-    let regions = RegionLimits {
-        pages: endpoint.regions.pages(),
-        page_size: kernel::page::PAGE_SIZE as u32,
-        gaps: endpoint.regions.gaps(),
-    };
+    let regions = region_limits(conn);
     let shape = CallShape {
         head: shape32(message.head_len()),
         pages: shape32(message.page_len()),
@@ -156,28 +169,43 @@ fn plan_call(conn: &Connection, call: &Call<'_, Client>) -> Result<Plan, xprtrdm
     plan(&shape, &reply_shape, &counts, call.ddp_allowed(), &limits)
 }
 
+/// How many regions a plan needs: for the Read chunk, and for the Write or Reply chunk.
+fn regions_needed(conn: &Connection, call: &Call<'_, Client>, planned: &Plan) -> (usize, usize) {
+    let limits = region_limits(conn);
+    let (message, reply) = (call.message(), call.reply());
+    let reads = match planned.call {
+        CallPlan::Inline => 0,
+        CallPlan::ReadChunk { .. } => limits.segments(&runs(&message, Part::Pages)),
+        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
+            limits.segments(&runs(&message, Part::Whole))
+        }
+    };
+    let results = match planned.reply {
+        ReplyPlan::Inline => 0,
+        ReplyPlan::WriteChunk { .. } => limits.segments(&runs(&reply, Part::Pages)),
+        ReplyPlan::ReplyChunk { .. } => limits.segments(&runs(&reply, Part::Whole)),
+    };
+    (reads, results)
+}
+
 /// Maps a part of a message, region by region.
 fn map_chunk(
-    conn: &Arc<Connection>,
+    conn: &Connection,
     call: &Call<'_, Client>,
-    message: Message,
-    part: Part,
+    (message, part): (Message, Part),
     access: Access,
+    idle: &mut KVec<IdleMr>,
     regions: &mut KVec<Region>,
 ) -> Result<Chunk, NotSent> {
-    let pool = &conn.handler().regions;
     let mut chunk = Chunk::EMPTY;
     let lease = call.lend(message, part);
     let mut start = 0;
     while start < lease.len() {
-        regions
-            .reserve(1, GFP_NOWAIT)
-            .map_err(|_| NotSent::NoBuffers)?;
         let slot = chunk
             .segments
             .get_mut(chunk.count)
             .ok_or(NotSent::NoBuffers)?;
-        let mr = pool.take().ok_or(NotSent::Wait)?;
+        let mr = idle.pop().ok_or(NotSent::NoBuffers)?;
         match mr.map(lease.clone(), start, access) {
             Ok(region) => {
                 let window = region.window();
@@ -188,11 +216,11 @@ fn map_chunk(
                 };
                 chunk.count += 1;
                 start += window.length as usize;
-                // There is room: reserved above.
+                // There is room: reserved by the caller.
                 let _ = regions.push_within_capacity(region);
             }
             Err(failed) => {
-                pool.put(failed.mr);
+                conn.handler().regions.put(failed.mr);
                 return Err(NotSent::NoBuffers);
             }
         }
@@ -210,7 +238,7 @@ pub(crate) fn send_call(
     let endpoint = conn.handler();
     let client = xprt.data();
     if call.sent_on_this_connection(xprt) {
-        client.link.retransmit(xprt);
+        endpoint.react(Event::Lost(endpoint.epoch, Cause::Retransmit));
         return Err(NotSent::NotConnected);
     }
     let planned = match plan_call(conn, call) {
@@ -229,20 +257,12 @@ pub(crate) fn send_call(
         call.clear_reply();
     }
     let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
-    let mapped = map_call(conn, call, &planned, &mut regions);
+    let mapped = map_call(xprt, conn, call, &planned, &mut regions);
     let (reads, results, result) = match mapped {
         Ok(mapped) => mapped,
         Err(reason) => {
             client.stats.failed_marshal.add(1);
             unmap(conn, regions, call);
-            if reason == NotSent::Wait {
-                client.stats.no_region.add(1);
-                xprt.stop_senders();
-                // One may have come back before the senders were stopped.
-                if endpoint.regions.usage().1 > 0 {
-                    xprt.wake_senders();
-                }
-            }
             return Err(reason);
         }
     };
@@ -359,34 +379,68 @@ pub(crate) fn send_call(
 
 /// Maps the chunks that the plan asks for: (Read chunk, Write or Reply chunk, which of the two).
 fn map_call(
+    xprt: &Xprt<Client>,
     conn: &Arc<Connection>,
     call: &Call<'_, Client>,
     planned: &Plan,
     regions: &mut KVec<Region>,
 ) -> Result<(Chunk, Chunk, ResultChunk), NotSent> {
-    let read = Access::RemoteRead;
-    let reads = match planned.call {
-        CallPlan::Inline => Chunk::EMPTY,
-        CallPlan::ReadChunk { .. } => {
-            map_chunk(conn, call, Message::Call, Part::Pages, read, regions)?
-        }
-        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
-            map_chunk(conn, call, Message::Call, Part::Whole, read, regions)?
-        }
-    };
-    let write = Access::RemoteWrite;
-    let (results, result) = match planned.reply {
-        ReplyPlan::Inline => (Chunk::EMPTY, ResultChunk::None),
-        ReplyPlan::WriteChunk { .. } => (
-            map_chunk(conn, call, Message::Reply, Part::Pages, write, regions)?,
-            ResultChunk::Write,
-        ),
-        ReplyPlan::ReplyChunk { .. } => (
-            map_chunk(conn, call, Message::Reply, Part::Whole, write, regions)?,
-            ResultChunk::Reply,
-        ),
-    };
-    Ok((reads, results, result))
+    let (reads, results) = regions_needed(conn, call, planned);
+    let needed = reads + results;
+    if needed == 0 {
+        return Ok((Chunk::EMPTY, Chunk::EMPTY, ResultChunk::None));
+    }
+    let pool = &conn.handler().regions;
+    let mut state = call.slot().call().state.lock();
+    let mut idle = core::mem::take(&mut state.idle);
+    drop(state);
+    let mapped = (|| {
+        idle.reserve(needed, GFP_NOWAIT)
+            .and_then(|()| regions.reserve(needed, GFP_NOWAIT))
+            .map_err(|_| NotSent::NoBuffers)?;
+        pool.take(needed, &mut idle).map_err(|shortage| {
+            xprt.data().stats.no_region.add(1);
+            match shortage {
+                Shortage::NoMemory => NotSent::NoBuffers,
+                Shortage::Wait => {
+                    xprt.stop_senders();
+                    // They may have come before the senders were stopped.
+                    if pool.has(needed) {
+                        xprt.wake_senders();
+                    }
+                    NotSent::Wait
+                }
+            }
+        })?;
+        let read = Access::RemoteRead;
+        let mut map = |what, access| map_chunk(conn, call, what, access, &mut idle, regions);
+        let reads = match planned.call {
+            CallPlan::Inline => Chunk::EMPTY,
+            CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), read)?,
+            CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
+                map((Message::Call, Part::Whole), read)?
+            }
+        };
+        let write = Access::RemoteWrite;
+        let (results, result) = match planned.reply {
+            ReplyPlan::Inline => (Chunk::EMPTY, ResultChunk::None),
+            ReplyPlan::WriteChunk { .. } => (
+                map((Message::Reply, Part::Pages), write)?,
+                ResultChunk::Write,
+            ),
+            ReplyPlan::ReplyChunk { .. } => (
+                map((Message::Reply, Part::Whole), write)?,
+                ResultChunk::Reply,
+            ),
+        };
+        Ok((reads, results, result))
+    })();
+    // Contiguous memory may have needed fewer than were counted.
+    while let Some(mr) = idle.pop() {
+        pool.put(mr);
+    }
+    call.slot().call().state.lock().idle = idle;
+    mapped
 }
 
 /// Writes header and inline pieces; returns how long they are together.
@@ -454,8 +508,9 @@ pub(crate) fn send_callback_reply(
 ) -> Result<(), NotSent> {
     let endpoint = conn.handler();
     if !callback.came_on_this_connection(xprt) {
-        // A reply never goes out on another connection (BC-27): the server asks again.
-        return Err(NotSent::NotConnected);
+        // A reply never goes out on another connection (BC-27): it is dropped, and the server asks
+        // again.
+        return Ok(());
     }
     let reply = callback.reply();
     let header = ReverseReplyHeader {
@@ -467,7 +522,7 @@ pub(crate) fn send_callback_reply(
     if reply.len() > max {
         xprt.data().stats.count(Counter::BcReplyTooBig);
         endpoint.react(Event::Lost(endpoint.epoch, Cause::BackchannelReplyTooBig));
-        return Err(NotSent::NotConnected);
+        return Ok(());
     }
     let max_len = endpoint.version.min_header_len() + reply.len();
     let mut batch = conn
