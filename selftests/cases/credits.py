@@ -11,7 +11,7 @@ from lib.case import ENV, case, check, equal, wait
 KIB = 1 << 10
 BLOCK = 4 * KIB
 CREDIT = 256  # sunrpc counts congestion in these units
-DEFAULT_REQUESTS = 64
+THREADS = 200  # more than any server grants by default
 
 
 def read_and_write(top, number, threads, turns):
@@ -27,23 +27,17 @@ def read_and_write(top, number, threads, turns):
     os.close(fd)
 
 
-def crowd(t, mount, threads, turns, watch=lambda: None):
-    """Many threads at once, then compare with the server's file.
-
-    `watch` is called while they work.
-    """
-    top = t.directory(mount)
-    here, there = top.path("file")
-    os.close(os.open(here, os.O_CREAT | os.O_RDWR, 0o644))
+def together(count, work, watch=lambda: None):
+    """Run `work(number)` in many threads; `watch` is called while they work."""
     failures = []
 
-    def work(number):
+    def guarded(number):
         try:
-            read_and_write(top, number, threads, turns)
+            work(number)
         except BaseException as error:  # noqa: B036: passed on below
             failures.append(error)
 
-    crew = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(threads)]
+    crew = [threading.Thread(target=guarded, args=(n,), daemon=True) for n in range(count)]
     for thread in crew:
         thread.start()
 
@@ -54,6 +48,14 @@ def crowd(t, mount, threads, turns, watch=lambda: None):
     wait.until(over, ENV.patience(80), "all threads done")
     if failures:
         raise failures[0]
+
+
+def crowd(t, mount, threads, turns, watch=lambda: None):
+    """Many threads write and read one file, then compare it with the server's."""
+    top = t.directory(mount)
+    here, there = top.path("file")
+    os.close(os.open(here, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644))
+    together(threads, lambda number: read_and_write(top, number, threads, turns), watch)
     t.server.expect(there, pattern.data(1, 0, threads * turns * BLOCK, 1))
 
 
@@ -80,10 +82,18 @@ class Watch:
 # no receive missing.  The server's answers are held back, so that calls pile up.
 @case(versions=("3",), seconds=100)
 def all_credits_are_used_and_none_exceeded(t):
-    mount, watch = t.mount(), Watch()
+    mount, watch = t.mount("noac"), Watch()
+    top = t.directory(mount, "many")
+    t.server.call("create", top.there, THREADS, "f")
+    crowd(t, mount, 40, ENV.pick(small=4, full=50, debug=2))
     faults.delay(t.server, 100)
     t.defer(faults.no_delay, t.server)
-    crowd(t, mount, 160, ENV.pick(small=4, full=50, debug=2), watch)
+
+    def look(number):
+        for _ in range(ENV.pick(small=8, full=100, debug=3)):
+            os.stat(f"{top.here}/f{number}")
+
+    together(THREADS, look, watch)
     t.note(f"at most {watch.most} in flight of {watch.window} granted, {watch.waiting} waiting")
     check(watch.window >= 64, f"the server grants only {watch.window}")
     check(watch.most >= watch.window * 3 // 4,

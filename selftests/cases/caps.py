@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Data integrity when a device offers less: the module's parameters cap it."""
+
+import os
+
+from lib import module, pattern
+from lib.buffers import Buffer
+from lib.case import ENV, case, check, equal
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (1, 3, 1000, 3800, 4096, 4097, 8191, 32768, 32771, 130001, 300003, MIB, MIB + 4097)
+
+
+def carry(t, mount, number):
+    """Transfers of many sizes, aligned and not, direct and through the page cache."""
+    here, there = t.directory(mount).path("file")
+    fd, buffer = os.open(here, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644), Buffer(2 * MIB)
+    at, whole = 0, bytearray()
+    for turn, size in enumerate(SIZES):
+        for shift in (0, 3001):
+            data = pattern.data(number, at, size, turn)
+            buffer.write(fd, data, at, shift)
+            whole += data
+            problem = pattern.difference(buffer.read(fd, size, at, 4096 - shift), data, at)
+            check(problem is None, f"direct read of {size} bytes: {problem}")
+            at += size
+    os.close(fd)
+    t.server.expect(there, bytes(whole))
+    with open(here, "rb") as cached:
+        os.posix_fadvise(cached.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        problem = pattern.difference(cached.read(), bytes(whole))
+        check(problem is None, f"buffered read: {problem}")
+    with open(f"{here}-2", "wb") as cached:
+        cached.write(whole)
+    t.server.expect(f"{there}-2", bytes(whole))
+    # Replies and names that are long without being data.
+    t.server.call("create", f"{there.rpartition('/')[0]}", 200, "n" * 100)
+    equal(len(os.listdir(here.rpartition("/")[0])), 202, "names listed")
+
+
+def capped(t, parameters):
+    """Load with these parameters, carry data, unload."""
+    module.insmod(parameters)
+    mount = t.mount()
+    options = mount.active()
+    t.note(f"{parameters}: {[o for o in options if 'size' in o]}")
+    carry(t, mount, 30)
+    found = mount.xprts()[0]
+    equal(found["connect_count"], 1, f"connections with {parameters}")
+    equal(found["bad_reply"], 0, f"bad replies with {parameters}")
+    mount.remove()
+    module.unload()
+
+
+# covers: V1-030, V1-062, CM-17, CM-18, CM-19, ULB-26: chunks of several regions,
+# some invalidated by the server and some here.
+@case(clients=("ours",), loaded=False, seconds=150)
+def regions_of_few_pages(t):
+    for pages in ENV.pick(small=(8, 30), full=(1, 2, 8, 30, 256, 1025), debug=(8,)):
+        capped(t, f"region_pages={pages}")
+
+
+# covers: V1-025, V1-026, V1-027, V1-130, CM-07, CM-23, BC-22: other thresholds.
+@case(clients=("ours",), loaded=False, seconds=150)
+def inline_thresholds_from_smallest_to_largest(t):
+    for size in ENV.pick(small=(1024, 65536), full=(1024, 2048, 8192, 65536), debug=(1024,)):
+        capped(t, f"inline_size={size}")
+
+
+# covers: V1-011, V1-012, V1-113: four slots for everything.
+@case(clients=("ours",), loaded=False, seconds=90)
+def four_slots(t):
+    capped(t, "slots=4")
+
+
+# covers: MAL-068, MAL-069: an honest server passes the strict checks.
+@case(clients=("ours",), loaded=False, seconds=90)
+def strict_checks_accept_an_honest_server(t):
+    capped(t, "strict=1")
