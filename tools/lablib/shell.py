@@ -24,7 +24,7 @@ def interact(session):
     saved = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
     try:
         if saved:
-            tty.setraw(sys.stdin)
+            tty.setraw(sys.stdin, termios.TCSADRAIN)
         pump(channel, command)
     finally:
         if saved:

@@ -9,6 +9,7 @@ Python tests import this instead of paying for a process per command:
 """
 
 import json
+import os
 import pathlib
 import socket
 import sys
@@ -33,7 +34,7 @@ class Remote:
         self.where = where
 
     def frames(self, argv, env, stdin):
-        """Start a command and yield its frames; `stdin` is a binary file."""
+        """Start a command and yield its frames; `stdin` is a file descriptor."""
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(LOCAL_SOCKET)
             request = {"where": self.where, "argv": list(argv), "env": env or {}}
@@ -48,7 +49,7 @@ class Remote:
     def feed(line, stdin):
         """Send the input, then its end."""
         try:
-            while stdin and (data := stdin.read1(wire.CHUNK)):
+            while stdin is not None and (data := os.read(stdin, wire.CHUNK)):
                 line.sendall(wire.encode(wire.IN, STREAM, data))
             line.sendall(wire.encode(wire.IN, STREAM))
         except OSError:
