@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Faults that `tools/host/mutants` planted and no other test noticed.
+
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod common;
+
+use common::{
+    fate,
+    rpc,
+    Fate,
+    Message,
+    CALL,
+    NOMSG,
+    REPLY,
+    XID, //
+};
+use std::collections::BTreeSet;
+use xprtrdma_proto::{
+    conn::Phase,
+    header::RefusalKind,
+    wc::WcStatus,
+    Offer,
+    Version, //
+};
+
+// covers: V2-15, MAL-171, BC-13
+#[test]
+fn a_long_version_2_call_is_refused_whatever_follows_its_header() {
+    // A NOMSG has no message inline, so octets behind its header are none, however good they look.
+    for payload in [
+        vec![],
+        rpc(XID, CALL, 40),
+        rpc(XID, REPLY, 40),
+        rpc(XID, 7, 40),
+    ] {
+        let mut message = Message::reverse_call(Version::V2).payload(payload);
+        message.procedure = NOMSG;
+        let fate = fate(
+            &message.bytes(),
+            Version::V2,
+            true,
+            false,
+            &Offer::default(),
+        );
+        assert_eq!(fate, Fate::Refused(RefusalKind::Chunk));
+    }
+}
+
+#[test]
+fn every_status_and_phase_has_a_name_of_its_own() {
+    let statuses: BTreeSet<_> = (0..32).map(|raw| WcStatus::from_raw(raw).name()).collect();
+    assert_eq!(statuses.len(), 10);
+    let phases = [
+        Phase::Down,
+        Phase::Waiting,
+        Phase::Address,
+        Phase::Route,
+        Phase::QueuePair,
+        Phase::Connecting,
+        Phase::Negotiating,
+        Phase::Up,
+        Phase::Closing,
+        Phase::Stopped,
+    ];
+    let names: BTreeSet<_> = phases.iter().map(|phase| phase.name()).collect();
+    assert_eq!(names.len(), phases.len());
+    assert!(!names.contains("") && !statuses.contains(""));
+}
