@@ -40,6 +40,8 @@ use xprtrdma_bindings as bindings;
 #[repr(C)]
 struct BcSlot {
     rqst: Opaque<bindings::rpc_rqst>,
+    /// The connection that the call came on; the RPC client overwrites the request's own record.
+    cookie: u32,
     call: TaskBuf,
     reply: TaskBuf,
 }
@@ -75,6 +77,7 @@ impl<T: Transport> Backchannel<T> {
         for _ in 0..T::CALLBACK_SLOTS {
             let mut slot = BcSlot {
                 rqst: Opaque::zeroed(),
+                cookie: 0,
                 call: TaskBuf::new(),
                 reply: TaskBuf::new(),
             };
@@ -131,6 +134,7 @@ impl<T: Transport> Xprt<T> {
         }
         let mut slot = self.inner.backchannel.free.lock().pop().ok_or(EBUSY)?;
         let (call, reply) = (slot.call.ensure(PAGE_SIZE)?, slot.reply.ensure(PAGE_SIZE)?);
+        slot.cookie = self.connect_cookie();
         let rqst = slot.rqst.get();
         // SAFETY: The slot is ours. The buffers have a page each.
         unsafe {
@@ -140,7 +144,6 @@ impl<T: Transport> Xprt<T> {
             rqst.rq_xprt = self.as_raw();
             // CAST: The id stays in network order.
             rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
-            rqst.rq_connect_cookie = self.connect_cookie();
             rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
             rqst.rq_rcv_buf.head[0].iov_base = call;
             rqst.rq_rcv_buf.head[0].iov_len = message.len();
@@ -162,31 +165,36 @@ impl<T: Transport> Xprt<T> {
 }
 
 /// A callback whose reply is to be sent.
-pub struct Callback<'a>(&'a bindings::rpc_rqst);
+///
+/// # Invariants
+///
+/// The call was delivered, its reply is encoded, and both stay as they are for `'a`.
+pub struct Callback<'a>(&'a BcSlot);
 
 impl Callback<'_> {
     /// # Safety
     ///
     /// `rqst` was delivered by [`Xprt::deliver_callback`], and its reply is encoded.
     pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
-        // SAFETY: By the caller's contract.
-        Self(unsafe { &*rqst })
+        // SAFETY: By the caller's contract the request is in a slot, at offset 0.
+        Self(unsafe { &*rqst.cast::<BcSlot>() })
     }
 
     /// The server's transaction id, in host order.
     pub fn xid(&self) -> u32 {
-        u32::from_be(self.0.rq_xid)
+        // SAFETY: By the type invariant.
+        u32::from_be(unsafe { (*self.0.rqst.get()).rq_xid })
     }
 
     /// The encoded reply.
     pub fn reply(&self) -> XdrBuf<'_> {
         // SAFETY: The reply stays as it is until it is sent.
-        unsafe { XdrBuf::from_raw(&raw const self.0.rq_snd_buf) }
+        unsafe { XdrBuf::from_raw(&raw const (*self.0.rqst.get()).rq_snd_buf) }
     }
 
     /// Whether the request came on the current connection: a reply never goes out on another
     /// one (BC-27).
     pub fn came_on_this_connection<T: Transport>(&self, xprt: &Xprt<T>) -> bool {
-        self.0.rq_connect_cookie == xprt.connect_cookie()
+        self.0.cookie == xprt.connect_cookie()
     }
 }
