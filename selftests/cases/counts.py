@@ -25,7 +25,8 @@ def at_most(found, operation, counter, most):
 def a_mebibyte_takes_two_work_requests_and_one_post(t):
     mount = t.mount()
     top = t.directory(mount)
-    found = count.measure(mount.where)
+    with count.Probe() as probe:
+        found = count.measure(mount.where, probe)
     for operation, numbers in found.items():
         t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
     check(pathlib.Path(top.here).is_dir(), "the mount is gone")

@@ -11,42 +11,46 @@ from lib.buffers import Buffer
 from lib.case import ENV, case, check, wait
 from lib.workers import Worker
 
-KIB, MIB = 1 << 10, 1 << 20
-BLOCK, BLOCKS = 512 * KIB, 8
+KIB = 1 << 10
+BLOCK, BLOCKS = 256 * KIB, 4
+READ, WRITE = 50, 51  # numbers of the files
 
 
-def write_for_ever(_, path, number):
-    """Direct writes of large blocks, each of the next generation."""
-    fd, buffer, generation = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644), \
-        Buffer(BLOCK), 0
+class Pieces:
+    """The blocks of a file, made once: making them takes longer than moving them."""
+
+    def __init__(self, number, generations):
+        self.blocks = [[pattern.data(number, at, BLOCK, g)
+                        for at in range(0, BLOCK * BLOCKS, BLOCK)] for g in generations]
+
+
+def write_for_ever(_, path, pieces):
+    """Direct writes of large blocks, one generation after the other."""
+    fd, buffer = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644), Buffer(BLOCK)
     while True:
-        generation += 1
-        for at in range(0, BLOCK * BLOCKS, BLOCK):
-            buffer.write(fd, pattern.data(number, at, BLOCK, generation % 4), at)
+        for blocks in pieces.blocks:
+            for at, data in enumerate(blocks):
+                buffer.write(fd, data, at * BLOCK)
 
 
-def read_for_ever(_, path, number):
-    """Direct reads of large blocks, compared."""
-    fd, buffer = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(BLOCK)
-    expected = [pattern.data(number, at, BLOCK, 5) for at in range(0, BLOCK * BLOCKS, BLOCK)]
-    while True:
-        for at, data in enumerate(expected):
-            found = buffer.read(fd, BLOCK, at * BLOCK, 77)
-            problem = pattern.difference(found, data, at * BLOCK)
-            check(problem is None, problem)
-
-
-def read_until(stopped, path, number):
-    """The bystander: the same, until told to stop; how many blocks."""
+def read_until(stopped, path, pieces):
+    """Direct reads of large blocks, compared; how many."""
     fd, buffer, turns = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(BLOCK), 0
     while not stopped():
-        at = turns % BLOCKS * BLOCK
-        problem = pattern.difference(buffer.read(fd, BLOCK, at, 5),
-                                     pattern.data(number, at, BLOCK, 5), at)
-        check(problem is None, f"bystander: {problem}")
+        at = turns % BLOCKS
+        problem = pattern.difference(buffer.read(fd, BLOCK, at * BLOCK, 77),
+                                     pieces.blocks[0][at], at * BLOCK)
+        check(problem is None, f"{problem}")
         turns += 1
     os.close(fd)
     return turns
+
+
+def wait_under_way(mount, more):
+    """Wait until the mount has sent some more calls."""
+    start = mount.xprts()[0]["sends"]
+    wait.until(lambda: mount.xprts()[0]["sends"] > start + more, ENV.patience(30),
+               "transfers under way")
 
 
 # covers: V1-105, V1-113, MAL-104, RDS-38: a killed process leaves no region that
@@ -56,15 +60,14 @@ def killed_readers_and_writers_harm_nobody(t):
     before = module.resources()
     mount = t.mount()
     top = t.directory(mount)
-    t.server.write(f"{top.there}/read", pattern.data(50, 0, BLOCK * BLOCKS, 5))
-    bystander = Worker(read_until, f"{top.here}/read", 50)
+    theirs, ours = Pieces(READ, [5]), Pieces(WRITE, range(4))
+    t.server.write(f"{top.there}/read", b"".join(theirs.blocks[0]))
+    bystander = Worker(read_until, f"{top.here}/read", theirs)
     for turn in range(ENV.pick(small=12, full=300, debug=3)):
-        victims = [Worker(write_for_ever, f"{top.here}/write", 51),
-                   Worker(read_for_ever, f"{top.here}/read", 50)]
+        victims = [Worker(write_for_ever, f"{top.here}/write", ours),
+                   Worker(read_until, f"{top.here}/read", theirs)]
         # At a random moment in the middle of their transfers.
-        sent, more = mount.xprts()[0]["sends"], t.random.randrange(3, 40)
-        wait.until(lambda s=sent, m=more: mount.xprts()[0]["sends"] > s + m,
-                   ENV.patience(30), "transfers under way")
+        wait_under_way(mount, t.random.randrange(3, 40))
         for victim in victims:
             victim.kill()
         for victim in victims:
@@ -73,7 +76,7 @@ def killed_readers_and_writers_harm_nobody(t):
     turns = int(bystander.join(ENV.patience(30)))
     check(turns > 0, "the bystander got nothing")
     found = t.server.read(f"{top.there}/write", 0, BLOCK)
-    problem = pattern.generations(found, 51, 0, {None, 0, 1, 2, 3})
+    problem = pattern.generations(found, WRITE, 0, {None, 0, 1, 2, 3})
     check(problem is None, f"what killed writers wrote: {problem}")
     mount.remove()
     xprt.wait_gone()
@@ -119,11 +122,11 @@ def answers(fd, buffer):
 def a_waiting_process_can_be_killed(t):
     mount = t.mount()
     top = t.directory(mount)
-    t.server.write(f"{top.there}/read", pattern.data(50, 0, BLOCK * BLOCKS, 5))
-    victims = [Worker(write_for_ever, f"{top.here}/write", 52),
-               Worker(read_for_ever, f"{top.here}/read", 50)]
-    start = mount.xprts()[0]["sends"]
-    wait.until(lambda: mount.xprts()[0]["sends"] > start + 5, 30, "transfers under way")
+    theirs, ours = Pieces(READ, [5]), Pieces(WRITE, range(4))
+    t.server.write(f"{top.there}/read", b"".join(theirs.blocks[0]))
+    victims = [Worker(write_for_ever, f"{top.here}/write", ours),
+               Worker(read_until, f"{top.here}/read", theirs)]
+    wait_under_way(mount, 5)
     faults.silence(t.server)
     t.defer(faults.speak, t.server)
     quiet_since = time.monotonic()
@@ -153,10 +156,10 @@ def forced_unmount_of_a_silent_server_ends(t):
     before = module.resources()
     mount = t.mount()
     here, there = t.directory(mount).path("file")
-    t.server.write(there, pattern.data(50, 0, BLOCK * BLOCKS, 5))
-    victim = Worker(read_for_ever, here, 50)
-    start = mount.xprts()[0]["sends"]
-    wait.until(lambda: mount.xprts()[0]["sends"] > start + 3, 30, "transfers under way")
+    theirs = Pieces(READ, [5])
+    t.server.write(there, b"".join(theirs.blocks[0]))
+    victim = Worker(read_until, here, theirs)
+    wait_under_way(mount, 3)
     faults.silence(t.server)
     t.defer(faults.speak, t.server)
 
