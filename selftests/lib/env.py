@@ -25,6 +25,7 @@ class Environment:
     disk: str = os.environ.get("NFS_EXPORT_DISK", "/srv/disk")  # export on a disk
     size: str = "small"
     versions: tuple = ("3", "4.2")
+    one_version: bool = False                                # per case, by turns
     parameters: tuple = ()                                   # for insmod
     seed: int = 0
 

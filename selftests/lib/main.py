@@ -32,9 +32,10 @@ def arguments(argv):
                         help="only cases whose name matches (may be given again)")
     parser.add_argument("--size", choices=("small", "full"), default=env.ENV.size,
                         help="small: minutes; full: for a quiet evening (default: small)")
-    parser.add_argument("--vers", metavar="V,V", default=",".join(env.ENV.versions),
-                        help="NFS versions for cases that run with several "
-                             "(default: %(default)s; all: all four)")
+    parser.add_argument("--vers", metavar="V,V",
+                        help="NFS versions for cases that run with several (default: "
+                             f"{','.join(env.ENV.versions)}, of which a debug kernel's "
+                             "small size takes one per case by turns; all: all four)")
     parser.add_argument("--client", choices=("ours", "intree"), default=env.ENV.client,
                         help="the transport module under test (default: %(default)s)")
     parser.add_argument("--module", metavar="FILE", default=env.ENV.module_file,
@@ -44,7 +45,9 @@ def arguments(argv):
     parser.add_argument("--seed", type=int, metavar="N",
                         help="of everything that is random (default: a new one, printed)")
     args = parser.parse_args(argv)
-    versions = VERSIONS if args.vers == "all" else tuple(args.vers.split(","))
+    versions = env.ENV.versions
+    if args.vers:
+        versions = VERSIONS if args.vers == "all" else tuple(args.vers.split(","))
     unknown = set(versions) - set(VERSIONS)
     if unknown:
         parser.error(f"--vers: unknown version {', '.join(sorted(unknown))}")
@@ -55,7 +58,8 @@ def arguments(argv):
 def set_environment(args, versions):
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     settings = {"size": args.size, "versions": versions, "client": args.client,
-                "module_file": args.module, "parameters": tuple(args.param), "seed": seed}
+                "module_file": args.module, "parameters": tuple(args.param), "seed": seed,
+                "one_version": env.ENV.debug and args.size == "small" and not args.vers}
     for name, value in settings.items():
         setattr(env.ENV, name, value)
 
