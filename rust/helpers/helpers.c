@@ -130,7 +130,7 @@ bool xprtrdma_bc_prealloc(struct rpc_rqst *rqst)
 	return bc_prealloc(rqst);
 }
 
-bool xprtrdma_reply_expected(const struct rpc_task *task)
+bool xprtrdma_reply_expected(struct rpc_task *task)
 {
 	return rpc_reply_expected(task);
 }

@@ -46,7 +46,7 @@ bool xprtrdma_xprt_connected(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt);
 void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt);
 bool xprtrdma_bc_prealloc(struct rpc_rqst *rqst);
-bool xprtrdma_reply_expected(const struct rpc_task *task);
+bool xprtrdma_reply_expected(struct rpc_task *task);
 bool xprtrdma_backlog_empty(struct rpc_xprt *xprt);
 void *xprtrdma_task_alloc(size_t len);
 struct page *xprtrdma_task_page(void);

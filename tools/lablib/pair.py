@@ -18,7 +18,7 @@ KEEP_RUNS = 20
 SERVER_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
 CLIENT_ADDRESSES = ("192.0.2.2/24", "2001:db8::2/64")
 DISK_BYTES = 8 << 30
-SETUP_SECONDS = 120
+SETUP_SECONDS = 300
 # What programs in the client get to know about the server.
 ENVIRONMENT = {"NFS_SERVER": "192.0.2.1", "NFS_SERVER6": "2001:db8::1",
                "NFS_EXPORT_MEM": "/srv/mem", "NFS_EXPORT_DISK": "/srv/disk",

@@ -11,7 +11,7 @@ from .channel import Channel, MachineDied
 # Paths as the machine's QEMU sees them, inside the root.
 RUN_DIR = "/lab/run"
 REPO = pathlib.Path(__file__).resolve().parents[2]
-BOOT_SECONDS = 180
+BOOT_SECONDS = 300
 # The machines are tests, not targets: no mitigation is worth its time under
 # emulation.  A panic ends QEMU at once, and an oops is a panic.
 KERNEL_WORDS = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
