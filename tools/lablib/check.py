@@ -19,14 +19,15 @@ RUNNER = "selftests/run"
 # What the debug kernel, some twenty times slower, has time for: every way in and out of the
 # module, and every kind of transfer.
 DEBUG_CASES = (
-    r"load\.module_survives_many_lives vers=4\.2",
-    r"load\.nothing_is_left_after_unmount",
-    r"mounts\.remounts_leave_nothing vers=3",
-    r"disconnects\.forced_disconnects_under_(inline|bulk)_load vers=4\.2",
-    r"data\.direct_transfers_around_the_inline_thresholds vers=4\.2",
-    r"data\.direct_transfers_around_page_and_mebibyte_borders vers=3",
-    r"caps\.regions_of_few_pages vers=4\.2",
-    r"signals\.killed_readers_and_writers_harm_nobody vers=4\.2",
+    r"^load\.(module_survives|nothing_is_left)",
+    r"^mounts\.(every_version|remounts|nconnect)",
+    r"^callbacks\.callbacks_work",
+    r"^caps\.regions_of_few_pages",
+    r"^concurrency\.eight_writers",
+    r"^data\.direct_transfers",
+    r"^disconnects\.(forced|client_device)",
+    r"^files\.(many_small_files|large_directories)",
+    r"^signals\.killed_readers",
 )
 
 
