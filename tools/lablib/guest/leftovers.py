@@ -31,9 +31,13 @@ def modules():
 
 def resources():
     """RDMA objects beyond those that were there before the tests."""
-    before = pathlib.Path("/run/rdma-baseline").read_text().splitlines()
-    now = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
-                         check=True).stdout.splitlines()
+    def devices(text):
+        # A device that a test made anew has another number in front of its name.
+        return [line.partition(": ")[2] for line in text.splitlines()]
+
+    before = devices(pathlib.Path("/run/rdma-baseline").read_text())
+    now = devices(subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
+                                 check=True).stdout)
     return [f"rdma resources: {line} (before the tests: {before})"
             for line in now if line not in before]
 
