@@ -11,7 +11,8 @@ import sys
 import time
 
 PATIENCE_SECONDS = 15
-ALLOWED_TAINT = 1 << 12 | 1 << 13  # out-of-tree, unsigned
+# Out-of-tree, unsigned, and the mark of a debug kernel that carries KUnit.
+ALLOWED_TAINT = 1 << 12 | 1 << 13 | 1 << 18
 KMEMLEAK = pathlib.Path("/sys/kernel/debug/kmemleak")
 
 
