@@ -5,6 +5,7 @@ import re
 
 # Anything a kernel says about its own health.  Text, not severity, decides:
 # the same report comes at different levels.
+MODULES = "Modules linked in:"  # ends the head of every report
 SPLAT = re.compile("|".join((
     r"BUG: ", r"\bBUG at ", r"WARNING: ", r"\bOops\b", r"Kernel panic",
     r"general protection fault", r"unable to handle (kernel|page)", r"invalid opcode",
@@ -17,10 +18,8 @@ SPLAT = re.compile("|".join((
     r"ODEBUG:", r"DMA-API:", r"list_(add|del) corruption", r"refcount_t:",
     r"Objects remaining", r"Slab cache still has objects", r"object still in use",
     r"Out of memory", r"page allocation failure", r"rust_kernel: panicked", r"panicked at",
-    r"Modules linked in:",
+    MODULES,
 )))
-# Taint bits that an out-of-tree module sets by being one.
-ALLOWED_TAINT = 1 << 12 | 1 << 13
 # KASAN and kmemleak announce themselves at boot.
 HARMLESS = re.compile(
     r"KernelAddressSanitizer initialized|kasan: |kmemleak: Kernel memory leak detector"
@@ -62,7 +61,14 @@ def report_at(lines, number):
 
 
 def foreign(report):
-    """Whether a report is one of those that are known not to be ours."""
+    """Whether a report is one of those that are known not to be ours.
+
+    It must be whole and nothing but itself: an excuse never covers a second
+    report that begins inside the first.
+    """
+    inner = [line for line in report[1:] if SPLAT.search(line) and MODULES not in line]
+    if inner or not END.search(report[-1]):
+        return False
     return any(first.search(report[0]) and any(inside.search(line) for line in report)
                for first, inside in FOREIGN)
 

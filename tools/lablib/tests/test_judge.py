@@ -57,6 +57,8 @@ class Splats(unittest.TestCase):
         self.assertIsNotNone(judge.splats(f"{first}\nModules linked in: x\n{end}calm"))
         self.assertIsNotNone(judge.splats(f"WARNING: x\n{rest}{end}calm"))
         self.assertIn("later", judge.splats(f"{first}\n{rest}{end}BUG: later"))
+        self.assertIsNotNone(judge.splats(f"{first}\n{rest}calm"))
+        self.assertIn("inside", judge.splats(f"{first}\n{rest}BUG: inside\n{end}calm"))
 
     def test_ordinary_lines_are_no_report(self):
         for text in CALM:
