@@ -68,12 +68,13 @@ def host(_spec):
         failure = None
     except LabError as error:
         failure = error
-    tally = of_closing_line(proc.tail(log)) or Tally()
-    tally.add(own_tests())
-    if failure and not tally.failed:
+    tally = of_closing_line(proc.tail(log))
+    if tally is None:
+        tally = Tally()
+        tally.fail(str(failure or "host tests: no closing line").splitlines()[0])
+    elif failure and not tally.failed:
         tally.fail(str(failure).splitlines()[0])
-    elif not failure and not tally.passed:
-        tally.fail("host tests: no closing line")
+    tally.add(own_tests())
     return tally
 
 
