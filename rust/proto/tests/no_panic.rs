@@ -46,7 +46,7 @@ fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
 
 fn number(bytes: &[u8], at: usize, len: usize) -> usize {
     let octets = bytes[at..at + len].iter().rev();
-    octets.fold(0, |value, &octet| value << 8 | usize::from(octet))
+    octets.fold(0, |value, &octet| (value << 8) | usize::from(octet))
 }
 
 fn name(bytes: &[u8], at: usize) -> String {

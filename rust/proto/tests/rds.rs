@@ -158,7 +158,10 @@ fn mappings_are_strict_and_of_known_flags() {
         assert_eq!(MapFlags::from_bits(bits).map(MapFlags::access), expected);
     }
     for shift in 8..64 {
-        assert_eq!(MapFlags::from_bits(0x0c | 1 << shift), Err(MrError::Inval));
+        assert_eq!(
+            MapFlags::from_bits(0x0c | (1 << shift)),
+            Err(MrError::Inval)
+        );
     }
     for access in [Access::PeerReads, Access::PeerWrites] {
         let flags = MapFlags::new(access);
@@ -183,7 +186,7 @@ fn releases_are_immediate() {
         (5, 0),
         (5, MapFlags::USE_ONCE),
         (5, MapFlags::INVALIDATE | MapFlags::USE_ONCE),
-        (0, MapFlags::INVALIDATE | 1 << 63),
+        (0, MapFlags::INVALIDATE | (1 << 63)),
     ] {
         assert_eq!(free(cookie, flags), Err(MrError::Inval));
     }

@@ -43,7 +43,7 @@ fn segments(count: usize, length: u32, first: u32) -> Vec<Segment> {
         .map(|(n, handle)| Segment {
             handle: Handle(handle),
             length: each,
-            offset: (n as u64) << 32 | 0xfff,
+            offset: ((n as u64) << 32) | 0xfff,
         })
         .collect();
     let used = each.saturating_mul(count as u32 - 1);
@@ -240,7 +240,7 @@ fn runs(source: &mut Source<'_>) {
     let runs: Vec<Run> = (0..source.below(8))
         .map(|_| Run {
             offset: u32::from(source.u16()),
-            length: u32::from(source.u16()) << 4 & 0x3_ffff,
+            length: (u32::from(source.u16()) << 4) & 0x3_ffff,
         })
         .collect();
     let count = limits.segments(&runs);

@@ -54,7 +54,7 @@ pub fn run(data: &[u8]) {
             }
             1 | 2 => {
                 let of = epoch + u32::from(source.u8() == 255);
-                let key = Handle(u32::from(source.u16()) << 8 | 0xff);
+                let key = Handle((u32::from(source.u16()) << 8) | 0xff);
                 let idle = Region::new(next, key);
                 let mapped = idle.map(Access::PeerWrites, Epoch::from_raw(of));
                 assert_eq!(mapped.handle(), Handle(key.0 & !0xff));

@@ -41,11 +41,11 @@ impl<'a> Source<'a> {
     }
 
     pub fn u32(&mut self) -> u32 {
-        u32::from(self.u16()) << 16 | u32::from(self.u16())
+        (u32::from(self.u16()) << 16) | u32::from(self.u16())
     }
 
     pub fn u64(&mut self) -> u64 {
-        u64::from(self.u32()) << 32 | u64::from(self.u32())
+        (u64::from(self.u32()) << 32) | u64::from(self.u32())
     }
 
     pub fn bool(&mut self) -> bool {
