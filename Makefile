@@ -38,7 +38,9 @@ endif
 modules_install: modules
 	install -D -m 644 build/$(RELEASE)/xprtrdma_rs.ko \
 		'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/xprtrdma_rs.ko'
-	depmod $(if $(INSTALL_MOD_PATH),-b '$(INSTALL_MOD_PATH)') $(RELEASE)
+	@if command -v depmod > /dev/null; then \
+		depmod $(if $(INSTALL_MOD_PATH),-b '$(INSTALL_MOD_PATH)') $(RELEASE); \
+	else echo "this machine has no depmod: run 'depmod $(RELEASE)' where the module goes"; fi
 
 .PHONY: clean
 clean:
