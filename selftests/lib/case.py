@@ -23,7 +23,7 @@ class Case:
     function: object
     number: int        # its place among all cases
     versions: tuple    # NFS versions it can run with; none: it takes care itself
-    seconds: float     # small size, stock kernel
+    seconds: float     # at its worst, small size, stock kernel
     full_seconds: float
     clients: tuple
     full_only: bool
@@ -36,7 +36,7 @@ class Case:
 
     def limit(self):
         """Seconds after which it is ended by force."""
-        return self.full_seconds if ENV.full else ENV.patience(self.seconds)
+        return ENV.patience(self.full_seconds if ENV.full else self.seconds)
 
     def applies(self):
         """Whether it belongs to a run like this one."""

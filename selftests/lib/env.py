@@ -28,6 +28,7 @@ class Environment:
     one_version: bool = False                                # per case, by turns
     parameters: tuple = ()                                   # for insmod
     seed: int = 0
+    factor: float = 3                                        # for every limit of time
 
     @property
     def ours(self):
@@ -44,8 +45,8 @@ class Environment:
         return small if debug is None or not self.debug else debug
 
     def patience(self, seconds):
-        """A limit for something that a slow debug kernel also must do in time."""
-        return seconds * (4 if self.debug else 1)
+        """A limit that only a hang exceeds, also on a machine that others use."""
+        return seconds * self.factor * (3 if self.debug else 1)
 
 
 ENV = Environment()

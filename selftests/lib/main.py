@@ -44,6 +44,9 @@ def arguments(argv):
                         help="parameter for our module (may be given again)")
     parser.add_argument("--seed", type=int, metavar="N",
                         help="of everything that is random (default: a new one, printed)")
+    parser.add_argument("--patience", type=float, metavar="N", default=env.ENV.factor,
+                        help="limits of time are N times what a machine of two processors "
+                             "needs at its worst (default: %(default)g)")
     args = parser.parse_args(argv)
     versions = env.ENV.versions
     if args.vers:
@@ -59,6 +62,7 @@ def set_environment(args, versions):
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     settings = {"size": args.size, "versions": versions, "client": args.client,
                 "module_file": args.module, "parameters": tuple(args.param), "seed": seed,
+                "factor": args.patience,
                 "one_version": env.ENV.debug and args.size == "small" and not args.vers}
     for name, value in settings.items():
         setattr(env.ENV, name, value)
