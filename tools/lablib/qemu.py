@@ -62,7 +62,10 @@ class Machine:
                 "-device", "virtserialport,chardev=ctl,name=lab",
                 "-netdev", f"dgram,id=net,local.type=unix,local.path={RUN_DIR}/{role}.net,"
                            f"remote.type=unix,remote.path={RUN_DIR}/{peer}.net",
-                "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,romfile=,"
+                # Without merged buffers the NIC's driver has no page pool. With one, rxe can
+                # deadlock: it frees the packets of a failed queue pair under its state lock, and
+                # giving a page back to a pool lets the network's softirq run, which wants it too.
+                "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mrg_rxbuf=off,romfile=,"
                            f"mac=52:54:00:00:00:{self.lab.mac(role):02x}"]
         for tag, readonly in (("root", "on"), ("modules", "on"), ("repo", "on"),
                               ("results", "off")):
