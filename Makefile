@@ -54,8 +54,8 @@ demo:
 shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
-.PHONY: check check-host check-vm check-lint check-debug
-check check-host check-vm check-lint check-debug:
+.PHONY: check check-host check-vm check-lint check-debug check-endurance
+check check-host check-vm check-lint check-debug check-endurance:
 	$(LAB) check $(KERNEL_OPTION) $(patsubst check,all,$(patsubst check-%,%,$@))
 
 # Instruction counts, with the tools of this machine if it has them.

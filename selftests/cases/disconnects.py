@@ -147,17 +147,29 @@ def forced_disconnects_with_nconnect(t):
             load.crew.check()
 
 
-# covers: V1-095, ULB-33: the server ends the connection, its listener returns.
-@case(seconds=150)
-def server_restarts_under_load(t):
-    mount = t.mount(export=ENV.disk)
-    with Load(t, mount, 32 * KIB) as load:
-        for _ in range(ENV.pick(small=2, full=20, debug=1)):
+def restart_again_and_again(t, export, size, rounds):
+    """The server ends every connection and its listener, and comes back."""
+    mount = t.mount(export=export)
+    with Load(t, mount, size) as load:
+        for _ in range(rounds):
             before = mount.connects()
             faults.restart_nfsd(t.server)
             faults.end_grace(t.server)
             xprt.wait_reconnected(mount, before, 60)
             load.crew.check()
+    t.note(f"{mount.xprts()[0]['connect_count']} connections")
+
+
+# covers: V1-095, ULB-33: the server ends the connection, its listener returns.
+@case(seconds=150)
+def server_restarts_under_load(t):
+    restart_again_and_again(t, ENV.disk, 32 * KIB, ENV.pick(small=2, full=20, debug=1))
+
+
+# covers: V1-095, V1-100: the same in the middle of small calls.
+@case(seconds=150, full_seconds=3600)
+def server_ends_connections_under_inline_load(t):
+    restart_again_and_again(t, ENV.mem, INLINE, ENV.pick(small=5, full=250, debug=3))
 
 
 # covers: V1-100, peer.md R1, R2: nothing comes through for ten seconds; a hard

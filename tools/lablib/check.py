@@ -11,23 +11,16 @@ from .session import Plan, Session
 from .tally import Tally, of_closing_line
 from .ui import LabError, say
 
-PARTS = ("host", "lint", "vm", "debug")
+PARTS = ("host", "lint", "vm", "debug", "endurance")
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
-VM_SECONDS = {"vm": 25 * 60, "debug": 20 * 60}
+VM_SECONDS = {"vm": 25 * 60, "debug": 25 * 60, "endurance": 3 * 3600}
 RUNNER = "selftests/run"
-# What the debug kernel, some twenty times slower, has time for: every way in and out of the
-# module, and every kind of transfer.
-DEBUG_CASES = (
-    r"^load\.(module_survives|nothing_is_left)",
-    r"^mounts\.(every_version|remounts|nconnect)",
-    r"^callbacks\.callbacks_work",
-    r"^caps\.regions_of_few_pages",
-    r"^concurrency\.eight_writers",
-    r"^data\.direct_transfers",
-    r"^disconnects\.(forced|client_device)",
-    r"^files\.(many_small_files|large_directories)",
-    r"^signals\.killed_readers",
+# Many times over on the debug kernel: lives of the module, connections broken from both sides.
+ENDURANCE_CASES = (
+    r"^load\.module_survives_many_lives",
+    r"^disconnects\.forced_disconnects_under_inline_load",
+    r"^disconnects\.server_ends_connections",
 )
 
 
@@ -99,7 +92,7 @@ def machines(part, spec):
     """The selftests in the client machine, against a stock server."""
     if not (module.REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
-    plan = Plan(client="ours", spec=spec, debug=part == "debug", load=False,
+    plan = Plan(client="ours", spec=spec, debug=part != "vm", load=False,
                 timeout=VM_SECONDS[part])
     parser, lines = Parser(), LineSplitter()
     session = Session(plan)
@@ -116,8 +109,9 @@ def machines(part, spec):
     status = None
     with open(report, "wb") as ktap, session:
         argv = [f"./{RUNNER}"]
-        if plan.debug:
-            argv += [word for name in DEBUG_CASES for word in ("--filter", name)]
+        if part == "endurance":
+            argv += ["--size", "full"]
+            argv += [word for name in ENDURANCE_CASES for word in ("--filter", name)]
         status = session.run(argv, sink)
     tally = parser.end(status)
     # The machines themselves are a test: silent kernels, nothing left behind.
