@@ -54,8 +54,8 @@ demo:
 shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
-.PHONY: check check-host check-vm check-lint check-debug check-endurance
-check check-host check-vm check-lint check-debug check-endurance:
+.PHONY: check check-host check-lint check-vm check-cable check-debug check-endurance
+check check-host check-lint check-vm check-cable check-debug check-endurance:
 	$(LAB) check $(KERNEL_OPTION) $(patsubst check,all,$(patsubst check-%,%,$@))
 
 # Instruction counts, with the tools of this machine if it has them.
@@ -89,8 +89,9 @@ help:
 	@echo '  tools/lab --help              everything else'
 	@echo
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
-	@echo '  make check                    host tests, lints, tests in the machines'
+	@echo '  make check                    host tests, lints, tests in the machines, the cable'
 	@echo '  make check-debug              the same tests on a debug kernel'
-	@echo '  make check-host, check-lint, check-vm   one part of make check'
+	@echo '  make check-endurance          100 lives and 1000 broken connections there'
+	@echo '  make check-host, check-lint, check-vm, check-cable   one part of make check'
 	@echo '  make bench-host               instructions to plan, encode and judge an RPC'
 	@echo '  make count                    work requests per operation, ours and in-tree'

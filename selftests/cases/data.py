@@ -193,7 +193,7 @@ def random_overwrites_leave_the_newest(t):
 @case(seconds=90)
 def mapped_files_reach_the_server(t):
     model = Model(t, t.mount(), "mapped", 11)
-    size = ENV.pick(small=3, full=32, debug=1) * MIB + 4321
+    size = ENV.pick(small=3, full=32, debug=1) * MIB + 8765
     fd = os.open(model.here, os.O_RDWR | os.O_CREAT, 0o644)
     os.ftruncate(fd, size)
     model.content = bytearray(size)

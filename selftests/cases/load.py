@@ -97,7 +97,7 @@ def module_survives_many_lives(t):
 def insmod_names_the_conflict_with_the_intree_module(t):
     status, text = module.modprobe("rpcrdma")
     check(not status, f"modprobe rpcrdma: {text}")
-    t.defer(lambda: module.loaded("intree") and module.rmmod("intree"))
+    t.defer(module.unload, "intree")
     try:
         module.insmod()
     except OSError as error:
@@ -113,8 +113,7 @@ def insmod_names_the_conflict_with_the_intree_module(t):
     mount.make()
     os.statvfs(mount.where)
     mount.remove()
-    xprt.wait_gone()
-    module.rmmod("intree")
+    module.unload("intree")
     t.log.mark()
     module.load()
     t.log.expect(REGISTERED)

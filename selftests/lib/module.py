@@ -25,9 +25,9 @@ def loaded(client=None):
     return pathlib.Path(f"/sys/module/{name(client)}").exists()
 
 
-def references():
+def references(client=None):
     """How often the module is in use."""
-    return int(pathlib.Path(f"/sys/module/{name()}/refcnt").read_text())
+    return int(pathlib.Path(f"/sys/module/{name(client)}/refcnt").read_text())
 
 
 def insmod(parameters=""):
@@ -67,12 +67,12 @@ def load():
         raise AssertionError(f"modprobe {name()}: {text}")
 
 
-def unload():
+def unload(client=None):
     """Have it unloaded; the last connection may need a moment to go."""
-    wait.until(lambda: not loaded() or references() == 0, ENV.patience(GONE_SECONDS),
-               f"no reference to {name()}")
-    if loaded():
-        rmmod()
+    wait.until(lambda: not loaded(client) or references(client) == 0,
+               ENV.patience(GONE_SECONDS), f"no reference to {name(client)}")
+    if loaded(client):
+        rmmod(client)
 
 
 def resources():

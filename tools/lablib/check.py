@@ -3,19 +3,30 @@
 
 import shutil
 import sys
+import tempfile
 import unittest
 
-from . import cache, chroot, kernel, lint, module, proc, root, wire
+from . import cable, cache, chroot, kernel, lint, module, pcap, proc, root, wire
 from .ktap import Parser
 from .session import Plan, Session
 from .tally import Tally, of_closing_line
 from .ui import LabError, say
 
-PARTS = ("host", "lint", "vm", "debug", "endurance")
+PARTS = ("host", "lint", "vm", "cable", "debug", "endurance")
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
-VM_SECONDS = {"vm": 25 * 60, "debug": 25 * 60, "endurance": 3 * 3600}
+VM_SECONDS = {"vm": 25 * 60, "cable": 10 * 60, "debug": 25 * 60, "endurance": 3 * 3600}
 RUNNER = "selftests/run"
+# Both clients do the same things to the same bytes.
+CABLE_SEED = 8166
+# What the cable is watched for: every kind of message and chunk, callbacks, broken connections.
+CABLE_CASES = (
+    r"^mounts\.every_version",
+    r"^callbacks\.callbacks_work",
+    r"^data\.direct_transfers_around",
+    r"^disconnects\.forced_disconnects_under_inline_load",
+    r"^files\.(extended|large_directories|posix_acls|symbolic)",
+)
 # Many times over on the debug kernel: lives of the module, connections broken from both sides.
 ENDURANCE_CASES = (
     r"^load\.module_survives_many_lives",
@@ -30,8 +41,7 @@ def run(parts, spec):
     for part in parts:
         say(f"checking: {part}")
         try:
-            tally = {"host": host, "lint": lints}[part](spec) \
-                if part in ("host", "lint") else machines(part, spec)
+            tally = RUN.get(part, machines)(spec, part)
         except LabError as error:
             say(f"error: {error}")
             tally = Tally()
@@ -44,7 +54,7 @@ def run(parts, spec):
     return 0 if total.good() else 1
 
 
-def host(_spec):
+def host(_spec, _part):
     """Tests that need no kernel: tools/check-host has them."""
     program = module.REPO / "tools/check-host"
     if not program.exists():
@@ -82,18 +92,23 @@ def own_tests():
     return tally
 
 
-def lints(spec):
+def lints(spec, _part):
     """Format, licences, unsafe code, warnings."""
     base = root.path()
     return lint.run(base, kernel.get(base, spec))
 
 
-def machines(part, spec):
+def machines(spec, part, client="ours", capture=None, seed=None):
     """The selftests in the client machine, against a stock server."""
     if not (module.REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
-    plan = Plan(client="ours", spec=spec, debug=part != "vm", load=False,
-                timeout=VM_SECONDS[part])
+    plan = Plan(client=client, spec=spec, debug=part in ("debug", "endurance"), load=False,
+                timeout=VM_SECONDS[part], pcap=capture)
+    argv = [f"./{RUNNER}", *(["--size", "full"] if part == "endurance" else [])]
+    if seed is not None:
+        argv += ["--seed", str(seed)]
+    for name in {"cable": CABLE_CASES, "endurance": ENDURANCE_CASES}.get(part, ()):
+        argv += ["--filter", name]
     parser, lines = Parser(), LineSplitter()
     session = Session(plan)
     report = session.pair.results / "selftests.ktap"
@@ -108,16 +123,27 @@ def machines(part, spec):
 
     status = None
     with open(report, "wb") as ktap, session:
-        argv = [f"./{RUNNER}"]
-        if part == "endurance":
-            argv += ["--size", "full"]
-            argv += [word for name in ENDURANCE_CASES for word in ("--filter", name)]
         status = session.run(argv, sink)
     tally = parser.end(status)
     # The machines themselves are a test: silent kernels, nothing left behind.
     tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
                 not session.complaints)
     return tally
+
+
+def watched(spec, part):
+    """The same script with our client and the in-tree one, and what the cable shows of both."""
+    tally = Tally()
+    with tempfile.TemporaryDirectory(dir=cache.directory()) as where:
+        captures = {client: f"{where}/{client}.pcap" for client in ("ours", "intree")}
+        for client, capture in captures.items():
+            tally.add(machines(spec, part, client, capture, CABLE_SEED), client)
+        tally.add(cable.judge(captures["ours"]))
+        tally.judge("tshark finds errors of ours", not pcap.judge(*captures.values()))
+    return tally
+
+
+RUN = {"host": host, "lint": lints, "cable": watched}
 
 
 class LineSplitter:

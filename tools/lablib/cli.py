@@ -158,12 +158,12 @@ def add_check(commands):
     sub = commands.add_parser("check", help="run checks; the last line sums them up")
     kernel_option(sub)
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
-                     help="all: host, lint and vm; debug: everything in small on the debug "
+                     help="all: host, lint, vm and cable; debug: everything in small on the debug "
                           "kernel; endurance: 100 lives, 1000 disconnects there (an hour)")
 
     def run(args):
         parts = [p for part in args.parts
-                 for p in (check.PARTS[:3] if part == "all" else [part])]
+                 for p in (check.PARTS[:4] if part == "all" else [part])]
         return check.run(parts, args.kernel)
 
     sub.set_defaults(run=run)

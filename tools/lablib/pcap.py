@@ -18,14 +18,13 @@ SECONDS = 900
 SEVERITY_ERROR = 8388608
 
 
-def findings(path):
-    """Counter of (layer, message) over all frames with an error."""
+def tshark(path, *options, fields):
+    """The fields of packets of a capture, in rows."""
     path = pathlib.Path(path).resolve()
-    if not path.exists():
-        raise LabError(f"no capture {path}")
-    argv = ["tshark", "-r", f"/lab/in/{path.name}", "-Y",
-            f"_ws.malformed || _ws.expert.severity == {SEVERITY_ERROR}", "-T", "fields",
-            "-e", "frame.protocols", "-e", "_ws.expert.message"]
+    # RoCE over IPv6 has no checksum of UDP: the packets have one of their own.
+    argv = ["tshark", "-r", f"/lab/in/{path.name}", "-o", "udp.ignore_ipv6_zero_checksum:TRUE",
+            *options, "-T", "fields"]
+    argv += [word for field in fields for word in ("-e", field)]
     try:
         done = subprocess.run(
             chroot.command(root.path(), argv, [(path.parent, "/lab/in")]),
@@ -35,9 +34,18 @@ def findings(path):
         raise LabError(f"tshark: no end after {SECONDS} s") from None
     if done.returncode:
         raise LabError(f"tshark: {done.stderr.strip()[-500:]}")
+    return [line.split("\t") for line in done.stdout.split("\n") if line]
+
+
+def findings(path):
+    """Counter of (layer, message) over all frames with an error."""
+    path = pathlib.Path(path).resolve()
+    if not path.exists():
+        raise LabError(f"no capture {path}")
+    lines = tshark(path, "-Y", f"_ws.malformed || _ws.expert.severity == {SEVERITY_ERROR}",
+                   fields=("frame.protocols", "_ws.expert.message"))
     found = collections.Counter()
-    for line in done.stdout.splitlines():
-        protocols, _, message = line.partition("\t")
+    for protocols, message in lines:
         layers = [p for p in protocols.split(":") if not p.startswith("_ws")]
         found[layers[-1] if layers else "?", message] += 1
     return found
