@@ -307,15 +307,18 @@ unsafe extern "C" fn cm_event(
     // id is destroyed, which waits for this handler.
     let context = unsafe { &*(*id).context.cast::<Context>().cast_const() };
     // SAFETY: `event` is valid for the duration of the call.
-    context.handler.event(unsafe { decode(&*event) });
+    context.handler.event(unsafe { decode(id, &*event) });
     // Never ask the CM to destroy the id: it has an owner.
     0
 }
 
 /// # Safety
 ///
-/// `event` was delivered by rdma_cm and its handler has not returned.
-unsafe fn decode(event: &bindings::rdma_cm_event) -> CmEvent<'_> {
+/// `event` was delivered by rdma_cm for `id` and its handler has not returned.
+unsafe fn decode<'a>(
+    id: *const bindings::rdma_cm_id,
+    event: &'a bindings::rdma_cm_event,
+) -> CmEvent<'a> {
     let status = event.status;
     match event.event {
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddrResolved,
@@ -337,9 +340,16 @@ unsafe fn decode(event: &bindings::rdma_cm_event) -> CmEvent<'_> {
                     )
                 }
             };
+            // SAFETY: A connection is established on a device, which stays while the id has it.
+            let node = unsafe { (*(*id).device).node_type };
             CmEvent::Established {
                 private_data,
-                peer_read_depth: conn.responder_resources,
+                // The CM fills the two in from either side's view, depending on the transport.
+                peer_read_depth: if u32::from(node) == bindings::RDMA_NODE_RNIC {
+                    conn.initiator_depth
+                } else {
+                    conn.responder_resources
+                },
             }
         }
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => CmEvent::ConnectError(status),

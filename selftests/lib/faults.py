@@ -12,7 +12,6 @@ NFSD = "/proc/fs/nfsd"
 PORTLIST = f"{NFSD}/portlist"
 MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
 TABLE = "selftests"
-DEVICE = "rxe0"
 INTERFACE = "eth0"
 # Dropping what comes in, only: a software device whose own sends are refused
 # breaks its management queue pair for good.
@@ -21,6 +20,11 @@ table inet {TABLE} {{
     chain in {{ type filter hook input priority 0; udp dport {ROCE_PORT} drop; }}
 }}
 """
+
+
+def device():
+    """The name of either machine's RDMA device."""
+    return f"{ENV.provider}0"
 
 
 def silence(server):
@@ -76,20 +80,20 @@ def no_delay(server):
 
 def remove_server_device(server):
     """Pull the RDMA device out of the server."""
-    server.run("rdma", "link", "delete", DEVICE)
+    server.run("rdma", "link", "delete", device())
 
 
 def add_server_device(server):
-    server.run("rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE)
+    server.run("rdma", "link", "add", device(), "type", ENV.provider, "netdev", INTERFACE)
 
 
 def remove_client_device():
     """Pull the RDMA device out of this machine."""
-    subprocess.run(["rdma", "link", "delete", DEVICE], timeout=ENV.patience(60), check=True)
+    subprocess.run(["rdma", "link", "delete", device()], timeout=ENV.patience(60), check=True)
 
 
 def add_client_device():
-    subprocess.run(["rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE],
+    subprocess.run(["rdma", "link", "add", device(), "type", ENV.provider, "netdev", INTERFACE],
                    timeout=ENV.patience(60), check=True)
 
 

@@ -98,6 +98,8 @@ def machine_options(sub):
     sub.add_argument("--client", choices=("ours", "intree", "none"), default="ours",
                      help="transport module to load in the client (default: ours)")
     sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    sub.add_argument("--provider", choices=("rxe", "siw"), default="rxe",
+                     help="kind of RDMA device: RoCE or iWARP in software (default: rxe)")
     sub.add_argument("--vers", help="NFS version: also make a mount, at /mnt/nfs")
     sub.add_argument("--mount-opts", default="", help="more mount options")
     sub.add_argument("--export", choices=("mem", "disk"), default="mem",
@@ -115,7 +117,7 @@ def plan(args):
     return Plan(client=args.client, spec=args.kernel, debug=args.debug, version=args.vers,
                 options=args.mount_opts, export=args.export,
                 memory=(args.server_mem, args.client_mem), timeout=args.timeout,
-                pcap=args.pcap, results=args.results)
+                pcap=args.pcap, results=args.results, provider=args.provider)
 
 
 def add_run(commands):

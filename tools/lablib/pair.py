@@ -47,9 +47,10 @@ class Pair:
     """Both machines, up and joined by a cable; a context manager."""
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
-                 memory=(2048, 2048), pcap=False):
+                 memory=(2048, 2048), pcap=False, provider="rxe"):
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
+        self.provider = provider
         self.pcap, self.accel = pcap, accel.choose(root, server_kernel)
         self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
         forget_the_dead()
@@ -95,8 +96,8 @@ class Pair:
                 self.finish_setup(machine, job)
 
     def start_setup(self, machine):
-        return machine.channel.start([f"/repo/tools/lablib/guest/{machine.role}-up"],
-                                     self.log_sink(machine.role))
+        return machine.channel.start([f"/repo/tools/lablib/guest/{machine.role}-up",
+                                      self.provider], self.log_sink(machine.role))
 
     def finish_setup(self, machine, job):
         try:

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import shutil
 
-from . import kernel, module, pair, root
+from . import kernel, module, pair, root, siw
 from .ui import LabError, say, step
 
 MOUNT_SECONDS = 120
@@ -32,6 +32,7 @@ class Plan:
     options: str = ""           # more mount options
     export: str = "mem"
     memory: tuple = (2048, 2048)
+    provider: str = "rxe"       # or siw
     timeout: float = 600
     pcap: str | None = None
     results: str | None = None
@@ -47,11 +48,13 @@ class Session:
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None
         self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
-                              pcap=bool(plan.pcap))
+                              pcap=bool(plan.pcap), provider=plan.provider)
+        if plan.provider == "siw":
+            shutil.copy(siw.build(base, self.stock) / "siw.ko", self.pair.results)
         self.environment = pair.ENVIRONMENT | {
             "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if plan.debug else "",
             "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
-            "LAB_KERNEL": self.kernel.release}
+            "LAB_KERNEL": self.kernel.release, "LAB_PROVIDER": plan.provider}
 
     def __enter__(self):
         self.stack = contextlib.ExitStack()
