@@ -82,6 +82,22 @@ def sunrpc_shows_the_connection(t):
     check("CONNECTED" in xprt.states()[0], f"state {xprt.states()[0]}")
 
 
+# covers: V1-006, V1-115: one reliable connection, made by the connection manager.
+# covers: V1-107, CM-15: its protection domain has no key for all of the memory.
+@case(seconds=30)
+def a_connection_is_reliable_and_its_memory_closed(t):
+    mount = t.mount()
+    works(t, mount, 8)
+    pairs = [o for o in module.objects("qp") if o["type"] != "GSI"]
+    equal([(o["type"], o["state"]) for o in pairs], [("RC", "RTS")], "queue pairs")
+    ids = [o for o in module.objects("cm_id") if o.get("dst-addr", "").endswith(":20049")]
+    equal([o["state"] for o in ids], ["CONNECT"], "connections of the connection manager")
+    domains = [o for o in module.objects("pd") if o["comm"] == module.name()]
+    check(domains, "no protection domain")
+    for domain in domains:
+        check("unsafe_global_rkey" not in domain, f"a key for all of the memory: {domain}")
+
+
 # covers: V1-114: what cannot work is refused by mount, at once and in words.
 @case(versions=None)
 def impossible_mounts_fail_at_once(t):

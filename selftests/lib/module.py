@@ -2,6 +2,7 @@
 """Loading and unloading the transport module."""
 
 import ctypes
+import json
 import os
 import pathlib
 import subprocess
@@ -80,6 +81,13 @@ def resources():
     done = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
                           timeout=60, check=True)
     return done.stdout.split("\n")
+
+
+def objects(kind):
+    """The RDMA objects of a kind in this machine, as dictionaries."""
+    done = subprocess.run(["rdma", "-j", "-d", "resource", "show", kind], text=True,
+                          stdout=subprocess.PIPE, timeout=60, check=True)
+    return json.loads(done.stdout)
 
 
 def wait_resources(before, seconds=20):
