@@ -56,7 +56,12 @@ shell:
 
 .PHONY: check check-host check-lint check-vm check-cable check-debug check-endurance
 check check-host check-lint check-vm check-cable check-debug check-endurance:
-	$(LAB) check $(KERNEL_OPTION) $(patsubst check,all,$(patsubst check-%,%,$@))
+	$(LAB) check $(KERNEL_OPTION) \
+		$(patsubst check,all,$(patsubst debug,debug iwarp,$(patsubst check-%,%,$@)))
+
+.PHONY: check-programs
+check-programs:
+	$(LAB) programs $(KERNEL_OPTION)
 
 # Instruction counts, with the tools of this machine if it has them.
 .PHONY: bench-host
@@ -90,8 +95,9 @@ help:
 	@echo
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
 	@echo '  make check                    host tests, lints, tests in the machines, the cable'
-	@echo '  make check-debug              the same tests on a debug kernel'
+	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP'
 	@echo '  make check-endurance          100 lives and 1000 broken connections there'
 	@echo '  make check-host, check-lint, check-vm, check-cable   one part of make check'
+	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
 	@echo '  make bench-host               instructions to plan, encode and judge an RPC'
 	@echo '  make count                    work requests per operation, ours and in-tree'

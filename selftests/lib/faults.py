@@ -13,11 +13,15 @@ PORTLIST = f"{NFSD}/portlist"
 MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
 TABLE = "selftests"
 INTERFACE = "eth0"
-# Dropping what comes in, only: a software device whose own sends are refused
+# For rxe and for siw.  Dropping what comes in, only: a software device whose own sends are refused
 # breaks its management queue pair for good.
 SILENCE = f"""
 table inet {TABLE} {{
-    chain in {{ type filter hook input priority 0; udp dport {ROCE_PORT} drop; }}
+    chain in {{
+        type filter hook input priority 0
+        udp dport {ROCE_PORT} drop
+        tcp dport {PORT} drop
+    }}
 }}
 """
 

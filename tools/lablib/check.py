@@ -12,10 +12,11 @@ from .session import Plan, Session
 from .tally import Tally, of_closing_line
 from .ui import LabError, say
 
-PARTS = ("host", "lint", "vm", "cable", "debug", "endurance")
+PARTS = ("host", "lint", "vm", "cable", "debug", "iwarp", "endurance")
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
-VM_SECONDS = {"vm": 25 * 60, "cable": 10 * 60, "debug": 25 * 60, "endurance": 3 * 3600}
+VM_SECONDS = {"vm": 25 * 60, "cable": 10 * 60, "debug": 25 * 60,
+              "iwarp": 15 * 60, "endurance": 3 * 3600}
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
@@ -26,6 +27,18 @@ CABLE_CASES = (
     r"^data\.direct_transfers_around",
     r"^disconnects\.forced_disconnects_under_inline_load",
     r"^files\.(extended|large_directories|posix_acls|symbolic)",
+)
+# The other kind of RDMA device, whose connections come and go in another way.
+IWARP_CASES = (
+    r"^load\.nothing_is_left",
+    r"^mounts\.",
+    r"^callbacks\.callbacks_work",
+    r"^caps\.regions_of_few_pages",
+    r"^concurrency\.eight_writers",
+    r"^data\.direct_transfers",
+    r"^disconnects\.(forced_disconnects_under_bulk|server_ends|client_device|hard_mount)",
+    r"^files\.extended",
+    r"^signals\.",
 )
 # Many times over on the debug kernel: lives of the module, connections broken from both sides.
 ENDURANCE_CASES = (
@@ -102,12 +115,14 @@ def machines(spec, part, client="ours", capture=None, seed=None):
     """The selftests in the client machine, against a stock server."""
     if not (module.REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
-    plan = Plan(client=client, spec=spec, debug=part in ("debug", "endurance"), load=False,
+    plan = Plan(client=client, spec=spec, debug=part in ("debug", "iwarp", "endurance"),
+                provider="siw" if part == "iwarp" else "rxe", load=False,
                 timeout=VM_SECONDS[part], pcap=capture)
     argv = [f"./{RUNNER}", *(["--size", "full"] if part == "endurance" else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
-    for name in {"cable": CABLE_CASES, "endurance": ENDURANCE_CASES}.get(part, ()):
+    for name in {"cable": CABLE_CASES, "iwarp": IWARP_CASES,
+                 "endurance": ENDURANCE_CASES}.get(part, ()):
         argv += ["--filter", name]
     parser, lines = Parser(), LineSplitter()
     session = Session(plan)

@@ -5,7 +5,7 @@ import argparse
 import signal
 import sys
 
-from . import (cache, check, chroot, ide, kernel, module, pcap, proc, report, root,
+from . import (cache, check, chroot, ide, kernel, module, pcap, proc, programs, report, root,
                shell)
 from .session import Plan, Session
 from .ui import LabError, say
@@ -23,7 +23,7 @@ def main(argv):
         formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
-                add_demo, add_ide, add_pcap, add_exec, add_clean):
+                add_demo, add_programs, add_ide, add_pcap, add_exec, add_clean):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -161,7 +161,8 @@ def add_check(commands):
     kernel_option(sub)
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
                      help="all: host, lint, vm and cable; debug: everything in small on the debug "
-                          "kernel; endurance: 100 lives, 1000 disconnects there (an hour)")
+                          "kernel; iwarp: a part of that over iWARP; endurance: 100 lives and "
+                          "1000 disconnects there (half an hour)")
 
     def run(args):
         parts = [p for part in args.parts
@@ -169,6 +170,15 @@ def add_check(commands):
         return check.run(parts, args.kernel)
 
     sub.set_defaults(run=run)
+
+
+def add_programs(commands):
+    sub = commands.add_parser(
+        "programs", help="other people's test programs, in-tree client and ours")
+    kernel_option(sub)
+    sub.add_argument("--write", action="store_true", help="write Documentation/programs.rst")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    sub.set_defaults(run=lambda args: programs.main(args.kernel, args.names, args.write))
 
 
 def add_count(commands):
