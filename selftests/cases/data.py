@@ -209,6 +209,25 @@ def mapped_files_reach_the_server(t):
     os.close(fd)
 
 
+# covers: V1-012, V1-113: many large transfers under way at once, in both directions.
+@case(seconds=120, full_seconds=1200)
+def one_large_file(t):
+    here, there = t.directory(t.mount()).path("large")
+    size, written = ENV.pick(small=64, full=1024, debug=8) * MIB, hashlib.sha256()
+    with open(here, "wb", buffering=0) as file:
+        for offset in range(0, size, MIB):
+            data = pattern.data(13, offset, MIB)
+            written.update(data)
+            file.write(data)
+        os.fsync(file.fileno())
+        forget(file.fileno())
+    equal(t.server.call("digest", there, seconds=ENV.patience(120)),
+          [size, written.hexdigest()], "size and checksum on the server")
+    with open(here, "rb", buffering=0) as file:
+        equal(hashlib.file_digest(file, "sha256").hexdigest(), written.hexdigest(),
+              "checksum of what is read back")
+
+
 # covers: append: every piece at the end, whoever wrote the one before.
 @case(seconds=90)
 def appended_pieces_follow_each_other(t):

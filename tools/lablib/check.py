@@ -12,11 +12,11 @@ from .session import Plan, Session
 from .tally import Tally, of_closing_line
 from .ui import LabError, say
 
-PARTS = ("host", "lint", "vm", "cable", "debug", "iwarp", "endurance")
+PARTS = ("host", "lint", "vm", "cable", "debug", "iwarp", "endurance", "full")
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
 VM_SECONDS = {"vm": 25 * 60, "cable": 10 * 60, "debug": 25 * 60,
-              "iwarp": 15 * 60, "endurance": 3 * 3600}
+              "iwarp": 15 * 60, "full": 3 * 3600, "endurance": 3 * 3600}
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
@@ -116,9 +116,10 @@ def machines(spec, part, client="ours", capture=None, seed=None):
     if not (module.REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
     plan = Plan(client=client, spec=spec, debug=part in ("debug", "iwarp", "endurance"),
+                memory=(4096, 2048) if part == "full" else (2048, 2048),
                 provider="siw" if part == "iwarp" else "rxe", load=False,
                 timeout=VM_SECONDS[part], pcap=capture)
-    argv = [f"./{RUNNER}", *(["--size", "full"] if part == "endurance" else [])]
+    argv = [f"./{RUNNER}", *(["--size", "full"] if part in ("endurance", "full") else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
     for name in {"cable": CABLE_CASES, "iwarp": IWARP_CASES,

@@ -162,7 +162,8 @@ def add_check(commands):
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
                      help="all: host, lint, vm and cable; debug: everything in small on the debug "
                           "kernel; iwarp: a part of that over iWARP; endurance: 100 lives and "
-                          "1000 disconnects there (half an hour)")
+                          "1000 disconnects there (half an hour); full: the "
+                          "selftests in full size on the stock kernel (an hour)")
 
     def run(args):
         parts = [p for part in args.parts
