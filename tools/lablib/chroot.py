@@ -20,6 +20,11 @@ if [ -e /etc/resolv.conf ]; then
     [ -e "$ROOT/etc/resolv.conf" ] || : > "$ROOT/etc/resolv.conf"
     mount --bind "$(readlink -f /etc/resolv.conf)" "$ROOT/etc/resolv.conf"
 fi
+# Downloads trust whom this machine trusts.
+certificates=/etc/ssl/certs/ca-certificates.crt
+if [ -e "$certificates" ] && [ -e "$ROOT$certificates" ]; then
+    mount --bind "$(readlink -f "$certificates")" "$ROOT$certificates"
+fi
 """
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
