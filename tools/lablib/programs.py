@@ -166,6 +166,15 @@ not with the in-tree client fails the run.
 """
 
 
+# What the numbers alone would not tell.
+NOTES = """
+Open: in some runs with ours (5 of 12) and in none of 8 with the in-tree client, the test ``write03``
+of ``nfstest_rdma`` misses the last RDMA Read response of a 64 KiB WRITE in its own capture. A capture
+of the cable during such runs shows the packet in its place, and the data are right on the server.
+Why the program misses it is not known.
+"""
+
+
 def page(rows):
     """The committed table."""
     text = HEADER
@@ -180,7 +189,7 @@ def page(rows):
     if both:
         text += "\nWhat fails with both clients:\n\n"
         text += "".join(f"* ``{program}``: {name}\n" for program, name in both)
-    return text
+    return text + NOTES
 
 
 def main(spec, names, write):
