@@ -54,8 +54,8 @@ demo:
 shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
-.PHONY: check check-host check-lint check-vm check-cable check-debug check-endurance check-full
-check check-host check-lint check-vm check-cable check-debug check-endurance check-full:
+.PHONY: check check-host check-lint check-vm check-cable check-debug check-endurance check-full check-kernels
+check check-host check-lint check-vm check-cable check-debug check-endurance check-full check-kernels:
 	$(LAB) check $(KERNEL_OPTION) \
 		$(patsubst check,all,$(patsubst debug,debug iwarp,$(patsubst check-%,%,$@)))
 
@@ -96,6 +96,7 @@ help:
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
 	@echo '  make check                    host tests, lints, tests in the machines, the cable'
 	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP'
+	@echo '  make check-kernels            build and short tests on every kernel series of the archive'
 	@echo '  make check-full               the selftests in full size on the stock kernel (an hour)'
 	@echo '  make check-endurance          100 lives and 1000 broken connections there'
 	@echo '  make check-host, check-lint, check-vm, check-cable   one part of make check'

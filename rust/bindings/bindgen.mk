@@ -38,6 +38,12 @@ bindings-allow := \
 	--allowlist-type 'ifla_vf_.*' \
 	--allowlist-type 'tph_mem_type'
 
+# What the kernel's own bindings have in some versions only (from 7.3 on).
+bindings-sometimes := netns_tracker netdevice_tracker possible_net_t sockaddr_in in_addr
+bindings-allow += $(foreach type,$(bindings-sometimes),$(if \
+	$(shell grep -Ew '(struct|type) $(type)' $(objtree)/rust/bindings/bindings_generated.rs),, \
+	--allowlist-type $(type)))
+
 # Packed uapi structures and inline functions that nobody here needs.
 bindings-block := \
 	--blocklist-type 'ib_user_mad_reg_req.*' \
@@ -59,7 +65,7 @@ quiet_cmd_bindings = BINDGEN $@
 		--raw-line '// SPDX-License-Identifier: GPL-2.0' \
 		--raw-line '//! Bindings to sunrpc, ib_core and rdma_cm, generated from the headers of the target kernel.' \
 		--raw-line '\#![allow(warnings, missing_docs, unsafe_op_in_unsafe_fn, clippy::all, clippy::undocumented_unsafe_blocks)]' \
-		--raw-line 'use kernel::{bindings::*, ffi}; use pin_init::MaybeZeroable;' \
+		--raw-line 'pub use kernel::bindings::*; use kernel::ffi; use pin_init::MaybeZeroable;' \
 		-o $@ -- $(bindings-c-flags) -DMODULE
 
 $(obj)/bindings/xprtrdma_bindings.rs: $(src)/bindings/bindings_helper.h $(src)/helpers/helpers.h FORCE

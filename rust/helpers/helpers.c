@@ -30,13 +30,13 @@ int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 }
 
 u64 xprtrdma_dma_map_single(struct ib_device *dev, void *addr, size_t len,
-			    enum dma_data_direction dir)
+			    unsigned int dir)
 {
 	return ib_dma_map_single(dev, addr, len, dir);
 }
 
 void xprtrdma_dma_unmap_single(struct ib_device *dev, u64 addr, size_t len,
-			       enum dma_data_direction dir)
+			       unsigned int dir)
 {
 	ib_dma_unmap_single(dev, addr, len, dir);
 }
@@ -47,25 +47,25 @@ int xprtrdma_dma_mapping_error(struct ib_device *dev, u64 addr)
 }
 
 void xprtrdma_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t len,
-			       enum dma_data_direction dir)
+			       unsigned int dir)
 {
 	ib_dma_sync_single_for_cpu(dev, addr, len, dir);
 }
 
 void xprtrdma_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t len,
-				  enum dma_data_direction dir)
+				  unsigned int dir)
 {
 	ib_dma_sync_single_for_device(dev, addr, len, dir);
 }
 
 int xprtrdma_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
-			int nents, enum dma_data_direction dir)
+			int nents, unsigned int dir)
 {
 	return ib_dma_map_sg(dev, sg, nents, dir);
 }
 
 void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
-			   int nents, enum dma_data_direction dir)
+			   int nents, unsigned int dir)
 {
 	ib_dma_unmap_sg(dev, sg, nents, dir);
 }

@@ -17,19 +17,25 @@
 /* ib_core */
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
+/* As numbers: Rust sees the kernel's type differently from version to version. */
+enum xprtrdma_dma_direction {
+	XPRTRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
+	XPRTRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,
+};
+
 u64 xprtrdma_dma_map_single(struct ib_device *dev, void *addr, size_t len,
-			    enum dma_data_direction dir);
+			    unsigned int dir);
 void xprtrdma_dma_unmap_single(struct ib_device *dev, u64 addr, size_t len,
-			       enum dma_data_direction dir);
+			       unsigned int dir);
 int xprtrdma_dma_mapping_error(struct ib_device *dev, u64 addr);
 void xprtrdma_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t len,
-			       enum dma_data_direction dir);
+			       unsigned int dir);
 void xprtrdma_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t len,
-				  enum dma_data_direction dir);
+				  unsigned int dir);
 int xprtrdma_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
-			int nents, enum dma_data_direction dir);
+			int nents, unsigned int dir);
 void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
-			   int nents, enum dma_data_direction dir);
+			   int nents, unsigned int dir);
 void xprtrdma_bump_rkey(struct ib_mr *mr);
 
 /* mm */

@@ -9,14 +9,6 @@ use core::{
     ptr::{self, NonNull}, //
 };
 use kernel::{
-    bindings::{
-        net,
-        sockaddr,
-        sockaddr_in,
-        sockaddr_in6,
-        AF_INET,
-        AF_INET6, //
-    },
     error::{from_err_ptr, to_result},
     prelude::*,
     sync::{
@@ -28,7 +20,15 @@ use kernel::{
     },
     types::Opaque, //
 };
-use xprtrdma_bindings as bindings;
+use xprtrdma_bindings::{
+    self as bindings,
+    net,
+    sockaddr,
+    sockaddr_in,
+    sockaddr_in6,
+    AF_INET,
+    AF_INET6, //
+};
 
 /// A network namespace (`struct net`).
 #[repr(transparent)]

@@ -42,11 +42,11 @@ impl DeviceInfo {
         }
         Some(Self {
             name,
-            max_qp_wr: attrs.max_qp_wr,
-            max_cqe: attrs.max_cqe,
+            max_qp_wr: limit(attrs.max_qp_wr),
+            max_cqe: limit(attrs.max_cqe),
             max_fast_reg_pages: attrs.max_fast_reg_page_list_len,
-            max_mr: attrs.max_mr,
-            max_qp_rd_atom: min(attrs.max_qp_rd_atom, u8::MAX.into()),
+            max_mr: limit(attrs.max_mr),
+            max_qp_rd_atom: min(limit(attrs.max_qp_rd_atom), u8::MAX.into()),
             fast_reg: attrs.device_cap_flags
                 & bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64
                 != 0
@@ -65,4 +65,9 @@ impl DeviceInfo {
             .and_then(|n| core::str::from_utf8(n).ok())
             .unwrap_or("?")
     }
+}
+
+/// A limit as a number: in C it is an `int` in some kernels, a `u32` in others.
+fn limit<T: TryInto<u32>>(value: T) -> u32 {
+    value.try_into().unwrap_or(0)
 }

@@ -5,7 +5,6 @@
 use crate::pd::Pd;
 use core::ptr;
 use kernel::{
-    bindings::dma_data_direction,
     page::BorrowedPage,
     prelude::*,
     sync::Arc, //
@@ -22,10 +21,10 @@ pub enum Direction {
 }
 
 impl Direction {
-    pub(crate) fn raw(self) -> dma_data_direction {
+    pub(crate) fn raw(self) -> u32 {
         match self {
-            Self::ToDevice => dma_data_direction::DMA_TO_DEVICE,
-            Self::FromDevice => dma_data_direction::DMA_FROM_DEVICE,
+            Self::ToDevice => bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_TO_DEVICE,
+            Self::FromDevice => bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_FROM_DEVICE,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! transports.
 
 use crate::{
+    compat,
     slot::Pool,
     transport::{
         Create,
@@ -22,7 +23,10 @@ use crate::{
 };
 use core::{
     marker::PhantomData,
-    mem::align_of,
+    mem::{
+        align_of,
+        MaybeUninit, //
+    },
     net::{
         IpAddr,
         SocketAddr, //
@@ -101,7 +105,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     // SAFETY: The destination address is valid for `addrlen` octets.
     let Some(peer) = (unsafe { xprtrdma_rdma::cm::addr_from_raw(args.dstaddr) }) else {
         pr_err!("only IPv4 and IPv6 servers are supported\n");
-        return Err(EAFNOSUPPORT);
+        return Err(Error::from_errno(compat::EAFNOSUPPORT));
     };
     let wish = |jiffies: usize| (jiffies != 0).then(|| Jiffies(jiffies).as_ms());
     let create = Create {
@@ -141,7 +145,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.ops = &Ops::<T>::OPS;
         xprt.xprt_class = &raw const bindings::xprtrdma_class;
         // Lock managers look at this to choose the transport of their side protocol.
-        xprt.prot = kernel::bindings::IPPROTO_TCP as c_int;
+        xprt.prot = compat::IPPROTO_TCP;
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);
         xprt.reestablish_timeout = ms(5_000);
@@ -154,16 +158,18 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         }
     }
 
-    // SAFETY: As above; `inner` is uninitialised memory of its type.
+    // SAFETY: As above; `inner` is uninitialised memory of its type, reached by nobody else, and
+    // `place` is used up here, long before the memory goes.
     unsafe {
         let inner = &raw mut (*raw.cast::<Xprt<T>>()).inner;
+        let place: &'static mut MaybeUninit<Inner<T>> = &mut *inner.cast();
         let init = Inner::<T>::new(
             timeout,
             T::Locked::default(),
             T::new(&create),
             Pool::new(limits.slots)?,
         );
-        init.__init(inner)?;
+        place.write_pin_init(init)?;
         (*raw).timeout = (*inner).timeout.get();
     }
     // SAFETY: Everything is initialised.

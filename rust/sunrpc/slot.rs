@@ -3,6 +3,7 @@
 //! Request slots: [`Slot`] embeds a `struct rpc_rqst`, [`Pool`] hands them out.
 
 use crate::{
+    compat,
     transport::Transport,
     xprt::Xprt, //
 };
@@ -18,10 +19,6 @@ use kernel::{
             Acquire,
             Atomic,
             Relaxed, //
-        },
-        barrier::{
-            smp_mb,
-            Full, //
         },
         SpinLock, //
     },
@@ -246,7 +243,7 @@ impl<T: Transport> Pool<T> {
     fn feed_backlog(&self, xprt: &Xprt<T>) {
         // ORDERING: Orders our own change (slot pushed, or task queued) before the look at the
         // other side; the other party does the same.
-        smp_mb(Full);
+        compat::smp_mb();
         // SAFETY: The transport is valid.
         while !unsafe { bindings::xprtrdma_backlog_empty(xprt.as_raw()) } {
             let Some(slot) = self.pop() else {

@@ -11,6 +11,7 @@ use crate::{
         prepare_reply,
         Call, //
     },
+    compat,
     slot::{
         xprt_of,
         Pool,
@@ -79,13 +80,12 @@ impl NotSent {
     fn errno(self) -> c_int {
         // Only values that the RPC client retries: anything else could end another task's request.
         match self {
-            Self::Wait => EAGAIN,
+            Self::Wait => EAGAIN.to_errno(),
             // EBADSLT means "no credit" to the RPC client.
-            Self::NoCredit => EBADSLT,
-            Self::NoBuffers => ENOBUFS,
-            Self::NotConnected => ENOTCONN,
+            Self::NoCredit => compat::EBADSLT,
+            Self::NoBuffers => compat::ENOBUFS,
+            Self::NotConnected => compat::ENOTCONN,
         }
-        .to_errno()
     }
 }
 
@@ -250,7 +250,7 @@ impl<T: Transport> Ops<T> {
     ) -> c_int {
         // SAFETY: As above.
         let Some(addr) = T::local_addr(unsafe { Self::xprt(xprt) }) else {
-            return ENOTCONN.to_errno();
+            return compat::ENOTCONN;
         };
         // SAFETY: The buffer has `len` writable octets.
         let out = unsafe { core::slice::from_raw_parts_mut(buf.cast::<u8>(), len) };
@@ -420,7 +420,7 @@ impl<T: Transport> Ops<T> {
         // Connecting allocates in rdma_cm and in the device's driver, which cannot promise
         // progress while memory is being swapped out to this very transport.
         pr_warn!("swap files on NFS over RDMA are not supported\n");
-        EOPNOTSUPP.to_errno()
+        compat::EOPNOTSUPP
     }
 
     unsafe extern "C" fn disable_swap(_xprt: *mut bindings::rpc_xprt) {}

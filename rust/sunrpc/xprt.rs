@@ -5,6 +5,7 @@
 use crate::{
     backchannel::Backchannel,
     call::Pinned,
+    compat,
     slot::{
         Pool,
         Slot, //
@@ -240,12 +241,12 @@ impl<T: Transport> Xprt<T> {
     pub fn stop_senders(&self) {
         // SAFETY: The transport is valid.
         unsafe { bindings::xprt_wait_for_buffer_space(self.as_raw()) };
-        kernel::sync::barrier::smp_mb(kernel::sync::barrier::Full);
+        compat::smp_mb();
     }
 
     /// Lets senders go on.
     pub fn wake_senders(&self) {
-        kernel::sync::barrier::smp_mb(kernel::sync::barrier::Full);
+        compat::smp_mb();
         // SAFETY: The transport is valid.
         unsafe { bindings::xprt_write_space(self.as_raw()) };
     }

@@ -31,6 +31,7 @@ pub mod backchannel;
 pub mod call;
 pub mod class;
 pub mod common;
+mod compat;
 pub mod lease;
 pub mod queue;
 pub mod slot;

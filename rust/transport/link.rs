@@ -495,7 +495,7 @@ impl Link {
             Action::ResolveRoute { epoch, timeout } => attempt
                 .id
                 .as_ref()
-                .ok_or(ENOTCONN)
+                .ok_or(ENODEV)
                 .and_then(|id| id.resolve_route(ms32(timeout)))
                 .map_err(|_| Event::Cm(epoch, CmEvent::RouteError)),
             Action::CreateQp { epoch } => {
@@ -516,7 +516,7 @@ impl Link {
                 };
                 attempt.own = Some(own);
                 let depth = attempt.device.map_or(1, |d| d.max_qp_rd_atom).max(1);
-                let id = attempt.id.as_ref().ok_or(fault(ENOTCONN))?;
+                let id = attempt.id.as_ref().ok_or(fault(ENODEV))?;
                 id.connect(&ConnectParam {
                     private_data: own.encode(),
                     responder_resources: depth.min(255) as u8,

@@ -6,17 +6,18 @@ import sys
 import tempfile
 import unittest
 
-from . import cable, cache, chroot, kernel, lint, module, pcap, proc, root, wire
+from . import cable, cache, chroot, kernel, lint, module, packages, pcap, proc, root, wire
 from .ktap import Parser
 from .session import Plan, Session
 from .tally import Tally, of_closing_line
 from .ui import LabError, say
 
-PARTS = ("host", "lint", "vm", "cable", "debug", "iwarp", "endurance", "full")
+PARTS = ("host", "lint", "vm", "cable", "debug", "iwarp", "endurance", "full", "kernels")
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
 VM_SECONDS = {"vm": 25 * 60, "cable": 10 * 60, "debug": 25 * 60,
-              "iwarp": 15 * 60, "full": 3 * 3600, "endurance": 3 * 3600}
+              "iwarp": 15 * 60, "full": 3 * 3600,
+              "kernels": 10 * 60, "endurance": 3 * 3600}
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
@@ -39,6 +40,15 @@ IWARP_CASES = (
     r"^disconnects\.(forced_disconnects_under_bulk|server_ends|client_device|hard_mount)",
     r"^files\.extended",
     r"^signals\.",
+)
+# What shows that a kernel of another series has everything that the module needs.
+KERNELS_CASES = (
+    r"^load\.",
+    r"^mounts\.",
+    r"^callbacks\.callbacks_work",
+    r"^data\.direct_transfers_around",
+    r"^disconnects\.forced_disconnects_under_bulk",
+    r"^files\.(extended|large_directories|posix_acls)",
 )
 # Many times over on the debug kernel: lives of the module, connections broken from both sides.
 ENDURANCE_CASES = (
@@ -122,7 +132,7 @@ def machines(spec, part, client="ours", capture=None, seed=None):
     argv = [f"./{RUNNER}", *(["--size", "full"] if part in ("endurance", "full") else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
-    for name in {"cable": CABLE_CASES, "iwarp": IWARP_CASES,
+    for name in {"cable": CABLE_CASES, "iwarp": IWARP_CASES, "kernels": KERNELS_CASES,
                  "endurance": ENDURANCE_CASES}.get(part, ()):
         argv += ["--filter", name]
     parser, lines = Parser(), LineSplitter()
@@ -159,7 +169,21 @@ def watched(spec, part):
     return tally
 
 
-RUN = {"host": host, "lint": lints, "cable": watched}
+def kernels(_spec, part):
+    """Build for and run on the newest kernel of every series that the archive holds."""
+    base, tally = root.path(), Tally()
+    whole, lacking = packages.series(base)
+    for series in lacking:
+        say(f"{series}: an image alone; headers or source of its version are not in the archive")
+    for series in whole:
+        target = kernel.get(base, series)
+        module.build(base, target)
+        tally.judge(f"{target.release}: the build prints warnings", not module.warnings(target))
+        tally.add(machines(series, part), target.release)
+    return tally
+
+
+RUN = {"host": host, "lint": lints, "cable": watched, "kernels": kernels}
 
 
 class LineSplitter:

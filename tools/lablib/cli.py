@@ -163,7 +163,8 @@ def add_check(commands):
                      help="all: host, lint, vm and cable; debug: everything in small on the debug "
                           "kernel; iwarp: a part of that over iWARP; endurance: 100 lives and "
                           "1000 disconnects there (half an hour); full: the "
-                          "selftests in full size on the stock kernel (an hour)")
+                          "selftests in full size on the stock kernel (an hour); kernels: "
+                          "build and short tests on every series of the archive")
 
     def run(args):
         parts = [p for part in args.parts

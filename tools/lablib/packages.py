@@ -129,6 +129,20 @@ def choose(packages, spec, where):
     return {"release": release, "version": version, "packages": sums}
 
 
+def series(root):
+    """The series with a complete ordinary kernel, and those without one, of the archive."""
+    source = Archive(root)
+    with cache.locked(source.state / "lists"):
+        packages = source.packages()
+    whole, lacking = set(), set()
+    for name, version in packages:
+        found = IMAGE.match(name)
+        if found and ordinary(found[1]):
+            missing = needed(packages, name, version)[1]
+            (lacking if missing else whole).add(re.match(r"\d+\.\d+", found[1])[0])
+    return sorted(whole, key=number), sorted(lacking - whole, key=number)
+
+
 def nearly(partial):
     """What the newest incomplete match lacks, as a part of a sentence."""
     found = sorted(partial, key=lambda item: number(item[0]))
