@@ -45,7 +45,7 @@ def together(count, work, watch=lambda: None):
         watch()
         return not any(thread.is_alive() for thread in crew)
 
-    wait.until(over, ENV.patience(80), "all threads done")
+    wait.until(over, ENV.patience(ENV.pick(small=80, full=1200)), "all threads done")
     if failures:
         raise failures[0]
 

@@ -255,6 +255,25 @@ fn the_pad_decides_at_the_border() {
     assert_eq!(call(100, 5000, 8).pad(), 0);
 }
 
+// covers: V1-045, V1-041
+#[test]
+fn nothing_is_never_reduced() {
+    // Whatever a driver counts: without page data there is no chunk of page data.
+    let limits = limits(Version::V1, 1024, 1024);
+    let counts = SegmentCounts {
+        call: MAX_SEGMENTS + 1,
+        ..ONE_EACH
+    };
+    let shape = call(2000, 0, 100);
+    assert_eq!(
+        plan(&shape, &SMALL_REPLY, &counts, true, &limits),
+        Err(Error::Unbuildable)
+    );
+    let shape = call(2000, 4, 100);
+    let plan = plan(&shape, &SMALL_REPLY, &counts, true, &limits).unwrap();
+    assert!(matches!(plan.call, CallPlan::LongReadChunk { .. }));
+}
+
 // covers: V1-028, V1-029, V1-041, V1-072, V1-118, V1-119, V1-121, V1-122, V1-127, ULB-03, ULB-04, ULB-05
 // covers: ULB-41, ULB-42, BC-24, V1-074
 #[test]
