@@ -26,9 +26,20 @@ use xprtrdma_proto::{
     conn::Phase,
     header::RefusalKind,
     wc::WcStatus,
+    xdr::Writer,
     Offer,
     Version, //
 };
+
+#[test]
+fn a_writer_knows_its_room() {
+    let mut octets = [0; 10];
+    let mut out = Writer::new(&mut octets);
+    assert_eq!(out.room(), 10);
+    out.array([1; 7]).unwrap();
+    assert_eq!(out.room(), 3);
+    out.array([1; 4]).unwrap_err();
+}
 
 // covers: V2-15, MAL-171, BC-13
 #[test]
