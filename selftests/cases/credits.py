@@ -86,7 +86,8 @@ def all_credits_are_used_and_none_exceeded(t):
     top = t.directory(mount, "many")
     t.server.call("create", top.there, THREADS, "f")
     crowd(t, mount, 40, ENV.pick(small=4, full=50, debug=2))
-    faults.delay(t.server, 100)
+    # Long enough for a slow client to send everything that it may before the first answer.
+    faults.delay(t.server, ENV.pick(small=100, full=100, debug=300))
     t.defer(faults.no_delay, t.server)
 
     def look(number):
