@@ -4,11 +4,13 @@ others are not disturbed, soft mounts fail and hard ones wait."""
 
 import errno
 import os
+import signal
+import subprocess
 import time
 
 from lib import faults, module, mounts, pattern, xprt
 from lib.buffers import Buffer
-from lib.case import ENV, case, check, wait
+from lib.case import ENV, case, check, equal, wait
 from lib.workers import Worker
 
 KIB = 1 << 10
@@ -185,3 +187,12 @@ def force(mount):
         mounts.umount(mount.where, mounts.MNT_FORCE)
     except OSError as error:
         check(error.errno in (errno.EBUSY, errno.EINVAL), f"umount -f: {error}")
+
+
+# covers: the machine itself: a program that is told to end, ends. nfstest stops its capture so.
+@case(versions=None)
+def programs_can_be_told_to_end(_):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        with subprocess.Popen(["sleep", "60"]) as program:
+            program.send_signal(number)
+            equal(program.wait(ENV.patience(10)), -number, "how it ended")

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import importlib.util
 import inspect
+import itertools
 import struct
 import sys
 
@@ -18,7 +19,7 @@ from .ui import LabError, say
 
 FIELDS = ("frame.number", "ip.src", "ipv6.src", "infiniband.bth.opcode",
           "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.reth.r_key",
-          "infiniband.reth.va", "infiniband.reth.dmalen", "infiniband.ieth",
+          "infiniband.reth.va", "infiniband.reth.dmalen",
           "infiniband.mad.transactionid", "infiniband.mad.attributeid",
           "infiniband.cm.req.localqpn", "infiniband.cm.rep.localqpn",
           "infiniband.cm.req.responderres", "infiniband.cm.req.initdepth",
@@ -49,7 +50,6 @@ class Packet:
     frame: int
     ours: bool       # sent by the client
     opcode: int
-    queue: int       # the queue pair it is for
     psn: int
     key: int | None
     address: int | None
@@ -66,7 +66,6 @@ class Message:
     connection: int
     header: list     # as xdr_oracle describes it
     octets: bytes
-    psn: int
 
     @property
     def xid(self):
@@ -111,7 +110,7 @@ class Capture:
 
     def __init__(self, path):
         self.packets, self.requests, self.connections = [], [], {}
-        self.waiting = {}
+        self.waiting, self.numbers = {}, itertools.count()
         for row in rows(path):
             self.take(row)
         if not self.connections:
@@ -120,7 +119,7 @@ class Capture:
 
     def take(self, row):
         """One line of tshark."""
-        frame, v4, v6, opcode, queue, psn, key, address, length, _, tid, kind, asker, \
+        frame, v4, v6, opcode, queue, psn, key, address, length, tid, kind, asker, \
             answerer, resources, depth, private, payload = row
         if not opcode:
             return
@@ -132,7 +131,8 @@ class Capture:
                     private.replace(":", ""))))
             elif kind and int(kind, 0) == CONNECT_REPLY and tid in self.waiting:
                 # Queue pairs on both sides lead to the number of the connection.
-                number, here = len(self.connections), self.waiting.pop(tid)
+                # Of their own, for a queue pair's number may come back.
+                number, here = next(self.numbers), self.waiting.pop(tid)
                 self.connections[False, here] = self.connections[True, int(answerer, 0)] = number
             return
         number = self.connections.get((ours, queue))
@@ -141,7 +141,7 @@ class Capture:
                 return int(text, 0) if text else None
 
             self.packets.append((number, Packet(
-                int(frame), ours, opcode, queue, int(psn), value(key), value(address),
+                int(frame), ours, opcode, int(psn), value(key), value(address),
                 value(length), bytes.fromhex(payload.replace(":", "")))))
 
     def assemble(self):
@@ -161,8 +161,7 @@ class Capture:
             parts[stream] += packet.payload[begin:len(packet.payload) - ICRC - pad]
             if packet.opcode in LASTS:
                 octets = parts.pop(stream)
-                yield Message(packet.frame, packet.ours, number, decoder.decode(octets), octets,
-                              packet.psn)
+                yield Message(packet.frame, packet.ours, number, decoder.decode(octets), octets)
 
 
 def rows(path):
@@ -228,17 +227,17 @@ def connect_requests_are_complete(capture):
 # covers: V1-011, V1-012, V1-014: never more calls under way than the server granted last, one
 # before its first Reply.
 def calls_in_flight_stay_within_the_grant(capture):
-    grant, flying, most = collections.defaultdict(lambda: 1), collections.Counter(), 0
+    grant, most = collections.defaultdict(lambda: 1), 0
     open_calls = collections.defaultdict(set)
     for message in capture.messages:
         number = message.connection
         if message.ours and message.is_call():
             need(message.header[3] > 0, f"frame {message.frame}: no credits requested")
             open_calls[number].add(message.xid)
-            flying[number] = len(open_calls[number])
-            most = max(most, flying[number])
-            need(flying[number] <= grant[number], f"frame {message.frame}: {flying[number]} calls, "
-                 f"{grant[number]} granted")
+            flying = len(open_calls[number])
+            most = max(most, flying)
+            need(flying <= grant[number],
+                 f"frame {message.frame}: {flying} calls, {grant[number]} granted")
         elif not message.ours and message.xid in open_calls[number]:
             open_calls[number].discard(message.xid)
             if message.header[0] == "lists":

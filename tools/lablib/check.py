@@ -177,8 +177,8 @@ def kernels(_spec, part):
         say(f"{series}: an image alone; headers or source of its version are not in the archive")
     for series in whole:
         target = kernel.get(base, series)
-        module.build(base, target)
-        tally.judge(f"{target.release}: the build prints warnings", not module.warnings(target))
+        warnings = lint.Lint(base, target).build()
+        tally.judge(f"{target.release}: the build: {'; '.join(warnings)[:300]}", not warnings)
         tally.add(machines(series, part), target.release)
     return tally
 

@@ -180,7 +180,7 @@ def add_programs(commands):
     kernel_option(sub)
     sub.add_argument("--write", action="store_true", help="write Documentation/programs.rst")
     sub.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-    sub.set_defaults(run=lambda args: programs.main(args.kernel, args.names, args.write))
+    sub.set_defaults(run=lambda args: programs.check(args.kernel, args.names, args.write))
 
 
 def add_count(commands):

@@ -104,15 +104,20 @@ def resolve(root, spec):
     return choice
 
 
-def choose(packages, spec, where):
-    """Pick from the lists; raise one line that says what to do."""
+def sorted_out(packages):
+    """Complete kernels and others, each as (release, version, packages, what is missing)."""
     complete, partial = [], []
     for name, version in packages:
         found = IMAGE.match(name)
-        if not found:
-            continue
-        names, missing = needed(packages, name, version)
-        (partial if missing else complete).append((found[1], version, names, missing))
+        if found:
+            names, missing = needed(packages, name, version)
+            (partial if missing else complete).append((found[1], version, names, missing))
+    return complete, partial
+
+
+def choose(packages, spec, where):
+    """Pick from the lists; raise one line that says what to do."""
+    complete, partial = sorted_out(packages)
     complete.sort(key=lambda item: (number(item[0]), number(item[1])))
 
     def matches(item):
@@ -134,12 +139,8 @@ def series(root):
     source = Archive(root)
     with cache.locked(source.state / "lists"):
         packages = source.packages()
-    whole, lacking = set(), set()
-    for name, version in packages:
-        found = IMAGE.match(name)
-        if found and ordinary(found[1]):
-            missing = needed(packages, name, version)[1]
-            (lacking if missing else whole).add(re.match(r"\d+\.\d+", found[1])[0])
+    whole, lacking = ({re.match(r"\d+\.\d+", item[0])[0] for item in items if ordinary(item[0])}
+                      for items in sorted_out(packages))
     return sorted(whole, key=number), sorted(lacking - whole, key=number)
 
 

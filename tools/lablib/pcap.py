@@ -21,6 +21,8 @@ SEVERITY_ERROR = 8388608
 def tshark(path, *options, fields):
     """The fields of packets of a capture, in rows."""
     path = pathlib.Path(path).resolve()
+    if not path.exists():
+        raise LabError(f"no capture {path}")
     # RoCE over IPv6 has no checksum of UDP: the packets have one of their own.
     argv = ["tshark", "-r", f"/lab/in/{path.name}", "-o", "udp.ignore_ipv6_zero_checksum:TRUE",
             *options, "-T", "fields"]
@@ -39,9 +41,6 @@ def tshark(path, *options, fields):
 
 def findings(path):
     """Counter of (layer, message) over all frames with an error."""
-    path = pathlib.Path(path).resolve()
-    if not path.exists():
-        raise LabError(f"no capture {path}")
     lines = tshark(path, "-Y", f"_ws.malformed || _ws.expert.severity == {SEVERITY_ERROR}",
                    fields=("frame.protocols", "_ws.expert.message"))
     found = collections.Counter()

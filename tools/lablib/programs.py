@@ -8,7 +8,6 @@ What fails with both is a matter of the NFS client or of the program.
 import collections
 import dataclasses
 import re
-import sys
 
 from . import module, wire
 from .session import Plan, Session
@@ -190,9 +189,3 @@ def page(rows):
         text += "\nWhat fails with both clients:\n\n"
         text += "".join(f"* ``{program}``: {name}\n" for program, name in both)
     return text + NOTES
-
-
-def main(spec, names, write):
-    """The command."""
-    sys.stdout.reconfigure(line_buffering=True)
-    return check(spec, names, write)

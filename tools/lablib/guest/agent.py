@@ -26,6 +26,8 @@ from lablib import wire  # noqa: E402
 LOCAL_SOCKET = "/run/lab.sock"
 # A command's output waits in its pipe while this much is queued to the host.
 QUEUE_BYTES = 1 << 20
+# A machine's first process must not end.
+DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MOUNTS = (
     ("tmpfs", "/run", "mode=755"), ("tmpfs", "/tmp", "mode=1777"),
     ("tmpfs", "/dev/shm", "mode=1777"), ("devpts", "/dev/pts", "mode=620,ptmxmode=666"),
@@ -146,7 +148,9 @@ class Command:
                 import termios
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.closerange(3, 1024)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            # What is ignored stays so in a new program: nobody could end it in the usual way.
+            for number in (signal.SIGPIPE, *DEAF):
+                signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
             os.chdir(request.get("cwd") or "/")
             environment = ENVIRONMENT | request.get("env", {})
@@ -167,8 +171,8 @@ class Agent:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake_w)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(ignored, signal.SIG_IGN)
+        for number in DEAF:
+            signal.signal(number, signal.SIG_IGN)
         self.register(wake_r, lambda: self.reap(wake_r))
         self.port = Line(self, open_port())
         self.register(self.port.fd, lambda: self.read_line(self.port), self.port.flush)
