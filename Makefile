@@ -38,9 +38,16 @@ endif
 modules_install: modules
 	install -D -m 644 build/$(RELEASE)/xprtrdma_rs.ko \
 		'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/xprtrdma_rs.ko'
+	install -D -m 644 tools/packaging/xprtrdma_rs.conf \
+		'$(INSTALL_MOD_PATH)/etc/modprobe.d/xprtrdma_rs.conf'
 	@if command -v depmod > /dev/null; then \
 		depmod $(if $(INSTALL_MOD_PATH),-b '$(INSTALL_MOD_PATH)') $(RELEASE); \
 	else echo "this machine has no depmod: run 'depmod $(RELEASE)' where the module goes"; fi
+
+# With the tools of this machine if it has them.
+.PHONY: deb
+deb: modules
+	$(if $(shell command -v dpkg-deb),,$(LAB) exec )tools/packaging/build build/$(RELEASE)/xprtrdma_rs.ko
 
 .PHONY: clean
 clean:
@@ -84,6 +91,7 @@ help:
 	@echo '  make modules KDIR=DIR         for your own prepared tree, with your tools'
 	@echo '  make CLIPPY=1                 the same with clippy'
 	@echo '  make modules_install          into $$INSTALL_MOD_PATH/lib/modules'
+	@echo '  make deb                      Debian packages, beside the module'
 	@echo '  make clean'
 	@echo '  make rust-analyzer            writes rust-project.json'
 	@echo '  make doc                      writes build/doc'

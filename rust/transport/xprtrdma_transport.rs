@@ -70,7 +70,7 @@ impl kernel::Module for XprtRdma {
             if *e == EEXIST {
                 pr_err!(
                     "another module (rpcrdma?) owns the \"rdma\" transport: unmount its NFS/RDMA \
-                     mounts, stop an NFS/RDMA server on this host, run 'modprobe -r rpcrdma' and \
+                     mounts, stop an NFS/RDMA server on this host, run 'rmmod rpcrdma' and \
                      load this module again\n"
                 );
             } else {

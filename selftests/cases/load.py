@@ -107,7 +107,7 @@ def insmod_names_the_conflict_with_the_intree_module(t):
     check(not module.loaded("ours"), "the module stays although it failed")
     t.log.expect("xprtrdma_rs", "rpcrdma")
     # The remedy is part of the message.
-    t.log.expect("xprtrdma_rs", "modprobe -r rpcrdma")
+    t.log.expect("xprtrdma_rs", "rmmod rpcrdma")
     mount = mounts.Mount("4.2")
     t.defer(mount.remove)
     mount.make()
