@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of xprtrdma_rs: wrappers of static inlines and macros, and the
- * transport class object, whose flexible array Rust cannot define. No decision
- * is taken here.
+ * The C side of xprtrdma_rs: wrappers of static inlines and macros, the
+ * transport class object, whose flexible array Rust cannot define, and the
+ * table of sysctls. No decision is taken here.
  */
 #include <linux/dma-mapping.h>
 #include <linux/highmem.h>
@@ -168,6 +168,65 @@ void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port)
 char *xprtrdma_kstrdup(const char *s)
 {
 	return kstrdup(s, GFP_KERNEL);
+}
+
+static struct {
+	u32 value;
+	u32 least;
+	u32 most;
+} xprtrdma_sysctls[XPRTRDMA_SYSCTLS];
+
+static const struct ctl_table xprtrdma_sysctl_table[] = {
+	{
+		.procname	= "rdma_slot_table_entries",
+		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_SLOTS].value,
+		.maxlen		= sizeof(u32),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_SLOTS].least,
+		.extra2		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_SLOTS].most,
+	},
+	{
+		.procname	= "rdma_max_inline_read",
+		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_READ].value,
+		.maxlen		= sizeof(u32),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_READ].least,
+		.extra2		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_READ].most,
+	},
+	{
+		.procname	= "rdma_max_inline_write",
+		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_WRITE].value,
+		.maxlen		= sizeof(u32),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_WRITE].least,
+		.extra2		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_WRITE].most,
+	},
+};
+
+struct ctl_table_header *xprtrdma_register_sysctls(void)
+{
+	return register_sysctl("sunrpc", xprtrdma_sysctl_table);
+}
+
+void xprtrdma_unregister_sysctls(struct ctl_table_header *header)
+{
+	unregister_sysctl_table(header);
+}
+
+void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
+			    u32 least, u32 most)
+{
+	WRITE_ONCE(xprtrdma_sysctls[index].least, least);
+	WRITE_ONCE(xprtrdma_sysctls[index].most, most);
+	WRITE_ONCE(xprtrdma_sysctls[index].value, value);
+}
+
+u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
+{
+	return READ_ONCE(xprtrdma_sysctls[index].value);
 }
 
 void xprtrdma_wait_zero(atomic_t *v)

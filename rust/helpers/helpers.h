@@ -10,6 +10,7 @@
 #include <linux/scatterlist.h>
 #include <linux/sunrpc/clnt.h>
 #include <linux/sunrpc/xprt.h>
+#include <linux/sysctl.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
@@ -60,6 +61,20 @@ void xprtrdma_count_callback(struct rpc_xprt *xprt);
 bool xprtrdma_is_dying(struct rpc_xprt *xprt);
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port);
 char *xprtrdma_kstrdup(const char *s);
+
+/* The table in /proc/sys/sunrpc. */
+enum xprtrdma_sysctl_index {
+	XPRTRDMA_SYSCTL_SLOTS,
+	XPRTRDMA_SYSCTL_INLINE_READ,
+	XPRTRDMA_SYSCTL_INLINE_WRITE,
+	XPRTRDMA_SYSCTLS,
+};
+
+struct ctl_table_header *xprtrdma_register_sysctls(void);
+void xprtrdma_unregister_sysctls(struct ctl_table_header *header);
+void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
+			    u32 least, u32 most);
+u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
 /* waiting, time, logging */
 void xprtrdma_wait_zero(atomic_t *v);

@@ -18,6 +18,7 @@
 //! | [`backchannel`] | requests of the server | `rpc_rqst` |
 //! | [`queue`] | work queue that is safe under memory reclaim | `workqueue_struct` |
 //! | [`common`] | what all transports share | |
+//! | [`sysctl`] | what can be set in `/proc/sys/sunrpc` | `ctl_table` |
 //! | [`util`] | time, rate-limited logging, NOFS scope | |
 //!
 //! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`, the pool's lock.
@@ -35,6 +36,7 @@ mod compat;
 pub mod lease;
 pub mod queue;
 pub mod slot;
+pub mod sysctl;
 pub mod transport;
 pub mod util;
 pub mod xdr_buf;

@@ -79,6 +79,8 @@ pub(crate) struct Client {
     pub(crate) local: SpinLock<Option<SocketAddr>>,
     /// Longest callback and callback reply on the present or last connection, in octets.
     pub(crate) callback_size: Atomic<u32>,
+    /// Largest messages sent and received without RDMA so far, in octets.
+    inline_sizes: (Atomic<u32>, Atomic<u32>),
     pub(crate) stats: Stats,
     /// Looks after the present connection.
     #[pin]
@@ -88,6 +90,22 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// The sizes of the largest messages without RDMA on a connection that is made now, sent and
+    /// received: never less than before, for an NFSv4.1 session was promised the callbacks that
+    /// its first connection could carry. Attempts come one after the other.
+    pub(crate) fn inline_sizes(&self) -> (u32, u32) {
+        let grown = |kept: &Atomic<u32>, wanted: u32| {
+            let size = wanted.max(kept.load(Relaxed));
+            kept.store(size, Relaxed);
+            size
+        };
+        let (out, back) = params::inline_sizes();
+        (
+            grown(&self.inline_sizes.0, out),
+            grown(&self.inline_sizes.1, back),
+        )
+    }
+
     /// Ends a call that cannot be carried at all (V1-097).
     pub(crate) fn refuse(
         &self,
@@ -136,6 +154,7 @@ impl Transport for Client {
             current <- new_spinlock!(None, "Client::current"),
             local <- new_spinlock!(None, "Client::local"),
             callback_size: Atomic::new(1024 - 28),
+            inline_sizes: (Atomic::new(0), Atomic::new(0)),
             stats: Stats::new(),
             beat <- new_spinlock!(None, "Client::beat"),
             debug <- new_mutex!(None, "Client::debug"),

@@ -508,12 +508,10 @@ impl Link {
             }
             Action::Connect { epoch, inline_cap } => {
                 let fault = |_| Event::Cm(epoch, CmEvent::ConnectError);
-                let size = params::inline_size();
-                let own = PrivateData {
-                    remote_invalidation: true,
-                    send_size: inline_cap.map_or(size, |cap| size.min(cap)),
-                    receive_size: size,
-                };
+                let mut own = attempt.own.ok_or(fault(ENODEV))?;
+                if let Some(cap) = inline_cap {
+                    own.send_size = own.send_size.min(cap);
+                }
                 attempt.own = Some(own);
                 let depth = attempt.device.map_or(1, |d| d.max_qp_rd_atom).max(1);
                 let id = attempt.id.as_ref().ok_or(fault(ENODEV))?;
@@ -558,11 +556,19 @@ impl Link {
         let pd = Pd::alloc(id.clone()).map_err(resources)?;
         attempt.pd = Some(pd.clone());
 
-        let inline = params::inline_size() as usize;
+        // Once for each connection: what is announced is what is posted.
+        let (send_size, receive_size) = xprt.data().inline_sizes();
+        attempt.own = Some(PrivateData {
+            remote_invalidation: true,
+            send_size,
+            receive_size,
+        });
+        let slots = xprt.slots().count();
+        let inline = send_size as usize;
         let callbacks = u32::from(CALLBACK_SLOTS);
         // Both queues need one entry for the drain; the receive queue also a batch.
         let depth = device.max_qp_wr.min(device.max_cqe / 2).saturating_sub(1);
-        let wanted = u32::from(params::slots());
+        let wanted = u32::try_from(slots).unwrap_or(u32::MAX);
         let batch = ((wanted + callbacks) / 8).clamp(1, 32);
         let credits = wanted.min(depth.saturating_sub(callbacks + batch)).max(1);
         let config = QpConfig {
@@ -571,7 +577,7 @@ impl Link {
             signal_every: SIGNAL_EVERY,
             recv_count: (credits + callbacks) as u16,
             recv_batch: batch as u16,
-            recv_size: inline,
+            recv_size: receive_size as usize,
         };
         let pages = params::region_pages().min(device.max_fast_reg_pages);
         let regions = RegionPool::new(
@@ -583,8 +589,7 @@ impl Link {
             &self.common,
         )
         .map_err(resources)?;
-        let deferred = KVec::with_capacity(params::slots().into(), GFP_KERNEL)
-            .map_err(|_| resources(ENOMEM))?;
+        let deferred = KVec::with_capacity(slots, GFP_KERNEL).map_err(|_| resources(ENOMEM))?;
         let state = Arc::pin_init(
             pin_init!(Shared {
                 credits <- new_spinlock!(ForwardCredits::new(credits), "Shared::credits"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator can set, with its bounds ([`check`]).
+//! What an administrator can set, with its bounds ([`check`]): parameters when the module is
+//! loaded, and sysctls afterwards, whose first values are the parameters.
 
 use crate::module_parameters;
 use core::{
@@ -9,19 +10,22 @@ use core::{
 };
 use kernel::prelude::*;
 use xprtrdma_proto::header::MAX_SEGMENTS;
+use xprtrdma_sunrpc::sysctl::Knob;
 
 /// Octets of data in one request: the NFS client's maximum, at any offset in a page.
 pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Refuses the module's start with a parameter out of its range.
+const SLOTS: RangeInclusive<u32> = 4..=4096;
+const INLINE: RangeInclusive<u32> = 1024..=65536;
+
+/// Refuses the module's start with a parameter out of its range, and gives the sysctls their
+/// first values.
 pub(crate) fn check() -> Result {
+    let slots = number(module_parameters::slots.value());
+    let inline = number(module_parameters::inline_size.value());
     let bounds: [(&str, u32, RangeInclusive<u32>); 4] = [
-        ("slots", number(module_parameters::slots.value()), 4..=4096),
-        (
-            "inline_size",
-            number(module_parameters::inline_size.value()),
-            1024..=65536,
-        ),
+        ("slots", slots, SLOTS),
+        ("inline_size", inline, INLINE),
         (
             "region_pages",
             number(module_parameters::region_pages.value()),
@@ -39,18 +43,23 @@ pub(crate) fn check() -> Result {
             return Err(EINVAL);
         }
     }
+    Knob::Slots.preset(slots, &SLOTS);
+    Knob::InlineRead.preset(inline, &INLINE);
+    Knob::InlineWrite.preset(inline, &INLINE);
     Ok(())
 }
 
-/// Requests in flight on one connection.
+/// Requests in flight on one connection of a transport that is made now.
 pub(crate) fn slots() -> u16 {
-    // The range was checked when the module was loaded.
-    number(module_parameters::slots.value()).min(4096) as u16
+    // CAST: The sysctl keeps to its range.
+    Knob::Slots.get().min(*SLOTS.end()) as u16
 }
 
-/// Largest message without RDMA, in octets, a multiple of 1024.
-pub(crate) fn inline_size() -> u32 {
-    number(module_parameters::inline_size.value()).clamp(1024, 65536) & !1023
+/// Sizes of the largest messages without RDMA on a connection that is made now, in octets,
+/// multiples of 1024: sent and received.
+pub(crate) fn inline_sizes() -> (u32, u32) {
+    let size = |knob: Knob| knob.get().clamp(*INLINE.start(), *INLINE.end()) & !1023;
+    (size(Knob::InlineWrite), size(Knob::InlineRead))
 }
 
 /// Most pages in one region.

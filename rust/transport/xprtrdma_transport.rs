@@ -31,7 +31,10 @@ mod send;
 mod stats;
 
 use kernel::prelude::*;
-use xprtrdma_sunrpc::class::Registration;
+use xprtrdma_sunrpc::{
+    class::Registration,
+    sysctl, //
+};
 
 module! {
     type: XprtRdma,
@@ -60,6 +63,8 @@ module! {
 }
 
 struct XprtRdma {
+    // Dropped first: the in-tree module has files of the same names.
+    _sysctls: Option<sysctl::Table>,
     _class: Registration<client::Client>,
 }
 
@@ -78,6 +83,13 @@ impl kernel::Module for XprtRdma {
             }
         })?;
         pr_info!("RPC-over-RDMA client transport registered\n");
-        Ok(Self { _class: class })
+        let sysctls = sysctl::Table::register();
+        if sysctls.is_none() {
+            pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
+        }
+        Ok(Self {
+            _sysctls: sysctls,
+            _class: class,
+        })
     }
 }

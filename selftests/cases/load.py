@@ -180,3 +180,58 @@ def parameters_at_their_borders_work(t):
                 raise AssertionError(f"{name}={value}: {error}") from error
             mount.remove()
             module.unload()
+
+
+SYSCTLS = pathlib.Path("/proc/sys/sunrpc")
+# Name, least and largest value.
+RANGES = (("rdma_slot_table_entries", 4, 4096), ("rdma_max_inline_read", 1024, 65536),
+          ("rdma_max_inline_write", 1024, 65536))
+
+
+def state_line(name):
+    """A line of debugfs about the one transport there is."""
+    text = next(xprt.DEBUGFS.glob("*/state")).read_text()
+    found = re.search(rf"^{name}: (.*)$", text, re.MULTILINE)
+    check(found, f"no line '{name}' in {text}")
+    return found[1]
+
+
+# covers: peer.md 1.6: the known sysctls have an effect, and keep to their ranges.
+@case(versions=None, clients=("ours",), loaded=False)
+def sysctls_rule_what_is_connected_next(t):
+    module.insmod("slots=77 inline_size=8192")
+    found = {name: int((SYSCTLS / name).read_text()) for name, _, _ in RANGES}
+    equal(list(found.values()), [77, 8192, 8192], "first values are the parameters")
+    for name, least, most in RANGES:
+        for value in (least - 1, most + 1, -1, "many"):
+            try:
+                (SYSCTLS / name).write_text(str(value))
+            except OSError as error:
+                equal(error.errno, errno.EINVAL, f"{name}={value}")
+            else:
+                raise AssertionError(f"{name} accepts {value}")
+        equal(int((SYSCTLS / name).read_text()), found[name], f"{name} after bad values")
+    for name, value in (("rdma_slot_table_entries", 16), ("rdma_max_inline_read", 2048),
+                        ("rdma_max_inline_write", 1024)):
+        (SYSCTLS / name).write_text(str(value))
+    mount = t.mount(version="4.2")
+    here, there = t.directory(mount).path("file")
+    content = pattern.data(7, 0, 200000)
+    pathlib.Path(here).write_bytes(content)
+    t.server.expect(there, content)
+    equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
+    check(state_line("credits").startswith("16 requested"), state_line("credits"))
+    # The next connection may grow, but to no more requests than the mount has slots, and it does
+    # not shrink: a session was promised its callbacks.
+    (SYSCTLS / "rdma_slot_table_entries").write_text("64")
+    for size in (4096, 1024):
+        (SYSCTLS / "rdma_max_inline_read").write_text(str(size))
+        before = mount.connects()
+        xprt.force_disconnect()
+        xprt.wait_reconnected_by(mount, before, lambda: os.statvfs(mount.where))
+        equal(pathlib.Path(here).read_bytes(), content, "read back")
+        equal(state_line("inline"), "1024 out, 4096 in", f"sizes with {size} set")
+        check(state_line("credits").startswith("16 requested"), state_line("credits"))
+    mount.remove()
+    module.unload()
+    check(not any((SYSCTLS / name).exists() for name, _, _ in RANGES), "files are left")

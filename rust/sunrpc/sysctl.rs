@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sysctls of the transport, in `/proc/sys/sunrpc`, under the names that people know.
+
+use core::{
+    ops::RangeInclusive,
+    ptr::NonNull, //
+};
+use xprtrdma_bindings as bindings;
+
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// `rdma_slot_table_entries`: requests in flight on one connection.
+    Slots,
+    /// `rdma_max_inline_read`: largest message received without RDMA, in octets.
+    InlineRead,
+    /// `rdma_max_inline_write`: largest message sent without RDMA, in octets.
+    InlineWrite,
+}
+
+impl Knob {
+    fn index(self) -> bindings::xprtrdma_sysctl_index {
+        match self {
+            Self::Slots => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_SLOTS,
+            Self::InlineRead => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_INLINE_READ,
+            Self::InlineWrite => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_INLINE_WRITE,
+        }
+    }
+
+    /// Sets value and bounds. Once, before the table is registered: afterwards the value is the
+    /// administrator's.
+    pub fn preset(self, value: u32, range: &RangeInclusive<u32>) {
+        // SAFETY: The index is one of the table's.
+        unsafe {
+            bindings::xprtrdma_preset_sysctl(self.index(), value, *range.start(), *range.end());
+        }
+    }
+
+    /// The present value. May be called in any context.
+    pub fn get(self) -> u32 {
+        // SAFETY: The index is one of the table's.
+        unsafe { bindings::xprtrdma_read_sysctl(self.index()) }
+    }
+}
+
+/// The files in `/proc/sys/sunrpc`, there while the value lives.
+///
+/// # Invariants
+///
+/// The header is that of the registered table.
+pub struct Table(NonNull<bindings::ctl_table_header>);
+
+// SAFETY: The header is only given back, by whatever thread.
+unsafe impl Send for Table {}
+// SAFETY: Nothing can be done with a shared reference.
+unsafe impl Sync for Table {}
+
+impl Table {
+    /// Makes the files. `None`: no memory, or another module has files of these names; the
+    /// values that were preset hold then. May sleep.
+    pub fn register() -> Option<Self> {
+        // SAFETY: The table is a complete static object. A second registration fails.
+        let header = NonNull::new(unsafe { bindings::xprtrdma_register_sysctls() })?;
+        // INVARIANT: Registered just now.
+        Some(Self(header))
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: Registered by the type invariant. The callee waits for readers and writers of
+        // the files.
+        unsafe { bindings::xprtrdma_unregister_sysctls(self.0.as_ptr()) };
+    }
+}
