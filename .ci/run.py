@@ -49,10 +49,18 @@ class Overdue:
     def strike(self):
         self.struck = True
         print(f"stopped after {LIMIT_SECONDS // 60} minutes", flush=True)
+        self.end()
+
+    def end(self):
+        """End the target that is running, if one is."""
+        self.timer.cancel()
+        if self.victim is None or self.victim.poll() is not None:
+            return
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.victim.pid, number)
                 self.victim.wait(GRACE_SECONDS)
+                return
             except ProcessLookupError:
                 return
             except subprocess.TimeoutExpired:
@@ -60,17 +68,21 @@ class Overdue:
 
 
 def main():
+    # Being told to stop unwinds the stack.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     overdue, total = Overdue(LIMIT_SECONDS), [0, 0, 0]
-    for target in TARGETS:
-        if overdue.struck:
-            status, figures = 1, None
-        else:
-            status, figures = run(target, overdue)
-        # A target that fails without counting a failure is one failure.
-        if figures is None or (status and not figures[1]):
-            figures = [0, 1, 0]
-        total = [a + b for a, b in zip(total, figures)]
-    overdue.timer.cancel()
+    try:
+        for target in TARGETS:
+            if overdue.struck:
+                status, figures = 1, None
+            else:
+                status, figures = run(target, overdue)
+            # A target that fails without counting a failure is one failure.
+            if figures is None or (status and not figures[1]):
+                figures = [0, 1, 0]
+            total = [a + b for a, b in zip(total, figures)]
+    finally:
+        overdue.end()
     print("{} passed, {} failed, {} skipped".format(*total), flush=True)
     return 1 if total[1] or not total[0] else 0
 
