@@ -60,7 +60,6 @@ class Overdue:
             try:
                 os.killpg(self.victim.pid, number)
                 self.victim.wait(GRACE_SECONDS)
-                return
             except ProcessLookupError:
                 return
             except subprocess.TimeoutExpired:

@@ -3,11 +3,10 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import tempfile
 
-from lib import module, mounts, pattern, xprt
+from lib import module, pattern
 from lib.case import ENV, case, check
 from lib.env import REPO
 
@@ -29,20 +28,17 @@ def writable_modules(t):
     """A directory of modules that can be written to. What is loaded already need not be there."""
     intree = next(MODULES.rglob("rpcrdma.ko*"))
     place = intree.relative_to(MODULES)
-    kept = pathlib.Path(tempfile.mkdtemp()) / intree.name
-    shutil.copyfile(intree, kept)
+    content = intree.read_bytes()
     run("mount", "-t", "tmpfs", "tmpfs", PARENT)
     t.defer(run, "umount", PARENT)
     (MODULES / place).parent.mkdir(parents=True)
-    shutil.move(kept, MODULES / place)
+    (MODULES / place).write_bytes(content)
     run("depmod", RELEASE)
 
 
 def mount_and_tell(t):
     """Mount as a user does, with no transport loaded; the client that the kernel got for it."""
-    mount = mounts.Mount("4.2")
-    t.defer(mount.remove)
-    mount.make()
+    mount = t.mount(version="4.2")
     loaded = [client for client in ("ours", "intree") if module.loaded(client)]
     here, there = mount.path("installed")
     content = pattern.data(6, 0, 20000)
@@ -50,8 +46,6 @@ def mount_and_tell(t):
     t.server.expect(there, content)
     os.unlink(here)
     mount.remove()
-    if loaded == ["ours"]:
-        xprt.wait_gone()
     for client in loaded:
         module.unload(client)
     return loaded
@@ -68,8 +62,8 @@ def packages_make_mount_load_this_module(t):
         run(REPO / "tools/packaging/build", ENV.module_file, "--out", where)
         packages = sorted(pathlib.Path(where).glob("*.deb"))
         names = [path.name.split("_")[0] for path in packages]
-        t.defer(subprocess.run, ["dpkg", "--purge", *names], stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, timeout=ENV.patience(SECONDS), check=False)
+        # Again at the end, in case of a failure; dpkg does not mind.
+        t.defer(run, "dpkg", "--purge", *names)
         run("dpkg", "--install", *packages)
     found = mount_and_tell(t)
     check(found == ["ours"], f"with the packages a mount loads {found}")
