@@ -27,6 +27,8 @@ bindings-allow := \
 	--allowlist-file '.*/include/linux/sunrpc/.*' \
 	--allowlist-file '.*/include/(uapi/)?rdma/.*' \
 	--allowlist-file '.*/helpers/helpers.h' \
+	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
+	--allowlist-var '__tracepoint_xprtrdma_.*' \
 	--allowlist-type 'lwq(_node)?' \
 	--allowlist-type 'dim(_.*)?' \
 	--allowlist-type 'rdma_cgroup' \
@@ -68,7 +70,7 @@ quiet_cmd_bindings = BINDGEN $@
 		--raw-line 'pub use kernel::bindings::*; use kernel::ffi; use pin_init::MaybeZeroable;' \
 		-o $@ -- $(bindings-c-flags) -DMODULE
 
-$(obj)/bindings/xprtrdma_bindings.rs: $(src)/bindings/bindings_helper.h $(src)/helpers/helpers.h FORCE
+$(obj)/bindings/xprtrdma_bindings.rs: $(src)/bindings/bindings_helper.h $(src)/helpers/helpers.h $(src)/helpers/trace.h FORCE
 	$(call if_changed,bindings)
 
 targets += bindings/xprtrdma_bindings.rs

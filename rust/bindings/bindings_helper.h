@@ -12,3 +12,4 @@
 #include <rdma/rdma_cm.h>
 
 #include "../helpers/helpers.h"
+#include "../helpers/trace.h"

@@ -13,6 +13,10 @@ pub const CWND_SHIFT: u32 = 8;
 pub struct ForwardCredits {
     requested: u32,
     granted: u32,
+    /// Calls that nobody waits for any more, with their replies still to come.
+    abandoned: u32,
+    /// Replies to nobody that came before the end of their call was known.
+    strays: u32,
 }
 
 /// What an accepted Reply did to the credits.
@@ -33,6 +37,8 @@ impl ForwardCredits {
         Self {
             requested: requested.max(1),
             granted: 1,
+            abandoned: 0,
+            strays: 0,
         }
     }
 
@@ -48,23 +54,54 @@ impl ForwardCredits {
         Credits(self.requested)
     }
 
-    /// How many calls may be in flight now.
+    /// How many calls may be in flight now, abandoned ones included.
     #[inline]
     pub const fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// The same in the unit of sunrpc's congestion window; never zero.
+    /// How many calls may wait for their reply, in the unit of sunrpc's congestion window. Zero
+    /// while abandoned calls hold every credit.
     #[inline]
     pub const fn cwnd(&self) -> u64 {
         // CAST: widening.
-        (self.granted as u64).wrapping_shl(CWND_SHIFT)
+        (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 
     /// True if one more call may be sent while `in_flight` wait for their reply (V1-013).
     #[inline]
     pub const fn may_send(&self, in_flight: u32) -> bool {
-        in_flight < self.granted
+        in_flight < self.granted.saturating_sub(self.abandoned)
+    }
+
+    /// A call ends before its reply: the server is still at work on it, so its credit is not free
+    /// before the reply comes (V1-013) or the connection ends.
+    #[inline]
+    pub fn abandon(&mut self) {
+        if self.strays > 0 {
+            // Its reply was faster than the news of its end.
+            self.strays = self.strays.wrapping_sub(1);
+        } else {
+            self.abandoned = self.abandoned.saturating_add(1);
+        }
+    }
+
+    /// A Reply came that no call waits for. True if it must be that of an abandoned call, whose
+    /// credit is free now; false if nobody can tell.
+    #[inline]
+    pub fn late(&mut self) -> bool {
+        if self.abandoned > 0 {
+            self.abandoned = self.abandoned.wrapping_sub(1);
+            return true;
+        }
+        self.strays = self.strays.saturating_add(1);
+        false
+    }
+
+    /// Calls that nobody waits for any more, with their replies still to come.
+    #[inline]
+    pub const fn abandoned(&self) -> u32 {
+        self.abandoned
     }
 
     /// Takes the grant of an accepted Reply, and of nothing else (V1-023).

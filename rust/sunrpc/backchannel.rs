@@ -145,6 +145,10 @@ impl<T: Transport> Xprt<T> {
             // CAST: The id stays in network order.
             rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
             rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
+            // To the RPC client: "has its forward credit". So the reply is queued before requests
+            // that wait for theirs, and the queue moves although they wait (BC-03).
+            // `release_request` takes it back.
+            rqst.rq_cong = 1;
             rqst.rq_rcv_buf.head[0].iov_base = call;
             rqst.rq_rcv_buf.head[0].iov_len = message.len();
             rqst.rq_rcv_buf.len = message.len() as u32;

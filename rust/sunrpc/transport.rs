@@ -142,6 +142,11 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// sleep; the request is not pinned and will not be looked up any more.
     fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>);
 
+    /// The request gives its credit back. If it was sent and its reply is still to come, the server
+    /// is not done with it: returns how many requests may be in flight now, in units of 1/256.
+    /// Called under the transport's lock; must not sleep.
+    fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32>;
+
     /// The request's timeout has passed without a reply. Task context, may sleep.
     fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>);
 
@@ -193,7 +198,7 @@ impl<T: Transport> Ops<T> {
         abort_send_request: None,
         wait_for_reply_request: Some(bindings::xprt_wait_for_reply_request_def),
         timer: Some(Self::timer),
-        release_request: Some(bindings::xprt_release_rqst_cong),
+        release_request: Some(Self::release_request),
         close: Some(Self::close),
         destroy: Some(Self::destroy),
         set_connect_timeout: Some(Self::set_connect_timeout),
@@ -385,6 +390,27 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (Self::xprt(xprt), Slot::<T>::from_rqst((*task).tk_rqstp)) };
         // SAFETY: The request belongs to this task, whose context this is.
         T::timed_out(xprt, &unsafe { Call::new(slot) });
+    }
+
+    unsafe extern "C" fn release_request(task: *mut bindings::rpc_task) {
+        // SAFETY: Called by the RPC client with the transport's lock held, which protects `rq_cong`
+        // and the window, for a task with a request of ours that is on no queue.
+        unsafe {
+            let rqst = (*task).tk_rqstp;
+            if bindings::xprtrdma_bc_prealloc(rqst) {
+                // The reply to a callback never took a forward credit.
+                (*rqst).rq_cong = 0;
+                return;
+            }
+            let xprt = xprt_of::<T>(rqst);
+            if (*rqst).rq_cong != 0 {
+                // The window gets smaller before the credit comes back: nobody takes it in between.
+                if let Some(cwnd) = T::abandon(xprt, &Call::new(Slot::from_rqst(rqst))) {
+                    (*xprt.as_raw()).cwnd = cwnd as usize;
+                }
+            }
+            bindings::xprt_release_rqst_cong(task);
+        }
     }
 
     unsafe extern "C" fn close(xprt: *mut bindings::rpc_xprt) {

@@ -214,12 +214,19 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Sets how many requests may be in flight, in units of 1/256. Waiting requests notice it
+    /// Sets how many requests may be in flight, in units of 1/256, to what `cwnd` says; it is
+    /// called under the transport's lock, as [`Transport::abandon`] is. Waiting requests notice it
     /// when the next credit is given back, which is when the request just answered ends.
-    pub fn set_window(&self, cwnd: u32) {
+    pub fn set_window(&self, cwnd: impl FnOnce() -> u32) {
         let _transport = self.transport_lock().lock();
         // SAFETY: The lock is held.
-        unsafe { (*self.as_raw()).cwnd = cwnd as usize };
+        unsafe { (*self.as_raw()).cwnd = cwnd() as usize };
+    }
+
+    /// Lets one waiting sender look at the window, when no request ends that would.
+    pub fn nudge_senders(&self) {
+        self.stop_senders();
+        self.wake_senders();
     }
 
     /// Starts the credit accounting of a new connection: nothing in flight, one credit (V1-014).

@@ -19,6 +19,7 @@
 //! | [`queue`] | work queue that is safe under memory reclaim | `workqueue_struct` |
 //! | [`common`] | what all transports share | |
 //! | [`sysctl`] | what can be set in `/proc/sys/sunrpc` | `ctl_table` |
+//! | [`trace`] | tracepoints | `tracepoint` |
 //! | [`util`] | time, rate-limited logging, NOFS scope | |
 //!
 //! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`, the pool's lock.
@@ -37,6 +38,7 @@ pub mod lease;
 pub mod queue;
 pub mod slot;
 pub mod sysctl;
+pub mod trace;
 pub mod transport;
 pub mod util;
 pub mod xdr_buf;

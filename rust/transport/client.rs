@@ -38,6 +38,7 @@ use kernel::{
 };
 use xprtrdma_proto::{
     conn::Event,
+    credit::ForwardCredits,
     Credits, //
 };
 use xprtrdma_rdma::qp::QpOwner;
@@ -65,6 +66,12 @@ pub(crate) const CALLBACK_SLOTS: u16 = 16;
 /// What we grant the server for its requests (BC-04).
 pub(crate) fn callback_credits() -> Credits {
     Credits(CALLBACK_SLOTS.into())
+}
+
+/// The RPC client's window for our credits.
+pub(crate) fn cwnd(credits: &ForwardCredits) -> u32 {
+    // CAST: We never ask for more credits than a transport has slots, and get no more than that.
+    credits.cwnd() as u32
 }
 
 /// One transport.
@@ -229,6 +236,25 @@ impl Transport for Client {
                 conn.handler().invalidate(&conn, call.slot().index());
             }
         }
+    }
+
+    fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32> {
+        let epoch = {
+            let state = call.slot().call().state.lock();
+            match state.phase {
+                Phase::Sent => state.epoch,
+                _ => return None,
+            }
+        };
+        // No reference is taken: the last one must not be dropped here.
+        let current = xprt.data().current.lock();
+        let endpoint = current.as_ref()?.handler();
+        if endpoint.epoch != epoch {
+            return None;
+        }
+        let mut credits = endpoint.state.credits.lock();
+        credits.abandon();
+        Some(cwnd(&credits))
     }
 
     fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>) {

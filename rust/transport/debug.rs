@@ -80,9 +80,10 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         )?;
         writeln!(
             f,
-            "credits: {} requested, {} granted",
+            "credits: {} requested, {} granted, {} with calls given up",
             credits.request().0,
-            credits.granted()
+            credits.granted(),
+            credits.abandoned()
         )?;
         writeln!(f, "send queue: {wrs} work requests, {bytes} bytes")?;
         writeln!(f, "receives posted: {}", conn.receives_posted())?;
@@ -107,11 +108,22 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
 }
 
 fn show_counters(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let stats = &xprt.data().stats;
+    let client = xprt.data();
+    let stats = &client.stats;
+    let current = client.current.lock().clone();
+    let in_use = current.map_or(0, |conn| {
+        let (made, free) = conn.handler().regions.usage();
+        made - free
+    });
     for counter in Counter::ALL {
-        writeln!(f, "{}: {}", counter.name(), stats.unusual(*counter))?;
+        let value = match counter {
+            Counter::MrsInUse => in_use as u64,
+            _ => stats.unusual(*counter),
+        };
+        writeln!(f, "{}: {value}", counter.name())?;
     }
     writeln!(f, "callbacks: {}", stats.callbacks.get())?;
+    writeln!(f, "late_replies: {}", stats.late_replies.get())?;
     writeln!(f, "no_region: {}", stats.no_region.get())?;
     writeln!(f, "send_queue_full: {}", stats.send_queue_full.get())
 }

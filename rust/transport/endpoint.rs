@@ -7,7 +7,10 @@
 //! the server's reach is completed.
 
 use crate::{
-    client::Client,
+    client::{
+        cwnd,
+        Client, //
+    },
     regions::RegionPool,
     request::{
         Answer,
@@ -82,6 +85,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
+    trace,
     util::Jiffies,
     xprt::BackRef, //
 };
@@ -152,6 +156,7 @@ impl Endpoint {
     fn discard(&self, qp: &Connection, counter: Counter, xid: Option<Xid>) {
         self.client().stats.count(counter);
         self.client().stats.bad_reply.add(1);
+        trace::discard(self.xprt.id(), xid.map_or(0, |xid| xid.0), counter.name());
         let pinned = xid.and_then(|xid| self.xprt.lookup(xid.0));
         let reaction = match &pinned {
             Some(pinned) => {
@@ -198,17 +203,28 @@ impl Endpoint {
     /// Takes the grant of an accepted reply.
     #[inline]
     fn take_grant(&self, accept: &Accept) {
-        let (granted, cwnd) = {
-            let mut credits = self.state.credits.lock();
-            (credits.accept(accept.grant), credits.cwnd())
-        };
+        let granted = self.state.credits.lock().accept(accept.grant);
         if let Some(counter) = granted.note {
             self.client().stats.count(counter);
         }
         if granted.changed {
-            // The requested credits bound the grant, so this fits.
-            self.xprt.set_window(cwnd as u32);
+            self.update_window();
         }
+    }
+
+    fn update_window(&self) {
+        self.xprt.set_window(|| cwnd(&self.state.credits.lock()));
+    }
+
+    /// A reply for nobody. True if it is that of an abandoned call, whose credit comes back.
+    fn late(&self) -> bool {
+        let late = self.state.credits.lock().late();
+        if late {
+            self.client().stats.late_replies.add(1);
+            self.update_window();
+            self.xprt.nudge_senders();
+        }
+        late
     }
 
     fn send_refusal(&self, qp: &Connection, refusal: &Refusal) {
@@ -234,6 +250,7 @@ impl Endpoint {
         let stats = &self.client().stats;
         stats.note(call.notes);
         stats.callbacks.add(1);
+        trace::callback(self.xprt.id(), call.xid.0, call.payload.len() as u32);
         match self.xprt.deliver_callback(call.payload) {
             Ok(()) => {}
             Err(e) if e == EBUSY => {
@@ -293,7 +310,9 @@ impl Endpoint {
     ) -> Option<u16> {
         let Some(pinned) = self.xprt.lookup(xid.0) else {
             self.xprt.count_bad_xid();
-            self.unanswered(qp, message, Counter::BadXid, None);
+            if message.invalidation().is_some() || !self.late() {
+                self.unanswered(qp, message, Counter::BadXid, None);
+            }
             return None;
         };
         let verdict = {
@@ -329,6 +348,13 @@ impl Endpoint {
             stats
                 .placed_bytes
                 .add(u64::from(accept.placed) + u64::from(accept.reply_len));
+            trace::reply(
+                self.xprt.id(),
+                xid.0,
+                accept.inline_len as u32,
+                accept.placed + accept.reply_len,
+                accept.grant.0,
+            );
             self.take_grant(accept);
             self.heard();
         }
@@ -442,7 +468,8 @@ impl Endpoint {
             Ok(batch) => {
                 let mut state = slot.call().state.lock();
                 let count = state.regions.len() as u64;
-                self.client().stats.local_invalidations.add(count);
+                self.client().stats.count_many(Counter::LocalInv, count);
+                trace::invalidate(self.xprt.id(), index.into(), count as u32);
                 batch
                     .post_invalidate(u64::from(index), state.regions.iter_mut())
                     .inspect_err(|e| pr_warn!("slot {index}: {count} regions: {e:?}\n"))
@@ -493,6 +520,7 @@ pub(crate) fn finish(mut pinned: Pinned<Client>, verdict: Verdict, message: &[u8
     };
     match placed {
         Ok(()) => {
+            trace::complete(pinned.xprt().id(), pinned.xid(), 0);
             // No region is left, so no lease is.
             let _ = pinned.complete(len);
         }
@@ -504,6 +532,7 @@ fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error, counter: Option<Co
     if let Some(counter) = counter {
         pinned.xprt().data().stats.count(counter);
     }
+    trace::complete(pinned.xprt().id(), pinned.xid(), error.to_errno());
     // No region is left, so no lease is.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
@@ -564,6 +593,7 @@ impl QpHandler for Endpoint {
         };
         let mut state = slot.call().state.lock();
         if state.epoch != this.epoch {
+            this.client().stats.count(Counter::StaleEpoch);
             return;
         }
         while let Some(region) = state.regions.pop() {

@@ -18,6 +18,7 @@
 use crate::{
     beat::Beat,
     client::{
+        cwnd,
         Client,
         CALLBACK_SLOTS, //
     },
@@ -97,6 +98,7 @@ use xprtrdma_rdma::{
 use xprtrdma_sunrpc::{
     common::Common,
     queue::cancel_delayed_sync,
+    trace,
     util::{
         may_log,
         now_ms,
@@ -241,7 +243,7 @@ impl Link {
         for action in actions.into_iter().flatten() {
             match action {
                 Action::Disconnect { epoch, cause, .. } => {
-                    self.log_loss(xprt, cause);
+                    self.log_loss(xprt, epoch, cause);
                     // One that is being closed already needs no more.
                     if Self::is_current(xprt, epoch) {
                         xprt.force_disconnect();
@@ -300,7 +302,8 @@ impl Link {
         Some(ms32(deadline.since(now())).max(1))
     }
 
-    fn log_loss(&self, xprt: &Xprt<Client>, cause: Cause) {
+    fn log_loss(&self, xprt: &Xprt<Client>, epoch: Epoch, cause: Cause) {
+        trace::disconnected(xprt.id(), epoch.raw(), cause.name());
         if let (true, Some(peer)) = (may_log(), xprt.peer()) {
             pr_info!("{} disconnected: {}\n", Show(&peer), cause.name());
         }
@@ -356,8 +359,8 @@ impl Link {
             let Some(action) = self.conn.lock().poll_action() else {
                 return;
             };
-            if let Action::Disconnect { cause, .. } = action {
-                self.log_loss(xprt, cause);
+            if let Action::Disconnect { epoch, cause, .. } = action {
+                self.log_loss(xprt, epoch, cause);
             }
         }
     }
@@ -459,6 +462,8 @@ impl Link {
     }
 
     fn log_failure(&self, xprt: &Xprt<Client>, reason: ConnectError) {
+        let epoch = self.conn.lock().epoch();
+        trace::connect_failed(xprt.id(), epoch.raw(), reason.name());
         if let (true, Some(peer)) = (may_log(), xprt.peer()) {
             pr_warn!("{} cannot be connected: {}\n", Show(&peer), reason.name());
         }
@@ -527,8 +532,8 @@ impl Link {
             Action::SendVersionProbe { epoch } => {
                 Err(Event::LocalFault(epoch, LocalFault::DeviceUnsuitable))
             }
-            Action::Disconnect { cause, .. } => {
-                self.log_loss(xprt, cause);
+            Action::Disconnect { epoch, cause, .. } => {
+                self.log_loss(xprt, epoch, cause);
                 xprt.force_disconnect();
                 Ok(())
             }
@@ -626,10 +631,7 @@ impl Link {
         let own = attempt.own.unwrap_or(PrivateData::ABSENT);
         let thresholds = Thresholds::negotiate(version, &own, peer_data.as_ref());
         qp.handler().thresholds.populate(thresholds);
-        let (credits, cwnd) = {
-            let credits = qp.handler().state.credits.lock();
-            (credits.request(), credits.cwnd())
-        };
+        let credits = *qp.handler().state.credits.lock();
         let pages = qp.handler().regions.pages();
         let mut send = lock.send_lock();
         let xprt = send.xprt();
@@ -645,12 +647,19 @@ impl Link {
         );
         *client.local.lock() = attempt.id.as_ref().and_then(|id| id.local_addr());
         // The credit of one is what the RPC client counts in units of 256.
-        xprt.reset_window(&send, cwnd as u32);
+        xprt.reset_window(&send, cwnd(&credits));
         *client.current.lock() = Some(qp.handle());
         // Without memory for it the connection goes without keep-alive.
         if let Ok(beat) = Beat::new(xprt, &self.common) {
             *client.beat.lock() = Some(beat);
         }
+        trace::connected(
+            xprt.id(),
+            qp.handler().epoch.raw(),
+            thresholds.call,
+            thresholds.reply,
+            credits.request().0,
+        );
         *send.state() = Some(qp);
         if let (true, Some(peer), Some(device)) = (may_log(), xprt.peer(), attempt.device) {
             pr_info!(
@@ -659,7 +668,7 @@ impl Link {
                 device.name(),
                 thresholds.call,
                 thresholds.reply,
-                credits.0,
+                credits.request().0,
                 pages,
                 if thresholds.remote_invalidation {
                     ""

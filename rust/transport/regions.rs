@@ -18,6 +18,7 @@ use kernel::{
         WorkItem, //
     },
 };
+use xprtrdma_proto::Counter;
 use xprtrdma_rdma::{
     mr::IdleMr,
     pd::Pd, //
@@ -216,7 +217,7 @@ impl RegionPool {
                 }
                 inner.made += 1;
             }
-            self.xprt.data().stats.regions_made.add(1);
+            self.xprt.data().stats.count(Counter::MrsAllocated);
             self.put(mr);
         }
         Ok(())

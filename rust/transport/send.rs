@@ -68,6 +68,7 @@ use xprtrdma_sunrpc::{
     backchannel::Callback,
     call::Call,
     lease::Message,
+    trace,
     transport::NotSent,
     xdr_buf::{
         Part,
@@ -209,6 +210,16 @@ fn map_chunk(
         match mr.map(lease.clone(), start, access) {
             Ok(region) => {
                 let window = region.window();
+                let xprt = conn.handler().xprt.id();
+                let write = access == Access::RemoteWrite;
+                trace::register(
+                    xprt,
+                    call.xid(),
+                    window.handle,
+                    window.offset,
+                    window.length,
+                    write,
+                );
                 *slot = Segment {
                     handle: Handle(window.handle),
                     length: window.length,
@@ -325,6 +336,19 @@ pub(crate) fn send_call(
             return Ok(());
         }
     };
+    let (writes, replies) = match result {
+        ResultChunk::None => (0, 0),
+        ResultChunk::Write => (results.count, 0),
+        ResultChunk::Reply => (0, results.count),
+    };
+    trace::call(
+        xprt.id(),
+        call.xid(),
+        shape32(len),
+        reads.count as u32,
+        writes as u32,
+        replies as u32,
+    );
     // The call is pending from before the post: its reply may overtake us.
     let reply = call.reply();
     let mut state = call.slot().call().state.lock();
@@ -353,14 +377,11 @@ pub(crate) fn send_call(
     let stats = &client.stats;
     stats.copied_out.add(inline as u64);
     stats.read_segments.add(reads.count as u64);
+    stats.write_segments.add(writes as u64);
+    stats.reply_segments.add(replies as u64);
     match planned.reply {
         ReplyPlan::Inline => {}
-        ReplyPlan::WriteChunk { length } => {
-            stats.write_segments.add(results.count as u64);
-            stats.offered_bytes.add(length.into());
-        }
-        ReplyPlan::ReplyChunk { length } => {
-            stats.reply_segments.add(results.count as u64);
+        ReplyPlan::WriteChunk { length } | ReplyPlan::ReplyChunk { length } => {
             stats.offered_bytes.add(length.into());
         }
     }

@@ -50,11 +50,10 @@ pub(crate) struct Stats {
     pub(crate) failed_marshal: Count,
     pub(crate) bad_reply: Count,
     pub(crate) long_calls: Count,
-    pub(crate) regions_made: Count,
-    pub(crate) local_invalidations: Count,
     pub(crate) send_queue_full: Count,
     pub(crate) no_region: Count,
     pub(crate) callbacks: Count,
+    pub(crate) late_replies: Count,
 }
 
 impl Stats {
@@ -71,18 +70,22 @@ impl Stats {
             failed_marshal: Count::new(),
             bad_reply: Count::new(),
             long_calls: Count::new(),
-            regions_made: Count::new(),
-            local_invalidations: Count::new(),
             send_queue_full: Count::new(),
             no_region: Count::new(),
             callbacks: Count::new(),
+            late_replies: Count::new(),
         }
     }
 
     /// Counts something unusual.
     pub(crate) fn count(&self, counter: Counter) {
+        self.count_many(counter, 1);
+    }
+
+    /// The same, `n` times.
+    pub(crate) fn count_many(&self, counter: Counter, n: u64) {
         if let Some(count) = self.unusual.get(counter as usize) {
-            count.add(1);
+            count.add(n);
         }
     }
 
@@ -142,8 +145,8 @@ pub(crate) fn show(xprt: &Xprt<Client>, m: &SeqFile) {
         t.long_calls.get(),
         0,
         0,
-        t.regions_made.get(),
-        t.local_invalidations.get(),
+        t.unusual(Counter::MrsAllocated),
+        t.unusual(Counter::LocalInv),
         t.send_queue_full.get(),
     );
 }

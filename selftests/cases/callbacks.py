@@ -4,13 +4,14 @@
 import os
 import pathlib
 
-from lib import pattern, xprt
+from lib import faults, pattern, xprt
 from lib.case import ENV, case, check, equal, wait
 from lib.workers import Crew
 
 # Below the lease time of ten seconds, after which a server that heard nothing
 # acts on its own.  A recall takes a few hundredths of a second.
 RECALL_SECONDS = 8
+CREDITS = 4
 
 
 def delegations(t):
@@ -110,6 +111,49 @@ def many_recalls_under_load_lose_nothing(t):
     equal(mount.xprts()[0]["connect_count"], 1, "connections")
     for fd in fds:
         os.close(fd)
+
+
+def write_once(_, path):
+    with open(path, "r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), b"y" * 4096, 0)
+        os.fsync(file.fileno())
+
+
+# covers: BC-03, BC-18: the answer to a callback needs no forward credit.
+@case(versions=("4.1", "4.2"), seconds=90)
+def callbacks_are_answered_while_every_credit_is_used(t):
+    before = t.server.call("text", faults.MAX_REQUESTS).split()[0]
+    faults.restart_nfsd(t.server, CREDITS)
+    t.defer(faults.restart_nfsd, t.server, int(before))
+    faults.end_grace(t.server)
+    mount, frozen = t.mount(), t.mount(export=ENV.disk)
+    here, there = t.directory(mount).path("file")
+    stuck = t.directory(frozen, "stuck")
+    t.server.call("create", stuck.there, CREDITS, "f")
+    t.server.write(there, b"x")
+    wait_delegated(t, here)
+    helper = t.another_server()
+    with Crew(ENV.patience(30)) as crew:
+        # Whatever writes to this file system waits in the server.
+        t.server.run("fsfreeze", "--freeze", "/disk")
+        try:
+            for number in range(CREDITS):
+                crew.start(write_once, f"{stuck.here}/f{number}")
+            wait.until(lambda: xprt.info(xprt.directories()[0])["cur_cong"] >= CREDITS * 256,
+                       ENV.patience(10), "every credit used")
+            sends = mount.xprts()[0]["sends"]
+            opened = helper.send("open_for_write", there)
+            # No call can leave; what does is the answer to the recall.
+            wait.until(lambda: mount.xprts()[0]["sends"] > sends, ENV.patience(5),
+                       "the callback is answered")
+            equal(xprt.info(xprt.directories()[0])["cur_cong"], CREDITS * 256, "credits in use")
+        finally:
+            t.server.run("fsfreeze", "--unfreeze", "/disk")
+        helper.take(opened, 60)
+    equal(mount.connects(), 1, "connections")
+    # Unmounted before the server's old number comes back.
+    frozen.remove()
+    mount.remove()
 
 
 # covers: ULB-06, ULB-14: v3 has no callbacks; a change is seen by asking.

@@ -16,6 +16,7 @@ from lib.workers import Worker
 KIB = 1 << 10
 BLOCK, BLOCKS = 256 * KIB, 4
 READ, WRITE = 50, 51  # numbers of the files
+CREDIT = 256  # sunrpc counts congestion in these units
 
 
 class Pieces:
@@ -83,6 +84,41 @@ def killed_readers_and_writers_harm_nobody(t):
     mount.remove()
     xprt.wait_gone()
     module.wait_resources(before)
+
+
+def ask_for_ever(_, path):
+    while True:
+        os.stat(path)
+
+
+# covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
+# hold their credits until the replies come, which are no reason to break the connection.
+@case(versions=("3",), clients=("ours",), seconds=60)
+def calls_of_killed_processes_keep_their_credits(t):
+    mount = t.mount("noac")
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, b"x")
+    os.stat(here)
+    victims = [Worker(ask_for_ever, here) for _ in range(40)]
+    wait_under_way(mount, 200)
+    # Long enough to kill all of them while their calls are under way, short enough for a device
+    # that waits for acknowledgements.
+    faults.delay(t.server, 300)
+    t.defer(faults.no_delay, t.server)
+    wait.until(lambda: xprt.info(xprt.directories()[0])["cur_cong"] >= 30 * CREDIT,
+               ENV.patience(20), "30 calls under way")
+    for victim in victims:
+        victim.kill()
+    for victim in victims:
+        victim.join(ENV.patience(30), killed=True)
+    faults.no_delay(t.server)
+    wait.until(lambda: xprt.numbers_of("state", "credits")[2] == 0, ENV.patience(20),
+               "all credits back")
+    late = xprt.numbers_of("counters", "late_replies")[0]
+    check(late >= 15, f"only {late} late replies")
+    equal(xprt.numbers_of("counters", "bad_xid"), [0], "unexplained replies")
+    os.stat(here)
+    equal(mount.connects(), 1, "connections")
 
 
 # covers: V1-097, peer.md 1.4: a soft mount gives up in a bounded time.

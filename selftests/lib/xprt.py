@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import signal
 
 from . import wait
@@ -57,6 +58,13 @@ def info(directory):
 def states():
     """The state words of every RDMA transport, such as CONNECTED."""
     return [(d / "xprt_state").read_text().split() for d in directories()]
+
+
+def numbers_of(file, name):
+    """The numbers in a line of our debugfs, of the only transport."""
+    text = next(DEBUGFS.glob(f"*/{file}")).read_text()
+    line = next(line for line in text.splitlines() if line.startswith(f"{name}: "))
+    return [int(number) for number in re.findall(r"\d+", line.partition(":")[2])]
 
 
 def force_disconnect():

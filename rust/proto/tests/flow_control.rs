@@ -65,6 +65,44 @@ fn a_connection_begins_with_one_credit() {
     assert_eq!(ForwardCredits::new(0).request(), Credits(1));
 }
 
+// covers: V1-011, V1-013: a call that nobody waits for any more holds its credit until its reply.
+#[test]
+fn an_abandoned_call_keeps_its_credit() {
+    let mut credits = ForwardCredits::new(8);
+    assert!(credits.accept(Credits(3)).changed);
+    credits.abandon();
+    credits.abandon();
+    assert_eq!((credits.cwnd(), credits.abandoned()), (256, 2));
+    assert!(credits.may_send(0));
+    assert!(!credits.may_send(1));
+    credits.abandon();
+    assert_eq!(credits.cwnd(), 0);
+    assert!(!credits.may_send(0));
+    // Fewer credits than calls given up: still none.
+    assert!(credits.accept(Credits(2)).changed);
+    assert_eq!(credits.cwnd(), 0);
+    assert!(credits.accept(Credits(3)).changed);
+    for left in [2, 1, 0] {
+        assert!(credits.late());
+        assert_eq!(
+            (credits.abandoned(), credits.cwnd()),
+            (left, u64::from(3 - left) << 8)
+        );
+    }
+    // A reply to nobody may be that of a call whose end is not known yet; then no credit is held.
+    assert!(!credits.late());
+    assert_eq!(credits.cwnd(), 3 << 8);
+    credits.abandon();
+    assert_eq!((credits.abandoned(), credits.cwnd()), (0, 3 << 8));
+    credits.abandon();
+    assert_eq!((credits.abandoned(), credits.cwnd()), (1, 2 << 8));
+    // A new connection knows of neither.
+    assert!(!ForwardCredits::new(8).late());
+    assert!(!credits.accept(Credits(3)).changed);
+    credits.reset(8);
+    assert_eq!((credits.abandoned(), credits.cwnd()), (0, 256));
+}
+
 // covers: V1-012, V1-013, V1-015, V1-016, V1-021, MAL-029, MAL-030, MAL-031, MAL-032, X-04, X-05
 #[test]
 fn the_newest_grant_rules() {
@@ -100,6 +138,8 @@ fn the_newest_grant_rules() {
 #[derive(Clone, Debug)]
 enum Op {
     Send,
+    Abandon,
+    Late,
     Reply(u32),
     Error,
     Discarded,
@@ -112,6 +152,8 @@ fn op() -> impl Strategy<Value = Op> {
     let grant = prop_oneof![Just(0), Just(1), 0u32..40, Just(u32::MAX)];
     prop_oneof![
         6 => Just(Op::Send),
+        1 => Just(Op::Abandon),
+        2 => Just(Op::Late),
         4 => grant.prop_map(Op::Reply),
         1 => Just(Op::Error),
         1 => Just(Op::Discarded),
@@ -129,6 +171,7 @@ struct World {
     requested: u32,
     granted: u32,
     in_flight: u32,
+    abandoned: u32,
     serving: u32,
     posted: u32,
 }
@@ -144,6 +187,7 @@ impl World {
             requested,
             granted: 1,
             in_flight: 0,
+            abandoned: 0,
             serving: 0,
             posted: 0,
         };
@@ -165,16 +209,32 @@ impl World {
         self.posted += more;
     }
 
+    /// Calls without a reply, whether somebody waits for it or not.
+    fn with_the_server(&self) -> u32 {
+        self.in_flight + self.abandoned
+    }
+
     fn step(&mut self, op: &Op) {
         match *op {
             Op::Send => {
                 if self.forward.may_send(self.in_flight) {
                     self.in_flight += 1;
-                    assert!(self.in_flight <= self.granted.min(self.requested));
+                    assert!(self.with_the_server() <= self.granted.min(self.requested));
                 } else {
-                    assert!(self.in_flight >= self.granted);
+                    assert!(self.with_the_server() >= self.granted);
                 }
             }
+            Op::Abandon if self.in_flight > 0 => {
+                self.forward.abandon();
+                self.in_flight -= 1;
+                self.abandoned += 1;
+            }
+            Op::Late if self.abandoned > 0 => {
+                self.received();
+                assert!(self.forward.late());
+                self.abandoned -= 1;
+            }
+            Op::Abandon | Op::Late => {}
             Op::Reply(grant) if self.in_flight > 0 => {
                 self.received();
                 self.in_flight -= 1;
@@ -189,7 +249,7 @@ impl World {
             // A peer that sends what it may not has nothing to complain of; here it stays
             // within the Receives that are on top.
             Op::Discarded => {
-                if self.posted > self.in_flight + REVERSE - self.serving {
+                if self.posted > self.with_the_server() + REVERSE - self.serving {
                     self.received();
                 }
             }
@@ -213,6 +273,7 @@ impl World {
                 self.requested = requested;
                 self.granted = 1;
                 self.in_flight = 0;
+                self.abandoned = 0;
                 self.serving = 0;
                 self.posted = 0;
                 self.fill();

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The tracepoints of trace.h, with entries for Rust. */
+#define CREATE_TRACE_POINTS
+#define CREATE_RUST_TRACE_POINTS
+#include "trace.h"

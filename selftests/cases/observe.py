@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What administrators look at: the tools of nfs-utils, sysfs, tracepoints."""
+
+import collections
+import os
+import pathlib
+import re
+import subprocess
+
+from lib import pattern, xprt
+from lib.buffers import Buffer
+from lib.case import ENV, case, check, equal
+
+MIB = 1 << 20
+EVENT = re.compile(r": xprtrdma_(\w+):\s+(.*)$")
+FIELD = re.compile(r'(\w+)=("[^"]*"|\S+)')
+
+
+def output(*argv):
+    """What a program prints; it must succeed."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=ENV.patience(60), check=False)
+    check(done.returncode == 0, f"{' '.join(argv)}: {done.returncode}: {done.stdout[-500:]}")
+    return done.stdout
+
+
+def work(t, mount, number):
+    """Small and large calls, directly placed data both ways."""
+    here, there = t.directory(mount).path("file")
+    content, buffer = pattern.data(number, 0, MIB), Buffer(MIB)
+    fd = os.open(here, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+    buffer.write(fd, content, 0)
+    check(buffer.read(fd, MIB, 0) == content, "the data")
+    os.close(fd)
+    t.server.expect(there, content)
+
+
+def traced(text):
+    """Name of an event -> its fields, one dictionary each time it happened."""
+    found = collections.defaultdict(list)
+    for line in text.splitlines():
+        match = EVENT.search(line)
+        if match:
+            found[match.group(1)].append(dict(FIELD.findall(match.group(2))))
+    return found
+
+
+# covers: the life of connections and calls can be followed by trace-cmd, as by perf.
+@case(clients=("ours",), seconds=60)
+def tracepoints_tell_the_life_of_a_call(t):
+    output("trace-cmd", "start", "-b", "8192", "-e", "xprtrdma_rs")
+    t.defer(output, "trace-cmd", "reset")
+    mount = t.mount()
+    number = int(next(xprt.DEBUGFS.iterdir()).name)
+    work(t, mount, 1)
+    before = mount.connects()
+    xprt.force_disconnect()
+    xprt.wait_reconnected_by(mount, before, lambda: os.stat(f"{mount.where}/case"))
+    mount.remove()
+    output("trace-cmd", "stop")
+    found = traced(output("trace-cmd", "show"))
+    ours = [e for events in found.values() for e in events if e["xprt"] == str(number)]
+    check(len(ours) > 20, f"{len(ours)} events of transport {number}")
+    check(len(found["connected"]) >= 2, f"connected: {found['connected']}")
+    check('"forced"' in {e["cause"] for e in found["disconnected"]},
+          f"disconnected: {found['disconnected']}")
+    xids = {name: {e["xid"] for e in found[name]} for name in ("call", "reply", "complete")}
+    check(xids["call"], "no call")
+    equal(xids["reply"] - xids["call"], set(), "replies without a call")
+    equal(xids["complete"], xids["reply"], "calls that ended")
+    lengths = {access: max((int(e["len"]) for e in found["register"] if e["access"] == access),
+                           default=0) for access in ("read", "write")}
+    equal(lengths, {"read": MIB, "write": MIB}, "the largest regions")
+    largest = max(found["reply"], key=lambda e: int(e["placed"]))
+    equal(int(largest["placed"]), MIB, "most octets placed by one reply")
+    equal(found["discard"], [], "dropped messages")
+
+
+# covers: tools that read the kernel's statistics understand ours.
+@case(seconds=60)
+def tools_of_nfs_utils_understand_the_statistics(t):
+    mount = t.mount()
+    work(t, mount, 2)
+    text = output("mountstats", "mountstats", mount.where)
+    for word in ("WRITE:", "READ:", mount.where):
+        check(word in text, f"mountstats: no {word}")
+    text = output("mountstats", "mountstats", "--xprt", mount.where)
+    check("rdma" in text, f"mountstats --xprt: {text[-500:]}")
+    text = output("nfsiostat", mount.where)
+    check(f"mounted on {mount.where}" in text, f"nfsiostat: {text[-500:]}")
+    text = output("nfsstat", "--mounts")
+    check(f"{mount.where} from" in text and "proto=rdma" in text, f"nfsstat: {text[-500:]}")
+
+
+# covers: sysfs and the names in it, as with every other transport.
+@case(seconds=30)
+def sysfs_shows_both_ends(t):
+    mount = t.mount()
+    work(t, mount, 3)
+    directory = xprt.directories()[0]
+    equal((directory / "dstaddr").read_text().strip(), ENV.server, "dstaddr")
+    address = (directory / "srcaddr").read_text().strip()
+    text = output("ip", "-brief", "-4", "addr", "show", "dev", "eth0")
+    check(f" {address}/" in text, f"srcaddr {address}; {text}")
+    check(xprt.info(directory)["src_port"] > 0, "src_port")
+    check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
