@@ -81,8 +81,13 @@ class Context:
 
     def mount(self, options="", export=None, where=None, version=None, **more):
         """Mount, to be unmounted at the end; returns a `mounts.Mount`."""
-        mount = mounts.Mount(version or self.version, options, export or ENV.mem, where, **more)
+        mount = self.unmounted(options, export, where, version, **more)
         mount.make()
+        return mount
+
+    def unmounted(self, options="", export=None, where=None, version=None, **more):
+        """The same without mounting."""
+        mount = mounts.Mount(version or self.version, options, export or ENV.mem, where, **more)
         self.defer(mount.remove)
         return mount
 

@@ -31,6 +31,10 @@ def device():
     return f"{ENV.provider}0"
 
 
+# Makes the RDMA device of either machine.
+DEVICE_ADD = ("rdma", "link", "add", device(), "type", ENV.provider, "netdev", INTERFACE)
+
+
 def silence(server):
     """The server's RDMA port hears nothing any more, and so acknowledges nothing."""
     server.run("nft", "-f", "-", stdin=SILENCE)
@@ -88,7 +92,7 @@ def remove_server_device(server):
 
 
 def add_server_device(server):
-    server.run("rdma", "link", "add", device(), "type", ENV.provider, "netdev", INTERFACE)
+    server.run(*DEVICE_ADD)
 
 
 def remove_client_device():
@@ -97,8 +101,7 @@ def remove_client_device():
 
 
 def add_client_device():
-    subprocess.run(["rdma", "link", "add", device(), "type", ENV.provider, "netdev", INTERFACE],
-                   timeout=ENV.patience(60), check=True)
+    subprocess.run(DEVICE_ADD, timeout=ENV.patience(60), check=True)
 
 
 def repair(server):

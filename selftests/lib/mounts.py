@@ -81,11 +81,12 @@ def remove_all():
 class Mount:
     """One mount of an export of the lab's server, over RDMA."""
 
-    def __init__(self, version, options="", export=None, where=None, netid="rdma", raw=False):
+    def __init__(self, version, options="", export=None, where=None, netid="rdma", raw=False,
+                 host=None):
         """`raw` options are used as they are; otherwise version, netid and port are added."""
         self.version, self.export = version, export or ENV.mem
         self.where = where or f"/tmp/nfs-{os.getpid()}-{next(PLACES)}"
-        host = f"[{ENV.server6}]" if netid == "rdma6" else ENV.server
+        host = host or (f"[{ENV.server6}]" if netid == "rdma6" else ENV.server)
         self.source = f"{host}:{self.export}"
         given = [options] if options else []
         self.options = ",".join(given if raw else [f"vers={version}", f"proto={netid}",

@@ -76,7 +76,8 @@ def rmtree(path):
 
 def stat(path):
     s = os.lstat(path)
-    return {"size": s.st_size, "mode": s.st_mode, "nlink": s.st_nlink, "ino": s.st_ino}
+    return {"size": s.st_size, "mode": s.st_mode, "nlink": s.st_nlink, "ino": s.st_ino,
+            "uid": s.st_uid}
 
 
 def readlink(path):

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What happens around a mount in its life: servers that are slow or gone, other
+addresses, a machine that is suspended."""
+
+import os
+import pathlib
+import subprocess
+
+from lib import faults, xprt
+from lib.case import ENV, case, check, equal, wait
+from lib.load import RECOVERY_SECONDS, Load
+from lib.workers import Crew, Worker
+
+KIB = 1 << 10
+
+
+def held_up(_, path):
+    """Write to a file system of the server that does not move; the seconds that took."""
+    clock = wait.Clock()
+    with open(path, "r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), b"slow", 0)
+        os.fsync(file.fileno())
+    return clock.seconds()
+
+
+# covers: peer.md 4.4: a server that takes its time is not a dead one; while it does, its
+# device answers for it.
+@case(versions=("3", "4.2"), seconds=90)
+def a_slow_server_is_left_alone(t):
+    mount = t.mount(export=ENV.disk)
+    top = t.directory(mount)
+    t.server.call("create", top.there, 4, "f")
+    os.statvfs(mount.where)
+    with Crew(ENV.patience(30)) as crew:
+        t.server.run("fsfreeze", "--freeze", "/disk")
+        try:
+            for number in range(4):
+                crew.start(held_up, f"{top.here}/f{number}")
+            # Longer than a silent peer is given.
+            clock = wait.Clock()
+            wait.until(lambda: clock.seconds() > 20, 21, "twenty seconds")
+            equal([worker.ended() for worker in crew.workers], [False] * 4, "writers that ended")
+        finally:
+            t.server.run("fsfreeze", "--unfreeze", "/disk")
+    check(min(map(float, crew.results)) > 18, f"held up for {crew.results} seconds only")
+    equal(mount.connects(), 1, "connections")
+
+
+# covers: peer.md 4.4: a peer that is gone is noticed within seconds, with a call under way
+# and, later, without.
+@case(versions=("3",), clients=("ours",), seconds=120)
+def a_dead_server_is_noticed_within_seconds(t):
+    mount = t.mount()
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, b"x")
+    os.stat(here)
+    for idle in (False, True)[:ENV.pick(small=1, full=2)]:
+        faults.silence(t.server)
+        t.defer(faults.speak, t.server)
+        clock = wait.Clock()
+        waiting = None if idle else Worker(held_up, here)
+        wait.until(lambda: not any("CONNECTED" in s for s in xprt.states()),
+                   ENV.patience(60), "the connection is given up")
+        taken = clock.seconds()
+        t.note(f"{'idle' if idle else 'busy'}: noticed after {taken:.1f} s")
+        check(taken < (45 if idle else 20) * (2 if ENV.debug else 1),
+              f"noticed after {taken:.0f} s only")
+        faults.speak(t.server)
+        if waiting:
+            waiting.join(ENV.patience(60))
+        os.statvfs(mount.where)
+
+
+# covers: suspend: user space is frozen as for suspending, with calls under way, and thawed.
+@case(versions=("3", "4.2"), seconds=90, stock_only=True)
+def suspending_with_a_live_mount(t):
+    mount = t.mount()
+    test, state = pathlib.Path("/sys/power/pm_test"), pathlib.Path("/sys/power/state")
+    test.write_text("freezer")
+    t.defer(test.write_text, "none")
+    with Load(t, mount, 32 * KIB) as load:
+        # Comes back by itself after five seconds.
+        state.write_text("freeze")
+        load.wait_progress(RECOVERY_SECONDS, 2)
+    equal(mount.connects(), 1, "connections")
+
+
+# covers: swap files are refused, in words.  Not with NFSv4: there the kernel's client takes a refusal
+# for a swap file and keeps its state manager, and with it the connection, for ever.
+@case(versions=("3",), clients=("ours",), seconds=30)
+def a_swap_file_is_refused(t):
+    here, _ = t.directory(t.mount()).path("swap")
+    with open(here, "wb") as file:
+        file.write(bytes(1 << 20))
+        os.fsync(file.fileno())
+    os.chmod(here, 0o600)
+    subprocess.run(["mkswap", here], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                   timeout=ENV.patience(30), check=True)
+    done = subprocess.run(["swapon", here], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=ENV.patience(30), check=False)
+    check(done.returncode, "swapon succeeds")
+    t.note(done.stdout.strip())
+    t.log.expect("swap files on NFS over RDMA are not supported")

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Many connections, several addresses of servers, network namespaces."""
+
+import os
+import pathlib
+import subprocess
+
+from lib import faults, pattern, xprt
+from lib.case import ENV, case, check, equal, wait
+from lib.env import PORT
+from lib.workers import Worker
+
+# A second address of the server.
+OTHER = "192.0.2.3"
+SPACE = "selftests"
+
+
+def run(*argv):
+    subprocess.run(argv, timeout=ENV.patience(30), check=True)
+
+
+def ip(*words):
+    run("ip", *words)
+
+
+def other_address(t):
+    """Give the server its second address for the time of the case."""
+    t.server.run("ip", "addr", "add", f"{OTHER}/24", "dev", "eth0")
+    t.defer(t.server.run, "ip", "addr", "del", f"{OTHER}/24", "dev", "eth0")
+
+
+def peers():
+    """The servers' addresses, one for each transport."""
+    return sorted((d / "dstaddr").read_text().strip() for d in xprt.directories())
+
+
+def exchange(t, mount, number, size=300001):
+    """Data one way and the other, compared."""
+    here, there = mount.path(f"scale-{number}")
+    content = pattern.data(number, 0, size)
+    pathlib.Path(here).write_bytes(content)
+    t.defer(t.server.call, "rmtree", there)
+    t.server.expect(there, content)
+    t.server.write(there, pattern.data(number, 0, size, 1))
+    fd = os.open(here, os.O_RDONLY | os.O_DIRECT)
+    found = os.read(fd, 4096)
+    os.close(fd)
+    check(found == pattern.data(number, 0, 4096, 1), f"what the server wrote to {number}")
+
+
+# covers: nconnect: the most that mount allows.
+@case(versions=("3", "4.2"), seconds=90)
+def sixteen_connections(t):
+    mount = t.mount("nconnect=16")
+    for number in range(8):
+        exchange(t, mount, number, 20000)
+    for _ in range(40):
+        os.statvfs(mount.where)
+    found = mount.xprts()
+    equal(len(found), 16, "xprt lines")
+    equal([x["connect_count"] for x in found], [1] * 16, "connections")
+    idle = [number for number, x in enumerate(found) if not x["recvs"]]
+    equal(idle, [], "connections that carried nothing")
+
+
+# covers: two servers, as far as the client can tell; what happens to one is nothing to the other.
+@case(versions=("3",), seconds=60)
+def two_servers_stay_apart(t):
+    other_address(t)
+    first = t.mount()
+    second = t.mount(f"vers=3,proto=rdma,port={PORT},mountaddr={OTHER}", raw=True, host=OTHER)
+    for number, mount in enumerate((first, second)):
+        exchange(t, mount, number)
+    equal(peers(), sorted((ENV.server, OTHER)), "peers")
+    exchange(t, second, 2)
+    second.remove()
+    wait.until(lambda: peers() == [ENV.server], ENV.patience(20), "one transport is gone")
+    exchange(t, first, 3)
+    equal(first.connects(), 1, "connections")
+
+
+# covers: trunking: a second address of the same server adds a connection to it.
+@case(versions=("4.1", "4.2"), seconds=60)
+def trunks_use_both_addresses(t):
+    other_address(t)
+    first = t.mount("max_connect=4")
+    options = f"vers={t.version},proto=rdma,port={PORT},max_connect=4"
+    second = t.mount(options, raw=True, host=OTHER, export=ENV.disk)
+    equal(peers(), sorted((ENV.server, OTHER)), "peers")
+    for number in range(6):
+        exchange(t, (first, second)[number % 2], number)
+    found = first.xprts()
+    equal(len(found), 2, "transports of the first mount")
+    for number, one in enumerate(found):
+        check(one["recvs"] > 3, f"transport {number} received {one['recvs']}")
+
+
+# covers: sysfs dstaddr: an administrator moves a connection to another address.
+@case(versions=("3", "4.2"), seconds=60)
+def dstaddr_moves_the_connection(t):
+    other_address(t)
+    mount = t.mount()
+    exchange(t, mount, 1)
+    before, directory = mount.connects(), xprt.directories()[0]
+    (directory / "dstaddr").write_text(OTHER)
+    xprt.wait_reconnected_by(mount, before, lambda: os.statvfs(mount.where))
+    equal(peers(), [OTHER], "peers")
+    exchange(t, mount, 2)
+    (directory / "dstaddr").write_text(ENV.server)
+    exchange(t, mount, 3)
+
+
+def in_namespace(_, mount, options):
+    """In a process of its own: mount from inside the network namespace."""
+    with open(f"/run/netns/{SPACE}") as space:
+        os.setns(space.fileno(), os.CLONE_NEWNET)
+    os.makedirs(mount.where, exist_ok=True)
+    subprocess.run(["mount", "-t", "nfs", "-o", options, mount.source, mount.where],
+                   timeout=ENV.patience(60), check=True)
+
+
+def enter_namespace(t):
+    """Move this machine's interface, and with it the RDMA device, into a new namespace."""
+    own = subprocess.run(["ip", "-brief", "addr", "show", "dev", faults.INTERFACE],
+                         stdout=subprocess.PIPE, text=True, timeout=ENV.patience(30), check=True)
+    addresses = [word for word in own.stdout.split()[2:] if not word.startswith("fe80")]
+    faults.remove_client_device()
+    ip("netns", "add", SPACE)
+    t.defer(leave_namespace, addresses)
+    ip("link", "set", faults.INTERFACE, "netns", SPACE)
+    set_up(addresses, "-n", SPACE)
+    run("ip", "netns", "exec", SPACE, *faults.DEVICE_ADD)
+
+
+def set_up(addresses, *space):
+    ip(*space, "link", "set", "lo", "up")
+    ip(*space, "link", "set", faults.INTERFACE, "mtu", "9000", "up")
+    for address in addresses:
+        ip(*space, "addr", "replace", address, "dev", faults.INTERFACE,
+           *(["nodad"] if ":" in address else []))
+
+
+def leave_namespace(addresses):
+    """The interface comes back when the namespace has gone; then everything is as before."""
+    if pathlib.Path(f"/run/netns/{SPACE}").exists():
+        ip("netns", "del", SPACE)
+    wait.until(lambda: pathlib.Path(f"/sys/class/net/{faults.INTERFACE}").exists(),
+               ENV.patience(30), "the namespace is gone")
+    set_up(addresses)
+    faults.add_client_device()
+
+
+def in_namespace(_, mount):
+    """In a process of its own: mount from inside the network namespace."""
+    with open(f"/run/netns/{SPACE}") as space:
+        os.setns(space.fileno(), os.CLONE_NEWNET)
+    mount.make()
+
+
+# covers: a mount in a network namespace, with the RDMA device there; the namespace is deleted under
+# it, and goes when the mount does.
+@case(versions=("4.2",), seconds=90)
+def a_namespace_may_go_under_its_mount(t):
+    enter_namespace(t)
+    mount = t.unmounted()
+    Worker(in_namespace, mount).join(ENV.patience(60))
+    exchange(t, mount, 1)
+    ip("netns", "del", SPACE)
+    exchange(t, mount, 2)
+    before = mount.connects()
+    xprt.force_disconnect()
+    xprt.wait_reconnected_by(mount, before, lambda: os.statvfs(mount.where))
+    exchange(t, mount, 3)
+    mount.remove()
+    xprt.wait_gone()

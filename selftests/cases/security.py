@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Kerberos: authentication, integrity and privacy over RDMA."""
+
+import errno
+import os
+import pathlib
+
+from lib import kerberos, pattern
+from lib.buffers import Buffer
+from lib.case import ENV, case, check, equal
+from lib.workers import Worker
+
+KIB, MIB = 1 << 10, 1 << 20
+FLAVOURS = ("krb5", "krb5i", "krb5p")
+
+
+def sizes():
+    """Lengths from inline messages to the largest transfers, none of them round."""
+    few = (1, 997, 5003, 200001, MIB + 3)
+    return ENV.pick(small=few, debug=few[:4],
+                    full=(*few, 3, 4091, 65537, 777777, MIB - 1, MIB, 3 * MIB + 1))
+
+
+def transfers(t, mount, number):
+    """Direct and buffered I/O, large replies and long calls; compared on the server."""
+    top = t.directory(mount)
+    here, there = top.path("direct")
+    buffer, content = Buffer(4 * MIB), b""
+    fd = os.open(here, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+    for size in sizes():
+        data = pattern.data(number, len(content), size)
+        buffer.write(fd, data, len(content), 5)
+        found = buffer.read(fd, size, len(content), 3)
+        problem = pattern.difference(found, data, len(content))
+        check(problem is None, f"{size} bytes: {problem}")
+        content += data
+    os.close(fd)
+    t.server.expect(there, content)
+    here, there = top.path("buffered")
+    pathlib.Path(here).write_bytes(content)
+    t.server.expect(there, content)
+    t.server.call("create", top.there, ENV.pick(small=300, full=5000, debug=60), "f")
+    equal(sorted(os.listdir(top.here)), t.server.call("names", top.there), "the directory")
+    os.symlink("x" * 1000, f"{top.here}/link")
+    equal(t.server.call("readlink", f"{top.there}/link"), "x" * 1000, "the symbolic link")
+
+
+# covers: V1-118, V1-119, V1-120, V1-121, V1-122, ULB-41: with integrity or privacy nothing
+# is placed directly; large calls and replies go as a whole.
+@case(seconds=120, full_seconds=900)
+def kerberos_carries_everything(t):
+    kerberos.Realm(t)
+    for number, flavour in enumerate(FLAVOURS):
+        mount = t.mount(f"sec={flavour}")
+        options = mount.active()
+        check(f"sec={flavour}" in options, f"{flavour}: {options}")
+        transfers(t, mount, number)
+        if ENV.ours:
+            numbers = mount.xprts()[0]
+            direct = flavour == "krb5"
+            equal(numbers["write_segments"] > 0, direct, f"{flavour}: data read directly")
+            equal(numbers["nomsg_call"] == 0, direct, f"{flavour}: no long call")
+            check(numbers["reply_segments"] > 0, f"{flavour}: no Reply chunk")
+            equal(numbers["bad_reply"], 0, f"{flavour}: bad replies")
+            equal(numbers["connect_count"], 1, f"{flavour}: connections")
+        mount.remove()
+
+
+def as_user(_, uid, path, content):
+    """In a process of its own: write and read a file as somebody."""
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+    try:
+        with open(path, "wb") as file:
+            file.write(content)
+        with open(path, "rb") as file:
+            return file.read() == content
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+# covers: V1-119: who a user is comes from the ticket, by name; without a ticket nobody gets in.
+@case(versions=("4.2",), seconds=60)
+def users_are_who_their_tickets_say(t):
+    realm = kerberos.Realm(t)
+    mount = t.mount("sec=krb5p")
+    here, there = t.directory(mount).path("file")
+    content = pattern.data(9, 0, 100001)
+    stranger = Worker(as_user, kerberos.UID_HERE + 1, here, content)
+    equal(stranger.join(ENV.patience(60)), "EACCES", "a user without a ticket")
+    t.defer(os.unlink, realm.log_in())
+    equal(Worker(as_user, kerberos.UID_HERE, here, content).join(ENV.patience(60)), "True",
+          "the user's own data")
+    t.server.expect(there, content)
+    equal(t.server.call("stat", there)["uid"], kerberos.UID_THERE, "the owner on the server")
+    equal(os.stat(here).st_uid, kerberos.UID_HERE, "the owner here")

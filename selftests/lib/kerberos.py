@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A Kerberos realm: key server, service and users, in the lab's two machines."""
+
+import os
+import pathlib
+import subprocess
+
+from . import wait
+from .env import ENV
+
+REALM, DOMAIN = "LAB.TEST", "lab.test"
+SERVICE, MACHINE = f"nfs/server.{DOMAIN}", f"nfs/client.{DOMAIN}"
+USER, PASSWORD = "alice", "correct horse"
+# Her number differs, so that only her name can tell who she is.
+UID_HERE, UID_THERE = 3001, 2001
+EXPORT_OPTIONS = "rw,no_root_squash,no_subtree_check,insecure,fsid=1,async"
+PIPES = "/var/lib/nfs/rpc_pipefs"
+KDC_CONF = f"""\
+[realms]
+    {REALM} = {{
+        database_name = /run/krb5/principal
+        key_stash_file = /run/krb5/stash
+    }}
+"""
+SET_UP = f"""
+mkdir -p /run/krb5
+kdb5_util create -r {REALM} -s -P lab
+kadmin.local -q 'addprinc -randkey {SERVICE}'
+kadmin.local -q 'addprinc -randkey {MACHINE}'
+kadmin.local -q 'addprinc -pw "{PASSWORD}" {USER}'
+kadmin.local -q 'ktadd -k /etc/krb5.keytab {SERVICE}'
+kadmin.local -q 'ktadd -k /run/krb5/client.keytab {MACHINE}'
+modprobe rpcsec_gss_krb5
+"""
+# In the foreground, so that their number is known and they can be ended.
+SERVER_PROGRAMS = ("krb5kdc -n", "rpc.svcgssd -f -n", "rpc.idmapd -f -S")
+
+
+def files(server, client):
+    """What both machines know of the realm: name -> content."""
+    return {
+        "/etc/krb5.conf": f"""\
+[libdefaults]
+    default_realm = {REALM}
+    dns_lookup_kdc = false
+    dns_lookup_realm = false
+    rdns = false
+[realms]
+    {REALM} = {{
+        kdc = {server}
+    }}
+[domain_realm]
+    .{DOMAIN} = {REALM}
+""",
+        "/etc/hosts": f"""\
+127.0.0.1 localhost
+{server} server.{DOMAIN} server
+{client} client.{DOMAIN} client
+""",
+        "/etc/idmapd.conf": f"""\
+[General]
+Domain = {DOMAIN}
+Local-Realms = {REALM}
+[Mapping]
+Nobody-User = nobody
+Nobody-Group = nogroup
+""",
+    }
+
+
+class Realm:
+    """Everything that `sec=krb5` needs, for the time of a case."""
+
+    def __init__(self, t):
+        self.t = t
+        for name, text in files(ENV.server, own_address()).items():
+            self.keep(name)
+            pathlib.Path(name).write_text(text)
+            t.server.call("text", name, text)
+        with_user(pathlib.Path("/etc/passwd").read_text, pathlib.Path("/etc/passwd").write_text,
+                  UID_HERE)
+        with_user(lambda: t.server.call("text", "/etc/passwd"),
+                  lambda text: t.server.call("text", "/etc/passwd", text), UID_THERE)
+        self.serve()
+        self.join()
+        self.export(f"{EXPORT_OPTIONS},sec=sys:krb5:krb5i:krb5p")
+        t.defer(self.export, f"{EXPORT_OPTIONS},sec=sys")
+
+    def keep(self, name):
+        """Bring a file of this machine back at the end."""
+        path = pathlib.Path(name)
+        before = path.read_text() if path.exists() else ""
+        self.t.defer(path.write_text, before)
+
+    def export(self, options):
+        self.t.server.run("exportfs", "-o", options, f"*:{ENV.mem}")
+
+    def serve(self):
+        """Key server, and the server's side of contexts and names."""
+        server = self.t.server
+        server.call("text", "/etc/krb5kdc/kdc.conf", KDC_CONF)
+        # The realm is made once in the life of the machine.
+        server.run("sh", "-ec", f"[ -e /run/krb5/client.keytab ] || {{ {SET_UP} }}")
+        for program in SERVER_PROGRAMS:
+            pid = server.run("sh", "-c", f"{program} > /dev/null 2>&1 & echo $!").strip()
+            self.t.defer(server.call, "run", ["kill", pid])
+
+    def join(self):
+        """This machine's key, and the daemon that the kernel asks for contexts."""
+        keytab = self.t.server.read("/run/krb5/client.keytab", 0, 1 << 16)
+        pathlib.Path("/etc/krb5.keytab").write_bytes(keytab)
+        subprocess.run(["modprobe", "rpcsec_gss_krb5"], timeout=ENV.patience(30), check=True)
+        os.makedirs(PIPES, exist_ok=True)
+        if not os.listdir(PIPES):
+            subprocess.run(["mount", "-t", "rpc_pipefs", "rpc_pipefs", PIPES],
+                           timeout=ENV.patience(30), check=True)
+        gssd = subprocess.Popen(["rpc.gssd", "-f", "-p", PIPES], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
+        self.t.defer(gssd.wait, ENV.patience(10))
+        self.t.defer(gssd.terminate)
+        # The kernel sees it by the pipe that it holds open.
+        wait.until(lambda: listening(gssd.pid), ENV.patience(20), "rpc.gssd is there")
+
+    @staticmethod
+    def log_in():
+        """A ticket for the user, where the daemon looks for it."""
+        cache = f"/tmp/krb5cc_{UID_HERE}"
+        subprocess.run(["kinit", "-c", cache, USER], input=f"{PASSWORD}\n", text=True,
+                       stdout=subprocess.DEVNULL, timeout=ENV.patience(60), check=True)
+        os.chown(cache, UID_HERE, UID_HERE)
+        return cache
+
+
+def own_address():
+    """The address by which the server knows this machine."""
+    done = subprocess.run(["ip", "-brief", "-4", "addr", "show", "dev", "eth0"], text=True,
+                          stdout=subprocess.PIPE, timeout=ENV.patience(30), check=True)
+    return done.stdout.split()[2].partition("/")[0]
+
+
+def with_user(read, write, uid):
+    """Add the user to a list of users."""
+    text = read()
+    if f"\n{USER}:" not in text:
+        write(f"{text}{USER}:x:{uid}:{uid}::/tmp:/bin/sh\n")
+
+
+def listening(pid):
+    """Whether a process holds a pipe of the kernel's RPC client open."""
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if "/gssd" in os.readlink(fd):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+__all__ = ["Realm", "UID_HERE", "UID_THERE"]
