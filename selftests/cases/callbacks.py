@@ -113,6 +113,12 @@ def many_recalls_under_load_lose_nothing(t):
         os.close(fd)
 
 
+def waiting_for_credits():
+    """How many calls wait while every credit is used."""
+    numbers = xprt.info(xprt.directories()[0])
+    return numbers["sending_q_len"] if numbers["cur_cong"] >= CREDITS * 256 else 0
+
+
 def write_once(_, path):
     with open(path, "r+b", buffering=0) as file:
         os.pwrite(file.fileno(), b"y" * 4096, 0)
@@ -129,7 +135,7 @@ def callbacks_are_answered_while_every_credit_is_used(t):
     mount, frozen = t.mount(), t.mount(export=ENV.disk)
     here, there = t.directory(mount).path("file")
     stuck = t.directory(frozen, "stuck")
-    t.server.call("create", stuck.there, CREDITS, "f")
+    t.server.call("create", stuck.there, 2 * CREDITS, "f")
     t.server.write(there, b"x")
     wait_delegated(t, here)
     helper = t.another_server()
@@ -137,10 +143,10 @@ def callbacks_are_answered_while_every_credit_is_used(t):
         # Whatever writes to this file system waits in the server.
         t.server.run("fsfreeze", "--freeze", "/disk")
         try:
-            for number in range(CREDITS):
+            for number in range(2 * CREDITS):
                 crew.start(write_once, f"{stuck.here}/f{number}")
-            wait.until(lambda: xprt.info(xprt.directories()[0])["cur_cong"] >= CREDITS * 256,
-                       ENV.patience(10), "every credit used")
+            wait.until(lambda: waiting_for_credits() >= 2, ENV.patience(10),
+                       "every credit used, and calls that wait for one")
             sends = mount.xprts()[0]["sends"]
             opened = helper.send("open_for_write", there)
             # No call can leave; what does is the answer to the recall.

@@ -21,6 +21,19 @@ SAFE = ("rust/proto", "rust/transport")
 CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
 
+# From the package to a module, without touching what DKMS keeps of this machine.
+DKMS = """
+tools/packaging/build "$1" --out /tmp/deb
+dpkg-deb -x /tmp/deb/xprtrdma-rs-dkms_*.deb /tmp/dkms
+name=$(basename /tmp/dkms/usr/src/*)
+mkdir /tmp/dkms/tree
+dkms build "${name%-*}/${name##*-}" -k "$2" --kernelsourcedir "$3" \\
+    --sourcetree /tmp/dkms/usr/src --dkmstree /tmp/dkms/tree ||
+    { cat /tmp/dkms/tree/*/*/build/make.log; exit 1; }
+test -e /tmp/dkms/tree/*/*/"$2"/*/module/xprtrdma_rs.ko*
+"""
+
+
 class Lint:
     """The tools of the root, applied to the files of the repository."""
 
@@ -101,6 +114,16 @@ class Lint:
             return [str(error)]
         return module.warnings(self.kernel, clippy=True)
 
+    def dkms(self):
+        """DKMS builds the module from its package."""
+        built = module.directory(self.kernel, clippy=True) / module.NAME
+        done = subprocess.run(
+            self.inside(["sh", "-ec", DKMS, "dkms", built, self.kernel.release,
+                         self.kernel.tree]),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=module.BUILD_SECONDS, check=False)
+        return done.stdout.splitlines()[-20:] if done.returncode else []
+
 
 def printed(argv):
     """All lines that a checker prints; its status says nothing more."""
@@ -114,7 +137,7 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.no_unsafe, lint.safe_roots,
-                  lint.checkpatch, lint.python, lint.build):
+                  lint.checkpatch, lint.python, lint.build, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:
