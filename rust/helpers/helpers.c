@@ -120,6 +120,11 @@ void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt)
 	xprt_clear_connecting(xprt);
 }
 
+void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt)
+{
+	clear_bit(XPRT_CWND_WAIT, &xprt->state);
+}
+
 void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt)
 {
 	xprt_set_bound(xprt);

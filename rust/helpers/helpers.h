@@ -51,6 +51,7 @@ extern struct xprt_class xprtrdma_class;
 void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt);
 bool xprtrdma_xprt_connected(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt);
+void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt);
 void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt);
 bool xprtrdma_bc_prealloc(struct rpc_rqst *rqst);
 bool xprtrdma_reply_expected(struct rpc_task *task);

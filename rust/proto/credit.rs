@@ -86,8 +86,9 @@ impl ForwardCredits {
         }
     }
 
-    /// A Reply came that no call waits for. True if it must be that of an abandoned call, whose
-    /// credit is free now; false if nobody can tell.
+    /// A Reply came that no call waits for. True if it is taken for that of an abandoned call, whose
+    /// credit is free now. Otherwise the end of its call may not be known yet, or the server is wrong:
+    /// then it gets more calls than it granted, one for each such reply.
     #[inline]
     pub fn late(&mut self) -> bool {
         if self.abandoned > 0 {

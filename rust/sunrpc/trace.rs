@@ -58,7 +58,7 @@ pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     );
 }
 
-/// A call was posted: octets of the message, segments of its chunks.
+/// A call is about to be posted: octets of the message, segments of its chunks.
 #[inline(always)]
 pub fn call(xprt: u32, xid: u32, len: u32, reads: u32, writes: u32, replies: u32) {
     trace!(

@@ -219,8 +219,16 @@ impl<T: Transport> Xprt<T> {
     /// when the next credit is given back, which is when the request just answered ends.
     pub fn set_window(&self, cwnd: impl FnOnce() -> u32) {
         let _transport = self.transport_lock().lock();
+        let xprt = self.as_raw();
         // SAFETY: The lock is held.
-        unsafe { (*self.as_raw()).cwnd = cwnd() as usize };
+        unsafe {
+            (*xprt).cwnd = cwnd() as usize;
+            // The RPC client does so only when a request gives its credit back. That does not happen
+            // if nothing is in flight any more, and whoever came then would wait for ever.
+            if (*xprt).cong < (*xprt).cwnd {
+                bindings::xprtrdma_xprt_clear_cwnd_wait(xprt);
+            }
+        }
     }
 
     /// Lets one waiting sender look at the window, when no request ends that would.

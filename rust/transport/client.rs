@@ -37,7 +37,10 @@ use kernel::{
     },
 };
 use xprtrdma_proto::{
-    conn::Event,
+    conn::{
+        Epoch,
+        Event, //
+    },
     credit::ForwardCredits,
     Credits, //
 };
@@ -239,17 +242,12 @@ impl Transport for Client {
     }
 
     fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32> {
-        let epoch = {
-            let state = call.slot().call().state.lock();
-            match state.phase {
-                Phase::Sent => state.epoch,
-                _ => return None,
-            }
-        };
+        // Not the call's state: its lock is taken before the transport's.
+        let owed_on = call.slot().call().owed_on.xchg(Epoch::NONE.raw(), Relaxed);
         // No reference is taken: the last one must not be dropped here.
         let current = xprt.data().current.lock();
         let endpoint = current.as_ref()?.handler();
-        if endpoint.epoch != epoch {
+        if endpoint.epoch.raw() != owed_on {
             return None;
         }
         let mut credits = endpoint.state.credits.lock();

@@ -114,6 +114,8 @@ pub(crate) struct Endpoint {
     pub(crate) large: Atomic<u32>,
     /// When the last message came, in jiffies.
     pub(crate) heard: Atomic<usize>,
+    /// Since when calls that were given up have held every credit, in jiffies; zero if they do not.
+    pub(crate) no_credit_since: Atomic<usize>,
     pub(crate) state: Arc<Shared>,
 }
 
@@ -185,6 +187,7 @@ impl Endpoint {
     fn conclude(&self, pinned: Pinned<Client>, verdict: Verdict, message: &[u8]) -> Option<u16> {
         let index = pinned.slot().index();
         let slot = self.xprt.slot(index)?;
+        slot.call().owed_on.store(Epoch::NONE.raw(), Relaxed);
         let mut state = slot.call().state.lock();
         if state.regions.is_empty() {
             state.phase = Phase::Idle;
@@ -216,7 +219,7 @@ impl Endpoint {
         self.xprt.set_window(|| cwnd(&self.state.credits.lock()));
     }
 
-    /// A reply for nobody. True if it is that of an abandoned call, whose credit comes back.
+    /// A reply for nobody. True if it can be that of an abandoned call, whose credit comes back.
     fn late(&self) -> bool {
         let late = self.state.credits.lock().late();
         if late {
@@ -320,7 +323,14 @@ impl Endpoint {
             let verdict = match state.phase {
                 Phase::Sent if state.epoch == self.epoch => judge(&state),
                 Phase::Answered(_) => Verdict::Discard(Counter::DupReply),
-                _ => Verdict::Discard(Counter::BadXid),
+                _ => {
+                    // Encoded anew since it was sent: this is the reply that was owed.
+                    if state.epoch == self.epoch {
+                        let owed_on = &pinned.slot().call().owed_on;
+                        owed_on.store(Epoch::NONE.raw(), Relaxed);
+                    }
+                    Verdict::Discard(Counter::BadXid)
+                }
             };
             if let Verdict::Discard(counter) = verdict {
                 drop(state);

@@ -125,6 +125,9 @@ const KEEP_ALIVE: KeepAliveConfig = KeepAliveConfig {
     timeout: Millis::from_secs(10),
 };
 
+/// For how long calls that nobody waits for may hold every credit, in milliseconds.
+const STARVED_MS: u32 = 60_000;
+
 /// Events that can wait for the worker.
 const MAILBOX: usize = 16;
 
@@ -284,17 +287,39 @@ impl Link {
     /// Looks whether the peer is still there; returns when to look again, in milliseconds.
     pub(crate) fn tick(&self, xprt: &Xprt<Client>) -> Option<u32> {
         let current = xprt.data().current.lock().clone()?;
-        let heard = current.handler().heard.load(Relaxed);
+        let endpoint = current.handler();
+        let heard = endpoint.heard.load(Relaxed);
+        let credits = *endpoint.state.credits.lock();
+        if self.starves(endpoint, &credits) {
+            endpoint.react(Event::Lost(endpoint.epoch, Cause::CreditResync));
+        }
         drop(current);
         let now = now();
         let silent = Jiffies::since(heard).as_ms();
         let activity = Activity {
             heard: Time::from_millis(now.as_millis().saturating_sub(silent.into())),
             used: now,
-            busy: xprt.is_busy(),
+            busy: xprt.is_busy() || credits.abandoned() > 0,
         };
         self.react(xprt, Event::Tick(activity));
         self.until_tick()
+    }
+
+    /// Whether calls that were given up have held every credit for so long that their replies will
+    /// not come: a server may drop what it takes for a repetition.
+    fn starves(&self, endpoint: &Endpoint, credits: &ForwardCredits) -> bool {
+        let since = &endpoint.no_credit_since;
+        if credits.cwnd() > 0 {
+            since.store(0, Relaxed);
+            return false;
+        }
+        match since.load(Relaxed) {
+            0 => {
+                since.store(Jiffies::now().count().max(1), Relaxed);
+                false
+            }
+            start => Jiffies::since(start).as_ms() >= STARVED_MS,
+        }
     }
 
     fn until_tick(&self) -> Option<u32> {
@@ -616,6 +641,7 @@ impl Link {
             replied: Atomic::new(false),
             large: Atomic::new(0),
             heard: Atomic::new(Jiffies::now().count()),
+            no_credit_since: Atomic::new(0),
             state,
         };
         attempt.qp = Some(Qp::create(&pd, &config, endpoint).map_err(resources)?);

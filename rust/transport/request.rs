@@ -9,7 +9,10 @@ use crate::{
 use kernel::{
     new_spinlock,
     prelude::*,
-    sync::SpinLock, //
+    sync::{
+        atomic::Atomic,
+        SpinLock, //
+    },
 };
 use xprtrdma_proto::{
     conn::Epoch,
@@ -114,6 +117,10 @@ impl Offered {
 /// The driver's part of a request slot.
 #[pin_data]
 pub(crate) struct Request {
+    /// The number of the connection that owes the reply; zero after the reply. Of a connection that
+    /// has ended it means nothing. `Relaxed`: who sends, judges the reply or ends the RPC has the
+    /// request to itself.
+    pub(crate) owed_on: Atomic<u32>,
     /// Taken after the send queue's lock, see [`xprtrdma_rdma::qp::SendBatch`].
     #[pin]
     pub(crate) state: SpinLock<State>,
@@ -122,6 +129,7 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            owed_on: Atomic::new(Epoch::NONE.raw()),
             state <- new_spinlock!(State {
                 phase: Phase::Idle,
                 epoch: Epoch::NONE,

@@ -21,7 +21,10 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
 };
 use xprtrdma_proto::{
     conn::{
@@ -358,6 +361,10 @@ pub(crate) fn send_call(
     }
     state.phase = Phase::Sent;
     state.epoch = endpoint.epoch;
+    call.slot()
+        .call()
+        .owed_on
+        .store(endpoint.epoch.raw(), Relaxed);
     state.regions = regions;
     state.offer = Offered {
         result,

@@ -96,6 +96,8 @@ def a_swap_file_is_refused(t):
     os.chmod(here, 0o600)
     subprocess.run(["mkswap", here], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                    timeout=ENV.patience(30), check=True)
+    t.defer(subprocess.run, ["swapoff", here], stderr=subprocess.DEVNULL,
+            timeout=ENV.patience(30), check=False)
     done = subprocess.run(["swapon", here], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=ENV.patience(30), check=False)
     check(done.returncode, "swapon succeeds")

@@ -3,24 +3,14 @@
 
 import os
 import pathlib
-import subprocess
 
-from lib import faults, pattern, xprt
+from lib import namespace, pattern, xprt
 from lib.case import ENV, case, check, equal, wait
 from lib.env import PORT
 from lib.workers import Worker
 
 # A second address of the server.
 OTHER = "192.0.2.3"
-SPACE = "selftests"
-
-
-def run(*argv):
-    subprocess.run(argv, timeout=ENV.patience(30), check=True)
-
-
-def ip(*words):
-    run("ip", *words)
 
 
 def other_address(t):
@@ -110,49 +100,9 @@ def dstaddr_moves_the_connection(t):
     exchange(t, mount, 3)
 
 
-def in_namespace(_, mount, options):
-    """In a process of its own: mount from inside the network namespace."""
-    with open(f"/run/netns/{SPACE}") as space:
-        os.setns(space.fileno(), os.CLONE_NEWNET)
-    os.makedirs(mount.where, exist_ok=True)
-    subprocess.run(["mount", "-t", "nfs", "-o", options, mount.source, mount.where],
-                   timeout=ENV.patience(60), check=True)
-
-
-def enter_namespace(t):
-    """Move this machine's interface, and with it the RDMA device, into a new namespace."""
-    own = subprocess.run(["ip", "-brief", "addr", "show", "dev", faults.INTERFACE],
-                         stdout=subprocess.PIPE, text=True, timeout=ENV.patience(30), check=True)
-    addresses = [word for word in own.stdout.split()[2:] if not word.startswith("fe80")]
-    faults.remove_client_device()
-    ip("netns", "add", SPACE)
-    t.defer(leave_namespace, addresses)
-    ip("link", "set", faults.INTERFACE, "netns", SPACE)
-    set_up(addresses, "-n", SPACE)
-    run("ip", "netns", "exec", SPACE, *faults.DEVICE_ADD)
-
-
-def set_up(addresses, *space):
-    ip(*space, "link", "set", "lo", "up")
-    ip(*space, "link", "set", faults.INTERFACE, "mtu", "9000", "up")
-    for address in addresses:
-        ip(*space, "addr", "replace", address, "dev", faults.INTERFACE,
-           *(["nodad"] if ":" in address else []))
-
-
-def leave_namespace(addresses):
-    """The interface comes back when the namespace has gone; then everything is as before."""
-    if pathlib.Path(f"/run/netns/{SPACE}").exists():
-        ip("netns", "del", SPACE)
-    wait.until(lambda: pathlib.Path(f"/sys/class/net/{faults.INTERFACE}").exists(),
-               ENV.patience(30), "the namespace is gone")
-    set_up(addresses)
-    faults.add_client_device()
-
-
 def in_namespace(_, mount):
     """In a process of its own: mount from inside the network namespace."""
-    with open(f"/run/netns/{SPACE}") as space:
+    with open(namespace.FILE) as space:
         os.setns(space.fileno(), os.CLONE_NEWNET)
     mount.make()
 
@@ -161,11 +111,12 @@ def in_namespace(_, mount):
 # it, and goes when the mount does.
 @case(versions=("4.2",), seconds=90)
 def a_namespace_may_go_under_its_mount(t):
-    enter_namespace(t)
+    t.defer(namespace.leave)
+    namespace.enter()
     mount = t.unmounted()
     Worker(in_namespace, mount).join(ENV.patience(60))
     exchange(t, mount, 1)
-    ip("netns", "del", SPACE)
+    namespace.delete()
     exchange(t, mount, 2)
     before = mount.connects()
     xprt.force_disconnect()

@@ -17,6 +17,7 @@ KIB = 1 << 10
 BLOCK, BLOCKS = 256 * KIB, 4
 READ, WRITE = 50, 51  # numbers of the files
 CREDIT = 256  # sunrpc counts congestion in these units
+CREDITS = 4
 
 
 class Pieces:
@@ -86,39 +87,52 @@ def killed_readers_and_writers_harm_nobody(t):
     module.wait_resources(before)
 
 
-def ask_for_ever(_, path):
-    while True:
-        os.stat(path)
+def change_mode(_, path):
+    os.chmod(path, 0o600)
 
 
 # covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
 # hold their credits until the replies come, which are no reason to break the connection.
+# The others that wait for credits are killed too: whoever comes next must not wait for ever.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def calls_of_killed_processes_keep_their_credits(t):
-    mount = t.mount("noac")
-    here, there = t.directory(mount).path("file")
-    t.server.write(there, b"x")
-    os.stat(here)
-    victims = [Worker(ask_for_ever, here) for _ in range(40)]
-    wait_under_way(mount, 200)
-    # Long enough to kill all of them while their calls are under way, short enough for a device
-    # that waits for acknowledgements.
-    faults.delay(t.server, 300)
-    t.defer(faults.no_delay, t.server)
-    wait.until(lambda: xprt.info(xprt.directories()[0])["cur_cong"] >= 30 * CREDIT,
-               ENV.patience(20), "30 calls under way")
-    for victim in victims:
-        victim.kill()
-    for victim in victims:
-        victim.join(ENV.patience(30), killed=True)
-    faults.no_delay(t.server)
+    before = t.server.call("text", faults.MAX_REQUESTS).split()[0]
+    faults.restart_nfsd(t.server, CREDITS)
+    t.defer(faults.restart_nfsd, t.server, int(before))
+    faults.end_grace(t.server)
+    mount = t.mount("noac", export=ENV.disk)
+    top = t.directory(mount)
+    t.server.call("create", top.there, 2 * CREDITS, "f")
+    os.stat(top.here)
+
+    def window():
+        return xprt.info(xprt.directories()[0])
+
+    # Whatever changes this file system waits in the server.
+    t.server.run("fsfreeze", "--freeze", "/disk")
+    try:
+        victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
+        wait.until(lambda: window()["cur_cong"] == CREDITS * CREDIT
+                   and window()["sending_q_len"] >= 2, ENV.patience(20),
+                   "every credit used, and calls that wait for one")
+        for victim in victims:
+            victim.kill()
+        for victim in victims:
+            victim.join(ENV.patience(30), killed=True)
+        equal(xprt.numbers_of("state", "credits")[1:], [CREDITS, CREDITS],
+              "credits granted, and held by calls that were given up")
+        equal((window()["cur_cong"], window()["cong_win"]), (0, 0), "calls in flight, window")
+    finally:
+        t.server.run("fsfreeze", "--unfreeze", "/disk")
     wait.until(lambda: xprt.numbers_of("state", "credits")[2] == 0, ENV.patience(20),
                "all credits back")
-    late = xprt.numbers_of("counters", "late_replies")[0]
-    check(late >= 15, f"only {late} late replies")
+    equal(window()["cong_win"], CREDITS * CREDIT, "window")
+    Worker(change_mode, f"{top.here}/f0").join(ENV.patience(20))
+    equal(xprt.numbers_of("counters", "late_replies"), [CREDITS], "late replies")
     equal(xprt.numbers_of("counters", "bad_xid"), [0], "unexplained replies")
-    os.stat(here)
     equal(mount.connects(), 1, "connections")
+    # Unmounted before the server's old number comes back.
+    mount.remove()
 
 
 # covers: V1-097, peer.md 1.4: a soft mount gives up in a bounded time.

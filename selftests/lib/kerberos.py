@@ -5,7 +5,7 @@ import os
 import pathlib
 import subprocess
 
-from . import wait
+from . import mounts, wait
 from .env import ENV
 
 REALM, DOMAIN = "LAB.TEST", "lab.test"
@@ -32,8 +32,11 @@ kadmin.local -q 'ktadd -k /etc/krb5.keytab {SERVICE}'
 kadmin.local -q 'ktadd -k /run/krb5/client.keytab {MACHINE}'
 modprobe rpcsec_gss_krb5
 """
-# In the foreground, so that their number is known and they can be ended.
-SERVER_PROGRAMS = ("krb5kdc -n", "rpc.svcgssd -f -n", "rpc.idmapd -f -S")
+KDC_PID = "/run/krb5/kdc.pid"
+# In the foreground, so that their number is known and they can be ended; each with a file of the
+# kernel that it has open when it is at work.
+SERVER_PROGRAMS = (("rpc.svcgssd -f -n", "auth.rpcsec.init/channel"),
+                   ("rpc.idmapd -f -S", "nfs4.idtoname/channel"))
 
 
 def files(server, client):
@@ -69,7 +72,7 @@ Nobody-Group = nogroup
 
 
 class Realm:
-    """Everything that `sec=krb5` needs, for the time of a case."""
+    """Everything that `sec=krb5` needs, for the time of a case; the server keeps its files."""
 
     def __init__(self, t):
         self.t = t
@@ -77,6 +80,7 @@ class Realm:
             self.keep(name)
             pathlib.Path(name).write_text(text)
             t.server.call("text", name, text)
+        self.keep("/etc/passwd")
         with_user(pathlib.Path("/etc/passwd").read_text, pathlib.Path("/etc/passwd").write_text,
                   UID_HERE)
         with_user(lambda: t.server.call("text", "/etc/passwd"),
@@ -89,8 +93,10 @@ class Realm:
     def keep(self, name):
         """Bring a file of this machine back at the end."""
         path = pathlib.Path(name)
-        before = path.read_text() if path.exists() else ""
-        self.t.defer(path.write_text, before)
+        if path.exists():
+            self.t.defer(path.write_bytes, path.read_bytes())
+        else:
+            self.t.defer(path.unlink)
 
     def export(self, options):
         self.t.server.run("exportfs", "-o", options, f"*:{ENV.mem}")
@@ -101,12 +107,17 @@ class Realm:
         server.call("text", "/etc/krb5kdc/kdc.conf", KDC_CONF)
         # The realm is made once in the life of the machine.
         server.run("sh", "-ec", f"[ -e /run/krb5/client.keytab ] || {{ {SET_UP} }}")
-        for program in SERVER_PROGRAMS:
+        server.run("krb5kdc", "-P", KDC_PID)
+        self.t.defer(server.call, "run", ["sh", "-c", f"kill $(cat {KDC_PID})"])
+        for program, file in SERVER_PROGRAMS:
             pid = server.run("sh", "-c", f"{program} > /dev/null 2>&1 & echo $!").strip()
             self.t.defer(server.call, "run", ["kill", pid])
+            wait.until(lambda p=pid, f=file: f in server.call("open_files", p),
+                       ENV.patience(20), f"{program} is there")
 
     def join(self):
         """This machine's key, and the daemon that the kernel asks for contexts."""
+        self.keep("/etc/krb5.keytab")
         keytab = self.t.server.read("/run/krb5/client.keytab", 0, 1 << 16)
         pathlib.Path("/etc/krb5.keytab").write_bytes(keytab)
         subprocess.run(["modprobe", "rpcsec_gss_krb5"], timeout=ENV.patience(30), check=True)
@@ -114,6 +125,7 @@ class Realm:
         if not os.listdir(PIPES):
             subprocess.run(["mount", "-t", "rpc_pipefs", "rpc_pipefs", PIPES],
                            timeout=ENV.patience(30), check=True)
+            self.t.defer(mounts.umount, PIPES)
         gssd = subprocess.Popen(["rpc.gssd", "-f", "-p", PIPES], stdout=subprocess.DEVNULL,
                                 stderr=subprocess.DEVNULL)
         self.t.defer(gssd.wait, ENV.patience(10))

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 
-from . import faults, kmsg, ktap, module, mounts, server, stacks
+from . import faults, kmsg, ktap, module, mounts, namespace, server, stacks
 from .case import Context, Skip
 from .env import ENV
 
@@ -69,6 +69,7 @@ class Runner:
         if status not in (PASSED, SKIPPED):
             # Its own undoing may not have come that far.
             complaints += faults.repair(self.helper)
+            namespace.leave()
         return complaints
 
     def supervise(self, case, version):

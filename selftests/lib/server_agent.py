@@ -142,6 +142,17 @@ def text(path, value=None):
     return None
 
 
+def open_files(pid):
+    """The names of the files that a process has open, a line each."""
+    names = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            continue  # closed in the meantime
+    return "\n".join(names)
+
+
 def run(argv, stdin=""):
     """A command: status and all it printed."""
     done = subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -7,17 +7,22 @@ What fails with both is a matter of the NFS client or of the program.
 
 import collections
 import dataclasses
+import json
 import re
+import shutil
 
-from . import module, wire
+from . import cache, chroot, module, proc, root, wire
 from .session import Plan, Session
 from .tally import Tally
 from .ui import LabError, say
 
 PAGE = module.REPO / "Documentation/programs.rst"
+# What the page says, program by program: not every run is of all of them.
+RECORD = module.REPO / "tools/lablib/programs.json"
 CLIENTS = ("intree", "ours")
-# What a test program of NFStest prints for each thing it looked at.
-NFSTEST_LINE = re.compile(r"^\s+(PASS|FAIL): (.*)$")
+# What programs print for each thing they looked at.
+NFSTEST_LINE = re.compile(r"^\s+(?P<verdict>PASS|FAIL): (?P<name>.*)$")
+PJDFSTEST_LINE = re.compile(r"^(?P<name>[\w:]+)\s+(?P<verdict>ok|FAILED)$")
 # How often, of how much, when: differs from run to run.
 COUNTS = re.compile(r"\(\d+ passed, \d+ failed\)|\d+(\.\d+)?")
 # NFStest ends its capture by a signal to the shell that started it. Where sh does not become the
@@ -38,6 +43,25 @@ cd / && rm -rf /mnt/test/programs; umount /mnt/test
 exit $status"""
 
 
+PJDFSTEST = "0.2.2"
+
+
+def pjdfstest():
+    """Build it when missing; the file."""
+    base = root.path()
+
+    def make(target):
+        log = target.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        argv = ["cargo", "install", "--locked", "--root", target, f"pjdfstest@{PJDFSTEST}"]
+        proc.run_logged(f"building pjdfstest (log: {log})",
+                        chroot.command(base, argv, [cache.directory()],
+                                       env={"CARGO_HOME": f"{cache.directory()}/cargo"}),
+                        log, 900)
+
+    return cache.entry("pjdfstest", cache.key(PJDFSTEST), make) / "bin/pjdfstest"
+
+
 @dataclasses.dataclass
 class Program:
     """One program and how to run it."""
@@ -48,6 +72,8 @@ class Program:
     command: str | None = None   # in an empty directory of a mount; else it is of NFStest
     more: str = ""               # options
     memory: int = 4096           # MiB in the client; captures are kept there
+    file: object = None          # makes a file that is /results/NAME then
+    line: object = None          # says how one case went; else the exit status does
 
     def script(self):
         if self.command:
@@ -62,12 +88,23 @@ PROGRAMS = (
     Program("nfstest_posix", "system calls"),
     Program("nfstest_dio", "direct I/O, read from a capture"),
     Program("nfstest_xattr", "extended attributes"),
+    Program("nfstest_interop", "NFS versions beside each other"),
+    Program("nfstest_lock", "locks, read from a capture", 1800),
+    Program("nfstest_delegation", "delegations and their recall by a second client", 1800),
+    Program("nfstest_cache", "attribute caches; the server is the second client", 1800,
+            more="--client 192.0.2.1"),
     Program("fio", "random reads and writes with verification", 300,
             "fio --name=verify --rw=randrw --bs=1k-64k --size=32m --numjobs=2 --iodepth=8 "
             "--ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --group_reporting"),
     Program("dbench", "a file server's load", 120, "dbench -D . -t 30 4"),
     Program("bonnie++", "large files and many small ones", 600,
             "bonnie++ -d . -s 128:64k -r 64 -n 1 -u root -q"),
+    Program("git", "clone, checks and packing of this repository", 600,
+            "sh -ec 'git config --global safe.directory \"*\"; git clone -q /repo copy; cd copy; "
+            "git fsck --full --strict; git gc -q; git fsck --full --strict; git status'"),
+    Program("pjdfstest", "system calls, as POSIX has them", 900,
+            "env NO_COLOR=1 /results/pjdfstest -c /repo/tools/lablib/guest/pjdfstest.toml -p .",
+            file=pjdfstest, line=PJDFSTEST_LINE),
     Program("stress-ng", "file system operations", 300,
             "stress-ng --temp-path . --timeout 5 --sequential 1 --with "
             "access,chmod,dentry,dir,dirdeep,fallocate,filename,flock,fstat,hdd,link,"
@@ -78,16 +115,15 @@ PROGRAMS = (
 def cases(program, output, status):
     """Name of a case -> how often it (passed, failed)."""
     found = collections.defaultdict(lambda: [0, 0])
-    if not program.command:
-        for line in output.splitlines():
-            match = NFSTEST_LINE.match(line)
-            if match:
-                name = COUNTS.sub("N", match.group(2)).strip()
-                found[name][match.group(1) == "FAIL"] += 1
-        if status not in (0, 1) or not found:
-            found[f"the program itself (status {status})"][1] += 1
-    else:
+    line = program.line or (None if program.command else NFSTEST_LINE)
+    if not line:
         found["the program"][bool(status)] += 1
+        return dict(found)
+    for match in filter(None, map(line.match, output.splitlines())):
+        name = COUNTS.sub("N", match["name"]).strip()
+        found[name][match["verdict"].startswith("FAIL")] += 1
+    if status not in (0, 1) or not found:
+        found[f"the program itself (status {status})"][1] += 1
     return dict(found)
 
 
@@ -96,6 +132,8 @@ def run(program, client, spec):
     plan = Plan(client=client, spec=spec, timeout=program.seconds + 60,
                 memory=(2048, program.memory))
     session, output = Session(plan), bytearray()
+    if program.file:
+        shutil.copy(program.file(), session.pair.results)
     status = None
     with session:
         status = session.run(["sh", "-c", program.script()],
@@ -118,7 +156,7 @@ def check(spec, names, write):
     if unknown:
         raise LabError(f"no such program: {', '.join(sorted(unknown))} (known: "
                        f"{', '.join(p.name for p in PROGRAMS)})")
-    tally, rows = Tally(), []
+    tally, record = Tally(), json.loads(RECORD.read_text())
     for program in PROGRAMS:
         if names and program.name not in names:
             continue
@@ -128,17 +166,20 @@ def check(spec, names, write):
             found[client], complaints = run(program, client, spec)
             tally.judge(f"{program.name}, {client}: {'; '.join(complaints)[:300]}",
                         not complaints)
-        bad = worse(found["intree"], found["ours"])
-        sums = {client: [sum(c[i] for c in found[client].values()) for i in (0, 1)]
-                for client in CLIENTS}
-        say(f"{program.name}: passed and failed: in-tree {sums['intree']}, ours {sums['ours']}")
-        for name in bad:
+        row = {client: [sum(c[i] for c in found[client].values()) for i in (0, 1)]
+               for client in CLIENTS}
+        row["worse"] = worse(found["intree"], found["ours"])
+        row["both"] = [name for name, (_, failed) in sorted(found["ours"].items())
+                       if failed and name not in row["worse"]]
+        record[program.name] = row
+        say(f"{program.name}: passed and failed: in-tree {row['intree']}, ours {row['ours']}")
+        for name in row["worse"]:
             tally.fail(f"{program.name}: fails with ours only: {name}")
-        if not bad:
+        if not row["worse"]:
             tally.ok()
-        rows.append((program, sums, bad, found))
-    if write:
-        PAGE.write_text(page(rows))
+        if write:
+            RECORD.write_text(json.dumps(record, indent=1) + "\n")
+            PAGE.write_text(page(record))
     print(tally.line(), flush=True)
     return 0 if tally.good() else 1
 
@@ -168,18 +209,18 @@ not with the in-tree client fails the run.
 """
 
 
-def page(rows):
+def page(record):
     """The committed table."""
-    text = HEADER
-    for program, sums, bad, _ in rows:
+    text, both = HEADER, ""
+    for program in PROGRAMS:
+        row = record.get(program.name)
+        if not row:
+            continue
         cells = (f"``{program.name}``", program.what,
-                 *(f"{sums[client][0]}, {sums[client][1]}" for client in CLIENTS),
-                 "; ".join(bad) or "nothing")
+                 *(f"{row[client][0]}, {row[client][1]}" for client in CLIENTS),
+                 "; ".join(row["worse"]) or "nothing")
         text += "".join(f"   {'* ' if i == 0 else '  '}- {cell}\n" for i, cell in enumerate(cells))
-    both = [(program.name, name) for program, _, _, found in rows
-            for name, (_, failed) in sorted(found["ours"].items())
-            if failed and found["intree"].get(name, (0, 0))[1]]
+        both += "".join(f"* ``{program.name}``: {name}\n" for name in row["both"])
     if both:
-        text += "\nWhat fails with both clients:\n\n"
-        text += "".join(f"* ``{program}``: {name}\n" for program, name in both)
+        text += f"\nWhat fails with both clients:\n\n{both}"
     return text

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A network namespace with this machine's interface and RDMA device in it."""
+
+import pathlib
+import subprocess
+
+from . import faults, wait
+from .env import ENV
+
+NAME = "selftests"
+FILE = pathlib.Path(f"/run/netns/{NAME}")
+
+
+def addresses():
+    """Of the interface, as the lab gave them to this machine."""
+    words = pathlib.Path("/proc/cmdline").read_text().split()
+    return next(w for w in words if w.startswith("lab.addr=")).partition("=")[2].split(",")
+
+
+def run(*argv):
+    subprocess.run(argv, timeout=ENV.patience(30), check=True)
+
+
+def set_up(*space):
+    """Configure the interface; `space` are ip's words for where."""
+    run("ip", *space, "link", "set", "lo", "up")
+    run("ip", *space, "link", "set", faults.INTERFACE, "mtu", "9000", "up")
+    for address in addresses():
+        run("ip", *space, "addr", "replace", address, "dev", faults.INTERFACE,
+            *(["nodad"] if ":" in address else []))
+
+
+def enter():
+    """Move the interface into a new namespace and make the RDMA device anew there."""
+    run("ip", "netns", "add", NAME)
+    faults.remove_client_device()
+    run("ip", "link", "set", faults.INTERFACE, "netns", NAME)
+    set_up("-n", NAME)
+    run("ip", "netns", "exec", NAME, *faults.DEVICE_ADD)
+
+
+def delete():
+    """Delete its name; it lives on while a mount or a process is in it."""
+    run("ip", "netns", "del", NAME)
+
+
+def leave():
+    """Put everything back, from whatever state; the interface returns when the namespace is gone."""
+    if FILE.exists():
+        delete()
+    wait.until(lambda: pathlib.Path(f"/sys/class/net/{faults.INTERFACE}").exists(),
+               ENV.patience(30), "the namespace is gone")
+    set_up()
+    if not pathlib.Path(f"/sys/class/infiniband/{faults.device()}").exists():
+        faults.add_client_device()
