@@ -2,6 +2,7 @@
 """Processes that are killed and servers that stay silent: memory comes back,
 others are not disturbed, soft mounts fail and hard ones wait."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -91,11 +92,13 @@ def change_mode(_, path):
     os.chmod(path, 0o600)
 
 
-# covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
-# hold their credits until the replies come, which are no reason to break the connection.
-# The others that wait for credits are killed too: whoever comes next must not wait for ever.
-@case(versions=("3",), clients=("ours",), seconds=60)
-def calls_of_killed_processes_keep_their_credits(t):
+def window():
+    """sunrpc's numbers about the only transport."""
+    return xprt.info(xprt.directories()[0])
+
+
+def few_credits(t):
+    """A mount of a server with few credits, and a directory of files for twice as many calls."""
     before = t.server.call("text", faults.MAX_REQUESTS).split()[0]
     faults.restart_nfsd(t.server, CREDITS)
     t.defer(faults.restart_nfsd, t.server, int(before))
@@ -104,10 +107,12 @@ def calls_of_killed_processes_keep_their_credits(t):
     top = t.directory(mount)
     t.server.call("create", top.there, 2 * CREDITS, "f")
     os.stat(top.here)
+    return mount, top
 
-    def window():
-        return xprt.info(xprt.directories()[0])
 
+@contextlib.contextmanager
+def given_up(t, top):
+    """While the block runs, calls of killed processes hold every credit."""
     # Whatever changes this file system waits in the server.
     t.server.run("fsfreeze", "--freeze", "/disk")
     try:
@@ -122,8 +127,19 @@ def calls_of_killed_processes_keep_their_credits(t):
         equal(xprt.numbers_of("state", "credits")[1:], [CREDITS, CREDITS],
               "credits granted, and held by calls that were given up")
         equal((window()["cur_cong"], window()["cong_win"]), (0, 0), "calls in flight, window")
+        yield
     finally:
         t.server.run("fsfreeze", "--unfreeze", "/disk")
+
+
+# covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
+# hold their credits until the replies come, which are no reason to break the connection.
+# The others that wait for credits are killed too: whoever comes next must not wait for ever.
+@case(versions=("3",), clients=("ours",), seconds=60)
+def calls_of_killed_processes_keep_their_credits(t):
+    mount, top = few_credits(t)
+    with given_up(t, top):
+        pass
     wait.until(lambda: xprt.numbers_of("state", "credits")[2] == 0, ENV.patience(20),
                "all credits back")
     equal(window()["cong_win"], CREDITS * CREDIT, "window")
@@ -132,6 +148,17 @@ def calls_of_killed_processes_keep_their_credits(t):
     equal(xprt.numbers_of("counters", "bad_xid"), [0], "unexplained replies")
     equal(mount.connects(), 1, "connections")
     # Unmounted before the server's old number comes back.
+    mount.remove()
+
+
+# covers: V1-013: if those replies never come, the connection goes, and with it the calls.
+@case(versions=("3",), clients=("ours",), full_only=True, full_seconds=200)
+def a_connection_without_credits_ends(t):
+    mount, top = few_credits(t)
+    with given_up(t, top):
+        t.log.expect("disconnected: call without reply", seconds=ENV.patience(90))
+    Worker(change_mode, f"{top.here}/f0").join(ENV.patience(20))
+    equal(mount.connects(), 2, "connections")
     mount.remove()
 
 

@@ -41,7 +41,7 @@ pub enum Cause {
     RpcTimeout,
     /// The RPC layer wants to send a call again, which one connection must not carry twice.
     Retransmit,
-    /// A call that expects no reply leaves the credits unknown.
+    /// A call that gets no reply, or calls given up long ago, leave the credits unknown.
     CreditResync,
     /// The keep-alive probe stayed unanswered.
     PeerDead,
