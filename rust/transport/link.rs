@@ -290,7 +290,7 @@ impl Link {
         let endpoint = current.handler();
         let heard = endpoint.heard.load(Relaxed);
         let credits = *endpoint.state.credits.lock();
-        if self.starves(endpoint, &credits) {
+        if starves(endpoint, &credits) {
             endpoint.react(Event::Lost(endpoint.epoch, Cause::CreditResync));
         }
         drop(current);
@@ -303,23 +303,6 @@ impl Link {
         };
         self.react(xprt, Event::Tick(activity));
         self.until_tick()
-    }
-
-    /// Whether calls that were given up have held every credit for so long that their replies will
-    /// not come: a server may drop what it takes for a repetition.
-    fn starves(&self, endpoint: &Endpoint, credits: &ForwardCredits) -> bool {
-        let since = &endpoint.no_credit_since;
-        if credits.cwnd() > 0 {
-            since.store(0, Relaxed);
-            return false;
-        }
-        match since.load(Relaxed) {
-            0 => {
-                since.store(Jiffies::now().count().max(1), Relaxed);
-                false
-            }
-            start => Jiffies::since(start).as_ms() >= STARVED_MS,
-        }
     }
 
     fn until_tick(&self) -> Option<u32> {
@@ -703,6 +686,23 @@ impl Link {
                 },
             );
         }
+    }
+}
+
+/// Whether calls that were given up have held every credit for so long that their replies will
+/// not come: a server may drop what it takes for a repetition.
+fn starves(endpoint: &Endpoint, credits: &ForwardCredits) -> bool {
+    let since = &endpoint.no_credit_since;
+    if credits.cwnd() > 0 {
+        since.store(0, Relaxed);
+        return false;
+    }
+    match since.load(Relaxed) {
+        0 => {
+            since.store(Jiffies::now().count().max(1), Relaxed);
+            false
+        }
+        start => Jiffies::since(start).as_ms() >= STARVED_MS,
     }
 }
 

@@ -113,12 +113,6 @@ def many_recalls_under_load_lose_nothing(t):
         os.close(fd)
 
 
-def waiting_for_credits():
-    """How many calls wait while every credit is used."""
-    numbers = xprt.info(xprt.directories()[0])
-    return numbers["sending_q_len"] if numbers["cur_cong"] >= CREDITS * 256 else 0
-
-
 def write_once(_, path):
     with open(path, "r+b", buffering=0) as file:
         os.pwrite(file.fileno(), b"y" * 4096, 0)
@@ -128,10 +122,7 @@ def write_once(_, path):
 # covers: BC-03, BC-18: the answer to a callback needs no forward credit.
 @case(versions=("4.1", "4.2"), seconds=90)
 def callbacks_are_answered_while_every_credit_is_used(t):
-    before = t.server.call("text", faults.MAX_REQUESTS).split()[0]
-    faults.restart_nfsd(t.server, CREDITS)
-    t.defer(faults.restart_nfsd, t.server, int(before))
-    faults.end_grace(t.server)
+    faults.grant(t, CREDITS)
     mount, frozen = t.mount(), t.mount(export=ENV.disk)
     here, there = t.directory(mount).path("file")
     stuck = t.directory(frozen, "stuck")
@@ -140,21 +131,18 @@ def callbacks_are_answered_while_every_credit_is_used(t):
     wait_delegated(t, here)
     helper = t.another_server()
     with Crew(ENV.patience(30)) as crew:
-        # Whatever writes to this file system waits in the server.
-        t.server.run("fsfreeze", "--freeze", "/disk")
-        try:
+        with faults.frozen(t.server):
             for number in range(2 * CREDITS):
                 crew.start(write_once, f"{stuck.here}/f{number}")
-            wait.until(lambda: waiting_for_credits() >= 2, ENV.patience(10),
+            wait.until(lambda: xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(10),
                        "every credit used, and calls that wait for one")
             sends = mount.xprts()[0]["sends"]
             opened = helper.send("open_for_write", there)
             # No call can leave; what does is the answer to the recall.
             wait.until(lambda: mount.xprts()[0]["sends"] > sends, ENV.patience(5),
                        "the callback is answered")
-            equal(xprt.info(xprt.directories()[0])["cur_cong"], CREDITS * 256, "credits in use")
-        finally:
-            t.server.run("fsfreeze", "--unfreeze", "/disk")
+            equal(xprt.info(xprt.directories()[0])["cur_cong"], CREDITS * xprt.CREDIT,
+                  "credits in use")
         helper.take(opened, 60)
     equal(mount.connects(), 1, "connections")
     # Unmounted before the server's old number comes back.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What happens around a mount in its life: servers that are slow or gone, other
-addresses, a machine that is suspended."""
+"""What happens around a mount in its life: servers that are slow or gone, a
+machine that is suspended, swap files."""
 
 import os
 import pathlib
@@ -32,16 +32,13 @@ def a_slow_server_is_left_alone(t):
     t.server.call("create", top.there, 4, "f")
     os.statvfs(mount.where)
     with Crew(ENV.patience(30)) as crew:
-        t.server.run("fsfreeze", "--freeze", "/disk")
-        try:
+        with faults.frozen(t.server):
             for number in range(4):
                 crew.start(held_up, f"{top.here}/f{number}")
             # Longer than a silent peer is given.
             clock = wait.Clock()
             wait.until(lambda: clock.seconds() > 20, 21, "twenty seconds")
             equal([worker.ended() for worker in crew.workers], [False] * 4, "writers that ended")
-        finally:
-            t.server.run("fsfreeze", "--unfreeze", "/disk")
     check(min(map(float, crew.results)) > 18, f"held up for {crew.results} seconds only")
     equal(mount.connects(), 1, "connections")
 

@@ -17,7 +17,6 @@ from lib.workers import Worker
 KIB = 1 << 10
 BLOCK, BLOCKS = 256 * KIB, 4
 READ, WRITE = 50, 51  # numbers of the files
-CREDIT = 256  # sunrpc counts congestion in these units
 CREDITS = 4
 
 
@@ -99,10 +98,7 @@ def window():
 
 def few_credits(t):
     """A mount of a server with few credits, and a directory of files for twice as many calls."""
-    before = t.server.call("text", faults.MAX_REQUESTS).split()[0]
-    faults.restart_nfsd(t.server, CREDITS)
-    t.defer(faults.restart_nfsd, t.server, int(before))
-    faults.end_grace(t.server)
+    faults.grant(t, CREDITS)
     mount = t.mount("noac", export=ENV.disk)
     top = t.directory(mount)
     t.server.call("create", top.there, 2 * CREDITS, "f")
@@ -113,12 +109,9 @@ def few_credits(t):
 @contextlib.contextmanager
 def given_up(t, top):
     """While the block runs, calls of killed processes hold every credit."""
-    # Whatever changes this file system waits in the server.
-    t.server.run("fsfreeze", "--freeze", "/disk")
-    try:
+    with faults.frozen(t.server):
         victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
-        wait.until(lambda: window()["cur_cong"] == CREDITS * CREDIT
-                   and window()["sending_q_len"] >= 2, ENV.patience(20),
+        wait.until(lambda: xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(20),
                    "every credit used, and calls that wait for one")
         for victim in victims:
             victim.kill()
@@ -128,8 +121,6 @@ def given_up(t, top):
               "credits granted, and held by calls that were given up")
         equal((window()["cur_cong"], window()["cong_win"]), (0, 0), "calls in flight, window")
         yield
-    finally:
-        t.server.run("fsfreeze", "--unfreeze", "/disk")
 
 
 # covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
@@ -142,7 +133,7 @@ def calls_of_killed_processes_keep_their_credits(t):
         pass
     wait.until(lambda: xprt.numbers_of("state", "credits")[2] == 0, ENV.patience(20),
                "all credits back")
-    equal(window()["cong_win"], CREDITS * CREDIT, "window")
+    equal(window()["cong_win"], CREDITS * xprt.CREDIT, "window")
     Worker(change_mode, f"{top.here}/f0").join(ENV.patience(20))
     equal(xprt.numbers_of("counters", "late_replies"), [CREDITS], "late replies")
     equal(xprt.numbers_of("counters", "bad_xid"), [0], "unexplained replies")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Trouble made on the server and on the wire, and its undoing."""
 
+import contextlib
 import subprocess
 
 from . import wait
@@ -13,6 +14,7 @@ PORTLIST = f"{NFSD}/portlist"
 MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
 TABLE = "selftests"
 INTERFACE = "eth0"
+DISK = "/disk"  # what ENV.disk lies on
 # For rxe and for siw.  Dropping what comes in, only: a software device whose own sends are refused
 # breaks its management queue pair for good.
 SILENCE = f"""
@@ -66,6 +68,24 @@ def restart_nfsd(server, max_requests=None):
     start_nfsd(server)
 
 
+def grant(t, credits):
+    """The server grants so many credits to a connection, for the time of a case."""
+    before = t.server.call("text", MAX_REQUESTS).split()[0]
+    restart_nfsd(t.server, credits)
+    t.defer(restart_nfsd, t.server, int(before))
+    end_grace(t.server)
+
+
+@contextlib.contextmanager
+def frozen(server):
+    """While the block runs, whatever changes the server's disk waits there."""
+    server.run("fsfreeze", "--freeze", DISK)
+    try:
+        yield
+    finally:
+        server.run("fsfreeze", "--unfreeze", DISK)
+
+
 def end_grace(server):
     """Wait until the server's grace periods are over."""
     def over():
@@ -110,7 +130,7 @@ def repair(server):
         return []
     complaints = []
     # Quietly: most cases never touch them.
-    server.call("run", ["fsfreeze", "--unfreeze", "/disk"])
+    server.call("run", ["fsfreeze", "--unfreeze", DISK])
     no_delay(server)
     if server.call("run", ["nft", "list", "table", "inet", TABLE])[0] == 0:
         complaints.append("left the wire cut")

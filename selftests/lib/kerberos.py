@@ -5,8 +5,9 @@ import os
 import pathlib
 import subprocess
 
-from . import mounts, wait
+from . import mounts, namespace, wait
 from .env import ENV
+from .server_agent import open_files
 
 REALM, DOMAIN = "LAB.TEST", "lab.test"
 SERVICE, MACHINE = f"nfs/server.{DOMAIN}", f"nfs/client.{DOMAIN}"
@@ -76,7 +77,8 @@ class Realm:
 
     def __init__(self, t):
         self.t = t
-        for name, text in files(ENV.server, own_address()).items():
+        own = namespace.addresses()[0].partition("/")[0]
+        for name, text in files(ENV.server, own).items():
             self.keep(name)
             pathlib.Path(name).write_text(text)
             t.server.call("text", name, text)
@@ -131,7 +133,7 @@ class Realm:
         self.t.defer(gssd.wait, ENV.patience(10))
         self.t.defer(gssd.terminate)
         # The kernel sees it by the pipe that it holds open.
-        wait.until(lambda: listening(gssd.pid), ENV.patience(20), "rpc.gssd is there")
+        wait.until(lambda: "/gssd" in open_files(gssd.pid), ENV.patience(20), "rpc.gssd is there")
 
     @staticmethod
     def log_in():
@@ -143,29 +145,11 @@ class Realm:
         return cache
 
 
-def own_address():
-    """The address by which the server knows this machine."""
-    done = subprocess.run(["ip", "-brief", "-4", "addr", "show", "dev", "eth0"], text=True,
-                          stdout=subprocess.PIPE, timeout=ENV.patience(30), check=True)
-    return done.stdout.split()[2].partition("/")[0]
-
-
 def with_user(read, write, uid):
     """Add the user to a list of users."""
     text = read()
     if f"\n{USER}:" not in text:
         write(f"{text}{USER}:x:{uid}:{uid}::/tmp:/bin/sh\n")
-
-
-def listening(pid):
-    """Whether a process holds a pipe of the kernel's RPC client open."""
-    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            if "/gssd" in os.readlink(fd):
-                return True
-        except OSError:
-            continue
-    return False
 
 
 __all__ = ["Realm", "UID_HERE", "UID_THERE"]

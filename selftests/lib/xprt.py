@@ -15,6 +15,7 @@ COLUMNS = (
     "total_rdma_request", "total_rdma_reply", "pullup_copy", "fixup_copy", "hardway_register",
     "failed_marshal", "bad_reply", "nomsg_call", "mrs_recycled", "mrs_orphaned",
     "mrs_allocated", "local_inv_needed", "empty_sendctx_q", "reply_waits_for_send")
+CREDIT = 256  # sunrpc counts congestion in these units
 SWITCHES = pathlib.Path("/sys/kernel/sunrpc/xprt-switches")
 DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
 
@@ -53,6 +54,12 @@ def info(directory):
     pairs = (line.split("=", 1) for line in (directory / "xprt_info").read_text().splitlines()
              if "=" in line)
     return {name: int(value) for name, value in pairs}
+
+
+def waiting_for_credits(granted):
+    """How many calls of the only transport wait while every credit is used; 0 if one is free."""
+    numbers = info(directories()[0])
+    return numbers["sending_q_len"] if numbers["cur_cong"] == granted * CREDIT else 0
 
 
 def states():
