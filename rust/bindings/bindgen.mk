@@ -27,6 +27,7 @@ bindings-allow := \
 	--allowlist-file '.*/include/linux/sunrpc/.*' \
 	--allowlist-file '.*/include/(uapi/)?rdma/.*' \
 	--allowlist-file '.*/helpers/helpers.h' \
+	--allowlist-file '.*/kunit/fake_.*.h' \
 	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
 	--allowlist-var '__tracepoint_xprtrdma_.*' \
 	--allowlist-type 'lwq(_node)?' \
@@ -56,7 +57,7 @@ bindings-params = $(shell grep -Ev '^\#|^$$' $(srctree)/rust/bindgen_parameters)
 
 bindings-c-flags = $(filter-out $(bindings-skip-flags) $(CC_FLAGS_LTO),$(c_flags)) \
 	-w --target=$(if $(CONFIG_X86_64),x86_64-linux-gnu,$(if $(CONFIG_ARM64),aarch64-linux-gnu)) \
-	-fno-builtin -D__BINDGEN__
+	-fno-builtin -D__BINDGEN__ $(bindings-kunit)
 
 quiet_cmd_bindings = BINDGEN $@
       cmd_bindings = \
@@ -70,7 +71,8 @@ quiet_cmd_bindings = BINDGEN $@
 		--raw-line 'pub use kernel::bindings::*; use kernel::ffi; use pin_init::MaybeZeroable;' \
 		-o $@ -- $(bindings-c-flags) -DMODULE
 
-$(obj)/bindings/xprtrdma_bindings.rs: $(src)/bindings/bindings_helper.h $(src)/helpers/helpers.h $(src)/helpers/trace.h FORCE
+$(obj)/bindings/xprtrdma_bindings.rs: $(src)/bindings/bindings_helper.h $(src)/helpers/helpers.h $(src)/helpers/trace.h \
+		$(if $(bindings-kunit),$(src)/kunit/fake_device.h $(src)/kunit/fake_rpc.h) FORCE
 	$(call if_changed,bindings)
 
 targets += bindings/xprtrdma_bindings.rs

@@ -13,3 +13,7 @@
 
 #include "../helpers/helpers.h"
 #include "../helpers/trace.h"
+#ifdef XPRTRDMA_KUNIT
+#include "../kunit/fake_device.h"
+#include "../kunit/fake_rpc.h"
+#endif

@@ -75,12 +75,6 @@ void xprtrdma_bump_rkey(struct ib_mr *mr)
 	ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
 }
 
-void xprtrdma_sg_set_page(struct scatterlist *sg, struct page *page,
-			  unsigned int len, unsigned int offset)
-{
-	sg_set_page(sg, page, len, offset);
-}
-
 struct page *xprtrdma_virt_to_page(const void *addr)
 {
 	return virt_to_page(addr);

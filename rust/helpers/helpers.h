@@ -40,8 +40,6 @@ void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
 void xprtrdma_bump_rkey(struct ib_mr *mr);
 
 /* mm */
-void xprtrdma_sg_set_page(struct scatterlist *sg, struct page *page,
-			  unsigned int len, unsigned int offset);
 struct page *xprtrdma_virt_to_page(const void *addr);
 unsigned int xprtrdma_memalloc_nofs_save(void);
 void xprtrdma_memalloc_nofs_restore(unsigned int flags);

@@ -246,12 +246,17 @@ pub enum Invalidated {
 ///
 /// `agreed` says whether both peers announced support (CM-16); an invalidation without it is
 /// accepted if it hits the right region (MAL-013).
-pub fn invalidated(rkey: Option<Handle>, regions: &[Handle], agreed: bool) -> Invalidated {
+#[inline]
+pub fn invalidated(
+    rkey: Option<Handle>,
+    regions: impl IntoIterator<Item = Handle>,
+    agreed: bool,
+) -> Invalidated {
     let Some(rkey) = rkey else {
         return Invalidated::Nothing;
     };
     let mut index = 0usize;
-    for &handle in regions {
+    for handle in regions {
         if handle == rkey {
             return match agreed {
                 true => Invalidated::Own(index, Counter::Reminv),

@@ -2,8 +2,8 @@
 
 //! Deciding how a call and its reply travel.
 //!
-//! [`plan`] is given the shape of the call, of the largest possible reply, and how many segments
-//! each chunk would need, and picks the cheapest legal form whose headers fit both ways. The
+//! [`plan`] is given the shape of the call, of the largest possible reply, and whom to ask how many
+//! segments each chunk would need, and picks the cheapest legal form whose headers fit both ways. The
 //! reply is decided first, because its chunks are part of the call's header.
 
 use crate::error::Error;
@@ -31,6 +31,7 @@ pub struct CallShape {
 }
 
 impl CallShape {
+    #[inline]
     const fn total(&self) -> u64 {
         sum(self.head, self.pages, self.tail)
     }
@@ -62,6 +63,7 @@ pub struct ReplyShape {
 }
 
 impl ReplyShape {
+    #[inline]
     const fn total(&self) -> u64 {
         sum(self.head, self.pages, self.tail)
     }
@@ -74,7 +76,23 @@ const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
         .saturating_add(tail as u64)
 }
 
-/// How many segments each chunk would have; see [`RegionLimits::segments`].
+/// Tells how many segments each chunk would have; see [`RegionLimits::segments`].
+///
+/// [`plan`] asks only about chunks that it considers: most messages need none.
+pub trait Segmentation {
+    /// A Read chunk over the call's pages.
+    fn read(&self) -> usize;
+    /// A Position-Zero Read chunk over the whole call.
+    fn call(&self) -> usize;
+    /// A Position-Zero Read chunk over the call without its page data and their pad.
+    fn reduced_call(&self) -> usize;
+    /// A Write chunk over the reply's pages.
+    fn write(&self) -> usize;
+    /// A Reply chunk over the whole reply.
+    fn reply(&self) -> usize;
+}
+
+/// The counts, known beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCounts {
     /// A Read chunk over the call's pages.
@@ -87,6 +105,28 @@ pub struct SegmentCounts {
     pub write: usize,
     /// A Reply chunk over the whole reply.
     pub reply: usize,
+}
+
+impl Segmentation for SegmentCounts {
+    fn read(&self) -> usize {
+        self.read
+    }
+
+    fn call(&self) -> usize {
+        self.call
+    }
+
+    fn reduced_call(&self) -> usize {
+        self.reduced_call
+    }
+
+    fn write(&self) -> usize {
+        self.write
+    }
+
+    fn reply(&self) -> usize {
+        self.reply
+    }
 }
 
 /// What stays the same between the calls of one connection.
@@ -154,6 +194,10 @@ pub struct Plan {
     pub reply: ReplyPlan,
     /// Octets of the call's transport header.
     pub header_len: usize,
+    /// Segments of the Read list.
+    pub read_segments: usize,
+    /// Segments of the Write chunk or of the Reply chunk.
+    pub result_segments: usize,
 }
 
 /// Decides how an RPC travels.
@@ -161,18 +205,19 @@ pub struct Plan {
 /// `reduce` is false where the security flavour protects the message's integrity or privacy
 /// (V1-121). The largest possible reply decides, not the expected one (V1-128). A message as
 /// large as the threshold fits. [`Error::Unbuildable`] if nothing does.
+#[inline]
 pub fn plan(
     call: &CallShape,
     reply: &ReplyShape,
-    counts: &SegmentCounts,
+    counts: &impl Segmentation,
     reduce: bool,
     limits: &Limits,
 ) -> Result<Plan, Error> {
-    let reply_plan = plan_reply(reply, counts, reduce, limits)?;
+    let (reply_plan, results) = plan_reply(reply, counts, reduce, limits)?;
     let (write, reply_segments) = match reply_plan {
         ReplyPlan::Inline => (None, None),
-        ReplyPlan::WriteChunk { .. } => (Some(counts.write), None),
-        ReplyPlan::ReplyChunk { .. } => (None, Some(counts.reply)),
+        ReplyPlan::WriteChunk { .. } => (Some(results), None),
+        ReplyPlan::ReplyChunk { .. } => (None, Some(results)),
     };
     let header = |read| header_len(limits.version, read, write, reply_segments);
     let (call_plan, read) = plan_call(call, counts, reduce, limits, header)?;
@@ -180,15 +225,18 @@ pub fn plan(
         call: call_plan,
         reply: reply_plan,
         header_len: header(read),
+        read_segments: read,
+        result_segments: results,
     })
 }
 
+#[inline]
 fn plan_reply(
     reply: &ReplyShape,
-    counts: &SegmentCounts,
+    counts: &impl Segmentation,
     reduce: bool,
     limits: &Limits,
-) -> Result<ReplyPlan, Error> {
+) -> Result<(ReplyPlan, usize), Error> {
     // The responder copies our chunks into its header (V1-054, V1-068).
     let fits = |write, reply_chunk, inline| {
         let header = header_len(limits.version, 0, write, reply_chunk);
@@ -196,30 +244,29 @@ fn plan_reply(
     };
     let total = reply.total();
     if fits(None, None, total) {
-        return Ok(ReplyPlan::Inline);
+        return Ok((ReplyPlan::Inline, 0));
     }
-    let rest = sum(reply.head, 0, reply.tail);
-    if reduce
-        && reply.eligible
-        && reply.pages > 0
-        && limits.allow(counts.write)
-        && fits(Some(counts.write), None, rest)
-    {
-        return Ok(ReplyPlan::WriteChunk {
-            length: reply.pages,
-        });
+    if reduce && reply.eligible && reply.pages > 0 {
+        let segments = counts.write();
+        let rest = sum(reply.head, 0, reply.tail);
+        if limits.allow(segments) && fits(Some(segments), None, rest) {
+            let length = reply.pages;
+            return Ok((ReplyPlan::WriteChunk { length }, segments));
+        }
     }
     let length = u32::try_from(total).map_err(|_| Error::Unbuildable)?;
-    if limits.allow(counts.reply) && fits(None, Some(counts.reply), 0) {
-        return Ok(ReplyPlan::ReplyChunk { length });
+    let segments = counts.reply();
+    if limits.allow(segments) && fits(None, Some(segments), 0) {
+        return Ok((ReplyPlan::ReplyChunk { length }, segments));
     }
     Err(Error::Unbuildable)
 }
 
 /// Decides about the call; `header` gives the header's length for a number of read segments.
+#[inline]
 fn plan_call(
     call: &CallShape,
-    counts: &SegmentCounts,
+    counts: &impl Segmentation,
     reduce: bool,
     limits: &Limits,
     header: impl Fn(usize) -> usize,
@@ -230,29 +277,31 @@ fn plan_call(
         return Ok((CallPlan::Inline, 0));
     }
     // A position is a multiple of four and not zero, which means something else.
-    let reducible = reduce
-        && call.eligible
-        && call.pages > 0
-        && call.head > 0
-        && call.head & 3 == 0
-        && limits.allow(counts.read);
+    let eligible = reduce && call.eligible && call.pages > 0 && call.head > 0 && call.head & 3 == 0;
+    let read = if eligible { counts.read() } else { 0 };
+    let reducible = eligible && limits.allow(read);
     let reduced = total
         .saturating_sub(u64::from(call.pages))
         .saturating_sub(u64::from(call.pad()));
-    if reducible && fits(counts.read, reduced) {
+    if reducible && fits(read, reduced) {
         let plan = CallPlan::ReadChunk {
             position: call.head,
             length: call.pages,
         };
-        return Ok((plan, counts.read));
+        return Ok((plan, read));
     }
     let length = u32::try_from(total).map_err(|_| Error::Unbuildable)?;
-    if limits.allow(counts.call) && fits(counts.call, 0) {
-        return Ok((CallPlan::Long { length }, counts.call));
+    let whole = counts.call();
+    if limits.allow(whole) && fits(whole, 0) {
+        return Ok((CallPlan::Long { length }, whole));
+    }
+    if !reducible {
+        return Err(Error::Unbuildable);
     }
     // Two chunks hold twice as many segments as one; otherwise one is simpler for everybody.
-    let both = counts.read.saturating_add(counts.reduced_call);
-    if reducible && limits.allow(counts.reduced_call) && fits(both, 0) {
+    let rest = counts.reduced_call();
+    let both = read.saturating_add(rest);
+    if limits.allow(rest) && fits(both, 0) {
         let plan = CallPlan::LongReadChunk {
             position: call.head,
             length: call.pages,
@@ -264,6 +313,7 @@ fn plan_call(
 }
 
 /// Header and inline part in one Send of at most `threshold` octets (V1-027).
+#[inline]
 fn within(header: usize, inline: u64, threshold: u32) -> bool {
     match u64::try_from(header) {
         Ok(header) => header.saturating_add(inline) <= u64::from(threshold),
@@ -273,6 +323,7 @@ fn within(header: usize, inline: u64, threshold: u32) -> bool {
 
 impl Limits {
     /// True if a chunk may have this many segments.
+    #[inline]
     fn allow(&self, segments: usize) -> bool {
         segments > 0 && segments <= self.segments.min(MAX_SEGMENTS)
     }

@@ -33,18 +33,16 @@ impl Direction {
 ///
 /// # Safety
 ///
-/// Every piece that [`Lender::for_each_piece`] yields lies in memory that stays allocated, and that
+/// Every piece that [`Lender::pieces`] yields lies in memory that stays allocated, and that
 /// nobody but the device reads or writes as a Rust reference, until the lender is dropped.
 pub unsafe trait Lender: Send {
     /// Octets lent.
     fn len(&self) -> usize;
 
-    /// Calls `f(page, offset, len)` for the pieces of the lent memory in order, beginning with the
-    /// octet at `start`, until `f` returns `false`. `offset` counts from the first octet of the
-    /// page and a piece may reach into the physically following pages. Does not sleep.
-    fn for_each_piece<F>(&self, start: usize, f: F)
-    where
-        F: FnMut(BorrowedPage<'_>, usize, usize) -> bool;
+    /// The pieces of the lent memory in order, beginning with the octet at `start`: (page, offset,
+    /// octets). The offset counts from the first octet of the page, and a piece may reach into the
+    /// physically following pages. Does not sleep.
+    fn pieces(&self, start: usize) -> impl Iterator<Item = (BorrowedPage<'_>, usize, usize)>;
 
     /// Whether nothing is lent.
     fn is_empty(&self) -> bool {

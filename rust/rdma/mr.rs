@@ -35,7 +35,10 @@ use core::{
 use kernel::{
     bindings::scatterlist,
     error::from_err_ptr,
-    page::PAGE_SIZE,
+    page::{
+        BorrowedPage,
+        PAGE_SIZE, //
+    },
     prelude::*,
     sync::Arc, //
 };
@@ -70,6 +73,9 @@ impl Access {
         flags as c_int
     }
 }
+
+/// The bits of `scatterlist::page_link` that are no part of the page's address (linux/scatterlist.h).
+const SG_BITS: usize = 3;
 
 /// How one region presents its memory to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,61 +262,42 @@ impl IdleMr {
 /// Fills `sg` with the lender's pieces from `start` on; returns entries and octets used.
 ///
 /// Without `gaps` a region can only continue where one piece ends and the next begins at a page
-/// border. Pages that follow each other physically share an entry.
+/// border.
 fn fill<L: Lender>(sg: &mut [scatterlist], lender: &L, start: usize, gaps: bool) -> (usize, u32) {
-    let depth = sg.len();
-    // Entries used, pages used, octets, where the last piece ended: (page, offset).
-    let (mut nents, mut pages, mut total) = (0usize, 0usize, 0usize);
-    let mut last: Option<(*mut kernel::bindings::page, usize, usize)> = None;
+    // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
+    // allocated a list of entries for, or by the length of a piece of memory.
+    let mut room = sg.len().wrapping_mul(PAGE_SIZE);
+    let (mut nents, mut total) = (0usize, 0usize);
+    // Where the last piece ended in its page; the first may begin anywhere.
+    let mut end = 0;
 
-    lender.for_each_piece(start, |page, offset, len| {
-        if len == 0 {
-            return true;
-        }
-        let raw = page.as_ptr();
-        let span = (offset % PAGE_SIZE + len).div_ceil(PAGE_SIZE);
-        if let Some((last_page, last_offset, last_len)) = last {
-            let end = last_offset + last_len;
-            let aligned = end % PAGE_SIZE == 0 && offset % PAGE_SIZE == 0;
-            if !aligned && !gaps {
-                return false;
-            }
-            // Contiguous in the memory map: the same entry grows.
-            if aligned
-                && !gaps
-                && last_page.wrapping_add(end / PAGE_SIZE) == raw
-                && pages + span <= depth
-            {
-                if let Some(entry) = nents.checked_sub(1).and_then(|i| sg.get_mut(i)) {
-                    entry.length += len as u32;
-                    last = Some((last_page, last_offset, last_len + len));
-                    pages += span;
-                    total += len;
-                    return true;
-                }
-            }
+    for (entry, (page, offset, len)) in sg.iter_mut().zip(lender.pieces(start)) {
+        let first = offset % PAGE_SIZE;
+        if ((end | first) != 0 && nents != 0 && !gaps) || room == 0 {
+            break;
         }
         // A piece that is too long for the rest of the region is cut at a page border.
-        let room = (depth - pages) * PAGE_SIZE;
-        if room == 0 || nents == depth {
-            return false;
+        let part = core::cmp::min(len, room.wrapping_sub(first));
+        set_page(entry, page, part as u32, offset as u32);
+        let behind = first.wrapping_add(part);
+        room = room.wrapping_sub(behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1));
+        end = behind % PAGE_SIZE;
+        nents = nents.wrapping_add(1);
+        total = total.wrapping_add(part);
+        if part != len {
+            break;
         }
-        let room = room - offset % PAGE_SIZE;
-        let part = core::cmp::min(len, room);
-        let Some(entry) = sg.get_mut(nents) else {
-            return false;
-        };
-        // SAFETY: `entry` is part of an initialised table, `page` is valid.
-        unsafe {
-            bindings::xprtrdma_sg_set_page(entry, raw, part as u32, offset as u32);
-        }
-        nents += 1;
-        pages += core::cmp::min(span, depth - pages);
-        total += part;
-        last = Some((raw, offset, part));
-        part == len
-    });
+    }
     (nents, total as u32)
+}
+
+/// Points an entry of an initialised table at memory; what the table itself keeps in the entry's
+/// lowest bits stays.
+#[inline]
+fn set_page(entry: &mut scatterlist, page: BorrowedPage<'_>, len: u32, offset: u32) {
+    entry.page_link = (entry.page_link & SG_BITS) | page.as_ptr().addr();
+    entry.offset = offset;
+    entry.length = len;
 }
 
 /// A region that the peer may be able to reach, with the lender of its memory.

@@ -466,7 +466,7 @@ impl<H: QpHandler> Qp<H> {
             GFP_KERNEL,
         )?;
         let qp = QpOwner(qp);
-        qp.refill(0)?;
+        qp.post_free(&mut qp.rq.lock())?;
         Ok(qp)
     }
 
@@ -545,11 +545,25 @@ impl<H: QpHandler> Qp<H> {
         self.rq.lock().posted.len
     }
 
-    /// Posts all free Receives if there are at least `min` of them.
-    fn refill(&self, min: usize) -> Result {
-        let mut guard = self.rq.lock();
-        let rq = &mut *guard;
-        if rq.closed || rq.free.is_empty() || rq.free.len() < min {
+    #[cfg(xprtrdma_kunit)]
+    pub(crate) fn raw_qp(&self) -> *mut bindings::ib_qp {
+        self.raw.qp.as_ptr()
+    }
+
+    /// Takes a buffer back, and posts all free ones if a batch of them has come together.
+    fn give_back(&self, index: u16) -> Result {
+        let mut rq = self.rq.lock();
+        // Cannot fail: the table is as long as there are buffers.
+        let _ = rq.free.push_within_capacity(index);
+        if rq.free.len() < rq.batch {
+            return Ok(());
+        }
+        self.post_free(&mut rq)
+    }
+
+    /// Posts all free Receives.
+    fn post_free(&self, rq: &mut RecvQueue) -> Result {
+        if rq.closed {
             return Ok(());
         }
         rq.wrs.clear();
@@ -851,7 +865,12 @@ impl<H: QpHandler> Received<'_, H> {
 
 impl<H: QpHandler> Drop for Received<'_, H> {
     fn drop(&mut self) {
-        give_back(&self.qp, self.index);
+        if self.qp.give_back(self.index).is_err() {
+            Qp::report_broken(
+                self.qp,
+                WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
+            );
+        }
     }
 }
 
@@ -876,16 +895,9 @@ impl<H: QpHandler> Held<H> {
 
 impl<H: QpHandler> Drop for Held<H> {
     fn drop(&mut self) {
-        give_back(&self.qp, self.index);
-        // No message need come to post it again. A failure is met by the next one that does.
-        let batch = self.qp.rq.lock().batch;
-        let _ = self.qp.refill(batch);
+        // After a failure the queue is closed, and the peer finds no Receive before long.
+        let _ = self.qp.give_back(self.index);
     }
-}
-
-fn give_back<H: QpHandler>(qp: &Qp<H>, index: u16) {
-    // Cannot fail: the table is as long as there are buffers.
-    let _ = qp.rq.lock().free.push_within_capacity(index);
 }
 
 /// # Safety
@@ -947,10 +959,6 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
             immediate,
         },
     );
-    let batch = qp.rq.lock().batch;
-    if qp.refill(batch).is_err() {
-        Qp::report_broken(qp, WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR));
-    }
 }
 
 /// # Safety

@@ -27,3 +27,5 @@ pub mod dma;
 pub mod mr;
 pub mod pd;
 pub mod qp;
+#[cfg(xprtrdma_kunit)]
+mod tests;

@@ -81,8 +81,8 @@ impl<T: Transport> Backchannel<T> {
                 call: TaskBuf::new(),
                 reply: TaskBuf::new(),
             };
-            slot.call.ensure(PAGE_SIZE)?;
-            slot.reply.ensure(PAGE_SIZE)?;
+            slot.call.ensure(PAGE_SIZE, |_| ())?;
+            slot.reply.ensure(PAGE_SIZE, |_| ())?;
             slots.push(KBox::new(slot, GFP_KERNEL)?, GFP_KERNEL)?;
         }
         let mut free = this.free.lock();
@@ -133,7 +133,10 @@ impl<T: Transport> Xprt<T> {
             return Err(EMSGSIZE);
         }
         let mut slot = self.inner.backchannel.free.lock().pop().ok_or(EBUSY)?;
-        let (call, reply) = (slot.call.ensure(PAGE_SIZE)?, slot.reply.ensure(PAGE_SIZE)?);
+        let (call, reply) = (
+            slot.call.ensure(PAGE_SIZE, |_| ())?,
+            slot.reply.ensure(PAGE_SIZE, |_| ())?,
+        );
         slot.cookie = self.connect_cookie();
         let rqst = slot.rqst.get();
         // SAFETY: The slot is ours. The buffers have a page each.

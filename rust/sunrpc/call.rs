@@ -7,7 +7,10 @@ use crate::{
         Lease,
         Message, //
     },
-    slot::Slot,
+    slot::{
+        xprt_of,
+        Slot, //
+    },
     transport::Transport,
     xdr_buf::{
         Part,
@@ -394,8 +397,10 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     {
         // SAFETY: The slot's buffers belong to this task.
         let buffers = unsafe { &mut *slot.buffers.get() };
+        // SAFETY: As above.
+        let grown = |octets| unsafe { xprt_of::<T>(rqst) }.pool().count_buffered(octets);
         // Memory of a power of two is aligned to its size, so the border is where it is wanted.
-        if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE) {
+        if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE, grown) {
             let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);
             buf.head[0].iov_base = border.wrapping_sub(head).cast();
             buf.tail[0].iov_base = border.cast();

@@ -56,20 +56,26 @@ pub fn get() -> Result<Arc<Common>> {
 pub(crate) struct Owner(());
 
 impl Owner {
-    /// May be called once in the module's life. Sleeps.
+    /// `EBUSY`: there is an owner. Sleeps.
     pub(crate) fn new() -> Result<Self> {
         static CALLED: Atomic<bool> = Atomic::new(false);
-        if CALLED.xchg(true, Full) {
+        if !CALLED.xchg(true, Full) {
+            // SAFETY: The flag lets exactly one caller come here.
+            unsafe { COMMON.init() };
+            READY.store(true, Release);
+        } else if !READY.load(Acquire) {
+            // The first caller is at work.
             return Err(EBUSY);
         }
-        // SAFETY: The flag lets exactly one caller come here.
-        unsafe { COMMON.init() };
+        let mut place = COMMON.lock();
+        if place.is_some() {
+            return Err(EBUSY);
+        }
         let common = Common {
             queue: WorkQueue::new(c"xprtrdma_rs")?,
             debugfs: Dir::new(c"xprtrdma_rs"),
         };
-        *COMMON.lock() = Some(Arc::new(common, GFP_KERNEL)?);
-        READY.store(true, Release);
+        *place = Some(Arc::new(common, GFP_KERNEL)?);
         Ok(Self(()))
     }
 }

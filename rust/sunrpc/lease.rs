@@ -89,11 +89,8 @@ unsafe impl<T: Transport> Lender for Lease<T> {
     }
 
     #[inline]
-    fn for_each_piece<F>(&self, start: usize, f: F)
-    where
-        F: FnMut(BorrowedPage<'_>, usize, usize) -> bool,
-    {
-        self.buf().for_each_piece(self.part, start, f)
+    fn pieces(&self, start: usize) -> impl Iterator<Item = (BorrowedPage<'_>, usize, usize)> {
+        self.buf().pieces(self.part, start)
     }
 }
 

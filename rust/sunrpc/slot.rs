@@ -40,19 +40,28 @@ impl TaskBuf {
         }
     }
 
-    /// Makes sure that there are at least `len` octets; the content is lost when it grows.
-    /// Allocates as the calling RPC task may.
-    pub(crate) fn ensure(&mut self, len: usize) -> Result<*mut c_void> {
+    /// Makes sure that there are at least `len` octets; the content is lost when it grows, and
+    /// `grown` is told by how many octets. Allocates as the calling RPC task may.
+    #[inline]
+    pub(crate) fn ensure(&mut self, len: usize, grown: impl FnOnce(usize)) -> Result<*mut c_void> {
         if self.len < len || self.ptr.is_null() {
-            let len = len.max(512).next_power_of_two();
-            // SAFETY: No requirements.
-            let new = unsafe { bindings::xprtrdma_task_alloc(len) };
-            if new.is_null() {
-                return Err(ENOMEM);
-            }
-            *self = Self { ptr: new, len };
+            grown(self.grow(len)?);
         }
         Ok(self.ptr)
+    }
+
+    /// Gets memory for `len` octets; returns how many more there are now.
+    #[cold]
+    fn grow(&mut self, len: usize) -> Result<usize> {
+        let len = len.max(512).next_power_of_two();
+        // SAFETY: No requirements.
+        let new = unsafe { bindings::xprtrdma_task_alloc(len) };
+        if new.is_null() {
+            return Err(ENOMEM);
+        }
+        let more = len - self.len;
+        *self = Self { ptr: new, len };
+        Ok(more)
     }
 }
 
@@ -63,12 +72,27 @@ impl Drop for TaskBuf {
     }
 }
 
-/// Message buffers of a slot; only touched by the task that owns the slot.
+/// Message buffers of a slot; only touched by the task that owns the slot, or by the pool while it is
+/// free.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
     pub(crate) reply: TaskBuf,
     /// Two pages whose common border is the border between a reply's head and tail.
     pub(crate) bordered: TaskBuf,
+}
+
+impl Buffers {
+    const fn new() -> Self {
+        Self {
+            call: TaskBuf::new(),
+            reply: TaskBuf::new(),
+            bordered: TaskBuf::new(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.call.len + self.reply.len + self.bordered.len
+    }
 }
 
 /// One request slot: the RPC client's request and the driver's data about it.
@@ -92,7 +116,8 @@ pub struct Slot<T: Transport> {
 
 // SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
 unsafe impl<T: Transport> Send for Slot<T> {}
-// SAFETY: As above; `buffers` is only reached by the task that owns the slot.
+// SAFETY: As above; `buffers` is only reached by the task that owns the slot, or under the pool's lock
+// while nobody does.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -102,11 +127,7 @@ impl<T: Transport> Slot<T> {
             leases: Atomic::new(0),
             verdict: Atomic::new(0),
             index,
-            buffers: UnsafeCell::new(Buffers {
-                call: TaskBuf::new(),
-                reply: TaskBuf::new(),
-                bordered: TaskBuf::new(),
-            }),
+            buffers: UnsafeCell::new(Buffers::new()),
             call <- T::new_call(),
         }? Error)
     }
@@ -148,20 +169,32 @@ impl<T: Transport> Slot<T> {
     }
 }
 
+/// The free slots. The one that was freed last is used first, so those at the beginning rest.
+struct Free {
+    list: KVec<u16>,
+    /// The fewest that were free at a time since the last [`Pool::trim`].
+    least: usize,
+}
+
 /// The slots of one transport.
 #[pin_data]
 pub(crate) struct Pool<T: Transport> {
     slots: KVec<Pin<KBox<Slot<T>>>>,
     #[pin]
-    free: SpinLock<KVec<u16>>,
+    free: SpinLock<Free>,
+    /// Octets in the buffers of all slots.
+    buffered: Atomic<usize>,
 }
+
+/// Slots whose buffers are freed without letting go of the lock.
+const TRIM_BATCH: usize = 16;
 
 impl<T: Transport> Pool<T> {
     pub(crate) fn new(count: u16) -> Result<impl PinInit<Self>> {
         let mut slots = KVec::with_capacity(count.into(), GFP_KERNEL)?;
-        let mut free = KVec::with_capacity(count.into(), GFP_KERNEL)?;
+        let mut list = KVec::with_capacity(count.into(), GFP_KERNEL)?;
         for index in (0..count).rev() {
-            free.push(index, GFP_KERNEL)?;
+            list.push(index, GFP_KERNEL)?;
         }
         for index in 0..count {
             slots.push(
@@ -171,7 +204,8 @@ impl<T: Transport> Pool<T> {
         }
         Ok(pin_init!(Self {
             slots,
-            free <- new_spinlock!(free, "Pool::free"),
+            free <- new_spinlock!(Free { list, least: 0 }, "Pool::free"),
+            buffered: Atomic::new(0),
         }))
     }
 
@@ -184,13 +218,49 @@ impl<T: Transport> Pool<T> {
     }
 
     fn pop(&self) -> Option<&Slot<T>> {
-        let index = self.free.lock().pop()?;
+        let index = {
+            let mut free = self.free.lock();
+            let index = free.list.pop()?;
+            free.least = free.least.min(free.list.len());
+            index
+        };
         self.get(index)
     }
 
     fn push(&self, slot: &Slot<T>) {
         // Cannot fail: the list is as long as there are slots.
-        let _ = self.free.lock().push_within_capacity(slot.index);
+        let _ = self.free.lock().list.push_within_capacity(slot.index);
+    }
+
+    /// Counts octets that buffers of a slot have grown by.
+    pub(crate) fn count_buffered(&self, octets: usize) {
+        self.buffered.add(octets, Relaxed);
+    }
+
+    /// Octets in the buffers of all slots.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffered.load(Relaxed)
+    }
+
+    /// Frees the buffers of the slots that nobody used since the last call.
+    pub(crate) fn trim(&self) {
+        let mut from = 0;
+        loop {
+            let mut free = self.free.lock();
+            let to = free.least.min(from + TRIM_BATCH);
+            let resting = free.list.get(from..to).unwrap_or(&[]);
+            if resting.is_empty() {
+                free.least = free.list.len();
+                return;
+            }
+            for slot in resting.iter().filter_map(|index| self.get(*index)) {
+                // SAFETY: The slot is free, and stays so while the lock is held.
+                let buffers = unsafe { &mut *slot.buffers.get() };
+                self.buffered.fetch_sub(buffers.len(), Relaxed);
+                *buffers = Buffers::new();
+            }
+            from = to;
+        }
     }
 
     /// Gives `task` a slot or puts it on the backlog.

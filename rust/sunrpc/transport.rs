@@ -17,7 +17,10 @@ use crate::{
         Pool,
         Slot, //
     },
-    util::Show,
+    util::{
+        Jiffies,
+        Show, //
+    },
     xprt::{
         ConnectLock,
         SendLock,
@@ -149,6 +152,10 @@ pub trait Transport: Sized + Send + Sync + 'static {
 
     /// The request's timeout has passed without a reply. Task context, may sleep.
     fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>);
+
+    /// Attempts shall take no longer than this, and the pauses between them not either; both only get
+    /// lower (pNFS gives a data server up sooner). Called under RCU, must not sleep.
+    fn lower_timeouts(xprt: &Xprt<Self>, connect: Jiffies, reconnect: Jiffies);
 
     /// The driver's last call: ends everything that could call back or that holds a
     /// [`BackRef`](crate::xprt::BackRef). May sleep.
@@ -291,9 +298,11 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The slot's buffers belong to this task.
         let buffers = unsafe { &mut *slot.buffers.get() };
         let alloc = || -> Result<(*mut c_void, *mut c_void)> {
+            // SAFETY: As above.
+            let grown = |octets| unsafe { xprt_of::<T>(rqst) }.pool().count_buffered(octets);
             Ok((
-                buffers.call.ensure(call_len)?,
-                buffers.reply.ensure(reply_len)?,
+                buffers.call.ensure(call_len, grown)?,
+                buffers.reply.ensure(reply_len, grown)?,
             ))
         };
         match { alloc }() {
@@ -431,7 +440,9 @@ impl<T: Transport> Ops<T> {
         reconnect: c_ulong,
     ) {
         // SAFETY: As above.
-        unsafe { Self::xprt(xprt) }.lower_timeouts(connect, reconnect);
+        let xprt = unsafe { Self::xprt(xprt) };
+        xprt.lower_timeouts(connect, reconnect);
+        T::lower_timeouts(xprt, Jiffies(connect), Jiffies(reconnect));
     }
 
     unsafe extern "C" fn print_stats(

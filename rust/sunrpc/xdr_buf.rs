@@ -142,63 +142,108 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// See [`xprtrdma_rdma::dma::Lender::for_each_piece`].
+    /// See [`xprtrdma_rdma::dma::Lender::pieces`].
     #[inline]
-    pub(crate) fn for_each_piece<F>(&self, part: Part, start: usize, mut f: F)
-    where
-        F: FnMut(BorrowedPage<'_>, usize, usize) -> bool,
-    {
+    pub(crate) fn pieces(&self, part: Part, start: usize) -> Pieces<'a> {
         let mut skip = start;
-        if part == Part::Whole && !vector_piece(&self.0.head[0], &mut skip, &mut f) {
-            return;
-        }
-        if skip < self.page_len() {
-            let mut at = self.0.page_base as usize + skip;
-            let end = self.0.page_base as usize + self.page_len();
-            skip = 0;
-            while at < end {
-                let offset = at % PAGE_SIZE;
-                let len = core::cmp::min(PAGE_SIZE - offset, end - at);
-                // SAFETY: By the type invariant the array has an entry for each page of the range.
-                let page = unsafe { *self.0.pages.add(at / PAGE_SIZE) };
-                // A sparse array was filled in before the request was queued.
-                let Some(page) = NonNull::new(page) else {
-                    return;
-                };
-                // SAFETY: The page stays valid while the view exists.
-                if !f(unsafe { BorrowedPage::from_raw(page) }, offset, len) {
-                    return;
-                }
-                at += len;
-            }
-        } else {
-            skip -= self.page_len();
-        }
-        if part == Part::Whole {
-            vector_piece(&self.0.tail[0], &mut skip, &mut f);
+        let nothing = (core::ptr::null_mut(), 0);
+        let head = match part {
+            Part::Pages => nothing,
+            Part::Whole => rest_of(&self.0.head[0], &mut skip),
+        };
+        let skipped = core::cmp::min(skip, self.page_len());
+        skip -= skipped;
+        let base = self.0.page_base as usize;
+        Pieces {
+            buf: self.0,
+            head,
+            at: base + skipped,
+            end: base + self.page_len(),
+            tail: match part {
+                Part::Pages => nothing,
+                Part::Whole => rest_of(&self.0.tail[0], &mut skip),
+            },
         }
     }
 }
 
-/// Yields what is left of a vector after skipping `skip` octets; `false` ends the iteration.
-fn vector_piece<F>(vector: &kernel::bindings::kvec, skip: &mut usize, f: &mut F) -> bool
-where
-    F: FnMut(BorrowedPage<'_>, usize, usize) -> bool,
-{
-    if *skip >= vector.iov_len {
-        *skip -= vector.iov_len;
-        return true;
+/// What is left of a vector after skipping `skip` octets: (address, octets).
+fn rest_of(vector: &kernel::bindings::kvec, skip: &mut usize) -> (*mut u8, usize) {
+    let skipped = core::cmp::min(*skip, vector.iov_len);
+    *skip -= skipped;
+    (
+        vector.iov_base.cast::<u8>().wrapping_add(skipped),
+        vector.iov_len - skipped,
+    )
+}
+
+/// The pieces of a message; see [`XdrBuf::pieces`].
+///
+/// # Invariants
+///
+/// `head` and `tail` are parts of the vectors of `buf`; `at..end`, unless empty, is part of its pages.
+pub(crate) struct Pieces<'a> {
+    buf: &'a bindings::xdr_buf,
+    head: (*mut u8, usize),
+    at: usize,
+    end: usize,
+    tail: (*mut u8, usize),
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = (BorrowedPage<'a>, usize, usize);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at < self.end && self.head.1 == 0 {
+            return self.of_pages();
+        }
+        let vector = if self.head.1 != 0 {
+            &mut self.head
+        } else {
+            &mut self.tail
+        };
+        let (addr, len) = *vector;
+        if len == 0 {
+            return None;
+        }
+        vector.1 = 0;
+        // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
+        // `buf_alloc`, or are parts of pages that the security flavour allocated.
+        let page: *mut page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
+        // SAFETY: As above; the memory stays valid while the view exists.
+        let page = unsafe { BorrowedPage::from_raw(NonNull::new(page)?) };
+        Some((page, addr.addr() % PAGE_SIZE, len))
     }
-    let addr = vector.iov_base.cast::<u8>().wrapping_add(*skip);
-    let len = vector.iov_len - *skip;
-    *skip = 0;
-    // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
-    // `buf_alloc`, or are parts of pages that the security flavour allocated.
-    let page: *mut page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
-    let Some(page) = NonNull::new(page) else {
-        return false;
-    };
-    // SAFETY: As above; the memory stays valid while the view exists.
-    let page = unsafe { BorrowedPage::from_raw(page) };
-    f(page, addr.addr() % PAGE_SIZE, len)
+}
+
+impl<'a> Pieces<'a> {
+    /// The next piece of the pages, of which some are left.
+    #[inline]
+    fn of_pages(&mut self) -> Option<(BorrowedPage<'a>, usize, usize)> {
+        let start = self.at;
+        // SAFETY: By the type invariant the array has an entry for each page of the range.
+        let mut entry = unsafe { self.buf.pages.add(start / PAGE_SIZE) };
+        // SAFETY: As above.
+        let first = unsafe { *entry };
+        let mut next = first.wrapping_add(1);
+        // NO-OVERFLOW: Offsets within a message, which is shorter than 4 GiB.
+        let mut stop = (start | (PAGE_SIZE - 1)).wrapping_add(1);
+        // Pages that follow each other in the memory map are one piece.
+        while stop < self.end {
+            entry = entry.wrapping_add(1);
+            // SAFETY: As above.
+            if unsafe { *entry } != next {
+                break;
+            }
+            next = next.wrapping_add(1);
+            stop = stop.wrapping_add(PAGE_SIZE);
+        }
+        self.at = stop;
+        let len = core::cmp::min(stop, self.end).wrapping_sub(start);
+        // A sparse array was filled in before the request was queued.
+        // SAFETY: The page stays valid while the view exists.
+        let page = unsafe { BorrowedPage::from_raw(NonNull::new(first)?) };
+        Some((page, start % PAGE_SIZE, len))
+    }
 }

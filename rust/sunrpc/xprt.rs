@@ -174,6 +174,16 @@ impl<T: Transport> Xprt<T> {
         self.pool().iter()
     }
 
+    /// Octets in the message buffers of all slots.
+    pub fn buffered(&self) -> usize {
+        self.pool().buffered()
+    }
+
+    /// Frees the message buffers of slots that nobody used since the last call.
+    pub fn trim_slots(&self) {
+        self.pool().trim();
+    }
+
     /// One slot.
     #[inline]
     pub fn slot(&self, index: u16) -> Option<&Slot<T>> {

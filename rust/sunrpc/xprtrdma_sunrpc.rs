@@ -38,6 +38,8 @@ pub mod lease;
 pub mod queue;
 pub mod slot;
 pub mod sysctl;
+#[cfg(xprtrdma_kunit)]
+mod tests;
 pub mod trace;
 pub mod transport;
 pub mod util;

@@ -55,7 +55,10 @@ use xprtrdma_sunrpc::{
         NotSent,
         Transport, //
     },
-    util::may_log,
+    util::{
+        may_log,
+        Jiffies, //
+    },
     xprt::{
         ConnectLock,
         SendLock,
@@ -70,6 +73,9 @@ pub(crate) const CALLBACK_SLOTS: u16 = 16;
 pub(crate) fn callback_credits() -> Credits {
     Credits(CALLBACK_SLOTS.into())
 }
+
+/// Regions of so many pages and more can carry whatever the RPC client may ask for.
+const SMALL_REGION: u32 = 64;
 
 /// The RPC client's window for our credits.
 pub(crate) fn cwnd(credits: &ForwardCredits) -> u32 {
@@ -89,6 +95,8 @@ pub(crate) struct Client {
     pub(crate) local: SpinLock<Option<SocketAddr>>,
     /// Longest callback and callback reply on the present or last connection, in octets.
     pub(crate) callback_size: Atomic<u32>,
+    /// Most pages in a region of the present or last connection.
+    pub(crate) region_pages: Atomic<u32>,
     /// Largest messages sent and received without RDMA so far, in octets.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
     pub(crate) stats: Stats,
@@ -164,6 +172,7 @@ impl Transport for Client {
             current <- new_spinlock!(None, "Client::current"),
             local <- new_spinlock!(None, "Client::local"),
             callback_size: Atomic::new(1024 - 28),
+            region_pages: Atomic::new(u32::MAX),
             inline_sizes: (Atomic::new(0), Atomic::new(0)),
             stats: Stats::new(),
             beat <- new_spinlock!(None, "Client::beat"),
@@ -211,24 +220,32 @@ impl Transport for Client {
     }
 
     fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result {
+        // Only a device with small regions has calls that cannot be carried.
+        if xprt.data().region_pages.load(Relaxed) >= SMALL_REGION {
+            return Ok(());
+        }
         let current = xprt.data().current.lock().clone();
         match current {
-            // Only a device with small regions has calls that cannot be carried.
-            Some(conn) if conn.handler().regions.pages() < 64 => send::plan_call(&conn, call)
+            Some(conn) => send::plan_call(&conn, call)
                 .map(|_| ())
                 .map_err(|e| Error::from_errno(e.to_errno())),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
     fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
+        let request = call.slot().call();
+        // As a rule its reply has come.
+        if !request.is_at_work() {
+            return;
+        }
         let epoch = {
-            let mut state = call.slot().call().state.lock();
+            let mut state = request.state.lock();
             if state.regions.is_empty() {
-                state.phase = Phase::Idle;
+                request.set_phase(&mut state, Phase::Idle);
                 return;
             }
-            state.phase = Phase::Revoked;
+            request.set_phase(&mut state, Phase::Revoked);
             state.epoch
         };
         // A connection that is not there any more, or not yet gone, takes care of its regions: its
@@ -243,7 +260,12 @@ impl Transport for Client {
 
     fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32> {
         // Not the call's state: its lock is taken before the transport's.
-        let owed_on = call.slot().call().owed_on.xchg(Epoch::NONE.raw(), Relaxed);
+        let request = call.slot().call();
+        let owed_on = request.owed_on.load(Relaxed);
+        if owed_on == Epoch::NONE.raw() {
+            return None;
+        }
+        request.owed_on.store(Epoch::NONE.raw(), Relaxed);
         // No reference is taken: the last one must not be dropped here.
         let current = xprt.data().current.lock();
         let endpoint = current.as_ref()?.handler();
@@ -263,6 +285,10 @@ impl Transport for Client {
         if sent_on == epoch && call.sent_on_this_connection(xprt) {
             link.react(xprt, Event::RpcTimeout { cookie });
         }
+    }
+
+    fn lower_timeouts(xprt: &Xprt<Self>, connect: Jiffies, reconnect: Jiffies) {
+        xprt.data().link.lower_timeouts(connect, reconnect);
     }
 
     fn stop(lock: &mut SendLock<'_, Self>) {

@@ -57,6 +57,7 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         writeln!(f, "epoch: {}", conn.epoch().raw())?;
         writeln!(f, "failures in a row: {}", conn.failures())
     })?;
+    writeln!(f, "message buffers: {} bytes", xprt.buffered())?;
     let current = client.current.lock().clone();
     if let Some(conn) = current {
         let endpoint = conn.handler();

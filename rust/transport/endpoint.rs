@@ -16,6 +16,7 @@ use crate::{
         Answer,
         Phase,
         Region,
+        Request,
         ResultChunk,
         State, //
     },
@@ -62,6 +63,7 @@ use xprtrdma_proto::{
     },
     wc,
     Counter,
+    Credits,
     Handle,
     Inbound,
     Refusal,
@@ -116,6 +118,12 @@ pub(crate) struct Endpoint {
     pub(crate) heard: Atomic<usize>,
     /// Since when calls that were given up have held every credit, in jiffies; zero if they do not.
     pub(crate) no_credit_since: Atomic<usize>,
+    /// When memory that was not needed was given back, in jiffies.
+    pub(crate) trimmed: Atomic<usize>,
+    /// What every call asks for.
+    pub(crate) requested: Credits,
+    /// The last grant that was taken as it came; zero if there is none.
+    pub(crate) last_grant: Atomic<u32>,
     pub(crate) state: Arc<Shared>,
 }
 
@@ -173,7 +181,12 @@ impl Endpoint {
             (Reaction::Ignore, _) => {}
             (Reaction::FailCall, Some(pinned)) => {
                 let verdict = Verdict::Fail(xprtrdma_proto::Error::BadReplies, counter);
-                if let Some(index) = self.conclude(pinned, verdict, &[]) {
+                let index = pinned.slot().index();
+                let Some(slot) = self.xprt.slot(index) else {
+                    return;
+                };
+                let ending = conclude(slot.call(), &mut slot.call().state.lock(), pinned, verdict);
+                if self.settle(ending, &[]) {
                     self.invalidate(qp, index);
                 }
             }
@@ -182,31 +195,17 @@ impl Endpoint {
         }
     }
 
-    /// Ends an answered call, or marks it as waiting for the invalidation of its regions and
-    /// returns the number of its slot.
-    fn conclude(&self, pinned: Pinned<Client>, verdict: Verdict, message: &[u8]) -> Option<u16> {
-        let index = pinned.slot().index();
-        let slot = self.xprt.slot(index)?;
-        slot.call().owed_on.store(Epoch::NONE.raw(), Relaxed);
-        let mut state = slot.call().state.lock();
-        if state.regions.is_empty() {
-            state.phase = Phase::Idle;
-            drop(state);
-            finish(pinned, verdict, message);
-            return None;
-        }
-        state.phase = Phase::Answered(Answer {
-            pinned,
-            verdict,
-            message: None,
-        });
-        Some(index)
-    }
-
-    /// Takes the grant of an accepted reply.
+    /// Takes the grant of an accepted reply. Called by the handler of completions only.
     #[inline]
     fn take_grant(&self, accept: &Accept) {
-        let granted = self.state.credits.lock().accept(accept.grant);
+        let grant = accept.grant;
+        // Mostly it is what it was.
+        if self.last_grant.load(Relaxed) == grant.0 && grant.0 != 0 {
+            return;
+        }
+        let granted = self.state.credits.lock().accept(grant);
+        let as_it_came = if granted.note.is_none() { grant.0 } else { 0 };
+        self.last_grant.store(as_it_came, Relaxed);
         if let Some(counter) = granted.note {
             self.client().stats.count(counter);
         }
@@ -276,6 +275,9 @@ impl Endpoint {
             RemoteErrorKind::InvalOption => Counter::ErrInvalOption,
         };
         self.answer(qp, error.xid, message, |_| {
+            if error.notes.contains(Counter::Trailing) {
+                self.client().stats.count(Counter::Trailing);
+            }
             Verdict::Fail(error.kind.error(), counter)
         })
     }
@@ -287,7 +289,7 @@ impl Endpoint {
         message: &Received<'_, Self>,
     ) -> Option<u16> {
         self.answer(qp, reply.xid, message, |state| {
-            let segments = state.offer.segments();
+            let segments = state.offer.chunk.segments();
             let writes = [segments];
             let offer = Offer {
                 writes: match state.offer.result {
@@ -318,57 +320,76 @@ impl Endpoint {
             }
             return None;
         };
-        let verdict = {
-            let mut state = pinned.slot().call().state.lock();
-            let verdict = match state.phase {
-                Phase::Sent if state.epoch == self.epoch => judge(&state),
-                Phase::Answered(_) => Verdict::Discard(Counter::DupReply),
-                _ => {
-                    // Encoded anew since it was sent: this is the reply that was owed.
-                    if state.epoch == self.epoch {
-                        let owed_on = &pinned.slot().call().owed_on;
-                        owed_on.store(Epoch::NONE.raw(), Relaxed);
-                    }
-                    Verdict::Discard(Counter::BadXid)
+        let index = pinned.slot().index();
+        let slot = self.xprt.slot(index)?;
+        let request = slot.call();
+        let mut state = request.state.lock();
+        let verdict = match state.phase {
+            Phase::Sent if state.epoch == self.epoch => judge(&state),
+            Phase::Answered(_) => Verdict::Discard(Counter::DupReply),
+            _ => {
+                // Encoded anew since it was sent: this is the reply that was owed.
+                if state.epoch == self.epoch {
+                    request.owed_on.store(Epoch::NONE.raw(), Relaxed);
                 }
-            };
-            if let Verdict::Discard(counter) = verdict {
-                drop(state);
-                drop(pinned);
-                self.unanswered(qp, message, counter, Some(xid));
-                return None;
+                Verdict::Discard(Counter::BadXid)
             }
-            // From here on the reply counts.
-            if let Some(proof) = message.invalidation() {
-                match self.remotely_invalidated(&mut state, proof) {
-                    Ok(mr) => self.regions.put(mr),
-                    Err(()) => {
-                        drop(state);
-                        self.client().stats.count(Counter::ReminvWrong);
-                        self.lost(Cause::WrongInvalidate);
-                        return None;
-                    }
-                }
-            }
-            verdict
         };
-        if let Verdict::Accept(accept) = &verdict {
+        if let Verdict::Discard(counter) = verdict {
+            drop(state);
+            drop(pinned);
+            self.unanswered(qp, message, counter, Some(xid));
+            return None;
+        }
+        // From here on the reply counts.
+        if let Some(proof) = message.invalidation() {
+            match self.remotely_invalidated(&mut state, proof) {
+                Ok(mr) => self.regions.put(mr),
+                Err(()) => {
+                    drop(state);
+                    self.client().stats.count(Counter::ReminvWrong);
+                    self.lost(Cause::WrongInvalidate);
+                    return None;
+                }
+            }
+        }
+        let accept = match &verdict {
+            Verdict::Accept(accept) => Some(*accept),
+            _ => None,
+        };
+        let ending = conclude(request, &mut state, pinned, verdict);
+        drop(state);
+        if let Some(accept) = &accept {
             let stats = &self.client().stats;
             stats.note(accept.notes);
-            stats
-                .placed_bytes
-                .add(u64::from(accept.placed) + u64::from(accept.reply_len));
+            let placed = accept.placed + accept.reply_len;
+            if placed != 0 {
+                stats.placed_bytes.add(placed.into());
+            }
             trace::reply(
                 self.xprt.id(),
                 xid.0,
                 accept.inline_len as u32,
-                accept.placed + accept.reply_len,
+                placed,
                 accept.grant.0,
             );
             self.take_grant(accept);
             self.heard();
         }
-        self.conclude(pinned, verdict, message.bytes())
+        self.settle(ending, message.bytes()).then_some(index)
+    }
+
+    /// Ends a call that is out of the server's reach; `true` if its regions must be invalidated
+    /// first.
+    #[inline]
+    fn settle(&self, ending: Option<Answer>, message: &[u8]) -> bool {
+        match ending {
+            Some(answer) => {
+                finish(answer.pinned, answer.verdict, answer.result, message);
+                false
+            }
+            None => true,
+        }
     }
 
     /// A message above the minimum threshold was posted (CM-24).
@@ -416,11 +437,7 @@ impl Endpoint {
         state: &mut State,
         proof: &RemoteInvalidation,
     ) -> Result<xprtrdma_rdma::mr::IdleMr, ()> {
-        let mut handles = [Handle(0); xprtrdma_rdma::qp::MAX_REGIONS];
-        for (handle, region) in handles.iter_mut().zip(&state.regions) {
-            *handle = Handle(region.window().handle);
-        }
-        let handles = handles.get(..state.regions.len()).unwrap_or(&[]);
+        let handles = state.regions.iter().map(|r| Handle(r.window().handle));
         let agreed = self.thresholds().remote_invalidation;
         match invalidated(Some(Handle(proof.rkey())), handles, agreed) {
             Invalidated::Own(index, counter) => {
@@ -482,7 +499,9 @@ impl Endpoint {
                 trace::invalidate(self.xprt.id(), index.into(), count as u32);
                 batch
                     .post_invalidate(u64::from(index), state.regions.iter_mut())
-                    .inspect_err(|e| pr_warn!("slot {index}: {count} regions: {e:?}\n"))
+                    .inspect_err(|e| {
+                        pr_warn!("cannot invalidate {count} regions of slot {index}: {e:?}\n")
+                    })
                     .is_ok()
             }
             Err(SendError::Full) => return false,
@@ -495,10 +514,43 @@ impl Endpoint {
     }
 }
 
+/// The call is answered: returns what is left to do if all its regions are out of the server's
+/// reach; otherwise that is kept with the call until they are.
+#[inline]
+fn conclude(
+    request: &Request,
+    state: &mut State,
+    pinned: Pinned<Client>,
+    verdict: Verdict,
+) -> Option<Answer> {
+    request.owed_on.store(Epoch::NONE.raw(), Relaxed);
+    let answer = Answer {
+        pinned,
+        verdict,
+        result: state.offer.result,
+        message: None,
+    };
+    if state.regions.is_empty() {
+        request.set_phase(state, Phase::Idle);
+        return Some(answer);
+    }
+    request.set_phase(state, Phase::Answered(answer));
+    None
+}
+
 /// Ends a call whose regions are all out of the server's reach.
-pub(crate) fn finish(mut pinned: Pinned<Client>, verdict: Verdict, message: &[u8]) {
+pub(crate) fn finish(
+    mut pinned: Pinned<Client>,
+    verdict: Verdict,
+    result: ResultChunk,
+    message: &[u8],
+) {
     let accept = match verdict {
         Verdict::Accept(accept) => accept,
+        // Its last bad reply was counted when it came.
+        Verdict::Fail(error @ xprtrdma_proto::Error::BadReplies, _) => {
+            return fail(pinned, error, None)
+        }
         Verdict::Fail(error, counter) => return fail(pinned, error, Some(counter)),
         // Dropped messages end no call.
         Verdict::Discard(_) => return,
@@ -509,14 +561,9 @@ pub(crate) fn finish(mut pinned: Pinned<Client>, verdict: Verdict, message: &[u8
         .unwrap_or(&[]);
     let stats = &pinned.xprt().data().stats;
     stats.copied_in.add(inline.len() as u64);
-    let (result, xid) = {
-        let slot = pinned.slot();
-        let state = slot.call().state.lock();
-        (state.offer.result, Xid(pinned.xid()))
-    };
     let padded = (accept.placed as usize).next_multiple_of(4);
     let (placed, len) = if accept.reply_len != 0 {
-        if let Err(error) = check_reply_chunk(&pinned.placed_start(), xid) {
+        if let Err(error) = check_reply_chunk(&pinned.placed_start(), Xid(pinned.xid())) {
             return fail(pinned, error, Some(Counter::BadPayload));
         }
         (Ok(()), accept.reply_len as usize)
@@ -621,11 +668,11 @@ impl QpHandler for Endpoint {
             this.lost(Cause::InvalidateFailed);
             return;
         }
-        let phase = core::mem::replace(&mut state.phase, Phase::Idle);
+        let phase = slot.call().set_phase(&mut state, Phase::Idle);
         drop(state);
         if let Phase::Answered(answer) = phase {
             let bytes = answer.message.as_ref().map_or(&[][..], |m| m.bytes());
-            finish(answer.pinned, answer.verdict, bytes);
+            finish(answer.pinned, answer.verdict, answer.result, bytes);
         }
     }
 

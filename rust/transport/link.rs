@@ -128,6 +128,9 @@ const KEEP_ALIVE: KeepAliveConfig = KeepAliveConfig {
 /// For how long calls that nobody waits for may hold every credit, in milliseconds.
 const STARVED_MS: u32 = 60_000;
 
+/// What was not needed for so long is given back, in milliseconds.
+const TRIM_MS: u32 = 30_000;
+
 /// Events that can wait for the worker.
 const MAILBOX: usize = 16;
 
@@ -293,6 +296,11 @@ impl Link {
         if starves(endpoint, &credits) {
             endpoint.react(Event::Lost(endpoint.epoch, Cause::CreditResync));
         }
+        if Jiffies::since(endpoint.trimmed.load(Relaxed)).as_ms() >= TRIM_MS {
+            endpoint.trimmed.store(Jiffies::now().count(), Relaxed);
+            endpoint.regions.trim();
+            xprt.trim_slots();
+        }
         drop(current);
         let now = now();
         let silent = Jiffies::since(heard).as_ms();
@@ -325,6 +333,12 @@ impl Link {
     /// Callbacks may come from now on: the connection is not idle without calls (BC-16).
     pub(crate) fn bind_backchannel(&self, xprt: &Xprt<Client>) {
         self.react(xprt, Event::Backchannel { bound: true });
+    }
+
+    /// Attempts and the pauses between them get no longer than this. Must not sleep.
+    pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
+        let ms = |time: Jiffies| Millis::new(time.as_ms().into());
+        self.conn.lock().limit_timeouts(ms(connect), ms(reconnect));
     }
 
     /// Looks at the machine.
@@ -524,6 +538,7 @@ impl Link {
                 let mut own = attempt.own.ok_or(fault(ENODEV))?;
                 if let Some(cap) = inline_cap {
                     own.send_size = own.send_size.min(cap);
+                    xprt.data().stats.count(Counter::CmFallback);
                 }
                 attempt.own = Some(own);
                 let depth = attempt.device.map_or(1, |d| d.max_qp_rd_atom).max(1);
@@ -625,6 +640,9 @@ impl Link {
             large: Atomic::new(0),
             heard: Atomic::new(Jiffies::now().count()),
             no_credit_since: Atomic::new(0),
+            trimmed: Atomic::new(Jiffies::now().count()),
+            requested: ForwardCredits::new(credits).request(),
+            last_grant: Atomic::new(0),
             state,
         };
         attempt.qp = Some(Qp::create(&pd, &config, endpoint).map_err(resources)?);
@@ -657,6 +675,7 @@ impl Link {
         *client.local.lock() = attempt.id.as_ref().and_then(|id| id.local_addr());
         // The credit of one is what the RPC client counts in units of 256.
         xprt.reset_window(&send, cwnd(&credits));
+        client.region_pages.store(pages, Relaxed);
         *client.current.lock() = Some(qp.handle());
         // Without memory for it the connection goes without keep-alive.
         if let Ok(beat) = Beat::new(xprt, &self.common) {
@@ -734,14 +753,14 @@ fn strip(xprt: &Xprt<Client>, epoch: Epoch) {
             }
             (
                 core::mem::take(&mut state.regions),
-                core::mem::replace(&mut state.phase, Phase::Idle),
+                slot.call().set_phase(&mut state, Phase::Idle),
             )
         };
         // Deregisters them, which is the end of the server's access.
         drop(regions);
         if let Phase::Answered(answer) = phase {
             let bytes = answer.message.as_ref().map_or(&[][..], |m| m.bytes());
-            finish(answer.pinned, answer.verdict, bytes);
+            finish(answer.pinned, answer.verdict, answer.result, bytes);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! The memory regions of one connection ([`RegionPool`]).
 //!
 //! The send path only takes from the pool and never waits for memory. A worker fills it: a little
-//! when the connection is made, more whenever the pool ran low, up to a bound.
+//! when the connection is made, more whenever the pool ran low, up to a bound. What nobody needed for
+//! a while goes back to the device.
 
 use crate::client::Client;
 use kernel::{
@@ -29,11 +30,13 @@ use xprtrdma_sunrpc::{
     xprt::BackRef, //
 };
 
-/// Regions made when a connection is made, and the least that a refill adds.
+/// Regions made when a connection is made, the least that a refill adds, and what is kept when idle.
 const FIRST: usize = 8;
 
 struct Inner {
     free: KVec<IdleMr>,
+    /// The fewest that were free at a time since the last [`RegionPool::trim`].
+    least: usize,
     made: usize,
     closed: bool,
     /// How many regions a sender waits for; zero if none does.
@@ -90,6 +93,7 @@ impl RegionPool {
                 common: common.clone(),
                 inner <- new_spinlock!(Inner {
                     free: KVec::new(),
+                    least: 0,
                     made: 0,
                     closed: false,
                     wanted: 0,
@@ -135,6 +139,7 @@ impl RegionPool {
                 inner.wanted = inner.wanted.max(count);
                 Err(Shortage::Wait)
             };
+            inner.least = inner.least.min(inner.free.len());
             let low = inner.free.len() < FIRST / 2 || result.is_err();
             (result, low && inner.made < self.bound)
         };
@@ -176,6 +181,28 @@ impl RegionPool {
         if wake {
             self.xprt.wake_senders();
         }
+    }
+
+    /// Gives back to the device what nobody needed since the last call. Sleeps.
+    pub(crate) fn trim(&self) {
+        let spare = {
+            let inner = self.inner.lock();
+            inner.least.min(inner.made.saturating_sub(FIRST))
+        };
+        for _ in 0..spare {
+            let spared = {
+                let mut inner = self.inner.lock();
+                let spared = inner.free.pop();
+                // A closed pool has none.
+                if spared.is_some() {
+                    inner.made -= 1;
+                }
+                spared
+            };
+            drop(spared);
+        }
+        let mut inner = self.inner.lock();
+        inner.least = inner.free.len();
     }
 
     /// Gives all free regions back to the device; later ones are given back at once. Sleeps.

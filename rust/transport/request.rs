@@ -10,7 +10,10 @@ use kernel::{
     new_spinlock,
     prelude::*,
     sync::{
-        atomic::Atomic,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         SpinLock, //
     },
 };
@@ -42,6 +45,8 @@ pub(crate) struct Answer {
     pub(crate) pinned: Pinned<Client>,
     /// What is to be done then.
     pub(crate) verdict: Verdict,
+    /// What the reply was offered.
+    pub(crate) result: ResultChunk,
     /// The message, if its inline part is needed.
     pub(crate) message: Option<Held<Endpoint>>,
 }
@@ -68,19 +73,58 @@ pub(crate) struct State {
     pub(crate) regions: KVec<Region>,
     /// Room for regions on their way from the pool; empty.
     pub(crate) idle: KVec<IdleMr>,
+    /// The Read chunk.
+    pub(crate) reads: Chunk,
     pub(crate) offer: Offered,
     /// Bad replies to the RPC with this xid, on all its connections together.
     pub(crate) strikes: Strikes,
     pub(crate) xid: u32,
 }
 
+/// The regions of one chunk, as the header shows them. It stays with the slot, and is filled in
+/// place: copying it would cost more than encoding it.
+pub(crate) struct Chunk {
+    segments: [Segment; MAX_SEGMENTS],
+    count: usize,
+}
+
+impl Chunk {
+    const EMPTY: Self = Self {
+        segments: [Segment {
+            handle: Handle(0),
+            length: 0,
+            offset: 0,
+        }; MAX_SEGMENTS],
+        count: 0,
+    };
+
+    /// Forgets the segments.
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Adds a segment; `false` if there is no room.
+    pub(crate) fn push(&mut self, segment: Segment) -> bool {
+        match self.segments.get_mut(self.count) {
+            Some(place) => {
+                *place = segment;
+                self.count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        self.segments.get(..self.count).unwrap_or(&[])
+    }
+}
+
 /// What a call offered to the server.
-#[derive(Clone, Copy)]
 pub(crate) struct Offered {
     pub(crate) result: ResultChunk,
-    /// The segments of the Write or Reply chunk, as sent.
-    pub(crate) segments: [Segment; MAX_SEGMENTS],
-    pub(crate) count: usize,
+    /// The Write or Reply chunk.
+    pub(crate) chunk: Chunk,
     /// Capacity of the reply apart from the data item.
     pub(crate) non_data: u32,
 }
@@ -96,24 +140,6 @@ pub(crate) enum ResultChunk {
     Reply,
 }
 
-impl Offered {
-    pub(crate) const NOTHING: Self = Self {
-        result: ResultChunk::None,
-        segments: [Segment {
-            handle: Handle(0),
-            length: 0,
-            offset: 0,
-        }; MAX_SEGMENTS],
-        count: 0,
-        non_data: 0,
-    };
-
-    /// The segments of the chunk.
-    pub(crate) fn segments(&self) -> &[Segment] {
-        self.segments.get(..self.count).unwrap_or(&[])
-    }
-}
-
 /// The driver's part of a request slot.
 #[pin_data]
 pub(crate) struct Request {
@@ -121,6 +147,9 @@ pub(crate) struct Request {
     /// has ended it means nothing. `Relaxed`: who sends, judges the reply or ends the RPC has the
     /// request to itself.
     pub(crate) owed_on: Atomic<u32>,
+    /// Whether the phase is another than [`Phase::Idle`], for the request's own task: it looks when
+    /// the request ends, which is after whatever ended it. Changed with the phase, under its lock.
+    at_work: Atomic<bool>,
     /// Taken after the send queue's lock, see [`xprtrdma_rdma::qp::SendBatch`].
     #[pin]
     pub(crate) state: SpinLock<State>,
@@ -130,15 +159,35 @@ impl Request {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             owed_on: Atomic::new(Epoch::NONE.raw()),
+            at_work: Atomic::new(false),
             state <- new_spinlock!(State {
                 phase: Phase::Idle,
                 epoch: Epoch::NONE,
                 regions: KVec::new(),
                 idle: KVec::new(),
-                offer: Offered::NOTHING,
+                reads: Chunk::EMPTY,
+                offer: Offered {
+                    result: ResultChunk::None,
+                    chunk: Chunk::EMPTY,
+                    non_data: 0,
+                },
                 strikes: Strikes::default(),
                 xid: 0,
             }, "Request::state"),
         })
+    }
+
+    /// Whether the request was sent and is not over. Must not race with sending it.
+    #[inline]
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.at_work.load(Relaxed)
+    }
+
+    /// Changes the phase of the request that `state` belongs to; returns what it was.
+    #[inline]
+    pub(crate) fn set_phase(&self, state: &mut State, phase: Phase) -> Phase {
+        let at_work = !matches!(phase, Phase::Idle);
+        self.at_work.store(at_work, Relaxed);
+        core::mem::replace(&mut state.phase, phase)
     }
 }

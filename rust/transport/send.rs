@@ -13,7 +13,7 @@ use crate::{
     endpoint::Connection,
     regions::Shortage,
     request::{
-        Offered,
+        Chunk,
         Phase,
         Region,
         ResultChunk, //
@@ -43,7 +43,7 @@ use xprtrdma_proto::{
         RegionLimits,
         ReplyShape,
         Run,
-        SegmentCounts, //
+        Segmentation, //
     },
     CallHeader,
     CallPlan,
@@ -80,29 +80,6 @@ use xprtrdma_sunrpc::{
     xprt::Xprt,
 };
 
-const NO_SEGMENT: Segment = Segment {
-    handle: Handle(0),
-    length: 0,
-    offset: 0,
-};
-
-/// The regions of one chunk, as the header shows them.
-struct Chunk {
-    segments: [Segment; MAX_SEGMENTS],
-    count: usize,
-}
-
-impl Chunk {
-    const EMPTY: Self = Self {
-        segments: [NO_SEGMENT; MAX_SEGMENTS],
-        count: 0,
-    };
-
-    fn segments(&self) -> &[Segment] {
-        self.segments.get(..self.count).unwrap_or(&[])
-    }
-}
-
 fn shape32(len: usize) -> u32 {
     // No RPC message comes near 4 GiB; a length that did would not fit any plan.
     u32::try_from(len).unwrap_or(u32::MAX)
@@ -135,6 +112,36 @@ fn region_limits(conn: &Connection) -> RegionLimits {
     }
 }
 
+/// Counts the segments that chunks of a call would have.
+struct Counted<'a> {
+    regions: RegionLimits,
+    message: XdrBuf<'a>,
+    reply: XdrBuf<'a>,
+}
+
+impl Segmentation for Counted<'_> {
+    fn read(&self) -> usize {
+        self.regions.segments(&runs(&self.message, Part::Pages))
+    }
+
+    fn call(&self) -> usize {
+        self.regions.segments(&runs(&self.message, Part::Whole))
+    }
+
+    fn reduced_call(&self) -> usize {
+        // The rest of a reduced call is never sent by a chunk of its own.
+        0
+    }
+
+    fn write(&self) -> usize {
+        self.regions.segments(&runs(&self.reply, Part::Pages))
+    }
+
+    fn reply(&self) -> usize {
+        self.regions.segments(&runs(&self.reply, Part::Whole))
+    }
+}
+
 /// Decides how a call travels.
 pub(crate) fn plan_call(
     conn: &Connection,
@@ -143,7 +150,6 @@ pub(crate) fn plan_call(
     let endpoint = conn.handler();
     let message = call.message();
     let reply = call.reply();
-    let regions = region_limits(conn);
     let shape = CallShape {
         head: shape32(message.head_len()),
         pages: shape32(message.page_len()),
@@ -157,13 +163,10 @@ pub(crate) fn plan_call(
         tail: shape32(reply.tail_len()),
         eligible: reply.is_read_data(),
     };
-    let counts = SegmentCounts {
-        read: regions.segments(&runs(&message, Part::Pages)),
-        call: regions.segments(&runs(&message, Part::Whole)),
-        // The rest of a reduced call is never sent by a chunk of its own.
-        reduced_call: 0,
-        write: regions.segments(&runs(&reply, Part::Pages)),
-        reply: regions.segments(&runs(&reply, Part::Whole)),
+    let counts = Counted {
+        regions: region_limits(conn),
+        message,
+        reply,
     };
     let limits = Limits {
         version: endpoint.version,
@@ -171,25 +174,6 @@ pub(crate) fn plan_call(
         segments: MAX_SEGMENTS,
     };
     plan(&shape, &reply_shape, &counts, call.ddp_allowed(), &limits)
-}
-
-/// How many regions a plan needs: for the Read chunk, and for the Write or Reply chunk.
-fn regions_needed(conn: &Connection, call: &Call<'_, Client>, planned: &Plan) -> (usize, usize) {
-    let limits = region_limits(conn);
-    let (message, reply) = (call.message(), call.reply());
-    let reads = match planned.call {
-        CallPlan::Inline => 0,
-        CallPlan::ReadChunk { .. } => limits.segments(&runs(&message, Part::Pages)),
-        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
-            limits.segments(&runs(&message, Part::Whole))
-        }
-    };
-    let results = match planned.reply {
-        ReplyPlan::Inline => 0,
-        ReplyPlan::WriteChunk { .. } => limits.segments(&runs(&reply, Part::Pages)),
-        ReplyPlan::ReplyChunk { .. } => limits.segments(&runs(&reply, Part::Whole)),
-    };
-    (reads, results)
 }
 
 /// Maps a part of a message, region by region.
@@ -200,46 +184,42 @@ fn map_chunk(
     access: Access,
     idle: &mut KVec<IdleMr>,
     regions: &mut KVec<Region>,
-) -> Result<Chunk, NotSent> {
-    let mut chunk = Chunk::EMPTY;
+    chunk: &mut Chunk,
+) -> Result<(), NotSent> {
+    let endpoint = conn.handler();
     let lease = call.lend(message, part);
     let mut start = 0;
     while start < lease.len() {
-        let slot = chunk
-            .segments
-            .get_mut(chunk.count)
-            .ok_or(NotSent::NoBuffers)?;
         let mr = idle.pop().ok_or(NotSent::NoBuffers)?;
-        match mr.map(lease.clone(), start, access) {
-            Ok(region) => {
-                let window = region.window();
-                let xprt = conn.handler().xprt.id();
-                let write = access == Access::RemoteWrite;
-                trace::register(
-                    xprt,
-                    call.xid(),
-                    window.handle,
-                    window.offset,
-                    window.length,
-                    write,
-                );
-                *slot = Segment {
-                    handle: Handle(window.handle),
-                    length: window.length,
-                    offset: window.offset,
-                };
-                chunk.count += 1;
-                start += window.length as usize;
-                // There is room: reserved by the caller.
-                let _ = regions.push_within_capacity(region);
-            }
+        let region = match mr.map(lease.clone(), start, access) {
+            Ok(region) => region,
             Err(failed) => {
-                conn.handler().regions.put(failed.mr);
+                endpoint.regions.put(failed.mr);
                 return Err(NotSent::NoBuffers);
             }
+        };
+        let window = region.window();
+        trace::register(
+            endpoint.xprt.id(),
+            call.xid(),
+            window.handle,
+            window.offset,
+            window.length,
+            access == Access::RemoteWrite,
+        );
+        // There is room: reserved by the caller.
+        let _ = regions.push_within_capacity(region);
+        let fits = chunk.push(Segment {
+            handle: Handle(window.handle),
+            length: window.length,
+            offset: window.offset,
+        });
+        if !fits {
+            return Err(NotSent::NoBuffers);
         }
+        start += window.length as usize;
     }
-    Ok(chunk)
+    Ok(())
 }
 
 /// Sends a call. The send lock is held, which is why nothing here races with another call's way
@@ -270,16 +250,15 @@ pub(crate) fn send_call(
         // Before the memory is mapped: afterwards it belongs to the device.
         call.clear_reply();
     }
-    let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
-    let mapped = map_call(xprt, conn, call, &planned, &mut regions);
-    let (reads, results, result) = match mapped {
-        Ok(mapped) => mapped,
-        Err(reason) => {
+    let request = call.slot().call();
+    let needed = planned.read_segments + planned.result_segments;
+    if needed != 0 {
+        if let Err(reason) = map_call(xprt, conn, call, &planned) {
             client.stats.failed_marshal.add(1);
-            unmap(conn, regions, call);
+            unmap(conn, call);
             return Err(reason);
         }
-    };
+    }
 
     // The message without what travels by RDMA.
     let message = call.message();
@@ -297,83 +276,87 @@ pub(crate) fn send_call(
     };
     let inline: usize = pieces.iter().map(|(_, len)| len).sum();
     let max_len = planned.header_len + inline;
-    let wrs = regions.len() as u32 + 1;
+    // At least what is needed: contiguous memory may need fewer regions than were counted.
+    let wrs = needed as u32 + 1;
 
     let mut batch = match conn.begin(max_len, wrs) {
         Ok(batch) => batch,
         Err(error) => {
-            unmap(conn, regions, call);
+            unmap(conn, call);
             return Err(no_room(xprt, conn, error, max_len, wrs));
         }
     };
-    let credits = endpoint.state.credits.lock().request();
-    let position = match planned.call {
-        CallPlan::ReadChunk { position, .. } => position,
-        _ => 0,
+    // The call is pending from before the post: its reply may overtake us.
+    let mut guard = request.state.lock();
+    let state = &mut *guard;
+    let (result, reads, results) = if needed == 0 {
+        state.reads.clear();
+        state.offer.chunk.clear();
+        (ResultChunk::None, 0, 0)
+    } else {
+        let result = match planned.reply {
+            ReplyPlan::Inline => ResultChunk::None,
+            ReplyPlan::WriteChunk { .. } => ResultChunk::Write,
+            ReplyPlan::ReplyChunk { .. } => ResultChunk::Reply,
+        };
+        let results = state.offer.chunk.segments().len();
+        (result, state.reads.segments().len(), results)
     };
     let read_list = [ReadChunk {
-        position,
-        segments: reads.segments(),
+        position: match planned.call {
+            CallPlan::ReadChunk { position, .. } => position,
+            _ => 0,
+        },
+        segments: state.reads.segments(),
     }];
-    let write_list = [results.segments()];
+    let write_list = [state.offer.chunk.segments()];
     let header = CallHeader {
         version: endpoint.version,
         xid: Xid(call.xid()),
-        credits,
+        credits: endpoint.requested,
         lists: ChunkLists {
-            reads: if reads.count == 0 { &[] } else { &read_list },
+            reads: if reads == 0 { &[] } else { &read_list },
             writes: match result {
                 ResultChunk::Write => &write_list,
                 _ => &[],
             },
-            reply: (result == ResultChunk::Reply).then_some(results.segments()),
+            reply: (result == ResultChunk::Reply).then_some(state.offer.chunk.segments()),
         },
     };
-    let encoded = encode(&header, &message, &pieces, batch.buffer());
-    let len = match encoded {
+    let len = match encode(&header, &message, &pieces, batch.buffer()) {
         Ok(len) => len,
         Err(error) => {
+            drop(guard);
             drop(batch);
-            unmap(conn, regions, call);
+            unmap(conn, call);
             client.refuse(xprt, call, error);
             return Ok(());
         }
     };
     let (writes, replies) = match result {
-        ResultChunk::None => (0, 0),
-        ResultChunk::Write => (results.count, 0),
-        ResultChunk::Reply => (0, results.count),
+        ResultChunk::Reply => (0, results),
+        _ => (results, 0),
     };
     trace::call(
         xprt.id(),
         call.xid(),
         shape32(len),
-        reads.count as u32,
+        reads as u32,
         writes as u32,
         replies as u32,
     );
-    // The call is pending from before the post: its reply may overtake us.
-    let reply = call.reply();
-    let mut state = call.slot().call().state.lock();
     if state.xid != call.xid() {
         state.xid = call.xid();
         state.strikes = Strikes::default();
     }
-    state.phase = Phase::Sent;
+    request.set_phase(state, Phase::Sent);
     state.epoch = endpoint.epoch;
-    call.slot()
-        .call()
-        .owed_on
-        .store(endpoint.epoch.raw(), Relaxed);
-    state.regions = regions;
-    state.offer = Offered {
-        result,
-        segments: results.segments,
-        count: results.count,
-        non_data: shape32(reply.head_len() + reply.tail_len()),
-    };
+    request.owed_on.store(endpoint.epoch.raw(), Relaxed);
+    let reply = call.reply();
+    state.offer.result = result;
+    state.offer.non_data = shape32(reply.head_len() + reply.tail_len());
     let posted = batch.post(len, state.regions.iter_mut());
-    drop(state);
+    drop(guard);
     if posted.is_err() {
         // Some of it may have been posted, so the regions stay where the end of the connection
         // finds them. The RPC client will send the call again.
@@ -383,17 +366,19 @@ pub(crate) fn send_call(
 
     let stats = &client.stats;
     stats.copied_out.add(inline as u64);
-    stats.read_segments.add(reads.count as u64);
-    stats.write_segments.add(writes as u64);
-    stats.reply_segments.add(replies as u64);
-    match planned.reply {
-        ReplyPlan::Inline => {}
-        ReplyPlan::WriteChunk { length } | ReplyPlan::ReplyChunk { length } => {
-            stats.offered_bytes.add(length.into());
+    if needed != 0 {
+        stats.read_segments.add(reads as u64);
+        stats.write_segments.add(writes as u64);
+        stats.reply_segments.add(replies as u64);
+        match planned.reply {
+            ReplyPlan::Inline => {}
+            ReplyPlan::WriteChunk { length } | ReplyPlan::ReplyChunk { length } => {
+                stats.offered_bytes.add(length.into());
+            }
         }
-    }
-    if matches!(planned.call, CallPlan::Long { .. }) {
-        stats.long_calls.add(1);
+        if matches!(planned.call, CallPlan::Long { .. }) {
+            stats.long_calls.add(1);
+        }
     }
     if len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize {
         endpoint.large_send();
@@ -405,69 +390,60 @@ pub(crate) fn send_call(
     Ok(())
 }
 
-/// Maps the chunks that the plan asks for: (Read chunk, Write or Reply chunk, which of the two).
+/// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
 fn map_call(
     xprt: &Xprt<Client>,
     conn: &Arc<Connection>,
     call: &Call<'_, Client>,
     planned: &Plan,
-    regions: &mut KVec<Region>,
-) -> Result<(Chunk, Chunk, ResultChunk), NotSent> {
-    let (reads, results) = regions_needed(conn, call, planned);
-    let needed = reads + results;
-    if needed == 0 {
-        return Ok((Chunk::EMPTY, Chunk::EMPTY, ResultChunk::None));
-    }
+) -> Result<(), NotSent> {
+    let needed = planned.read_segments + planned.result_segments;
     let pool = &conn.handler().regions;
-    let mut state = call.slot().call().state.lock();
-    let mut idle = core::mem::take(&mut state.idle);
-    drop(state);
-    let mapped = (|| {
-        idle.reserve(needed, GFP_NOWAIT)
-            .and_then(|()| regions.reserve(needed, GFP_NOWAIT))
-            .map_err(|_| NotSent::NoBuffers)?;
-        pool.take(needed, &mut idle).map_err(|shortage| {
-            xprt.data().stats.no_region.add(1);
-            match shortage {
-                Shortage::NoMemory => NotSent::NoBuffers,
-                Shortage::Wait => {
-                    xprt.stop_senders();
-                    // They may have come before the senders were stopped.
-                    if pool.has(needed) {
-                        xprt.wake_senders();
-                    }
-                    NotSent::Wait
+    let mut guard = call.slot().call().state.lock();
+    let state = &mut *guard;
+    let (idle, regions) = (&mut state.idle, &mut state.regions);
+    idle.reserve(needed, GFP_NOWAIT)
+        .and_then(|()| regions.reserve(needed, GFP_NOWAIT))
+        .map_err(|_| NotSent::NoBuffers)?;
+    if let Err(shortage) = pool.take(needed, idle) {
+        drop(guard);
+        xprt.data().stats.no_region.add(1);
+        return Err(match shortage {
+            Shortage::NoMemory => NotSent::NoBuffers,
+            Shortage::Wait => {
+                xprt.stop_senders();
+                // They may have come before the senders were stopped.
+                if pool.has(needed) {
+                    xprt.wake_senders();
                 }
+                NotSent::Wait
             }
-        })?;
-        let read = Access::RemoteRead;
-        let mut map = |what, access| map_chunk(conn, call, what, access, &mut idle, regions);
-        let reads = match planned.call {
-            CallPlan::Inline => Chunk::EMPTY,
-            CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), read)?,
-            CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
-                map((Message::Call, Part::Whole), read)?
-            }
-        };
-        let write = Access::RemoteWrite;
-        let (results, result) = match planned.reply {
-            ReplyPlan::Inline => (Chunk::EMPTY, ResultChunk::None),
-            ReplyPlan::WriteChunk { .. } => (
-                map((Message::Reply, Part::Pages), write)?,
-                ResultChunk::Write,
-            ),
-            ReplyPlan::ReplyChunk { .. } => (
-                map((Message::Reply, Part::Whole), write)?,
-                ResultChunk::Reply,
-            ),
-        };
-        Ok((reads, results, result))
-    })();
+        });
+    }
+    let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
+    reads.clear();
+    results.clear();
+    let mut map = |what, access, chunk| map_chunk(conn, call, what, access, idle, regions, chunk);
+    let mapped = match planned.call {
+        CallPlan::Inline => Ok(()),
+        CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), Access::RemoteRead, reads),
+        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
+            map((Message::Call, Part::Whole), Access::RemoteRead, reads)
+        }
+    };
+    let mapped = mapped.and_then(|()| match planned.reply {
+        ReplyPlan::Inline => Ok(()),
+        ReplyPlan::WriteChunk { .. } => {
+            map((Message::Reply, Part::Pages), Access::RemoteWrite, results)
+        }
+        ReplyPlan::ReplyChunk { .. } => {
+            map((Message::Reply, Part::Whole), Access::RemoteWrite, results)
+        }
+    });
     // Contiguous memory may have needed fewer than were counted.
     while let Some(mr) = idle.pop() {
         pool.put(mr);
     }
-    call.slot().call().state.lock().idle = idle;
     mapped
 }
 
@@ -495,14 +471,16 @@ fn encode(
     Ok(len)
 }
 
-/// Gives regions back that were never posted, and the list to its slot.
-fn unmap(conn: &Connection, mut regions: KVec<Region>, call: &Call<'_, Client>) {
+/// Gives the regions of a call back that was not posted.
+fn unmap(conn: &Connection, call: &Call<'_, Client>) {
+    let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
     while let Some(region) = regions.pop() {
         // None of them was posted; one that had been would be deregistered here.
         if let Ok((mr, _lease)) = region.unposted() {
             conn.handler().regions.put(mr);
         }
     }
+    // The list is for the next call.
     call.slot().call().state.lock().regions = regions;
 }
 

@@ -237,7 +237,7 @@ impl<T, const N: usize> CallRegions<T, N> {
         for slot in self.in_use() {
             if let Slot::Registered(region) = slot {
                 if let Invalidated::Own(_, counter) =
-                    judge::invalidated(rkey, &[region.handle()], agreed)
+                    judge::invalidated(rkey, [region.handle()], agreed)
                 {
                     slot.step(|slot| match slot {
                         Slot::Registered(region) => {

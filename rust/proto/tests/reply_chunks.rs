@@ -594,20 +594,20 @@ fn a_reply_chunk_holds_a_reply_to_the_call() {
 fn only_a_region_of_the_call_may_be_invalidated() {
     let regions = [Handle(0x101), Handle(0x202), Handle(0x303)];
     for agreed in [false, true] {
-        assert_eq!(invalidated(None, &regions, agreed), Invalidated::Nothing);
+        assert_eq!(invalidated(None, regions, agreed), Invalidated::Nothing);
         let counter = match agreed {
             true => Counter::Reminv,
             false => Counter::ReminvUnexpected,
         };
         for (index, &rkey) in regions.iter().enumerate() {
-            let found = invalidated(Some(rkey), &regions, agreed);
+            let found = invalidated(Some(rkey), regions, agreed);
             assert_eq!(found, Invalidated::Own(index, counter));
         }
         for rkey in [0, 0x100, 0x1_01_00, 0xffff_ffff] {
-            let found = invalidated(Some(Handle(rkey)), &regions, agreed);
+            let found = invalidated(Some(Handle(rkey)), regions, agreed);
             assert_eq!(found, Invalidated::Foreign);
         }
-        let found = invalidated(Some(Handle(0x101)), &[], agreed);
+        let found = invalidated(Some(Handle(0x101)), [], agreed);
         assert_eq!(found, Invalidated::Foreign);
     }
 }

@@ -194,12 +194,18 @@ fn counts(placed: u32, count: u32) {
 fn keys(offered: &[Vec<Segment>]) {
     let own: Vec<Handle> = offered.iter().flatten().map(|s| s.handle).collect();
     for (index, &key) in own.iter().enumerate() {
-        let Invalidated::Own(found, _) = invalidated(Some(key), &own, true) else {
+        let Invalidated::Own(found, _) = invalidated(Some(key), own.iter().copied(), true) else {
             panic!("a key of this call is foreign");
         };
         assert!(found <= index && own[found] == key);
     }
     let foreign = (0..).map(Handle).find(|key| !own.contains(key));
-    assert_eq!(invalidated(foreign, &own, false), Invalidated::Foreign);
-    assert_eq!(invalidated(None, &own, true), Invalidated::Nothing);
+    assert_eq!(
+        invalidated(foreign, own.iter().copied(), false),
+        Invalidated::Foreign
+    );
+    assert_eq!(
+        invalidated(None, own.iter().copied(), true),
+        Invalidated::Nothing
+    );
 }
