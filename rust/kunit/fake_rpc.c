@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the RPC client's users do, for the KUnit suites of the transport class.
+ * The server is the suites' own driver, which answers its own calls.
+ */
+#include <linux/cred.h>
+#include <linux/gfp.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/sched.h>
+#include <linux/sunrpc/xprt.h>
+#include <linux/wait_bit.h>
+#include <net/net_namespace.h>
+
+#include "../helpers/helpers.h"
+#include "fake_rpc.h"
+
+#define FAKE_PROGRAM 0x20000f0f
+
+static void encode_null(struct rpc_rqst *rqst, struct xdr_stream *xdr,
+			const void *arg)
+{
+}
+
+static void encode_put(struct rpc_rqst *rqst, struct xdr_stream *xdr,
+		       const void *arg)
+{
+	const struct fake_io *io = arg;
+	__be32 *p = xdr_reserve_space(xdr, 4);
+
+	*p = cpu_to_be32(io->len);
+	xdr_write_pages(xdr, io->pages, io->base, io->len);
+	xdr->buf->flags |= XDRBUF_WRITE;
+}
+
+static void encode_get(struct rpc_rqst *rqst, struct xdr_stream *xdr,
+		       const void *arg)
+{
+	const struct fake_io *io = arg;
+
+	/* The opaque's length is in the head. */
+	rpc_prepare_reply_pages(rqst, io->pages, io->base, io->len, 1);
+	if (io->sparse)
+		rqst->rq_rcv_buf.flags |= XDRBUF_SPARSE_PAGES;
+	if (io->read_data)
+		rqst->rq_rcv_buf.flags |= XDRBUF_READ;
+}
+
+static int decode_null(struct rpc_rqst *rqst, struct xdr_stream *xdr, void *res)
+{
+	return 0;
+}
+
+static int decode_get(struct rpc_rqst *rqst, struct xdr_stream *xdr, void *res)
+{
+	struct fake_io *io = res;
+	__be32 *p = xdr_inline_decode(xdr, 4);
+
+	if (!p)
+		return -EIO;
+	io->got = xdr_read_pages(xdr, be32_to_cpup(p));
+	return 0;
+}
+
+static const struct rpc_procinfo fake_procs[FAKE_PROCS] = {
+	[FAKE_PROC_NULL] = {
+		.p_proc = FAKE_PROC_NULL,
+		.p_encode = encode_null,
+		.p_decode = decode_null,
+		.p_name = "NULL",
+	},
+	[FAKE_PROC_PUT] = {
+		.p_proc = FAKE_PROC_PUT,
+		.p_encode = encode_put,
+		.p_decode = decode_null,
+		.p_arglen = 1,
+		.p_statidx = FAKE_PROC_PUT,
+		.p_name = "PUT",
+	},
+	[FAKE_PROC_GET] = {
+		.p_proc = FAKE_PROC_GET,
+		.p_encode = encode_get,
+		.p_decode = decode_get,
+		.p_replen = 1 + 1,
+		.p_statidx = FAKE_PROC_GET,
+		.p_name = "GET",
+	},
+};
+
+static unsigned int fake_counts[FAKE_PROCS];
+
+static const struct rpc_version fake_version = {
+	.number = 1,
+	.nrprocs = FAKE_PROCS,
+	.procs = fake_procs,
+	.counts = fake_counts,
+};
+
+static const struct rpc_version *fake_versions[] = {
+	[1] = &fake_version,
+};
+
+static struct rpc_stat fake_stats;
+
+static const struct rpc_program fake_program = {
+	.name = "fake",
+	.number = FAKE_PROGRAM,
+	.nrvers = ARRAY_SIZE(fake_versions),
+	.version = fake_versions,
+	.stats = &fake_stats,
+};
+
+static struct rpc_xprt *setup(struct sockaddr *address, size_t len)
+{
+	struct xprt_create args = {
+		.ident = XPRT_TRANSPORT_RDMA,
+		.net = &init_net,
+		.dstaddr = address,
+		.addrlen = len,
+	};
+
+	return xprtrdma_class.setup(&args);
+}
+
+struct rpc_xprt *fake_setup(bool ipv6, unsigned short port)
+{
+	struct sockaddr_in sin = {
+		.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(0xc0000207),
+	};
+	struct sockaddr_in6 sin6 = {
+		.sin6_family = AF_INET6,
+		.sin6_port = htons(port),
+		.sin6_addr.s6_addr = { 0xfe, 0x80, [15] = 7 },
+		.sin6_scope_id = 3,
+	};
+
+	return ipv6 ? setup((struct sockaddr *)&sin6, sizeof(sin6)) :
+		      setup((struct sockaddr *)&sin, sizeof(sin));
+}
+
+struct rpc_xprt *fake_setup_family(unsigned short family)
+{
+	struct sockaddr_storage address = { .ss_family = family };
+
+	return setup((struct sockaddr *)&address, sizeof(address));
+}
+
+void fake_destroy(struct rpc_xprt *xprt)
+{
+	rpc_destroy_wait_queue(&xprt->binding);
+	rpc_destroy_wait_queue(&xprt->pending);
+	rpc_destroy_wait_queue(&xprt->sending);
+	rpc_destroy_wait_queue(&xprt->backlog);
+	wait_on_bit_lock(&xprt->state, XPRT_LOCKED, TASK_UNINTERRUPTIBLE);
+	xprt->ops->destroy(xprt);
+}
+
+const char *fake_xprt_name(struct rpc_xprt *xprt,
+			   enum rpc_display_format_t which)
+{
+	return xprt->address_strings[which];
+}
+
+void fake_set_port(struct rpc_xprt *xprt, unsigned short port)
+{
+	xprt->ops->set_port(xprt, port);
+}
+
+int fake_source(struct rpc_xprt *xprt, char *buf, size_t len)
+{
+	return xprt->ops->get_srcaddr(xprt, buf, len);
+}
+
+int fake_start_callbacks(struct rpc_xprt *xprt)
+{
+	return xprt->ops->bc_setup(xprt, 1);
+}
+
+struct rpc_clnt *fake_clnt(bool soft)
+{
+	static const struct rpc_timeout quick = {
+		.to_initval = HZ / 2,
+		.to_maxval = HZ / 2,
+	};
+	struct sockaddr_in sin = {
+		.sin_family = AF_INET,
+		.sin_port = htons(20049),
+		.sin_addr.s_addr = htonl(0xc0000207),
+	};
+	struct rpc_create_args args = {
+		.net = &init_net,
+		.protocol = XPRT_TRANSPORT_RDMA,
+		.address = (struct sockaddr *)&sin,
+		.addrsize = sizeof(sin),
+		.servername = "fake",
+		.program = &fake_program,
+		.version = 1,
+		.authflavor = RPC_AUTH_NULL,
+		.flags = RPC_CLNT_CREATE_NOPING,
+		.timeout = soft ? &quick : NULL,
+		.cred = current_cred(),
+	};
+
+	args.flags |= soft ? 0 : RPC_CLNT_CREATE_HARDRTRY;
+	return rpc_create(&args);
+}
+
+struct rpc_xprt *fake_clnt_xprt(struct rpc_clnt *clnt)
+{
+	return rcu_dereference_protected(clnt->cl_xprt, true);
+}
+
+void fake_clnt_end(struct rpc_clnt *clnt)
+{
+	rpc_shutdown_client(clnt);
+}
+
+struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
+			   struct fake_io *io)
+{
+	static const struct rpc_call_ops nothing;
+	struct rpc_message message = {
+		.rpc_proc = &fake_procs[proc],
+		.rpc_argp = io,
+		.rpc_resp = io,
+	};
+	struct rpc_task_setup args = {
+		.rpc_client = clnt,
+		.rpc_message = &message,
+		.callback_ops = &nothing,
+		.flags = RPC_TASK_ASYNC,
+	};
+
+	return rpc_run_task(&args);
+}
+
+int fake_wait(struct rpc_task *task)
+{
+	int status;
+
+	/* As rpc_wait_for_completion_task() does, without regard for signals. */
+	wait_on_bit(&task->tk_runstate, RPC_TASK_ACTIVE, TASK_UNINTERRUPTIBLE);
+	status = task->tk_status;
+	rpc_put_task(task);
+	return status;
+}
+
+void fake_kill(struct rpc_clnt *clnt)
+{
+	rpc_killall_tasks(clnt);
+}
+
+struct page *fake_page(void)
+{
+	return alloc_page(GFP_KERNEL | __GFP_ZERO);
+}
+
+void fake_page_free(struct page *page)
+{
+	__free_page(page);
+}
+
+void *fake_page_address(struct page *page)
+{
+	return page_address(page);
+}

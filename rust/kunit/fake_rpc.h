@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A user of the transport class for the KUnit suites: an RPC program with three
+ * procedures. Only in xprtrdma_rs_kunit.ko.
+ */
+#ifndef _XPRTRDMA_RS_FAKE_RPC_H
+#define _XPRTRDMA_RS_FAKE_RPC_H
+
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/xprt.h>
+
+enum fake_proc {
+	/* Nothing in either direction. */
+	FAKE_PROC_NULL,
+	/* An opaque of data, from the pages. */
+	FAKE_PROC_PUT,
+	/* An opaque of data, into the pages. */
+	FAKE_PROC_GET,
+	FAKE_PROCS,
+};
+
+/* Arguments and result. */
+struct fake_io {
+	struct page **pages;
+	unsigned int base;
+	unsigned int len;
+	/* Octets that came, and what the pages shall be. */
+	unsigned int got;
+	bool sparse;
+	bool read_data;
+};
+
+/* Makes a transport as the RPC client does, and ends it as it does. */
+struct rpc_xprt *fake_setup(bool ipv6, unsigned short port);
+struct rpc_xprt *fake_setup_family(unsigned short family);
+void fake_destroy(struct rpc_xprt *xprt);
+/* One of its names. */
+const char *fake_xprt_name(struct rpc_xprt *xprt,
+			   enum rpc_display_format_t which);
+void fake_set_port(struct rpc_xprt *xprt, unsigned short port);
+int fake_source(struct rpc_xprt *xprt, char *buf, size_t len);
+int fake_start_callbacks(struct rpc_xprt *xprt);
+
+struct rpc_clnt *fake_clnt(bool soft);
+struct rpc_xprt *fake_clnt_xprt(struct rpc_clnt *clnt);
+void fake_clnt_end(struct rpc_clnt *clnt);
+
+/* Starts a call; its result is waited for, once. */
+struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
+			   struct fake_io *io);
+int fake_wait(struct rpc_task *task);
+/* Kills it; its result must be waited for all the same. */
+void fake_kill(struct rpc_clnt *clnt);
+
+struct page *fake_page(void);
+void fake_page_free(struct page *page);
+void *fake_page_address(struct page *page);
+
+#endif

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit suites of this crate: everything is made, used and dropped on the device of
+//! `rust/kunit/fake_device.c`, in every order that the types allow, and with every failure that
+//! the device and the allocator can have.
+//!
+//! Compiled into `xprtrdma_rs_kunit.ko` only. Tests return their errors, so that what they hold is
+//! dropped when they fail.
+
+#[path = "../kunit/ensure.rs"]
+#[macro_use]
+mod ensure;
+#[path = "../kunit/allocations.rs"]
+mod allocations;
+
+mod cm;
+mod fake;
+mod lent;
+mod log;
+mod mr;
+mod pd;
+mod peer;
+mod qp;

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection ids.
+
+use super::{
+    allocations::each_allocation,
+    ensure::Test,
+    fake::{
+        calm,
+        net,
+        peer,
+        routed,
+        Census,
+        Seen, //
+    },
+    log::Log, //
+};
+use crate::{
+    cm::CmId,
+    device::DeviceInfo, //
+};
+use core::net::{
+    Ipv6Addr,
+    SocketAddr, //
+};
+use kernel::prelude::*;
+
+#[kunit_tests(xprtrdma_cm)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn an_id_finds_the_device_of_its_address() -> Test {
+        calm();
+        let (id, log) = routed()?;
+        let info = DeviceInfo::of(&id);
+        ensure!(info.is_some_and(|d| d.name().starts_with("fake")));
+        ensure!(id.local_addr().is_some_and(|a| a.ip() == peer().ip()));
+        ensure_eq!(log.count(Seen::AddrResolved), 1);
+        ensure_eq!(log.count(Seen::RouteResolved), 1);
+        drop(id);
+        // No event comes after the id is gone.
+        ensure_eq!(log.count(Seen::Disconnected), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn an_id_may_be_dropped_at_any_step() -> Test {
+        calm();
+        drop(CmId::create(net(), Log::<Seen>::new()?)?);
+        // While its address is being resolved.
+        let id = CmId::create(net(), Log::<Seen>::new()?)?;
+        id.resolve_addr(&peer(), 5000)?;
+        drop(id);
+        // When it is.
+        let log = Log::<Seen>::new()?;
+        let id = CmId::create(net(), log.clone())?;
+        id.resolve_addr(&peer(), 5000)?;
+        log.wait(|e| *e == Seen::AddrResolved)?;
+        drop(id);
+        // While its route is being resolved.
+        let log = Log::<Seen>::new()?;
+        let id = CmId::create(net(), log.clone())?;
+        id.resolve_addr(&peer(), 5000)?;
+        log.wait(|e| *e == Seen::AddrResolved)?;
+        id.resolve_route(5000)?;
+        drop(id);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn an_address_without_a_device_is_an_error() -> Test {
+        calm();
+        let log = Log::<Seen>::new()?;
+        let id = CmId::create(net(), log.clone())?;
+        ensure!(DeviceInfo::of(&id).is_none());
+        // An address of documentation: nothing has it (RFC 3849).
+        let nowhere = SocketAddr::new(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1).into(), 20049);
+        if id.resolve_addr(&nowhere, 100).is_ok() {
+            log.wait(|e| *e == Seen::AddrError)?;
+        }
+        ensure!(DeviceInfo::of(&id).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn steps_out_of_order_are_refused() -> Test {
+        calm();
+        let id = CmId::create(net(), Log::<Seen>::new()?)?;
+        ensure!(id.resolve_route(100).is_err());
+        ensure!(id.disconnect().is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn an_id_without_memory_leaves_nothing() -> Test {
+        calm();
+        let log = Log::<Seen>::new()?;
+        let errors = each_allocation(
+            || Ok(()),
+            |()| CmId::create(net(), log.clone()).map(drop),
+            |()| Ok(()),
+        )?;
+        // The C object and our context.
+        ensure_at_least!(errors, 2);
+        Ok(())
+    }
+}

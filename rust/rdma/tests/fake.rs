@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The fake device, as the suites use it: what is alive on it, what shall fail, ids bound to it.
+
+use super::log::Log;
+use crate::cm::{
+    CmEvent,
+    CmHandler,
+    CmId,
+    Net, //
+};
+use core::net::{
+    SocketAddr,
+    SocketAddrV6, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_bindings as bindings;
+
+/// What the device can fail to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    AllocPd,
+    CreateCq,
+    CreateQp,
+    ModifyQp,
+    AllocMr,
+    MapMrSg,
+    PostSend,
+    PostRecv,
+    DmaMap,
+    DmaMapSg,
+    Connect,
+}
+
+impl Verb {
+    const ALL: [Self; 11] = [
+        Self::AllocPd,
+        Self::CreateCq,
+        Self::CreateQp,
+        Self::ModifyQp,
+        Self::AllocMr,
+        Self::MapMrSg,
+        Self::PostSend,
+        Self::PostRecv,
+        Self::DmaMap,
+        Self::DmaMapSg,
+        Self::Connect,
+    ];
+
+    fn raw(self) -> bindings::fake_verb {
+        match self {
+            Self::AllocPd => bindings::fake_verb_FAKE_ALLOC_PD,
+            Self::CreateCq => bindings::fake_verb_FAKE_CREATE_CQ,
+            Self::CreateQp => bindings::fake_verb_FAKE_CREATE_QP,
+            Self::ModifyQp => bindings::fake_verb_FAKE_MODIFY_QP,
+            Self::AllocMr => bindings::fake_verb_FAKE_ALLOC_MR,
+            Self::MapMrSg => bindings::fake_verb_FAKE_MAP_MR_SG,
+            Self::PostSend => bindings::fake_verb_FAKE_POST_SEND,
+            Self::PostRecv => bindings::fake_verb_FAKE_POST_RECV,
+            Self::DmaMap => bindings::fake_verb_FAKE_DMA_MAP,
+            Self::DmaMapSg => bindings::fake_verb_FAKE_DMA_MAP_SG,
+            Self::Connect => bindings::fake_verb_FAKE_CONNECT,
+        }
+    }
+
+    /// Makes the nth call from now on fail; 0: none. Counts from zero again.
+    pub(super) fn fail(self, nth: u32) {
+        // SAFETY: The verb is one of the device's.
+        unsafe { bindings::fake_fail(self.raw(), nth) }
+    }
+
+    /// Calls since they were counted from zero.
+    pub(super) fn calls(self) -> u32 {
+        // SAFETY: The verb is one of the device's.
+        unsafe { bindings::fake_calls(self.raw()) }
+    }
+}
+
+/// What is alive on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Census {
+    pub(super) pds: i32,
+    pub(super) cqs: i32,
+    pub(super) qps: i32,
+    pub(super) mrs: i32,
+    pub(super) mappings: i32,
+    pub(super) connections: i32,
+    pub(super) violations: i32,
+}
+
+impl Census {
+    pub(super) const NOTHING: Self = Self {
+        pds: 0,
+        cqs: 0,
+        qps: 0,
+        mrs: 0,
+        mappings: 0,
+        connections: 0,
+        violations: 0,
+    };
+
+    /// The present.
+    pub(super) fn now() -> Self {
+        let mut raw = bindings::fake_census::default();
+        // SAFETY: `raw` is writable.
+        unsafe { bindings::fake_census(&mut raw) };
+        Self {
+            pds: raw.pds,
+            cqs: raw.cqs,
+            qps: raw.qps,
+            mrs: raw.mrs,
+            mappings: raw.mappings,
+            connections: raw.connections,
+            violations: raw.violations,
+        }
+    }
+}
+
+/// Nothing shall fail, and the peer accepts.
+pub(super) fn calm() {
+    for verb in Verb::ALL {
+        verb.fail(0);
+    }
+    // SAFETY: No requirements.
+    unsafe { bindings::fake_peer_answers(bindings::fake_peer_FAKE_ACCEPTS) };
+    short_maps(false);
+}
+
+/// An event of an id, without what it borrows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    AddrResolved,
+    AddrError,
+    RouteResolved,
+    Established { greeting: bool, depth: u8 },
+    Rejected(i32),
+    Disconnected,
+    Other,
+}
+
+impl CmHandler for Log<Seen> {
+    fn event(&self, event: CmEvent<'_>) {
+        self.add(match event {
+            CmEvent::AddrResolved => Seen::AddrResolved,
+            CmEvent::AddrError(_) => Seen::AddrError,
+            CmEvent::RouteResolved => Seen::RouteResolved,
+            CmEvent::Established {
+                private_data,
+                peer_read_depth,
+            } => Seen::Established {
+                greeting: private_data.starts_with(b"hello"),
+                depth: peer_read_depth,
+            },
+            CmEvent::Rejected { reason, .. } => Seen::Rejected(reason),
+            CmEvent::Disconnected => Seen::Disconnected,
+            _ => Seen::Other,
+        });
+    }
+}
+
+/// Whether regions from now on cover less than they are given.
+pub(super) fn short_maps(on: bool) {
+    // SAFETY: No requirements.
+    unsafe { bindings::fake_short_maps(on) }
+}
+
+/// The namespace in which the device is.
+pub(super) fn net() -> &'static Net {
+    // SAFETY: The initial namespace never goes.
+    unsafe { Net::from_raw(bindings::fake_net()) }
+}
+
+/// An address that is the device's own.
+pub(super) fn peer() -> SocketAddr {
+    let mut octets = [0; 16];
+    // SAFETY: The buffer has 16 octets.
+    let scope = unsafe { bindings::fake_address(octets.as_mut_ptr()) };
+    SocketAddrV6::new(octets.into(), 20049, 0, scope).into()
+}
+
+/// An id whose address and route are known, with what happened to it.
+pub(super) fn routed() -> Result<(Arc<CmId>, Arc<Log<Seen>>)> {
+    let log = Log::new()?;
+    let id = CmId::create(net(), log.clone())?;
+    id.resolve_addr(&peer(), 5000)?;
+    if log.wait(|e| matches!(e, Seen::AddrResolved | Seen::AddrError))? == Seen::AddrError {
+        pr_err!("the device's own address cannot be resolved\n");
+        return Err(ENODEV);
+    }
+    id.resolve_route(5000)?;
+    log.wait(|e| matches!(e, Seen::RouteResolved))?;
+    Ok((Arc::new(id, GFP_KERNEL)?, log))
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happened, in the order in which it did.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        new_condvar,
+        new_mutex,
+        Arc,
+        CondVar,
+        CondVarTimeoutResult,
+        Mutex, //
+    },
+};
+
+/// Keeps what happened, so that a test can wait for it.
+#[pin_data]
+pub(super) struct Log<E: Copy + PartialEq> {
+    #[pin]
+    events: Mutex<KVec<E>>,
+    #[pin]
+    more: CondVar,
+}
+
+/// A time that only a hang exceeds.
+const PATIENCE_JIFFIES: usize = 30 * kernel::bindings::HZ as usize;
+
+impl<E: Copy + PartialEq> Log<E> {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                events <- new_mutex!(KVec::new(), "Log::events"),
+                more <- new_condvar!("Log::more"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn add(&self, event: E) {
+        // A test that misses an event fails.
+        let _ = self.events.lock().push(event, GFP_KERNEL);
+        self.more.notify_all();
+    }
+
+    pub(super) fn count(&self, event: E) -> usize {
+        self.events.lock().iter().filter(|e| **e == event).count()
+    }
+
+    /// Waits until one of the events satisfies `is`; `ETIMEDOUT` if none does.
+    pub(super) fn wait(&self, is: impl Fn(&E) -> bool) -> Result<E> {
+        let mut events = self.events.lock();
+        loop {
+            if let Some(found) = events.iter().find(|e| is(e)) {
+                return Ok(*found);
+            }
+            match self
+                .more
+                .wait_interruptible_timeout(&mut events, PATIENCE_JIFFIES)
+            {
+                CondVarTimeoutResult::Woken { .. } => {}
+                _ => return Err(ETIMEDOUT),
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions that no queue pair is told of; those that one is are in the suite of queue pairs.
+
+use super::{
+    allocations::each_allocation,
+    ensure::Test,
+    fake::{
+        calm,
+        routed,
+        short_maps,
+        Census,
+        Verb, //
+    },
+    lent::{
+        Lent,
+        PAGES, //
+    },
+};
+use crate::{
+    mr::{
+        Access,
+        IdleMr, //
+    },
+    pd::Pd,
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+};
+
+/// A domain with nothing in it.
+fn domain() -> Result<Arc<Pd>> {
+    calm();
+    let (id, _log) = routed()?;
+    Pd::alloc(id)
+}
+
+/// Depth in pages, whether with gaps, pieces, first octet; octets covered, offset in the first page.
+type Row<'a> = (u32, bool, &'a [(usize, usize)], usize, usize, usize);
+
+const DOMAIN: Census = Census {
+    pds: 1,
+    ..Census::NOTHING
+};
+const REGION: Census = Census { mrs: 1, ..DOMAIN };
+const MAPPED: Census = Census {
+    mappings: 1,
+    ..REGION
+};
+
+#[kunit_tests(xprtrdma_mr)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_region_comes_and_goes() -> Test {
+        let pd = domain()?;
+        let mr = IdleMr::alloc(&pd, 4, false)?;
+        ensure_eq!(Census::now(), REGION);
+        drop(mr);
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_keeps_its_domain() -> Test {
+        let pd = domain()?;
+        let idle = IdleMr::alloc(&pd, 4, false)?;
+        let lent = Lent::new(&[(0, 100)])?;
+        let exposed = IdleMr::alloc(&pd, 4, false)?
+            .map(lent, 0, Access::RemoteRead)
+            .map_err(|e| e.error)?;
+        drop(pd);
+        drop(idle);
+        ensure_eq!(Census::now(), MAPPED);
+        drop(exposed);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_domain_may_go_first_or_last() -> Test {
+        // Every order in which two regions and their domain can be dropped.
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
+            let pd = domain()?;
+            let lent = Lent::new(&[(0, 100)])?;
+            let first = IdleMr::alloc(&pd, 1, false)?;
+            let second = IdleMr::alloc(&pd, 1, true)?
+                .map(lent, 0, Access::RemoteWrite)
+                .map_err(|e| e.error)?;
+            let (mut first, mut second, mut pd) = (Some(first), Some(second), Some(pd));
+            for which in order {
+                match which {
+                    0 => drop(first.take()),
+                    1 => drop(second.take()),
+                    _ => drop(pd.take()),
+                }
+            }
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_without_a_region_leaves_nothing() -> Test {
+        let pd = domain()?;
+        Verb::AllocMr.fail(1);
+        ensure_eq!(IdleMr::alloc(&pd, 4, false).err(), Some(EAGAIN));
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_without_memory_leaves_nothing() -> Test {
+        let pd = domain()?;
+        let errors = each_allocation(
+            || Ok(()),
+            |()| IdleMr::alloc(&pd, 64, true).map(drop),
+            |()| {
+                ensure_eq!(Census::now(), DOMAIN);
+                Ok(())
+            },
+        )?;
+        // The list, the device's region, ours.
+        ensure_at_least!(errors, 3);
+        Ok(())
+    }
+
+    #[test]
+    fn a_window_shows_no_address_and_a_new_key_each_time() -> Test {
+        let pd = domain()?;
+        let mut mr = IdleMr::alloc(&pd, 4, false)?;
+        let mut lent = Lent::new(&[(PAGE_SIZE + 100, 5000)])?;
+        let given_back = lent.given_back();
+        let mut last = None;
+        // Beyond the eight bits of a key that change.
+        for _ in 0..300 {
+            let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
+            ensure_eq!(Census::now(), MAPPED);
+            let window = exposed.window();
+            ensure_eq!(window.length, 5000);
+            ensure_eq!(window.offset, 100);
+            ensure!(last != Some(window.handle));
+            last = Some(window.handle);
+            (mr, lent) = exposed.unposted().map_err(|_| EBUSY)?;
+            ensure_eq!(Census::now(), REGION);
+            ensure_eq!(given_back.load(Relaxed), 0);
+        }
+        drop(lent);
+        ensure_eq!(given_back.load(Relaxed), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn dropping_an_exposed_region_gives_its_memory_back() -> Test {
+        let pd = domain()?;
+        let lent = Lent::new(&[(0, PAGE_SIZE)])?;
+        let given_back = lent.given_back();
+        let exposed = IdleMr::alloc(&pd, 4, false)?
+            .map(lent, 0, Access::RemoteWrite)
+            .map_err(|e| e.error)?;
+        drop(exposed);
+        ensure_eq!(given_back.load(Relaxed), 1);
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_that_cannot_be_mapped_comes_back() -> Test {
+        let pd = domain()?;
+        let mut mr = IdleMr::alloc(&pd, 4, false)?;
+        let mut lent = Lent::new(&[(0, 2 * PAGE_SIZE)])?;
+        for (verb, short) in [
+            (Some(Verb::DmaMapSg), false),
+            (Some(Verb::MapMrSg), false),
+            (None, true),
+        ] {
+            if let Some(verb) = verb {
+                verb.fail(1);
+            }
+            short_maps(short);
+            match mr.map(lent, 0, Access::RemoteRead) {
+                Ok(_) => {
+                    pr_err!("mapped although {verb:?} failed\n");
+                    return Err(EINVAL.into());
+                }
+                Err(failed) => {
+                    ensure_eq!(failed.error, EIO);
+                    mr = failed.mr;
+                    lent = failed.lender;
+                }
+            }
+            ensure_eq!(Census::now(), REGION);
+            calm();
+        }
+        // Neither has suffered.
+        let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
+        ensure_eq!(exposed.window().length as usize, 2 * PAGE_SIZE);
+        ensure_eq!(Census::now(), MAPPED);
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_cannot_be_mapped() -> Test {
+        let pd = domain()?;
+        for (pieces, start) in [(&[][..], 0), (&[(0, 0)][..], 0), (&[(0, 100)][..], 100)] {
+            let mr = IdleMr::alloc(&pd, 4, false)?;
+            let error = mr.map(Lent::new(pieces)?, start, Access::RemoteRead).err();
+            ensure_eq!(error.map(|e| e.error), Some(EINVAL));
+            ensure_eq!(Census::now(), DOMAIN);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_covers_what_it_can() -> Test {
+        const P: usize = PAGE_SIZE;
+        let rows: [Row<'_>; 13] = [
+            (4, false, &[(0, 100)], 0, 100, 0),
+            (4, false, &[(5, 100)], 7, 93, 12),
+            (4, false, &[(0, PAGES * P)], 0, 4 * P, 0),
+            (4, false, &[(1, PAGES * P - 1)], 0, 4 * P - 1, 1),
+            (PAGES as u32, false, &[(0, PAGES * P)], 0, PAGES * P, 0),
+            (4, false, &[(0, PAGES * P)], 5 * P, 3 * P, 0),
+            // Pieces that meet at a page border, in physical order and not.
+            (4, false, &[(100, P - 100), (P, P)], 0, 2 * P - 100, 100),
+            (4, false, &[(3 * P, P), (P, P), (5 * P, 7)], 0, 2 * P + 7, 0),
+            // A gap ends a region, or does not.
+            (4, false, &[(0, 100), (P, 100)], 0, 100, 0),
+            (4, true, &[(0, 100), (P, 100)], 0, 200, 0),
+            (
+                4,
+                true,
+                &[(17, 100), (2 * P + 5, 100), (P, 33)],
+                50,
+                183,
+                67,
+            ),
+            // One page holds one page.
+            (1, false, &[(P + 5, 2 * P)], 0, P - 5, 5),
+            (1, true, &[(0, 10), (P, 10)], 0, 10, 0),
+        ];
+        let pd = domain()?;
+        for (row, (depth, gaps, pieces, start, length, offset)) in rows.into_iter().enumerate() {
+            let exposed = IdleMr::alloc(&pd, depth, gaps)?
+                .map(Lent::new(pieces)?, start, Access::RemoteRead)
+                .map_err(|e| {
+                    pr_err!("row {row}\n");
+                    e.error
+                })?;
+            let window = exposed.window();
+            if (window.length as usize, window.offset as usize) != (length, offset) {
+                pr_err!("row {row}: {window:?}, not {length} octets at {offset}\n");
+                return Err(EINVAL.into());
+            }
+            ensure_eq!(Census::now(), MAPPED);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn regions_do_not_disturb_each_other() -> Test {
+        let pd = domain()?;
+        let mut exposed = KVec::new();
+        for i in 0..16 {
+            let lent = Lent::new(&[(i * 10, 1000)])?;
+            let mr = IdleMr::alloc(&pd, 2, false)?;
+            exposed.push(
+                mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?,
+                GFP_KERNEL,
+            )?;
+        }
+        for (i, one) in exposed.iter().enumerate() {
+            ensure_eq!(one.window().offset as usize, i * 10);
+            let same = exposed
+                .iter()
+                .filter(|o| o.window().handle == one.window().handle);
+            ensure_eq!(same.count(), 1);
+        }
+        ensure_eq!(Census::now().mappings, 16);
+        drop(exposed);
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+}

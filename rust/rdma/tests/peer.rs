@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The other end of a queue pair: what it was sent, what it sends, what it does to regions.
+
+use crate::qp::{
+    Qp,
+    QpHandler, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A work request that the device has not completed yet.
+pub(super) use bindings::fake_posted as Posted;
+
+/// How the peer answers connect requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    Accepts,
+    Refuses,
+    IsSilent,
+}
+
+impl Answer {
+    fn raw(self) -> bindings::fake_peer {
+        match self {
+            Self::Accepts => bindings::fake_peer_FAKE_ACCEPTS,
+            Self::Refuses => bindings::fake_peer_FAKE_REFUSES,
+            Self::IsSilent => bindings::fake_peer_FAKE_IS_SILENT,
+        }
+    }
+
+    /// From now on.
+    pub(super) fn always(self) {
+        // SAFETY: No requirements.
+        unsafe { bindings::fake_peer_answers(self.raw()) }
+    }
+}
+
+/// Private data of the last connect request.
+pub(super) fn connect_data() -> KVec<u8> {
+    let mut data = [0u8; 64];
+    // SAFETY: The buffer has 64 octets.
+    let len = unsafe { bindings::fake_connect_data(data.as_mut_ptr().cast(), 64) };
+    let mut out = KVec::new();
+    let part = data.get(..len as usize).unwrap_or(&[]);
+    // A test that misses an octet fails.
+    let _ = out.extend_from_slice(part, GFP_KERNEL);
+    out
+}
+
+/// A message of the peer.
+#[derive(Default)]
+pub(super) struct Message<'a> {
+    pub(super) data: &'a [u8],
+    pub(super) status: u32,
+    pub(super) invalidates: Option<u32>,
+    pub(super) immediate: bool,
+    pub(super) written: bool,
+}
+
+/// The peer of a queue pair that is not shut down.
+pub(super) struct Peer(*mut bindings::ib_qp);
+
+impl Peer {
+    pub(super) fn of<H: QpHandler>(qp: &Qp<H>) -> Self {
+        Self(qp.raw_qp())
+    }
+
+    /// Work requests in the send queue.
+    pub(super) fn sends(&self) -> u32 {
+        // SAFETY: The tests keep the queue pair while they use its peer.
+        unsafe { bindings::fake_sends(self.0) }
+    }
+
+    /// Receives posted.
+    pub(super) fn receives(&self) -> u32 {
+        // SAFETY: As in `sends`.
+        unsafe { bindings::fake_receives(self.0) }
+    }
+
+    /// The nth work request in the send queue.
+    pub(super) fn look(&self, nth: u32) -> Result<Posted> {
+        let mut posted = Posted::default();
+        // SAFETY: As in `sends`.
+        to_result(unsafe { bindings::fake_look(self.0, nth, &mut posted) })?;
+        Ok(posted)
+    }
+
+    /// The octets of a posted Send, as the device reads them.
+    pub(super) fn sent(&self, posted: &Posted) -> Result<KVec<u8>> {
+        let mut out = KVec::from_elem(0u8, posted.len as usize, GFP_KERNEL)?;
+        // SAFETY: A posted Send refers to mapped memory.
+        to_result(unsafe {
+            bindings::fake_dma_read(posted.addr, out.as_mut_ptr().cast(), posted.len)
+        })?;
+        Ok(out)
+    }
+
+    /// Completes work requests of the send queue; how many.
+    pub(super) fn complete(&self, most: u32, status: u32) -> u32 {
+        // SAFETY: As in `sends`.
+        unsafe { bindings::fake_complete(self.0, most, status) }
+    }
+
+    /// Sends a message.
+    pub(super) fn send(&self, message: Message<'_>) -> Result {
+        let raw = bindings::fake_message {
+            data: message.data.as_ptr().cast(),
+            len: message.data.len() as u32,
+            status: message.status,
+            rkey: message.invalidates.unwrap_or(0),
+            invalidates: message.invalidates.is_some().into(),
+            immediate: message.immediate.into(),
+            written: message.written.into(),
+        };
+        // SAFETY: As in `sends`; the message is as long as it says.
+        to_result(unsafe { bindings::fake_receive(self.0, &raw) })
+    }
+
+    /// Answers a connect request that was met with silence.
+    pub(super) fn answer(&self, how: Answer) -> Result {
+        // SAFETY: As in `sends`.
+        to_result(unsafe { bindings::fake_peer_answer(self.0, how.raw()) })
+    }
+
+    /// Ends the connection.
+    pub(super) fn close(&self) -> Result {
+        // SAFETY: As in `sends`.
+        to_result(unsafe { bindings::fake_peer_closes(self.0) })
+    }
+
+    /// Writes to a region, if it lets the peer.
+    pub(super) fn write(&self, rkey: u32, at: u64, data: &[u8]) -> Result {
+        // SAFETY: The data are as long as they say.
+        to_result(unsafe {
+            bindings::fake_remote_write(rkey, at, data.as_ptr().cast(), data.len() as u32)
+        })
+    }
+
+    /// Reads from a region, if it lets the peer.
+    pub(super) fn read(&self, rkey: u32, at: u64, len: usize) -> Result<KVec<u8>> {
+        let mut out = KVec::from_elem(0u8, len, GFP_KERNEL)?;
+        // SAFETY: The buffer is as long as it says.
+        to_result(unsafe {
+            bindings::fake_remote_read(rkey, at, out.as_mut_ptr().cast(), len as u32)
+        })?;
+        Ok(out)
+    }
+}

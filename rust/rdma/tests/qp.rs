@@ -1,0 +1,998 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs: connections, messages in both directions, regions that the peer reaches.
+
+use super::{
+    allocations::each_allocation,
+    ensure::Test,
+    fake::{
+        calm,
+        routed,
+        Census,
+        Seen,
+        Verb, //
+    },
+    lent::Lent,
+    log::Log,
+    peer::{
+        connect_data,
+        Answer,
+        Message,
+        Peer, //
+    },
+};
+use crate::{
+    cm::{
+        CmId,
+        ConnectParam, //
+    },
+    mr::{
+        Access,
+        ExposedMr,
+        IdleMr,
+        LocalInvalidation, //
+    },
+    pd::Pd,
+    qp::{
+        Held,
+        Immediate,
+        Qp,
+        QpConfig,
+        QpHandler,
+        QpOwner,
+        Received,
+        SendError,
+        WcStatus, //
+    },
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        new_mutex,
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+};
+use xprtrdma_bindings as bindings;
+
+/// What a handler was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Message {
+        len: usize,
+        first: u8,
+        how: Immediate,
+    },
+    Invalidated(u64),
+    Probed,
+    Acknowledged,
+    Space,
+    Broken(WcStatus),
+}
+
+/// A handler that keeps everything, and takes regions back when it may.
+#[pin_data]
+struct Keeper {
+    log: Arc<Log<Told>>,
+    #[pin]
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    hold: bool,
+    held: KVec<Held<Arc<Keeper>>>,
+    exposed: Option<ExposedMr<Lent>>,
+    back: Option<(IdleMr, Lent)>,
+}
+
+impl QpHandler for Arc<Keeper> {
+    fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
+        let this = qp.handler();
+        let mut kept = this.kept.lock();
+        if let (Some(proof), Some(region)) = (message.invalidation(), kept.exposed.take()) {
+            match region.remotely_invalidated(proof) {
+                Ok(back) => kept.back = Some(back),
+                Err(region) => kept.exposed = Some(region),
+            }
+        }
+        let told = Told::Message {
+            len: message.bytes().len(),
+            first: message.bytes().first().copied().unwrap_or(0),
+            how: message.immediate(),
+        };
+        if kept.hold {
+            // A test that misses a message fails.
+            let _ = kept.held.push(message.hold(), GFP_KERNEL);
+        }
+        this.log.add(told);
+    }
+
+    fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation) {
+        let this = qp.handler();
+        let mut kept = this.kept.lock();
+        if let Some(region) = kept.exposed.take() {
+            match region.locally_invalidated(proof) {
+                Ok(back) => kept.back = Some(back),
+                Err(region) => kept.exposed = Some(region),
+            }
+        }
+        this.log.add(Told::Invalidated(token));
+    }
+
+    fn probed(qp: ArcBorrow<'_, Qp<Self>>) {
+        qp.handler().log.add(Told::Probed);
+    }
+
+    fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>) {
+        qp.handler().log.add(Told::Acknowledged);
+    }
+
+    fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
+        qp.handler().log.add(Told::Space);
+    }
+
+    fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
+        qp.handler().log.add(Told::Broken(status));
+    }
+}
+
+const CONFIG: QpConfig = QpConfig {
+    send_bytes: 4096,
+    send_wrs: 16,
+    signal_every: 4,
+    recv_count: 4,
+    recv_batch: 2,
+    recv_size: 512,
+};
+/// Receives of such a queue pair.
+const RECVS: u32 = 6;
+/// What such a queue pair is made of: mappings are the send ring and the Receives.
+const PAIR: Census = Census {
+    pds: 1,
+    cqs: 1,
+    qps: 1,
+    mappings: 1 + RECVS as i32,
+    ..Census::NOTHING
+};
+const CONNECTED: Census = Census {
+    connections: 1,
+    ..PAIR
+};
+const REQUEST: ConnectParam = ConnectParam {
+    private_data: *b"12345678",
+    responder_resources: 4,
+    retry_count: 6,
+    rnr_retry_count: 0,
+};
+const FLUSHED: u32 = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR;
+const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
+
+/// A queue pair and what belongs to it.
+struct Pair {
+    owner: QpOwner<Arc<Keeper>>,
+    keeper: Arc<Keeper>,
+    pd: Arc<Pd>,
+    id: Arc<CmId>,
+    events: Arc<Log<Seen>>,
+}
+
+fn keeper() -> Result<Arc<Keeper>> {
+    let log = Log::new()?;
+    Arc::pin_init(
+        pin_init!(Keeper {
+            log,
+            kept <- new_mutex!(Kept::default(), "Keeper::kept"),
+        }),
+        GFP_KERNEL,
+    )
+}
+
+impl Pair {
+    fn new() -> Result<Self> {
+        calm();
+        let (id, events) = routed()?;
+        let pd = Pd::alloc(id.clone())?;
+        let keeper = keeper()?;
+        let owner = Qp::create(&pd, &CONFIG, keeper.clone())?;
+        Ok(Self {
+            owner,
+            keeper,
+            pd,
+            id,
+            events,
+        })
+    }
+
+    fn connected() -> Result<Self> {
+        let pair = Self::new()?;
+        pair.id.connect(&REQUEST)?;
+        pair.events
+            .wait(|e| matches!(e, Seen::Established { .. }))?;
+        Ok(pair)
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::of(&self.owner)
+    }
+
+    fn told(&self, what: Told) -> Result<Told> {
+        self.keeper.log.wait(|told| *told == what)
+    }
+
+    /// Sends `len` octets, all `fill`.
+    fn send(&self, len: usize, fill: u8) -> Result {
+        let mut batch = self.owner.begin(len, 1).map_err(|_| EAGAIN)?;
+        batch.buffer().fill(fill);
+        batch.post(len, core::iter::empty::<&mut ExposedMr<Lent>>())
+    }
+
+    /// Exposes a page for `access`, tells the peer, and lets the device work.
+    fn expose(&self, access: Access) -> Result<ExposedMr<Lent>> {
+        let lent = Lent::new(&[(100, 2 * PAGE_SIZE)])?;
+        let mr = IdleMr::alloc(&self.pd, 4, false)?;
+        let mut region = mr.map(lent, 0, access).map_err(|e| e.error)?;
+        let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+        batch.post(64, core::iter::once(&mut region))?;
+        let peer = self.peer();
+        ensure_eq!(peer.look(0)?.opcode, bindings::ib_wr_opcode_IB_WR_REG_MR);
+        ensure_eq!(peer.look(1)?.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
+        ensure_eq!(peer.complete(2, SUCCESS), 2);
+        Ok(region)
+    }
+}
+
+#[kunit_tests(xprtrdma_qp)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_comes_and_goes() -> Test {
+        let pair = Pair::new()?;
+        ensure_eq!(Census::now(), PAIR);
+        ensure_eq!(pair.peer().receives(), RECVS);
+        ensure_eq!(pair.owner.receives_posted(), RECVS as usize);
+        ensure_eq!(pair.owner.send_occupancy(), (0, 0));
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn an_id_has_one_queue_pair() -> Test {
+        let Pair { owner, pd, .. } = Pair::new()?;
+        ensure_eq!(Qp::create(&pd, &CONFIG, keeper()?).err(), Some(EBUSY));
+        ensure_eq!(Census::now(), PAIR);
+        drop(owner);
+        ensure_eq!(Qp::create(&pd, &CONFIG, keeper()?).err(), Some(EBUSY));
+        Ok(())
+    }
+
+    #[test]
+    fn its_parts_may_be_dropped_in_every_order() -> Test {
+        // Owner, a handle, the domain, the id: 24 orders, connected or not.
+        for connected in [false, true] {
+            for number in 0..24usize {
+                let pair = if connected {
+                    Pair::connected()?
+                } else {
+                    Pair::new()?
+                };
+                let Pair {
+                    owner,
+                    keeper,
+                    pd,
+                    id,
+                    ..
+                } = pair;
+                let mut handle = Some(owner.handle());
+                let (mut owner, mut pd, mut id) = (Some(owner), Some(pd), Some(id));
+                drop(keeper);
+                let (mut left, mut code) = ([0usize, 1, 2, 3], number);
+                for len in (1..=4).rev() {
+                    let at = code % len;
+                    code /= len;
+                    match left[at] {
+                        0 => drop(owner.take()),
+                        1 => drop(handle.take()),
+                        2 => drop(pd.take()),
+                        _ => drop(id.take()),
+                    }
+                    // The one chosen goes, those behind it move up.
+                    left.copy_within(at + 1.., at);
+                }
+                ensure_eq!(Census::now(), Census::NOTHING);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_that_fails_leaves_nothing() -> Test {
+        calm();
+        // Each call of each verb that making a queue pair needs.
+        for (verb, calls) in [
+            (Verb::CreateCq, 1),
+            (Verb::CreateQp, 1),
+            (Verb::ModifyQp, 1),
+            (Verb::DmaMap, 1 + RECVS),
+            (Verb::PostRecv, 1),
+        ] {
+            for nth in 1..=calls {
+                let (id, _log) = routed()?;
+                let pd = Pd::alloc(id)?;
+                verb.fail(nth);
+                let failed = Qp::create(&pd, &CONFIG, keeper()?).err();
+                let (made, expected) = (
+                    verb.calls(),
+                    if verb == Verb::DmaMap { EIO } else { EAGAIN },
+                );
+                calm();
+                if failed != Some(expected) || made < nth {
+                    pr_err!("{verb:?} {nth}: {failed:?} after {made} calls\n");
+                    return Err(EINVAL.into());
+                }
+                ensure_eq!(
+                    Census::now(),
+                    Census {
+                        pds: 1,
+                        ..Census::NOTHING
+                    }
+                );
+            }
+            // There are no more of them.
+            let (id, _log) = routed()?;
+            let pd = Pd::alloc(id)?;
+            verb.fail(0);
+            let qp = Qp::create(&pd, &CONFIG, keeper()?)?;
+            ensure_eq!(verb.calls(), calls);
+            drop(qp);
+        }
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_pair_without_memory_leaves_nothing() -> Test {
+        calm();
+        let errors = each_allocation(
+            || {
+                let (id, _log) = routed()?;
+                Ok((Pd::alloc(id)?, keeper()?))
+            },
+            |(pd, keeper)| Qp::create(pd, &CONFIG, keeper.clone()).map(drop),
+            |(pd, keeper)| {
+                ensure_eq!(
+                    Census::now(),
+                    Census {
+                        pds: 1,
+                        ..Census::NOTHING
+                    }
+                );
+                drop((pd, keeper));
+                ensure_eq!(Census::now(), Census::NOTHING);
+                Ok(())
+            },
+        )?;
+        // Both queues of the device, its completions, our rings, buffers and lists.
+        ensure_at_least!(errors, 10 + RECVS as usize);
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_comes_up_and_goes() -> Test {
+        let pair = Pair::connected()?;
+        ensure_eq!(Census::now(), CONNECTED);
+        ensure_eq!(&*connect_data(), &b"12345678"[..]);
+        // The device says what we have to serve in another field than InfiniBand does.
+        pair.events.wait(|e| {
+            *e == Seen::Established {
+                greeting: true,
+                depth: 4,
+            }
+        })?;
+        pair.id.disconnect()?;
+        pair.events.wait(|e| *e == Seen::Disconnected)?;
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_refused_connection_leaves_nothing() -> Test {
+        let pair = Pair::new()?;
+        Answer::Refuses.always();
+        pair.id.connect(&REQUEST)?;
+        pair.events.wait(|e| matches!(e, Seen::Rejected(_)))?;
+        ensure_eq!(Census::now(), PAIR);
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_late_answer_is_an_answer() -> Test {
+        for how in [Answer::Accepts, Answer::Refuses] {
+            let pair = Pair::new()?;
+            Answer::IsSilent.always();
+            pair.id.connect(&REQUEST)?;
+            ensure_eq!(Census::now(), CONNECTED);
+            pair.peer().answer(how)?;
+            pair.events
+                .wait(|e| matches!(e, Seen::Established { .. } | Seen::Rejected(_)))?;
+            drop(pair);
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_that_cannot_connect_leaves_nothing() -> Test {
+        let pair = Pair::new()?;
+        Verb::Connect.fail(1);
+        ensure!(pair.id.connect(&REQUEST).is_err());
+        ensure_eq!(Census::now(), PAIR);
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_connect_request_without_memory_leaves_nothing() -> Test {
+        calm();
+        let errors = each_allocation(
+            Pair::new,
+            |pair| pair.id.connect(&REQUEST),
+            |pair| {
+                drop(pair);
+                ensure_eq!(Census::now(), Census::NOTHING);
+                Ok(())
+            },
+        )?;
+        ensure_at_least!(errors, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn the_peer_may_end_the_connection_at_any_time() -> Test {
+        let pair = Pair::connected()?;
+        for i in 0..3 {
+            pair.send(100, i)?;
+        }
+        pair.peer().close()?;
+        pair.told(Told::Broken(WcStatus(FLUSHED)))?;
+        pair.events.wait(|e| *e == Seen::Disconnected)?;
+        let keeper = pair.keeper.clone();
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        // Said once, however many work requests failed.
+        ensure_eq!(keeper.log.count(Told::Broken(WcStatus(FLUSHED))), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_sent_is_what_the_device_reads() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        // Several times around the ring, each message of its own length and content.
+        for i in 0..100usize {
+            let len = 1 + i * 37 % 1000;
+            // CAST: Less than 100.
+            pair.send(len, i as u8)?;
+            let posted = peer.look(0)?;
+            ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
+            let sent = peer.sent(&posted)?;
+            ensure_eq!(sent.len(), len);
+            ensure!(sent.iter().all(|octet| usize::from(*octet) == i));
+            ensure_eq!(peer.complete(1, SUCCESS), 1);
+            if posted.signalled != 0 {
+                // Everything before it is given back when its handler has run.
+                pair.keeper.log.wait(|told| *told == Told::Acknowledged)?;
+                wait_for_room(&pair)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the completions that the device has made have been handled.
+    fn wait_for_room(pair: &Pair) -> Result {
+        for _ in 0..1000 {
+            if pair.owner.send_occupancy() == (0, 0) {
+                return Ok(());
+            }
+            // SAFETY: A test may sleep.
+            unsafe { kernel::bindings::msleep(1) };
+        }
+        Err(ETIMEDOUT)
+    }
+
+    #[test]
+    fn a_full_queue_says_when_there_is_room() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let mut sent = 0;
+        while pair.owner.has_room(1000, 1) {
+            pair.send(1000, 0)?;
+            sent += 1;
+        }
+        // 4096 octets hold four messages of 1024.
+        ensure_eq!(sent, 4);
+        ensure_eq!(pair.owner.begin(1000, 1).err(), Some(SendError::Full));
+        ensure_eq!(pair.keeper.log.count(Told::Space), 0);
+        ensure_eq!(peer.complete(sent, SUCCESS), sent);
+        pair.told(Told::Space)?;
+        wait_for_room(&pair)?;
+        pair.send(1000, 0)?;
+        // Longer than the ring: never.
+        ensure_eq!(pair.owner.begin(4097, 1).err(), Some(SendError::Full));
+        // More work requests than the queue: never.
+        ensure_eq!(pair.owner.begin(1, 17).err(), Some(SendError::Full));
+        Ok(())
+    }
+
+    #[test]
+    fn every_quarter_of_the_queue_is_signalled() -> Test {
+        let pair = Pair::connected()?;
+        for i in 0..16 {
+            pair.send(1, i)?;
+        }
+        let peer = pair.peer();
+        for i in 0..16 {
+            ensure_eq!(peer.look(i)?.signalled != 0, i % 4 == 3);
+        }
+        ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Full));
+        ensure_eq!(peer.complete(16, SUCCESS), 16);
+        pair.told(Told::Space)?;
+        wait_for_room(&pair)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_that_is_dropped_changes_nothing() -> Test {
+        let pair = Pair::connected()?;
+        for _ in 0..100 {
+            let mut batch = pair.owner.begin(1000, 5).map_err(|_| EAGAIN)?;
+            batch.buffer().fill(1);
+            drop(batch);
+        }
+        ensure_eq!(pair.owner.send_occupancy(), (0, 0));
+        ensure_eq!(pair.peer().sends(), 0);
+        // A message longer than its room is refused and posts nothing.
+        let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;
+        let posted = batch.post(11, core::iter::empty::<&mut ExposedMr<Lent>>());
+        ensure_eq!(posted, Err(EINVAL));
+        ensure_eq!(pair.peer().sends(), 0);
+        pair.send(10, 0)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_post_that_fails_closes_the_queue() -> Test {
+        let pair = Pair::connected()?;
+        Verb::PostSend.fail(1);
+        ensure_eq!(pair.send(100, 0), Err(EAGAIN));
+        ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Closed));
+        // There is nothing to wait for.
+        ensure!(pair.owner.has_room(1, 1));
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_probe_is_acknowledged() -> Test {
+        let pair = Pair::connected()?;
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_probe()?;
+        let posted = pair.peer().look(0)?;
+        ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_RDMA_WRITE);
+        ensure_eq!((posted.len, posted.signalled), (0, 1));
+        pair.peer().complete(1, SUCCESS);
+        pair.told(Told::Probed)?;
+        Ok(())
+    }
+
+    #[test]
+    fn messages_come_in_and_receives_are_posted_again() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        for i in 0..50usize {
+            // CAST: Less than 50.
+            let data = [i as u8; 512];
+            let data = data.get(..512 - i).unwrap_or(&[]);
+            peer.send(Message {
+                data,
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 512 - i,
+                first: i as u8,
+                how: Immediate::None,
+            })?;
+            // Never less than promised.
+            ensure!(posted_again(&pair)? >= usize::from(CONFIG.recv_count));
+        }
+        ensure_eq!(Census::now(), CONNECTED);
+        Ok(())
+    }
+
+    /// Receives posted, once the handler of the last message has returned.
+    fn posted_again(pair: &Pair) -> Result<usize> {
+        for _ in 0..1000 {
+            let posted = pair.owner.receives_posted();
+            if posted >= usize::from(CONFIG.recv_count) {
+                return Ok(posted);
+            }
+            // SAFETY: A test may sleep.
+            unsafe { kernel::bindings::msleep(1) };
+        }
+        Err(ETIMEDOUT)
+    }
+
+    #[test]
+    fn immediate_data_are_told_from_messages() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        peer.send(Message {
+            data: b"with",
+            immediate: true,
+            ..Message::default()
+        })?;
+        pair.told(Told::Message {
+            len: 4,
+            first: b'w',
+            how: Immediate::WithSend,
+        })?;
+        // The count is of octets written elsewhere.
+        peer.send(Message {
+            data: b"elsewhere",
+            immediate: true,
+            written: true,
+            ..Message::default()
+        })?;
+        pair.told(Told::Message {
+            len: 0,
+            first: 0,
+            how: Immediate::WithWrite,
+        })?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_may_be_held() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        pair.keeper.kept.lock().hold = true;
+        for i in 0..RECVS as usize {
+            let data = [b'a' + i as u8; 100];
+            peer.send(Message {
+                data: data.get(..1 + i).unwrap_or(&[]),
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 1 + i,
+                first: b'a' + i as u8,
+                how: Immediate::None,
+            })?;
+        }
+        // All buffers are held: nothing is posted, nothing is lost.
+        ensure_eq!(pair.owner.receives_posted(), 0);
+        ensure_eq!(peer.receives(), 0);
+        let held = core::mem::take(&mut pair.keeper.kept.lock().held);
+        for (i, message) in held.iter().enumerate() {
+            ensure_eq!(message.bytes().len(), 1 + i);
+            ensure!(message.bytes().iter().all(|octet| *octet == b'a' + i as u8));
+        }
+        drop(held);
+        ensure_eq!(peer.receives(), RECVS);
+        Ok(())
+    }
+
+    #[test]
+    fn held_messages_outlive_the_connection() -> Test {
+        let pair = Pair::connected()?;
+        pair.keeper.kept.lock().hold = true;
+        pair.peer().send(Message {
+            data: b"kept",
+            ..Message::default()
+        })?;
+        pair.told(Told::Message {
+            len: 4,
+            first: b'k',
+            how: Immediate::None,
+        })?;
+        let keeper = pair.keeper.clone();
+        drop(pair);
+        // The queue pair is gone, its memory is not.
+        let left = Census::now();
+        ensure_eq!((left.qps, left.connections), (0, 0));
+        ensure_eq!(left.mappings, PAIR.mappings);
+        let held = core::mem::take(&mut keeper.kept.lock().held);
+        ensure!(held.iter().all(|message| message.bytes() == b"kept"));
+        drop(held);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_receive_that_fails_is_told_once() -> Test {
+        let pair = Pair::connected()?;
+        pair.peer().send(Message {
+            status: bindings::ib_wc_status_IB_WC_LOC_LEN_ERR,
+            ..Message::default()
+        })?;
+        pair.told(Told::Broken(WcStatus::LOCAL_LENGTH))?;
+        let keeper = pair.keeper.clone();
+        drop(pair);
+        ensure_eq!(keeper.log.count(Told::Broken(WcStatus::FLUSHED)), 0);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_send_that_fails_is_told_once() -> Test {
+        let pair = Pair::connected()?;
+        pair.send(10, 0)?;
+        let status = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
+        ensure_eq!(pair.peer().complete(1, status), 1);
+        pair.told(Told::Broken(WcStatus::RETRY_EXCEEDED))?;
+        let keeper = pair.keeper.clone();
+        drop(pair);
+        ensure_eq!(keeper.log.count(Told::Broken(WcStatus::FLUSHED)), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn receives_that_cannot_be_posted_again_break_the_connection() -> Test {
+        let pair = Pair::connected()?;
+        Verb::PostRecv.fail(1);
+        for _ in 0..CONFIG.recv_batch {
+            pair.peer().send(Message {
+                data: b"x",
+                ..Message::default()
+            })?;
+            pair.keeper
+                .log
+                .wait(|told| matches!(told, Told::Message { .. }))?;
+        }
+        let status = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR;
+        pair.told(Told::Broken(WcStatus(status)))?;
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn the_peer_reads_what_it_may_read() -> Test {
+        let pair = Pair::connected()?;
+        let region = pair.expose(Access::RemoteRead)?;
+        let window = region.window();
+        let peer = pair.peer();
+        let seen = peer.read(window.handle, window.offset, 2 * PAGE_SIZE)?;
+        for (i, octet) in seen.iter().enumerate() {
+            ensure_eq!(usize::from(*octet), (100 + i) % 251);
+        }
+        // Not written, not beyond its end, not with the key before.
+        ensure!(peer.write(window.handle, window.offset, b"no").is_err());
+        ensure!(peer
+            .read(window.handle, window.offset + 1, 2 * PAGE_SIZE)
+            .is_err());
+        ensure!(peer
+            .read(window.handle.wrapping_sub(1), window.offset, 1)
+            .is_err());
+        drop(pair.owner);
+        drop(region);
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_with_gaps_is_one_range_to_the_peer() -> Test {
+        let pair = Pair::connected()?;
+        let pieces = [(17, 100), (3 * PAGE_SIZE + 5, 200), (PAGE_SIZE, 50)];
+        let mut region = IdleMr::alloc(&pair.pd, 4, true)?
+            .map(Lent::new(&pieces)?, 0, Access::RemoteRead)
+            .map_err(|e| e.error)?;
+        let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+        batch.post(64, core::iter::once(&mut region))?;
+        let peer = pair.peer();
+        peer.complete(2, SUCCESS);
+        let window = region.window();
+        let seen = peer.read(window.handle, window.offset, 350)?;
+        let expected = pieces.iter().flat_map(|(first, len)| *first..*first + *len);
+        for (octet, at) in seen.iter().zip(expected) {
+            ensure_eq!(usize::from(*octet), at % 251);
+        }
+        drop(pair.owner);
+        drop(region);
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_comes_back_when_it_is_invalidated_here() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let mut region = pair.expose(Access::RemoteWrite)?;
+        let window = region.window();
+        let given_back = region.lender().given_back();
+        // Across a page border.
+        let data = [0xa5u8; 100];
+        peer.write(window.handle, window.offset + PAGE_SIZE as u64 - 150, &data)?;
+        ensure!(peer.read(window.handle, window.offset, 1).is_err());
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(77, core::iter::once(&mut region))?;
+        pair.keeper.kept.lock().exposed = Some(region);
+        let posted = peer.look(0)?;
+        ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
+        ensure_eq!((posted.key, posted.signalled), (window.handle, 1));
+        ensure_eq!(peer.complete(1, SUCCESS), 1);
+        pair.told(Told::Invalidated(77))?;
+        ensure!(peer.write(window.handle, window.offset, b"late").is_err());
+        let back = pair.keeper.kept.lock().back.take();
+        let (mr, lent) = back.ok_or(EINVAL)?;
+        // Only now is it sure that what the device wrote can be read.
+        let written = lent.octets().get(PAGE_SIZE - 50..PAGE_SIZE + 50);
+        ensure_eq!(written, Some(&data[..]));
+        ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 0);
+        ensure_eq!(Census::now().mappings, CONNECTED.mappings);
+        drop((mr, lent));
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_comes_back_when_the_peer_invalidates_it() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let region = pair.expose(Access::RemoteWrite)?;
+        let window = region.window();
+        peer.write(window.handle, window.offset, &[7; 10])?;
+        pair.keeper.kept.lock().exposed = Some(region);
+        // Another key proves nothing.
+        let other = window.handle.wrapping_add(0x100);
+        for (data, key) in [(&b"wrong"[..], other), (&b"right"[..], window.handle)] {
+            peer.send(Message {
+                data,
+                invalidates: Some(key),
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 5,
+                first: data[0],
+                how: Immediate::None,
+            })?;
+            let back = pair.keeper.kept.lock().back.is_some();
+            ensure_eq!(back, key == window.handle);
+        }
+        let back = pair.keeper.kept.lock().back.take();
+        let (mr, lent) = back.ok_or(EINVAL)?;
+        ensure_eq!(lent.octets().get(100..110), Some(&[7u8; 10][..]));
+        ensure_eq!(Census::now().mappings, CONNECTED.mappings);
+        // The same region serves again.
+        let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
+        ensure!(exposed.window().handle != window.handle);
+        Ok(())
+    }
+
+    #[test]
+    fn an_invalidation_is_no_proof_for_what_came_later() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let mut first = pair.expose(Access::RemoteWrite)?;
+        let mut second = pair.expose(Access::RemoteWrite)?;
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(1, core::iter::once(&mut first))?;
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(2, core::iter::once(&mut second))?;
+        pair.keeper.kept.lock().exposed = Some(second);
+        // The first completion comes with the second region in hand.
+        peer.complete(1, SUCCESS);
+        pair.told(Told::Invalidated(1))?;
+        ensure!(pair.keeper.kept.lock().back.is_none());
+        peer.complete(1, SUCCESS);
+        pair.told(Told::Invalidated(2))?;
+        ensure!(pair.keeper.kept.lock().back.is_some());
+        drop(pair.owner);
+        drop(first);
+        Ok(())
+    }
+
+    #[test]
+    fn many_regions_go_with_one_call() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let mut regions = KVec::new();
+        for _ in 0..8 {
+            let mr = IdleMr::alloc(&pair.pd, 2, false)?;
+            let region = mr
+                .map(Lent::new(&[(0, 100)])?, 0, Access::RemoteWrite)
+                .map_err(|e| e.error)?;
+            regions.push(region, GFP_KERNEL)?;
+        }
+        Verb::PostSend.fail(0);
+        let batch = pair.owner.begin(64, 9).map_err(|_| EAGAIN)?;
+        batch.post(64, regions.iter_mut())?;
+        // One doorbell; registrations before the message that tells of them.
+        ensure_eq!(Verb::PostSend.calls(), 1);
+        ensure_eq!(peer.sends(), 9);
+        ensure_eq!(peer.look(8)?.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
+        for (i, region) in regions.iter().enumerate() {
+            let posted = peer.look(i as u32)?;
+            ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_REG_MR);
+            ensure_eq!(posted.key, region.window().handle);
+        }
+        peer.complete(9, SUCCESS);
+        wait_for_room(&pair)?;
+        let batch = pair.owner.begin(0, 8).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(5, regions.iter_mut())?;
+        // Only the last speaks.
+        for i in 0..8 {
+            ensure_eq!(peer.look(i)?.signalled != 0, i == 7);
+        }
+        peer.complete(8, SUCCESS);
+        pair.told(Told::Invalidated(5))?;
+        drop(pair.owner);
+        drop(regions);
+        Ok(())
+    }
+
+    #[test]
+    fn more_regions_than_a_call_may_have_are_refused() -> Test {
+        let pair = Pair::connected()?;
+        let mut regions = KVec::new();
+        for _ in 0..=crate::qp::MAX_REGIONS {
+            let mr = IdleMr::alloc(&pair.pd, 1, false)?;
+            let region = mr
+                .map(Lent::new(&[(0, 10)])?, 0, Access::RemoteRead)
+                .map_err(|e| e.error)?;
+            regions.push(region, GFP_KERNEL)?;
+        }
+        let batch = pair.owner.begin(64, 1).map_err(|_| EAGAIN)?;
+        ensure_eq!(batch.post(64, regions.iter_mut()), Err(E2BIG));
+        ensure_eq!(pair.peer().sends(), 0);
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        let none = core::iter::empty::<&mut ExposedMr<Lent>>();
+        ensure_eq!(batch.post_invalidate(1, none), Err(EINVAL));
+        ensure_eq!(pair.peer().sends(), 0);
+        drop(pair.owner);
+        drop(regions);
+        Ok(())
+    }
+
+    #[test]
+    fn work_in_flight_ends_with_the_owner() -> Test {
+        let pair = Pair::connected()?;
+        for i in 0..10 {
+            pair.send(50, i)?;
+        }
+        let region = pair.expose_without_work()?;
+        let handle = pair.owner.handle();
+        drop(pair.owner);
+        // Nothing can be posted, nothing is: the region may go.
+        ensure_eq!(handle.begin(1, 1).err(), Some(SendError::Closed));
+        let given_back = region.lender().given_back();
+        drop(region);
+        ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 1);
+        drop(handle);
+        drop((pair.pd, pair.id));
+        drop(pair.keeper);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    impl Pair {
+        /// Posts the registration of a region, which the device does not get to.
+        fn expose_without_work(&self) -> Result<ExposedMr<Lent>> {
+            let mr = IdleMr::alloc(&self.pd, 4, false)?;
+            let mut region = mr
+                .map(Lent::new(&[(0, 1000)])?, 0, Access::RemoteWrite)
+                .map_err(|e| e.error)?;
+            let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+            batch.post(64, core::iter::once(&mut region))?;
+            match region.unposted() {
+                Ok(_) => Err(EINVAL),
+                Err(region) => Ok(region),
+            }
+        }
+    }
+}

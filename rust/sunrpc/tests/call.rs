@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls and their replies, from the task that makes them to its end.
+
+use super::{
+    driver::{
+        self,
+        calm,
+        fate,
+        reply,
+        Driver,
+        Fate, //
+    },
+    ensure::Test,
+    rpc::{
+        wait_gone,
+        wait_until,
+        Client,
+        Memory, //
+    },
+};
+use crate::{
+    class::Registration,
+    lease::{
+        Lease,
+        Message, //
+    },
+    xdr_buf::Part,
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use xprtrdma_rdma::dma::Lender;
+
+/// Answers every call that was kept, with `rest` behind the header.
+fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
+    let kept = client.xprt().data().take_kept();
+    for xid in &kept {
+        let answer = reply(*xid, rest)?;
+        let mut pinned = client.xprt().lookup(*xid).ok_or(ENOENT)?;
+        pinned.place_inline(&answer)?;
+        pinned.complete(answer.len()).map_err(|_| EBUSY)?;
+    }
+    Ok(kept.len())
+}
+
+/// The only call that was kept.
+fn only(client: &Client) -> Result<u32> {
+    client.wait_kept(1)?;
+    let kept = client.xprt().data().take_kept();
+    kept.first().copied().ok_or(ENOENT)
+}
+
+#[kunit_tests(xprtrdma_call)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_call_is_answered() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        for _ in 0..20 {
+            client.null()?.wait()?;
+        }
+        ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
+        ensure_eq!(driver::SENDS.load(Relaxed), 20);
+        ensure_eq!(driver::CHECKS.load(Relaxed), 20);
+        // Once before each is queued, once before its memory goes.
+        ensure_eq!(driver::REVOKES.load(Relaxed), 40);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_that_is_not_sent_is_tried_again() -> Test {
+        let class = Registration::<Driver>::new()?;
+        for first in [Fate::Waits, Fate::NoBuffers, Fate::NotConnected] {
+            calm();
+            let client = Client::new(false)?;
+            fate(first);
+            client.null()?.wait()?;
+            ensure_eq!(driver::SENDS.load(Relaxed), 2);
+            let connects = if first == Fate::NotConnected { 2 } else { 1 };
+            ensure_eq!(driver::CONNECTS.load(Relaxed), connects);
+            drop(client);
+            wait_gone()?;
+        }
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_that_fails_is_tried_again() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        driver::fail_connects(3);
+        client.null()?.wait()?;
+        ensure_eq!(driver::CONNECTS.load(Relaxed), 4);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_of_the_driver_ends_a_call() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Refused);
+        ensure_eq!(client.null()?.wait(), Err(EXDEV));
+        // Also when its task sleeps.
+        fate(Fate::Kept);
+        let pending = client.null()?;
+        let xid = only(&client)?;
+        let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        pinned.fail(EXDEV).map_err(|_| EBUSY)?;
+        ensure_eq!(pending.wait(), Err(EXDEV));
+        // The slot does not remember.
+        fate(Fate::Answered);
+        client.null()?.wait()?;
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn tasks_without_a_slot_get_one_in_turn() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        for slots in [1u16, 2, 3] {
+            driver::slots(slots);
+            let client = Client::new(false)?;
+            fate(Fate::Kept);
+            let mut pending = KVec::new();
+            for _ in 0..12 {
+                pending.push(client.null()?, GFP_KERNEL)?;
+            }
+            let mut answered = 0;
+            while answered < 12 {
+                client.wait_kept(1)?;
+                ensure!(client.xprt().data().kept() <= slots.into());
+                answered += answer_all(&client, &[])?;
+            }
+            for one in pending {
+                one.wait()?;
+            }
+            drop(client);
+            wait_gone()?;
+        }
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_of_slots_at_rest_are_given_back() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        let mut pending = KVec::new();
+        for _ in 0..4 {
+            let memory = Memory::new(0, 2 * PAGE_SIZE, true)?;
+            pending.push(client.get(memory)?, GFP_KERNEL)?;
+        }
+        client.wait_kept(4)?;
+        let all = client.xprt().buffered();
+        // The call, the reply, and two pages whose border is that of head and tail.
+        ensure!(all >= 4 * (512 + 512 + 2 * PAGE_SIZE));
+        // Nothing rests.
+        client.xprt().trim_slots();
+        client.xprt().trim_slots();
+        ensure_eq!(client.xprt().buffered(), all);
+        answer_all(&client, &0u32.to_be_bytes())?;
+        for one in pending {
+            one.wait()?;
+        }
+        // They were used since the last time, and now they were not.
+        client.xprt().trim_slots();
+        ensure_eq!(client.xprt().buffered(), all);
+        let running = client.null()?;
+        client.wait_kept(1)?;
+        client.xprt().trim_slots();
+        ensure_eq!(client.xprt().buffered(), all / 4);
+        answer_all(&client, &[])?;
+        running.wait()?;
+        client.xprt().trim_slots();
+        client.xprt().trim_slots();
+        ensure_eq!(client.xprt().buffered(), 0);
+        fate(Fate::Answered);
+        client.null()?.wait()?;
+        ensure!(client.xprt().buffered() > 0);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_is_found_while_it_is_pending() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        let pending = client.null()?;
+        let xid = only(&client)?;
+        ensure!(client.xprt().lookup(xid.wrapping_add(1)).is_none());
+        // A pin that is dropped changes nothing.
+        for _ in 0..3 {
+            let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            ensure_eq!(pinned.xid(), xid);
+        }
+        let answer = reply(xid, &[])?;
+        let mut first = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        let second = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        first.place_inline(&answer)?;
+        first.complete(answer.len()).map_err(|_| EBUSY)?;
+        // A second reply is nothing, and the call's end waits for its pin.
+        second.complete(answer.len()).map_err(|_| EBUSY)?;
+        pending.wait()?;
+        ensure!(client.xprt().lookup(xid).is_none());
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_does_not_end_while_its_memory_is_lent() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        let pending = client.get(Memory::new(0, 5000, false)?)?;
+        let xid = only(&client)?;
+        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        let first = Lease::new(pinned.slot(), Message::Reply, Part::Pages);
+        let second = first.clone();
+        ensure_eq!(first.len(), 5000);
+        let answer = reply(xid, &0u32.to_be_bytes())?;
+        for lease in [first, second] {
+            ensure_eq!(pinned.place_inline(&answer), Err(EBUSY));
+            ensure_eq!(pinned.place_around(&answer, 0), Err(EBUSY));
+            ensure_eq!(pinned.placed_start(), [0; 8]);
+            pinned = match pinned.complete(answer.len()) {
+                Ok(()) => return Err(EINVAL.into()),
+                Err(pinned) => pinned,
+            };
+            pinned = match pinned.fail(EXDEV) {
+                Ok(()) => return Err(EINVAL.into()),
+                Err(pinned) => pinned,
+            };
+            drop(lease);
+        }
+        pinned.place_inline(&answer)?;
+        pinned.complete(answer.len()).map_err(|_| EBUSY)?;
+        ensure_eq!(pending.memory()?.got(), 0);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_killed_call_waits_for_its_memory() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        let pending = client.put(Memory::new(100, 6000, false)?)?;
+        let xid = only(&client)?;
+        let lease = {
+            let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            Lease::new(pinned.slot(), Message::Call, Part::Pages)
+        };
+        let revokes = driver::REVOKES.load(Relaxed);
+        client.kill();
+        // Its task has come as far as asking for its memory, and waits.
+        wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
+        let octets: usize = lease.pieces(0).map(|(_, _, len)| len).sum();
+        ensure_eq!(octets, 6000);
+        drop(lease);
+        ensure_eq!(pending.wait(), Err(ERESTARTSYS));
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn replies_go_where_they_belong() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        // Base and length of the pages, octets of data, of a READ or not, sparse or not.
+        for (base, len, data, read, sparse) in [
+            (0, 100, 100, false, false),
+            (0, 100, 3, false, false),
+            (0, PAGE_SIZE, PAGE_SIZE, false, false),
+            (0, 2 * PAGE_SIZE, 0, false, true),
+            (0, 3 * PAGE_SIZE, 5000, false, true),
+            (17, 6000, 6000, true, false),
+            (4000, 6000, 4001, true, false),
+        ] {
+            let memory = Memory::new(base, len, sparse)?;
+            let memory = if read { memory.of_read() } else { memory };
+            let pending = client.get(memory)?;
+            let xid = only(&client)?;
+            let mut rest = KVec::new();
+            // CAST: A few thousand.
+            rest.extend_from_slice(&(data as u32).to_be_bytes(), GFP_KERNEL)?;
+            for i in 0..data {
+                rest.push((i % 251) as u8, GFP_KERNEL)?;
+            }
+            while rest.len() % 4 != 0 {
+                rest.push(0, GFP_KERNEL)?;
+            }
+            let answer = reply(xid, &rest)?;
+            let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            pinned.place_inline(&answer)?;
+            pinned.complete(answer.len()).map_err(|_| EBUSY)?;
+            let memory = pending.memory()?;
+            ensure_eq!(memory.got(), data);
+            for i in 0..data {
+                if memory.octet(i) != Some((i % 251) as u8) {
+                    pr_err!("octet {i} of {data} at {base}\n");
+                    return Err(EINVAL.into());
+                }
+            }
+        }
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn replies_around_data_go_where_they_belong() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        for data in [5000usize, 4999, 4998, 4997, 1, 0] {
+            let mut memory = Memory::new(17, 5000, false)?.of_read();
+            for i in 0..data {
+                memory.set(i, 0x5a);
+            }
+            let pending = client.get(memory)?;
+            let xid = only(&client)?;
+            // The data are there; the message has what is before them.
+            // CAST: A few thousand.
+            let answer = reply(xid, &(data as u32).to_be_bytes())?;
+            let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            pinned.place_around(&answer, data)?;
+            let padded = data.next_multiple_of(4);
+            pinned.complete(answer.len() + padded).map_err(|_| EBUSY)?;
+            let memory = pending.memory()?;
+            ensure_eq!(memory.got(), data);
+            for i in 0..data {
+                ensure_eq!(memory.octet(i), Some(0x5a));
+            }
+        }
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_reply_that_is_too_long_is_refused() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        for read in [false, true] {
+            let memory = Memory::new(0, 1000, false)?;
+            let pending = client.get(if read { memory.of_read() } else { memory })?;
+            let xid = only(&client)?;
+            let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            let capacity = pinned.reply().part_len(Part::Whole);
+            let long = KVec::from_elem(1u8, capacity + 1, GFP_KERNEL)?;
+            ensure_eq!(pinned.place_inline(&long), Err(EMSGSIZE));
+            ensure_eq!(pinned.place_around(&long, 10), Err(EMSGSIZE));
+            ensure_eq!(pinned.place_around(&long, 1000), Err(EMSGSIZE));
+            pinned.fail(EXDEV).map_err(|_| EBUSY)?;
+            ensure_eq!(pending.wait(), Err(EXDEV));
+        }
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_that_is_not_answered_times_out() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(true)?;
+        fate(Fate::Kept);
+        let result = client.null()?.wait();
+        ensure!(result == Err(ETIMEDOUT) || result == Err(EIO));
+        ensure!(driver::TIMEOUTS.load(Relaxed) >= 1);
+        // Its credit was given back.
+        ensure!(driver::ABANDONS.load(Relaxed) >= 1);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_client_may_end_with_calls_under_way() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        let mut pending = KVec::new();
+        for _ in 0..8 {
+            pending.push(client.null()?, GFP_KERNEL)?;
+        }
+        client.wait_kept(4)?;
+        drop(pending);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+}

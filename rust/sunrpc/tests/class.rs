@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The registration of the class; transports that come and go.
+
+use super::{
+    allocations::each_allocation,
+    driver::{
+        self,
+        calm,
+        fail,
+        Driver,
+        Step, //
+    },
+    ensure::Test,
+    rpc::{
+        wait_gone,
+        Client,
+        Lone, //
+    },
+};
+use crate::{
+    class::Registration,
+    common,
+    compat, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Failures that show that the injection reaches the code.
+const FEW: usize = 4;
+
+/// Transports, slots that are alive.
+fn alive() -> (i32, i32) {
+    (driver::DRIVERS.load(Relaxed), driver::CALLS.load(Relaxed))
+}
+
+#[kunit_tests(xprtrdma_class)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_class_is_there_while_it_is_registered() -> Test {
+        calm();
+        for _ in 0..3 {
+            ensure!(common::get().is_err());
+            ensure!(Client::new(true).is_err());
+            let class = Registration::<Driver>::new()?;
+            ensure!(common::get().is_ok());
+            // Another one of this module is refused, and changes nothing.
+            ensure_eq!(Registration::<Driver>::new().err(), Some(EBUSY));
+            let client = Client::new(true)?;
+            ensure_eq!(alive(), (1, 4));
+            drop(client);
+            wait_gone()?;
+            drop(class);
+        }
+        ensure!(common::get().is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_class_without_memory_leaves_nothing() -> Test {
+        calm();
+        let errors = each_allocation(
+            || Ok(()),
+            |()| Registration::<Driver>::new().map(drop),
+            |()| {
+                ensure!(common::get().is_err());
+                Ok(())
+            },
+        )?;
+        // The work queue and what is shared.
+        ensure_at_least!(errors, 2);
+        // None of that lasts.
+        drop(Registration::<Driver>::new()?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_shared_outlives_the_class() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let shared = common::get()?;
+        drop(class);
+        ensure!(common::get().is_err());
+        shared.queue().flush();
+        drop(shared);
+        Ok(())
+    }
+
+    #[test]
+    fn a_transport_comes_and_goes() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        for ipv6 in [false, true] {
+            let lone = Lone::new(ipv6, 20049)?;
+            ensure_eq!(alive(), (1, 4));
+            ensure!(lone.xprt().peer().is_some_and(|p| p.is_ipv6() == ipv6));
+            ensure_eq!(lone.xprt().slots().count(), 4);
+            for (i, slot) in lone.xprt().slots().enumerate() {
+                ensure_eq!(usize::from(slot.index()), i);
+            }
+            ensure!(lone.xprt().slot(4).is_none());
+            drop(lone);
+            ensure_eq!(alive(), (0, 0));
+        }
+        ensure_eq!(driver::STARTS.load(Relaxed), 2);
+        ensure_eq!(driver::STOPS.load(Relaxed), 2);
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_transport_has_the_names_of_its_server() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let mut lone = Lone::new(false, 20049)?;
+        ensure_eq!(
+            lone.name(bindings::rpc_display_format_t_RPC_DISPLAY_ADDR),
+            "192.0.2.7"
+        );
+        ensure_eq!(
+            lone.name(bindings::rpc_display_format_t_RPC_DISPLAY_HEX_ADDR),
+            "c0000207"
+        );
+        ensure_eq!(
+            lone.name(bindings::rpc_display_format_t_RPC_DISPLAY_NETID),
+            "rdma"
+        );
+        lone.set_port(17);
+        ensure_eq!(
+            lone.name(bindings::rpc_display_format_t_RPC_DISPLAY_PORT),
+            "17"
+        );
+        ensure_eq!(
+            lone.name(bindings::rpc_display_format_t_RPC_DISPLAY_HEX_PORT),
+            "  11"
+        );
+        ensure!(lone.xprt().peer().is_some_and(|p| p.port() == 17));
+        ensure_eq!(&*lone.source(64)?, &b"192.0.2.8"[..]);
+        ensure_eq!(lone.source(10)?.len(), 9);
+        ensure_eq!(lone.source(9).err(), Some(ENOSPC));
+        let lone = Lone::new(true, 20049)?;
+        ensure_eq!(
+            lone.name(bindings::rpc_display_format_t_RPC_DISPLAY_ADDR),
+            "fe80::7%3"
+        );
+        ensure_eq!(
+            lone.name(bindings::rpc_display_format_t_RPC_DISPLAY_NETID),
+            "rdma6"
+        );
+        drop(lone);
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_server_that_is_no_internet_host_is_refused() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let error = Lone::of_family(1).err().map(|e| e.to_errno());
+        ensure_eq!(error, Some(compat::EAFNOSUPPORT));
+        ensure_eq!(alive(), (0, 0));
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_driver_that_fails_leaves_nothing() -> Test {
+        let class = Registration::<Driver>::new()?;
+        for step in [
+            Step::Limits,
+            Step::New,
+            Step::Call(1),
+            Step::Call(3),
+            Step::Call(4),
+            Step::Start,
+        ] {
+            calm();
+            fail(step);
+            let error = Lone::new(false, 20049).err();
+            if error != Some(EXDEV) || alive() != (0, 0) {
+                pr_err!("{step:?}: {error:?}, alive: {:?}\n", alive());
+                return Err(EINVAL.into());
+            }
+            // What was started is stopped.
+            ensure_eq!(driver::STOPS.load(Relaxed), driver::STARTS.load(Relaxed));
+            // The module is not held.
+            drop(Lone::new(false, 20049)?);
+        }
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_transport_without_memory_leaves_nothing() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        for ipv6 in [false, true] {
+            let errors = each_allocation(
+                || Ok(()),
+                |()| Lone::new(ipv6, 20049).map(drop),
+                |()| {
+                    ensure_eq!(alive(), (0, 0));
+                    Ok(())
+                },
+            )?;
+            // The transport, four names, each twice; slots and their lists. How many of them an
+            // injected failure meets is not the same in every run (8 to 12 were seen), and why is
+            // not understood.
+            ensure_at_least!(errors, FEW);
+        }
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn a_client_without_memory_leaves_nothing() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let errors = each_allocation(
+            || Ok(()),
+            |()| Client::new(true).map(drop).map_err(|_| ENOMEM),
+            |()| wait_gone(),
+        )?;
+        ensure_at_least!(errors, FEW);
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn callbacks_without_a_service_are_given_back() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let lone = Lone::new(false, 20049)?;
+        ensure!(!lone.xprt().has_callbacks());
+        ensure_eq!(lone.xprt().deliver_callback(&[0; 40]), Err(EBUSY));
+        lone.start_callbacks()?;
+        lone.start_callbacks()?;
+        ensure!(lone.xprt().has_callbacks());
+        // Nobody serves them: each slot comes back at once, however many come.
+        for _ in 0..10 {
+            lone.xprt().deliver_callback(&[7; 4096])?;
+        }
+        ensure_eq!(lone.xprt().deliver_callback(&[7; 4097]), Err(EMSGSIZE));
+        ensure_eq!(lone.xprt().deliver_callback(&[7; 7]), Err(EMSGSIZE));
+        drop(lone);
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn callbacks_without_memory_leave_nothing() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let errors = each_allocation(
+            || Lone::new(false, 20049),
+            |lone| lone.start_callbacks(),
+            |lone| {
+                drop(lone);
+                ensure_eq!(alive(), (0, 0));
+                Ok(())
+            },
+        )?;
+        // Two buffers and a slot for each of three callbacks, and their list.
+        ensure_at_least!(errors, FEW);
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_transport_waits_for_back_references() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let lone = Lone::new(false, 20049)?;
+        let first = lone.xprt().back_ref();
+        let second = first.clone();
+        drop(first);
+        let work = super::super::queue::Later::new(second)?;
+        common::get()?
+            .queue()
+            .queue()
+            .enqueue(work.clone())
+            .map_err(|_| EBUSY)?;
+        // Returns when the work has dropped its reference, and not before.
+        drop(lone);
+        ensure!(work.is_done());
+        drop(work);
+        ensure_eq!(alive(), (0, 0));
+        drop(class);
+        Ok(())
+    }
+}

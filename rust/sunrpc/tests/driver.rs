@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A driver without a connection: it answers calls itself, at once or when a test says so, and
+//! fails where a test wants it to.
+
+use crate::{
+    backchannel::Callback,
+    call::Call,
+    transport::{
+        Create,
+        Limits,
+        NotSent,
+        Transport, //
+    },
+    util::Jiffies,
+    xprt::{
+        ConnectLock,
+        SendLock,
+        Xprt, //
+    },
+};
+use core::net::SocketAddr;
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    seq_file::SeqFile,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        SpinLock, //
+    }, //
+};
+
+/// Where the driver fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Limits,
+    New,
+    /// The nth slot.
+    Call(i32),
+    Start,
+}
+
+/// What becomes of a call that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is answered before `send` returns.
+    Answered = 0,
+    /// It is sent and remembered.
+    Kept = 1,
+    /// It is not sent the first time; later it is answered.
+    Waits = 2,
+    NoBuffers = 3,
+    NotConnected = 4,
+    /// No reply is found for it.
+    Refused = 5,
+}
+
+const FATES: [Fate; 6] = [
+    Fate::Answered,
+    Fate::Kept,
+    Fate::Waits,
+    Fate::NoBuffers,
+    Fate::NotConnected,
+    Fate::Refused,
+];
+
+static FAIL_LIMITS: Atomic<i32> = Atomic::new(0);
+static FAIL_NEW: Atomic<i32> = Atomic::new(0);
+static FAIL_CALL: Atomic<i32> = Atomic::new(0);
+static FAIL_START: Atomic<i32> = Atomic::new(0);
+static FATE: Atomic<i32> = Atomic::new(0);
+static FAIL_CONNECTS: Atomic<i32> = Atomic::new(0);
+static SLOTS: Atomic<i32> = Atomic::new(4);
+
+/// Things that are counted.
+pub(super) static DRIVERS: Atomic<i32> = Atomic::new(0);
+pub(super) static CALLS: Atomic<i32> = Atomic::new(0);
+pub(super) static STARTS: Atomic<i32> = Atomic::new(0);
+pub(super) static STOPS: Atomic<i32> = Atomic::new(0);
+pub(super) static CONNECTS: Atomic<i32> = Atomic::new(0);
+pub(super) static SENDS: Atomic<i32> = Atomic::new(0);
+pub(super) static REVOKES: Atomic<i32> = Atomic::new(0);
+pub(super) static ABANDONS: Atomic<i32> = Atomic::new(0);
+pub(super) static TIMEOUTS: Atomic<i32> = Atomic::new(0);
+pub(super) static CHECKS: Atomic<i32> = Atomic::new(0);
+
+/// Everything works, calls are answered, counts are zero but those of what is alive.
+pub(super) fn calm() {
+    for one in [
+        &FAIL_LIMITS,
+        &FAIL_NEW,
+        &FAIL_CALL,
+        &FAIL_START,
+        &FATE,
+        &FAIL_CONNECTS,
+        &STARTS,
+        &STOPS,
+        &CONNECTS,
+        &SENDS,
+        &REVOKES,
+        &ABANDONS,
+        &TIMEOUTS,
+        &CHECKS,
+    ] {
+        one.store(0, Relaxed);
+    }
+    SLOTS.store(4, Relaxed);
+}
+
+/// Transports made from now on have so many slots.
+pub(super) fn slots(count: u16) {
+    SLOTS.store(count.into(), Relaxed);
+}
+
+/// The step fails from now on, once.
+pub(super) fn fail(step: Step) {
+    match step {
+        Step::Limits => FAIL_LIMITS.store(1, Relaxed),
+        Step::New => FAIL_NEW.store(1, Relaxed),
+        Step::Call(nth) => FAIL_CALL.store(nth, Relaxed),
+        Step::Start => FAIL_START.store(1, Relaxed),
+    }
+}
+
+/// So many connection attempts fail from now on.
+pub(super) fn fail_connects(count: i32) {
+    FAIL_CONNECTS.store(count, Relaxed);
+}
+
+/// What becomes of calls from now on.
+pub(super) fn fate(fate: Fate) {
+    FATE.store(fate as i32, Relaxed);
+}
+
+/// Whether a countdown has come to its end.
+fn due(countdown: &Atomic<i32>) -> Result {
+    if countdown.load(Relaxed) > 0 && countdown.fetch_sub(1, Relaxed) == 1 {
+        Err(EXDEV)
+    } else {
+        Ok(())
+    }
+}
+
+/// Counts what is alive.
+pub(super) struct Alive(&'static Atomic<i32>);
+
+impl Alive {
+    fn new(count: &'static Atomic<i32>) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A reply as a server sends it: accepted, no verifier, success, then `rest`.
+pub(super) fn reply(xid: u32, rest: &[u8]) -> Result<KVec<u8>> {
+    let mut out = KVec::new();
+    for word in [xid, 1, 0, 0, 0, 0] {
+        out.extend_from_slice(&word.to_be_bytes(), GFP_ATOMIC)?;
+    }
+    out.extend_from_slice(rest, GFP_ATOMIC)?;
+    Ok(out)
+}
+
+/// The driver.
+#[pin_data]
+pub(super) struct Driver {
+    _alive: Alive,
+    /// Ids of calls that are kept.
+    #[pin]
+    kept: SpinLock<KVec<u32>>,
+}
+
+impl Driver {
+    /// The calls that were kept, which are forgotten now.
+    pub(super) fn take_kept(&self) -> KVec<u32> {
+        core::mem::take(&mut *self.kept.lock())
+    }
+
+    /// How many are.
+    pub(super) fn kept(&self) -> usize {
+        self.kept.lock().len()
+    }
+}
+
+impl Transport for Driver {
+    type Locked = ();
+    type Call = Alive;
+
+    fn limits(_create: &Create) -> Result<Limits> {
+        due(&FAIL_LIMITS)?;
+        Ok(Limits {
+            // CAST: Set by `slots`.
+            slots: SLOTS.load(Relaxed) as u16,
+            max_payload: 1 << 16,
+            rpc_timeout_ms: 60_000,
+            connect_timeout_ms: 5000,
+            reconnect_timeout_ms: 5000,
+            idle_timeout_ms: 300_000,
+        })
+    }
+
+    fn new(_create: &Create) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            _alive: {
+                due(&FAIL_NEW)?;
+                Alive::new(&DRIVERS)
+            },
+            kept <- new_spinlock!(KVec::new(), "Driver::kept"),
+        }? Error)
+    }
+
+    fn new_call() -> impl PinInit<Alive, Error> {
+        // SAFETY: On success the place is initialised, on failure it is untouched.
+        unsafe {
+            pin_init::pin_init_from_closure(|place: *mut Alive| {
+                due(&FAIL_CALL)?;
+                place.write(Alive::new(&CALLS));
+                Ok(())
+            })
+        }
+    }
+
+    fn start(_xprt: &Xprt<Self>) -> Result {
+        STARTS.fetch_add(1, Relaxed);
+        due(&FAIL_START)
+    }
+
+    fn connect(lock: ConnectLock<Self>) {
+        CONNECTS.fetch_add(1, Relaxed);
+        if FAIL_CONNECTS.load(Relaxed) > 0 {
+            match FAIL_CONNECTS.fetch_sub(1, Relaxed) % 2 {
+                0 => lock.finish(Err(ECONNREFUSED)),
+                // Dropped without a word.
+                _ => drop(lock),
+            }
+            return;
+        }
+        let mut lock = lock;
+        let send_lock = lock.send_lock();
+        send_lock.xprt().reset_window(&send_lock, 256 << 8);
+        lock.finish(Ok(()));
+    }
+
+    fn close(_lock: &mut SendLock<'_, Self>) {}
+
+    fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
+        let xprt = lock.xprt();
+        if !call.take_credit(xprt) {
+            return Err(NotSent::NoCredit);
+        }
+        SENDS.fetch_add(1, Relaxed);
+        // CAST: Set by `fate`.
+        let fate = FATES.get(FATE.load(Relaxed) as usize).copied();
+        match fate.unwrap_or(Fate::Answered) {
+            Fate::Answered => {
+                let answer = reply(call.xid(), &[]).map_err(|_| NotSent::NoBuffers)?;
+                if let Some(mut pinned) = xprt.lookup(call.xid()) {
+                    if pinned.place_inline(&answer).is_ok() {
+                        let _ = pinned.complete(answer.len());
+                    }
+                }
+                Ok(())
+            }
+            Fate::Kept => {
+                // A test that misses a call fails.
+                let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
+                Ok(())
+            }
+            Fate::Waits => {
+                FATE.store(0, Relaxed);
+                xprt.stop_senders();
+                // There is room at once.
+                xprt.wake_senders();
+                Err(NotSent::Wait)
+            }
+            Fate::NoBuffers => {
+                FATE.store(0, Relaxed);
+                Err(NotSent::NoBuffers)
+            }
+            Fate::NotConnected => {
+                FATE.store(0, Relaxed);
+                xprt.force_disconnect();
+                Err(NotSent::NotConnected)
+            }
+            Fate::Refused => {
+                if let Some(pinned) = xprt.lookup(call.xid()) {
+                    let _ = pinned.fail(EXDEV);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn send_callback_reply(
+        _lock: &mut SendLock<'_, Self>,
+        _callback: &Callback<'_>,
+    ) -> Result<(), NotSent> {
+        Ok(())
+    }
+
+    fn check(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) -> Result {
+        CHECKS.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn revoke(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) {
+        REVOKES.fetch_add(1, Relaxed);
+    }
+
+    fn abandon(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) -> Option<u32> {
+        ABANDONS.fetch_add(1, Relaxed);
+        None
+    }
+
+    fn timed_out(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) {
+        TIMEOUTS.fetch_add(1, Relaxed);
+    }
+
+    fn lower_timeouts(_xprt: &Xprt<Self>, _connect: Jiffies, _reconnect: Jiffies) {}
+
+    fn stop(_lock: &mut SendLock<'_, Self>) {
+        STOPS.fetch_add(1, Relaxed);
+    }
+
+    fn show_stats(_xprt: &Xprt<Self>, _m: &SeqFile) {}
+
+    fn local_addr(_xprt: &Xprt<Self>) -> Option<SocketAddr> {
+        Some(SocketAddr::new(
+            core::net::Ipv4Addr::new(192, 0, 2, 8).into(),
+            999,
+        ))
+    }
+
+    fn start_callbacks(_xprt: &Xprt<Self>) -> Result {
+        Ok(())
+    }
+
+    const CALLBACK_SLOTS: u16 = 3;
+
+    fn callback_size(_xprt: &Xprt<Self>) -> usize {
+        4096
+    }
+}

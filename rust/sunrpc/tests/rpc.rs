@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A user of the RPC client: makes transports and clients, calls procedures.
+
+use super::driver::{
+    self,
+    Driver, //
+};
+use crate::{
+    util::now_ms,
+    xprt::Xprt, //
+};
+use core::ptr::NonNull;
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A time that only a hang exceeds.
+const PATIENCE_MS: u64 = 60_000;
+
+/// Waits until something is so; `ETIMEDOUT` if it never is.
+pub(super) fn wait_until(is: impl Fn() -> bool) -> Result {
+    let end = now_ms() + PATIENCE_MS;
+    while !is() {
+        if now_ms() > end {
+            return Err(ETIMEDOUT);
+        }
+        // SAFETY: A test may sleep.
+        unsafe { kernel::bindings::msleep(2) };
+    }
+    Ok(())
+}
+
+/// Waits until no transport is left.
+pub(super) fn wait_gone() -> Result {
+    wait_until(|| driver::DRIVERS.load(Relaxed) == 0 && driver::CALLS.load(Relaxed) == 0)
+}
+
+/// A transport without a client.
+///
+/// # Invariants
+///
+/// Made by the class, destroyed on drop.
+pub(super) struct Lone(NonNull<bindings::rpc_xprt>);
+
+impl Lone {
+    pub(super) fn new(ipv6: bool, port: u16) -> Result<Self> {
+        // SAFETY: The class is registered, or its set-up function is that of `Driver` from the last
+        // time that it was.
+        let raw = from_err_ptr(unsafe { bindings::fake_setup(ipv6, port) })?;
+        // INVARIANT: Made just now.
+        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
+    }
+
+    /// For a server of another address family.
+    pub(super) fn of_family(family: u16) -> Result<Self> {
+        // SAFETY: As in `new`.
+        let raw = from_err_ptr(unsafe { bindings::fake_setup_family(family) })?;
+        // INVARIANT: Made just now.
+        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
+    }
+
+    pub(super) fn xprt(&self) -> &Xprt<Driver> {
+        // SAFETY: By the type invariant.
+        unsafe { Xprt::from_raw(self.0) }
+    }
+
+    /// One of its names.
+    pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
+        // SAFETY: By the type invariant.
+        let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
+        // SAFETY: A C string that lives as long as the transport or until its port changes.
+        let name = unsafe { CStr::from_char_ptr(name) };
+        name.to_str().unwrap_or("?")
+    }
+
+    pub(super) fn set_port(&mut self, port: u16) {
+        // SAFETY: By the type invariant; nobody connects.
+        unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
+    }
+
+    /// The local address as text, written into `room` octets.
+    pub(super) fn source(&self, room: usize) -> Result<KVec<u8>> {
+        let mut buf = KVec::from_elem(0xffu8, room, GFP_KERNEL)?;
+        // SAFETY: The buffer has that many octets.
+        let len =
+            unsafe { bindings::fake_source(self.0.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) };
+        to_result(len)?;
+        buf.truncate(len as usize);
+        Ok(buf)
+    }
+
+    pub(super) fn start_callbacks(&self) -> Result {
+        // SAFETY: By the type invariant.
+        to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
+    }
+}
+
+impl Drop for Lone {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; not used again.
+        unsafe { bindings::fake_destroy(self.0.as_ptr()) }
+    }
+}
+
+/// Memory of a call.
+pub(super) struct Memory {
+    pages: KVec<*mut kernel::bindings::page>,
+    io: bindings::fake_io,
+}
+
+impl Memory {
+    /// `len` octets in pages, beginning `base` octets after the start of the first. `sparse`: the
+    /// pages are still to be allocated.
+    pub(super) fn new(base: usize, len: usize, sparse: bool) -> Result<KBox<Self>> {
+        let mut pages = KVec::new();
+        for _ in 0..(base + len).div_ceil(PAGE_SIZE) {
+            let page = if sparse {
+                core::ptr::null_mut()
+            } else {
+                // SAFETY: No requirements.
+                unsafe { bindings::fake_page() }
+            };
+            pages.push(page, GFP_KERNEL)?;
+        }
+        let io = bindings::fake_io {
+            pages: pages.as_mut_ptr(),
+            base: base as u32,
+            len: len as u32,
+            sparse,
+            ..Default::default()
+        };
+        Ok(KBox::new(Self { pages, io }, GFP_KERNEL)?)
+    }
+
+    /// The pages are the data item of a READ.
+    pub(super) fn of_read(mut self: KBox<Self>) -> KBox<Self> {
+        self.io.read_data = true;
+        self
+    }
+
+    /// Octets that came.
+    pub(super) fn got(&self) -> usize {
+        self.io.got as usize
+    }
+
+    /// An octet of the pages.
+    pub(super) fn octet(&self, at: usize) -> Option<u8> {
+        let at = at + self.io.base as usize;
+        let page = *self.pages.get(at / PAGE_SIZE)?;
+        if page.is_null() {
+            return None;
+        }
+        // SAFETY: The page is ours.
+        Some(unsafe {
+            *bindings::fake_page_address(page)
+                .cast::<u8>()
+                .add(at % PAGE_SIZE)
+        })
+    }
+
+    /// Sets an octet of the pages.
+    pub(super) fn set(&mut self, at: usize, value: u8) {
+        let at = at + self.io.base as usize;
+        if let Some(page) = self.pages.get(at / PAGE_SIZE) {
+            // SAFETY: The page is ours, and no call uses it yet.
+            unsafe {
+                *bindings::fake_page_address(*page)
+                    .cast::<u8>()
+                    .add(at % PAGE_SIZE) = value
+            };
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for page in &self.pages {
+            if !page.is_null() {
+                // SAFETY: The page is ours; the call that used it is over.
+                unsafe { bindings::fake_page_free(*page) }
+            }
+        }
+    }
+}
+
+/// A client of a transport of its own.
+///
+/// # Invariants
+///
+/// Valid until drop, which waits for the end of its calls.
+pub(super) struct Client(NonNull<bindings::rpc_clnt>);
+
+impl Client {
+    /// `soft`: calls that are not answered end, after half a second.
+    pub(super) fn new(soft: bool) -> Result<Self> {
+        // SAFETY: The class is registered.
+        let raw = from_err_ptr(unsafe { bindings::fake_clnt(soft) })?;
+        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
+    }
+
+    pub(super) fn xprt(&self) -> &Xprt<Driver> {
+        // SAFETY: The client keeps its transport, which is of our class.
+        unsafe {
+            let raw = bindings::fake_clnt_xprt(self.0.as_ptr());
+            Xprt::from_raw(NonNull::new_unchecked(raw))
+        }
+    }
+
+    fn call(&self, proc: bindings::fake_proc, memory: Option<KBox<Memory>>) -> Result<Pending<'_>> {
+        let mut memory = memory;
+        let io = memory
+            .as_mut()
+            .map_or(core::ptr::null_mut(), |m| &raw mut m.io);
+        // SAFETY: The memory lives as long as the call: `Pending` keeps it.
+        let raw = from_err_ptr(unsafe { bindings::fake_call(self.0.as_ptr(), proc, io) })?;
+        Ok(Pending {
+            client: self,
+            task: Some(NonNull::new(raw).ok_or(EINVAL)?),
+            memory,
+        })
+    }
+
+    /// Starts a call of nothing.
+    pub(super) fn null(&self) -> Result<Pending<'_>> {
+        self.call(bindings::fake_proc_FAKE_PROC_NULL, None)
+    }
+
+    /// Starts a call that sends memory.
+    pub(super) fn put(&self, memory: KBox<Memory>) -> Result<Pending<'_>> {
+        self.call(bindings::fake_proc_FAKE_PROC_PUT, Some(memory))
+    }
+
+    /// Starts a call that fills memory.
+    pub(super) fn get(&self, memory: KBox<Memory>) -> Result<Pending<'_>> {
+        self.call(bindings::fake_proc_FAKE_PROC_GET, Some(memory))
+    }
+
+    /// Ends all calls as a signal would.
+    pub(super) fn kill(&self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::fake_kill(self.0.as_ptr()) }
+    }
+
+    /// Waits until so many calls have been sent and kept.
+    pub(super) fn wait_kept(&self, count: usize) -> Result {
+        wait_until(|| self.xprt().data().kept() >= count)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; not used again.
+        unsafe { bindings::fake_clnt_end(self.0.as_ptr()) }
+    }
+}
+
+/// A call under way; dropping it kills it, and all others of its client, and waits for its end.
+pub(super) struct Pending<'a> {
+    client: &'a Client,
+    task: Option<NonNull<bindings::rpc_task>>,
+    memory: Option<KBox<Memory>>,
+}
+
+impl Pending<'_> {
+    fn end(&mut self) -> Result {
+        match self.task.take() {
+            // SAFETY: The task has not been waited for.
+            Some(task) => to_result(unsafe { bindings::fake_wait(task.as_ptr()) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Its result.
+    pub(super) fn wait(mut self) -> Result {
+        self.end()
+    }
+
+    /// Its result and memory.
+    pub(super) fn memory(mut self) -> Result<KBox<Memory>> {
+        self.end()?;
+        self.memory.take().ok_or(EINVAL)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.task.is_some() {
+            self.client.kill();
+            let _ = self.end();
+        }
+    }
+}

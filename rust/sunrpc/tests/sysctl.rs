@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The files in `/proc/sys/sunrpc`.
+
+use super::ensure::Test;
+use crate::sysctl::{
+    Knob,
+    Table, //
+};
+use kernel::prelude::*;
+use xprtrdma_bindings as bindings;
+
+#[kunit_tests(xprtrdma_sysctl)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn values_are_those_that_were_preset() -> Test {
+        for (knob, value) in [
+            (Knob::Slots, 17),
+            (Knob::InlineRead, 2048),
+            (Knob::InlineWrite, 8192),
+        ] {
+            knob.preset(value, &(4..=10_000));
+        }
+        ensure_eq!(Knob::Slots.get(), 17);
+        ensure_eq!(Knob::InlineRead.get(), 2048);
+        ensure_eq!(Knob::InlineWrite.get(), 8192);
+        Ok(())
+    }
+
+    #[test]
+    fn the_files_come_and_go() -> Test {
+        for _ in 0..3 {
+            let table = Table::register();
+            ensure!(table.is_some());
+            drop(table);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn files_without_memory_leave_nothing() -> Test {
+        let mut failed = 0;
+        for nth in 1..100 {
+            // SAFETY: No requirements; ended below.
+            unsafe { bindings::fake_fail_alloc(nth) };
+            let table = Table::register();
+            // SAFETY: As above.
+            let injected = unsafe { bindings::fake_alloc_failed() };
+            if table.is_none() {
+                ensure!(injected);
+                failed += 1;
+            }
+            drop(table);
+            // The names are free again.
+            ensure!(Table::register().is_some());
+            if !injected {
+                break;
+            }
+        }
+        ensure_at_least!(failed, 1);
+        Ok(())
+    }
+}

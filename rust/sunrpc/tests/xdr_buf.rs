@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Views of messages: every octet, from every start, in every shape.
+
+use super::ensure::Test;
+use crate::xdr_buf::{
+    Part,
+    XdrBuf, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Head, base of the page data, page data, tail, in octets.
+type Shape = (usize, usize, usize, usize);
+
+/// A message whose octets are numbered, modulo 251.
+struct Message {
+    raw: bindings::xdr_buf,
+    len: usize,
+    _head: KVec<u8>,
+    _tail: KVec<u8>,
+    pages: KVec<*mut kernel::bindings::page>,
+}
+
+impl Message {
+    fn new((head, base, data, tail): Shape) -> Result<Self> {
+        // CAST: Less than 251.
+        let octet = |at: usize| (at % 251) as u8;
+        let fill = |from: usize, len: usize| -> Result<KVec<u8>> {
+            // Never empty, so that there is an address.
+            let mut out = KVec::with_capacity(len.max(1), GFP_KERNEL)?;
+            for i in 0..len {
+                out.push(octet(from + i), GFP_KERNEL)?;
+            }
+            Ok(out)
+        };
+        let mut this = Self {
+            raw: bindings::xdr_buf::default(),
+            len: head + data + tail,
+            _head: fill(0, head)?,
+            _tail: fill(head + data, tail)?,
+            pages: KVec::new(),
+        };
+        for _ in 0..(base + data).div_ceil(PAGE_SIZE) {
+            // SAFETY: No requirements.
+            let page = unsafe { bindings::fake_page() };
+            this.pages.push(page, GFP_KERNEL)?;
+            ensure!(!page.is_null());
+        }
+        for i in 0..data {
+            let at = base + i;
+            let page = *this.pages.get(at / PAGE_SIZE).ok_or(EINVAL)?;
+            // SAFETY: The page is ours.
+            unsafe {
+                *bindings::fake_page_address(page)
+                    .cast::<u8>()
+                    .add(at % PAGE_SIZE) = octet(head + i)
+            };
+        }
+        this.raw.head[0].iov_base = this._head.as_mut_ptr().cast();
+        this.raw.head[0].iov_len = head;
+        this.raw.tail[0].iov_base = this._tail.as_mut_ptr().cast();
+        this.raw.tail[0].iov_len = tail;
+        this.raw.pages = this.pages.as_mut_ptr();
+        this.raw.page_base = base as u32;
+        this.raw.page_len = data as u32;
+        this.raw.len = this.len as u32;
+        this.raw.buflen = this.len as u32;
+        Ok(this)
+    }
+
+    fn view(&self) -> XdrBuf<'_> {
+        // SAFETY: The message stays as it is while it is borrowed.
+        unsafe { XdrBuf::from_raw(&self.raw) }
+    }
+
+    /// The octets of a part from `start` on, as a device would find them.
+    fn pieces(&self, part: Part, start: usize) -> Result<KVec<u8>> {
+        let mut out = KVec::new();
+        for (page, offset, len) in self.view().pieces(part, start) {
+            // SAFETY: The piece is part of our memory, in the linear mapping.
+            let octets = unsafe {
+                let first = bindings::fake_page_address(page.as_ptr()).cast::<u8>();
+                core::slice::from_raw_parts(first.add(offset), len)
+            };
+            out.extend_from_slice(octets, GFP_KERNEL)?;
+        }
+        Ok(out)
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        for page in &self.pages {
+            if !page.is_null() {
+                // SAFETY: The page is ours.
+                unsafe { bindings::fake_page_free(*page) }
+            }
+        }
+    }
+}
+
+const SHAPES: [Shape; 9] = [
+    (100, 0, 0, 0),
+    (100, 0, 0, 40),
+    (100, 0, 1, 0),
+    (100, 0, PAGE_SIZE, 4),
+    (28, 17, 5000, 3),
+    (28, PAGE_SIZE - 1, 2, 8),
+    (0, 5, 3 * PAGE_SIZE, 0),
+    (5000, 100, PAGE_SIZE - 100, 0),
+    (1, PAGE_SIZE + 3, 1, 1),
+];
+
+/// Whether the octets are those from `start` on.
+fn numbered(octets: &[u8], start: usize) -> bool {
+    octets
+        .iter()
+        .enumerate()
+        .all(|(i, octet)| usize::from(*octet) == (start + i) % 251)
+}
+
+/// Octets at which something may go wrong.
+fn borders((head, base, data, tail): Shape) -> [usize; 9] {
+    let first = PAGE_SIZE - base % PAGE_SIZE;
+    [
+        0,
+        1,
+        head.saturating_sub(1),
+        head,
+        head + 1,
+        (head + first).min(head + data),
+        (head + data).saturating_sub(1),
+        head + data,
+        (head + data + tail).saturating_sub(1),
+    ]
+    .map(|at| at.min(head + data + tail))
+}
+
+#[kunit_tests(xprtrdma_xdr_buf)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_view_knows_its_sizes() -> Test {
+        for shape in SHAPES {
+            let (head, base, data, tail) = shape;
+            let message = Message::new(shape)?;
+            let view = message.view();
+            ensure_eq!(
+                (view.head_len(), view.page_len(), view.tail_len()),
+                (head, data, tail)
+            );
+            ensure_eq!(view.len(), head + data + tail);
+            ensure_eq!(view.capacity(), head + data + tail);
+            ensure_eq!(view.page_offset(), base % PAGE_SIZE);
+            ensure_eq!(view.part_len(Part::Pages), data);
+            ensure_eq!(view.part_len(Part::Whole), head + data + tail);
+            ensure_eq!(view.is_empty(), head + data + tail == 0);
+            ensure!(!view.is_read_data() && !view.is_write_data());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_range_reads_as_it_was_written() -> Test {
+        for shape in SHAPES {
+            let message = Message::new(shape)?;
+            for from in borders(shape) {
+                for to in borders(shape) {
+                    if from > to {
+                        continue;
+                    }
+                    let mut out = KVec::from_elem(0xffu8, to - from, GFP_KERNEL)?;
+                    message.view().read(from, &mut out)?;
+                    if !numbered(&out, from) {
+                        pr_err!("{shape:?}: {from}..{to}\n");
+                        return Err(EINVAL.into());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_reads_beyond_the_end() -> Test {
+        for shape in SHAPES {
+            let message = Message::new(shape)?;
+            let mut out = [0u8; 8];
+            for from in [
+                message.len - 1,
+                message.len,
+                message.len + 1,
+                usize::MAX - 3,
+            ] {
+                ensure!(message.view().read(from, &mut out).is_err());
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pieces_are_the_message() -> Test {
+        for shape in SHAPES {
+            let (head, _, data, _) = shape;
+            let message = Message::new(shape)?;
+            for start in borders(shape) {
+                let whole = message.pieces(Part::Whole, start)?;
+                if whole.len() != message.len - start || !numbered(&whole, start) {
+                    pr_err!("{shape:?} from {start}: {} octets\n", whole.len());
+                    return Err(EINVAL.into());
+                }
+                let pages = message.pieces(Part::Pages, start)?;
+                ensure_eq!(pages.len(), data.saturating_sub(start));
+                ensure!(numbered(&pages, head + start));
+            }
+            ensure!(message.pieces(Part::Whole, message.len)?.is_empty());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn no_piece_is_empty_or_divided() -> Test {
+        for shape in SHAPES {
+            let message = Message::new(shape)?;
+            for start in borders(shape) {
+                let mut last = None;
+                for (page, offset, len) in message.view().pieces(Part::Pages, start) {
+                    ensure!(len != 0);
+                    let raw = page.as_ptr();
+                    // What follows physically belongs to the same piece.
+                    ensure!(last != Some(raw));
+                    last = Some(raw.wrapping_add((offset + len).div_ceil(PAGE_SIZE)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
