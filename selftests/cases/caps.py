@@ -3,7 +3,7 @@
 
 import os
 
-from lib import module, pattern
+from lib import module, pattern, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
 
@@ -38,13 +38,26 @@ def carry(t, mount, number):
     equal(len(os.listdir(here.rpartition("/")[0])), 202, "names listed")
 
 
-def capped(t, parameters):
+def again_and_again(t, mount, turns, size=64 * KIB):
+    """Read the same again and again, each time into other memory, and never at a page border."""
+    here, there = t.directory(mount, "again").path("file")
+    data = pattern.data(31, 0, size)
+    t.server.write(there, data)
+    fd, buffer = os.open(here, os.O_RDONLY | os.O_DIRECT), Buffer(2 * MIB)
+    for turn in range(turns):
+        problem = pattern.difference(buffer.read(fd, size, 0, turn * 1000 % MIB + 1), data)
+        check(problem is None, f"turn {turn}: {problem}")
+    os.close(fd)
+
+
+def capped(t, parameters, turns=0):
     """Load with these parameters, carry data, unload."""
     module.insmod(parameters)
     mount = t.mount()
     options = mount.active()
     t.note(f"{parameters}: {[o for o in options if 'size' in o]}")
     carry(t, mount, 30)
+    again_and_again(t, mount, turns)
     found = mount.xprts()[0]
     equal(found["connect_count"], 1, f"connections with {parameters}")
     equal(found["bad_reply"], 0, f"bad replies with {parameters}")
@@ -53,11 +66,24 @@ def capped(t, parameters):
 
 
 # covers: V1-030, V1-062, CM-17, CM-18, CM-19, ULB-26: chunks of several regions,
-# some invalidated by the server and some here.
+# some invalidated by the server and some here.  More such replies than there are receives: each
+# keeps its receive until the invalidation here.
 @case(clients=("ours",), loaded=False, seconds=150)
 def regions_of_few_pages(t):
     for pages in ENV.pick(small=(8, 30), full=(1, 2, 8, 30, 256, 1025), debug=(8,)):
-        capped(t, f"region_pages={pages}")
+        capped(t, f"region_pages={pages}", turns=400 if pages < 16 else 0)
+
+
+# covers: V1-030, V1-113: the first call needs more regions than a new connection has.
+@case(versions=("3",), clients=("ours",), loaded=False, seconds=30)
+def calls_wait_for_regions(t):
+    module.insmod("region_pages=1")
+    mount = t.mount()
+    again_and_again(t, mount, 8, 32 * KIB)
+    check(xprt.numbers_of("counters", "no_region")[0] > 0, "no call waited for a region")
+    equal(mount.connects(), 1, "connections")
+    mount.remove()
+    module.unload()
 
 
 # covers: V1-025, V1-026, V1-027, V1-130, CM-07, CM-23, BC-22: other thresholds.

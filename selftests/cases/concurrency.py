@@ -58,9 +58,7 @@ def eight_writers_and_readers_do_not_mix(t):
                               number % 2))
         workers.append(Worker(read_whole, f"{top.here}/r{number}", 100 + number, 9, size))
     for worker in workers:
-        worker.stop_fd, fd = None, worker.stop_fd
-        worker.join(ENV.patience(100))
-        os.close(fd)
+        worker.join(ENV.patience(100), stop=False)
     for number in range(4):
         t.server.expect(f"{top.there}/w{number}", pattern.data(number, 0, size, 1))
 
@@ -79,9 +77,7 @@ def lazy_unmount_under_load_loses_nothing(t):
     mounts.umount(mount.where, mounts.MNT_DETACH)
     check(not mount.mounted(), "the lazily unmounted mount is still shown")
     for worker in workers:
-        worker.stop_fd, fd = None, worker.stop_fd
-        worker.join(ENV.patience(80))
-        os.close(fd)
+        worker.join(ENV.patience(80), stop=False)
     for number in range(4):
         t.server.expect(f"{top.there}/w{number}", pattern.data(number, 0, count * BLOCK, 2))
     xprt.wait_gone()

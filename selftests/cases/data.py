@@ -10,7 +10,7 @@ import mmap
 import os
 import random
 
-from lib import pattern
+from lib import pattern, xprt
 from lib.buffers import PAGE, Buffer
 from lib.case import ENV, case, check, equal
 
@@ -162,6 +162,26 @@ def buffered_transfers_of_many_sizes(t):
         model.compare(os.pread(fd, size, offset), offset, size, "buffered read")
     os.close(fd)
     model.check_server()
+
+
+# covers: V1-044, V1-045, V1-053: operations that follow the data in the same call.  The client asks
+# for a file's attributes after what its page cache writes, unless the server delegated the file.
+@case(versions=("4.2",), seconds=60)
+def what_follows_the_data_arrives(t):
+    leases = "/proc/sys/fs/leases-enable"
+    t.server.call("text", leases, "0")
+    t.defer(t.server.call, "text", leases, "1")
+    mount = t.mount()
+    top = t.directory(mount)
+    for size in (8189, 8190, 8191, 8192, 70001, 200003):
+        here, there = top.path(f"file{size}")
+        content = pattern.data(16, 0, size)
+        with open(here, "wb") as file:
+            file.write(content)
+            os.fsync(file.fileno())
+        t.server.expect(there, content)
+    written = xprt.operations(mount.where)["WRITE"]
+    equal(written[0], written[1], "calls sent, and their transmissions")
 
 
 # covers: random writes over each other, through both ways of writing.

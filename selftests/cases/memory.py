@@ -6,12 +6,18 @@ import os
 import pathlib
 import re
 
-from lib import module, xprt
-from lib.case import case, check, equal
+from lib import faults, module, pattern, xprt
+from lib.buffers import Buffer
+from lib.case import ENV, case, check, equal, wait
 from lib.env import PORT
+from lib.workers import Crew
 
 CONNECTIONS = 16
 ROUNDS = 3
+BURST = 40
+BLOCK = 64 << 10
+# Regions that an idle connection keeps.
+FIRST = 8
 
 
 def used_kib():
@@ -57,3 +63,45 @@ def an_idle_connection_takes_half_of_the_intree_clients(t):
     t.note(f"KiB for a connection: {found}")
     medians = {client: rounds[ROUNDS // 2] for client, rounds in found.items()}
     check(0 < medians["ours"] <= medians["intree"] / 2, f"KiB for a connection: {medians}")
+
+
+def write_one(_, fd, number):
+    """Write one block without the page cache."""
+    Buffer(BLOCK).write(fd, pattern.data(number, 0, BLOCK, 1), 0, 0)
+
+
+def taken():
+    """(regions made, octets of message buffers) of the only transport."""
+    return (xprt.numbers_of("state", "regions")[0],
+            xprt.numbers_of("state", "message buffers")[0])
+
+
+# covers: peer.md 2.4: what many calls at a time needed is given back after half a minute to a minute
+# without need, on a connection that stays.
+@case(versions=("3",), clients=("ours",), seconds=150)
+def what_a_burst_took_is_given_back(t):
+    mount = t.mount(export=ENV.disk)
+    top = t.directory(mount)
+    t.server.call("create", top.there, BURST, "f")
+    # Opened before: the server has a thread for a few of the calls only.
+    files = []
+    for number in range(BURST):
+        files.append(os.open(f"{top.here}/f{number}", os.O_WRONLY | os.O_DIRECT))
+        t.defer(os.close, files[-1])
+    before = taken()
+    with Crew(ENV.patience(60)) as crew:
+        with faults.frozen(t.server):
+            for number in range(BURST):
+                crew.start(write_one, files[number], number)
+            wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] == BURST,
+                       ENV.patience(30), "a region in use for each writer")
+            burst = taken()
+    check(burst[0] >= BURST and burst[1] >= BURST * 1024,
+          f"regions and octets of the burst: {burst}, before: {before}")
+    clock = wait.Clock()
+    wait.until(lambda: taken()[0] == FIRST and taken()[1] <= before[1], ENV.patience(100),
+               f"regions and octets given back: {before}, {burst}")
+    t.note(f"regions and octets: {before}, {burst}, after {clock.seconds():.0f} s {taken()}")
+    equal(mount.connects(), 1, "connections")
+    for number in range(BURST):
+        t.server.expect(f"{top.there}/f{number}", pattern.data(number, 0, BLOCK, 1))

@@ -2,6 +2,7 @@
 """What administrators look at: the tools of nfs-utils, sysfs, tracepoints."""
 
 import collections
+import mmap
 import os
 import pathlib
 import re
@@ -74,6 +75,29 @@ def tracepoints_tell_the_life_of_a_call(t):
     largest = max(found["reply"], key=lambda e: int(e["placed"]))
     equal(int(largest["placed"]), MIB, "most octets placed by one reply")
     equal(found["discard"], [], "dropped messages")
+
+
+# covers: V1-106, CM-15: no key is used twice in a row, so a server that is late reaches nothing;
+# and what it is told of a region is a place in a page, not an address of the kernel.
+@case(versions=("3",), clients=("ours",), seconds=30)
+def every_registration_has_a_new_key(t):
+    output("trace-cmd", "start", "-b", "8192", "-e", "xprtrdma_rs:xprtrdma_register")
+    t.defer(output, "trace-cmd", "reset")
+    mount = t.mount()
+    here, _ = t.directory(mount).path("file")
+    size, buffer = 64 << 10, Buffer(64 << 10)
+    fd = os.open(here, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+    for turn in range(40):
+        buffer.write(fd, pattern.data(1, 0, size, turn), 0)
+        check(buffer.read(fd, size, 0) == pattern.data(1, 0, size, turn), "the data")
+    os.close(fd)
+    mount.remove()
+    output("trace-cmd", "stop")
+    found = traced(output("trace-cmd", "show"))["register"]
+    check(len(found) >= 80, f"{len(found)} registrations")
+    equal(len({event["handle"] for event in found}), len(found), "different keys")
+    offsets = {int(event["offset"], 16) for event in found}
+    check(max(offsets) < mmap.PAGESIZE, f"offsets {sorted(map(hex, offsets))[-3:]}")
 
 
 # covers: tools that read the kernel's statistics understand ours.

@@ -220,6 +220,30 @@ def a_waiting_process_can_be_killed(t):
     wait.until(lambda: os.statvfs(mount.where), ENV.patience(90), "an answer again")
 
 
+def set_attribute(_, path):
+    os.setxattr(path, "user.large", b"x" * 4000)
+
+
+# covers: V1-105: the same with a server that lives and takes its time, so that no broken connection
+# helps.  The call is one that ends with its process and is too long for a message.
+@case(versions=("4.2",), clients=("ours",), seconds=60)
+def a_waiting_process_gets_its_memory_back(t):
+    mount = t.mount(export=ENV.disk)
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, b"x")
+    os.stat(here)
+    in_use = xprt.numbers_of("counters", "mrs_in_use")
+    with faults.frozen(t.server):
+        victim = Worker(set_attribute, here)
+        wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] > in_use[0],
+                   ENV.patience(20), "a call with registered memory")
+        victim.kill()
+        victim.join(ENV.patience(5), killed=True)
+        equal(xprt.numbers_of("counters", "mrs_in_use"), in_use, "regions in use")
+        equal(mount.connects(), 1, "connections while the server takes its time")
+    wait.until(lambda: os.statvfs(mount.where), ENV.patience(30), "the mount works")
+
+
 # umount -f of a dead server ends what waits, with an error.  Not with 4.x, where a forced unmount
 # that succeeds says goodbye to the server, whatever the transport, and waits for its answer.
 @case(versions=("3",), seconds=150)

@@ -15,5 +15,12 @@ workers  processes that load the mount while the test does something else
 kmsg     the kernel log
 stacks   where tasks hang
 faults   trouble made on the server and on the wire
+hostile  a responder that misbehaves (runs in the server machine)
+responder  orders to it, and the judgement of what follows
+load     writers that know what they were told, and the check of it
 wait     waiting for conditions
+
+torture  rounds of faults under load, their record
+matrix   the table of faults
+bystanders  processes beside that load
 """

@@ -28,6 +28,7 @@ class Case:
     clients: tuple
     full_only: bool
     stock_only: bool
+    debug_only: bool
     loaded: bool       # the transport module is loaded before it starts
 
     @property
@@ -41,7 +42,7 @@ class Case:
     def applies(self):
         """Whether it belongs to a run like this one."""
         return (ENV.client in self.clients and (ENV.full or not self.full_only)
-                and not (ENV.debug and self.stock_only))
+                and not (self.stock_only if ENV.debug else self.debug_only))
 
     def variants(self):
         """The versions to run it with; (None,) when it has no say in it."""
@@ -58,11 +59,12 @@ CASES = []
 
 
 def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
-         clients=("ours", "intree"), full_only=False, stock_only=False, loaded=True):
+         clients=("ours", "intree"), full_only=False, stock_only=False, debug_only=False,
+         loaded=True):
     """Make a function a test case; it gets a `Context`."""
     def decorate(function):
         CASES.append(Case(function, len(CASES), versions or (), seconds, full_seconds, clients,
-                          full_only, stock_only, loaded))
+                          full_only, stock_only, debug_only, loaded))
         return function
     return decorate
 

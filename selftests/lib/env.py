@@ -19,6 +19,7 @@ class Environment:
     client: str = os.environ.get("LAB_CLIENT", "ours")       # ours or intree
     debug: bool = bool(os.environ.get("LAB_DEBUG"))
     module_file: str = os.environ.get("LAB_MODULE", "")
+    suites_file: str = os.environ.get("LAB_SUITES", "")      # the module of the KUnit suites
     provider: str = os.environ.get("LAB_PROVIDER", "rxe")    # the kind of RDMA device
     server: str = os.environ.get("NFS_SERVER", "")
     server6: str = os.environ.get("NFS_SERVER6", "")

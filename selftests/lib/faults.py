@@ -3,9 +3,14 @@
 
 import contextlib
 import subprocess
+import sys
 
 from . import wait
-from .env import ENV, PORT
+from .env import ENV, LAB, PORT
+
+sys.path.insert(0, str(LAB))
+
+from lablib.guest.remote import Remote  # noqa: E402
 
 ROCE_PORT = 4791
 THREADS = 8
@@ -15,6 +20,7 @@ MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
 TABLE = "selftests"
 INTERFACE = "eth0"
 DISK = "/disk"  # what ENV.disk lies on
+DETOUR = "detour"
 # For rxe and for siw.  Dropping what comes in, only: a software device whose own sends are refused
 # breaks its management queue pair for good.
 SILENCE = f"""
@@ -106,6 +112,48 @@ def no_delay(server):
     server.call("run", ["tc", "qdisc", "del", "dev", INTERFACE, "root"])
 
 
+# What comes in goes through a device where tc-netem treats it.  Not what goes out: rxe takes what a
+# queue says, or its absence while one replaces another, for an error of the queue pair.
+WORSEN = f"""\
+ip link show dev {DETOUR} > /dev/null 2>&1 || ip link add {DETOUR} type ifb
+ip link set {DETOUR} mtu 9000 up
+tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"
+tc qdisc add dev {INTERFACE} ingress
+tc filter add dev {INTERFACE} ingress matchall action mirred egress redirect dev {DETOUR}
+"""
+BETTER = f"""\
+tc qdisc del dev {INTERFACE} ingress
+ip link del {DETOUR}
+"""
+
+
+def worsen(server, *words):
+    """Treat what comes in as tc-netem's `words` say, on the server and here."""
+    for run in machines(server):
+        run("sh", "-ec", WORSEN, "sh", *words)
+
+
+def better(server):
+    """Undo `worsen`."""
+    for run in machines(server):
+        run("sh", "-c", BETTER)
+
+
+def machines(server):
+    """Both machines' ways to run a command; a debug kernel has no tc-netem."""
+    def here(*argv):
+        subprocess.run(argv, timeout=ENV.patience(30), check=True)
+
+    return (server.run,) if ENV.debug else (server.run, here)
+
+
+def lab(*request):
+    """What only the lab itself can do: server off, server on, client unplug, client plug."""
+    status, text = Remote("lab").call(request)
+    if status:
+        raise AssertionError(f"{' '.join(request)}: {text.decode()}")
+
+
 def remove_server_device(server):
     """Pull the RDMA device out of the server."""
     server.run("rdma", "link", "delete", device())
@@ -132,6 +180,7 @@ def repair(server):
     # Quietly: most cases never touch them.
     server.call("run", ["fsfreeze", "--unfreeze", DISK])
     no_delay(server)
+    server.call("run", ["sh", "-c", BETTER])
     if server.call("run", ["nft", "list", "table", "inet", TABLE])[0] == 0:
         complaints.append("left the wire cut")
         speak(server)

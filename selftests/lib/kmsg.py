@@ -9,7 +9,7 @@ from .env import LAB
 
 sys.path.insert(0, str(LAB))
 
-from lablib import judge  # noqa: E402
+from lablib import judge, ktap  # noqa: E402, F401
 
 
 class Log:

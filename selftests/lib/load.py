@@ -6,9 +6,11 @@ acknowledged must be on the server in the end, and what a read returns must be
 of a generation that was written.
 """
 
+import contextlib
 import mmap
 import os
 import struct
+import time
 
 from . import pattern, wait
 from .buffers import Buffer
@@ -17,87 +19,212 @@ from .workers import Crew
 
 PLACES = 16
 RECOVERY_SECONDS = 75
-COUNT = struct.Struct("=Q")
+WORD = struct.Struct("=Q")
 
 
-def rewrite(stopped, path, number, size, progress):
-    """Write the places of a file again and again, with reads between.
+class Board:
+    """Memory shared with one writer: what it has done, and whether it shall rest."""
 
-    Tells how far it is in shared memory.  Returns the generation of each place.
-    """
-    fd, buffer = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644), Buffer(size)
-    done, generation, place = [0] * PLACES, 0, 0
+    GENERATION, VERIFIED, REST, RESTING, FIRST_PLACE = range(5)
+
+    def __init__(self):
+        self.memory = mmap.mmap(-1, (self.FIRST_PLACE + PLACES) * WORD.size)
+
+    def __getitem__(self, word):
+        return WORD.unpack_from(self.memory, word * WORD.size)[0]
+
+    def __setitem__(self, word, value):
+        WORD.pack_into(self.memory, word * WORD.size, value)
+
+    def rest(self, stopped):
+        """For the worker: rest if it shall; whether it did."""
+        if not self[self.REST]:
+            return False
+        self[self.RESTING] = 1
+        wait.until(lambda: not self[self.REST] or stopped(), float("inf"), "work again")
+        self[self.RESTING] = 0
+        return True
+
+    def done(self):
+        """The acknowledged generation of each place; 0: none."""
+        return [self[self.FIRST_PLACE + place] for place in range(PLACES)]
+
+
+class Direct:
+    """Writes past the page cache: acknowledged when write returns."""
+
+    def __init__(self, path, size):
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+        self.buffer = Buffer(size)
+
+    def write(self, data, offset, number):
+        self.buffer.write(self.fd, data, offset, number % 64)
+
+    def read(self, length, offset, generation):
+        return self.buffer.read(self.fd, length, offset, generation % 64)
+
+    def close(self):
+        os.close(self.fd)
+
+
+class Synced:
+    """Writes to the page cache: acknowledged when fsync returns."""
+
+    def __init__(self, path, _size):
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def write(self, data, offset, _number):
+        check(os.pwrite(self.fd, data, offset) == len(data), "a short write")
+        os.fsync(self.fd)
+
+    def read(self, length, offset, _generation):
+        # From the server, not from here.
+        os.posix_fadvise(self.fd, offset, length, os.POSIX_FADV_DONTNEED)
+        return os.pread(self.fd, length, offset)
+
+    def close(self):
+        os.close(self.fd)
+
+
+class Closed:
+    """Opens, writes and closes each time: acknowledged when close returns."""
+
+    def __init__(self, path, size):
+        self.path, self.buffer = path, Buffer(size)
+
+    @contextlib.contextmanager
+    def opened(self, flags):
+        fd = os.open(self.path, flags, 0o644)
+        try:
+            yield fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+    def write(self, data, offset, _number):
+        with self.opened(os.O_WRONLY | os.O_CREAT) as fd:
+            check(os.pwrite(fd, data, offset) == len(data), "a short write")
+
+    def read(self, length, offset, generation):
+        with self.opened(os.O_RDONLY | os.O_DIRECT) as fd:
+            return self.buffer.read(fd, length, offset, generation % 64)
+
+    def close(self):
+        pass
+
+
+def rewrite(stopped, path, number, kind, size, board):
+    """Write the places of a file again and again, with reads between."""
+    file, generation = kind(path, size), 0
     while not stopped():
+        if board.rest(stopped):
+            continue
         generation += 1
         place = generation % PLACES
         offset = place * size
-        buffer.write(fd, pattern.data(number, offset, size, generation), offset, number)
-        done[place] = generation
-        COUNT.pack_into(progress, number * COUNT.size, generation)
+        file.write(pattern.data(number, offset, size, generation), offset, number)
+        board[Board.FIRST_PLACE + place] = generation
+        board[Board.GENERATION] = generation
         back = generation * 7 % PLACES
-        if done[back]:
-            found = buffer.read(fd, size, back * size, generation % 64)
+        if written := board[Board.FIRST_PLACE + back]:
+            found = file.read(size, back * size, generation)
             problem = pattern.difference(
-                found, pattern.data(number, back * size, size, done[back]), back * size)
+                found, pattern.data(number, back * size, size, written), back * size)
             check(problem is None, f"file {number}: {problem}")
-    os.close(fd)
-    return ",".join(map(str, done))
+            board[Board.VERIFIED] += size
+    file.close()
 
 
-def look(stopped, path):
-    """Calls without data."""
-    turns = 0
+def look(stopped, path, board):
+    """Calls without data, at a pace that leaves the processor to the others."""
     while not stopped():
-        os.stat(path)
-        os.statvfs(path)
-        turns += 1
-    return turns
+        if not board.rest(stopped):
+            os.stat(path)
+            os.statvfs(path)
+            board[Board.GENERATION] += 1
+            time.sleep(wait.PAUSE_SECONDS)
 
 
 class Load:
-    """Writers, readers and lookers on a mount, and the check of what they did."""
+    """Writers, readers and lookers on a mount, and the check of what they did.
 
-    def __init__(self, t, mount, size, writers=2):
-        self.t, self.size, self.writers = t, size, writers
-        self.top, self.crew = t.directory(mount), Crew(ENV.patience(60))
-        self.progress = mmap.mmap(-1, writers * COUNT.size)
+    `kinds` holds a pair for each writer: how it writes, and how much at a time.
+    """
+
+    def __init__(self, t, mount, size=0, writers=2, kinds=None, name="case"):
+        self.t, self.kinds = t, kinds or ((Direct, size),) * writers
+        self.top, self.crew = t.directory(mount, name), Crew(ENV.patience(60))
+        self.boards, self.looker = [Board() for _ in self.kinds], Board()
 
     def written(self):
-        """How many writes each writer has had acknowledged."""
-        return [COUNT.unpack_from(self.progress, n * COUNT.size)[0]
-                for n in range(self.writers)]
+        """How many writes each writer has had acknowledged, and looks the looker."""
+        return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
+
+    def further(self, start, more):
+        """Whether each of them has done so many more than at `start`."""
+        return all(now >= then + more for now, then in zip(self.written(), start))
 
     def wait_progress(self, seconds, writes):
         """Wait until every writer has done some more writes; how long that took."""
         start, clock = self.written(), wait.Clock()
-        wait.until(lambda: all(now >= then + writes for now, then
-                               in zip(self.written(), start)), ENV.patience(seconds),
-                   f"{writes} more writes by each of {self.writers} writers")
+        wait.until(lambda: self.further(start, writes), ENV.patience(seconds),
+                   f"{writes} more writes by each of {len(self.kinds)} writers")
         self.crew.check()
         return clock.seconds()
 
-    def __enter__(self):
-        for number in range(self.writers):
-            self.crew.start(rewrite, f"{self.top.here}/w{number}", number, self.size,
-                            self.progress)
-        self.crew.start(look, self.top.here)
-        self.crew.__enter__()
-        # Every writer is at work before anything is broken.
+    def start(self):
+        """Start them; every writer is at work before anything is broken."""
+        for number, (kind, size) in enumerate(self.kinds):
+            self.crew.start(rewrite, f"{self.top.here}/w{number}", number, kind, size,
+                            self.boards[number])
+        self.crew.start(look, self.top.here, self.looker)
         self.wait_progress(60, 1)
+
+    @contextlib.contextmanager
+    def resting(self):
+        """While the block runs, no call is under way."""
+        boards = (*self.boards, self.looker)
+        for board in boards:
+            board[Board.REST] = 1
+        try:
+            wait.until(lambda: self.crew.check() or all(b[Board.RESTING] for b in boards),
+                       ENV.patience(RECOVERY_SECONDS), "the writers rest")
+            yield
+        finally:
+            for board in boards:
+                board[Board.REST] = 0
+
+    def content(self, number):
+        """What the file of a writer that does not write now must be."""
+        size, done = self.kinds[number][1], self.boards[number].done()
+        end = max(place + 1 for place in range(PLACES) if done[place])
+        return b"".join(pattern.data(number, place * size, size, done[place]) if done[place]
+                        else bytes(size) for place in range(end))
+
+    def verify(self):
+        """Compare with the server's own files; no write may be under way."""
+        for number, board in enumerate(self.boards):
+            content = self.content(number)
+            self.t.server.expect(f"{self.top.there}/w{number}", content)
+            board[Board.VERIFIED] += len(content)
+
+    def verified(self):
+        """How many bytes have been compared."""
+        return sum(board[Board.VERIFIED] for board in self.boards)
+
+    def __enter__(self):
+        self.start()
         return self
 
     def __exit__(self, *failure):
         if not failure[0]:
             try:
+                # Every place is written.
                 self.wait_progress(RECOVERY_SECONDS, PLACES)
             except BaseException as error:
                 self.crew.__exit__(type(error), error, None)
                 raise
         self.crew.__exit__(*failure)
-        if failure[0]:
-            return
-        for number, text in enumerate(self.crew.results[:self.writers]):
-            done = list(map(int, text.split(",")))
-            content = b"".join(pattern.data(number, p * self.size, self.size, done[p])
-                               for p in range(PLACES))
-            self.t.server.expect(f"{self.top.there}/w{number}", content)
+        if not failure[0]:
+            self.verify()

@@ -47,6 +47,8 @@ def arguments(argv):
     parser.add_argument("--patience", type=float, metavar="N", default=env.ENV.factor,
                         help="limits of time are N times what a machine of two processors "
                              "needs at its worst (default: %(default)g)")
+    parser.add_argument("--stop", action="store_true",
+                        help="end with the first case that fails")
     args = parser.parse_args(argv)
     versions = env.ENV.versions
     if args.vers:
@@ -97,6 +99,6 @@ def main(argv):
     whole.report.diagnose(f"client {env.ENV.client}, size {env.ENV.size}, "
                           f"seed {env.ENV.seed}, kernel {os.uname().release}")
     try:
-        return whole.run().status()
+        return whole.run(args.stop).status()
     finally:
         whole.close()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Loading and unloading the transport module."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 from . import wait
 from .env import ENV
 
-NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
+NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma", "suites": "xprtrdma_rs_kunit"}
 LIBC = ctypes.CDLL(None, use_errno=True)
 # System calls without a wrapper in the C library.
 FINIT_MODULE, DELETE_MODULE = 313, 176
@@ -31,9 +32,9 @@ def references(client=None):
     return int(pathlib.Path(f"/sys/module/{name(client)}/refcnt").read_text())
 
 
-def insmod(parameters=""):
+def insmod(parameters="", file=None):
     """Load our module without a process; raises OSError."""
-    fd = os.open(ENV.module_file, os.O_RDONLY)
+    fd = os.open(file or ENV.module_file, os.O_RDONLY)
     try:
         if LIBC.syscall(FINIT_MODULE, fd, parameters.encode(), 0):
             number = ctypes.get_errno()
@@ -47,6 +48,16 @@ def rmmod(client=None):
     if LIBC.syscall(DELETE_MODULE, name(client).encode(), O_NONBLOCK):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+@contextlib.contextmanager
+def suites():
+    """The module of the KUnit suites; they have run when it is loaded."""
+    insmod(file=ENV.suites_file)
+    try:
+        yield
+    finally:
+        unload("suites")
 
 
 def modprobe(module):

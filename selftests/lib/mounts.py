@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Mounting and unmounting."""
 
+import contextlib
 import ctypes
 import errno
 import itertools
@@ -78,11 +79,19 @@ def remove_all():
     return found
 
 
+def force_all(_=None):
+    """Get rid of every NFS mount, also of a server that does not answer."""
+    for where in table():
+        for flags in (MNT_FORCE, MNT_DETACH):
+            with contextlib.suppress(OSError):
+                umount(where, flags)
+
+
 class Mount:
     """One mount of an export of the lab's server, over RDMA."""
 
     def __init__(self, version, options="", export=None, where=None, netid="rdma", raw=False,
-                 host=None):
+                 host=None, port=PORT):
         """`raw` options are used as they are; otherwise version, netid and port are added."""
         self.version, self.export = version, export or ENV.mem
         self.where = where or f"/tmp/nfs-{os.getpid()}-{next(PLACES)}"
@@ -90,7 +99,7 @@ class Mount:
         self.source = f"{host}:{self.export}"
         given = [options] if options else []
         self.options = ",".join(given if raw else [f"vers={version}", f"proto={netid}",
-                                                   f"port={PORT}", *given])
+                                                   f"port={port}", *given])
 
     def make(self, seconds=MOUNT_SECONDS):
         """Mount; raises Refused with what mount(8) said."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A network namespace with this machine's interface and RDMA device in it."""
 
+import contextlib
+import dataclasses
 import pathlib
 import subprocess
 
@@ -44,8 +46,46 @@ def delete():
     run("ip", "netns", "del", NAME)
 
 
+@dataclasses.dataclass
+class Beside:
+    """A namespace with an interface and an RDMA device of its own, on the same cable."""
+
+    file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")
+    address: str = "192.0.2.5/24"
+    interface: str = "beside"
+
+    def make(self):
+        run("ip", "netns", "add", self.file.name)
+        run("ip", "link", "add", "link", faults.INTERFACE, "name", self.interface,
+            "netns", self.file.name, "type", "macvlan", "mode", "bridge")
+        space = ("ip", "-n", self.file.name)
+        run(*space, "link", "set", "lo", "up")
+        run(*space, "link", "set", self.interface, "mtu", "9000", "up")
+        run(*space, "addr", "add", self.address, "dev", self.interface)
+        run("ip", "netns", "exec", self.file.name, "rdma", "link", "add", self.interface,
+            "type", ENV.provider, "netdev", self.interface)
+
+    def delete(self):
+        """Delete its name; it lives on while a mount or a process is in it."""
+        if self.file.exists():
+            run("ip", "netns", "del", self.file.name)
+
+
+@contextlib.contextmanager
+def beside():
+    """Have such a namespace; it goes when nothing is in it any more."""
+    space = Beside()
+    try:
+        space.make()
+        yield space
+    finally:
+        space.delete()
+        wait.until(lambda: not pathlib.Path(f"/sys/class/infiniband/{space.interface}").exists(),
+                   ENV.patience(30), "the namespace's device is gone")
+
+
 def leave():
-    """Put everything back, from whatever state; the interface returns when the namespace is gone."""
+    """Put everything back; the interface returns when the namespace is gone."""
     if FILE.exists():
         delete()
     wait.until(lambda: pathlib.Path(f"/sys/class/net/{faults.INTERFACE}").exists(),

@@ -25,8 +25,8 @@ class Runner:
         self.runs, self.report = runs, ktap.Report(len(runs))
         self.log, self.helper, self.child = kmsg.Log(), None, None
 
-    def run(self):
-        """Run all; returns the tally."""
+    def run(self, stop=False):
+        """Run all, or until one fails if told to stop then; returns the tally."""
         for case, version in self.runs:
             name = case.name + (f" vers={version}" if version else "")
             start = time.monotonic()
@@ -36,6 +36,8 @@ class Runner:
             self.report.diagnose(f"{time.monotonic() - start:.1f} s")
             reason = text.strip().splitlines()[-1] if status == SKIPPED and text.strip() else None
             self.report.result(name, status == PASSED, reason)
+            if stop and self.report.tally.failed:
+                break
         return self.report.tally
 
     def one(self, case, version):

@@ -39,12 +39,16 @@ class ServerError(Exception):
 class Server:
     """Requests to the helper, one at a time; forked children may use it too."""
 
-    def __init__(self):
+    def __init__(self, argv=("python3", "-B", "-c", SOURCE.read_text())):
+        self.argv = argv
+        self.start()
+
+    def start(self):
+        """Start it, also anew: the one before went with the machine."""
         self.line = socket.socket(socket.AF_UNIX)
         self.line.connect(LOCAL_SOCKET)
         self.decoder, self.text, self.number = wire.Decoder(), b"", 0
-        argv = ["python3", "-B", "-c", SOURCE.read_text()]
-        self.line.sendall(wire.encode(wire.RUN, STREAM, {"where": "server", "argv": argv,
+        self.line.sendall(wire.encode(wire.RUN, STREAM, {"where": "server", "argv": list(self.argv),
                                                          "env": {}}))
         if self.answer(START_SECONDS) != b"ready":
             raise ServerError("the helper did not start")

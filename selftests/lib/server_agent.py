@@ -6,6 +6,7 @@ request per line and writes one JSON answer per line.
 """
 
 import base64
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -72,6 +73,12 @@ def mkdir(path):
 
 def rmtree(path):
     shutil.rmtree(path, ignore_errors=True)
+
+
+def unlink(path):
+    """Remove a file if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def stat(path):

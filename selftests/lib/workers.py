@@ -12,6 +12,9 @@ import traceback
 class Worker:
     """A child that runs a function; `stop` is how it learns to end."""
 
+    # What the children before hang on: one that also has it would keep them from learning.
+    stops = set()
+
     def __init__(self, function, *args):
         result_r, result_w = os.pipe()
         stop_r, stop_w = os.pipe()
@@ -19,11 +22,14 @@ class Worker:
         self.pid = os.fork()
         if not self.pid:
             os.close(result_r)
-            os.close(stop_w)
+            for fd in (stop_w, *self.stops):
+                os.close(fd)
+            self.stops.clear()
             self.child(function, args, result_w, stop_r)
         os.close(result_w)
         os.close(stop_r)
         self.result, self.stop_fd, self.name = result_r, stop_w, function.__name__
+        self.stops.add(stop_w)
 
     @staticmethod
     def child(function, args, result, stop):
@@ -43,6 +49,7 @@ class Worker:
     def stop(self):
         """Ask it to end."""
         if self.stop_fd is not None:
+            self.stops.discard(self.stop_fd)
             os.close(self.stop_fd)
             self.stop_fd = None
 
@@ -53,9 +60,14 @@ class Worker:
         """Whether it has ended already."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def join(self, seconds=120, killed=False):
-        """Stop it and wait; returns what the function returned, as text."""
-        self.stop()
+    def reaped(self):
+        """Whether `join` has seen its end."""
+        return self.result is None
+
+    def join(self, seconds=120, killed=False, stop=True):
+        """Stop it (or let it end by itself) and wait; returns what the function did, as text."""
+        if stop:
+            self.stop()
         text, deadline = b"", time.monotonic() + seconds
         while True:
             left = deadline - time.monotonic()
@@ -67,6 +79,8 @@ class Worker:
             text += data
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.result)
+        self.result = None
+        self.stop()
         if killed and status == -signal.SIGKILL:
             return ""
         if status:

@@ -88,12 +88,17 @@ def force_disconnect():
             switch.write_text("1")
         return
     for directory in directories():
-        wait.until(lambda d=directory: repeat_address(d), ENV.patience(30),
-                   f"disconnected by {directory}/dstaddr")
+        move(directory, (directory / "dstaddr").read_text().strip())
 
 
-def repeat_address(directory):
-    """Write the server's address again; whether that came through.
+def move(directory, address):
+    """Tell a transport an address of its server, which breaks its connection."""
+    wait.until(lambda: write_address(directory, address), ENV.patience(30),
+               f"{address} written to {directory}/dstaddr")
+
+
+def write_address(directory, address):
+    """Write the server's address once; whether that came through.
 
     The kernel waits for the transport's lock and may never get it from busy
     senders, who hand it to each other: so it is tried by a process that can be
@@ -102,8 +107,7 @@ def repeat_address(directory):
     pid = os.fork()
     if not pid:
         try:
-            file = directory / "dstaddr"
-            file.write_text(file.read_text().strip())
+            (directory / "dstaddr").write_text(address)
         finally:
             os._exit(0)
     try:

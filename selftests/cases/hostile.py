@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A server that breaks the rules: every call ends as it must, nothing else is disturbed."""
+
+import os
+
+from lib import module, pattern
+from lib.buffers import Buffer
+from lib.case import case, check, equal
+from lib.hostile import access, chunks, headers, reverse
+from lib.responder import Responder, Stage
+
+KIB = 1 << 10
+
+
+# covers: V1-003: the proxy itself: everything works through it while it behaves.
+@case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90)
+def a_proxy_that_behaves(t):
+    responder = Responder()
+    t.defer(responder.close)
+    mount = t.mount(port=responder.port)
+    top = t.directory(mount)
+    here, there = top.path("file")
+    size = 300 * KIB + 5
+    with open(here, "wb") as file:
+        file.write(pattern.data(1, 0, size))
+    t.server.expect(there, pattern.data(1, 0, size))
+    fd, buffer = os.open(here, os.O_RDONLY | os.O_DIRECT), Buffer(512 * KIB)
+    found = buffer.read(fd, size, 0)
+    problem = pattern.difference(found, pattern.data(1, 0, size), 0)
+    check(problem is None, problem)
+    os.close(fd)
+    t.server.call("create", top.there, 300, "name" * 20)
+    equal(len(os.listdir(top.here)), 301, "names")
+    equal(mount.connects(), 1, "connections")
+    t.note(str(responder.call("log")[1]))
+
+
+# covers: MAL-001, MAL-003, MAL-004, MAL-005, MAL-006, MAL-007, MAL-008, MAL-009, MAL-010,
+# covers: MAL-011, MAL-012, MAL-018, MAL-043, MAL-108, V1-087, V1-088, V1-090, V1-091, ULB-28
+@case(versions=(), clients=("ours",), seconds=60)
+def odd_completions(t):
+    Stage(t).play_all(headers.COMPLETIONS)
+
+
+# covers: MAL-020, MAL-021, MAL-022, MAL-023, MAL-024, MAL-025, MAL-026, MAL-027, MAL-029,
+# covers: MAL-030, MAL-031, MAL-032, MAL-033, MAL-034, MAL-035, MAL-036, MAL-037, MAL-038,
+# covers: MAL-039, MAL-040, MAL-041, MAL-042, MAL-044, MAL-046, MAL-045, V1-015, V1-083, V1-084,
+# covers: V1-088, V1-090, V1-091, V1-096, ULB-32
+@case(versions=(), clients=("ours",), seconds=90)
+def bad_fixed_headers(t):
+    Stage(t).play_all(headers.FIXED_HEADER)
+
+
+# covers: MAL-050, MAL-051, MAL-052, MAL-053, MAL-054, MAL-055, MAL-056, MAL-057, MAL-058,
+# covers: MAL-059, MAL-060, MAL-062, MAL-063, MAL-064, MAL-065, MAL-066, MAL-068, MAL-069,
+# covers: MAL-076, MAL-077, MAL-078, MAL-079, MAL-080, MAL-081, MAL-082, MAL-083, MAL-084,
+# covers: MAL-085, MAL-086, MAL-087, MAL-088, MAL-115, V1-047, V1-054, V1-066, V1-068, V1-070,
+# covers: V1-075, V1-101, ULB-23
+@case(versions=(), clients=("ours",), seconds=90)
+def bad_chunk_lists(t):
+    Stage(t).play_all(chunks.CHUNK_LISTS)
+
+
+# covers: MAL-064, MAL-066, MAL-067, MAL-068, MAL-069, MAL-089: chunks of several regions.
+@case(versions=(), clients=("ours",), loaded=False, seconds=60)
+def bad_chunks_of_several_segments(t):
+    module.insmod("region_pages=1 strict=1")
+    t.defer(module.unload)
+    Stage(t).play_all(chunks.SEVERAL_SEGMENTS)
+
+
+# covers: MAL-071, MAL-090, MAL-091, MAL-092, MAL-093, MAL-094, MAL-095, MAL-096, MAL-097,
+# covers: MAL-098, V1-077
+@case(versions=(), clients=("ours",), seconds=60)
+def bad_payloads(t):
+    Stage(t).play_all(chunks.PAYLOAD)
+
+
+# covers: MAL-013, MAL-014, MAL-015, MAL-016, CM-16
+@case(versions=(), clients=("ours",), seconds=60)
+def wrong_remote_invalidation(t):
+    Stage(t).play_all(access.INVALIDATION)
+
+
+# covers: MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108
+@case(versions=(), clients=("ours",), seconds=60)
+def access_to_memory_is_refused(t):
+    Stage(t).play_all(access.ACCESS)
+
+
+# covers: MAL-103, MAL-108, MAL-150
+@case(versions=(), clients=("ours",), seconds=60)
+def connections_end_at_every_point(t):
+    Stage(t).play_all(access.ENDINGS)
+
+
+# covers: MAL-110, BC-17
+@case(versions=(), clients=("ours",), seconds=60)
+def callbacks_without_a_backchannel(t):
+    Stage(t).play_all(reverse.NO_BACKCHANNEL)
+
+
+# covers: MAL-028, MAL-111, MAL-112, MAL-113, MAL-114, MAL-116, MAL-117, MAL-118, MAL-119,
+# covers: MAL-120, MAL-121, MAL-122, MAL-123, MAL-124, MAL-125, MAL-126, MAL-127, MAL-128,
+# covers: MAL-130, MAL-132, MAL-133, MAL-134, BC-02, BC-05, BC-10, BC-11, BC-13, CM-22
+@case(versions=("4.2",), clients=("ours",), seconds=90)
+def bad_callbacks(t):
+    Stage(t, t.version).play_all(reverse.REVERSE)

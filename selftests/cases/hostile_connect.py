@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A server that misbehaves while connections are made, or says nothing."""
+
+import os
+import signal
+
+from lib import mounts, pattern
+from lib.case import ENV, case, check, equal, wait
+from lib.responder import Responder, Stage
+from lib.workers import Worker
+
+MAGIC = b"\xf6\xab\x0e\x18"
+WHOLE = 196  # octets of private data that an acceptance always carries
+GOOD = MAGIC + bytes((1, 0, 3, 3))
+MINIMUM, OURS = [1024, 1024], [4096, 4096]
+# Rules, what it is, the private data, the sizes that follow, whether they are the defaults.
+PRIVATE_DATA = (
+    ("MAL-141", "none", b"", MINIMUM, True),
+    ("MAL-141", "another identifier", b"\x18\x0e\xab\xf6" + GOOD[4:], MINIMUM, True),
+    ("MAL-142", "version 0", MAGIC + bytes((0, 0, 3, 3)), MINIMUM, True),
+    ("MAL-142", "version 2", MAGIC + bytes((2, 0, 3, 3)), MINIMUM, True),
+    ("MAL-143", "odd offset", b"abc" + GOOD, OURS, False),
+    ("MAL-144, MAL-140", "the last 7 octets", bytes(WHOLE - 7) + GOOD[:7], MINIMUM, True),
+    ("MAL-144", "the last octet", bytes(WHOLE - 1) + GOOD[:1], MINIMUM, True),
+    ("MAL-144", "the last 8 octets", bytes(WHOLE - 8) + GOOD, OURS, False),
+    ("MAL-145", "a false identifier in front", MAGIC + bytes(4) + b"x" + GOOD, OURS, False),
+    ("MAL-145", "an identifier within one", MAGIC[:3] + GOOD, OURS, False),
+    ("MAL-146", "sizes ff", MAGIC + bytes((1, 0, 255, 255)), OURS, False),
+    ("CM-23", "sizes 0", MAGIC + bytes((1, 0, 0, 0)), MINIMUM, False),
+    ("MAL-147", "reserved bits", MAGIC + bytes((1, 0xfe, 3, 3)), OURS, False),
+    ("CM-16", "remote invalidation", MAGIC + bytes((1, 1, 3, 3)), OURS, False),
+    ("MAL-148", "octets behind", GOOD + b"\xff" * (WHOLE - 8), OURS, False),
+)
+
+
+# covers: CM-01, CM-10, CM-16, CM-13, CM-14, MAL-140, MAL-141, MAL-142, MAL-143, MAL-144, MAL-145,
+# covers: MAL-146, MAL-147, MAL-148
+@case(versions=(), clients=("ours",), seconds=60)
+def odd_private_data(t):
+    stage, complaints = Stage(t), []
+    for rules, name, data, sizes, default in PRIVATE_DATA:
+        before = stage.counters()
+        stage.responder.call("plan", [{"private": data.hex()}])
+        stage.disconnect()
+        stage.read()
+        stage.list()
+        found, after = stage.numbers("inline"), stage.counters()
+        counted, reminv = (after[c] - before[c] for c in ("cm_default", "reminv"))
+        t.note(f"{rules}: {name}: {data[-20:].hex()}: {found}, cm_default {counted}, "
+               f"{reminv} invalidated by the server")
+        if (found, counted) != (sizes, int(default)):
+            complaints.append(f"{name}: {found} and {counted} defaults instead of {sizes}")
+        if (reminv > 0) != (rules == "CM-16"):
+            complaints.append(f"{name}: {reminv} remote invalidations")
+    stage.undisturbed()
+    check(not complaints, "\n".join(complaints))
+
+
+# covers: MAL-150, MAL-152: rejected, or accepted and dropped: ever more slowly, but in the end
+# it works, and the call notices nothing.
+@case(versions=(), clients=("ours",), seconds=60)
+def connections_refused_and_dropped(t):
+    stage = Stage(t)
+    # The delays are at least a quarter of a second, a half, and one.
+    for plan, times, least in (({"reject": True}, 2, 0.7), ({"drop": True}, 3, 1.7)):
+        stage.small()
+        stage.responder.call("plan", [plan] * times)
+        stage.disconnect()
+        found, seconds = stage.ends(stage.read)
+        equal(found, 0, f"a call while {plan}")
+        t.note(f"{plan} {times} times: done in {seconds:.2f} s, {stage.causes()}")
+        check(seconds >= least, f"{times} connections within {seconds:.2f} s")
+        stage.undisturbed()
+
+
+# covers: MAL-152, MAL-150: a soft mount gives up in its time.
+@case(versions=(), clients=("ours",), seconds=60)
+def a_soft_mount_gives_up_on_a_server_that_drops(t):
+    stage = Stage(t, options="soft,timeo=20,retrans=1")
+    stage.responder.call("plan", [{"drop": True}] * 100)
+    stage.disconnect()
+    found, seconds = stage.ends(stage.small)
+    t.note(f"error {found} after {seconds:.2f} s")
+    check(found in (5, 110), f"error {found}")
+    stage.responder.call("plan", [])
+    wait.until(lambda: stage.ends(stage.small)[0] == 0, ENV.patience(20), "works again")
+    stage.undisturbed()
+
+
+# covers: MAL-150, MAL-151: a first mount says why.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=60)
+def first_mounts_tell_why(t):
+    responder = Responder()
+    t.defer(responder.close)
+    for plan, word in (({"reject": True}, "refused"), ({"reads": 0}, "Protocol not supported")):
+        responder.call("plan", [plan] * 50)
+        mount = t.unmounted("retry=0", port=responder.port)
+        try:
+            mount.make()
+        except mounts.Refused as refused:
+            t.note(f"{plan}: {refused}")
+            check(word in str(refused), f"{plan}: {refused}")
+        else:
+            raise AssertionError(f"mounted although {plan}")
+        responder.call("plan", [])
+
+
+# covers: MAL-151: on a mount that worked before, calls wait until the server has changed.
+@case(versions=(), clients=("ours",), seconds=60)
+def a_server_that_will_not_read(t):
+    stage = Stage(t)
+    stage.responder.call("plan", [{"reads": 0}] * 2)
+    stage.disconnect()
+    found, seconds = stage.ends(stage.write)
+    t.note(f"done in {seconds:.2f} s")
+    equal(found, 0, "a call while the server cannot read")
+    stage.undisturbed()
+
+
+# covers: MAL-149, CM-24: Receives smaller than announced: after two losses 1024 octets are
+# covers: believed.
+@case(versions=(), clients=("ours",), seconds=60)
+def receives_smaller_than_announced(t):
+    stage = Stage(t)
+    stage.responder.call("plan", [{"receive": 1024}] * 10)
+    stage.disconnect()
+    stage.small()
+    before = stage.counters()["cm_fallback"]
+    here, there = stage.top.path("large")
+    data = pattern.data(6, 0, 2500)
+
+    def write():
+        fd = os.open(here, os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
+        os.write(fd, data)
+        os.close(fd)
+
+    found, seconds = stage.ends(write)
+    t.note(f"done in {seconds:.2f} s, {stage.causes()}, inline {stage.numbers('inline')}")
+    equal(found, 0, "a call of 2500 octets")
+    t.server.expect(there, data)
+    equal(stage.counters()["cm_fallback"] - before, 1, "cm_fallback")
+    equal(stage.numbers("inline")[0], 1024, "octets of a message")
+    stage.undisturbed()
+
+
+# covers: MAL-153, V1-014: the first answer never comes: the timer of the call breaks the
+# connection, and until there is an answer nothing else is sent.
+@case(versions=(), clients=("ours",), seconds=60)
+def a_first_answer_that_never_comes(t):
+    stage = Stage(t, options="timeo=20,retrans=2")
+    stage.responder.call("arm", "never answered")
+    stage.disconnect()
+    found, seconds = stage.ends(lambda: stage.together(4, stage.small))
+    left, log = stage.responder.call("log")
+    t.note(f"done in {seconds:.2f} s, {stage.causes()}, {log}")
+    equal((found, left), (0, 0), "the calls, and what was left of the row")
+    check("ended after 1 calls" in log, f"more calls without a grant: {log}")
+    stage.undisturbed()
+
+
+def held_read(_, stage):
+    """A read that the responder does not answer."""
+    stage.read()
+
+
+def held_list(_, stage):
+    os.listdir(stage.top.here)
+
+
+# covers: MAL-104: the memory of a killed call is out of reach.  (A direct read would go on
+# without its process.)
+@case(versions=(), clients=("ours",), seconds=60)
+def memory_of_a_killed_call(t):
+    stage = Stage(t)
+    stage.new_name()
+    stage.responder.call("arm", "held list")
+    worker = Worker(held_list, stage)
+    wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
+    worker.kill(signal.SIGKILL)
+    worker.join(ENV.patience(20), killed=True)
+    handle, _, offset = stage.responder.call("segments")[0]
+    status = stage.responder.call("touch", handle, offset)
+    t.note(f"memory touched: {status}")
+    equal(status, "rem_access", "access to the memory of a killed call")
+    stage.read()
+    stage.undisturbed()
+
+
+# covers: MAL-106: what one connection offers cannot be used by another of the same server.
+@case(versions=(), clients=("ours",), seconds=60)
+def keys_of_another_connection(t):
+    stage = Stage(t)
+    other = Responder(stage.responder.port + 1)
+    t.defer(other.close)
+    second = t.mount(version="3", options="noac", port=other.port)
+    stage.responder.call("arm", "held")
+    before = stage.mount.connects()
+    reader = Worker(held_read, stage)
+    wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
+    handle, _, offset = stage.responder.call("segments")[0]
+    status = other.call("touch", handle, offset)
+    t.note(f"key of another connection: {status}")
+    equal(status, "rem_access", "access by another connection")
+    os.statvfs(second.where)
+    stage.responder.call("release")
+    reader.join(ENV.patience(20))
+    equal(stage.mount.connects(), before, "connections of the mount whose key it was")
+    stage.undisturbed()

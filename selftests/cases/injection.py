@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Allocations of the module that fail: nothing is lost, nothing is left."""
+
+import ctypes
+import errno
+import os
+
+from cases import files
+from lib import module, mounts, xprt
+from lib.case import ENV, case, check, equal
+from lib.env import PORT
+from lib.injection import Injection
+from lib.load import RECOVERY_SECONDS, Load
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+KIB = 1 << 10
+# More allocations than making a transport with a few slots takes.
+MOST = 400
+# When so many failures in a row have been survived, the rest of a mount is calls, which are repeated.
+ENOUGH = 20
+# What a mount may end with when memory is short; EIO stands for a transport that is not there.
+SHORT = (errno.ENOMEM, errno.EIO)
+
+
+def mount_with_failure(where, nth):
+    """mount(2) in a child whose nth allocation fails: (errno, whether it did fail)."""
+    options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
+               f"mountproto=tcp,mountaddr={ENV.server}")
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+        os.write(counter, str(nth).encode())
+        failed = LIBC.mount(f"{ENV.server}:{ENV.mem}".encode(), where.encode(), b"nfs", 0,
+                            options.encode())
+        number = ctypes.get_errno() if failed else 0
+        left = int(os.pread(counter, 16, 0))
+        os.pwrite(counter, b"0", 0)
+        os.write(theirs, f"{number} {left}".encode())
+        os._exit(0)
+    os.close(theirs)
+    number, left = map(int, os.read(ours, 64).split())
+    os.close(ours)
+    os.waitpid(child, 0)
+    return number, not left
+
+
+# covers: each allocation that the module makes for a mount, failing alone; in small size every third,
+# beginning anywhere.
+@case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
+def each_allocation_of_a_mount_may_fail(t):
+    module.insmod("slots=4")
+    before = module.resources()
+    where = f"/tmp/nfs-injection-{os.getpid()}"
+    os.makedirs(where)
+    t.defer(os.rmdir, where)
+    injection = Injection(t)
+    injection.only_module()
+    refused, survived, tried, step = 0, 0, 0, ENV.pick(small=3, full=1)
+    for nth in range(1 + t.random.randrange(step), MOST, step):
+        tried += 1
+        number, failed = mount_with_failure(where, nth)
+        if number:
+            check(failed, f"the mount failed without a reason: {os.strerror(number)}")
+            check(number in SHORT, f"allocation {nth}: {os.strerror(number)}")
+            refused, survived = refused + 1, 0
+        else:
+            survived += 1
+            os.statvfs(where)
+            mounts.remove(where)
+        if not failed or survived >= ENOUGH // step:
+            break
+    else:
+        raise AssertionError(f"more than {MOST} allocations")
+    # The transport, its names, its slots and lists.
+    check(refused >= 10 // step, f"{refused} of {tried} mounts refused")
+    t.note(f"{refused} of {tried} mounts refused")
+    xprt.wait_gone()
+    module.wait_resources(before)
+    module.unload()
+
+
+# covers: allocations that fail while connections come and go under load; what was acknowledged is
+# on the server, no application sees an error.
+@case(versions=("3", "4.2"), clients=("ours",), debug_only=True, loaded=False, seconds=200)
+def allocations_fail_under_load(t):
+    module.insmod("slots=8")
+    mount = t.mount()
+    injection = Injection(t)
+    injection.only_module()
+    with Load(t, mount, 64 * KIB) as load:
+        before = mount.connects()
+        # More than a connection takes, so that some attempts succeed.
+        injection.every(1009)
+        for _ in range(ENV.pick(small=10, full=30, debug=4)):
+            xprt.force_disconnect()
+            load.wait_progress(RECOVERY_SECONDS, 2)
+        failed = injection.stop()
+        found = mount.connects() - before
+    check(failed, "no allocation failed")
+    t.note(f"{failed} allocations failed, {found} connections")
+
+
+# covers: the pages of a reply whose size nobody knows are allocated when it is asked for; a failure
+# of that ends no call of a hard mount, and nothing is lost.
+@case(versions=("3",), clients=("ours",), debug_only=True, loaded=False, seconds=100)
+def allocations_fail_during_small_calls(t):
+    module.insmod("slots=8")
+    top = t.directory(t.mount())
+    acls = {}
+    for number in range(20):
+        acls[number] = files.posix_acl(number + 1)
+        _, there = top.path(f"f{number}")
+        t.server.write(there, b"x")
+        t.server.setxattr(there, "system.posix_acl_access", acls[number])
+    injection = Injection(t)
+    injection.only_module()
+    injection.every(3)
+    for number, acl in acls.items():
+        here, _ = top.path(f"f{number}")
+        equal(os.getxattr(here, "system.posix_acl_access"), acl, "the list read")
+    failed = injection.stop()
+    check(failed, "no allocation failed")
+    t.note(f"{failed} allocations failed")

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The KUnit suites of rust/rdma and rust/sunrpc, on a device that is not there."""
+
+import pathlib
+import re
+import subprocess
+
+from lib import module
+from lib.case import case, check, equal
+from lib.env import REPO
+from lib.injection import Injection
+from lib.kmsg import ktap
+
+DEBUG = pathlib.Path("/sys/kernel/debug")
+SUITES = DEBUG / "kunit"
+DMA = DEBUG / "dma-api"
+NAMED = re.compile(r"^#\[kunit_tests\((\w+)\)\]", re.MULTILINE)
+# More than any allocation asks for.
+NO_ORDER = 20
+# The parent of the fake device.
+PARENT = "fake-rdma"
+
+
+def named():
+    """The suites that the sources have."""
+    return sorted(name for path in (REPO / "rust").rglob("*.rs")
+                  for name in NAMED.findall(path.read_text()))
+
+
+def judge(suite):
+    """The tests of a suite that passed; complains about the others."""
+    parser = ktap.Parser()
+    text = (SUITES / suite / "results").read_text()
+    for line in text.splitlines():
+        parser.feed(line)
+    tally = parser.end(0)
+    check(tally.good() and tally.passed and not tally.skipped, f"{suite}:\n{text}")
+    return tally.passed
+
+
+# covers: the contracts of the two crates with unsafe code: make, use and drop in every order, all
+# failures of the device and of the allocator; nothing stays alive, nothing stays mapped.
+@case(versions=None, clients=("ours",), loaded=False, debug_only=True, seconds=120)
+def every_suite_passes_twice(t):
+    # Objects only: whether one needs a new page differs from time to time, and each shall fail.
+    Injection(t).write("fail_page_alloc", "min-order", NO_ORDER)
+    subprocess.run(["modprobe", "-a", "rdma_cm", "iw_cm", "sunrpc"], timeout=60, check=True)
+    errors = (DMA / "error_count").read_text()
+    equal((DMA / "disabled").read_text().strip(), "N", "DMA debugging disabled")
+    before = module.resources()
+    with module.suites():
+        found = sorted(path.name for path in SUITES.glob("xprtrdma_*"))
+        equal(found, named(), "suites")
+        for suite in found:
+            t.note(f"{suite}: {judge(suite)} passed")
+        for suite in found:
+            (SUITES / suite / "run").write_text("1")
+            judge(suite)
+        left = [line for line in (DMA / "dump").read_text().splitlines() if PARENT in line]
+        check(not left, f"mapped after the suites: {left}")
+    equal((DMA / "error_count").read_text(), errors, "errors of the DMA debugger")
+    equal(module.resources(), before, "RDMA objects")

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What processes do beside the load of a fault matrix: what workers of `matrix` run."""
+
+import mmap
+import os
+import pathlib
+import signal
+import time
+
+from . import mounts, pattern, wait
+from .case import ENV, check
+from .load import PLACES, Board, Direct, Synced, rewrite
+from .workers import Worker
+
+KIB, MIB = 1 << 10, 1 << 20
+DIRTY, PIECE = 8 * MIB, 256 * KIB
+DIRTY_FILE, LIFE_FILE = 90, 91     # numbers of files
+BLOCK = 16 * KIB
+# What is left of the memory; less would be the end of some process.
+LEFT_MIB = 160
+CHUNK = 16 * MIB
+LIFE_BYTES = 9000
+PARALLEL_VERSIONS = ("3", "4.0", "4.1", "4.2")
+
+
+def mortal(*args):
+    """`rewrite` in a process whose signals do what they do to any program."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    rewrite(*args)
+
+
+class Bystander:
+    """A writer on a mount, to be ended, killed or cut off; nothing it was told may be lost."""
+
+    def __init__(self, server, mount, number):
+        self.server, self.board, self.number = server, Board(), number
+        self.here, self.there = mount.path(f"bystander{number}")
+        self.worker = Worker(mortal, self.here, number, (Direct, Synced)[number % 2], BLOCK,
+                             self.board)
+
+    def at_work(self):
+        wait.until(lambda: self.worker.ended() or self.board[Board.GENERATION] >= 2,
+                   ENV.patience(60), "a bystander at work")
+        return self
+
+    def finish(self):
+        """End it in good order."""
+        self.worker.join(ENV.patience(120))
+        self.compare(())
+
+    def kill(self, number):
+        """End it in the middle of whatever it does."""
+        self.worker.kill(number)
+        try:
+            self.worker.join(ENV.patience(60), killed=True)
+        except AssertionError as error:
+            check(f"status {-number}\n" in str(error), f"a killed bystander: {error}")
+        self.compare((self.board[Board.GENERATION] + 1,))
+
+    def ended_by(self, number):
+        """It has been ended by an error of the mount."""
+        try:
+            self.worker.join(ENV.patience(10))
+        except AssertionError as error:
+            check(f"[Errno {number}]" in str(error), f"another end: {error}")
+        else:
+            raise AssertionError("no error")
+
+    def compare(self, under_way):
+        """Each place on the server is of its last generation, or of one `under_way`."""
+        for place, done in enumerate(self.board.done()):
+            allowed = {done or None} | {g for g in under_way if g % PLACES == place}
+            found = self.server.read(self.there, place * BLOCK, BLOCK)
+            problem = pattern.generations(found, self.number, place * BLOCK, allowed)
+            check(problem is None, f"bystander {self.number}: {problem}")
+
+    def close(self):
+        """Whatever happened, the process goes."""
+        try:
+            if not self.worker.reaped():
+                self.worker.kill()
+                self.worker.join(ENV.patience(60), killed=True)
+        except (AssertionError, OSError):
+            pass  # it hangs, which the round has found out already
+        self.server.call("unlink", self.there)
+
+
+def in_namespace(_, space, mount):
+    """In a process of its own: mount from inside a network namespace."""
+    with open(space) as file:
+        os.setns(file.fileno(), os.CLONE_NEWNET)
+    mount.make()
+
+
+def hold_open(stopped, top, names):
+    """Files open for reading, which the server delegates."""
+    fds = [os.open(f"{top}/{name}", os.O_RDONLY) for name in names]
+    wait.until(stopped, float("inf"), "the end")
+    for fd in fds:
+        os.close(fd)
+
+
+def look_once(_, places):
+    for place in places:
+        os.statvfs(place)
+
+
+def until_error(_, where):
+    """Calls on a soft mount until one fails; the error's number."""
+    while True:
+        try:
+            os.statvfs(where)
+        except OSError as error:
+            return error.errno
+
+
+def until_answered(_, where):
+    """Calls on a soft mount until one succeeds."""
+    def answered():
+        try:
+            return bool(os.statvfs(where))
+        except OSError:
+            return False
+
+    wait.until(answered, ENV.patience(60), "an answer on a soft mount")
+
+
+def dirty_content(generation):
+    return b"".join(pattern.data(DIRTY_FILE, at, PIECE, generation)
+                    for at in range(0, DIRTY, PIECE))
+
+
+def write_dirty(stopped, path, generation):
+    """Through the page cache, and to the server at the end only or when memory is needed."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+    for at in range(0, DIRTY, PIECE):
+        os.pwrite(fd, pattern.data(DIRTY_FILE, at, PIECE, generation), at)
+    wait.until(stopped, float("inf"), "the end")
+    os.fsync(fd)
+    os.close(fd)
+
+
+def available_mib():
+    text = pathlib.Path("/proc/meminfo").read_text()
+    return int(text.split("MemAvailable:", 1)[1].split()[0]) // 1024
+
+
+def take_memory(stopped):
+    """Take all memory but a rest, and keep using it."""
+    pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
+    taken = []
+    while not stopped():
+        if available_mib() > LEFT_MIB + CHUNK // MIB:
+            taken.append(mmap.mmap(-1, CHUNK))
+            taken[-1][::mmap.PAGESIZE] = b"x" * (CHUNK // mmap.PAGESIZE)
+        else:
+            time.sleep(wait.PAUSE_SECONDS)
+
+
+def life(number):
+    """What the file of a short mount holds."""
+    return pattern.data(LIFE_FILE, 0, LIFE_BYTES, number + 1)
+
+
+def live(_, there, number):
+    """Mount, write a file, unmount."""
+    mount = mounts.Mount(PARALLEL_VERSIONS[number % len(PARALLEL_VERSIONS)], "nosharecache",
+                         ENV.disk, netid=("rdma", "rdma6")[number // 4 % 2])
+    mount.make(180)
+    name = os.path.relpath(f"{there}/m{number}", ENV.disk)
+    pathlib.Path(mount.where, name).write_bytes(life(number))
+    mount.remove()

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RDMA against the client's memory, remote invalidation, connections that end: 5.2, 5.6, 5.8."""
+
+import errno
+
+from .message import filled, word
+from .row import LIST, READ, SMALL, TWO, WRITE, Row, ended, failed, ignored, one_by_one
+
+NFSERR_ACCES = 13
+ANY_CAUSE = "any"
+STALE = "key of an earlier connection"
+
+
+def refused(operation):
+    """Do something that the client's device must refuse; then the connection is gone."""
+    def deed(exchange):
+        segment = exchange.call.segments()[-1]
+        tell(exchange, segment, operation(exchange.client, segment))
+        exchange.drop()
+
+    return deed
+
+
+def tell(exchange, segment, status):
+    """Log an access; one that the client's device grants is wrong."""
+    granted = "wrong: access granted: " if status == "success" else ""
+    exchange.note(f"{granted}{segment}: {status}")
+
+
+def beyond(client, segment):
+    return client.write(segment.handle, segment.offset + segment.length, b"evil")
+
+
+def across_the_end(client, segment):
+    return client.write(segment.handle, segment.offset, bytes(segment.length + 4))
+
+
+def in_front(client, segment):
+    return client.write(segment.handle, (segment.offset - 8) % (1 << 64), b"evil")
+
+
+def write(client, segment):
+    return client.write(segment.handle, segment.offset, b"evil")
+
+
+def read(client, segment):
+    return client.read(segment.handle, segment.offset, segment.length)[0]
+
+
+def neighbour(client, segment):
+    return client.write(segment.handle ^ 1, segment.offset, b"evil")
+
+
+def atomic(client, segment):
+    return client.atomic(segment.handle, segment.offset)
+
+
+def keep_and_drop(exchange):
+    exchange.keep()
+    exchange.drop()
+
+
+def use_kept(exchange):
+    """Write to memory that was offered on the connection before."""
+    segment = exchange.kept().call.segments()[0]
+    tell(exchange, segment, exchange.client.write(segment.handle, segment.offset, b"evil"))
+    exchange.drop()
+
+
+def scribble(exchange):
+    """Fill the chunk, then answer with an error and the chunk unused."""
+    segment = exchange.call.writes[0][0]
+    exchange.place([(segment, b"\xee" * segment.length)])
+    message, _ = exchange.answer()
+    exchange.send(message.but(writes=[filled(exchange.call.writes[0], 0)],
+                              payload=message.payload[:24] + word(NFSERR_ACCES, 0)))
+
+
+def before_the_send(exchange):
+    _, placed = exchange.answer()
+    exchange.place(placed)
+    exchange.drop()
+
+
+def amid_the_data(exchange):
+    _, placed = exchange.answer()
+    segment, data = placed[0]
+    exchange.place([(segment, data[:len(data) // 2])])
+    exchange.drop()
+
+
+def after_the_answer(exchange):
+    exchange.honest()
+    exchange.client.wait(exchange.client.number)
+    exchange.drop()
+
+
+def drop(exchange):
+    exchange.drop()
+
+
+def invalidating(key):
+    """Answer and invalidate what `key(exchange)` says."""
+    def deed(exchange):
+        message, placed = exchange.answer()
+        exchange.place(placed)
+        exchange.send(message, invalidate=key(exchange))
+
+    return deed
+
+
+def hold(exchange):
+    exchange.keep()
+
+
+def answer_kept(exchange):
+    """Answer the other call and invalidate what this one has offered."""
+    other = exchange.kept()
+    message, placed = other.answer()
+    other.place(placed)
+    other.send(message, invalidate=exchange.call.segments()[0].handle)
+
+
+def bad_and_invalidating(exchange):
+    message, _ = exchange.answer()
+    exchange.send(message.but(vers=0), invalidate=exchange.call.segments()[0].handle)
+
+
+def own(exchange):
+    return exchange.call.segments()[0].handle
+
+
+def kept(exchange):
+    return exchange.kept().call.segments()[0].handle
+
+
+def honest_and_keep(exchange):
+    exchange.keep()
+    exchange.honest()
+
+
+ACCESS = [
+    Row("Write beyond the end", "MAL-100", READ, refused(beyond), ended(ANY_CAUSE)),
+    Row("Write across the end", "MAL-100", READ,
+        refused(across_the_end), ended(ANY_CAUSE), full=True),
+    Row("Write in front of the chunk", "MAL-100", LIST, refused(in_front), ended(ANY_CAUSE)),
+    Row("Write with another key", "MAL-100", READ, refused(neighbour), ended(ANY_CAUSE)),
+    Row("Read of a Write chunk", "MAL-101", READ, refused(read), ended(ANY_CAUSE)),
+    Row("Read of a Reply chunk", "MAL-101", LIST, refused(read), ended(ANY_CAUSE), full=True),
+    Row("Write into a Read chunk", "MAL-102", WRITE, refused(write), ended(ANY_CAUSE)),
+    Row(STALE, "MAL-105", READ, one_by_one(keep_and_drop, use_kept),
+        ended(ANY_CAUSE, times=2), times=2),
+    Row("atomic on a Write chunk", "MAL-107", READ, refused(atomic), ended(ANY_CAUSE)),
+    Row("atomic on a Read chunk", "MAL-107", WRITE, refused(atomic), ended(ANY_CAUSE), full=True),
+    Row("data written, chunk unused", "MAL-108, MAL-097", READ, scribble, failed(errno.EACCES)),
+]
+
+ENDINGS = [
+    Row("ends before the call is served", "MAL-150", SMALL, drop, ended(ANY_CAUSE), stage="call"),
+    Row("ends before the answer", "MAL-150", WRITE, drop, ended(ANY_CAUSE)),
+    Row("ends amid the data", "MAL-108", READ, amid_the_data, ended(ANY_CAUSE)),
+    Row("ends before the Send", "MAL-108", READ, before_the_send, ended(ANY_CAUSE)),
+    Row("ends behind the answer", "MAL-103", READ, after_the_answer, ended(ANY_CAUSE)),
+]
+
+# Calls that are left without an answer.
+SILENCE = [
+    Row("never answered", "MAL-153", SMALL, hold, ended(ANY_CAUSE)),
+    Row("held", "MAL-106", READ, hold, ignored()),
+    Row("held list", "MAL-104", LIST, hold, ignored()),
+]
+
+INVALIDATION = [
+    Row("own region invalidated, not agreed", "MAL-013", READ, invalidating(own),
+        ignored("reminv_unexpected")),
+    Row("region of another call invalidated", "MAL-014", TWO, one_by_one(hold, answer_kept),
+        ended("wrong region invalidated", "reminv_wrong"), times=2),
+    Row("idle region invalidated", "MAL-015", READ,
+        one_by_one(honest_and_keep), ignored()),
+    Row("region of a call that is over invalidated", "MAL-015", SMALL, invalidating(kept),
+        ended(ANY_CAUSE, ("reminv_wrong", (0, 1)))),
+    Row("unknown region invalidated", "MAL-015", SMALL, invalidating(lambda x: 0x5eadbeef),
+        ended(ANY_CAUSE, ("reminv_wrong", (0, 1)))),
+    Row("own region invalidated by a bad message", "MAL-016", READ, bad_and_invalidating,
+        ended("wrong region invalidated", "bad_vers", "reminv_wrong")),
+]
+

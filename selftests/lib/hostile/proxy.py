@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The program: takes calls by RDMA, hands them to knfsd by TCP, and answers as it is told.
+
+It is told by lines of JSON on its input, and answers each with one on its output, as the
+server's helper does.  One loop serves everything.
+"""
+
+import json
+import select
+import socket
+import struct
+import sys
+
+from . import rpc, tables
+from .message import CALL, Message, decode, filled, padded
+from .verbs import BUFFER, OK, Connection, Device, Listener, PyverbsRDMAError
+
+KNFSD = "127.0.0.1", 2049
+LAST = 0x80000000  # of a record's fragments
+MAGIC = b"\xf6\xab\x0e\x18"
+# Version 1, no remote invalidation, 4096 octets each way.
+PRIVATE = MAGIC + bytes((1, 0, 3, 3))
+INLINE = 1024
+SHOWN = 160  # octets of a message in the log
+
+
+class Exchange:
+    """A call and what becomes of it."""
+
+    def __init__(self, client, call):
+        self.client, self.call, self.turn = client, call, 0
+        self.rpc = self.gather()
+        self.reply = b""
+
+    def gather(self):
+        """The RPC message, whose parts may lie in Read chunks."""
+        chunks = {}
+        for position, segment in self.call.reads:
+            status, data = self.client.read(segment.handle, segment.offset, segment.length)
+            if status != OK:
+                raise ConnectionError(f"RDMA Read: {status}")
+            chunks[position] = chunks.get(position, b"") + data
+        message = chunks.pop(0, b"") if self.call.kind == "RDMA_NOMSG" else self.call.payload
+        for position in sorted(chunks):
+            message = message[:position] + padded(chunks[position]) + message[position:]
+        return message
+
+    def answer(self, long=False):
+        """The right answer, and what must be written before: (Message, [(Segment, data)]).
+
+        `long` puts it into the Reply chunk although it would fit inline.
+        """
+        message = Message(self.call.xid, payload=self.reply)
+        placed = []
+        if self.call.writes:
+            offered = self.call.writes[0]
+            item = rpc.item(self.rpc, self.reply)
+            start, length = item or (0, 0)
+            end = start + (length + 3) // 4 * 4
+            message.payload = self.reply[:start] + self.reply[end:]
+            back = filled(offered, length)
+            placed += pieces(back, self.reply[start:start + length])
+            message.writes = [back] + [filled(chunk, 0) for chunk in self.call.writes[1:]]
+        if self.call.reply is not None:
+            message.reply = filled(self.call.reply, 0)
+            if long or len(message.octets()) > self.client.inline:
+                message.reply = filled(self.call.reply, len(message.payload))
+                placed += pieces(message.reply, message.payload)
+                message = message.but(kind="RDMA_NOMSG", payload=b"")
+        return message, placed
+
+    def place(self, placed, immediate=False):
+        """RDMA Write what an answer needs."""
+        write = self.client.write_with_immediate if immediate else self.client.write
+        for segment, data in placed:
+            status = write(segment.handle, segment.offset, data)
+            if status != OK:
+                raise ConnectionError(f"RDMA Write: {status}")
+
+    def send(self, message, **more):
+        """Send a Message or octets, and say so in the log."""
+        octets = message if isinstance(message, bytes) else message.octets()
+        self.note(f"sent {len(octets)} octets {octets[:SHOWN].hex()}")
+        self.expect(message)
+        self.client.send(octets, **more)
+
+    def expect(self, message):
+        """Answers to calls of our own are not for knfsd."""
+        if isinstance(message, Message) and rpc.direction(message.payload) == CALL:
+            self.client.own.add(message.xid)
+
+    def send_many(self, message, count):
+        """Send the same many times."""
+        octets = message.octets()
+        self.note(f"sent {count} times {octets[:SHOWN].hex()}")
+        self.expect(message)
+        self.client.send_many(octets, count)
+
+    def keep(self):
+        """Remember this call for a later deed."""
+        self.client.proxy.kept = self
+
+    def kept(self):
+        return self.client.proxy.kept
+
+    def note(self, text):
+        self.client.proxy.note(text)
+
+    def drop(self):
+        """End the connection instead."""
+        raise ConnectionError("ended here")
+
+    def honest(self):
+        """Answer as one should."""
+        message, placed = self.answer()
+        self.place(placed)
+        invalidate = None
+        if self.client.invalidates and self.call.segments():
+            invalidate = self.call.segments()[0].handle
+        self.client.send(message.octets(), invalidate)
+
+
+def pieces(chunk, data):
+    """What to write into which segment."""
+    found = []
+    for segment in chunk:
+        if segment.length:
+            found.append((segment, data[:segment.length]))
+            data = data[segment.length:]
+    return found
+
+
+def private(octets):
+    """Version, flags and sizes of private data, or None."""
+    at = octets.find(MAGIC)
+    return octets[at + 4:at + 8] if 0 <= at <= len(octets) - 8 else None
+
+
+class Client(Connection):
+    """A connection with its counterpart to knfsd."""
+
+    def __init__(self, proxy, cm_id, announced, own, receive=BUFFER):
+        super().__init__(proxy.device, cm_id, receive)
+        self.proxy, self.short_lived, self.alone, self.calls = proxy, False, False, 0
+        theirs, ours = private(announced), private(own)
+        self.inline = (theirs[3] + 1) * 1024 if theirs else INLINE
+        # Remote invalidation needs both sides' consent.
+        self.invalidates = bool(theirs and ours and theirs[1] & ours[1] & 1)
+        self.tcp = socket.create_connection(KNFSD)
+        # Calls that knfsd has not answered, and xids of calls to the client that are not knfsd's.
+        self.stream, self.waiting, self.own = b"", {}, set()
+
+    def take(self):
+        """Handle what has come in from the client."""
+        self.drain()
+        while self.received:
+            self.message(self.received.popleft())
+
+    def message(self, octets):
+        message = decode(octets)
+        if message.kind == "RDMA_ERROR":
+            self.proxy.note(f"refused {octets.hex()}")
+        elif message.kind == "RDMA_MSG" and rpc.direction(message.payload) != CALL:
+            if message.xid in self.own:
+                self.proxy.note(f"answered {octets.hex()}")
+            else:
+                self.forward(message.payload)
+        else:
+            exchange = Exchange(self, message)
+            self.calls += 1
+            if not self.proxy.misbehave("call", exchange):
+                self.waiting[message.xid] = exchange
+                self.forward(exchange.rpc)
+
+    def forward(self, message):
+        self.tcp.sendall(struct.pack(">I", LAST | len(message)) + message)
+
+    def records(self):
+        """Handle what has come in from knfsd."""
+        data = self.tcp.recv(1 << 20)
+        if not data:
+            raise ConnectionError("knfsd closed")
+        self.stream += data
+        while len(self.stream) >= 4:
+            header, = struct.unpack_from(">I", self.stream)
+            end = 4 + (header & ~LAST)
+            if not header & LAST:
+                raise ConnectionError("a record of several fragments")
+            if len(self.stream) < end:
+                return
+            record, self.stream = self.stream[4:end], self.stream[end:]
+            self.record(record)
+
+    def record(self, record):
+        xid, = struct.unpack_from(">I", record)
+        if rpc.direction(record) == CALL:
+            self.send(Message(xid, payload=record).octets())
+            return
+        exchange = self.waiting.pop(xid)
+        exchange.reply = record
+        if not self.proxy.misbehave("reply", exchange):
+            exchange.honest()
+
+    def close(self):
+        self.tcp.close()
+        super().close()
+
+
+class Proxy:
+    """Everything, and the commands."""
+
+    def __init__(self, device, address, port):
+        self.device, self.listener = Device(device), Listener(address, port)
+        self.clients, self.log = [], []
+        self.row, self.left, self.exchange, self.kept = None, 0, None, None
+        self.plans = []  # for the next connection requests
+        self.commands = b""
+
+    def note(self, text):
+        self.log.append(text)
+
+    # What the loop does.
+
+    def run(self):
+        print("ready", flush=True)
+        while True:
+            for client in list(self.clients):
+                # An operation that was waited for may have taken in messages as well.
+                if client.received or client.broken:
+                    self.serve(client, client.take)
+            sources = {sys.stdin.fileno(): self.command, self.listener.fd: self.connection}
+            for client in self.clients:
+                sources[client.fd] = lambda c=client: self.serve(c, c.take)
+                sources[client.tcp.fileno()] = lambda c=client: self.serve(c, c.records)
+            for fd in select.select(list(sources), [], [])[0]:
+                sources[fd]()
+
+    def serve(self, client, work):
+        """Do some work for a client; whatever goes wrong ends the connection only."""
+        if client not in self.clients:
+            return
+        try:
+            work()
+        except (ConnectionError, PyverbsRDMAError) as error:
+            self.note(f"connection: {error}")
+            self.drop(client)
+            return
+        if client.broken:
+            self.note(f"connection: {client.broken}")
+            self.drop(client)
+
+    def drop(self, client):
+        self.note(f"ended after {client.calls} calls")
+        client.disconnect()
+        self.clients.remove(client)
+        client.close()
+
+    def connection(self):
+        """An event of the connection manager."""
+        name, announced, cm_id = self.listener.event()
+        if cm_id:
+            self.request(cm_id, announced, self.plans.pop(0) if self.plans else {})
+        elif name == "established" and self.clients and self.clients[-1].short_lived:
+            self.drop(self.clients[-1])
+        elif name == "disconnected" and self.clients:
+            # The events come in the order of the connections.
+            self.drop(self.clients[0])
+
+    def request(self, cm_id, announced, plan):
+        """Treat a connection request as planned."""
+        if plan.get("reject"):
+            cm_id.reject()
+            cm_id.close()
+            self.note("rejected")
+            return
+        own = bytes.fromhex(plan.get("private", PRIVATE.hex()))
+        client = Client(self, cm_id, announced, own, plan.get("receive", BUFFER))
+        client.short_lived = plan.get("drop", False)
+        client.accept(own, plan.get("reads", 16))
+        self.clients.append(client)
+        self.note(f"accepted {plan}")
+
+    def misbehave(self, stage, exchange):
+        """Whether the present row took care of a call."""
+        if not self.left or self.row.stage != stage or not self.row.matches(exchange):
+            return False
+        exchange.turn = self.row.times - self.left
+        self.left -= 1
+        self.exchange = exchange
+        self.row.deed(exchange)
+        return True
+
+    # What can be asked for.
+
+    def command(self):
+        data = sys.stdin.buffer.raw.read(1 << 16)
+        if not data:
+            sys.exit()
+        self.commands += data
+        while b"\n" in self.commands:
+            line, self.commands = self.commands.split(b"\n", 1)
+            number, name, args = json.loads(line)
+            try:
+                answer = {"id": number, "value": getattr(self, f"do_{name}")(*args)}
+            except Exception as error:  # the caller raises it again
+                answer = {"id": number, "error": f"{type(error).__name__}: {error}",
+                          "errno": None}
+            print(json.dumps(answer), flush=True)
+
+    def do_arm(self, name):
+        """From now on misbehave by this row, as often as it says."""
+        self.row, self.log = tables.find(name), []
+        self.left = self.row.times
+
+    def do_log(self):
+        """How often the row has not been needed, and what has been done."""
+        return [self.left, self.log]
+
+    def do_plan(self, plans):
+        """What to do with the next connection requests, each a dictionary."""
+        self.plans, self.log = plans, []
+
+    def do_segments(self):
+        """The memory that a call of an earlier row offers."""
+        return self.kept.call.segments()
+
+    def do_touch(self, handle, address):
+        """Write there by the newest connection; how that ended."""
+        return self.clients[-1].write(handle, address, b"evil")
+
+    def do_release(self):
+        """Answer the call that a row kept."""
+        self.serve(self.kept.client, self.kept.honest)
+
+    def do_probe(self):
+        """Touch the memory of the call that the row was for; how that ended."""
+        segment = next((s for s in self.exchange.call.segments() if s.length), None)
+        if segment is None:
+            return ""
+        client = self.clients[-1]
+        if self.exchange.call.reads:
+            status, _ = client.read(segment.handle, segment.offset, 4)
+        else:
+            status = client.write(segment.handle, segment.offset, b"evil")
+        return status
+
+
+if __name__ == "__main__":
+    Proxy(sys.argv[1], sys.argv[2], int(sys.argv[3])).run()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Calls of the server: section 5.7 of the requirements."""
+
+from .message import Message, Segment, word
+from .row import SMALL, Row, before, ended, ignored
+
+CALLBACK, VERSION, NULL, COMPOUND = 0x40000000, 1, 0, 1
+XID = 0xcb000001
+ALIEN = Segment((0x12345678, 4096, 0x1000))
+MSGP, ERROR = 2, 4
+
+
+def rpc(xid=XID, rpcvers=2, program=CALLBACK, version=VERSION, procedure=NULL, flavor=0,
+        cred=b"", kind=0):
+    """A Call of the callback service."""
+    return word(xid, kind, rpcvers, program, version, procedure, flavor, len(cred)) + cred + \
+        word(0, 0)
+
+
+def call(octets=None, xid=XID, **changes):
+    return Message(xid, payload=rpc(xid) if octets is None else octets).but(**changes)
+
+
+def reverse(*args, **more):
+    """Send such a call and then the right answer."""
+    return before(call(*args, **more))
+
+
+def raw(message, at, value):
+    octets = bytearray(message.octets())
+    octets[4 * at:4 * at + 4] = word(value)
+    return bytes(octets)
+
+
+def with_pending_xid(exchange):
+    return call(rpc(exchange.call.xid), xid=exchange.call.xid)
+
+
+def chain(message, count):
+    """Many at once, which the connection does not survive, and then the right answer."""
+    def deed(exchange):
+        exchange.send_many(message, count)
+        exchange.honest()
+
+    return deed
+
+
+def call_and_drop(exchange):
+    exchange.send(call())
+    exchange.drop()
+
+
+ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
+
+REVERSE = [
+    Row("CB_NULL", "MAL-124", SMALL, reverse(), ANSWERED),
+    # A client that is fast enough serves them all, as the debug kernel's did in one run of three.
+    Row("more calls than reverse credits", "MAL-111", SMALL, chain(call(), 200),
+        ended("too many callbacks", ("bc_overflow", (1, 200)), answered=None), full=True),
+    Row("call with a Read list", "MAL-112", SMALL, reverse(reads=[(60, ALIEN)]), REFUSED),
+    Row("call with a Write list", "MAL-113", SMALL, reverse(writes=[[ALIEN]]), REFUSED),
+    Row("call with a Reply chunk", "MAL-113", SMALL, reverse(reply=[ALIEN]), REFUSED),
+    Row("long call", "MAL-114", SMALL, reverse(b"", kind="RDMA_NOMSG", reads=[(0, ALIEN)]),
+        REFUSED),
+    Row("call with two xids", "MAL-116", SMALL, reverse(rpc(xid=XID + 1)), REFUSED),
+    Row("call of version 2", "MAL-117", SMALL, reverse(vers=2), ignored("bad_vers")),
+    Row("call with broken lists", "MAL-118", SMALL, before(raw(call(), 4, 9)), REFUSED),
+    Row("call of 24 octets", "MAL-119", SMALL, reverse(rpc()[:24]), ignored(answered=None)),
+    Row("RPC version 3", "MAL-120", SMALL, reverse(rpc(rpcvers=3)), ANSWERED),
+    Row("unknown program", "MAL-121", SMALL, reverse(rpc(program=99)), ANSWERED),
+    Row("unknown version of the program", "MAL-121", SMALL, reverse(rpc(version=77)), ANSWERED),
+    Row("unknown procedure", "MAL-121", SMALL, reverse(rpc(procedure=99)), ANSWERED),
+    Row("call with the xid of ours", "MAL-122", SMALL, before(with_pending_xid), ANSWERED),
+    Row("same xid twice", "MAL-123", SMALL, before(call(), call()), ignored(answered=2)),
+    Row("call that asks for no credit", "MAL-124", SMALL, reverse(credit=0), ANSWERED),
+    Row("call that asks for every credit", "MAL-124", SMALL, reverse(credit=0xffffffff),
+        ANSWERED),
+    Row("MSGP as a call", "MAL-125", SMALL, before(raw(call(), 3, MSGP)), ignored("bad_proc")),
+    Row("error with the xid of a call", "MAL-126", SMALL,
+        before(call(), word(XID, 1, 32, ERROR, 2)), ignored("bad_xid", answered=1)),
+    Row("reply with the xid of a call", "MAL-127, MAL-028", SMALL,
+        before(call(), call(word(XID, 1, 0, 0, 0, 0))), ignored("bad_xid", answered=1)),
+    Row("flood of garbage", "MAL-128", SMALL, chain(call(vers=2), 64),
+        ended("too many bad replies", ("bad_vers", (1, 64)))),
+    Row("call larger than the Receive", "MAL-130", SMALL, reverse(rpc() + bytes(1 << 16)),
+        ended("any")),
+    Row("ends while a call is served", "MAL-132", SMALL, call_and_drop,
+        ended("any", answered=None)),
+    Row("call with broken credentials", "MAL-133", SMALL, reverse(rpc(flavor=99, cred=b"xxxx")),
+        ANSWERED),
+    Row("call with broken GSS", "MAL-133", SMALL, reverse(rpc(flavor=6, cred=b"\xff" * 20)),
+        ignored(answered=None)),
+    Row("call with octets behind it", "MAL-134", SMALL, reverse(rpc() + bytes(400)), ANSWERED),
+    Row("COMPOUND of garbage", "MAL-134", SMALL,
+        reverse(rpc(procedure=COMPOUND) + b"\xff" * 64), ignored(answered=None)),
+]
+
+NO_BACKCHANNEL = [
+    Row("call without a backchannel", "MAL-110", SMALL, reverse(), ignored("bc_disabled")),
+    Row("call with chunks, without a backchannel", "MAL-110", SMALL, reverse(writes=[[ALIEN]]),
+        ignored("bc_disabled")),
+]

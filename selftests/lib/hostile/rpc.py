@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RPC messages: which procedure, and where the data item of a reply is (RFC 5531, 1813, 8881)."""
+
+from .message import CALL, numbers
+
+NFS = 100003
+READLINK3, READ3 = 5, 6
+ATTRIBUTES3 = 84
+SEQUENCE_RESULT = 36
+GETATTR4, PUTFH4, READ4, READLINK4, SEQUENCE4 = 9, 22, 25, 27, 53
+
+
+def direction(rpc):
+    """CALL, REPLY, or None if it is too short to tell."""
+    found = numbers(rpc, 4)
+    return found[0] if found else None
+
+
+def procedure(rpc):
+    """Program, version and procedure of a call."""
+    found = numbers(rpc, 0, 6)
+    return tuple(found[3:6]) if len(found) == 6 and found[1] == CALL else None
+
+
+def opaque(octets, at):
+    """Start and length of an opaque, and where it ends."""
+    length, = numbers(octets, at)
+    return at + 4, length, at + 4 + (length + 3) // 4 * 4
+
+
+def results(reply):
+    """Where the procedure's results start, or None if the call was not executed."""
+    if numbers(reply, 4, 2) != (1, 0):
+        return None
+    _, _, at = opaque(reply, 16)
+    return at + 4 if numbers(reply, at) == (0,) else None
+
+
+def item(call, reply):
+    """Start and length of the data item of a reply that may be written directly, or None."""
+    at = results(reply)
+    program, version, number = procedure(call)
+    if at is None or program != NFS:
+        return None
+    if version == 3:
+        return item3(number, reply, at)
+    return item4(reply, at)
+
+
+def item3(number, reply, at):
+    if number not in (READ3, READLINK3) or numbers(reply, at) != (0,):
+        return None
+    follow, = numbers(reply, at + 4)
+    at += 8 + (ATTRIBUTES3 if follow else 0)
+    return opaque(reply, at + (8 if number == READ3 else 0))[:2]
+
+
+def item4(reply, at):
+    """The data of the READ or READLINK of a compound, behind the operations that we know."""
+    status, = numbers(reply, at)
+    _, _, at = opaque(reply, at + 4)
+    count, = numbers(reply, at)
+    at += 4
+    for _ in range(count if status == 0 else 0):
+        operation, _ = numbers(reply, at, 2)
+        at += 8
+        if operation == READ4:
+            return opaque(reply, at + 4)[:2]
+        if operation == READLINK4:
+            return opaque(reply, at)[:2]
+        if operation == SEQUENCE4:
+            at += SEQUENCE_RESULT
+        elif operation == GETATTR4:
+            words, = numbers(reply, at)
+            _, _, at = opaque(reply, at + 4 + 4 * words)
+        elif operation != PUTFH4:
+            return None
+    return None

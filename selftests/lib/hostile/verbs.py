@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Connections of the responder: a queue pair, its memory, and the connection manager."""
+
+import collections
+import os
+import select
+import time
+
+from pyverbs import enums as e
+from pyverbs import librdmacm_enums as ce
+from pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
+from pyverbs.cq import CQ, CompChannel
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+BUFFER = 4096           # octets of each receive buffer, which is what we announce
+RECEIVES = 128
+SENDS = 256
+STAGE = (1 << 20) + (64 << 10)
+OUTGOING = 2 << 20      # octets of messages that may be under way
+WAIT_SECONDS = 20
+SEND_NUMBERS = 1 << 32  # work requests with larger numbers are no Receives
+SENDS_OF_ALL_KINDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_INV, e.IBV_WR_SEND_WITH_IMM)
+OK = "success"
+STATUS = {getattr(e, name): name[len("IBV_WC_"):].lower().replace("_err", "")
+          for name in dir(e) if name.startswith("IBV_WC_")
+          and name.endswith(("_ERR", "_SUCCESS"))}
+CM_EVENT = {getattr(ce, name): name[len("RDMA_CM_EVENT_"):].lower()
+            for name in dir(ce) if name.startswith("RDMA_CM_EVENT_")}
+
+
+def with_descriptor(make, kind):
+    """An object of pyverbs and its file descriptor, which it does not tell by itself."""
+    def descriptors():
+        found = set()
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{fd}").endswith(kind):
+                    found.add(int(fd))
+            except OSError:
+                continue
+        return found
+
+    before = descriptors()
+    made = make()
+    fd = (descriptors() - before).pop()
+    # What select() has seen may be gone again, with the object that it was about.
+    os.set_blocking(fd, False)
+    return made, fd
+
+
+class Device:
+    """The machine's RDMA device."""
+
+    def __init__(self, name):
+        self.context = Context(name=name)
+        self.pd = PD(self.context)
+
+
+class Listener:
+    """A port where clients may connect, with an event channel of its own."""
+
+    def __init__(self, address, port):
+        self.channel, self.fd = with_descriptor(CMEventChannel, "rdma_cm")
+        self.id = CMID(creator=self.channel)
+        self.id.bind_addr(AddrInfo(src=address, src_service=str(port),
+                                   port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
+        self.id.listen(16)
+
+    def event(self):
+        """The next event: (name, private data, id of a connection request)."""
+        try:
+            event = CMEvent(self.channel)
+        except PyverbsRDMAError:
+            return "none", b"", None
+        name = CM_EVENT[event.event_type]
+        if name != "connect_request":
+            event.ack_cm_event()
+            return name, b"", None
+        private = bytes(event.private_data or b"")
+        cm_id = CMID(creator=event, listen_id=self.id)
+        event.ack_cm_event()
+        return name, private, cm_id
+
+
+class Connection:
+    """One client's connection."""
+
+    def __init__(self, device, cm_id, receive=BUFFER):
+        self.id, self.received, self.done = cm_id, collections.deque(), {}
+        self.broken, self.number, self.receive = None, SEND_NUMBERS, receive
+        self.channel, self.fd = with_descriptor(lambda: CompChannel(device.context),
+                                                "[infinibandevent]")
+        self.cq = CQ(device.context, RECEIVES + SENDS, None, self.channel, 0)
+        self.cq.req_notify()
+        self.qp = QP(device.pd, QPInitAttr(
+            qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, sq_sig_all=1,
+            cap=QPCap(max_send_wr=SENDS, max_recv_wr=RECEIVES)))
+        self.buffers = MR(device.pd, RECEIVES * BUFFER, e.IBV_ACCESS_LOCAL_WRITE)
+        self.stage = MR(device.pd, STAGE, e.IBV_ACCESS_LOCAL_WRITE)
+        self.outgoing, self.outgoing_at = MR(device.pd, OUTGOING, e.IBV_ACCESS_LOCAL_WRITE), 0
+        self.become(e.IBV_QPS_INIT)
+        for number in range(RECEIVES):
+            self.post_receive(number)
+        self.become(e.IBV_QPS_RTR)
+        self.become(e.IBV_QPS_RTS)
+
+    def become(self, state):
+        self.qp.modify(*self.id.init_qp_attr(state))
+
+    def accept(self, private, reads=16):
+        """Accept the client's request; `reads` is how many RDMA Reads we promise to issue."""
+        parameters = ConnParam(resources=reads, depth=reads, qp_num=self.qp.qp_num,
+                               data_len=len(private))
+        parameters.set_private_data(private)
+        self.id.accept(parameters)
+
+    def post_receive(self, number):
+        entry = SGE(self.buffers.buf + number * BUFFER, self.receive, self.buffers.lkey)
+        self.qp.post_recv(RecvWR(wr_id=number, num_sge=1, sg=[entry]))
+
+    def drain(self):
+        """Take what has completed."""
+        if select.select([self.fd], [], [], 0)[0]:
+            self.channel.get_cq_event(self.cq)
+            self.cq.ack_events(1)
+            self.cq.req_notify()
+        while True:
+            count, completions = self.cq.poll(16)
+            for wc in completions or ():
+                self.completed(wc)
+            if not count:
+                return
+
+    def completed(self, wc):
+        status = STATUS[wc.status]
+        if wc.wr_id >= SEND_NUMBERS:
+            self.done[wc.wr_id] = status
+        elif status == OK:
+            self.received.append(self.buffers.read(wc.byte_len, wc.wr_id * BUFFER))
+            self.post_receive(wc.wr_id)
+        if status != OK:
+            self.broken = self.broken or status
+
+    def post(self, opcode, length, memory, offset=0, rkey=0, address=0, extra=0):
+        """Post a work request over some octets of ours; returns its number."""
+        self.number += 1
+        entry = SGE(memory.buf + offset, length, memory.lkey)
+        wr = SendWR(wr_id=self.number, opcode=opcode, num_sge=1, imm_data=extra, sg=[entry])
+        if opcode == e.IBV_WR_ATOMIC_FETCH_AND_ADD:
+            wr.set_wr_atomic(rkey, address, 1)
+        elif opcode not in SENDS_OF_ALL_KINDS:
+            wr.set_wr_rdma(rkey, address)
+        self.qp.post_send(wr)
+        return self.number
+
+    def wait(self, number):
+        """How a work request ended."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while number not in self.done:
+            self.drain()
+            left = deadline - time.monotonic()
+            if number not in self.done and (
+                    left <= 0 or not select.select([self.fd], [], [], left)[0]):
+                return "no completion"
+        return self.done.pop(number)
+
+    def perform(self, opcode, data=b"", length=None, **more):
+        """Stage `data`, do one operation, wait for its end; returns its status."""
+        if data:
+            self.stage.write(data, len(data))
+        length = len(data) if length is None else length
+        return self.wait(self.post(opcode, length, self.stage, **more))
+
+    def send(self, octets, invalidate=None, immediate=None):
+        """Send a message; nobody waits for it, but if it fails the connection is broken.
+
+        The key to invalidate travels in the union with the immediate data.
+        """
+        at, opcode, extra = self.store(octets), e.IBV_WR_SEND, 0
+        if invalidate is not None:
+            opcode, extra = e.IBV_WR_SEND_WITH_INV, invalidate
+        elif immediate is not None:
+            opcode, extra = e.IBV_WR_SEND_WITH_IMM, immediate
+        return self.post(opcode, len(octets), self.outgoing, at, extra=extra)
+
+    def send_many(self, octets, count):
+        """Send the same message many times, with one post."""
+        entry = SGE(self.outgoing.buf + self.store(octets), len(octets), self.outgoing.lkey)
+        chain = [None]
+        for number in range(self.number + count, self.number, -1):
+            chain.append(SendWR(wr_id=number, opcode=e.IBV_WR_SEND, num_sge=1, sg=[entry],
+                                next_wr=chain[-1]))
+        self.number += count
+        self.qp.post_send(chain[-1])
+
+    def store(self, octets):
+        """Put a message where it can stay while it is under way."""
+        if self.outgoing_at + len(octets) > OUTGOING:
+            self.outgoing_at = 0
+        at, self.outgoing_at = self.outgoing_at, self.outgoing_at + len(octets)
+        if octets:
+            self.outgoing.write(octets, len(octets), at)
+        return at
+
+    def write(self, rkey, address, data):
+        """RDMA Write."""
+        return self.perform(e.IBV_WR_RDMA_WRITE, data, rkey=rkey, address=address)
+
+    def read(self, rkey, address, length):
+        """RDMA Read: status and what was read."""
+        status = self.perform(e.IBV_WR_RDMA_READ, length=length, rkey=rkey, address=address)
+        return status, self.stage.read(length, 0)
+
+    def write_with_immediate(self, rkey, address, data):
+        return self.perform(e.IBV_WR_RDMA_WRITE_WITH_IMM, data, rkey=rkey, address=address,
+                            extra=1)
+
+    def atomic(self, rkey, address):
+        """Fetch and add one."""
+        return self.perform(e.IBV_WR_ATOMIC_FETCH_AND_ADD, length=8, rkey=rkey, address=address)
+
+    def disconnect(self):
+        """End the connection in good order."""
+        try:
+            self.id.disconnect()
+        except PyverbsRDMAError:
+            pass  # it has ended already
+
+    def close(self):
+        for thing in (self.qp, self.cq, self.channel, self.buffers, self.stage,
+                      self.outgoing, self.id):
+            thing.close()

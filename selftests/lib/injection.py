@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Allocations that fail, on a debug kernel: all, or those made on behalf of our module."""
+
+import pathlib
+
+from . import module
+
+DEBUG = pathlib.Path("/sys/kernel/debug")
+KINDS = ("failslab", "fail_page_alloc")
+DEPTH = 32  # the most that the kernel looks at
+TIMES = 1 << 20
+
+
+class Injection:
+    """The switches of both kinds of failure; what is set is undone at the end of the case."""
+
+    def __init__(self, t):
+        self.t = t
+        # Also allocations that may wait for memory, and without a trace for each.
+        self.set(ignore_gfp_wait="N", verbose=0)
+        self.write("fail_page_alloc", "min-order", 0)
+
+    def write(self, kind, name, value):
+        path = DEBUG / kind / name
+        before = path.read_text().strip()
+        path.write_text(str(value))
+        self.t.defer(path.write_text, before)
+
+    def set(self, **values):
+        for kind in KINDS:
+            for name, value in values.items():
+                self.write(kind, name.replace("_", "-"), value)
+
+    def only_module(self):
+        """Spare allocations without a function of the loaded module among the callers."""
+        start, end = text(module.name())
+        # The last one fails other things, but counts what fails like the others.
+        for kind in (*KINDS, "fail_sunrpc"):
+            self.write(kind, "stacktrace-depth", DEPTH)
+            self.write(kind, "require-start", hex(start))
+            self.write(kind, "require-end", hex(end))
+
+    def every(self, nth):
+        """Let every nth allocation fail."""
+        self.set(interval=nth, times=TIMES, probability=100)
+
+    @staticmethod
+    def stop():
+        """No more failures; how many there were."""
+        left = 0
+        for kind in KINDS:
+            (DEBUG / kind / "probability").write_text("0")
+            left += int((DEBUG / kind / "times").read_text())
+        return len(KINDS) * TIMES - left
+
+
+def text(name):
+    """Where a module's functions are: the first address, and one behind the last."""
+    found = []
+    for line in pathlib.Path("/proc/kallsyms").read_text().splitlines():
+        address, kind, *_, owner = line.split()
+        if owner == f"[{name}]" and kind in "tT":
+            found.append(int(address, 16))
+    # The last function is no longer than that.
+    return min(found), max(found) + (4 << 10)

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The faults of `selftests/torture`, one function each: what comes before its
+`yield` makes the trouble, what comes behind it ends the trouble.
+
+A function gets the `torture.World`.  How long the trouble lasts is drawn from
+`hold`; the load goes on meanwhile.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import pathlib
+import signal
+
+from . import bystanders, faults, injection, module, mounts, namespace, wait, xprt
+from .case import check
+from .env import ENV
+from .workers import Crew, Worker
+
+FEWEST_CREDITS = 4          # knfsd grants no fewer; 1 is what every connection begins with
+RECALLED_FILES, RECALL_HELPERS, RECALL_SECONDS = 16, 4, 8
+MOUNTS = 50
+# Of the idle periods of a day, five minutes each, 48 in a round: six rounds are a day.
+IDLE_CYCLES = 48
+SERVER_ADDRESS, CLIENT_ADDRESS = "192.0.2.3", "192.0.2.4"
+SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """A row of the table."""
+
+    function: object       # a context manager of a world
+    what: str              # for the reader
+    hold: tuple            # seconds, least and most
+    share: int             # rounds of it in each lap through the table
+    debug: bool            # needs a debug kernel
+    stock: bool            # needs a stock kernel
+    versions: tuple        # of NFS that it means something for
+
+    @property
+    def name(self):
+        return self.function.__name__.replace("_", "-")
+
+    def applies(self):
+        """Whether this kernel can have it."""
+        return not (self.debug and not ENV.debug or self.stock and ENV.debug)
+
+
+FAULTS = []
+
+
+def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2")):
+    """Make a generator function a row of the table."""
+    def decorate(function):
+        FAULTS.append(Fault(contextlib.contextmanager(function), what, hold, share, debug, stock,
+                            versions))
+        return function
+    return decorate
+
+
+# The server.
+
+@fault("server machine: power cut and boot", hold=(0, 3), share=1)
+def power_cut(w):
+    w.hang_up()
+    faults.lab("server", "off")
+    try:
+        yield
+    finally:
+        faults.lab("server", "on")
+        w.server.start()
+
+
+@fault("knfsd stopped and started", hold=(0, 2))
+def knfsd_restart(w):
+    faults.stop_nfsd(w.server)
+    try:
+        yield
+    finally:
+        faults.start_nfsd(w.server)
+
+
+@fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2)
+def few_credits(w):
+    before = int(w.server.call("text", faults.MAX_REQUESTS).split()[0])
+    faults.restart_nfsd(w.server, FEWEST_CREDITS)
+    try:
+        yield
+    finally:
+        faults.restart_nfsd(w.server, before)
+
+
+@fault("the server's RDMA device deleted and made anew", hold=(0, 2))
+def server_device(w):
+    faults.remove_server_device(w.server)
+    try:
+        yield
+    finally:
+        faults.add_server_device(w.server)
+
+
+@fault("the server recalls many delegations at once", share=2, versions=("4.2",))
+def callback_storm(w):
+    top = w.loads["4.2"].top
+    names = [f"s{w.random.randrange(1 << 60):015x}" for _ in range(RECALLED_FILES)]
+    for name in names:
+        w.server.call("write", f"{top.there}/{name}", "")
+    before = w.server.call("client_states").count("type: deleg")
+    with Crew(ENV.patience(60)) as crew:
+        crew.start(bystanders.hold_open, top.here, names)
+        wait.until(lambda: w.server.call("client_states").count("type: deleg")
+                   >= before + RECALLED_FILES // 2, ENV.patience(45), "delegations")
+        asked = [(helper, helper.send("open_for_write", f"{top.there}/{name}"))
+                 for helper, name in zip(w.helpers(RECALL_HELPERS) * len(names), names)]
+        for helper, number in asked:
+            taken = helper.take(number, 60)
+            check(taken < ENV.patience(RECALL_SECONDS), f"recalled after {taken:.1f} s only")
+        yield
+    for name in names:
+        w.server.call("unlink", f"{top.there}/{name}")
+
+
+# The wire.
+
+@fault("packets to the server's UDP port 4791 dropped", hold=(0.5, 8))
+def silence(w):
+    faults.silence(w.server)
+    try:
+        yield
+    finally:
+        faults.speak(w.server)
+
+
+def netem(name, what, *words, hold=(1, 4)):
+    """A row for something that tc-netem does to both directions."""
+    def both_ways(w):
+        try:
+            faults.worsen(w.server, *words)
+            yield
+        finally:
+            faults.better(w.server)
+
+    both_ways.__name__ = name
+    fault(what, hold)(both_ways)
+
+
+netem("loss_1", "1 % of the packets lost", "loss", "1%")
+netem("loss_5", "5 % of the packets lost", "loss", "5%")
+netem("loss_20", "20 % of the packets lost", "loss", "20%")
+netem("duplication", "5 % of the packets twice", "duplicate", "5%")
+netem("reordering", "25 % of the packets overtake others by 10 ms", "delay", "10ms",
+      "reorder", "25%", "50%")
+netem("corruption", "2 % of the packets with a flipped bit", "corrupt", "2%")
+netem("delay_50", "50 ms delay", "delay", "50ms")
+
+
+# This machine: its link, its device, its address.
+
+def ip(*argv):
+    namespace.run("ip", *argv)
+
+
+# By its source, what rxe cannot send makes the queue pair fail, and its management queue pair fails
+# for good: then the device must be made anew.
+
+def device_anew():
+    faults.remove_client_device()
+    faults.add_client_device()
+
+
+@fault("the cable out of the client and in again, then a new RDMA device", hold=(0.2, 6))
+def unplugged(_):
+    faults.lab("client", "unplug")
+    try:
+        yield
+    finally:
+        faults.lab("client", "plug")
+        device_anew()
+
+
+@fault("the client's RDMA device deleted and made anew", hold=(0, 2))
+def client_device(_):
+    faults.remove_client_device()
+    try:
+        yield
+    finally:
+        faults.add_client_device()
+
+
+@fault("the client's address replaced by another, and back, each with a new RDMA device",
+       hold=(0.5, 4))
+def client_address(_):
+    pathlib.Path(f"/proc/sys/net/ipv4/conf/{faults.INTERFACE}/promote_secondaries").write_text("1")
+    first = namespace.addresses()[0]
+    other = f"{CLIENT_ADDRESS}/{first.partition('/')[2]}"
+
+    def replace(old, new):
+        ip("addr", "add", new, "dev", faults.INTERFACE)
+        ip("addr", "del", old, "dev", faults.INTERFACE)
+        device_anew()
+
+    try:
+        replace(first, other)
+        yield
+    finally:
+        replace(other, first)
+
+
+@fault("the connections moved to another address of the server, and back", hold=(0.5, 4), share=2)
+def server_address(w):
+    address = f"{SERVER_ADDRESS}/24"
+    w.server.run("ip", "addr", "add", address, "dev", faults.INTERFACE)
+    try:
+        for directory in xprt.directories():
+            xprt.move(directory, SERVER_ADDRESS)
+        yield
+    finally:
+        for directory in xprt.directories():
+            xprt.move(directory, ENV.server)
+        w.server.run("ip", "addr", "del", address, "dev", faults.INTERFACE)
+
+
+@fault("a network namespace deleted under a mount with load", hold=(0.5, 3), share=2, stock=True)
+def namespace_deletion(w):
+    with namespace.beside() as space, contextlib.ExitStack() as undo:
+        mount = w.unmounted(undo, w.random.choice(("3", "4.2")), "nolock")
+        Worker(bystanders.in_namespace, space.file, mount).join(ENV.patience(60))
+        victim = undo.enter_context(w.bystander(mount))
+        space.delete()
+        yield
+        victim.finish()
+
+
+# This machine: connections, memory, processes, mounts, modules.
+
+@fault("every connection broken by the client")
+def forced_disconnect(_):
+    xprt.force_disconnect()
+    yield
+
+
+@fault(f"{IDLE_CYCLES} times idle, closed, connected again", share=1)
+def idle_cycles(w):
+    with contextlib.ExitStack() as stack:
+        for load in w.loads.values():
+            stack.enter_context(load.resting())
+        places = [mount.where for mount in w.mounts.values()]
+
+        def connected(before):
+            Worker(bystanders.look_once, places).join(ENV.patience(60))
+            return all(mount.connects() > before[v] for v, mount in w.mounts.items())
+
+        for _ in range(IDLE_CYCLES // (6 if ENV.debug else 1)):
+            before = {v: mount.connects() for v, mount in w.mounts.items()}
+            xprt.force_disconnect()
+            wait.until(lambda b=before: connected(b), ENV.patience(30), "connected again")
+    yield
+
+
+@fault("memory nearly all taken, with dirty pages of 16 MiB", hold=(1, 4), share=2)
+def memory_pressure(w):
+    generation = w.random.randrange(1, 1 << 30)
+    with Crew(ENV.patience(120)) as crew:
+        writers = [(load, crew.start(bystanders.write_dirty, f"{load.top.here}/dirty", generation))
+                   for load in w.loads.values()]
+        hog = crew.start(bystanders.take_memory)
+        wait.until(lambda: crew.check() or bystanders.available_mib()
+                   < 2 * bystanders.LEFT_MIB, ENV.patience(120), "memory taken")
+        yield
+        hog.stop()
+        for load, writer in writers:
+            writer.join(ENV.patience(120))
+            crew.workers.remove(writer)
+            w.server.expect(f"{load.top.there}/dirty", bystanders.dirty_content(generation))
+
+
+@fault("readers and writers killed by signals", hold=(0.1, 1))
+def signals(w):
+    with contextlib.ExitStack() as undo:
+        victims = [undo.enter_context(w.bystander(mount)) for mount in w.mounts.values()
+                   for _ in range(2)]
+        yield
+        for victim in victims:
+            victim.kill(w.random.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
+
+
+@fault("soft mounts fail while the server is silent", share=1)
+def soft_timeout(w):
+    with contextlib.ExitStack() as undo:
+        soft = [w.mount(undo, version, SOFT) for version in w.mounts]
+        faults.silence(w.server)
+        undo.callback(faults.speak, w.server)
+        with Crew(ENV.patience(60)) as crew:
+            workers = [crew.start(bystanders.until_error, mount.where) for mount in soft]
+            wait.until(lambda: all(worker.ended() for worker in workers), ENV.patience(90),
+                       "the soft mounts give up")
+        faults.speak(w.server)
+        for worker, found in zip(workers, crew.results):
+            check(int(found) in (errno.EIO, errno.ETIMEDOUT), f"soft mount: errno {found}")
+        yield
+        for mount in soft:
+            Worker(bystanders.until_answered, mount.where).join(ENV.patience(90))
+
+
+@fault("umount -f of an NFSv3 mount while the server is silent", hold=(0, 1), share=2,
+       versions=("3",))
+def umount_force(w):
+    with contextlib.ExitStack() as undo:
+        mount = w.mount(undo, "3", "nosharecache")
+        victim = undo.enter_context(w.bystander(mount))
+        faults.silence(w.server)
+        undo.callback(faults.speak, w.server)
+
+        def forced():
+            with contextlib.suppress(OSError):
+                mounts.umount(mount.where, mounts.MNT_FORCE)
+            return victim.worker.ended()
+
+        wait.until(forced, ENV.patience(60), "the writer ended by umount -f")
+        victim.ended_by(errno.EIO)
+        faults.speak(w.server)
+        yield
+
+
+@fault("umount -l under load, connections broken meanwhile", hold=(0.2, 2), share=2)
+def umount_lazy(w):
+    with contextlib.ExitStack() as undo:
+        extra = [w.mount(undo, version, "nosharecache") for version in w.mounts]
+        victims = [undo.enter_context(w.bystander(mount)) for mount in extra]
+        for mount in extra:
+            mounts.umount(mount.where, mounts.MNT_DETACH)
+        xprt.force_disconnect()
+        yield
+        for victim in victims:
+            victim.finish()
+
+
+@fault(f"{MOUNTS} mounts made and unmade in parallel", share=1, stock=True)
+def parallel_mounts(w):
+    top = w.loads["3"].top
+    with contextlib.ExitStack() as undo:
+        crew = undo.enter_context(Crew(ENV.patience(200)))
+        for number in range(MOUNTS):
+            crew.start(bystanders.live, top.there, number)
+        wait.until(lambda: all(worker.ended() for worker in crew.workers), ENV.patience(200),
+                   "all mounts made and unmade")
+    for number in range(MOUNTS):
+        w.server.expect(f"{top.there}/m{number}", bystanders.life(number))
+    yield
+
+
+@fault("attempts to unload the transport", hold=(0.2, 1), share=2)
+def rmmod(_):
+    for _ in range(20):
+        try:
+            module.rmmod()
+        except OSError as error:
+            check(error.errno in (errno.EAGAIN, errno.EBUSY), f"rmmod: {error}")
+        else:
+            raise AssertionError("unloaded under its mounts")
+    yield
+
+
+# Allocations that fail, on a debug kernel: those made below the transport only.
+
+@contextlib.contextmanager
+def failing(w, nth):
+    """While the block runs, every nth of them fails."""
+    with contextlib.ExitStack() as undo:
+        context = w.context("4.2")
+        undo.callback(context.close)
+        switches = injection.Injection(context)
+        switches.only_module()
+        switches.every(nth)
+        undo.callback(switches.stop)
+        yield
+
+
+@fault("every 20th allocation fails during I/O", hold=(2, 6), debug=True)
+def allocation_io(w):
+    with failing(w, 20):
+        yield
+
+
+@fault("every 7th allocation fails while connecting again", hold=(1, 4), debug=True)
+def allocation_reconnect(w):
+    with failing(w, 7):
+        xprt.force_disconnect()
+        yield
+
+
+@fault("every 7th allocation fails while mounting", share=2, debug=True)
+def allocation_connect(w):
+    with contextlib.ExitStack() as undo:
+        with failing(w, 7):
+            # May be refused; that must be quick and leave nothing.
+            for version in w.mounts:
+                mount = w.unmounted(undo, version, "retry=0", netid="rdma6")
+                with contextlib.suppress(mounts.Refused):
+                    mount.make()
+        yield

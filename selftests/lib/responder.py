@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The hostile responder seen from the client: what it does is ordered, what follows is judged."""
+
+import errno
+import os
+import re
+import threading
+
+from . import faults, pattern, server, wait, xprt
+from .buffers import Buffer
+from .case import check, equal
+from .env import ENV, PORT, REPO
+from .hostile import row as rows
+
+PROXY_PORT = 20050
+# The proxy is a package, found from the directory above it.
+START = "import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); " \
+        "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')"
+BLOCK = 8192
+# Within this a call must have ended, however it does: several reconnects and a timeout.
+END_SECONDS = 20
+# What moves without anything being wrong.
+USUAL = {"local_inv", "mrs_allocated", "mrs_in_use", "reminv", "stale_epoch", "callbacks",
+         "late_replies", "no_region", "send_queue_full"}
+
+
+class Responder(server.Server):
+    """The proxy in the server machine, between this client and knfsd."""
+
+    def __init__(self, port=PROXY_PORT):
+        super().__init__(("python3", "-B", "-c", START, f"{REPO}/selftests", faults.device(),
+                          ENV.server, str(port)))
+        self.port = port
+
+
+def transport(port):
+    """Our debugfs directory of the transport to this port."""
+    for directory in xprt.DEBUGFS.iterdir():
+        if f":{port}\n" in (directory / "state").read_text():
+            return directory
+    raise AssertionError(f"no transport to port {port}")
+
+
+def replies(log):
+    """How many callbacks the client has answered, and how many it has refused."""
+    return [len([line for line in log if line.startswith(word)])
+            for word in ("answered", "refused")]
+
+
+def close(fd):
+    """Close a file, unless that has been done behind a failed case."""
+    try:
+        os.close(fd)
+    except OSError as problem:
+        check(problem.errno == errno.EBADF, problem)
+
+
+class Stage:
+    """A mount through the responder and one that is honest, and calls of each kind to make."""
+
+    def __init__(self, t, version="3", options=""):
+        self.t = t
+        self.responder = Responder()
+        t.defer(self.responder.close)
+        self.honest = t.mount(version="3", options="noac")
+        self.mount = t.mount(version=version, options=f"noac,{options}" if options else "noac",
+                             port=self.responder.port)
+        self.top = t.directory(self.mount)
+        here, there = self.top.path("file")
+        t.server.write(there, pattern.data(5, 0, BLOCK))
+        self.name, self.buffer, self.names = there, Buffer(BLOCK), 1
+        self.fd = os.open(here, os.O_RDWR | os.O_DIRECT)
+        t.defer(close, self.fd)
+        self.honest_fd = os.open(f"{self.honest.where}/case/file", os.O_RDONLY | os.O_DIRECT)
+        t.defer(close, self.honest_fd)
+        self.debugfs = transport(self.responder.port)
+
+    # The calls.
+
+    def small(self):
+        os.statvfs(self.mount.where)
+
+    def read(self, buffer=None):
+        found = (buffer or self.buffer).read(self.fd, BLOCK, 0)
+        problem = pattern.difference(found, pattern.data(5, 0, BLOCK), 0)
+        check(problem is None, problem)
+
+    def together(self, count, work):
+        """The same at once in several threads."""
+        failures = []
+
+        def guarded():
+            try:
+                work()
+            except (OSError, AssertionError) as problem:
+                failures.append(problem)
+
+        crew = [threading.Thread(target=guarded, daemon=True) for _ in range(count)]
+        for thread in crew:
+            thread.start()
+        for thread in crew:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def two(self):
+        self.together(2, lambda: self.read(Buffer(BLOCK)))
+
+    def crowd(self):
+        self.together(8, lambda: [self.small() for _ in range(4)])
+
+    def write(self):
+        self.buffer.write(self.fd, pattern.data(5, 0, BLOCK), 0)
+        self.t.server.expect(self.name, pattern.data(5, 0, BLOCK))
+
+    def new_name(self):
+        """Make the client ask for the directory again."""
+        self.t.server.call("create", self.top.there, 1, f"name{self.names}-")
+        self.names += 1
+
+    def list(self):
+        self.new_name()
+        equal(len(os.listdir(self.top.here)), self.names, "names")
+
+    # What the client shows.
+
+    def counters(self):
+        lines = (self.debugfs / "counters").read_text().splitlines()
+        return {name: int(number) for name, number in (line.split(": ") for line in lines)}
+
+    def causes(self):
+        """Why connections ended, the newest first, by epoch."""
+        text = (self.debugfs / "state").read_text()
+        return {int(epoch): cause for epoch, cause in
+                re.findall(r"^disconnect: epoch (\d+), (.*), after", text, re.M)}
+
+    def numbers(self, name):
+        """The numbers in a line of the transport's state."""
+        text = (self.debugfs / "state").read_text()
+        return [int(n) for n in re.findall(r"\d+", re.search(f"^{name}: (.*)", text, re.M)[1])]
+
+    def disconnect(self):
+        """End the connection to the responder by order; the next one starts at once."""
+        (self.debugfs / "disconnect").write_text("1")
+
+    def ends(self, call):
+        """The error number with which a call ends, in bounded time."""
+        result = []
+
+        def work():
+            try:
+                call()
+                result.append(0)
+            except OSError as problem:
+                result.append(problem.errno)
+            except AssertionError as problem:
+                result.append(str(problem))
+
+        thread, clock = threading.Thread(target=work, daemon=True), wait.Clock()
+        thread.start()
+        thread.join(ENV.patience(END_SECONDS))
+        check(result, f"the call did not end within {ENV.patience(END_SECONDS):.0f} s")
+        return result[0], clock.seconds()
+
+    # A row.
+
+    def play(self, row):
+        """Misbehave, and complain unless the client reacts as it must."""
+        call = getattr(self, row.on)
+        # What an earlier row broke is repaired first.
+        self.small()
+        before, epoch = self.counters(), self.numbers("epoch")[0]
+        self.responder.call("arm", row.name)
+        found, seconds = self.ends(call)
+        wanted = row.reaction
+        left, log = self.settle(before, wanted)
+        moved = {name: number - before[name] for name, number in self.counters().items()
+                 if number != before[name] and name not in USUAL}
+        lost = [cause for number, cause in self.causes().items() if number >= epoch]
+        self.t.note(f"{row.rules}: {row.name}: {errno.errorcode.get(found, found or 'done')} in "
+                    f"{seconds:.2f} s, {moved}, lost {lost}")
+        for line in log:
+            self.t.note(f"    {line}")
+        equal(left, 0, "calls that the row did not meet")
+        equal(found, wanted.errno, "the end of the call")
+        self.judge_counters(moved, wanted)
+        equal(len(lost), wanted.times if wanted.lost else 0, f"connections lost ({lost})")
+        check(wanted.lost == "any" or all(cause == wanted.lost for cause in lost),
+              f"lost by {lost}")
+        answered, refused = replies(log)
+        equal(refused, wanted.refused, "messages that the client refused")
+        check(wanted.answered in (answered, None), f"{answered} callbacks answered")
+        wrong = [line for line in log if line.startswith("wrong")]
+        check(not wrong, "; ".join(wrong))
+        if row.on not in (rows.SMALL, rows.CROWD):
+            self.probe()
+        self.undisturbed()
+
+    def settle(self, before, wanted):
+        """Wait until what must happen has happened, or will not; returns what has been done.
+
+        A message that nobody waits for may still be on its way when the call has ended.
+        """
+        left, log = self.responder.call("log")
+
+        def moved():
+            nonlocal left, log
+            if replies(log)[0] < (wanted.answered or 0) or replies(log)[1] < wanted.refused:
+                left, log = self.responder.call("log")
+                return False
+            now = self.counters()
+            return all(sum(now[n] - before[n] for n in names) >= least
+                       for names, (least, _) in wanted.counters)
+
+        try:
+            wait.until(moved, ENV.patience(1), "counters")
+        except wait.Timeout:
+            pass  # the caller says which
+        return left, log
+
+    @staticmethod
+    def judge_counters(moved, wanted):
+        for names, (least, most) in wanted.counters:
+            found = sum(moved.pop(name, 0) for name in names)
+            check(least <= found <= most, f"counter {names}: {found}, expected {least}")
+        equal(moved, {}, "other counters")
+
+    def probe(self):
+        """The call is over: its memory is out of reach."""
+        self.small()
+        status = self.responder.call("probe")
+        if status:
+            self.t.note(f"    memory touched afterwards: {status}")
+            equal(status, "rem_access", "access to memory of a call that is over")
+
+    def undisturbed(self):
+        """The honest mount works, on its first connection."""
+        found = Buffer(BLOCK).read(self.honest_fd, BLOCK, 0)
+        check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
+        equal(self.honest.connects(), 1, f"connections of the mount on port {PORT}")
+
+    def play_all(self, table):
+        """Play a table; all complaints together."""
+        complaints = []
+        for row in table:
+            if row.full and not ENV.full:
+                continue
+            try:
+                self.play(row)
+            except AssertionError as problem:
+                complaints.append(f"{row.rules}, {row.name}: {problem}")
+                self.t.note(f"    NOT AS IT MUST BE: {problem}")
+            report = self.t.log.report()
+            check(not report, f"{row.rules}, {row.name}: kernel report\n{report}")
+        check(not complaints, "\n".join(complaints))
+
+
+__all__ = ["PROXY_PORT", "Responder", "Stage", "rows"]

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Faults at random times under a load that verifies itself.
+
+One mount for each NFS version, at the same time, on the server's disk; every
+fault hits all of them.  After each fault: every writer has come further, then
+all rest and the server's own files are compared with what was acknowledged.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import traceback
+
+from . import bystanders, case, faults, kmsg, matrix, module, mounts, namespace, server, \
+    stacks, wait, xprt
+from .env import ENV
+from .load import RECOVERY_SECONDS, Closed, Direct, Load, Synced
+from .workers import Worker
+
+DESCRIPTION = """\
+Breaks things at random times under a load that verifies itself, for a time.
+Runs as root in the client machine of the lab: see tools/lab torture.  The
+schedule follows from the seed, the moments do not.  Writes a JSON file; the last
+line reads: N passed, N failed, N skipped (one for each fault and version)."""
+VERSIONS = ("3", "4.2")
+KIB = 1 << 10
+# How writers write, and how much at a time: chunks, and what fits into a message.
+KINDS = ((Direct, 32 * KIB), (Synced, 8 * KIB), (Closed, 1000))
+CALM_SECONDS = (0.1, 1.5)
+FIRST_BYSTANDER = 100
+# A process of the load was told of an error.
+APPLICATION_ERROR = re.compile(r"worker (rewrite|look): status .*\[Errno", re.DOTALL)
+MOST_TEXT = 4000  # of a failure, in the record
+# RDMA objects of which there are as many after a fault as before it.
+KEPT = ("pd", "cq", "qp", "cm_id")
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="torture", description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30, help="(default: %(default)g)")
+    parser.add_argument("--seed", type=int, help="of the schedule (default: a new one, printed)")
+    parser.add_argument("--fault", metavar="NAME", action="append", default=[],
+                        choices=[f.name for f in matrix.FAULTS],
+                        help="only this one (may be given again)")
+    parser.add_argument("--list", action="store_true", help="print the faults, run none")
+    parser.add_argument("--json", metavar="FILE", default="/results/torture.json",
+                        help="what is known after each round (default: %(default)s)")
+    parser.add_argument("--client", choices=("ours", "intree"), default=ENV.client)
+    args = parser.parse_args(argv)
+    if args.seed is None:
+        args.seed = random.randrange(1 << 32)
+    return args
+
+
+def schedule(seed, names):
+    """Faults with their times, for ever; the same for the same seed and table."""
+    source = random.Random(seed)
+    table = [f for f in matrix.FAULTS if f.applies() and (not names or f.name in names)]
+    for number in itertools.count():
+        # Everything once at first, so that a short run has it, too.
+        lap = [fault for fault in table for _ in range(fault.share if number else 1)]
+        source.shuffle(lap)
+        for fault in lap:
+            yield fault, source.uniform(*CALM_SECONDS), source.uniform(*fault.hold), \
+                source.randrange(1 << 32)
+
+
+class World:
+    """The machine with its mounts under load; what a fault gets to work with."""
+
+    def __init__(self):
+        self.log, self.server = kmsg.Log(), server.Server()
+        self.random, self.contexts, self.loads, self.mounts = None, [], {}, {}
+        self.more_helpers, self.bystanders = [], 0
+
+    def build(self):
+        """Mount and start the load."""
+        module.load()
+        self.resources_without = self.resources()
+        for version in VERSIONS:
+            context = self.context(version)
+            self.contexts.append(context)
+            mount = self.mounts[version] = context.mount(export=ENV.disk)
+            self.loads[version] = Load(context, mount, kinds=KINDS, name=f"load-{version}")
+        for load in self.loads.values():
+            load.start()
+        self.objects = self.count_objects()
+
+    def context(self, version):
+        return case.Context(version, self.log, self.server)
+
+    def helpers(self, count):
+        """More helper processes in the server."""
+        while len(self.more_helpers) < count:
+            self.more_helpers.append(server.Server())
+        return self.more_helpers[:count]
+
+    def hang_up(self):
+        """End the helpers in the server."""
+        for helper in (self.server, *self.more_helpers):
+            helper.close()
+        self.more_helpers = []
+
+    def unmounted(self, undo, version, options="", export=None, **more):
+        """Another mount, not made yet, which goes with `undo`."""
+        mount = mounts.Mount(version, options, export or ENV.mem, **more)
+        undo.callback(mount.remove)
+        return mount
+
+    def mount(self, undo, version, options=""):
+        return self.unmounted(undo, version, options).make()
+
+    @contextlib.contextmanager
+    def bystander(self, mount):
+        """A writer that is at work on a mount."""
+        self.bystanders += 1
+        found = bystanders.Bystander(self.server, mount, FIRST_BYSTANDER + self.bystanders)
+        try:
+            yield found.at_work()
+        finally:
+            found.close()
+
+    @staticmethod
+    def resources():
+        """The numbers of RDMA objects; a device made anew has another number itself."""
+        return [line.partition(": ")[2] for line in module.resources()]
+
+    @staticmethod
+    def count_objects():
+        return {kind: len(module.objects(kind)) for kind in KEPT}
+
+    def pause(self, seconds):
+        """Let the load go on for a time; it must not end."""
+        clock = wait.Clock()
+        wait.until(lambda: self.check() or clock.seconds() >= seconds, seconds + 5, "a pause")
+
+    def check(self):
+        for load in self.loads.values():
+            load.crew.check()
+
+    def recover(self, start):
+        """Wait until every process of the load has come further; seconds for each version."""
+        clock, taken = wait.Clock(), {}
+
+        def all_further():
+            self.check()
+            for version, load in self.loads.items():
+                if version not in taken and load.further(start[version], 1):
+                    taken[version] = clock.seconds()
+            return len(taken) == len(self.loads)
+
+        wait.until(all_further, ENV.patience(RECOVERY_SECONDS),
+                   f"the load at work again (so far: {taken}; then {start}, now "
+                   f"{ {v: load.written() for v, load in self.loads.items()} })")
+        return taken
+
+    def verify(self):
+        """Everything acknowledged is on the server, and no connection is left over."""
+        with contextlib.ExitStack() as stack:
+            for load in self.loads.values():
+                stack.enter_context(load.resting())
+            for load in self.loads.values():
+                load.verify()
+            wait.until(lambda: self.count_objects() == self.objects, ENV.patience(20),
+                       f"RDMA objects as before: {self.objects}, now {self.count_objects()}")
+
+    def verified(self):
+        return {version: load.verified() for version, load in self.loads.items()}
+
+    def end(self):
+        """Stop the load, unmount, unload: nothing may be left."""
+        if not self.loads:
+            return
+        for load in self.loads.values():
+            load.crew.__exit__(None, None, None)
+            load.verify()
+        self.close()
+        xprt.wait_gone(60)
+        wait.until(lambda: self.resources() == self.resources_without, ENV.patience(60),
+                   f"RDMA objects as before {self.resources_without}, now {self.resources()}")
+        module.unload()
+
+    def close(self):
+        while self.contexts:
+            self.contexts.pop().close()
+        self.loads, self.mounts = {}, {}
+
+    def give_up(self):
+        """After a failure: get rid of everything, whatever state it is in."""
+        for load in self.loads.values():
+            for worker in load.crew.workers:
+                with contextlib.suppress(OSError):
+                    worker.kill()
+        self.hang_up()
+        self.server.start()
+        faults.repair(self.server)
+        namespace.leave()
+        # Unmounting may hang: not in this process.
+        with contextlib.suppress(AssertionError):
+            Worker(mounts.force_all).join(ENV.patience(60))
+            xprt.wait_gone(60)
+        subprocess.run(["sh", "-c", faults.BETTER], stderr=subprocess.DEVNULL,
+                       timeout=ENV.patience(30), check=False)
+        # Its management queue pair may have failed for good.
+        with contextlib.suppress(subprocess.SubprocessError):
+            faults.remove_client_device()
+            faults.add_client_device()
+        self.contexts, self.loads, self.mounts = [], {}, {}
+
+
+class Record:
+    """What is known, kept in a file after each round."""
+
+    END = "end"   # the row of what is left behind when all is over
+
+    def __init__(self, args):
+        self.path, self.rows, self.failures, self.ended = pathlib.Path(args.json), {}, [], None
+        self.head = {"client": ENV.client, "debug": ENV.debug, "kernel": os.uname().release,
+                     "seed": args.seed, "minutes": args.minutes,
+                     "faults": {fault.name: fault.what for fault in matrix.FAULTS}}
+
+    def row(self, fault, version):
+        empty = {"recovery": [], "bytes": 0, "failed": 0, "errors": 0, "splats": 0}
+        return self.rows.setdefault(fault.name, {}).setdefault(version, empty)
+
+    def good(self, fault, recovery, verified):
+        for version in fault.versions:
+            row = self.row(fault, version)
+            row["recovery"].append(round(recovery[version], 2))
+            row["bytes"] += verified[version]
+
+    def bad(self, fault, text, splat):
+        for version in fault.versions:
+            row = self.row(fault, version)
+            row["failed"] += 1
+            row["errors"] += bool(APPLICATION_ERROR.search(text))
+            row["splats"] += bool(splat)
+        self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
+
+    def end(self, text):
+        """All is over; `text` is a complaint about what is left behind."""
+        self.ended = not text
+        if text:
+            self.failures.append({"fault": self.END, "text": text[:MOST_TEXT]})
+
+    def write(self):
+        text = json.dumps(self.head | {"ended": self.ended, "rows": self.rows,
+                                       "failures": self.failures}, indent=1)
+        new = self.path.with_suffix(".new")
+        new.write_text(text + "\n")
+        new.rename(self.path)
+
+    def closing_line(self, names):
+        """Faults, once for each version; one more is what was left behind."""
+        passed, failed, skipped = int(self.ended), int(not self.ended), 0
+        for fault in matrix.FAULTS:
+            if names and fault.name not in names:
+                continue
+            for version in fault.versions:
+                row = self.rows.get(fault.name, {}).get(version)
+                failed += bool(row and row["failed"])
+                passed += bool(row and not row["failed"])
+                skipped += not row
+        return f"{passed} passed, {failed} failed, {skipped} skipped"
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def one_round(world, fault, calm, hold, seed):
+    """One fault, its end, and what is true then: recovery times and bytes compared."""
+    if not world.loads:
+        world.build()
+    world.random = random.Random(seed)
+    before = world.verified()
+    world.pause(calm)
+    with fault.function(world):
+        world.pause(hold)
+    taken = world.recover({v: load.written() for v, load in world.loads.items()})
+    world.verify()
+    return taken, {v: count - before[v] for v, count in world.verified().items()}
+
+
+def attempt(world, action, *args):
+    """Do it; its value, or None and what went wrong: (value, complaint, kernel report)."""
+    world.log.mark()
+    value, text = None, ""
+    try:
+        value = action(*args)
+    except Exception:  # noqa: B902: a round may fail in any way
+        text = traceback.format_exc(limit=-4)
+    splat = world.log.report()
+    if splat:
+        text += f"\nkernel report:\n{splat}"
+    elif text:
+        text += "".join(f"kernel: {line}\n" for line in world.log.read()[-30:])
+        text += "\n".join(stacks.dump(os.getpgid(0)))
+    return value, text, splat
+
+
+def run(args):
+    """All rounds; whether every one was good."""
+    world, record, clock = World(), Record(args), wait.Clock()
+    say(f"client {ENV.client}, kernel {os.uname().release}, seed {args.seed}, "
+        f"{args.minutes:g} minutes")
+    for number, (fault, calm, hold, seed) in enumerate(schedule(args.seed, args.fault), 1):
+        if clock.seconds() > args.minutes * 60:
+            break
+        value, text, splat = attempt(world, one_round, world, fault, calm, hold, seed)
+        head = f"{clock.seconds():6.0f} s round {number} {fault.name} ({hold:.1f} s)"
+        if text:
+            record.bad(fault, text, splat)
+            say(f"{head}: FAILED: {text}")
+            world.give_up()
+        else:
+            recovery, verified = value
+            record.good(fault, recovery, verified)
+            times = ", ".join(f"v{v} {seconds:.2f} s" for v, seconds in recovery.items())
+            say(f"{head}: back after {times}; {sum(verified.values()) >> 10} KiB verified")
+        record.write()
+    _, text, _ = attempt(world, world.end)
+    record.end(text)
+    record.write()
+    if text:
+        say(f"at the end: FAILED: {text}")
+        world.give_up()
+    say(record.closing_line(args.fault))
+    return not record.failures
+
+
+def main(argv):
+    args = arguments(argv)
+    if args.list:
+        for fault in matrix.FAULTS:
+            say(f"{fault.name:24} {fault.what}")
+        return 0
+    if os.geteuid() or not ENV.server:
+        sys.exit("torture: needs root and the lab's environment: tools/lab torture")
+    ENV.client, ENV.seed = args.client, args.seed
+    # To be told to stop unwinds the stack, which ends what a fault began.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    return 0 if run(args) else 1
