@@ -61,14 +61,26 @@ demo:
 shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
-.PHONY: check check-host check-lint check-vm check-cable check-debug check-endurance check-full check-kernels
-check check-host check-lint check-vm check-cable check-debug check-endurance check-full check-kernels:
+CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-debug \
+	check-endurance check-full check-kernels
+.PHONY: $(CHECKS)
+$(CHECKS):
 	$(LAB) check $(KERNEL_OPTION) \
 		$(patsubst check,all,$(patsubst debug,debug iwarp,$(patsubst check-%,%,$@)))
 
 .PHONY: check-programs
 check-programs:
 	$(LAB) programs $(KERNEL_OPTION)
+
+.PHONY: check-mutants
+check-mutants:
+	$(LAB) mutants $(KERNEL_OPTION)
+
+# CLIENT=intree or both; DEBUG=1 for the debug kernel.
+.PHONY: torture
+torture:
+	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 # Instruction counts, with the tools of this machine if it has them.
 .PHONY: bench-host
@@ -78,6 +90,10 @@ bench-host:
 .PHONY: count
 count:
 	$(LAB) count $(KERNEL_OPTION)
+
+.PHONY: bench bench-check
+bench bench-check:
+	$(LAB) $@ $(KERNEL_OPTION) $(BENCH)
 
 .PHONY: rust-analyzer doc
 rust-analyzer doc:
@@ -102,12 +118,17 @@ help:
 	@echo '  tools/lab --help              everything else'
 	@echo
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
-	@echo '  make check                    host tests, lints, tests in the machines, the cable'
+	@echo '  make check                    host tests, lints, tests in the machines, the cable, a restart'
 	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP'
 	@echo '  make check-kernels            build and short tests on every kernel series of the archive'
 	@echo '  make check-full               the selftests in full size on the stock kernel (an hour)'
 	@echo '  make check-endurance          100 lives and 1000 broken connections there'
-	@echo '  make check-host, check-lint, check-vm, check-cable   one part of make check'
+	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
+	@echo '  make check-mutants            faults planted in the module: a test notices each (45 min)'
+	@echo '  make torture MINUTES=30 SEED=1  faults at random times (CLIENT=ours|intree|both, DEBUG=1)'
 	@echo '  make bench-host               instructions to plan, encode and judge an RPC'
 	@echo '  make count                    work requests per operation, ours and in-tree'
+	@echo '  make bench                    elapsed time and exact counts, ours and in-tree (an hour)'
+	@echo '  make bench BENCH=--help       its options'
+	@echo '  make bench-check              fails when an exact count of ours rose'

@@ -6,16 +6,20 @@ import sys
 import tempfile
 import unittest
 
-from . import cable, cache, chroot, kernel, lint, module, packages, pcap, proc, root, wire
+from . import (cable, cache, chroot, kernel, lint, module, packages, pcap, proc, root, shutdown,
+               wire)
 from .ktap import Parser
 from .session import Plan, Session
 from .tally import Tally, of_closing_line
 from .ui import LabError, say
 
-PARTS = ("host", "lint", "vm", "cable", "debug", "iwarp", "endurance", "full", "kernels")
+PARTS = ("host", "lint", "vm", "cable", "shutdown", "debug", "iwarp", "endurance", "full",
+         "kernels")
+# What the plain check runs.
+ALL = PARTS[:5]
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
-VM_SECONDS = {"vm": 25 * 60, "cable": 10 * 60, "debug": 25 * 60,
+VM_SECONDS = {"vm": 35 * 60, "cable": 10 * 60, "debug": 40 * 60,
               "iwarp": 15 * 60, "full": 3 * 3600,
               "kernels": 10 * 60, "endurance": 3 * 3600}
 RUNNER = "selftests/run"
@@ -151,6 +155,9 @@ def machines(spec, part, client="ours", capture=None, seed=None):
     with open(report, "wb") as ktap, session:
         status = session.run(argv, sink)
     tally = parser.end(status)
+    if session.suites:
+        found = module.warnings(session.kernel, suites=True)
+        tally.judge(f"the build of the KUnit suites: {'; '.join(found)[:300]}", not found)
     # The machines themselves are a test: silent kernels, nothing left behind.
     tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
                 not session.complaints)
@@ -183,7 +190,20 @@ def kernels(_spec, part):
     return tally
 
 
-RUN = {"host": host, "lint": lints, "cable": watched, "kernels": kernels}
+def restarts(spec, _part):
+    """The client machine restarts under live mounts."""
+    return shutdown.run(spec)
+
+
+def debug(spec, part):
+    """Everything in small on the debug kernel."""
+    tally = machines(spec, part)
+    tally.add(shutdown.run(spec, debug=True))
+    return tally
+
+
+RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug": debug,
+       "kernels": kernels}
 
 
 class LineSplitter:

@@ -2,11 +2,14 @@
 """The command line."""
 
 import argparse
+import dataclasses
+import json
+import pathlib
 import signal
 import sys
 
-from . import (cache, check, chroot, ide, kernel, module, pcap, proc, programs, report, root,
-               shell)
+from . import (baseline, bench, beside, cache, check, chroot, figures, ide, kernel, module,
+               mutants, pcap, proc, report, root, shell, torture)
 from .session import Plan, Session
 from .ui import LabError, say
 
@@ -23,7 +26,8 @@ def main(argv):
         formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
-                add_demo, add_programs, add_ide, add_pcap, add_exec, add_clean):
+                add_demo, add_programs, add_mutants, add_torture, add_bench, add_bench_check,
+                add_ide, add_pcap, add_exec, add_clean):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -160,7 +164,7 @@ def add_check(commands):
     sub = commands.add_parser("check", help="run checks; the last line sums them up")
     kernel_option(sub)
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
-                     help="all: host, lint, vm and cable; debug: everything in small on the debug "
+                     help="all: host, lint, vm, cable and shutdown; debug: everything in small on the debug "
                           "kernel; iwarp: a part of that over iWARP; endurance: 100 lives and "
                           "1000 disconnects there (half an hour); full: the "
                           "selftests in full size on the stock kernel (an hour); kernels: "
@@ -168,7 +172,7 @@ def add_check(commands):
 
     def run(args):
         parts = [p for part in args.parts
-                 for p in (check.PARTS[:4] if part == "all" else [part])]
+                 for p in (check.ALL if part == "all" else [part])]
         return check.run(parts, args.kernel)
 
     sub.set_defaults(run=run)
@@ -179,8 +183,45 @@ def add_programs(commands):
         "programs", help="other people's test programs, in-tree client and ours")
     kernel_option(sub)
     sub.add_argument("--write", action="store_true", help="write Documentation/programs.rst")
+    sub.add_argument("--runs", type=int, metavar="N",
+                     help="run a program with cases that fail with ours only so often "
+                          f"(default {beside.RUNS})")
     sub.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-    sub.set_defaults(run=lambda args: programs.check(args.kernel, args.names, args.write))
+    sub.set_defaults(run=lambda args: beside.check(args.kernel, args.names, args.write, args.runs))
+
+
+def add_mutants(commands):
+    sub = commands.add_parser(
+        "mutants", help="plant faults in the module; a selftest must notice each")
+    kernel_option(sub)
+    sub.add_argument("--write", action="store_true",
+                     help="write the table in Documentation/verification.rst")
+    sub.add_argument("names", nargs="*", metavar="NAME",
+                     help="of a fault in tools/lablib/mutants.toml (default: all)")
+    sub.set_defaults(run=lambda args: mutants.check(args.kernel, args.names, args.write))
+
+
+def add_torture(commands):
+    sub = commands.add_parser(
+        "torture", help="faults at random times under a load that verifies itself",
+        description="Runs selftests/torture in the machines.  The last line counts faults, "
+                    "once for each NFS version, and the verdict on the machines.")
+    kernel_option(sub)
+    sub.add_argument("--client", choices=("ours", "intree", "both"), default="ours")
+    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    sub.add_argument("--minutes", type=float, default=30, help="(default: %(default)g)")
+    sub.add_argument("--seed", type=int, help="of the schedule (default: a new one, printed)")
+    sub.add_argument("--fault", metavar="NAME", action="append", default=[],
+                     help="only this one (may be given again; selftests/torture --list)")
+    sub.add_argument("--write", action="store_true",
+                     help="add the run to Documentation/reliability.rst")
+
+    def run(args):
+        clients = list(torture.CLIENTS) if args.client == "both" else [args.client]
+        return torture.check(args.kernel, clients, args.debug, args.minutes, args.seed,
+                             args.fault, args.write)
+
+    sub.set_defaults(run=run)
 
 
 def add_count(commands):
@@ -189,11 +230,88 @@ def add_count(commands):
     kernel_option(sub)
     sub.add_argument("--client", choices=("ours", "intree", "both"), default="both")
     sub.add_argument("--vers", default="4.2")
+    sub.add_argument("--instructions", action="store_true",
+                     help="instructions of the client's kernel instead (emulated)")
+    sub.add_argument("--rounds", type=int, default=3, metavar="N",
+                     help="with --instructions: times each client is measured (default: 3)")
+    sub.add_argument("--functions", type=int, default=0, metavar="N",
+                     help="with --instructions: also the N functions with most of them")
+    sub.add_argument("--json", metavar="FILE", help="with --instructions: the table as JSON")
 
     def run(args):
+        if args.instructions:
+            return report.count_instructions(args.kernel, args.client, args.vers, args.rounds,
+                                             args.functions, args.json)
         return report.count(args.kernel, args.client, args.vers)
 
     sub.set_defaults(run=run)
+
+
+def add_bench(commands):
+    sub = commands.add_parser(
+        "bench", help="ours beside the in-tree client: elapsed time, exact counts",
+        description="Measures elapsed time of many loads, the clients in turn in the same "
+                    "machines, with the in-tree client twice in each round to show the "
+                    "scatter and TCP for reference; then exact counts per RPC. Elapsed time "
+                    "means something only on a machine that does nothing else.")
+    kernel_option(sub)
+    usual = bench.Scope()
+    sub.add_argument("--quick", action="store_true", help="little of everything: is it alive?")
+    sub.add_argument("--axis", action="append", choices=bench.AXES,
+                     help=f"measure times of these only (default: {', '.join(bench.AXES)})")
+    sub.add_argument("--rounds", type=int, metavar="N",
+                     help=f"rounds per load (default: {usual.rounds}, "
+                          f"{usual.long_rounds} for all but the first axis, "
+                          f"{usual.count_rounds} for counts)")
+    sub.add_argument("--only", choices=("times", "counts"), help="half of it")
+    sub.add_argument("--vers", default="4.2", help="NFS version for the counts")
+    sub.add_argument("--functions", type=int, default=0, metavar="N",
+                     help="print the N functions with most instructions per load, too")
+    sub.add_argument("--json", metavar="FILE", default="build/bench.json",
+                     help="where the figures go too (default: build/bench.json)")
+    sub.add_argument("--measured", metavar="FILE",
+                     help="what an earlier run wrote, instead of measuring")
+    sub.add_argument("--document", action="store_true",
+                     help=f"write Documentation/{figures.FILE.name}")
+
+    def run(args):
+        good = True
+        if args.measured:
+            found = json.loads(pathlib.Path(args.measured).read_text())
+        else:
+            found, good = measure(args)
+            pathlib.Path(args.json).parent.mkdir(parents=True, exist_ok=True)
+            pathlib.Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
+            say(f"written: {args.json}")
+        if args.document and good:
+            figures.write(found)
+        return 0 if good else 1
+
+    def measure(args):
+        scope = bench.Scope.quick() if args.quick else usual
+        if args.axis:
+            scope = dataclasses.replace(scope, axes=tuple(args.axis))
+        if args.rounds:
+            scope = dataclasses.replace(scope, rounds=args.rounds, long_rounds=args.rounds,
+                                        count_rounds=args.rounds)
+        return bench.run(args.kernel, args.vers, scope, args.only != "counts",
+                         args.only != "times", args.functions)
+
+    sub.set_defaults(run=run)
+
+
+def add_bench_check(commands):
+    sub = commands.add_parser(
+        "bench-check", help="fail when an exact count of ours rose above the recorded one")
+    kernel_option(sub)
+    sub.add_argument("--rounds", type=int, default=3, metavar="N",
+                     help="of counting instructions; their median counts (default: 3)")
+    sub.add_argument("--measured", metavar="FILE",
+                     help="what make bench wrote, instead of measuring")
+    sub.add_argument("--write", action="store_true",
+                     help=f"record {baseline.FILE.name} instead of comparing")
+    sub.set_defaults(run=lambda args: baseline.check(args.kernel, args.rounds, args.measured,
+                                                     args.write))
 
 
 def add_demo(commands):

@@ -47,7 +47,7 @@ class Pair:
     """Both machines, up and joined by a cable; a context manager."""
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
-                 memory=(2048, 2048), pcap=False, provider="rxe"):
+                 memory=(2048, 2048), pcap=False, provider="rxe", plugin=None):
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.provider = provider
@@ -60,7 +60,8 @@ class Pair:
             disk.truncate(DISK_BYTES)
         self.server = Machine("server", self, server_kernel, memory[0],
                               SERVER_ADDRESSES, disk="disk")
-        self.client = Machine("client", self, client_kernel, memory[1], CLIENT_ADDRESSES)
+        self.client = Machine("client", self, client_kernel, memory[1], CLIENT_ADDRESSES,
+                              plugin=plugin)
         self.machines = (self.server, self.client)
 
     def mac(self, role):
@@ -133,15 +134,17 @@ class Pair:
             try:
                 self.power(*argv)
                 status = 0
-            except (LabError, KeyError, TypeError) as error:
+            except (LabError, KeyError, TypeError, OSError, StopIteration) as error:
                 reply(wire.ERR, f"lab: {' '.join(argv)}: {error}\n".encode())
                 status = 1
             reply(wire.EXIT, {"status": status})
 
     def power(self, role, action):
-        """Pull the server's plug, or switch it on and make it a server again."""
-        machine = {"server": self.server}[role]
-        {"off": machine.stop, "on": lambda: self.switch_on(machine)}[action]()
+        """The server's power, or the client's cable; a server that comes back serves again."""
+        {("server", "off"): self.server.stop,
+         ("server", "on"): lambda: self.switch_on(self.server),
+         ("client", "unplug"): lambda: self.client.plug(False),
+         ("client", "plug"): lambda: self.client.plug(True)}[role, action]()
 
     def switch_on(self, machine):
         with step(f"switching the {machine.role} on again"):

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 """One virtual machine."""
 
+import json
 import pathlib
+import socket
 import subprocess
 import time
 
-from . import chroot, initramfs, proc
+from . import accel, chroot, initramfs, proc
 from .channel import Channel, MachineDied
+from .ui import LabError
 
 # Paths as the machine's QEMU sees them, inside the root.
 RUN_DIR = "/lab/run"
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BOOT_SECONDS = 300
+MONITOR_SECONDS = 30
 # The machines are tests, not targets: no mitigation is worth its time under
 # emulation.  A panic ends QEMU at once, and an oops is a panic.
 KERNEL_WORDS = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
@@ -23,8 +27,9 @@ KERNEL_WORDS = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
 class Machine:
     """A QEMU process, its console log and its control line."""
 
-    def __init__(self, role, lab, kernel, memory, addresses, disk=None):
+    def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None):
         """`lab` is the pair this machine belongs to: root, accel, directories."""
+        self.plugin = plugin
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
         self.console = lab.results / f"{role}.console"
@@ -37,7 +42,9 @@ class Machine:
                  (self.kernel.modules, "/lab/modules"), (REPO, "/lab/repo"),
                  (lab.results, "/lab/results"), (self.kernel.image.parent, "/lab/kernel"),
                  (initramfs.path(lab.root, self.kernel).parent, "/lab/initramfs")]
-        for name in (f"{self.role}.ctl", f"{self.role}.net"):
+        if self.plugin:
+            binds.append((self.plugin.parent, "/lab/plugin"))
+        for name in (f"{self.role}.ctl", f"{self.role}.net", f"{self.role}.mon"):
             (lab.run_dir / name).unlink(missing_ok=True)
         with open(lab.results / f"{self.role}.qemu", "ab") as log:
             self.process = proc.spawn(chroot.command(lab.root, self.argv(peer, pcap), binds),
@@ -51,7 +58,8 @@ class Machine:
         words = (f"{KERNEL_WORDS} lab.role={role} lab.addr={','.join(self.addresses)} "
                  f"lab.repo={REPO}")
         argv = ["qemu-system-x86_64", "-name", role, "-nodefaults", "-no-user-config",
-                "-display", "none", "-no-reboot", "-M", "pc", *self.lab.accel,
+                "-display", "none", "-no-reboot", "-M", "pc",
+                *(accel.COUNTED if self.plugin else self.lab.accel),
                 "-smp", "1", "-m", str(self.memory),
                 "-kernel", f"/lab/kernel/{self.kernel.image.name}",
                 "-initrd", "/lab/initramfs/image", "-append", words,
@@ -60,6 +68,8 @@ class Machine:
                 "-device", "virtio-serial-pci",
                 "-chardev", f"socket,id=ctl,path={RUN_DIR}/{role}.ctl,server=on,wait=off",
                 "-device", "virtserialport,chardev=ctl,name=lab",
+                "-chardev", f"socket,id=mon,path={RUN_DIR}/{role}.mon,server=on,wait=off",
+                "-mon", "chardev=mon,mode=control",
                 "-netdev", f"dgram,id=net,local.type=unix,local.path={RUN_DIR}/{role}.net,"
                            f"remote.type=unix,remote.path={RUN_DIR}/{peer}.net",
                 # Without merged buffers the NIC's driver has no page pool. With one, rxe can
@@ -74,6 +84,8 @@ class Machine:
                      "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
         if self.disk:
             argv += ["-drive", f"if=virtio,format=raw,cache=unsafe,file={RUN_DIR}/{self.disk}"]
+        if self.plugin:
+            argv += ["-plugin", f"file=/lab/plugin/{self.plugin.name},out=/lab/results"]
         if pcap:
             argv += ["-object", "filter-dump,id=dump,netdev=net,maxlen=65536,"
                                 "file=/lab/results/capture.pcap"]
@@ -90,6 +102,22 @@ class Machine:
         start = time.monotonic()
         self.channel.wait_for_agent(BOOT_SECONDS)
         return time.monotonic() - start
+
+    def plug(self, into):
+        """Plug the cable in, or pull it out."""
+        requests = ({"execute": "qmp_capabilities"},
+                    {"execute": "set_link", "arguments": {"name": "net", "up": into}})
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(MONITOR_SECONDS)
+            line.connect(str(self.lab.run_dir / f"{self.role}.mon"))
+            answers = line.makefile()
+            answers.readline()  # the greeting
+            for request in requests:
+                line.sendall(json.dumps(request).encode())
+                # Events may come in between.
+                answer = next(a for a in map(json.loads, answers) if "event" not in a)
+                if "error" in answer:
+                    raise LabError(f"{self.role}: {answer['error']['desc']}")
 
     def stop(self):
         """Pull the plug."""

@@ -2,13 +2,17 @@
 """What `make demo` and `make count` print."""
 
 import json
+import pathlib
 
-from . import wire
+from . import instructions, root, wire
 from .session import Plan, Session
 from .ui import LabError, say
 
 GUEST = "tools/lablib/guest"
 OPERATIONS_SECONDS = 600
+COUNT_SECONDS = 3600
+PROFILE = 60  # functions that are kept
+CLIENTS = ("ours", "intree")
 COLUMNS = (("work_requests", "work requests"), ("posts", "post-send calls"),
            ("completions", "completions"), ("recv_posts", "post-recv calls"))
 
@@ -17,11 +21,9 @@ def options(version):
     return f"vers={version},rdma,port=20049"
 
 
-def in_client(spec, client, program, version):
-    """Run a reporting program in the client: (its JSON, the session)."""
-    clients = ["ours", "intree"] if client == "both" else [client]
-    plan = Plan(client="intree" if client == "intree" else "ours", spec=spec, load=False,
-                timeout=OPERATIONS_SECONDS)
+def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, **more):
+    """Run a reporting program in the client: (its JSON, the session, its status)."""
+    plan = Plan(client=client, spec=spec, load=False, timeout=timeout, **more)
     session, output, status = Session(plan), [], None
 
     def sink(kind, data):
@@ -31,8 +33,7 @@ def in_client(spec, client, program, version):
             say(data.decode(errors="replace").rstrip())
 
     with session:
-        status = session.run(["python3", "-B", f"{GUEST}/{program}", options(version),
-                              *clients], sink)
+        status = session.run(["python3", "-B", f"{GUEST}/{program}", *words], sink)
     try:
         found = json.loads(b"".join(output))
     except ValueError:
@@ -40,32 +41,75 @@ def in_client(spec, client, program, version):
     return found, session, status
 
 
+def with_clients(spec, client, program, version, *words, **more):
+    """The same for programs that are told a mount's options and the clients to use."""
+    clients = CLIENTS if client == "both" else [client]
+    return in_client(spec, [options(version), *words, *clients], program,
+                     "intree" if client == "intree" else "ours", **more)
+
+
 def count_table(results):
     """Counts per RPC, the clients side by side."""
     clients = list(results)
     width = 14
-    lines = ["per RPC".ljust(14) + "".join(
+    first = max(map(len, results[clients[0]])) + 2
+    lines = ["per RPC".ljust(first) + "".join(
         title.center(width * len(clients)) for _, title in COLUMNS)]
     names = {"ours": "ours", "intree": "in-tree"}
-    lines.append(" " * 14 + "".join(names[c].rjust(width - 2).ljust(width)
-                                    for _ in COLUMNS for c in clients))
+    lines.append(" " * first + "".join(names[c].rjust(width - 2).ljust(width)
+                                       for _ in COLUMNS for c in clients))
     for operation in results[clients[0]]:
         cells = (f"{results[c][operation][key]:.2f}".rjust(width - 2).ljust(width)
                  for key, _ in COLUMNS for c in clients)
-        lines.append(operation.ljust(14) + "".join(cells))
+        lines.append(operation.ljust(first) + "".join(cells))
     return "\n".join(line.rstrip() for line in lines)
 
 
 def count(spec, client, version):
     """The table alone."""
-    found, session, status = in_client(spec, client, "count_clients.py", version)
+    found, session, status = with_clients(spec, client, "count_clients.py", version)
     print(count_table(found))
     return 1 if status or session.complaints else 0
 
 
+def measure_instructions(spec, client, version, rounds, functions):
+    """Print instructions per RPC, by where and for whom.
+
+    (medians, {client: {operation: functions that serve the transport}}, whether all went well)
+    """
+    entries, session, status = with_clients(spec, client, "instructions.py", version,
+                                            str(rounds), timeout=COUNT_SECONDS, plugin=True)
+    found = instructions.load(session, entries)
+    rows = instructions.medians(found)
+    print(instructions.table(rows), flush=True)
+    for name, operations in found.items() if functions else ():
+        for operation, counted in operations.items():
+            for title, key, kinds in (
+                    ("transport and what it calls", "service", {instructions.TRANSPORT}),
+                    ("whole kernel", "kernel", instructions.KERNEL)):
+                print(f"\n{name}, {operation}, {title}:")
+                print(instructions.listing(
+                    instructions.top(root.path(), counted[-1], kinds, functions),
+                    rows[name][operation][key]), flush=True)
+    profile = {name: {operation: instructions.top(root.path(), counted[-1],
+                                                  {instructions.TRANSPORT}, PROFILE)
+                      for operation, counted in operations.items()}
+               for name, operations in found.items()}
+    return rows, profile, not status and not session.complaints
+
+
+def count_instructions(spec, client, version, rounds, functions, output):
+    """Instructions alone."""
+    rows, profile, good = measure_instructions(spec, client, version, rounds, functions)
+    if output:
+        pathlib.Path(output).write_text(
+            json.dumps({"counts": rows, "profile": profile}, indent=1) + "\n")
+    return 0 if good else 1
+
+
 def demo(spec, client, version):
     """The whole demonstration as a page of text."""
-    found, session, status = in_client(spec, client, "demo.py", version)
+    found, session, status = with_clients(spec, client, "demo.py", version)
     package = session.stock.package
     image = [f"{name} {package['version']}\n             sha256 {checksum}"
              for name, checksum in package["packages"].items()

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import shutil
 
-from . import kernel, module, pair, root, siw
+from . import kernel, module, native, pair, root, siw
 from .ui import LabError, say, step
 
 MOUNT_SECONDS = 120
@@ -36,6 +36,7 @@ class Plan:
     timeout: float = 600
     pcap: str | None = None
     results: str | None = None
+    plugin: bool = False        # count the client's instructions
 
 
 class Session:
@@ -47,13 +48,19 @@ class Session:
         self.stock = kernel.get(base, plan.spec)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None
+        # Only a debug kernel can run the KUnit suites.
+        self.suites = module.build(base, self.kernel, suites=True) \
+            if self.module and plan.debug else None
         self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
-                              pcap=bool(plan.pcap), provider=plan.provider)
+                              pcap=bool(plan.pcap), provider=plan.provider,
+                              plugin=native.build(base, "instructions") if plan.plugin else None)
+        shutil.copy(native.build(base, "load"), self.pair.results)
         if plan.provider == "siw":
             shutil.copy(siw.build(base, self.stock) / "siw.ko", self.pair.results)
         self.environment = pair.ENVIRONMENT | {
             "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if plan.debug else "",
             "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
+            "LAB_SUITES": f"/repo/{self.suites}" if self.suites else "",
             "LAB_KERNEL": self.kernel.release, "LAB_PROVIDER": plan.provider}
 
     def __enter__(self):

@@ -14,5 +14,5 @@ result = {}
 with count.Probe() as probe:
     for client in sys.argv[2:]:
         with transport.loaded(client), transport.mounted(sys.argv[1]) as mount:
-            result[client] = count.measure(mount, probe)
+            result[client] = count.measure(mount, probe, deep=True)
 print(json.dumps(result))

@@ -27,7 +27,7 @@ class Remote:
     """A place where commands run: "server" or "client".
 
     "lab" takes power commands: ["server", "off"] and ["server", "on"], which
-    returns when the server serves again.
+    returns when the server serves again; and ["client", "unplug"] and ["client", "plug"].
     """
 
     def __init__(self, where):

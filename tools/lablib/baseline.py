@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make bench-check`: the exact counts must not rise above the recorded ones."""
+
+import json
+import pathlib
+
+from . import bench, kernel, root
+from .tally import Tally
+from .ui import LabError, say
+
+FILE = pathlib.Path(__file__).resolve().parents[1] / "bench-baseline.json"
+# What may not rise, and by how much it may all the same: a part of the recorded number and
+# a constant. Queue work of the provider's is the same in every run; how often the processor
+# falls idle between two packets, and with it scheduling, depends on the server.
+TOLERANCE = {
+    "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
+    "recv_posts": (0.02, 0.01), "transport": (0.01, 5), "service": (0.06, 20),
+    "copies": (0.02, 10),
+    "kernel": (0.05, 0), "works": (0.05, 0.1), "allocations": (0.02, 0.05),
+}
+
+
+def rises(recorded, measured):
+    """Lines about counts that rose; both are {load: {counter: number}}."""
+    for load, counters in recorded.items():
+        if load not in measured:
+            yield f"{load}: not measured"
+            continue
+        for name, before in counters.items():
+            part, constant = TOLERANCE[name]
+            now = measured[load].get(name)
+            if now is None:
+                yield f"{load}: {name} not measured"
+            elif now > before * (1 + part) + constant:
+                yield f"{load}: {name} rose from {before:,.2f} to {now:,.2f}"
+
+
+def record(counts, release):
+    """Write the baseline."""
+    kept = {load: {name: round(counters[name], 3) for name in TOLERANCE if name in counters}
+            for load, counters in counts.items()}
+    FILE.write_text(json.dumps({"kernel": release, "per RPC": kept}, indent=1) + "\n")
+    say(f"written: {FILE}")
+
+
+def measure(spec, rounds):
+    """The counts of ours, and the kernel's release."""
+    counts, _, good = bench.counts(spec, "4.2", rounds, "ours")
+    if not good:
+        raise LabError("the counts were not taken: see above")
+    return counts["ours"], kernel.get(root.path(), spec).release
+
+
+def check(spec, rounds, measured, write):
+    """Compare with what was recorded, or record; `measured`: a file of `make bench`."""
+    if measured:
+        found = json.loads(pathlib.Path(measured).read_text())
+        counts, release = found["counts"]["ours"], found["kernel"]
+    else:
+        counts, release = measure(spec, rounds)
+    if write:
+        record(counts, release)
+        return 0
+    recorded = json.loads(FILE.read_text())
+    if recorded["kernel"] != release:
+        raise LabError(f"recorded with kernel {recorded['kernel']}, measured with {release}: "
+                       "instructions do not compare; use KERNEL= or record again")
+    rose, tally = list(rises(recorded["per RPC"], counts)), Tally()
+    for line in rose:
+        say(f"ROSE: {line}")
+    for load in recorded["per RPC"]:
+        tally.judge(load, not any(line.startswith(f"{load}: ") for line in rose))
+    print(tally.line(), flush=True)
+    return 0 if tally.good() else 1

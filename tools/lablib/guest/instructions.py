@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Instructions that the kernel executes per operation, counted by the plugin of QEMU.
+
+The machine must run with tools/native/instructions.c; what it counts and how is said there.
+    instructions.py OPTIONS ROUNDS CLIENT...
+
+measures each client in turn, ROUNDS times.  The counts go to /results, as do the
+symbols; a JSON list on standard output says which file holds what.
+"""
+
+import ctypes
+import json
+import mmap
+import pathlib
+import struct
+import sys
+
+import loads
+import transport
+
+RESULTS = pathlib.Path("/results")
+PAGE = 4096
+# nopl 0x74727078(%rax,%rax,1); ret
+MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
+# Whom the plugin counts for.  ENTRY: what may interrupt anything, and is not its work.
+TRANSPORT, RXE, ENTRY, TIMER = 1, 2, 3, 4
+# What only time brings.  Not all of the timer's interrupt: at its end, softirqs of others run.
+TIMERS = ("__sysvec_apic_timer_interrupt", "run_timer_softirq", "hrtimer_run_softirq",
+          "sched_balance_softirq", "rcu_core_si")
+
+
+class Plugin:
+    """The way to the plugin: an instruction without effect, which it watches for."""
+
+    def __init__(self):
+        self.code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self.code.write(MARKER)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.code))
+        self.call = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_size_t)(address)
+
+    def command(self, text):
+        data = text.encode()
+        self.call(data, len(data))
+
+    def stop(self, name):
+        """Stop counting; the counts are in the file `name` of the results."""
+        self.command(f"stop {name}")
+        if not (RESULTS / name).exists():
+            raise RuntimeError("no counts: is the plugin there?")
+
+
+class Symbols:
+    """The kernel's own list of its functions; those of the kernel itself are in order."""
+
+    def __init__(self, name):
+        """Also keeps a copy in the results."""
+        self.text = pathlib.Path("/proc/kallsyms").read_bytes()
+        (RESULTS / name).write_bytes(self.text)
+
+    def entries(self, start, end):
+        """(address, kind) of the lines from `start` to `end`."""
+        for line in self.text[start:end].splitlines():
+            address, kind, _ = line.split(b" ", 2)
+            yield int(address, 16), kind
+
+    def line(self, symbol):
+        """Where the line of a symbol of the kernel itself begins."""
+        found = self.text.find(b" %b\n" % symbol.encode())
+        if found < 0:
+            raise RuntimeError(f"the kernel has no {symbol}")
+        return self.text.rfind(b"\n", 0, found) + 1
+
+    def address(self, symbol):
+        place = self.line(symbol)
+        return next(self.entries(place, self.text.find(b"\n", place)))[0]
+
+    def function(self, symbol):
+        """From where to where a function is."""
+        place = self.line(symbol)
+        end = self.text.find(b"\n", place + 1024)
+        addresses = [address for address, _ in self.entries(place, end)]
+        return addresses[0], next(a for a in addresses if a > addresses[0])
+
+    def module(self, module):
+        """From where to where a module's code is."""
+        tag = b"\t[%b]\n" % module.encode()
+        start, end = self.text.find(tag), self.text.rfind(tag)
+        start = self.text.rfind(b"\n", 0, start) + 1
+        code = [address for address, kind in self.entries(start, end) if kind in b"tT"]
+        return min(code) & -PAGE, (max(code) & -PAGE) + PAGE
+
+
+def tell_regions(plugin, symbols, client):
+    """What the plugin must know about this kernel with this client loaded."""
+    plugin.command("clear")
+    for region, (start, end) in (
+            *((TIMER, symbols.function(name)) for name in TIMERS),
+            (TRANSPORT, symbols.module(transport.NAMES[client])),
+            (RXE, symbols.module("rdma_rxe")),
+            (ENTRY, (symbols.address("__entry_text_start"), symbols.address("__entry_text_end"))),
+            (ENTRY, symbols.function("__schedule"))):
+        plugin.command(f"region {region} {start:x} {end:x}")
+    plugin.command(f"idle {symbols.address('init_stack'):x}")
+
+
+def measure(plugin, client, mount, prefix):
+    """One entry per kind of operation."""
+    symbols = Symbols(f"{prefix}.symbols")
+    tell_regions(plugin, symbols, client)
+    with loads.Bed(mount) as bed:
+        for number, load in enumerate([*bed.single(), *bed.deep()]):
+            load.run(load.count // 2)  # warm up
+            before, file = loads.rpcs(mount), f"{prefix}-{number}.counts"
+            connects = loads.connects(mount)
+            plugin.command("start")
+            load.run(load.count)
+            plugin.stop(file)
+            if loads.connects(mount) != connects:
+                raise RuntimeError(f"{load.name}: the connection broke while we counted")
+            yield {"client": client, "operation": load.name,
+                   "rpcs": loads.rpcs(mount) - before,
+                   "counts": file, "symbols": f"{prefix}.symbols"}
+
+
+def main(options, rounds, clients):
+    plugin, found = Plugin(), []
+    for each in range(int(rounds)):
+        for client in clients:
+            print(f"  round {each + 1}: {client}", file=sys.stderr, flush=True)
+            with transport.loaded(client), transport.mounted(options) as mount:
+                found += measure(plugin, client, mount, f"{each}-{client}")
+    print(json.dumps(found))
+
+
+main(sys.argv[1], sys.argv[2], sys.argv[3:])

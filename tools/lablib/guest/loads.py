@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is counted and timed: system calls in loops of C (tools/native/load.c)."""
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import pathlib
+import typing
+
+LIBRARY = "/results/load.so"
+KIB, MIB = 1 << 10, 1 << 20
+FILE_BYTES = 32 * MIB
+DIRECTORY_ENTRIES = 10_000
+DEPTHS = (1, 16, 64)
+
+
+class Transfers(ctypes.Structure):
+    """As in load.c."""
+
+    _fields_ = [("fds", ctypes.POINTER(ctypes.c_int))] + [
+        (name, ctypes.c_long) for name in
+        ("fd_count", "size", "area", "depth", "writes", "random")]
+
+
+class Library:
+    """The functions of load.c: nanoseconds, or an exception."""
+
+    def __init__(self):
+        self.functions = ctypes.CDLL(LIBRARY)
+
+    def __getattr__(self, name):
+        function = getattr(self.functions, f"load_{name}")
+        function.restype = ctypes.c_int64
+
+        def call(*args):
+            found = function(*(ctypes.c_long(a) if isinstance(a, int) else a for a in args))
+            if found < 0:
+                raise OSError(-found, f"{name}: {os.strerror(-found)}")
+            return found
+
+        return call
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """A loop with a name."""
+
+    name: str
+    count: int                  # operations that make a good measurement
+    run: typing.Callable        # (operations) -> nanoseconds
+    before: typing.Callable = lambda count: None  # what must be there first
+    after: typing.Callable = lambda count: None
+
+
+def rpcs(mount):
+    """RPCs of a mount so far, from its statistics."""
+    text = pathlib.Path("/proc/self/mountstats").read_text()
+    section = text.split(f" mounted on {mount} ", 1)[1].split("\ndevice ", 1)[0]
+    operations = section.split("per-op statistics", 1)[1]
+    return sum(int(line.split()[1]) for line in operations.splitlines() if ":" in line)
+
+
+def connects(mount):
+    """Connections that the transports of a mount have made so far."""
+    text = pathlib.Path("/proc/self/mountstats").read_text()
+    section = text.split(f" mounted on {mount} ", 1)[1].split("\ndevice ", 1)[0]
+    return sum(int(line.split()[4]) for line in section.splitlines()
+               if line.strip().startswith("xprt:"))
+
+
+def drop_caches():
+    """Nothing of the mounts stays in memory that could answer for the server."""
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def human(size):
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+class Bed:
+    """Files to work with, one on each of the mounts; a context manager."""
+
+    def __init__(self, *mounts):
+        self.library, self.mounts = Library(), mounts
+        self.paths = [f"{mount}/load-{number}.data" for number, mount in enumerate(mounts)]
+        self.area = max(FILE_BYTES // len(mounts), MIB)
+        self.used = 0  # names so far
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            for path in self.paths:
+                with open(path, "wb") as data:
+                    stack.callback(os.unlink, path)
+                    for _ in range(self.area // MIB):
+                        data.write(bytes(MIB))
+            self.fds = [os.open(path, os.O_RDWR | os.O_DIRECT) for path in self.paths]
+            for fd in self.fds:
+                stack.callback(os.close, fd)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def getattr(self, count):
+        return Load("GETATTR", count, lambda n: self.library.getattr(
+            os.fsencode(self.paths[0]), n))
+
+    def fresh(self, count):
+        """(beginning of a path, number of the first): names that never were."""
+        self.used += count
+        return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
+
+    def lookup(self, count):
+        return Load("LOOKUP", count, lambda n: self.library.lookup(*self.fresh(n), n))
+
+    def create(self, count):
+        made = []
+
+        def run(number):
+            made.append((*self.fresh(number), number))
+            return self.library.create(*made[-1])
+
+        return Load("CREATE", count, run, after=lambda n: self.library.unlink(*made.pop()))
+
+    def unlink(self, count):
+        made = []
+
+        def before(number):
+            made.append((*self.fresh(number), number))
+            self.library.create(*made[-1])
+
+        return Load("UNLINK", count, lambda n: self.library.unlink(*made.pop()), before)
+
+    def readdir(self, directory):
+        """One operation reads all of a directory on the mount."""
+        path = os.fsencode(f"{self.mounts[0]}/{directory}")
+        return Load(f"READDIR {DIRECTORY_ENTRIES}", 1,
+                    lambda _: self.library.readdir(path, DIRECTORY_ENTRIES + 2),
+                    lambda _: drop_caches())
+
+    def buffered(self, count, write):
+        """One MiB after the other through the page cache."""
+        def run(number):
+            fd = os.open(self.paths[0], os.O_RDWR)
+            try:
+                return self.library.buffered(fd, MIB, write, number)
+            finally:
+                os.close(fd)
+
+        return Load(f"buffered {'WRITE' if write else 'READ'} 1 MiB", count, run,
+                    lambda _: drop_caches())
+
+    def transfer(self, count, size, write, depth=1, random=False):
+        """Direct reads or writes, `depth` at a time, over all mounts."""
+        fds = (ctypes.c_int * len(self.fds))(*self.fds)
+        wanted = Transfers(fds, len(self.fds), size, self.area, depth, write, random)
+        name = (f"{'random ' if random else ''}{'WRITE' if write else 'READ'} "
+                f"{human(size)}")
+        return Load(name + (f", {depth} at a time" if depth > 1 else ""), count,
+                    lambda n: self.library.transfer(ctypes.byref(wanted), n))
+
+    def single(self):
+        """One operation at a time, one RPC each."""
+        return [self.getattr(128), *(self.transfer(128, 4 * KIB, write) for write in (0, 1)),
+                *(self.transfer(16, MIB, write) for write in (0, 1))]
+
+    def deep(self):
+        """Many small operations at a time."""
+        return [self.transfer(256, 4 * KIB, write, depth)
+                for depth in DEPTHS[1:] for write in (0, 1)]
+
+    def everything(self, directory):
+        """What a user may do with one mount."""
+        yield from (self.getattr(400), self.lookup(300), self.create(120), self.unlink(120),
+                    self.readdir(directory))
+        for size in (4 * KIB, 8 * KIB, 64 * KIB):
+            for depth in DEPTHS:
+                count = {1: 256, 16: 512, 64: 1024}[depth] // (4 if size == 64 * KIB else 1)
+                for write in (0, 1):
+                    yield self.transfer(count, size, write, depth, random=True)
+        for write in (0, 1):
+            yield self.transfer(24, MIB, write)
+            yield self.buffered(24, write)
+
+    def several(self):
+        """What shows whether more connections help or hurt."""
+        return [self.getattr(400), *(self.transfer(1024, 4 * KIB, write, 64, random=True)
+                                     for write in (0, 1)),
+                *(self.transfer(32, MIB, write, 8) for write in (0, 1))]
+
+    def outstanding(self):
+        """Small reads, up to as many at a time as a connection can have."""
+        return [self.transfer(2048, 4 * KIB, 0, depth) for depth in (1, 16, 64, 256, 1024)]

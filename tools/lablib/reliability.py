@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The page of faults survived, made from what runs of `torture` wrote."""
+
+import json
+import statistics
+
+from . import module
+
+PAGE = module.REPO / "Documentation/reliability.rst"
+# What the page says: the runs that were written to it, one a line.
+RECORD = module.REPO / "tools/lablib/reliability.json"
+NAMES = {"ours": "ours", "intree": "in-tree"}
+MIB = 1 << 20
+COLUMNS = ("rounds, failed, errors, splats", "recovery in s: median, worst", "MiB verified")
+
+
+def keep(found):
+    """Add a run to the record and make the page anew."""
+    runs = load() + [found]
+    RECORD.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n")
+    PAGE.write_text(page(runs))
+
+
+def load():
+    return json.loads(RECORD.read_text()) if RECORD.exists() else []
+
+
+def summed(runs):
+    """(Fault, version) -> the sum of the rows of several runs."""
+    found = {}
+    for run in runs:
+        for name, versions in run["rows"].items():
+            for version, row in versions.items():
+                total = found.setdefault((name, version), {key: type(value)() for key, value
+                                                           in row.items()})
+                for key, value in row.items():
+                    total[key] += value
+    return found
+
+
+def rounds(row):
+    return len(row["recovery"]) + row["failed"]
+
+
+def times(row):
+    """Median and worst recovery, as text."""
+    seconds = row["recovery"]
+    return (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}") if seconds \
+        else ("–", "–")
+
+
+def text(found):
+    """One run for the terminal."""
+    lines = [f"{'fault':22}{'NFS':>5}{'rounds':>8}{'failed':>8}{'errors':>8}{'splats':>8}"
+             f"{'median s':>10}{'worst s':>10}{'MiB':>8}"]
+    for (name, version), row in summed([found]).items():
+        median, worst = times(row)
+        lines.append(f"{name:22}{version:>5}{rounds(row):8}{row['failed']:8}{row['errors']:8}"
+                     f"{row['splats']:8}{median:>10}{worst:>10}{row['bytes'] // MIB:8}")
+    return "\n".join(lines)
+
+
+HEADER = """\
+.. SPDX-License-Identifier: GPL-2.0
+
+.. Written by tools/lab torture --write.
+
+===========
+Reliability
+===========
+
+What happens to the files of applications when machines, servers, wires and memory fail, with
+our client and with the in-tree client.
+
+The load
+========
+
+One mount with NFSv3 and one with NFSv4.2, hard, at the same time, of a file system on the
+server's disk (ext4, exported ``sync``), which survives power cuts. On each mount three processes
+write and read back for as long as the run lasts: 32 KiB past the page cache, 8 KiB with
+``fsync``, 1000 octets with open and close each time; a fourth asks for attributes. Every 512
+octets carry the number of the file, the offset and the generation, and the rest depends on them.
+
+One fault follows the other, in random order at random times from a printed seed. After each:
+
+* each of the four processes must have a call answered, a writer a whole write: until then it is the
+  *recovery time*, counted from the end of the fault;
+* then all rest, and each file is compared with the server's own: the generation that was
+  acknowledged last at each place, and nothing else;
+* there must be as many queue pairs, completion queues, protection domains and connection
+  identifiers as before, and no report of the kernel.
+
+At the end everything is unmounted and unloaded, and both machines are looked over for what is
+left, with kmemleak on the debug kernel. *Errors* counts rounds in which a process of a hard mount
+saw an error, *failed* rounds in which anything was not as it must be.
+
+How to repeat it
+================
+
+::
+
+    make torture MINUTES=30 SEED=1              # the last line: N passed, N failed, N skipped
+    make torture MINUTES=30 SEED=1 DEBUG=1      # debug kernel, allocations fail too
+    make torture MINUTES=30 SEED=1 CLIENT=both  # beside it in-tree: told, not judged
+    tools/lab torture --fault silence           # one row; --write adds the run to this page
+    selftests/torture --list                    # the rows
+
+The same seed gives the same faults in the same order with the same durations; what the machines
+do at that moment differs. A run goes through the table again and again, cheap faults more often
+than expensive ones.
+
+"""
+
+FOOTER = """\
+What is not shown here
+======================
+
+* knfsd grants no fewer than four credits. One credit is what every connection begins with.
+* The kernel gives up a connection after five idle minutes; here it is closed at once instead,
+  again and again. That the five minutes work is a test in full size
+  (``disconnects.idle_connection_is_closed_and_comes_back``).
+* When rxe's only IPv4 address goes and comes back, neither client can connect any more. By rxe's
+  source the same must be expected whenever it cannot send a packet (no carrier, no route): the
+  queue pair fails, and the device's management queue pair for good. So a cable or an address that
+  comes back comes back with a new device, and packets are lost, delayed and changed where they
+  come in.
+* With the debug kernel that is done to what the server receives, not to what the client does; and
+  there is no second interface for a namespace.
+* Fifty mounts at a time share connections as the NFS client has it: two addresses, four versions.
+"""
+
+
+def table(runs):
+    """Rows of one kernel, both clients side by side."""
+    totals = {client: summed(r for r in runs if r["client"] == client) for client in NAMES}
+    what = {name: text for run in runs for name, text in run["faults"].items()}
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+
+    def add(cells):
+        lines.extend(f"   {'  ' if i else '* '}- {cell}" for i, cell in enumerate(cells))
+
+    add(["Fault", "NFS"] + [f"{NAMES[c]}: {words}" for c in NAMES for words in COLUMNS])
+    # In the order of the program's own table.
+    for name, version in sorted(set().union(*totals.values()),
+                                key=lambda key: (list(what).index(key[0]), key[1])):
+        cells = [f"``{name}``: {what[name]}", version]
+        for client in NAMES:
+            row = totals[client].get((name, version))
+            cells += [", ".join(str(n) for n in (rounds(row), row["failed"], row["errors"],
+                                                 row["splats"])),
+                      ", ".join(times(row)), row["bytes"] // MIB] if row else ["–"] * 3
+        add(cells)
+    return "\n".join(lines) + "\n"
+
+
+def page(runs):
+    """The whole page."""
+    out = HEADER if runs else HEADER + "No run has been written to this page yet.\n\n"
+    for debug, title in ((False, "Stock kernel"), (True, "Debug kernel")):
+        some = [r for r in runs if r["debug"] == debug]
+        if not some:
+            continue
+        out += f"{title}\n{'=' * len(title)}\n\nRuns:\n\n"
+        for run in some:
+            count = sum(max(map(rounds, v.values())) for v in run["rows"].values())
+            left = "; ".join(run["complaints"]) if run["complaints"] else "nothing" \
+                if run["ended"] else "see below"
+            out += (f"* {run['date']}, {NAMES[run['client']]}, {run['kernel']}, seed "
+                    f"{run['seed']}, {run['minutes']:g} minutes, {count} rounds; left behind: "
+                    f"{left}\n")
+        out += f"\n{table(some)}\n"
+        bad = [(run, failure) for run in some for failure in run["failures"]]
+        if bad:
+            out += "What failed:\n\n"
+            for run, failure in bad:
+                out += (f"* {NAMES[run['client']]}, seed {run['seed']}, ``{failure['fault']}``: "
+                        f"``{reason(failure['text'])}``\n")
+            out += "\n"
+    return out + FOOTER
+
+
+def reason(text):
+    """The line that says why: of a kernel report the first, of Python's traces the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "kernel report:" in lines:
+        return lines[lines.index("kernel report:") + 1][:160]
+    errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Timeout"))]
+    return (errors or lines or ["?"])[-1][:160]

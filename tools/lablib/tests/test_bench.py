@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The judgement of measurements: what rose, what is only scatter, whose instructions."""
+
+import pathlib
+import tempfile
+import unittest
+
+from lablib import baseline, bench, instructions
+from lablib.ui import LabError
+
+SYMBOLS = """\
+ffffffff80000000 T _stext
+ffffffff80001000 T __pfx_first
+ffffffff80001010 T first
+ffffffff80001100 t second
+ffffffffc0000000 t call\t[rpcrdma]
+ffffffffc0001000 d data\t[rpcrdma]
+"""
+
+
+class Instructions(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        self.path = pathlib.Path(self.directory.name)
+        (self.path / "symbols").write_text(SYMBOLS)
+        self.symbols = instructions.Symbols(self.path / "symbols")
+
+    def counts(self, text, rpcs=10):
+        (self.path / "counts").write_text(text)
+        return instructions.Counts(self.path / "counts", self.symbols, rpcs)
+
+    def test_an_address_belongs_to_the_function_before_it(self):
+        self.assertEqual(self.symbols.find(0xffffffff800010ff), ("first", ""))
+        self.assertEqual(self.symbols.find(0xffffffff80001100), ("second", ""))
+        self.assertEqual(self.symbols.find(0xffffffffc0002000), ("call", "rpcrdma"))
+
+    def test_instructions_go_to_who_is_served_and_to_where_they_are(self):
+        found = self.counts("ffffffff80001010 5 1 10\n"      # first, for the transport
+                            "ffffffff80001104 3 0 20\n"      # second, for nobody
+                            "ffffffffc0000000 7 1 10\n"      # call, the transport itself
+                            "ffffffff80001010 100 4 10\n"    # timer
+                            "ffffffff80001010 100 7 10\n"    # idle
+                            "end 0\n").row()
+        self.assertEqual(found["kernel"], 5 + 6 + 7)
+        self.assertEqual(found["service"], 5 + 7)
+        self.assertEqual(found["transport"], 7)
+        self.assertEqual(found["rest"], 5 + 6)
+        self.assertEqual(found["timer"], 100)
+
+    def test_a_call_is_the_first_block_of_a_function(self):
+        found = self.counts("ffffffff80001100 3 0 20\nffffffff80001104 3 0 50\nend 0\n")
+        self.assertEqual(found.called("second"), 2)
+
+    def test_cut_off_counts_are_refused(self):
+        for text in ("", "ffffffff80001010 5 1 10\n", "ffffffff80001010 5 1 10\nend 3\n"):
+            with self.assertRaises(LabError):
+                self.counts(text)
+
+
+class Times(unittest.TestCase):
+    @staticmethod
+    def legs(ours, first, second):
+        return {bench.OURS: ours, bench.FIRST: first, bench.SECOND: second,
+                bench.TCP: [1, 1, 1]}
+
+    def test_worse_is_more_than_the_scatter(self):
+        steady = bench.judge(self.legs([105, 105, 105], [99, 99, 99], [101, 101, 101]))
+        self.assertTrue(steady["worse"])
+        noisy = bench.judge(self.legs([105, 105, 105], [90, 90, 90], [110, 110, 110]))
+        self.assertFalse(noisy["worse"])
+        self.assertAlmostEqual(noisy["ratio"], 1.05)
+
+    def test_a_drift_weighs_on_both(self):
+        found = bench.judge(self.legs([200, 400, 600], [100, 300, 500], [300, 500, 700]))
+        self.assertAlmostEqual(found["ratio"], 1)
+
+
+class Baseline(unittest.TestCase):
+    recorded = {"GETATTR": {"posts": 1.0, "service": 3000.0}}
+
+    def test_equal_and_fewer_pass(self):
+        self.assertEqual(list(baseline.rises(self.recorded, self.recorded)), [])
+        fewer = {"GETATTR": {"posts": 0.5, "service": 2000.0}}
+        self.assertEqual(list(baseline.rises(self.recorded, fewer)), [])
+
+    def test_a_rise_is_named(self):
+        found = list(baseline.rises(self.recorded, {"GETATTR": {"posts": 2.0, "service": 3000.0}}))
+        self.assertEqual(found, ["GETATTR: posts rose from 1.00 to 2.00"])
+
+    def test_what_was_not_measured_is_no_success(self):
+        self.assertEqual(len(list(baseline.rises(self.recorded, {}))), 1)
+        self.assertEqual(len(list(baseline.rises(self.recorded, {"GETATTR": {"posts": 1.0}}))), 1)

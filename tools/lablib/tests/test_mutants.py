@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The table of planted faults fits the source, the tests and the page about them."""
+
+import re
+import subprocess
+import sys
+import unittest
+
+from lablib import module, mutants
+
+LEAST = 24  # faults that a test notices
+
+
+class Table(unittest.TestCase):
+    def test_every_fault_can_be_planted(self):
+        faults = mutants.table()
+        self.assertGreaterEqual(len([fault for fault in faults if fault.tests]), LEAST)
+        for fault in faults:
+            with self.subTest(fault.name):
+                original = (module.REPO / fault.file).read_text()
+                self.assertNotEqual(fault.applied(original), original)
+
+    def test_every_test_exists(self):
+        for size in ("small", "full"):
+            listed = subprocess.run(
+                [sys.executable, "-B", module.REPO / "selftests/run", "--list", "--size", size,
+                 "--vers", mutants.VERSIONS], stdout=subprocess.PIPE, text=True, timeout=60,
+                check=True).stdout.splitlines()
+            for fault in mutants.table():
+                if fault.full == (size == "full"):
+                    for test in fault.tests:
+                        with self.subTest(fault.name):
+                            self.assertTrue(any(re.search(test, name) for name in listed), test)
+
+    def test_the_page_has_the_table(self):
+        self.assertIn(mutants.rows(mutants.table()), mutants.PAGE.read_text())
+
+    def test_a_text_that_is_not_there_once_is_refused(self):
+        for text in ("", "a", "aba"):
+            fault = mutants.Fault("x", "y", "f", "a", "b", ("t",))
+            with self.subTest(text):
+                if text.count("a") == 1:
+                    self.assertEqual(fault.applied(text), "b")
+                else:
+                    self.assertRaises(mutants.LabError, fault.applied, text)
+
+
+class Reading(unittest.TestCase):
+    OUTPUT = ("KTAP version 1\n1..2\n# 1.5 s\nok 1 a.b vers=3\n# Traceback\n# AssertionError: x\n"
+              "# 2.0 s\nnot ok 2 c.d\n")
+
+    def test_results(self):
+        self.assertEqual(mutants.results(self.OUTPUT),
+                         {"a.b vers=3": (True, 1.5, ""),
+                          "c.d": (False, 2.0, "AssertionError: x")})
+
+    def test_skipped_is_no_failure(self):
+        self.assertEqual(mutants.results("ok 1 a # SKIP none\n"), {"a": (True, 0.0, "")})

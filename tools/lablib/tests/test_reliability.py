@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The page of faults survived says what the runs say."""
+
+import unittest
+
+from lablib import reliability
+
+
+def run(client, recovery, failed=0, failures=()):
+    row = {"recovery": recovery, "bytes": len(recovery) << 20, "failed": failed, "errors": 0,
+           "splats": 0}
+    return {"client": client, "debug": False, "kernel": "7.3", "seed": 1, "minutes": 30,
+            "date": "2026-01-01", "complaints": [], "ended": True, "failures": list(failures),
+            "faults": {"silence": "nothing is heard"}, "rows": {"silence": {"3": row}}}
+
+
+class Page(unittest.TestCase):
+    def test_runs_add_up(self):
+        row = reliability.summed([run("ours", [1.0, 2.0]), run("ours", [6.0], failed=1)])
+        row = row["silence", "3"]
+        self.assertEqual(reliability.rounds(row), 4)
+        self.assertEqual(reliability.times(row), ("2.0", "6.0"))
+        self.assertEqual(row["bytes"], 3 << 20)
+
+    def test_clients_stand_side_by_side(self):
+        page = reliability.page([run("ours", [1.0]), run("intree", [3.0, 4.0])])
+        cells = [line.strip().removeprefix("* ") for line in page.splitlines()]
+        at = cells.index("- ``silence``: nothing is heard")
+        self.assertEqual(cells[at + 1:at + 8], [
+            "- 3", "- 1, 0, 0, 0", "- 1.0, 1.0", "- 1", "- 2, 0, 0, 0", "- 3.5, 4.0", "- 2"])
+        self.assertNotIn("What failed", page)
+
+    def test_failures_are_told_with_their_reason(self):
+        trace = "Traceback\n  File x\nlib.wait.Timeout: not within 9 s: progress\ntask 1\n"
+        page = reliability.page([run("ours", [], 1, [{"fault": "silence", "text": trace}])])
+        self.assertIn("``lib.wait.Timeout: not within 9 s: progress``", page)
+        worker = "AssertionError: worker rewrite: status 1\nTraceback\nOSError: [Errno 5] oh\n"
+        page = reliability.page([run("ours", [], 1, [{"fault": "silence", "text": worker}])])
+        self.assertIn("``OSError: [Errno 5] oh``", page)
+        splat = f"{trace}kernel report:\nBUG: KASAN: bad\nmore\n"
+        page = reliability.page([run("ours", [], 1, [{"fault": "silence", "text": splat}])])
+        self.assertIn("``BUG: KASAN: bad``", page)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * QEMU plugin: counts the instructions that the guest's kernel executes, by
+ * translation block and by who is being served.
+ *
+ * A program in the guest gives commands by executing MARKER with the address
+ * of a text in rdi and its length in rsi:
+ *
+ *   clear                   forget all regions
+ *   region CLASS FROM TO    code from FROM up to TO (hexadecimal) is of this class
+ *   idle ADDRESS            the stack that holds ADDRESS is that of the idle task
+ *   start                   count from nothing
+ *   stop NAME               write the counts to the file NAME of the directory that
+ *                           the plugin's argument out= names
+ *
+ * An instruction belongs to the innermost active function of a region on the
+ * stack it runs on, that is: to a region's own code and to all that this calls,
+ * unless another region was entered from there.  "Active" is exact: a region
+ * is entered with the stack pointer at the return address, and is left when the
+ * stack pointer is above that.  Each kernel stack has its own list of regions
+ * entered, so neither a task switch nor an interrupt (which has a stack of its
+ * own, and whose way there is a region too) disturbs it.
+ *
+ * A string instruction with a repeat prefix counts once, as on a real processor,
+ * though the emulator may go through it once per element.
+ *
+ * One virtual processor only.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qemu.h"
+
+#define KERNEL 0xffff800000000000u
+#define STACK_SHIFT 14		/* kernel and interrupt stacks: 16 KiB, aligned */
+#define CLASSES 8
+#define IDLE (CLASSES - 1)	/* class 0 is everything that is in no region */
+#define DEPTH 64
+#define REGIONS 32
+#define BUCKETS 65536
+#define COMMAND_BYTES 256
+
+/* nopl 0x74727078(%rax,%rax,1), which no compiler writes. */
+static const uint8_t MARKER[8] = { 0x0f, 0x1f, 0x84, 0x00, 0x78, 0x70, 0x72, 0x74 };
+
+struct region {
+	uint64_t from, to;
+	int class;
+};
+
+/* A translation block, known by address and length: QEMU may translate it again. */
+struct block {
+	struct block *next;
+	uint64_t address, last;		/* of its first and last instruction */
+	unsigned int instructions;
+	int class;
+	uint64_t times[CLASSES];
+};
+
+/* One kernel stack and the regions entered on it, innermost last. */
+struct stack {
+	struct stack *next;
+	uint64_t number;
+	uint64_t last;		/* instruction executed on it */
+	int depth;
+	struct {
+		uint64_t pointer;
+		int class;
+	} entered[DEPTH];
+};
+
+int qemu_plugin_version = QEMU_PLUGIN_VERSION;
+
+static struct region regions[REGIONS];
+static int region_count;
+static struct block *blocks[BUCKETS];
+static struct stack *stacks[BUCKETS], *current;
+static uint64_t idle_stack, lost;
+static struct qemu_plugin_u64 counting;
+static struct qemu_plugin_register *rsp, *rdi, *rsi;
+static struct glib_array *buffer;
+static char directory[512];
+
+static void *must(void *memory)
+{
+	if (!memory) {
+		fputs("instructions: out of memory\n", stderr);
+		abort();
+	}
+	return memory;
+}
+
+static uint64_t read_register(struct qemu_plugin_register *handle)
+{
+	uint64_t value = 0;
+
+	g_byte_array_set_size(buffer, 0);
+	if (qemu_plugin_read_register(handle, buffer) != sizeof(value)) {
+		fputs("instructions: a register cannot be read\n", stderr);
+		abort();
+	}
+	memcpy(&value, buffer->data, sizeof(value));
+	return value;
+}
+
+static int class_of(uint64_t address)
+{
+	for (int i = 0; i < region_count; i++)
+		if (address >= regions[i].from && address < regions[i].to)
+			return regions[i].class;
+	return 0;
+}
+
+static struct stack *find_stack(uint64_t number)
+{
+	struct stack **list = &stacks[number % BUCKETS], *stack;
+
+	for (stack = *list; stack; stack = stack->next)
+		if (stack->number == number)
+			return stack;
+	stack = must(calloc(1, sizeof(*stack)));
+	stack->number = number;
+	stack->next = *list;
+	*list = stack;
+	return stack;
+}
+
+static void execute(unsigned int vcpu, void *data)
+{
+	struct block *block = data;
+	uint64_t pointer = read_register(rsp);
+	struct stack *stack = current;
+	int class;
+
+	(void)vcpu;
+	if (!stack || stack->number != pointer >> STACK_SHIFT)
+		stack = find_stack(pointer >> STACK_SHIFT);
+	current = stack;
+	while (stack->depth && pointer > stack->entered[stack->depth - 1].pointer)
+		stack->depth--;
+	class = stack->depth ? stack->entered[stack->depth - 1].class :
+		stack->number == idle_stack ? IDLE : 0;
+	if (block->class && block->class != class) {
+		if (stack->depth < DEPTH) {
+			class = block->class;
+			stack->entered[stack->depth].pointer = pointer;
+			stack->entered[stack->depth++].class = class;
+		} else {
+			lost++;
+		}
+	}
+	/* An instruction that follows itself, alone in its block: a repetition. */
+	if (block->instructions > 1 || block->last != stack->last)
+		block->times[class]++;
+	stack->last = block->last;
+}
+
+static void forget_counts(void)
+{
+	for (int i = 0; i < BUCKETS; i++) {
+		for (struct block *block = blocks[i]; block; block = block->next)
+			memset(block->times, 0, sizeof(block->times));
+		for (struct stack *stack = stacks[i]; stack; stack = stack->next) {
+			stack->depth = 0;
+			stack->last = 0;
+		}
+	}
+	lost = 0;
+}
+
+static void classify_again(void)
+{
+	for (int i = 0; i < BUCKETS; i++)
+		for (struct block *block = blocks[i]; block; block = block->next)
+			block->class = class_of(block->address);
+}
+
+/* Each line: address, instructions, class, times executed. */
+static bool write_counts(const char *name)
+{
+	char path[sizeof(directory) + COMMAND_BYTES];
+	bool good;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	file = fopen(path, "w");
+	if (!file)
+		return false;
+	for (int i = 0; i < BUCKETS; i++)
+		for (struct block *block = blocks[i]; block; block = block->next)
+			for (int class = 0; class < CLASSES; class++)
+				if (block->times[class])
+					fprintf(file, "%lx %u %d %lu\n",
+						block->address, block->instructions, class,
+						block->times[class]);
+	fprintf(file, "end %lu\n", lost);
+	good = !ferror(file);
+	return fclose(file) == 0 && good;
+}
+
+static bool obey(unsigned int vcpu, const char *text)
+{
+	struct region region;
+	char name[64];
+
+	if (!strcmp(text, "clear")) {
+		region_count = 0;
+	} else if (sscanf(text, "region %d %lx %lx",
+			  &region.class, &region.from, &region.to) == 3) {
+		if (region_count == REGIONS || region.class < 1 || region.class >= IDLE)
+			return false;
+		regions[region_count++] = region;
+		classify_again();
+	} else if (sscanf(text, "idle %lx", &idle_stack) == 1) {
+		idle_stack >>= STACK_SHIFT;
+	} else if (!strcmp(text, "start")) {
+		forget_counts();
+		qemu_plugin_u64_set(counting, vcpu, 1);
+	} else if (sscanf(text, "stop %63[a-z0-9.-]", name) == 1) {
+		qemu_plugin_u64_set(counting, vcpu, 0);
+		return write_counts(name);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static void listen(unsigned int vcpu, void *data)
+{
+	uint64_t address = read_register(rdi), length = read_register(rsi);
+	char text[COMMAND_BYTES];
+
+	(void)data;
+	if (length >= sizeof(text))
+		length = 0;
+	g_byte_array_set_size(buffer, 0);
+	if (!length || !qemu_plugin_read_memory_vaddr(address, buffer, length)) {
+		fputs("instructions: a command cannot be read\n", stderr);
+		return;
+	}
+	memcpy(text, buffer->data, length);
+	text[length] = 0;
+	if (!obey(vcpu, text))
+		fprintf(stderr, "instructions: bad command, or no file: %s\n", text);
+}
+
+static struct block *find_block(uint64_t address, unsigned int instructions, uint64_t last)
+{
+	struct block **list = &blocks[(address ^ address >> 16) % BUCKETS], *block;
+
+	for (block = *list; block; block = block->next)
+		if (block->address == address && block->instructions == instructions &&
+		    block->last == last)
+			return block;
+	block = must(calloc(1, sizeof(*block)));
+	block->address = address;
+	block->instructions = instructions;
+	block->last = last;
+	block->class = class_of(address);
+	block->next = *list;
+	*list = block;
+	return block;
+}
+
+static void translate(uint64_t id, struct qemu_plugin_tb *tb)
+{
+	uint64_t address = qemu_plugin_tb_vaddr(tb);
+	size_t instructions = qemu_plugin_tb_n_insns(tb);
+	uint8_t code[sizeof(MARKER)];
+
+	(void)id;
+	if (address >= KERNEL) {
+		struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(tb, instructions - 1);
+
+		qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, execute, QEMU_PLUGIN_CB_R_REGS,
+							  QEMU_PLUGIN_COND_NE, counting, 0,
+							  find_block(address, instructions,
+								     qemu_plugin_insn_vaddr(last)));
+		return;
+	}
+	for (size_t i = 0; i < instructions; i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+
+		if (qemu_plugin_insn_data(insn, code, sizeof(code)) == sizeof(code) &&
+		    !memcmp(code, MARKER, sizeof(code)))
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, listen,
+							       QEMU_PLUGIN_CB_R_REGS, NULL);
+	}
+}
+
+static void find_registers(uint64_t id, unsigned int vcpu)
+{
+	struct glib_array *all = qemu_plugin_get_registers();
+	struct qemu_plugin_reg_descriptor *found = all->data;
+
+	(void)id;
+	for (unsigned int i = 0; i < all->len; i++) {
+		if (!strcmp(found[i].name, "rsp"))
+			rsp = found[i].handle;
+		else if (!strcmp(found[i].name, "rdi"))
+			rdi = found[i].handle;
+		else if (!strcmp(found[i].name, "rsi"))
+			rsi = found[i].handle;
+	}
+	if (vcpu || !rsp || !rdi || !rsi) {
+		fputs("instructions: needs one x86-64 processor\n", stderr);
+		abort();
+	}
+}
+
+int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, char **argv)
+{
+	(void)info;
+	if (argc != 1 || sscanf(argv[0], "out=%511s", directory) != 1) {
+		fputs("instructions: give out=DIRECTORY\n", stderr);
+		return -1;
+	}
+	buffer = g_byte_array_new();
+	counting.score = qemu_plugin_scoreboard_new(sizeof(uint64_t));
+	qemu_plugin_register_vcpu_init_cb(id, find_registers);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, translate);
+	return 0;
+}

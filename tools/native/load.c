@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loops of system calls for measurements, a library for Python programs in the
+ * client machine: what a loop in Python would add is not there.
+ *
+ * Every function does its operation `count` times and returns the nanoseconds
+ * that took, or a negative errno.
+ */
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define PAGE 4096
+#define DEPTH_MOST 1024
+
+/* Transfers of `size` bytes of the files `fds` in turn, `depth` of them at a time. */
+struct transfers {
+	const int *fds;
+	long fd_count, size, area, depth;	/* area: bytes of each file */
+	long writes, random;			/* whether */
+};
+
+static int64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000ll + time.tv_nsec;
+}
+
+EXPORT int64_t load_getattr(const char *path, long count)
+{
+	int64_t start = now();
+	struct statx found;
+
+	while (count--)
+		if (statx(AT_FDCWD, path, AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &found))
+			return -errno;
+	return now() - start;
+}
+
+/* Of names `path`FIRST... that do not exist: the server must be asked for each. */
+EXPORT int64_t load_lookup(const char *path, long first, long count)
+{
+	int64_t start = now();
+	struct stat found;
+	char name[PAGE];
+
+	for (long i = first; i < first + count; i++) {
+		snprintf(name, sizeof(name), "%s%ld", path, i);
+		if (!stat(name, &found) || errno != ENOENT)
+			return -EEXIST;
+	}
+	return now() - start;
+}
+
+EXPORT int64_t load_create(const char *path, long first, long count)
+{
+	int64_t start = now();
+	char name[PAGE];
+
+	for (long i = first; i < first + count; i++) {
+		int fd;
+
+		snprintf(name, sizeof(name), "%s%ld", path, i);
+		fd = open(name, O_CREAT | O_EXCL | O_WRONLY, 0644);
+		if (fd < 0 || close(fd))
+			return -errno;
+	}
+	return now() - start;
+}
+
+EXPORT int64_t load_unlink(const char *path, long first, long count)
+{
+	int64_t start = now();
+	char name[PAGE];
+
+	for (long i = first; i < first + count; i++) {
+		snprintf(name, sizeof(name), "%s%ld", path, i);
+		if (unlink(name))
+			return -errno;
+	}
+	return now() - start;
+}
+
+/* One pass over a directory that must have `count` entries, the dots among them. */
+EXPORT int64_t load_readdir(const char *path, long count)
+{
+	int64_t start = now();
+	DIR *directory = opendir(path);
+
+	if (!directory)
+		return -errno;
+	while (readdir(directory))
+		count--;
+	closedir(directory);
+	return count ? -EIO : now() - start;
+}
+
+/* Through the page cache, from the first byte on; a write ends on the server. */
+EXPORT int64_t load_buffered(int fd, long size, long writes, long count)
+{
+	char *page = aligned_alloc(PAGE, size);
+	int64_t start, took;
+
+	if (!page)
+		return -ENOMEM;
+	memset(page, 0x5a, size);
+	start = now();
+	for (long i = 0; i < count; i++) {
+		ssize_t done = writes ? pwrite(fd, page, size, i * size) :
+			pread(fd, page, size, i * size);
+
+		if (done != size) {
+			free(page);
+			return done < 0 ? -errno : -EIO;
+		}
+	}
+	if (writes && fsync(fd)) {
+		free(page);
+		return -errno;
+	}
+	took = now() - start;
+	free(page);
+	return took;
+}
+
+static void prepare(struct iocb *block, const struct transfers *wanted, long number, void *memory)
+{
+	long places = wanted->area / wanted->size;
+	uint64_t place = number / wanted->fd_count;
+
+	if (wanted->random)	/* the same places in every run */
+		place = (number + 1) * 0x9e3779b97f4a7c15u >> 33;
+	memset(block, 0, sizeof(*block));
+	block->aio_lio_opcode = wanted->writes ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
+	block->aio_fildes = wanted->fds[number % wanted->fd_count];
+	block->aio_buf = (uintptr_t)memory;
+	block->aio_nbytes = wanted->size;
+	block->aio_offset = place % places * wanted->size;
+}
+
+static int64_t keep_going(aio_context_t context, const struct transfers *wanted, long count,
+			  char *memory)
+{
+	static struct iocb blocks[DEPTH_MOST];
+	static struct iocb *ready[DEPTH_MOST];
+	static struct io_event events[DEPTH_MOST];
+	long started = 0, finished = 0, waiting = 0;
+	int64_t start = now();
+
+	while (waiting < wanted->depth && waiting < count) {
+		prepare(&blocks[waiting], wanted, started++, memory + waiting * wanted->size);
+		ready[waiting] = &blocks[waiting];
+		waiting++;
+	}
+	while (finished < count) {
+		long done, sent = 0;
+
+		while (sent < waiting) {
+			long taken = syscall(SYS_io_submit, context, waiting - sent, ready + sent);
+
+			if (taken < 0)
+				return -errno;
+			sent += taken;
+		}
+		waiting = 0;
+		done = syscall(SYS_io_getevents, context, 1l, DEPTH_MOST, events, NULL);
+		if (done < 0)
+			return -errno;
+		for (long i = 0; i < done; i++) {
+			struct iocb *block = (struct iocb *)(uintptr_t)events[i].obj;
+			long slot = block - blocks;
+
+			if (events[i].res != wanted->size)
+				return events[i].res < 0 ? events[i].res : -EIO;
+			finished++;
+			if (started == count)
+				continue;
+			prepare(block, wanted, started++, memory + slot * wanted->size);
+			ready[waiting++] = block;
+		}
+	}
+	return now() - start;
+}
+
+/* The files must be open for direct I/O: only then are transfers asynchronous. */
+EXPORT int64_t load_transfer(const struct transfers *wanted, long count)
+{
+	aio_context_t context = 0;
+	int64_t took;
+	char *memory;
+
+	if (wanted->depth < 1 || wanted->depth > DEPTH_MOST)
+		return -EINVAL;
+	memory = aligned_alloc(PAGE, wanted->depth * wanted->size);
+	if (!memory)
+		return -ENOMEM;
+	memset(memory, 0x5a, wanted->depth * wanted->size);
+	if (syscall(SYS_io_setup, DEPTH_MOST, &context)) {
+		free(memory);
+		return -errno;
+	}
+	took = keep_going(context, wanted, count, memory);
+	/* Waits for what is still under way. */
+	syscall(SYS_io_destroy, context);
+	free(memory);
+	return took;
+}
