@@ -355,7 +355,11 @@ impl Endpoint {
         }
         let accept = match &verdict {
             Verdict::Accept(accept) => Some(*accept),
-            _ => None,
+            Verdict::Fail(_, counter) => {
+                self.client().stats.count(*counter);
+                None
+            }
+            Verdict::Discard(_) => None,
         };
         let ending = conclude(request, &mut state, pinned, verdict);
         drop(state);
@@ -547,11 +551,8 @@ pub(crate) fn finish(
 ) {
     let accept = match verdict {
         Verdict::Accept(accept) => accept,
-        // Its last bad reply was counted when it came.
-        Verdict::Fail(error @ xprtrdma_proto::Error::BadReplies, _) => {
-            return fail(pinned, error, None)
-        }
-        Verdict::Fail(error, counter) => return fail(pinned, error, Some(counter)),
+        // Counted when it came.
+        Verdict::Fail(error, _) => return fail(pinned, error),
         // Dropped messages end no call.
         Verdict::Discard(_) => return,
     };
@@ -564,7 +565,8 @@ pub(crate) fn finish(
     let padded = (accept.placed as usize).next_multiple_of(4);
     let (placed, len) = if accept.reply_len != 0 {
         if let Err(error) = check_reply_chunk(&pinned.placed_start(), Xid(pinned.xid())) {
-            return fail(pinned, error, Some(Counter::BadPayload));
+            stats.count(Counter::BadPayload);
+            return fail(pinned, error);
         }
         (Ok(()), accept.reply_len as usize)
     } else if result == ResultChunk::Write {
@@ -581,14 +583,11 @@ pub(crate) fn finish(
             // No region is left, so no lease is.
             let _ = pinned.complete(len);
         }
-        Err(_) => fail(pinned, xprtrdma_proto::Error::BadPayload, None),
+        Err(_) => fail(pinned, xprtrdma_proto::Error::BadPayload),
     }
 }
 
-fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error, counter: Option<Counter>) {
-    if let Some(counter) = counter {
-        pinned.xprt().data().stats.count(counter);
-    }
+fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error) {
     trace::complete(pinned.xprt().id(), pinned.xid(), error.to_errno());
     // No region is left, so no lease is.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));

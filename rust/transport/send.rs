@@ -253,7 +253,7 @@ pub(crate) fn send_call(
     let request = call.slot().call();
     let needed = planned.read_segments + planned.result_segments;
     if needed != 0 {
-        if let Err(reason) = map_call(xprt, conn, call, &planned) {
+        if let Err(reason) = map_call(xprt, conn, call, &planned, needed) {
             client.stats.failed_marshal.add(1);
             unmap(conn, call);
             return Err(reason);
@@ -289,19 +289,18 @@ pub(crate) fn send_call(
     // The call is pending from before the post: its reply may overtake us.
     let mut guard = request.state.lock();
     let state = &mut *guard;
-    let (result, reads, results) = if needed == 0 {
+    if needed == 0 {
+        // Those of the slot's last call.
         state.reads.clear();
         state.offer.chunk.clear();
-        (ResultChunk::None, 0, 0)
-    } else {
-        let result = match planned.reply {
-            ReplyPlan::Inline => ResultChunk::None,
-            ReplyPlan::WriteChunk { .. } => ResultChunk::Write,
-            ReplyPlan::ReplyChunk { .. } => ResultChunk::Reply,
-        };
-        let results = state.offer.chunk.segments().len();
-        (result, state.reads.segments().len(), results)
+    }
+    let result = match planned.reply {
+        ReplyPlan::Inline => ResultChunk::None,
+        ReplyPlan::WriteChunk { .. } => ResultChunk::Write,
+        ReplyPlan::ReplyChunk { .. } => ResultChunk::Reply,
     };
+    let reads = state.reads.segments().len();
+    let results = state.offer.chunk.segments().len();
     let read_list = [ReadChunk {
         position: match planned.call {
             CallPlan::ReadChunk { position, .. } => position,
@@ -396,8 +395,8 @@ fn map_call(
     conn: &Arc<Connection>,
     call: &Call<'_, Client>,
     planned: &Plan,
+    needed: usize,
 ) -> Result<(), NotSent> {
-    let needed = planned.read_segments + planned.result_segments;
     let pool = &conn.handler().regions;
     let mut guard = call.slot().call().state.lock();
     let state = &mut *guard;
