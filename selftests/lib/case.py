@@ -74,12 +74,16 @@ class Context:
 
     def __init__(self, version, log, helper):
         self.version, self.log, self.server = version, log, helper
-        self.stack = contextlib.ExitStack()
+        self.stack, self.witnesses = contextlib.ExitStack(), []
         self.random = random.Random(f"{ENV.seed} {version}")
 
     def defer(self, function, *args, **named):
         """Call this when the case is over, in reverse order."""
         self.stack.callback(function, *args, **named)
+
+    def on_failure(self, tell):
+        """Should the case fail, print what `tell()` says before anything is undone."""
+        self.witnesses.append(tell)
 
     def mount(self, options="", export=None, where=None, version=None, **more):
         """Mount, to be unmounted at the end; returns a `mounts.Mount`."""

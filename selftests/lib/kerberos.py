@@ -4,6 +4,7 @@
 import os
 import pathlib
 import subprocess
+import tempfile
 
 from . import mounts, namespace, wait
 from .env import ENV
@@ -33,10 +34,12 @@ kadmin.local -q 'ktadd -k /etc/krb5.keytab {SERVICE}'
 kadmin.local -q 'ktadd -k /run/krb5/client.keytab {MACHINE}'
 modprobe rpcsec_gss_krb5
 """
-KDC_PID = "/run/krb5/kdc.pid"
-# In the foreground, so that their number is known and they can be ended; each with a file of the
-# kernel that it has open when it is at work.
-SERVER_PROGRAMS = (("rpc.svcgssd -f -n", "auth.rpcsec.init/channel"),
+LOG = "/run/krb5/log"
+KDC_PORT = 88
+# In the foreground, so that their number is known and they can be ended; each with the file of the
+# kernel that it has open when it is at work, the key server with none.
+SERVER_PROGRAMS = (("krb5kdc -n", None),
+                   ("rpc.svcgssd -f -n -vv -rr", "auth.rpcsec.init/channel"),
                    ("rpc.idmapd -f -S", "nfs4.idtoname/channel"))
 
 
@@ -55,6 +58,8 @@ def files(server, client):
     }}
 [domain_realm]
     .{DOMAIN} = {REALM}
+[logging]
+    kdc = STDERR
 """,
         "/etc/hosts": f"""\
 127.0.0.1 localhost
@@ -109,13 +114,27 @@ class Realm:
         server.call("text", "/etc/krb5kdc/kdc.conf", KDC_CONF)
         # The realm is made once in the life of the machine.
         server.run("sh", "-ec", f"[ -e /run/krb5/client.keytab ] || {{ {SET_UP} }}")
-        server.run("krb5kdc", "-P", KDC_PID)
-        self.t.defer(server.call, "run", ["sh", "-c", f"kill $(cat {KDC_PID})"])
+        server.run("sh", "-c", f"> {LOG}")
+        self.t.on_failure(lambda: server.call("text", LOG))
         for program, file in SERVER_PROGRAMS:
-            pid = server.run("sh", "-c", f"{program} > /dev/null 2>&1 & echo $!").strip()
-            self.t.defer(server.call, "run", ["kill", pid])
-            wait.until(lambda p=pid, f=file: f in server.call("open_files", p),
-                       ENV.patience(20), f"{program} is there")
+            pid = server.run("sh", "-c", f"{program} >> {LOG} 2>&1 & echo $!").strip()
+            self.t.defer(self.end, pid)
+            wait.until(lambda p=pid, f=file: self.at_work(p, f), ENV.patience(20),
+                       f"{program} is there")
+
+    def at_work(self, pid, file):
+        """Whether a program of the server takes requests."""
+        if file:
+            return file in self.t.server.call("open_files", pid)
+        listeners = self.t.server.run("ss", "-Hltnp", "sport", "=", f":{KDC_PORT}")
+        return f"pid={pid}," in listeners
+
+    def end(self, pid):
+        """End it, so that the next one has its port and nobody else takes its requests."""
+        server = self.t.server
+        server.call("run", ["kill", pid])
+        wait.until(lambda: server.call("run", ["kill", "-0", pid])[0], ENV.patience(20),
+                   "a daemon of the server is gone")
 
     def join(self):
         """This machine's key, and the daemon that the kernel asks for contexts."""
@@ -128,8 +147,10 @@ class Realm:
             subprocess.run(["mount", "-t", "rpc_pipefs", "rpc_pipefs", PIPES],
                            timeout=ENV.patience(30), check=True)
             self.t.defer(mounts.umount, PIPES)
-        gssd = subprocess.Popen(["rpc.gssd", "-f", "-p", PIPES], stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL)
+        log = self.t.stack.enter_context(tempfile.TemporaryFile("w+"))
+        self.t.on_failure(lambda: log.seek(0) or log.read())
+        gssd = subprocess.Popen(["rpc.gssd", "-f", "-vv", "-rr", "-p", PIPES], stdout=log,
+                                stderr=log)
         self.t.defer(gssd.wait, ENV.patience(10))
         self.t.defer(gssd.terminate)
         # The kernel sees it by the pipe that it holds open.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs each case in a process of its own: limits, judgement, cleaning up."""
 
+import contextlib
 import os
 import select
 import signal
@@ -165,6 +166,9 @@ class Runner:
         except BaseException:  # noqa: B036: reported, then cleaned up
             traceback.print_exc(limit=-6)
             status = FAILED
+            for tell in context.witnesses:
+                with contextlib.suppress(Exception):
+                    print(tell())
             mounts.close_files()
         try:
             context.close()
