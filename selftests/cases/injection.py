@@ -18,6 +18,8 @@ KIB = 1 << 10
 MOST = 400
 # When so many failures in a row have been survived, the rest of a mount is calls, which are repeated.
 ENOUGH = 20
+# Connections broken until enough allocations have failed.
+MOST_TURNS = 60
 # What a mount may end with when memory is short; EIO stands for a transport that is not there.
 SHORT = (errno.ENOMEM, errno.EIO)
 
@@ -89,17 +91,20 @@ def allocations_fail_under_load(t):
     mount = t.mount()
     injection = Injection(t)
     injection.only_module()
+    wanted = ENV.pick(small=4, full=20)
     with Load(t, mount, 64 * KIB) as load:
         before = mount.connects()
-        # More than a connection takes, so that some attempts succeed.
-        injection.every(1009)
-        for _ in range(ENV.pick(small=10, full=30, debug=4)):
+        # Not many more than a connection takes: some attempts succeed.
+        injection.every(499)
+        for turn in range(MOST_TURNS):
             xprt.force_disconnect()
             load.wait_progress(RECOVERY_SECONDS, 2)
+            if injection.met() >= wanted:
+                break
         failed = injection.stop()
         found = mount.connects() - before
-    check(failed, "no allocation failed")
-    t.note(f"{failed} allocations failed, {found} connections")
+    check(failed >= wanted, f"{failed} allocations failed in {turn + 1} turns, {wanted} wanted")
+    t.note(f"{failed} allocations failed in {turn + 1} turns, {found} connections")
 
 
 # covers: the pages of a reply whose size nobody knows are allocated when it is asked for; a failure

@@ -45,13 +45,17 @@ class Injection:
         self.set(interval=nth, times=TIMES, probability=100)
 
     @staticmethod
-    def stop():
+    def met():
+        """How many have failed since `every`."""
+        left = sum(int((DEBUG / kind / "times").read_text()) for kind in KINDS)
+        return len(KINDS) * TIMES - left
+
+    @classmethod
+    def stop(cls):
         """No more failures; how many there were."""
-        left = 0
         for kind in KINDS:
             (DEBUG / kind / "probability").write_text("0")
-            left += int((DEBUG / kind / "times").read_text())
-        return len(KINDS) * TIMES - left
+        return cls.met()
 
 
 def text(name):
