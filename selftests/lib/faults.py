@@ -112,19 +112,10 @@ def no_delay(server):
     server.call("run", ["tc", "qdisc", "del", "dev", INTERFACE, "root"])
 
 
-# What comes in goes through a device where tc-netem treats it.  Not what goes out: rxe takes what a
-# queue says, or its absence while one replaces another, for an error of the queue pair.
-WORSEN = f"""\
-ip link show dev {DETOUR} > /dev/null 2>&1 || ip link add {DETOUR} type ifb
-ip link set {DETOUR} mtu 9000 up
-tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"
-tc qdisc add dev {INTERFACE} ingress
-tc filter add dev {INTERFACE} ingress matchall action mirred egress redirect dev {DETOUR}
-"""
-BETTER = f"""\
-tc qdisc del dev {INTERFACE} ingress
-ip link del {DETOUR}
-"""
+# What comes in goes through a device that the lab made for that.  Not what goes out: rxe takes what
+# a queue says, or its absence while one replaces another, for an error of the queue pair.
+WORSEN = f'tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"'
+BETTER = f"tc qdisc del dev {DETOUR} root"
 
 
 def worsen(server, *words):

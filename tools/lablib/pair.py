@@ -47,10 +47,11 @@ class Pair:
     """Both machines, up and joined by a cable; a context manager."""
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
-                 memory=(2048, 2048), pcap=False, provider="rxe", plugin=None):
+                 memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
+                 detour=False):
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
-        self.provider = provider
+        self.device = [provider, "detour"] if detour else [provider]
         self.pcap, self.accel = pcap, accel.choose(root, server_kernel)
         self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
         forget_the_dead()
@@ -98,7 +99,7 @@ class Pair:
 
     def start_setup(self, machine):
         return machine.channel.start([f"/repo/tools/lablib/guest/{machine.role}-up",
-                                      self.provider], self.log_sink(machine.role))
+                                      *self.device], self.log_sink(machine.role))
 
     def finish_setup(self, machine, job):
         try:

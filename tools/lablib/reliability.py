@@ -124,6 +124,10 @@ What is not shown here
   queue pair fails, and the device's management queue pair for good. So a cable or an address that
   comes back comes back with a new device, and packets are lost, delayed and changed where they
   come in.
+* A queue that is added to the interface, or taken away, is such a moment too: with 5 % of the packets
+  duplicated by a queue made for that under load, the client's management queue pair failed with
+  either client, and nobody connected any more. The lab makes the way by which packets come in before
+  there is traffic.
 * With the debug kernel that is done to what the server receives, not to what the client does; and
   there is no second interface for a namespace.
 * Fifty mounts at a time share connections as the NFS client has it: two addresses, four versions.

@@ -33,6 +33,7 @@ class Plan:
     export: str = "mem"
     memory: tuple = (2048, 2048)
     provider: str = "rxe"       # or siw
+    detour: bool = False        # for tc-netem, see guest/device-up
     timeout: float = 600
     pcap: str | None = None
     results: str | None = None
@@ -52,7 +53,7 @@ class Session:
         self.suites = module.build(base, self.kernel, suites=True) \
             if self.module and plan.debug else None
         self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
-                              pcap=bool(plan.pcap), provider=plan.provider,
+                              pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
                               plugin=native.build(base, "instructions") if plan.plugin else None)
         shutil.copy(native.build(base, "load"), self.pair.results)
         if plan.provider == "siw":

@@ -46,7 +46,7 @@ def check(spec, clients, debug, minutes, seed, names, write):
 def run(spec, client, debug, minutes, seed, names):
     """One run: (tally, what it wrote or None)."""
     plan = Plan(client=client, spec=spec, debug=debug, load=False, memory=MEMORY[debug],
-                timeout=minutes * 60 + MORE_SECONDS)
+                timeout=minutes * 60 + MORE_SECONDS, detour=True)
     session, output, status = Session(plan), bytearray(), None
     argv = ["./selftests/torture", "--minutes", str(minutes), "--seed", str(seed)]
     for name in names:
