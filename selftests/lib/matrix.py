@@ -105,7 +105,7 @@ def callback_storm(w):
     top = w.loads["4.2"].top
     names = [f"s{w.random.randrange(1 << 60):015x}" for _ in range(RECALLED_FILES)]
     for name in names:
-        w.server.call("write", f"{top.there}/{name}", "")
+        w.server.write(f"{top.there}/{name}", b"x")
     before = w.server.call("client_states").count("type: deleg")
     with Crew(ENV.patience(60)) as crew:
         crew.start(bystanders.hold_open, top.here, names)
