@@ -107,7 +107,7 @@ class Stage:
         self.together(2, lambda: self.read(Buffer(BLOCK)))
 
     def crowd(self):
-        self.together(8, lambda: [self.small() for _ in range(4)])
+        self.together(rows.AT_ONCE, lambda: [self.small() for _ in range(4)])
 
     def write(self):
         self.buffer.write(self.fd, pattern.data(5, 0, BLOCK), 0)

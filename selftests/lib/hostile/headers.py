@@ -4,8 +4,9 @@
 import struct
 
 from .message import word
-from .row import (CROWD, LIST, READ, REMOTE_CHUNK, REMOTE_VERSION, SMALL, Row, altered, before, cut,
-                  dropped, ended, error, failed, fields, ignored, one_by_one, patched, payload, raw)
+from .row import (AT_ONCE, CROWD, LIST, READ, REMOTE_CHUNK, REMOTE_VERSION, SMALL, Row, altered,
+                  before, cut, dropped, ended, error, failed, fields, ignored, one_by_one,
+                  patched, payload, raw)
 
 STRANGER = 0x5eadbeef  # an xid that nobody uses
 MSG, NOMSG, MSGP, DONE, ERROR, OPTIONAL = range(6)
@@ -59,11 +60,11 @@ def flood(exchange):
 
 
 def one_credit(exchange):
-    """Grant one, and see whether more calls than that come once the earlier ones are answered."""
-    client = exchange.client
-    if client.alone and client.waiting:
-        exchange.note(f"wrong: {1 + len(client.waiting)} calls with one credit")
-    client.alone = client.alone or not client.waiting
+    """Grant one, and see whether more calls than that come: all but those that may have been on
+    their way before the first grant was there."""
+    waiting = exchange.client.waiting
+    if exchange.turn >= AT_ONCE and waiting:
+        exchange.note(f"wrong: {1 + len(waiting)} calls with one credit")
     exchange.send(exchange.answer()[0].but(credit=1))
 
 

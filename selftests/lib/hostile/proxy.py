@@ -141,7 +141,7 @@ class Client(Connection):
 
     def __init__(self, proxy, cm_id, announced, own, receive=BUFFER):
         super().__init__(proxy.device, cm_id, receive)
-        self.proxy, self.short_lived, self.alone, self.calls = proxy, False, False, 0
+        self.proxy, self.short_lived, self.calls = proxy, False, 0
         theirs, ours = private(announced), private(own)
         self.inline = (theirs[3] + 1) * 1024 if theirs else INLINE
         # Remote invalidation needs both sides' consent.

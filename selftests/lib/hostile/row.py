@@ -10,6 +10,7 @@ from . import rpc
 SMALL, READ, LIST, WRITE = "small", "read", "list", "write"
 # The same, several at once.
 TWO, CROWD = "two", "crowd"
+AT_ONCE = 8  # calls of a crowd
 
 
 @dataclasses.dataclass(frozen=True)
