@@ -130,7 +130,7 @@ def machines(spec, part, client="ours", capture=None, seed=None):
     if not (module.REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
     plan = Plan(client=client, spec=spec, debug=part in ("debug", "iwarp", "endurance"),
-                memory=(4096, 2048) if part == "full" else (2048, 2048),
+                suites=part == "debug", memory=(4096, 2048) if part == "full" else (2048, 2048),
                 provider="siw" if part == "iwarp" else "rxe", load=False,
                 timeout=VM_SECONDS[part], pcap=capture)
     argv = [f"./{RUNNER}", *(["--size", "full"] if part in ("endurance", "full") else [])]

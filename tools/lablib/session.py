@@ -28,6 +28,7 @@ class Plan:
     load: bool = True           # or leave loading to the command
     spec: str | None = None     # kernel series or release
     debug: bool = False         # debug kernel in the client
+    suites: bool = False        # build the KUnit suites, which only a debug kernel can run
     version: str | None = None  # NFS version of the lab's own mount
     options: str = ""           # more mount options
     export: str = "mem"
@@ -49,9 +50,7 @@ class Session:
         self.stock = kernel.get(base, plan.spec)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None
-        # Only a debug kernel can run the KUnit suites.
-        self.suites = module.build(base, self.kernel, suites=True) \
-            if self.module and plan.debug else None
+        self.suites = module.build(base, self.kernel, suites=True) if plan.suites else None
         self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
                               plugin=native.build(base, "instructions") if plan.plugin else None)
