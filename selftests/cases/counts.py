@@ -2,14 +2,10 @@
 """Work per operation, counted at the RDMA provider and not by the transport."""
 
 import pathlib
-import sys
 
 from lib.case import case, check
-from lib.env import LAB
 
-sys.path.insert(0, str(LAB / "lablib/guest"))
-
-import count  # noqa: E402
+import count
 
 # Counts are averages: a lease renewal may fall between two operations.
 SLACK = 1.03

@@ -9,7 +9,8 @@ from lib import module
 from lib.case import case, check, equal
 from lib.env import REPO
 from lib.injection import Injection
-from lib.kmsg import ktap
+
+from lablib import ktap
 
 DEBUG = pathlib.Path("/sys/kernel/debug")
 SUITES = DEBUG / "kunit"

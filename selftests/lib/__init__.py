@@ -24,3 +24,6 @@ torture  rounds of faults under load, their record
 matrix   the table of faults
 bystanders  processes beside that load
 """
+
+# It says where lablib is, before anything here imports from that.
+from . import env  # noqa: F401

@@ -3,14 +3,11 @@
 
 import contextlib
 import subprocess
-import sys
+
+from lablib.guest.remote import Remote
 
 from . import wait
-from .env import ENV, LAB, PORT
-
-sys.path.insert(0, str(LAB))
-
-from lablib.guest.remote import Remote  # noqa: E402
+from .env import ENV, PORT
 
 ROCE_PORT = 4791
 THREADS = 8

@@ -2,14 +2,10 @@
 """The kernel log: what it said since a moment, and whether that is a report."""
 
 import os
-import sys
+
+from lablib import judge
 
 from . import wait
-from .env import LAB
-
-sys.path.insert(0, str(LAB))
-
-from lablib import judge, ktap  # noqa: E402, F401
 
 
 class Log:

@@ -11,15 +11,11 @@ import json
 import pathlib
 import select
 import socket
-import sys
 import time
 
+from lablib import wire
+
 from . import pattern
-from .env import LAB
-
-sys.path.insert(0, str(LAB))
-
-from lablib import wire  # noqa: E402
 
 LOCAL_SOCKET = "/run/lab.sock"
 SOURCE = pathlib.Path(__file__).with_name("server_agent.py")
