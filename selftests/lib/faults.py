@@ -71,11 +71,20 @@ def restart_nfsd(server, max_requests=None):
     start_nfsd(server)
 
 
+@contextlib.contextmanager
+def granting(server, credits):
+    """While the block runs, the server grants so many credits to a connection."""
+    before = int(server.call("text", MAX_REQUESTS).split()[0])
+    restart_nfsd(server, credits)
+    try:
+        yield
+    finally:
+        restart_nfsd(server, before)
+
+
 def grant(t, credits):
-    """The server grants so many credits to a connection, for the time of a case."""
-    before = t.server.call("text", MAX_REQUESTS).split()[0]
-    restart_nfsd(t.server, credits)
-    t.defer(restart_nfsd, t.server, int(before))
+    """The same until the case is over."""
+    t.stack.enter_context(granting(t.server, credits))
     end_grace(t.server)
 
 

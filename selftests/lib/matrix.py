@@ -59,6 +59,20 @@ def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "
     return decorate
 
 
+def between(name, what, hold, begin, end):
+    """A row for trouble that one function makes and another ends; both get the server."""
+    def function(w):
+        try:
+            # What has begun on one machine only must end as well.
+            begin(w.server)
+            yield
+        finally:
+            end(w.server)
+
+    function.__name__ = name
+    fault(what, hold)(function)
+
+
 # The server.
 
 @fault("server machine: power cut and boot", hold=(0, 3), share=1)
@@ -72,32 +86,18 @@ def power_cut(w):
         w.server.start()
 
 
-@fault("knfsd stopped and started", hold=(0, 2))
-def knfsd_restart(w):
-    faults.stop_nfsd(w.server)
-    try:
-        yield
-    finally:
-        faults.start_nfsd(w.server)
+between("knfsd_restart", "knfsd stopped and started", (0, 2),
+        faults.stop_nfsd, faults.start_nfsd)
 
 
 @fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2)
 def few_credits(w):
-    before = int(w.server.call("text", faults.MAX_REQUESTS).split()[0])
-    faults.restart_nfsd(w.server, FEWEST_CREDITS)
-    try:
+    with faults.granting(w.server, FEWEST_CREDITS):
         yield
-    finally:
-        faults.restart_nfsd(w.server, before)
 
 
-@fault("the server's RDMA device deleted and made anew", hold=(0, 2))
-def server_device(w):
-    faults.remove_server_device(w.server)
-    try:
-        yield
-    finally:
-        faults.add_server_device(w.server)
+between("server_device", "the server's RDMA device deleted and made anew", (0, 2),
+        faults.remove_server_device, faults.add_server_device)
 
 
 @fault("the server recalls many delegations at once", share=2, versions=("4.2",))
@@ -123,26 +123,13 @@ def callback_storm(w):
 
 # The wire.
 
-@fault("packets to the server's UDP port 4791 dropped", hold=(0.5, 8))
-def silence(w):
-    faults.silence(w.server)
-    try:
-        yield
-    finally:
-        faults.speak(w.server)
+between("silence", "packets to the server's UDP port 4791 dropped", (0.5, 8),
+        faults.silence, faults.speak)
 
 
-def netem(name, what, *words, hold=(1, 4)):
+def netem(name, what, *words):
     """A row for something that tc-netem does to both directions."""
-    def both_ways(w):
-        try:
-            faults.worsen(w.server, *words)
-            yield
-        finally:
-            faults.better(w.server)
-
-    both_ways.__name__ = name
-    fault(what, hold)(both_ways)
+    between(name, what, (1, 4), lambda server: faults.worsen(server, *words), faults.better)
 
 
 netem("loss_1", "1 % of the packets lost", "loss", "1%")
@@ -179,13 +166,8 @@ def unplugged(_):
         device_anew()
 
 
-@fault("the client's RDMA device deleted and made anew", hold=(0, 2))
-def client_device(_):
-    faults.remove_client_device()
-    try:
-        yield
-    finally:
-        faults.add_client_device()
+between("client_device", "the client's RDMA device deleted and made anew", (0, 2),
+        lambda _: faults.remove_client_device(), lambda _: faults.add_client_device())
 
 
 @fault("the client's address replaced by another, and back, each with a new RDMA device",
