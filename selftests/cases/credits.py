@@ -3,11 +3,11 @@
 
 import contextlib
 import os
-import threading
 
 from lib import faults, pattern, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
+from lib.workers import together
 
 KIB = 1 << 10
 BLOCK = 4 * KIB
@@ -26,33 +26,6 @@ def read_and_write(top, number, threads, turns):
         problem = pattern.difference(found, pattern.data(1, offset, BLOCK, 1), offset)
         check(problem is None, f"thread {number}: {problem}")
     os.close(fd)
-
-
-def together(count, work, watch=lambda: None, under_way=lambda: None):
-    """Run `work(number)` in many threads.
-
-    `under_way` is called when all have been started, `watch` while they work.
-    """
-    failures = []
-
-    def guarded(number):
-        try:
-            work(number)
-        except BaseException as error:  # noqa: B036: passed on below
-            failures.append(error)
-
-    crew = [threading.Thread(target=guarded, args=(n,), daemon=True) for n in range(count)]
-    for thread in crew:
-        thread.start()
-    under_way()
-
-    def over():
-        watch()
-        return not any(thread.is_alive() for thread in crew)
-
-    wait.until(over, ENV.patience(ENV.pick(small=80, full=1200)), "all threads done")
-    if failures:
-        raise failures[0]
 
 
 def crowd(t, mount, threads, turns, watch=lambda: None):

@@ -7,7 +7,7 @@ import signal
 from lib import mounts, pattern
 from lib.case import ENV, case, check, equal, wait
 from lib.responder import Responder, Stage
-from lib.workers import Worker
+from lib.workers import Worker, together
 
 MAGIC = b"\xf6\xab\x0e\x18"
 WHOLE = 196  # octets of private data that an acceptance always carries
@@ -150,7 +150,7 @@ def a_first_answer_that_never_comes(t):
     stage = Stage(t, options="timeo=20,retrans=2")
     stage.responder.call("arm", "never answered")
     stage.disconnect()
-    found, seconds = stage.ends(lambda: stage.together(4, stage.small))
+    found, seconds = stage.ends(lambda: together(4, lambda _: stage.small()))
     left, log = stage.responder.call("log")
     t.note(f"done in {seconds:.2f} s, {stage.causes()}, {log}")
     equal((found, left), (0, 0), "the calls, and what was left of the row")

@@ -11,7 +11,7 @@ module   loading and unloading the transport
 xprt     what the kernel shows of a connection, and forcing it down
 pattern  data that says where and when it was written
 buffers  memory for direct I/O
-workers  processes that load the mount while the test does something else
+workers  processes that load the mount while the test does something else, and threads
 kmsg     the kernel log
 stacks   where tasks hang
 faults   trouble made on the server and on the wire

@@ -11,6 +11,7 @@ from .buffers import Buffer
 from .case import check, equal
 from .env import ENV, PORT, REPO
 from .hostile import row as rows
+from .workers import together
 
 PROXY_PORT = 20050
 # The proxy is a package, found from the directory above it.
@@ -85,29 +86,11 @@ class Stage:
         problem = pattern.difference(found, pattern.data(5, 0, BLOCK), 0)
         check(problem is None, problem)
 
-    def together(self, count, work):
-        """The same at once in several threads."""
-        failures = []
-
-        def guarded():
-            try:
-                work()
-            except (OSError, AssertionError) as problem:
-                failures.append(problem)
-
-        crew = [threading.Thread(target=guarded, daemon=True) for _ in range(count)]
-        for thread in crew:
-            thread.start()
-        for thread in crew:
-            thread.join()
-        if failures:
-            raise failures[0]
-
     def two(self):
-        self.together(2, lambda: self.read(Buffer(BLOCK)))
+        together(2, lambda _: self.read(Buffer(BLOCK)))
 
     def crowd(self):
-        self.together(rows.AT_ONCE, lambda: [self.small() for _ in range(4)])
+        together(rows.AT_ONCE, lambda _: [self.small() for _ in range(4)])
 
     def write(self):
         self.buffer.write(self.fd, pattern.data(5, 0, BLOCK), 0)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Processes that load the mount while the case does something else."""
+"""Processes that load the mount while the case does something else, and threads."""
 
 import os
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
+
+from . import wait
+from .env import ENV
 
 
 class Worker:
@@ -118,3 +122,30 @@ class Crew:
                     worker.kill()
             return
         self.results = [worker.join(self.seconds) for worker in self.workers]
+
+
+def together(count, work, watch=lambda: None, under_way=lambda: None):
+    """Run `work(number)` in many threads.
+
+    `under_way` is called when all have been started, `watch` while they work.
+    """
+    failures = []
+
+    def guarded(number):
+        try:
+            work(number)
+        except BaseException as error:  # noqa: B036: passed on below
+            failures.append(error)
+
+    crew = [threading.Thread(target=guarded, args=(n,), daemon=True) for n in range(count)]
+    for thread in crew:
+        thread.start()
+    under_way()
+
+    def over():
+        watch()
+        return not any(thread.is_alive() for thread in crew)
+
+    wait.until(over, ENV.patience(ENV.pick(small=80, full=1200)), "all threads done")
+    if failures:
+        raise failures[0]
