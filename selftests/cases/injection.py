@@ -11,6 +11,7 @@ from lib.case import ENV, case, check, equal
 from lib.env import PORT
 from lib.injection import Injection
 from lib.load import RECOVERY_SECONDS, Load
+from lib.workers import Worker
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 KIB = 1 << 10
@@ -24,28 +25,18 @@ MOST_TURNS = 60
 SHORT = (errno.ENOMEM, errno.EIO)
 
 
-def mount_with_failure(where, nth):
-    """mount(2) in a child whose nth allocation fails: (errno, whether it did fail)."""
+def mount_with_failure(_, where, nth):
+    """mount(2) whose nth allocation fails: errno, and how many were left until then."""
     options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
                f"mountproto=tcp,mountaddr={ENV.server}")
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(ours)
-        counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
-        os.write(counter, str(nth).encode())
-        failed = LIBC.mount(f"{ENV.server}:{ENV.mem}".encode(), where.encode(), b"nfs", 0,
-                            options.encode())
-        number = ctypes.get_errno() if failed else 0
-        left = int(os.pread(counter, 16, 0))
-        os.pwrite(counter, b"0", 0)
-        os.write(theirs, f"{number} {left}".encode())
-        os._exit(0)
-    os.close(theirs)
-    number, left = map(int, os.read(ours, 64).split())
-    os.close(ours)
-    os.waitpid(child, 0)
-    return number, not left
+    counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+    os.write(counter, str(nth).encode())
+    failed = LIBC.mount(f"{ENV.server}:{ENV.mem}".encode(), where.encode(), b"nfs", 0,
+                        options.encode())
+    number = ctypes.get_errno() if failed else 0
+    left = int(os.pread(counter, 16, 0))
+    os.pwrite(counter, b"0", 0)
+    return f"{number} {left}"
 
 
 # covers: each allocation that the module makes for a mount, failing alone; in small size every third,
@@ -62,16 +53,17 @@ def each_allocation_of_a_mount_may_fail(t):
     refused, survived, tried, step = 0, 0, 0, ENV.pick(small=3, full=1)
     for nth in range(1 + t.random.randrange(step), MOST, step):
         tried += 1
-        number, failed = mount_with_failure(where, nth)
+        result = Worker(mount_with_failure, where, nth).join(ENV.patience(60))
+        number, left = map(int, result.split())
         if number:
-            check(failed, f"the mount failed without a reason: {os.strerror(number)}")
+            check(not left, f"the mount failed without a reason: {os.strerror(number)}")
             check(number in SHORT, f"allocation {nth}: {os.strerror(number)}")
             refused, survived = refused + 1, 0
         else:
             survived += 1
             os.statvfs(where)
             mounts.remove(where)
-        if not failed or survived >= ENOUGH // step:
+        if left or survived >= ENOUGH // step:
             break
     else:
         raise AssertionError(f"more than {MOST} allocations")
