@@ -21,7 +21,7 @@ import tomllib
 
 from . import cache, judge, kernel, module, root, wire
 from .check import LineSplitter
-from .session import RMMOD, UMOUNT, Plan, Session
+from .session import Plan, Session
 from .tally import Tally
 from .ui import LabError, say
 
@@ -38,7 +38,6 @@ NOT_SOURCE = ("fuzz", "tests", "benches", "examples", "target")
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
 BASELINE_SECONDS = 25 * 60
-CLEAN_SECONDS = 120
 RESULT = re.compile(r"^(ok|not ok) \d+ (.*?)(?: # SKIP.*)?$")
 SECONDS = re.compile(r"^# (\d+\.\d) s$")
 # The last line of a traceback, or what the runner says itself.
@@ -182,15 +181,10 @@ class Machines:
         """What is wrong with the machines; they are kept only if nothing is."""
         session = self.session
         if ended:
-            found = []
-            try:
-                for undo in (UMOUNT, RMMOD):
-                    status, text = session.channel.call(["sh", "-c", undo], CLEAN_SECONDS)
-                    if status:
-                        found.append(f"client: cleaning up: {text.strip()}")
-                found += session.pair.judge()
-            except LabError as error:
-                found.append(str(error))
+            with session.recorded():
+                session.clean_up()
+                session.complaints += session.pair.judge()
+            found = session.complaints
         else:
             found = [text for machine in session.pair.machines for text in judge.verdict(machine)]
         if found or not ended:
