@@ -51,48 +51,56 @@ EXPORT int64_t load_getattr(const char *path, long count)
 	return now() - start;
 }
 
-/* Of names `path`FIRST... that do not exist: the server must be asked for each. */
-EXPORT int64_t load_lookup(const char *path, long first, long count)
+/* With each of the names `path`FIRST...; `work` returns 0 or a negative errno. */
+static int64_t with_names(const char *path, long first, long count, int (*work)(const char *name))
 {
 	int64_t start = now();
-	struct stat found;
 	char name[PAGE];
 
 	for (long i = first; i < first + count; i++) {
+		int problem;
+
 		snprintf(name, sizeof(name), "%s%ld", path, i);
-		if (!stat(name, &found) || errno != ENOENT)
-			return -EEXIST;
+		problem = work(name);
+		if (problem)
+			return problem;
 	}
 	return now() - start;
+}
+
+/* Of a name that does not exist: the server must be asked. */
+static int look_up(const char *name)
+{
+	struct stat found;
+
+	return !stat(name, &found) || errno != ENOENT ? -EEXIST : 0;
+}
+
+static int create(const char *name)
+{
+	int fd = open(name, O_CREAT | O_EXCL | O_WRONLY, 0644);
+
+	return fd < 0 || close(fd) ? -errno : 0;
+}
+
+static int remove_name(const char *name)
+{
+	return unlink(name) ? -errno : 0;
+}
+
+EXPORT int64_t load_lookup(const char *path, long first, long count)
+{
+	return with_names(path, first, count, look_up);
 }
 
 EXPORT int64_t load_create(const char *path, long first, long count)
 {
-	int64_t start = now();
-	char name[PAGE];
-
-	for (long i = first; i < first + count; i++) {
-		int fd;
-
-		snprintf(name, sizeof(name), "%s%ld", path, i);
-		fd = open(name, O_CREAT | O_EXCL | O_WRONLY, 0644);
-		if (fd < 0 || close(fd))
-			return -errno;
-	}
-	return now() - start;
+	return with_names(path, first, count, create);
 }
 
 EXPORT int64_t load_unlink(const char *path, long first, long count)
 {
-	int64_t start = now();
-	char name[PAGE];
-
-	for (long i = first; i < first + count; i++) {
-		snprintf(name, sizeof(name), "%s%ld", path, i);
-		if (unlink(name))
-			return -errno;
-	}
-	return now() - start;
+	return with_names(path, first, count, remove_name);
 }
 
 /* One pass over a directory that must have `count` entries, the dots among them. */
