@@ -53,19 +53,21 @@ class Load:
     after: typing.Callable = lambda count: None
 
 
-def rpcs(mount):
-    """RPCs of a mount so far, from its statistics."""
+def statistics(mount):
+    """The lines of a mount in mountstats, as text."""
     text = pathlib.Path("/proc/self/mountstats").read_text()
-    section = text.split(f" mounted on {mount} ", 1)[1].split("\ndevice ", 1)[0]
-    operations = section.split("per-op statistics", 1)[1]
+    return text.split(f" mounted on {mount} ", 1)[1].split("\ndevice ", 1)[0]
+
+
+def rpcs(mount):
+    """RPCs of a mount so far."""
+    operations = statistics(mount).split("per-op statistics", 1)[1]
     return sum(int(line.split()[1]) for line in operations.splitlines() if ":" in line)
 
 
 def connects(mount):
     """Connections that the transports of a mount have made so far."""
-    text = pathlib.Path("/proc/self/mountstats").read_text()
-    section = text.split(f" mounted on {mount} ", 1)[1].split("\ndevice ", 1)[0]
-    return sum(int(line.split()[4]) for line in section.splitlines()
+    return sum(int(line.split()[4]) for line in statistics(mount).splitlines()
                if line.strip().startswith("xprt:"))
 
 
