@@ -165,11 +165,11 @@ def add_check(commands):
     sub = commands.add_parser("check", help="run checks; the last line sums them up")
     kernel_option(sub)
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
-                     help="all: host, lint, vm, cable and shutdown; debug: everything in small on the debug "
-                          "kernel; iwarp: a part of that over iWARP; endurance: 100 lives and "
-                          "1000 disconnects there (half an hour); full: the "
-                          "selftests in full size on the stock kernel (an hour); kernels: "
-                          "build and short tests on every series of the archive")
+                     help="all: host, lint, vm, cable and shutdown; debug: everything in "
+                          "small on the debug kernel; iwarp: a part of that over iWARP; "
+                          "endurance: 100 lives and 1000 disconnects there (half an hour); "
+                          "full: the selftests in full size on the stock kernel (an hour); "
+                          "kernels: build and short tests on every series of the archive")
 
     def run(args):
         parts = [p for part in args.parts
