@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 
-from . import module, root, wire
+from . import module, root, rst, wire
 from .programs import PROGRAMS
 from .session import Plan, Session
 from .tally import Tally
@@ -196,31 +196,14 @@ that fails with ours and not with the in-tree client fails the run, after the pr
 with both; so does a group of cases that our run lacks. The numbers of cases that read a capture
 differ with the operations that a client divides the data into.
 
-.. list-table::
-   :header-rows: 1
-
-   * - Program
-     - what it does
-     - in-tree: passed, failed
-     - ours: passed, failed
-     - worse with ours
 """
+HEAD = ("Program", "what it does", "in-tree: passed, failed", "ours: passed, failed",
+        "worse with ours")
 BOTH = """
 What fails with both clients, and whether it fails over TCP:
 
-.. list-table::
-   :header-rows: 1
-
-   * - Program
-     - case
-     - groups of cases in which it fails
-     - over TCP
 """
-
-
-def cells(*columns):
-    """One row of a list-table."""
-    return "".join(f"   {'* ' if i == 0 else '  '}- {cell}\n" for i, cell in enumerate(columns))
+BOTH_HEAD = ("Program", "case", "groups of cases in which it fails", "over TCP")
 
 
 def of_both(row):
@@ -234,18 +217,18 @@ def of_both(row):
 
 def page(record):
     """The committed table."""
-    text, both = HEADER, ""
+    rows, both = [], []
     for program in PROGRAMS:
         row = record.get(program.name)
         if not row:
             continue
         groups = f" ({row['groups']} groups)" if row["groups"] else ""
-        text += cells(f"``{program.name}``", program.what,
-                      f"{row['intree'][0]}, {row['intree'][1]}",
-                      f"{row['ours'][0]}, {row['ours'][1]}{groups}",
-                      "; ".join(row["worse"]) or "nothing")
+        rows.append((f"``{program.name}``", program.what,
+                     f"{row['intree'][0]}, {row['intree'][1]}",
+                     f"{row['ours'][0]}, {row['ours'][1]}{groups}",
+                     "; ".join(row["worse"]) or "nothing"))
         for case, (groups, tcp) in of_both(row).items():
             over = "not run" if tcp is None else "passes" if not tcp else \
                 "fails" if tcp == groups else f"fails in {tcp}"
-            both += cells(f"``{program.name}``", case, groups if row["groups"] else "", over)
-    return text + (BOTH + both if both else "")
+            both.append((f"``{program.name}``", case, groups if row["groups"] else "", over))
+    return HEADER + rst.table(HEAD, rows) + (BOTH + rst.table(BOTH_HEAD, both) if both else "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Documentation/benchmark-figures.rst: what one run of `make bench` measured."""
 
-from . import module
+from . import module, report, rst
 from .ui import say
 
 FILE = module.REPO / "Documentation/benchmark-figures.rst"
@@ -16,8 +16,6 @@ Benchmark figures
 One run of ``make bench``, kernel {kernel}. What the words mean is in
 :doc:`benchmarks`.
 """
-PROVIDER = (("work_requests", "work requests"), ("posts", "post-send calls"),
-            ("completions", "completions"), ("recv_posts", "post-recv calls"))
 KERNEL = (("service", "the transport and what it calls"), ("copies", "of that, copying"),
           ("kernel", "whole kernel"), ("switches", "task switches"), ("wakeups", "wake-ups"),
           ("works", "works queued"), ("allocations", "allocations of the transport"))
@@ -29,50 +27,43 @@ def heading(text):
     return f"\n{text}\n{'=' * len(text)}\n"
 
 
-def rows(head, lines):
-    """A table."""
-    out = [".. list-table::", "   :header-rows: 1", ""]
-    for line in [head, *lines]:
-        first, *rest = line
-        out += [f"   * - {first}", *(f"     - {cell}" for cell in rest)]
-    return "\n".join(out) + "\n"
-
-
 def number(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def counts(found):
     """The exact counts of both clients, an operation each line."""
-    for title, columns in (("Counts at the provider, per RPC", PROVIDER),
+    for title, columns in (("Counts at the provider, per RPC", report.COLUMNS),
                            ("Instructions and calls in the client's kernel, per RPC", KERNEL)):
         yield heading(title)
         yield "Ours / in-tree.\n"
         ours, intree = found["ours"], found["intree"]
-        yield rows(["operation", *(name for _, name in columns)],
-                   [[load, *(f"{number(ours[load][key])} / {number(intree[load][key])}"
-                             for key, _ in columns)] for load in ours])
+        yield rst.table(("operation", *(name for _, name in columns)),
+                        [(load, *(f"{number(ours[load][key])} / {number(intree[load][key])}"
+                                  for key, _ in columns)) for load in ours])
 
 
 def times(found):
     """Elapsed time, an axis each table."""
     for axis, loads in found.items():
         yield heading(f"Elapsed time: {axis}")
-        yield rows(["microseconds per operation", "ours", "in-tree", "TCP", "ours/in-tree", "scatter"],
-                   [[load, number(took["ours"]),
-                     number((took["in-tree"] + took["in-tree again"]) / 2), number(took["tcp"]),
-                     f"{one['ratio']:.3f}{' (worse)' if one['worse'] else ''}",
-                     f"±{100 * one['scatter']:.1f} %"]
-                    for load, one in loads.items() for took in (one["microseconds"],)])
+        yield rst.table(("microseconds per operation", "ours", "in-tree", "TCP", "ours/in-tree",
+                         "scatter"),
+                        [(load, number(took["ours"]),
+                          number((took["in-tree"] + took["in-tree again"]) / 2),
+                          number(took["tcp"]),
+                          f"{one['ratio']:.3f}{' (worse)' if one['worse'] else ''}",
+                          f"±{100 * one['scatter']:.1f} %")
+                         for load, one in loads.items() for took in (one["microseconds"],)])
 
 
 def profile(found):
     """Where the instructions of the transport and of what it calls are."""
     for load in PROFILED:
         yield heading(f"Profile: {load}, the transport and what it calls")
-        yield rows(["function", "module", "instructions"],
-                   [[f"``{name}``", where or "kernel", number(value)]
-                    for name, where, value in found[load][:FUNCTIONS]])
+        yield rst.table(("function", "module", "instructions"),
+                        [(f"``{name}``", where or "kernel", number(value))
+                         for name, where, value in found[load][:FUNCTIONS]])
 
 
 def write(result):

@@ -10,6 +10,7 @@ import re
 import statistics
 
 from . import cache, chroot, proc
+from .session import NAMES
 from .ui import LabError
 
 # Numbers of the plugin's classes, as guest/instructions.py gives them.
@@ -144,7 +145,7 @@ def table(rows):
     for operation in rows[clients[0]]:
         for client in clients:
             cells = rows[client][operation]
-            lines.append(operation.ljust(26) + {"intree": "in-tree"}.get(client, client).ljust(8)
+            lines.append(operation.ljust(26) + NAMES[client].ljust(8)
                          + "".join((f"{cells[c]:.2f}" if cells[c] < 100 else f"{cells[c]:,.0f}"
                                     ).rjust(width) for c in COLUMNS))
     return "\n".join(lines)

@@ -19,7 +19,7 @@ import shutil
 import time
 import tomllib
 
-from . import cache, judge, kernel, module, root, wire
+from . import cache, judge, kernel, module, root, rst, wire
 from .check import LineSplitter
 from .session import Plan, Session
 from .tally import Tally
@@ -341,14 +341,14 @@ def plain(pattern):
 
 def rows(faults):
     """The table of the documentation."""
-    text = ".. list-table::\n   :header-rows: 1\n\n   * - Fault\n     - file\n     - noticed by\n"
+    lines = []
     for fault in faults:
         tests = ", ".join(f"``{plain(test)}``" for test in fault.tests)
         kernel_note = " (debug kernel)" if fault.debug else " (full size)" if fault.full else ""
-        text += (f"   * - ``{fault.name}``: {fault.what}\n"
-                 f"     - ``{fault.file.removeprefix('rust/')}``\n"
-                 f"     - {tests + kernel_note if tests else 'nothing: ' + fault.why}\n")
-    return text
+        lines.append((f"``{fault.name}``: {fault.what}",
+                      f"``{fault.file.removeprefix('rust/')}``",
+                      tests + kernel_note if tests else f"nothing: {fault.why}"))
+    return rst.table(("Fault", "file", "noticed by"), lines)
 
 
 def write_page(faults):

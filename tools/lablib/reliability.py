@@ -4,12 +4,12 @@
 import json
 import statistics
 
-from . import module
+from . import module, rst
+from .session import NAMES
 
 PAGE = module.REPO / "Documentation/reliability.rst"
 # What the page says: the runs that were written to it, one a line.
 RECORD = module.REPO / "tools/lablib/reliability.json"
-NAMES = {"ours": "ours", "intree": "in-tree"}
 MIB = 1 << 20
 COLUMNS = ("rounds, failed, errors, splats", "recovery in s: median, worst", "MiB verified")
 
@@ -138,12 +138,7 @@ def table(runs):
     """Rows of one kernel, both clients side by side."""
     totals = {client: summed(r for r in runs if r["client"] == client) for client in NAMES}
     what = {name: text for run in runs for name, text in run["faults"].items()}
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-
-    def add(cells):
-        lines.extend(f"   {'  ' if i else '* '}- {cell}" for i, cell in enumerate(cells))
-
-    add(["Fault", "NFS"] + [f"{NAMES[c]}: {words}" for c in NAMES for words in COLUMNS])
+    lines = []
     # In the order of the program's own table.
     for name, version in sorted(set().union(*totals.values()),
                                 key=lambda key: (list(what).index(key[0]), key[1])):
@@ -153,8 +148,9 @@ def table(runs):
             cells += [", ".join(str(n) for n in (rounds(row), row["failed"], row["errors"],
                                                  row["splats"])),
                       ", ".join(times(row)), row["bytes"] // MIB] if row else ["–"] * 3
-        add(cells)
-    return "\n".join(lines) + "\n"
+        lines.append(cells)
+    head = ("Fault", "NFS", *(f"{NAMES[c]}: {words}" for c in NAMES for words in COLUMNS))
+    return rst.table(head, lines)
 
 
 def page(runs):

@@ -5,7 +5,7 @@ import json
 import pathlib
 
 from . import instructions, root, wire
-from .session import Plan, Session
+from .session import NAMES, Plan, Session
 from .ui import LabError, say
 
 GUEST = "tools/lablib/guest"
@@ -55,8 +55,7 @@ def count_table(results):
     first = max(map(len, results[clients[0]])) + 2
     lines = ["per RPC".ljust(first) + "".join(
         title.center(width * len(clients)) for _, title in COLUMNS)]
-    names = {"ours": "ours", "intree": "in-tree"}
-    lines.append(" " * first + "".join(names[c].rjust(width - 2).ljust(width)
+    lines.append(" " * first + "".join(NAMES[c].rjust(width - 2).ljust(width)
                                        for _ in COLUMNS for c in clients))
     for operation in results[clients[0]]:
         cells = (f"{results[c][operation][key]:.2f}".rjust(width - 2).ljust(width)

@@ -9,6 +9,8 @@ from . import kernel, module, native, pair, root, siw
 from .ui import LabError, say, step
 
 MOUNT_SECONDS = 120
+# The clients, for readers.
+NAMES = {"ours": "ours", "intree": "in-tree"}
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
 # sunrpc lets go of a transport some time after the unmount.
 RMMOD = """\
