@@ -5,9 +5,10 @@ import os
 
 from lib import module, pattern
 from lib.buffers import Buffer
-from lib.case import case, check, equal
-from lib.hostile import access, chunks, headers, reverse
+from lib.case import ENV, case, check, equal, wait
+from lib.hostile import access, chunks, headers, message, reverse
 from lib.responder import Responder, Stage
+from lib.workers import Worker
 
 KIB = 1 << 10
 
@@ -106,3 +107,48 @@ def callbacks_without_a_backchannel(t):
 @case(versions=("4.2",), clients=("ours",), seconds=90)
 def bad_callbacks(t):
     Stage(t, t.version).play_all(reverse.REVERSE)
+
+
+def small(_, stage):
+    stage.small()
+
+
+def answers(log):
+    """The client's answers to callbacks: before the connection ended, and on the next one."""
+    end = next((n for n, line in enumerate(log) if line.startswith("ended")), len(log))
+    return [[message.decode(bytes.fromhex(line.split()[1])) for line in part
+             if line.startswith("answered")] for part in (log[:end], log[end:])]
+
+
+# covers: BC-19, BC-27, BC-04, BC-03, V1-014: the connection ends while the client serves callbacks.
+# covers: On the next one the same come again: each is answered once there, as one that the session
+# covers: has seen. The credits for calls begin anew, and callbacks grant none.
+@case(versions=("4.2",), clients=("ours",), seconds=60)
+def callbacks_come_again_after_a_reconnect(t):
+    stage = Stage(t, t.version)
+    before = stage.counters()
+    stage.responder.call("arm", reverse.AGAIN.name)
+    caller = Worker(small, stage)
+    wait.until(lambda: stage.counters()["callbacks"] >= before["callbacks"] + reverse.SOME,
+               ENV.patience(10), "callbacks delivered")
+    stage.responder.call("cut")
+
+    def answered_again():
+        return len(answers(stage.responder.call("log")[1])[1]) >= reverse.SOME
+
+    wait.until(answered_again, ENV.patience(20), "the same callbacks answered")
+    equal(stage.numbers("credits")[1], 1, "credits granted before the first reply")
+    stage.responder.call("release")
+    caller.join(ENV.patience(20))
+    left, log = stage.responder.call("log")
+    first, again = answers(log)
+    t.note(f"{len(first)} answered before the end, {stage.causes()}")
+    equal(left, 0, "calls that the row did not meet")
+    check(len(first) < reverse.SOME, "nothing was being served when the connection ended")
+    equal(sorted(one.xid for one in again),
+          [reverse.XID + number for number in range(reverse.SOME)], "callbacks answered again")
+    for one in again:
+        check(reverse.replay(one), f"not answered as a call seen before: {one}")
+    equal(stage.moved(before), {}, "counters")
+    equal(len(stage.causes()), 1, f"connections lost ({stage.causes()})")
+    stage.undisturbed()

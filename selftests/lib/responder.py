@@ -111,6 +111,11 @@ class Stage:
         lines = (self.debugfs / "counters").read_text().splitlines()
         return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
+    def moved(self, before):
+        """What moved that does not without a reason, and how far."""
+        return {name: number - before[name] for name, number in self.counters().items()
+                if number != before[name] and name not in USUAL}
+
     def causes(self):
         """Why connections ended, the newest first, by epoch."""
         text = (self.debugfs / "state").read_text()
@@ -157,8 +162,7 @@ class Stage:
         found, seconds = self.ends(call)
         wanted = row.reaction
         left, log = self.settle(before, wanted)
-        moved = {name: number - before[name] for name, number in self.counters().items()
-                 if number != before[name] and name not in USUAL}
+        moved = self.moved(before)
         lost = [cause for number, cause in self.causes().items() if number >= epoch]
         self.t.note(f"{row.rules}: {row.name}: {errno.errorcode.get(found, found or 'done')} in "
                     f"{seconds:.2f} s, {moved}, lost {lost}")

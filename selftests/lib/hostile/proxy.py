@@ -328,6 +328,10 @@ class Proxy:
         """Write there by the newest connection; how that ended."""
         return self.clients[-1].write(handle, address, b"evil")
 
+    def do_cut(self):
+        """End the newest connection."""
+        self.drop(self.clients[-1])
+
     def do_release(self):
         """Answer the call that a row kept."""
         self.serve(self.kept.client, self.kept.honest)

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 """Calls of the server: section 5.7 of the requirements."""
 
-from .message import Message, Segment, word
-from .row import SMALL, Row, before, ended, ignored
+from . import rpc as calls
+from .message import REPLY, Message, Segment, numbers, word
+from .row import SMALL, Row, before, ended, ignored, one_by_one
 
 CALLBACK, VERSION, NULL, COMPOUND = 0x40000000, 1, 0, 1
 XID = 0xcb000001
 ALIEN = Segment((0x12345678, 4096, 0x1000))
 MSGP, ERROR = 2, 4
+CREDITS = 16  # that the client grants us
+# What it still serves of one connection takes slots from the next: no more than half at a time.
+SOME = CREDITS // 2
+SEQUENCE, RECALL_ANY = 11, 8
+UNIX, NOBODY = 1, bytes(20)  # without a name, a group
+RETRY_UNCACHED = 10068
 
 
 def rpc(xid=XID, rpcvers=2, program=CALLBACK, version=VERSION, procedure=NULL, flavor=0,
@@ -48,6 +55,42 @@ def chain(message, count):
 def call_and_drop(exchange):
     exchange.send(call())
     exchange.drop()
+
+
+def referring(number, ours):
+    """A callback with a slot of its own that names a call of the client.
+
+    The client's service, one thread, waits up to half a second for the end of that call, and then
+    serves the callback all the same.
+    """
+    minor, session, *refers = calls.sequence(ours)
+    body = word(0, minor, 0, 2, SEQUENCE) + session + word(1, number, CREDITS - 1, 0, 1) \
+        + session + word(1, *refers) + word(RECALL_ANY, 0, 1, 0)
+    return call(rpc(XID + number, procedure=COMPOUND, flavor=UNIX, cred=NOBODY) + body,
+                XID + number)
+
+
+def replay(answer):
+    """Whether the answer to such a call says that the session has seen it before."""
+    return answer.credit == CREDITS and numbers(answer.payload, 4, 10) == (
+        REPLY, 0, 0, 0, 0, RETRY_UNCACHED, 0, 2, SEQUENCE, 0) and numbers(
+        answer.payload, len(answer.payload) - 8, 2) == (RECALL_ANY, RETRY_UNCACHED)
+
+
+def call_back(exchange):
+    for number in range(SOME):
+        exchange.send(referring(number, exchange.kept().rpc))
+
+
+def keep_and_call_back(exchange):
+    exchange.keep()
+    call_back(exchange)
+
+
+def call_back_and_keep(exchange):
+    """The same calls again, which refer to the call that was kept first."""
+    call_back(exchange)
+    exchange.keep()
 
 
 ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
@@ -94,6 +137,9 @@ REVERSE = [
     Row("COMPOUND of garbage", "MAL-134", SMALL,
         reverse(rpc(procedure=COMPOUND) + b"\xff" * 64), ignored(answered=None)),
 ]
+
+AGAIN = Row("callbacks on two connections", "BC-19", SMALL,
+            one_by_one(keep_and_call_back, call_back_and_keep), ignored(answered=None), times=2)
 
 NO_BACKCHANNEL = [
     Row("call without a backchannel", "MAL-110", SMALL, reverse(), ignored("bc_disabled")),

@@ -5,7 +5,9 @@ from .message import CALL, numbers
 
 NFS = 100003
 READLINK3, READ3 = 5, 6
+CREDENTIALS = 28  # where those of a call are, behind their flavour
 ATTRIBUTES3 = 84
+SESSION_ID = 16
 SEQUENCE_RESULT = 36
 GETATTR4, PUTFH4, READ4, READLINK4, SEQUENCE4 = 9, 22, 25, 27, 53
 
@@ -20,6 +22,16 @@ def procedure(rpc):
     """Program, version and procedure of a call."""
     found = numbers(rpc, 0, 6)
     return tuple(found[3:6]) if len(found) == 6 and found[1] == CALL else None
+
+
+def sequence(call):
+    """Of a compound of NFSv4.1 or later: minor version, session, sequence number, slot."""
+    _, _, at = opaque(call, CREDENTIALS)
+    _, _, at = opaque(call, at + 4)
+    _, _, at = opaque(call, at)
+    minor, _, _ = numbers(call, at, 3)
+    session = call[at + 12:at + 12 + SESSION_ID]
+    return minor, session, *numbers(call, at + 12 + SESSION_ID, 2)
 
 
 def opaque(octets, at):
