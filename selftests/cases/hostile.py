@@ -13,7 +13,8 @@ from lib.workers import Worker
 KIB = 1 << 10
 
 
-# covers: V1-003: the proxy itself: everything works through it while it behaves.
+# covers: V1-003, RDS-04: the proxy itself: everything works through it while it behaves. What it
+# covers: takes from the Read and Write lists is all that it needs for its transfers.
 @case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90)
 def a_proxy_that_behaves(t):
     responder = Responder()
@@ -84,12 +85,15 @@ def wrong_remote_invalidation(t):
 
 
 # covers: MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108
+# covers: RDS-05, RDS-07: a transfer that failed has no reply; the call is repeated, its data right.
 @case(versions=(), clients=("ours",), seconds=60)
 def access_to_memory_is_refused(t):
     Stage(t).play_all(access.ACCESS)
 
 
 # covers: MAL-103, MAL-108, MAL-150
+# covers: RDS-05, RDS-07, X-41: data without a reply count for nothing, data with one are there.
+# covers: MAL-002: no Receive that the end of a connection flushes is taken for a message.
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_end_at_every_point(t):
     Stage(t).play_all(access.ENDINGS)
