@@ -239,6 +239,10 @@ class Proxy:
         """Do some work for a client; whatever goes wrong ends the connection only."""
         if client not in self.clients:
             return
+        if client.short_lived:
+            # Its first call can come before the event that it is established.
+            self.drop(client)
+            return
         try:
             work()
         except (ConnectionError, PyverbsRDMAError) as error:
