@@ -80,26 +80,32 @@ impl ChunkLists<'_> {
     /// How many octets [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
-        let mut len = ABSENT_LEN.saturating_add(ABSENT_LEN);
+        // NO-OVERFLOW: On the wire a list is little longer than in memory.
+        let chunk_len = |chunk: &[Segment]| {
+            let segments = chunk.len().wrapping_mul(SEGMENT_LEN);
+            segments.wrapping_add(CHUNK_LEN)
+        };
+        let mut len = ABSENT_LEN.wrapping_add(ABSENT_LEN);
         for chunk in self.reads {
-            len = len.saturating_add(chunk.segments.len().saturating_mul(READ_ENTRY_LEN));
+            len = len.wrapping_add(chunk.segments.len().wrapping_mul(READ_ENTRY_LEN));
         }
         for chunk in self.writes {
-            len = len.saturating_add(chunk_len(chunk.len()));
+            len = len.wrapping_add(chunk_len(chunk));
         }
-        len.saturating_add(match self.reply {
-            Some(chunk) => chunk_len(chunk.len()),
-            None => ABSENT_LEN,
-        })
+        len.wrapping_add(self.reply.map_or(ABSENT_LEN, chunk_len))
     }
 
     /// Writes the three lists.
+    #[inline]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         for chunk in self.reads {
             for segment in chunk.segments {
-                out.u32(1)?;
-                out.u32(chunk.position)?;
-                encode_segment(segment, out)?;
+                let mut octets = [0; READ_ENTRY_LEN];
+                let mut entry = Writer::new(&mut octets);
+                entry.u32(1)?;
+                entry.u32(chunk.position)?;
+                encode_segment(segment, &mut entry)?;
+                out.array(octets)?;
             }
         }
         out.u32(0)?;
@@ -114,12 +120,17 @@ impl ChunkLists<'_> {
     }
 }
 
+#[inline]
 fn encode_segment(segment: &Segment, out: &mut Writer<'_>) -> Result<(), Full> {
-    out.u32(segment.handle.0)?;
-    out.u32(segment.length)?;
-    out.u64(segment.offset)
+    let mut octets = [0; SEGMENT_LEN];
+    let mut fields = Writer::new(&mut octets);
+    fields.u32(segment.handle.0)?;
+    fields.u32(segment.length)?;
+    fields.u64(segment.offset)?;
+    out.array(octets)
 }
 
+#[inline]
 fn encode_chunk(segments: &[Segment], out: &mut Writer<'_>) -> Result<(), Full> {
     out.u32(1)?;
     out.u32(u32::try_from(segments.len()).map_err(|_| Full)?)?;
@@ -129,11 +140,14 @@ fn encode_chunk(segments: &[Segment], out: &mut Writer<'_>) -> Result<(), Full> 
     Ok(())
 }
 
+#[inline]
 fn decode_segment(input: &mut Reader<'_>) -> Result<Segment, Malformed> {
+    let octets = input.array::<SEGMENT_LEN>()?;
+    let mut fields = Reader::new(&octets);
     Ok(Segment {
-        handle: Handle(input.u32()?),
-        length: input.u32()?,
-        offset: input.u64()?,
+        handle: Handle(fields.u32()?),
+        length: fields.u32()?,
+        offset: fields.u64()?,
     })
 }
 
@@ -149,6 +163,7 @@ pub struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     /// Takes the count and the segments; the count is believed only as far as the input reaches.
+    #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = usize::try_from(input.u32()?).map_err(|_| Malformed)?;
         let len = count.checked_mul(SEGMENT_LEN).ok_or(Malformed)?;
@@ -203,6 +218,7 @@ pub struct ReadList<'a> {
 }
 
 impl<'a> ReadList<'a> {
+    #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let start = input.clone();
         let mut len = 0usize;
@@ -257,6 +273,7 @@ pub struct WriteList<'a> {
 }
 
 impl<'a> WriteList<'a> {
+    #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let mut start = input.clone();
         let mut count = 0usize;
@@ -313,6 +330,7 @@ pub struct Lists<'a> {
 
 impl<'a> Lists<'a> {
     /// Takes the three lists and checks their structure, not their meaning.
+    #[inline]
     pub fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(Self {
             reads: ReadList::decode(input)?,

@@ -115,20 +115,26 @@ impl Fixed {
     /// Takes the four words.
     #[inline]
     pub fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let octets = input.array::<FIXED_LEN>()?;
+        let mut words = Reader::new(&octets);
         Ok(Self {
-            xid: Xid(input.u32()?),
-            version: input.u32()?,
-            credits: Credits(input.u32()?),
-            procedure: input.u32()?,
+            xid: Xid(words.u32()?),
+            version: words.u32()?,
+            credits: Credits(words.u32()?),
+            procedure: words.u32()?,
         })
     }
 
     /// Writes the four words.
+    #[inline]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
-        out.u32(self.xid.0)?;
-        out.u32(self.version)?;
-        out.u32(self.credits.0)?;
-        out.u32(self.procedure)
+        let mut octets = [0; FIXED_LEN];
+        let mut words = Writer::new(&mut octets);
+        words.u32(self.xid.0)?;
+        words.u32(self.version)?;
+        words.u32(self.credits.0)?;
+        words.u32(self.procedure)?;
+        out.array(octets)
     }
 }
 
@@ -159,6 +165,7 @@ impl CallHeader<'_> {
     /// Refuses what a server need not accept ([`Error::TooComplex`], ULB-26), empty segments and
     /// bad positions ([`Error::BadChunk`], V1-038, V1-041, V1-043), and a buffer that is too
     /// short ([`Error::NoSpace`]). Nothing is written unless all of it fits.
+    #[inline]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let long = check_lists(&self.lists)?;
         let len = self.encoded_len();
@@ -180,6 +187,7 @@ impl CallHeader<'_> {
 }
 
 /// Checks the lists of a Call; true if it has a Position-Zero Read chunk.
+#[inline]
 fn check_lists(lists: &ChunkLists<'_>) -> Result<bool, Error> {
     let (long, data) = match lists.reads {
         [first, rest @ ..] if first.position == 0 => (true, rest),
@@ -207,6 +215,7 @@ fn check_lists(lists: &ChunkLists<'_>) -> Result<bool, Error> {
     Ok(long)
 }
 
+#[inline]
 fn check_segments(segments: &[Segment]) -> Result<(), Error> {
     if segments.len() > MAX_SEGMENTS {
         return Err(Error::TooComplex);
@@ -217,6 +226,7 @@ fn check_segments(segments: &[Segment]) -> Result<(), Error> {
     Ok(())
 }
 
+#[inline]
 fn encode_front(
     version: Version,
     xid: Xid,

@@ -176,6 +176,7 @@ struct Context {
 ///
 /// `version` is the one spoken on this connection (the probe's while a negotiation is under
 /// way); `backchannel` says whether reverse Calls are expected.
+#[inline]
 pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<'_> {
     let mut input = Reader::new(message);
     let Ok(fixed) = Fixed::decode(&mut input) else {
@@ -209,6 +210,7 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
 }
 
 /// The first two words of an RPC message, if it has them.
+#[inline]
 fn rpc_words(payload: &[u8]) -> Option<(Xid, u32)> {
     let mut input = Reader::new(payload);
     Some((Xid(input.u32().ok()?), input.u32().ok()?))
@@ -237,6 +239,7 @@ impl Context {
     }
 
     /// A message that is a Reply; for an inline one the RPC header was found to say so.
+    #[inline]
     fn reply<'a>(&self, lists: Lists<'a>, payload: &'a [u8], message: &'a [u8]) -> Inbound<'a> {
         let inline = self.fixed.procedure == proc_nr::MSG;
         let mut notes = self.notes;
@@ -279,6 +282,7 @@ impl Context {
     }
 
     /// A Reply whose RPC header is inline and begins with `rpc_xid`.
+    #[inline]
     fn inline_reply<'a>(
         &self,
         lists: Lists<'a>,
@@ -297,6 +301,7 @@ impl Context {
 }
 
 /// Version 1: the direction is the RPC header's `msg_type`, where that is inline (BC-01).
+#[inline]
 fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
     let Ok(lists) = Lists::decode(&mut input) else {
         return context.ambiguous();

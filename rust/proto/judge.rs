@@ -72,6 +72,7 @@ pub struct Accept {
 /// Compares a Reply with what its call offered.
 ///
 /// The caller has found the call by the Reply's xid, waiting on this connection.
+#[inline]
 pub fn judge(reply: &Reply<'_>, offer: &Offer<'_>) -> Verdict {
     match weigh(reply, offer) {
         Ok(accept) => Verdict::Accept(accept),
@@ -88,6 +89,7 @@ enum Refused {
     Violation,
 }
 
+#[inline]
 fn weigh(reply: &Reply<'_>, offer: &Offer<'_>) -> Result<Accept, Refused> {
     let mut notes = reply.notes;
     if !reply.lists.reads.is_empty() {
@@ -115,6 +117,7 @@ fn weigh(reply: &Reply<'_>, offer: &Offer<'_>) -> Result<Accept, Refused> {
 }
 
 /// The Write list comes back as sent, with the lengths really written; returns their sum.
+#[inline]
 fn weigh_write_list(
     reply: &Reply<'_>,
     offer: &Offer<'_>,
@@ -140,6 +143,7 @@ fn weigh_write_list(
 
 /// The Reply chunk holds the RPC message of an `RDMA_NOMSG` and nothing otherwise; returns its
 /// length.
+#[inline]
 fn weigh_reply_chunk(
     reply: &Reply<'_>,
     offer: &Offer<'_>,
@@ -172,6 +176,7 @@ fn weigh_reply_chunk(
 
 /// One returned chunk: the same segments, none longer than offered, filled in order without a
 /// gap; or none at all, which counts as unused. Returns the octets written.
+#[inline]
 fn weigh_chunk(
     returned: Segments<'_>,
     offered: &[Segment],
@@ -206,6 +211,7 @@ fn weigh_chunk(
 ///
 /// `front` is the beginning of the chunk's memory; the caller zeroed its first eight octets
 /// before the Call.
+#[inline]
 pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
     let mut input = Reader::new(front);
     match (input.u32(), input.u32()) {

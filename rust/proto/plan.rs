@@ -69,6 +69,7 @@ impl ReplyShape {
     }
 }
 
+#[inline]
 const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
     // CAST: widening. Three 32-bit numbers cannot saturate a 64-bit sum.
     (head as u64)
@@ -354,34 +355,42 @@ impl RegionLimits {
     ///
     /// Without gaps, a region continues from one run into the next only if the first ends and
     /// the second begins at a page border. Returns `usize::MAX` if a region can hold no page.
+    #[inline]
     pub fn segments(&self, runs: &[Run]) -> usize {
-        let Some(mask) = self.page_size.checked_sub(1) else {
+        let Some(mask) = self.page_size.checked_sub(1).map(u64::from) else {
             return usize::MAX;
         };
-        if self.pages == 0 {
+        let (pages, shift) = (u64::from(self.pages), self.page_size.trailing_zeros());
+        if pages == 0 {
             return usize::MAX;
         }
-        let mut segments = 0usize;
+        // NO-OVERFLOW: Three runs of less than 2^32 octets are far from 2^64, in octets and in pages.
+        let mut segments = 0u64;
         let mut free = 0u64;
         let mut aligned_end = false;
         for run in runs {
             if run.length == 0 {
                 continue;
             }
-            let offset = u64::from(run.offset & mask);
-            let end = offset.saturating_add(u64::from(run.length));
-            let needed = end.div_ceil(u64::from(self.page_size));
+            let offset = u64::from(run.offset) & mask;
+            let end = offset.wrapping_add(u64::from(run.length));
+            let needed = end.wrapping_add(mask).wrapping_shr(shift);
             if !(self.gaps || (aligned_end && offset == 0)) {
                 free = 0;
             }
-            let more = needed.saturating_sub(free);
-            let regions = more.div_ceil(u64::from(self.pages));
-            free = free
-                .saturating_add(regions.saturating_mul(u64::from(self.pages)))
-                .saturating_sub(needed);
-            segments = segments.saturating_add(usize::try_from(regions).unwrap_or(usize::MAX));
-            aligned_end = end & u64::from(mask) == 0;
+            if needed > free {
+                let more = needed.wrapping_sub(free);
+                let regions = if more <= pages {
+                    1
+                } else {
+                    more.div_ceil(pages)
+                };
+                segments = segments.wrapping_add(regions);
+                free = free.wrapping_add(regions.wrapping_mul(pages));
+            }
+            free = free.wrapping_sub(needed);
+            aligned_end = end & mask == 0;
         }
-        segments
+        usize::try_from(segments).unwrap_or(usize::MAX)
     }
 }

@@ -3,7 +3,8 @@
 //! Reading and writing of XDR words over byte slices (RFC 4506).
 //!
 //! Both cursors only ever shrink the slice they hold, so no position can point past its end and
-//! no arithmetic on positions is needed.
+//! no arithmetic on positions is needed. Several items of fixed size are taken or put as one array,
+//! which has a cursor of its own: then the length is looked at once.
 
 /// The input ends too early or holds a value that XDR does not allow at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl<'a> Reader<'a> {
 
     /// Takes `N` octets.
     #[inline]
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
         self.rest = tail;
         Ok(*head)
