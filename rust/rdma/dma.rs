@@ -5,7 +5,7 @@
 use crate::pd::Pd;
 use core::ptr;
 use kernel::{
-    page::BorrowedPage,
+    bindings::page,
     prelude::*,
     sync::Arc, //
 };
@@ -21,6 +21,7 @@ pub enum Direction {
 }
 
 impl Direction {
+    #[inline]
     pub(crate) fn raw(self) -> u32 {
         match self {
             Self::ToDevice => bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_TO_DEVICE,
@@ -33,16 +34,17 @@ impl Direction {
 ///
 /// # Safety
 ///
-/// Every piece that [`Lender::pieces`] yields lies in memory that stays allocated, and that
+/// Every piece that [`Lender::pieces`] tells of lies in memory that stays allocated, and that
 /// nobody but the device reads or writes as a Rust reference, until the lender is dropped.
 pub unsafe trait Lender: Send {
     /// Octets lent.
     fn len(&self) -> usize;
 
-    /// The pieces of the lent memory in order, beginning with the octet at `start`: (page, offset,
-    /// octets). The offset counts from the first octet of the page, and a piece may reach into the
-    /// physically following pages. Does not sleep.
-    fn pieces(&self, start: usize) -> impl Iterator<Item = (BorrowedPage<'_>, usize, usize)>;
+    /// Calls `take` with the pieces of the lent memory in order, beginning with the octet at `start`,
+    /// until it returns `false`: (pages, offset, octets). The offset is less than a page and counts
+    /// from the first page; behind the last the piece goes on in those that follow it physically.
+    /// No piece is empty. Does not sleep.
+    fn pieces(&self, start: usize, take: impl FnMut(&[*mut page], usize, usize) -> bool);
 
     /// Whether nothing is lent.
     fn is_empty(&self) -> bool {
@@ -93,15 +95,18 @@ impl DmaBuf {
         })
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.mem.len()
     }
 
+    #[inline]
     pub(crate) fn ptr(&self) -> *mut u8 {
         self.ptr
     }
 
     /// A scatter/gather element for `len` octets at `offset`, both within the buffer.
+    #[inline]
     pub(crate) fn sge(&self, offset: usize, len: usize) -> bindings::ib_sge {
         bindings::ib_sge {
             // NO-OVERFLOW: A mapping does not wrap around the address space.
@@ -112,6 +117,7 @@ impl DmaBuf {
     }
 
     /// Gives `len` octets at `offset` to the CPU after the device wrote them.
+    #[inline]
     pub(crate) fn sync_for_cpu(&self, offset: usize, len: usize) {
         // SAFETY: The range is part of a live mapping on the device.
         unsafe {
@@ -125,6 +131,7 @@ impl DmaBuf {
     }
 
     /// Gives `len` octets at `offset` to the device.
+    #[inline]
     pub(crate) fn sync_for_device(&self, offset: usize, len: usize) {
         // SAFETY: The range is part of a live mapping on the device.
         unsafe {

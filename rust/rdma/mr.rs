@@ -33,12 +33,12 @@ use core::{
     ptr::{self, NonNull}, //
 };
 use kernel::{
-    bindings::scatterlist,
-    error::from_err_ptr,
-    page::{
-        BorrowedPage,
-        PAGE_SIZE, //
+    bindings::{
+        page,
+        scatterlist, //
     },
+    error::from_err_ptr,
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
@@ -54,6 +54,7 @@ pub enum Access {
 }
 
 impl Access {
+    #[inline]
     fn direction(self) -> Direction {
         match self {
             Self::RemoteRead => Direction::ToDevice,
@@ -61,6 +62,7 @@ impl Access {
         }
     }
 
+    #[inline]
     fn raw(self) -> c_int {
         let flags = match self {
             Self::RemoteRead => bindings::ib_access_flags_IB_ACCESS_REMOTE_READ,
@@ -88,7 +90,8 @@ pub struct Window {
     pub offset: u64,
 }
 
-/// The `ib_mr` and its scatterlist: allocated once, used for one call after the other.
+/// The `ib_mr`, its scatterlist and its work requests: allocated once, used for one call after the
+/// other.
 ///
 /// # Invariants
 ///
@@ -100,6 +103,9 @@ struct Inner {
     sg: KVec<scatterlist>,
     mapped: usize,
     access: Access,
+    // Only `next` and the completion entry are missing in the one, and the key in both.
+    reg: bindings::ib_reg_wr,
+    inv: bindings::ib_send_wr,
     pd: Arc<Pd>,
 }
 
@@ -109,6 +115,7 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Inner {
+    #[inline]
     fn unmap(&mut self) {
         if self.mapped != 0 {
             // SAFETY: `mapped` entries are mapped for this direction by the type invariant. The
@@ -170,13 +177,18 @@ impl IdleMr {
         // SAFETY: `pd` is valid and will be held by the region.
         let mr = from_err_ptr(unsafe { bindings::ib_alloc_mr(pd.as_raw(), kind, pages) })?;
         // INVARIANT: Allocated just now; nothing is mapped.
-        let inner = Inner {
+        let mut inner = Inner {
             mr: NonNull::new(mr).ok_or(ENOMEM)?,
             sg,
             mapped: 0,
             access: Access::RemoteRead,
+            reg: Default::default(),
+            inv: Default::default(),
             pd: pd.clone(),
         };
+        inner.reg.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        inner.reg.mr = mr;
+        inner.inv.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
 
@@ -205,7 +217,17 @@ impl IdleMr {
             })
         };
 
-        let (nents, length) = fill(&mut inner.sg, &lender, start, gaps);
+        let mut filling = Filling {
+            // NO-OVERFLOW: A region was allocated a list of entries for its pages.
+            room: inner.sg.len().wrapping_mul(PAGE_SIZE),
+            sg: &mut inner.sg,
+            gaps,
+            end: 0,
+            octets: 0,
+            nents: 0,
+        };
+        lender.pieces(start, |pages, first, len| filling.add(pages, first, len));
+        let (nents, length) = (filling.nents, filling.octets as u32);
         if nents == 0 {
             return fail(inner, lender, EINVAL);
         }
@@ -249,6 +271,11 @@ impl IdleMr {
             (*mr).iova &= PAGE_SIZE as u64 - 1;
             bindings::xprtrdma_bump_rkey(mr);
         }
+        // SAFETY: The region is valid; nobody else changes its key.
+        let key = unsafe { (*mr).rkey };
+        inner.reg.key = key;
+        inner.reg.access = access.raw();
+        inner.inv.ex.bindgen_union_field = key;
         Ok(ExposedMr {
             inner: ManuallyDrop::new(inner),
             length,
@@ -259,43 +286,86 @@ impl IdleMr {
     }
 }
 
-/// Fills `sg` with the lender's pieces from `start` on; returns entries and octets used.
-///
-/// Without `gaps` a region can only continue where one piece ends and the next begins at a page
-/// border.
-fn fill<L: Lender>(sg: &mut [scatterlist], lender: &L, start: usize, gaps: bool) -> (usize, u32) {
-    // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
-    // allocated a list of entries for, or by the length of a piece of memory.
-    let mut room = sg.len().wrapping_mul(PAGE_SIZE);
-    let (mut nents, mut total) = (0usize, 0usize);
-    // Where the last piece ended in its page; the first may begin anywhere.
-    let mut end = 0;
+/// What a region's table is filled with.
+struct Filling<'a> {
+    /// The entries that are left.
+    sg: &'a mut [scatterlist],
+    /// Octets of whole pages that are left.
+    room: usize,
+    /// Whether it may continue where one piece does not end, or the next does not begin, at a page
+    /// border.
+    gaps: bool,
+    /// Where the last piece ended in its page.
+    end: usize,
+    /// Octets and entries so far.
+    octets: usize,
+    nents: usize,
+}
 
-    for (entry, (page, offset, len)) in sg.iter_mut().zip(lender.pieces(start)) {
-        let first = offset % PAGE_SIZE;
-        if ((end | first) != 0 && nents != 0 && !gaps) || room == 0 {
-            break;
+impl Filling<'_> {
+    /// Adds a piece, see [`Lender::pieces`]. `false`: that was all, perhaps not even all of it.
+    fn add(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
+        // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
+        // allocated a list of entries for, or by the length of a piece of memory.
+        if self.room == 0 || ((self.end | first) != 0 && self.nents != 0 && !self.gaps) {
+            return false;
         }
         // A piece that is too long for the rest of the region is cut at a page border.
-        let part = core::cmp::min(len, room.wrapping_sub(first));
-        set_page(entry, page, part as u32, offset as u32);
+        let part = core::cmp::min(len, self.room.wrapping_sub(first));
         let behind = first.wrapping_add(part);
-        room = room.wrapping_sub(behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1));
-        end = behind % PAGE_SIZE;
-        nents = nents.wrapping_add(1);
-        total = total.wrapping_add(part);
-        if part != len {
-            break;
-        }
+        let used = behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1);
+        let pages = pages.get(..used / PAGE_SIZE).unwrap_or(pages);
+        let Some(nents) = fill(self.sg, pages, first, part) else {
+            return false;
+        };
+        let sg = core::mem::take(&mut self.sg);
+        self.sg = sg.get_mut(nents..).unwrap_or(&mut []);
+        self.room = self.room.wrapping_sub(used);
+        self.end = behind % PAGE_SIZE;
+        self.octets = self.octets.wrapping_add(part);
+        self.nents = self.nents.wrapping_add(nents);
+        part == len
     }
-    (nents, total as u32)
+}
+
+/// Fills entries with `len` octets that begin at `first` of the first page, and go on behind the last
+/// page in those that follow it physically; returns how many were used.
+///
+/// `None` if a page is missing, which cannot be: a reply's pages are allocated before it is sent.
+#[inline]
+fn fill(sg: &mut [scatterlist], pages: &[*mut page], first: usize, len: usize) -> Option<usize> {
+    let most = sg.len();
+    let mut entries = sg.iter_mut();
+    let mut entry = entries.next()?;
+    let (&(mut last), others) = pages.split_first()?;
+    // Whole pages at first, for this loop is most of the work for a large transfer.
+    set_page(entry, NonNull::new(last)?, PAGE_SIZE as u32, 0);
+    for &page in others {
+        if page == last.wrapping_add(1) {
+            // Pages that follow each other in the memory map share an entry.
+            entry.length = entry.length.wrapping_add(PAGE_SIZE as u32);
+        } else {
+            entry = entries.next()?;
+            set_page(entry, NonNull::new(page)?, PAGE_SIZE as u32, 0);
+        }
+        last = page;
+    }
+    // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
+    let whole = pages.len().wrapping_mul(PAGE_SIZE);
+    let beyond = whole.wrapping_sub(first.wrapping_add(len));
+    entry.length = entry.length.wrapping_sub(beyond as u32);
+    let used = most.wrapping_sub(entries.len());
+    let entry = sg.first_mut()?;
+    entry.offset = first as u32;
+    entry.length = entry.length.wrapping_sub(first as u32);
+    Some(used)
 }
 
 /// Points an entry of an initialised table at memory; what the table itself keeps in the entry's
 /// lowest bits stays.
 #[inline]
-fn set_page(entry: &mut scatterlist, page: BorrowedPage<'_>, len: u32, offset: u32) {
-    entry.page_link = (entry.page_link & SG_BITS) | page.as_ptr().addr();
+fn set_page(entry: &mut scatterlist, page: NonNull<page>, len: u32, offset: u32) {
+    entry.page_link = (entry.page_link & SG_BITS) | page.addr().get();
     entry.offset = offset;
     entry.length = len;
 }
@@ -333,6 +403,7 @@ impl<L: Lender> Drop for ExposedMr<L> {
 
 impl<L: Lender> ExposedMr<L> {
     /// What the peer is told about the region.
+    #[inline]
     pub fn window(&self) -> Window {
         // SAFETY: The region is valid; key and address are constant while it is exposed.
         let mr = unsafe { &*self.inner.mr.as_ptr() };
@@ -395,27 +466,33 @@ impl<L: Lender> ExposedMr<L> {
         (IdleMr(inner), lender)
     }
 
-    pub(crate) fn reg_wr(&mut self, cqe: *mut bindings::ib_cqe) -> bindings::ib_reg_wr {
+    /// The registration, in front of `next`. It is the region's own and moves no more.
+    #[inline]
+    pub(crate) fn reg_wr(
+        &mut self,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> &mut bindings::ib_send_wr {
         self.posted = true;
-        let mut wr = bindings::ib_reg_wr::default();
-        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        let wr = &mut self.inner.reg.wr;
         // CAST: The union's first member is the pointer, as 64 bits.
-        wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-        wr.mr = self.inner.mr.as_ptr();
-        wr.key = self.window().handle;
-        wr.access = self.inner.access.raw();
+        wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        wr.next = next;
         wr
     }
 
-    pub(crate) fn inv_wr(&mut self, seq: u64, cqe: *mut bindings::ib_cqe) -> bindings::ib_send_wr {
+    /// The invalidation, in front of `next`, likewise.
+    pub(crate) fn inv_wr(
+        &mut self,
+        seq: u64,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> &mut bindings::ib_send_wr {
         self.invalidate_seq = seq;
-        let mut wr = bindings::ib_send_wr {
-            opcode: bindings::ib_wr_opcode_IB_WR_LOCAL_INV,
-            ..Default::default()
-        };
+        let wr = &mut self.inner.inv;
         // CAST: As in `reg_wr`.
         wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-        wr.ex.bindgen_union_field = self.window().handle;
+        wr.next = next;
         wr
     }
 }

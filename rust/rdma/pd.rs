@@ -67,20 +67,24 @@ impl Pd {
         self.drained.store(true, Release);
     }
 
+    #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         // ORDERING: Pairs with the release in `set_drained`.
         self.drained.load(Acquire)
     }
 
+    #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_pd {
         self.pd.as_ptr()
     }
 
+    #[inline]
     pub(crate) fn raw_device(&self) -> *mut bindings::ib_device {
         // SAFETY: The domain is valid by the type invariant; `device` never changes.
         unsafe { (*self.as_raw()).device }
     }
 
+    #[inline]
     pub(crate) fn local_dma_lkey(&self) -> u32 {
         // SAFETY: The domain is valid by the type invariant; the key never changes.
         unsafe { (*self.as_raw()).local_dma_lkey }

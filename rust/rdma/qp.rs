@@ -61,11 +61,15 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Most regions that one call registers or invalidates.
-pub const MAX_REGIONS: usize = 32;
-
 // Sends are aligned to cache lines in the octet ring.
 const ALIGN: usize = 64;
+
+/// Octets of the ring that a message takes which is not longer than the ring.
+#[inline]
+fn aligned(len: usize) -> usize {
+    // NO-OVERFLOW: The ring is memory, so its length is far from the end of the numbers.
+    len.wrapping_add(ALIGN - 1) & !(ALIGN - 1)
+}
 
 /// What a work completion said, for logs and policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,12 +143,11 @@ enum OpKind {
     Probe,
 }
 
-/// One post to the send queue.
+/// A signalled post to the send queue, with what it gives back: its own and all since the one before.
 #[derive(Clone, Copy)]
 struct Op {
     bytes: usize,
     wrs: u32,
-    signalled: bool,
     kind: OpKind,
 }
 
@@ -164,29 +167,31 @@ impl<T: Copy> Fifo<T> {
         })
     }
 
+    #[inline]
     fn push(&mut self, value: T) -> Result {
         let cap = self.slots.len();
         if self.len == cap {
             return Err(ENOSPC);
         }
-        let at = (self.first + self.len) % cap;
+        let at = self.first + self.len;
+        let at = if at < cap { at } else { at - cap };
         *self.slots.get_mut(at).ok_or(ENOSPC)? = value;
         self.len += 1;
         Ok(())
     }
 
+    #[inline]
     fn pop(&mut self) -> Option<T> {
         if self.len == 0 {
             return None;
         }
         let value = *self.slots.get(self.first)?;
-        self.first = (self.first + 1) % self.slots.len();
+        self.first += 1;
+        if self.first == self.slots.len() {
+            self.first = 0;
+        }
         self.len -= 1;
         Some(value)
-    }
-
-    fn is_full(&self) -> bool {
-        self.len == self.slots.len()
     }
 }
 
@@ -195,6 +200,7 @@ struct SendQueue {
     /// Where the next message goes, and how many octets of the ring are taken.
     head: usize,
     used: usize,
+    /// The signalled posts.
     ops: Fifo<Op>,
     wrs: u32,
     depth: u32,
@@ -206,16 +212,21 @@ struct SendQueue {
     seq: u64,
     closed: bool,
     want_space: bool,
-    // Room to build chains in; only used within one post.
-    reg: KVec<bindings::ib_reg_wr>,
-    inv: KVec<bindings::ib_send_wr>,
+    // The work request of a Send and its element; what they refer to is only of use within one post.
+    send: bindings::ib_send_wr,
+    sge: bindings::ib_sge,
 }
 
-// SAFETY: The work requests in `reg` and `inv` are dead between posts; all else is `Send`.
+// SAFETY: The work request is dead between posts; all else is `Send`.
 unsafe impl Send for SendQueue {}
 
 impl SendQueue {
     fn new(pd: &Arc<Pd>, config: &QpConfig) -> Result<Self> {
+        let send = bindings::ib_send_wr {
+            num_sge: 1,
+            opcode: bindings::ib_wr_opcode_IB_WR_SEND,
+            ..Default::default()
+        };
         Ok(Self {
             ring: DmaBuf::new(pd, config.send_bytes, Direction::ToDevice)?,
             head: 0,
@@ -225,7 +236,6 @@ impl SendQueue {
                 Op {
                     bytes: 0,
                     wrs: 0,
-                    signalled: false,
                     kind: OpKind::Send,
                 },
             )?,
@@ -238,55 +248,68 @@ impl SendQueue {
             seq: 0,
             closed: false,
             want_space: false,
-            reg: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
-            inv: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
+            send,
+            sge: Default::default(),
         })
     }
 
-    /// Finds room for `len` contiguous octets: (offset, octets taken including what is skipped).
-    fn room(&self, len: usize) -> Option<(usize, usize)> {
+    /// Finds room for `len` contiguous octets and `wrs` work requests: (offset, octets taken including
+    /// what is skipped).
+    #[inline]
+    fn room(&self, len: usize, wrs: u32) -> Option<(usize, usize)> {
         let size = self.ring.len();
-        let len = len.next_multiple_of(ALIGN);
+        if len > size {
+            return None;
+        }
+        let len = aligned(len);
         let (offset, taken) = if self.head + len <= size {
             (self.head, len)
         } else {
             (0, size - self.head + len)
         };
-        (self.used + taken <= size && len <= size).then_some((offset, taken))
+        (self.used + taken <= size && self.wrs + wrs <= self.depth).then_some((offset, taken))
     }
 
     /// Accounts for a post and says whether it must be signalled.
     ///
     /// Never more than a quarter of anything stays behind the last signalled post, so a full queue
     /// always has a completion coming.
-    fn account(&mut self, bytes: usize, wrs: u32, force: bool) -> bool {
+    #[inline]
+    fn account(&mut self, bytes: usize, wrs: u32, kind: OpKind) -> Result<bool> {
         self.quiet_posts += 1;
         self.quiet_wrs += wrs;
         self.quiet_bytes += bytes;
-        let signal = force
+        self.wrs += wrs;
+        self.used += bytes;
+        let signal = !matches!(kind, OpKind::Send)
             || self.quiet_posts >= self.signal_every
             || self.quiet_wrs >= self.depth / 4
             || self.quiet_bytes >= self.ring.len() / 4;
         if signal {
-            self.quiet_posts = 0;
-            self.quiet_wrs = 0;
-            self.quiet_bytes = 0;
+            self.signal(kind)?;
         }
-        self.wrs += wrs;
-        self.used += bytes;
-        signal
+        Ok(signal)
+    }
+
+    /// Begins a signalled post.
+    fn signal(&mut self, kind: OpKind) -> Result {
+        self.ops.push(Op {
+            bytes: self.quiet_bytes,
+            wrs: self.quiet_wrs,
+            kind,
+        })?;
+        self.quiet_posts = 0;
+        self.quiet_wrs = 0;
+        self.quiet_bytes = 0;
+        Ok(())
     }
 
     /// Gives back everything up to the oldest signalled post, whose completion arrived.
-    fn complete(&mut self) -> Option<Op> {
-        loop {
-            let op = self.ops.pop()?;
-            self.wrs -= op.wrs;
-            self.used -= op.bytes;
-            if op.signalled {
-                return Some(op);
-            }
-        }
+    fn complete(&mut self) -> Option<OpKind> {
+        let op = self.ops.pop()?;
+        self.wrs -= op.wrs;
+        self.used -= op.bytes;
+        Some(op.kind)
     }
 }
 
@@ -296,12 +319,12 @@ struct RecvQueue {
     free: KVec<u16>,
     batch: usize,
     closed: bool,
-    // Room to build a chain in; only used within one post.
+    /// The work request of each buffer, and its element. `next` is only of use within one post.
     wrs: KVec<bindings::ib_recv_wr>,
-    sges: KVec<bindings::ib_sge>,
+    _sges: KVec<bindings::ib_sge>,
 }
 
-// SAFETY: The work requests in `wrs` are dead between posts; all else is `Send`.
+// SAFETY: The work requests refer to what is in `self`, wherever that is; all else is `Send`.
 unsafe impl Send for RecvQueue {}
 
 impl RecvQueue {
@@ -309,12 +332,24 @@ impl RecvQueue {
         let total = config.recv_count + config.recv_batch;
         let mut bufs = KVec::with_capacity(total.into(), GFP_KERNEL)?;
         let mut free = KVec::with_capacity(total.into(), GFP_KERNEL)?;
+        let mut wrs = KVec::with_capacity(total.into(), GFP_KERNEL)?;
+        let mut sges = KVec::with_capacity(total.into(), GFP_KERNEL)?;
         for i in 0..total {
-            bufs.push(
-                DmaBuf::new(pd, config.recv_size, Direction::FromDevice)?,
+            let buf = DmaBuf::new(pd, config.recv_size, Direction::FromDevice)?;
+            sges.push(buf.sge(0, buf.len()), GFP_KERNEL)?;
+            bufs.push(buf, GFP_KERNEL)?;
+            free.push(i, GFP_KERNEL)?;
+        }
+        // The list of elements is complete and moves no more.
+        for sge in sges.iter_mut() {
+            wrs.push(
+                bindings::ib_recv_wr {
+                    sg_list: sge,
+                    num_sge: 1,
+                    ..Default::default()
+                },
                 GFP_KERNEL,
             )?;
-            free.push(i, GFP_KERNEL)?;
         }
         Ok(Self {
             bufs,
@@ -322,8 +357,8 @@ impl RecvQueue {
             free,
             batch: config.recv_batch.into(),
             closed: false,
-            wrs: KVec::with_capacity(total.into(), GFP_KERNEL)?,
-            sges: KVec::with_capacity(total.into(), GFP_KERNEL)?,
+            wrs,
+            _sges: sges,
         })
     }
 }
@@ -481,38 +516,52 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Starts a post: reserves room for a message of up to `max_len` octets and, until the batch
-    /// is posted or dropped, holds the send queue's lock. Does not sleep.
+    /// Starts a post: reserves room for a message of up to `max_len` octets and `max_wrs` work requests
+    /// and, until the batch is posted or dropped, holds the send queue's lock. Does not sleep.
+    #[inline]
     pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
         let mut sq = self.sq.lock();
         if sq.closed {
             return Err(SendError::Closed);
         }
-        let room = sq.room(max_len);
-        let fits = sq.wrs + max_wrs <= sq.depth && !sq.ops.is_full();
-        match room {
-            Some((offset, taken)) if fits => Ok(SendBatch {
-                qp: self,
-                sq,
-                offset,
-                skipped: taken - max_len.next_multiple_of(ALIGN),
-                max_len,
-            }),
-            _ => {
-                sq.want_space = true;
-                Err(SendError::Full)
-            }
-        }
+        let Some((offset, taken)) = sq.room(max_len, max_wrs) else {
+            sq.want_space = true;
+            return Err(SendError::Full);
+        };
+        Ok(SendBatch {
+            qp: self,
+            sq,
+            offset,
+            skipped: taken - aligned(max_len),
+            max_len,
+            max_wrs,
+        })
     }
 
     /// Whether [`Qp::begin`] would find room now. If not, [`QpHandler::send_space`] will be called,
     /// also if that was promised before and has happened in between.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
-        let room = sq.closed
-            || (sq.room(max_len).is_some() && sq.wrs + max_wrs <= sq.depth && !sq.ops.is_full());
+        let room = sq.closed || sq.room(max_len, max_wrs).is_some();
         sq.want_space |= !room;
         room
+    }
+
+    /// Hands work requests to the device. On error the connection is dead, and its queue is `closed`.
+    ///
+    /// # Safety
+    ///
+    /// `first` begins a well-formed chain, and what the device will use of it outlives the queue pair's
+    /// work. The queue is locked and open.
+    #[inline]
+    unsafe fn submit(&self, closed: &mut bool, first: *const bindings::ib_send_wr) -> Result {
+        // SAFETY: By the caller's contract; the queue pair is valid while its queue is open.
+        let errno = unsafe { bindings::xprtrdma_post_send(self.raw.qp.as_ptr(), first) };
+        if errno == 0 {
+            return Ok(());
+        }
+        *closed = true;
+        Err(Error::from_errno(errno))
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
@@ -566,36 +615,26 @@ impl<H: QpHandler> Qp<H> {
         if rq.closed {
             return Ok(());
         }
-        rq.wrs.clear();
-        rq.sges.clear();
+        // CAST: The union's first member is the pointer, as 64 bits.
         let cqe = self.recv_cqe.get() as u64;
-        while let Some(index) = rq.free.pop() {
-            let Some(buf) = rq.bufs.get(usize::from(index)) else {
+        let base = rq.wrs.as_mut_ptr();
+        let mut first = ptr::null_mut();
+        // The chain grows at its front, and the order of posting is that of the chain.
+        for &index in rq.free.iter().rev() {
+            let index = usize::from(index);
+            let (Some(buf), Some(wr)) = (rq.bufs.get(index), rq.wrs.get_mut(index)) else {
                 continue;
             };
             buf.sync_for_device(0, buf.len());
-            let mut wr = bindings::ib_recv_wr {
-                num_sge: 1,
-                ..Default::default()
-            };
-            // CAST: The union's first member is the pointer, as 64 bits.
             wr.__bindgen_anon_1.bindgen_union_field = cqe;
-            // None of these can fail: the tables are as long as there are buffers.
-            let _ = rq.sges.push_within_capacity(buf.sge(0, buf.len()));
-            let _ = rq.wrs.push_within_capacity(wr);
+            wr.next = first;
+            first = base.wrapping_add(index);
+        }
+        for &index in rq.free.iter() {
+            // Cannot fail: the table is as long as there are buffers.
             let _ = rq.posted.push(index);
         }
-        let sges = rq.sges.as_mut_ptr();
-        let first = rq.wrs.as_mut_ptr();
-        let count = rq.wrs.len();
-        for (i, wr) in rq.wrs.iter_mut().enumerate() {
-            wr.sg_list = sges.wrapping_add(i);
-            wr.next = if i + 1 < count {
-                first.wrapping_add(i + 1)
-            } else {
-                ptr::null_mut()
-            };
-        }
+        rq.free.clear();
         // SAFETY: A well-formed chain on a valid queue pair; buffers and `recv_cqe` outlive it.
         let posted = unsafe { bindings::xprtrdma_post_recv(self.raw.qp.as_ptr(), first) };
         if posted != 0 {
@@ -650,6 +689,7 @@ pub struct SendBatch<'a, H: QpHandler> {
     offset: usize,
     skipped: usize,
     max_len: usize,
+    max_wrs: u32,
 }
 
 impl<H: QpHandler> SendBatch<'_, H> {
@@ -663,64 +703,42 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts registrations of `regions`, then a Send of the first `len` octets of the buffer: one
     /// doorbell. On error the connection is dead and part of it may have been posted.
-    pub fn post<'m, L, I>(self, len: usize, regions: I) -> Result
-    where
-        L: Lender + 'm,
-        I: Iterator<Item = &'m mut ExposedMr<L>>,
-    {
+    #[inline]
+    pub fn post<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         let Self {
             qp,
             sq: mut guard,
             offset,
             skipped,
             max_len,
+            max_wrs,
         } = self;
+        let wrs = regions.len() as u32 + 1;
         if len > max_len {
             return Err(EINVAL);
         }
-        let sq = &mut *guard;
-        sq.reg.clear();
-        for region in regions {
-            sq.reg
-                .push_within_capacity(region.reg_wr(qp.send_cqe.get()))
-                .map_err(|_| E2BIG)?;
+        if wrs > max_wrs {
+            return Err(E2BIG);
         }
-        let wrs = sq.reg.len() as u32 + 1;
-        let bytes = skipped + len.next_multiple_of(ALIGN);
-        let signalled = sq.account(bytes, wrs, false);
-        sq.head = offset + len.next_multiple_of(ALIGN);
+        let sq = &mut *guard;
+        let signalled = sq.account(skipped + aligned(len), wrs, OpKind::Send)?;
+        sq.head = offset + aligned(len);
         sq.ring.sync_for_device(offset, len);
 
-        let mut sge = sq.ring.sge(offset, len);
-        let mut send = bindings::ib_send_wr {
-            sg_list: &mut sge,
-            num_sge: 1,
-            opcode: bindings::ib_wr_opcode_IB_WR_SEND,
-            send_flags: flags(signalled),
-            ..Default::default()
-        };
+        let cqe = qp.send_cqe.get();
+        sq.sge = sq.ring.sge(offset, len);
+        sq.send.sg_list = &mut sq.sge;
+        sq.send.send_flags = flags(signalled);
         // CAST: The union's first member is the pointer, as 64 bits.
-        send.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
-
-        let mut next: *mut bindings::ib_send_wr = &mut send;
-        for reg in sq.reg.iter_mut().rev() {
-            reg.wr.next = next;
-            next = &mut reg.wr;
+        sq.send.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        let mut first: *mut bindings::ib_send_wr = &mut sq.send;
+        for region in regions.iter_mut().rev() {
+            first = region.reg_wr(cqe, first);
         }
-        sq.ops.push(Op {
-            bytes,
-            wrs,
-            signalled,
-            kind: OpKind::Send,
-        })?;
-        // SAFETY: A well-formed chain on a valid queue pair; what it refers to outlives the post:
-        // the ring and `send_cqe` belong to `qp`, the regions to owners that keep them until they
-        // are proven unreachable.
-        let posted = unsafe { bindings::xprtrdma_post_send(qp.raw.qp.as_ptr(), next) };
-        if posted != 0 {
-            sq.closed = true;
-        }
-        to_result(posted)
+        // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives the
+        // post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them until
+        // they are proven unreachable.
+        unsafe { qp.submit(&mut sq.closed, first) }
     }
 
     /// Posts an RDMA Write of no octets: the peer's device acknowledges it without a key, a credit
@@ -735,70 +753,46 @@ impl<H: QpHandler> SendBatch<'_, H> {
         write.wr.send_flags = flags(true);
         // CAST: The union's first member is the pointer, as 64 bits.
         write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
-        sq.account(0, 1, true);
-        sq.ops.push(Op {
-            bytes: 0,
-            wrs: 1,
-            signalled: true,
-            kind: OpKind::Probe,
-        })?;
-        // SAFETY: A well-formed work request without memory on a valid queue pair.
-        let posted = unsafe { bindings::xprtrdma_post_send(qp.raw.qp.as_ptr(), &write.wr) };
-        if posted != 0 {
-            sq.closed = true;
-        }
-        to_result(posted)
+        sq.account(0, 1, OpKind::Probe)?;
+        // SAFETY: One work request, without memory.
+        unsafe { qp.submit(&mut sq.closed, &write.wr) }
     }
 
     /// Posts invalidations of `regions`; when the last has completed,
     /// [`QpHandler::invalidated`] is called with `token`. On error the connection is dead.
-    pub fn post_invalidate<'m, L, I>(self, token: u64, regions: I) -> Result
-    where
-        L: Lender + 'm,
-        I: Iterator<Item = &'m mut ExposedMr<L>>,
-    {
+    pub fn post_invalidate<L: Lender>(self, token: u64, regions: &mut [ExposedMr<L>]) -> Result {
         let Self {
-            qp, sq: mut guard, ..
+            qp,
+            sq: mut guard,
+            max_wrs,
+            ..
         } = self;
+        let wrs = regions.len() as u32;
+        if wrs > max_wrs {
+            return Err(E2BIG);
+        }
         let sq = &mut *guard;
         sq.seq += 1;
         let seq = sq.seq;
-        sq.inv.clear();
-        for region in regions {
-            sq.inv
-                .push_within_capacity(region.inv_wr(seq, qp.send_cqe.get()))
-                .map_err(|_| E2BIG)?;
+        let mut first = ptr::null_mut();
+        // The queue works in order: the last completion speaks for all.
+        let mut signalled = true;
+        for region in regions.iter_mut().rev() {
+            let wr = region.inv_wr(seq, qp.send_cqe.get(), first);
+            wr.send_flags = flags(signalled);
+            signalled = false;
+            first = wr;
         }
-        let wrs = sq.inv.len() as u32;
-        if wrs == 0 {
+        if first.is_null() {
             return Err(EINVAL);
         }
-        sq.account(0, wrs, true);
-        let first = sq.inv.as_mut_ptr();
-        let count = sq.inv.len();
-        for (i, wr) in sq.inv.iter_mut().enumerate() {
-            if i + 1 < count {
-                wr.next = first.wrapping_add(i + 1);
-            } else {
-                // The queue works in order: the last completion speaks for all.
-                wr.send_flags = flags(true);
-            }
-        }
-        sq.ops.push(Op {
-            bytes: 0,
-            wrs,
-            signalled: true,
-            kind: OpKind::Invalidate { token, seq },
-        })?;
-        // SAFETY: As in `post`.
-        let posted = unsafe { bindings::xprtrdma_post_send(qp.raw.qp.as_ptr(), first) };
-        if posted != 0 {
-            sq.closed = true;
-        }
-        to_result(posted)
+        sq.account(0, wrs, OpKind::Invalidate { token, seq })?;
+        // SAFETY: A chain of the regions' own work requests; for the rest as in `post`.
+        unsafe { qp.submit(&mut sq.closed, first) }
     }
 }
 
+#[inline]
 fn flags(signalled: bool) -> c_int {
     if signalled {
         // CAST: A single bit.
@@ -983,7 +977,7 @@ unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         let op = sq.complete();
         (op, core::mem::replace(&mut sq.want_space, false))
     };
-    match op.map(|op| op.kind) {
+    match op {
         Some(OpKind::Send) => H::acknowledged(qp),
         Some(OpKind::Invalidate { token, seq }) => {
             let proof = LocalInvalidation {

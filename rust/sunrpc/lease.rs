@@ -16,7 +16,7 @@ use crate::{
 };
 use core::ptr::NonNull;
 use kernel::{
-    page::BorrowedPage,
+    bindings::page,
     sync::atomic::{
         Full,
         Relaxed, //
@@ -84,13 +84,14 @@ impl<T: Transport> Clone for Lease<T> {
 // waits for the count. Neither this crate nor the RPC client touches it before the completion,
 // which is refused while the count is not zero.
 unsafe impl<T: Transport> Lender for Lease<T> {
+    #[inline]
     fn len(&self) -> usize {
         self.buf().part_len(self.part)
     }
 
     #[inline]
-    fn pieces(&self, start: usize) -> impl Iterator<Item = (BorrowedPage<'_>, usize, usize)> {
-        self.buf().pieces(self.part, start)
+    fn pieces(&self, start: usize, take: impl FnMut(&[*mut page], usize, usize) -> bool) {
+        self.buf().pieces(self.part, start, take);
     }
 }
 

@@ -2,16 +2,13 @@
 
 //! The memory of one RPC message ([`XdrBuf`]): a head, an array of pages, a tail.
 
-use core::{
-    ptr::NonNull,
-    slice, //
-};
+use core::slice;
 use kernel::{
-    bindings::page,
-    page::{
-        BorrowedPage,
-        PAGE_SIZE, //
+    bindings::{
+        kvec,
+        page, //
     },
+    page::PAGE_SIZE,
     prelude::*, //
 };
 use xprtrdma_bindings as bindings;
@@ -135,7 +132,8 @@ impl<'a> XdrBuf<'a> {
     }
 
     /// Octets in a part.
-    pub(crate) fn part_len(&self, part: Part) -> usize {
+    #[inline]
+    pub fn part_len(&self, part: Part) -> usize {
         match part {
             Part::Pages => self.page_len(),
             Part::Whole => self.head_len() + self.page_len() + self.tail_len(),
@@ -144,106 +142,66 @@ impl<'a> XdrBuf<'a> {
 
     /// See [`xprtrdma_rdma::dma::Lender::pieces`].
     #[inline]
-    pub(crate) fn pieces(&self, part: Part, start: usize) -> Pieces<'a> {
+    pub(crate) fn pieces(
+        &self,
+        part: Part,
+        start: usize,
+        mut take: impl FnMut(&[*mut page], usize, usize) -> bool,
+    ) {
         let mut skip = start;
-        let nothing = (core::ptr::null_mut(), 0);
-        let head = match part {
-            Part::Pages => nothing,
-            Part::Whole => rest_of(&self.0.head[0], &mut skip),
+        let _ = match part {
+            Part::Pages => self.rest_of_pages(&mut skip, &mut take),
+            Part::Whole => {
+                rest_of(&self.0.head[0], &mut skip, &mut take)
+                    && self.rest_of_pages(&mut skip, &mut take)
+                    && rest_of(&self.0.tail[0], &mut skip, &mut take)
+            }
         };
-        let skipped = core::cmp::min(skip, self.page_len());
-        skip -= skipped;
-        let base = self.0.page_base as usize;
-        Pieces {
-            buf: self.0,
-            head,
-            at: base + skipped,
-            end: base + self.page_len(),
-            tail: match part {
-                Part::Pages => nothing,
-                Part::Whole => rest_of(&self.0.tail[0], &mut skip),
-            },
+    }
+
+    /// Takes what is left of the pages after skipping `skip` octets; `false`: no more is wanted.
+    #[inline]
+    fn rest_of_pages(
+        &self,
+        skip: &mut usize,
+        take: &mut impl FnMut(&[*mut page], usize, usize) -> bool,
+    ) -> bool {
+        let skipped = core::cmp::min(*skip, self.page_len());
+        *skip -= skipped;
+        let len = self.page_len() - skipped;
+        if len == 0 {
+            return true;
         }
+        let at = self.0.page_base as usize + skipped;
+        let offset = at % PAGE_SIZE;
+        // SAFETY: By the type invariant the array has an entry for each page of the range.
+        let pages = unsafe {
+            slice::from_raw_parts(
+                self.0.pages.add(at / PAGE_SIZE),
+                (offset + len).div_ceil(PAGE_SIZE),
+            )
+        };
+        take(pages, offset, len)
     }
 }
 
-/// What is left of a vector after skipping `skip` octets: (address, octets).
-fn rest_of(vector: &kernel::bindings::kvec, skip: &mut usize) -> (*mut u8, usize) {
+/// Takes what is left of a vector of an RPC message after skipping `skip` octets; `false`: no more is
+/// wanted.
+#[inline]
+fn rest_of(
+    vector: &kvec,
+    skip: &mut usize,
+    take: &mut impl FnMut(&[*mut page], usize, usize) -> bool,
+) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);
     *skip -= skipped;
-    (
-        vector.iov_base.cast::<u8>().wrapping_add(skipped),
-        vector.iov_len - skipped,
-    )
-}
-
-/// The pieces of a message; see [`XdrBuf::pieces`].
-///
-/// # Invariants
-///
-/// `head` and `tail` are parts of the vectors of `buf`; `at..end`, unless empty, is part of its pages.
-pub(crate) struct Pieces<'a> {
-    buf: &'a bindings::xdr_buf,
-    head: (*mut u8, usize),
-    at: usize,
-    end: usize,
-    tail: (*mut u8, usize),
-}
-
-impl<'a> Iterator for Pieces<'a> {
-    type Item = (BorrowedPage<'a>, usize, usize);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at < self.end && self.head.1 == 0 {
-            return self.of_pages();
-        }
-        let vector = if self.head.1 != 0 {
-            &mut self.head
-        } else {
-            &mut self.tail
-        };
-        let (addr, len) = *vector;
-        if len == 0 {
-            return None;
-        }
-        vector.1 = 0;
-        // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
-        // `buf_alloc`, or are parts of pages that the security flavour allocated.
-        let page: *mut page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
-        // SAFETY: As above; the memory stays valid while the view exists.
-        let page = unsafe { BorrowedPage::from_raw(NonNull::new(page)?) };
-        Some((page, addr.addr() % PAGE_SIZE, len))
+    let len = vector.iov_len - skipped;
+    if len == 0 {
+        return true;
     }
-}
-
-impl<'a> Pieces<'a> {
-    /// The next piece of the pages, of which some are left.
-    #[inline]
-    fn of_pages(&mut self) -> Option<(BorrowedPage<'a>, usize, usize)> {
-        let start = self.at;
-        // SAFETY: By the type invariant the array has an entry for each page of the range.
-        let mut entry = unsafe { self.buf.pages.add(start / PAGE_SIZE) };
-        // SAFETY: As above.
-        let first = unsafe { *entry };
-        let mut next = first.wrapping_add(1);
-        // NO-OVERFLOW: Offsets within a message, which is shorter than 4 GiB.
-        let mut stop = (start | (PAGE_SIZE - 1)).wrapping_add(1);
-        // Pages that follow each other in the memory map are one piece.
-        while stop < self.end {
-            entry = entry.wrapping_add(1);
-            // SAFETY: As above.
-            if unsafe { *entry } != next {
-                break;
-            }
-            next = next.wrapping_add(1);
-            stop = stop.wrapping_add(PAGE_SIZE);
-        }
-        self.at = stop;
-        let len = core::cmp::min(stop, self.end).wrapping_sub(start);
-        // A sparse array was filled in before the request was queued.
-        // SAFETY: The page stays valid while the view exists.
-        let page = unsafe { BorrowedPage::from_raw(NonNull::new(first)?) };
-        Some((page, start % PAGE_SIZE, len))
-    }
+    let addr = vector.iov_base.cast::<u8>().wrapping_add(skipped);
+    // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
+    // `buf_alloc`, or are parts of pages that the security flavour allocated.
+    let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
+    take(&[page], addr.addr() % PAGE_SIZE, len)
 }

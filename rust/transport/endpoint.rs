@@ -15,7 +15,6 @@ use crate::{
     request::{
         Answer,
         Phase,
-        Region,
         Request,
         ResultChunk,
         State, //
@@ -87,6 +86,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
+    lease::Lease,
     trace,
     util::Jiffies,
     xprt::BackRef, //
@@ -243,7 +243,7 @@ impl Endpoint {
         let Ok(len) = refusal.encode(credits, batch.buffer()) else {
             return;
         };
-        if batch.post(len, core::iter::empty::<&mut Region>()).is_err() {
+        if batch.post::<Lease<Client>>(len, &mut []).is_err() {
             self.lost(Cause::PostFailed);
         }
     }
@@ -502,7 +502,7 @@ impl Endpoint {
                 self.client().stats.count_many(Counter::LocalInv, count);
                 trace::invalidate(self.xprt.id(), index.into(), count as u32);
                 batch
-                    .post_invalidate(u64::from(index), state.regions.iter_mut())
+                    .post_invalidate(u64::from(index), &mut state.regions)
                     .inspect_err(|e| {
                         pr_warn!("cannot invalidate {count} regions of slot {index}: {e:?}\n")
                     })

@@ -57,20 +57,19 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
-    dma::Lender,
     mr::{
         Access,
         IdleMr, //
     },
-    qp::{
-        SendError,
-        MAX_REGIONS, //
-    },
+    qp::SendError,
 };
 use xprtrdma_sunrpc::{
     backchannel::Callback,
     call::Call,
-    lease::Message,
+    lease::{
+        Lease,
+        Message, //
+    },
     trace,
     transport::NotSent,
     xdr_buf::{
@@ -187,11 +186,14 @@ fn map_chunk(
     chunk: &mut Chunk,
 ) -> Result<(), NotSent> {
     let endpoint = conn.handler();
-    let lease = call.lend(message, part);
+    let buf = match message {
+        Message::Call => call.message(),
+        Message::Reply => call.reply(),
+    };
     let mut start = 0;
-    while start < lease.len() {
+    while start < buf.part_len(part) {
         let mr = idle.pop().ok_or(NotSent::NoBuffers)?;
-        let region = match mr.map(lease.clone(), start, access) {
+        let region = match mr.map(call.lend(message, part), start, access) {
             Ok(region) => region,
             Err(failed) => {
                 endpoint.regions.put(failed.mr);
@@ -354,7 +356,7 @@ pub(crate) fn send_call(
     let reply = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(reply.head_len() + reply.tail_len());
-    let posted = batch.post(len, state.regions.iter_mut());
+    let posted = batch.post(len, &mut state.regions);
     drop(guard);
     if posted.is_err() {
         // Some of it may have been posted, so the regions stay where the end of the connection
@@ -541,7 +543,7 @@ pub(crate) fn send_callback_reply(
         .ok_or(NotSent::NotConnected)?;
     reply.read(0, room).map_err(|_| NotSent::NotConnected)?;
     if batch
-        .post(len + reply.len(), core::iter::empty::<&mut Region>())
+        .post::<Lease<Client>>(len + reply.len(), &mut [])
         .is_err()
     {
         endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
@@ -549,6 +551,3 @@ pub(crate) fn send_callback_reply(
     }
     Ok(())
 }
-
-// A call never needs more regions than one post can hold.
-const _: () = assert!(2 * MAX_SEGMENTS <= MAX_REGIONS);

@@ -3,12 +3,9 @@
 //! Memory that a test lends to regions.
 
 use crate::dma::Lender;
-use core::ptr::NonNull;
 use kernel::{
-    page::{
-        BorrowedPage,
-        PAGE_SIZE, //
-    },
+    bindings::page,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{
@@ -26,6 +23,10 @@ pub(super) const PAGES: usize = 8;
 /// Some pieces, each (first octet, octets), of a memory of [`PAGES`] pages.
 pub(super) struct Lent {
     mem: KVec<u8>,
+    /// The pages of the memory.
+    pages: KVec<*mut page>,
+    /// Whether the pieces are lent as arrays of pages.
+    arrays: bool,
     pieces: KVec<(usize, usize)>,
     given_back: Arc<Atomic<u32>>,
 }
@@ -38,13 +39,28 @@ impl Lent {
             // CAST: Less than 251.
             *octet = (i % 251) as u8;
         }
+        let mut pages = KVec::new();
+        for i in 0..PAGES {
+            // SAFETY: The memory is from the page allocator.
+            let page =
+                unsafe { bindings::xprtrdma_virt_to_page(mem.as_ptr().add(i * PAGE_SIZE).cast()) };
+            pages.push(page, GFP_KERNEL)?;
+        }
         let mut list = KVec::new();
         list.extend_from_slice(pieces, GFP_KERNEL)?;
         Ok(Self {
             mem,
+            pages,
+            arrays: false,
             pieces: list,
             given_back: Arc::new(Atomic::new(0), GFP_KERNEL)?,
         })
+    }
+
+    /// Lends each piece as an array of pages.
+    pub(super) fn as_arrays(mut self) -> Self {
+        self.arrays = true;
+        self
     }
 
     /// Counts how often the memory came back to its owner: 0 or 1.
@@ -58,6 +74,9 @@ impl Lent {
     }
 }
 
+// SAFETY: The pages are those of the memory that the value owns.
+unsafe impl Send for Lent {}
+
 impl Drop for Lent {
     fn drop(&mut self) {
         self.given_back.fetch_add(1, Relaxed);
@@ -70,20 +89,21 @@ unsafe impl Lender for Lent {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
 
-    fn pieces(&self, start: usize) -> impl Iterator<Item = (BorrowedPage<'_>, usize, usize)> {
+    fn pieces(&self, start: usize, mut take: impl FnMut(&[*mut page], usize, usize) -> bool) {
         let mut skip = start;
-        self.pieces.iter().filter_map(move |&(first, len)| {
+        for &(first, len) in &self.pieces {
             let skipped = skip.min(len);
             skip -= skipped;
-            if skipped == len {
-                return None;
+            let (at, len) = (first + skipped, len - skipped);
+            let (from, offset) = (at / PAGE_SIZE, at % PAGE_SIZE);
+            let named = match self.arrays {
+                true => (offset + len).div_ceil(PAGE_SIZE),
+                false => 1,
+            };
+            let pages = self.pages.get(from..from + named).unwrap_or(&[]);
+            if len != 0 && !take(pages, offset, len) {
+                return;
             }
-            let at = self.mem.as_ptr().wrapping_add(first + skipped);
-            // SAFETY: The piece lies within memory from the slab or page allocator.
-            let page = unsafe { bindings::xprtrdma_virt_to_page(at.cast()) };
-            // SAFETY: The memory is owned, so its pages stay.
-            let page = unsafe { BorrowedPage::from_raw(NonNull::new(page)?) };
-            Some((page, at.addr() % PAGE_SIZE, len - skipped))
-        })
+        }
     }
 }

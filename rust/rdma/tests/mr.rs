@@ -253,9 +253,12 @@ mod suite {
             (1, true, &[(0, 10), (P, 10)], 0, 10, 0),
         ];
         let pd = domain()?;
-        for (row, (depth, gaps, pieces, start, length, offset)) in rows.into_iter().enumerate() {
+        for row in 0..2 * rows.len() {
+            let (depth, gaps, pieces, start, length, offset) = rows[row / 2];
+            let lent = Lent::new(pieces)?;
+            let lent = if row % 2 == 0 { lent } else { lent.as_arrays() };
             let exposed = IdleMr::alloc(&pd, depth, gaps)?
-                .map(Lent::new(pieces)?, start, Access::RemoteRead)
+                .map(lent, start, Access::RemoteRead)
                 .map_err(|e| {
                     pr_err!("row {row}\n");
                     e.error
