@@ -104,11 +104,6 @@ void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt)
 	xprt_set_connected(xprt);
 }
 
-bool xprtrdma_xprt_connected(struct rpc_xprt *xprt)
-{
-	return xprt_connected(xprt);
-}
-
 void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt)
 {
 	xprt_clear_connecting(xprt);
@@ -124,19 +119,9 @@ void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt)
 	xprt_set_bound(xprt);
 }
 
-bool xprtrdma_bc_prealloc(struct rpc_rqst *rqst)
-{
-	return bc_prealloc(rqst);
-}
-
 bool xprtrdma_reply_expected(struct rpc_task *task)
 {
 	return rpc_reply_expected(task);
-}
-
-bool xprtrdma_backlog_empty(struct rpc_xprt *xprt)
-{
-	return READ_ONCE(xprt->backlog.qlen) == 0;
 }
 
 void *xprtrdma_task_alloc(size_t len)
@@ -236,11 +221,6 @@ void xprtrdma_wait_zero(atomic_t *v)
 void xprtrdma_wake_zero(atomic_t *v)
 {
 	wake_up_var(v);
-}
-
-unsigned long xprtrdma_jiffies(void)
-{
-	return jiffies;
 }
 
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms)

@@ -47,13 +47,10 @@ void xprtrdma_memalloc_nofs_restore(unsigned int flags);
 /* sunrpc */
 extern struct xprt_class xprtrdma_class;
 void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt);
-bool xprtrdma_xprt_connected(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt);
 void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt);
-bool xprtrdma_bc_prealloc(struct rpc_rqst *rqst);
 bool xprtrdma_reply_expected(struct rpc_task *task);
-bool xprtrdma_backlog_empty(struct rpc_xprt *xprt);
 void *xprtrdma_task_alloc(size_t len);
 struct page *xprtrdma_task_page(void);
 void xprtrdma_count_callback(struct rpc_xprt *xprt);
@@ -78,7 +75,6 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 /* waiting, time, logging */
 void xprtrdma_wait_zero(atomic_t *v);
 void xprtrdma_wake_zero(atomic_t *v);
-unsigned long xprtrdma_jiffies(void);
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);
 unsigned int xprtrdma_jiffies_to_msecs(unsigned long j);
 struct workqueue_struct *xprtrdma_alloc_workqueue(const char *name);

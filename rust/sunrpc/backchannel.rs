@@ -171,6 +171,18 @@ impl<T: Transport> Xprt<T> {
     }
 }
 
+/// Whether a request is a callback, not a call of ours.
+///
+/// # Safety
+///
+/// `rqst` is valid.
+#[inline]
+pub(crate) unsafe fn is_callback(rqst: *const bindings::rpc_rqst) -> bool {
+    // SAFETY: By the caller's contract; constant for the request's life.
+    let state = unsafe { (*rqst).rq_bc_pa_state };
+    state & (1 << bindings::RPC_BC_PA_IN_USE) != 0
+}
+
 /// A callback whose reply is to be sent.
 ///
 /// # Invariants

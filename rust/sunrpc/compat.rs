@@ -15,6 +15,7 @@ pub(crate) const EOPNOTSUPP: c_int = -(bindings::EOPNOTSUPP as c_int);
 pub(crate) const IPPROTO_TCP: c_int = 6;
 
 /// Orders all memory accesses before it and after it, among processors.
+#[inline]
 pub(crate) fn smp_mb() {
     // SAFETY: A barrier asks for nothing.
     unsafe { bindings::smp_mb() };

@@ -295,9 +295,12 @@ impl<T: Transport> Pool<T> {
         // SAFETY: By the caller's contract.
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
         slot.verdict.store(0, Relaxed);
-        // SAFETY: The callee zeroes the request and gives it to the first waiter, if there is one.
-        if unsafe { bindings::xprt_wake_up_backlog(xprt.as_raw(), rqst) } {
-            return;
+        if !xprt.is_backlog_empty() {
+            // SAFETY: The callee zeroes the request and gives it to the first waiter, if there is one.
+            let taken = unsafe { bindings::xprt_wake_up_backlog(xprt.as_raw(), rqst) };
+            if taken {
+                return;
+            }
         }
         // SAFETY: The request is ours.
         unsafe { ptr::write_bytes(rqst, 0, 1) };
@@ -314,8 +317,7 @@ impl<T: Transport> Pool<T> {
         // ORDERING: Orders our own change (slot pushed, or task queued) before the look at the
         // other side; the other party does the same.
         compat::smp_mb();
-        // SAFETY: The transport is valid.
-        while !unsafe { bindings::xprtrdma_backlog_empty(xprt.as_raw()) } {
+        while !xprt.is_backlog_empty() {
             let Some(slot) = self.pop() else {
                 return;
             };

@@ -4,6 +4,7 @@
 
 use crate::{
     backchannel::{
+        is_callback,
         Backchannel,
         Callback, //
     },
@@ -348,7 +349,7 @@ impl<T: Transport> Ops<T> {
     ) -> c_int {
         // Errors about the call's buffer would be lost: nothing is done about it.
         // SAFETY: Called by the RPC client for a request of ours.
-        if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || bindings::xprtrdma_bc_prealloc(rqst) } {
+        if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;
         }
         // SAFETY: As above: the request is in a slot.
@@ -368,8 +369,7 @@ impl<T: Transport> Ops<T> {
     unsafe extern "C" fn send_request(rqst: *mut bindings::rpc_rqst) -> c_int {
         // SAFETY: Called by the RPC client for a request of ours, with the send lock held and the
         // request pinned.
-        let (xprt, callback) =
-            unsafe { (xprt_of::<T>(rqst), bindings::xprtrdma_bc_prealloc(rqst)) };
+        let (xprt, callback) = unsafe { (xprt_of::<T>(rqst), is_callback(rqst)) };
         if !xprt.is_connected() {
             return NotSent::NotConnected.errno();
         }
@@ -406,7 +406,7 @@ impl<T: Transport> Ops<T> {
         // and the window, for a task with a request of ours that is on no queue.
         unsafe {
             let rqst = (*task).tk_rqstp;
-            if bindings::xprtrdma_bc_prealloc(rqst) {
+            if is_callback(rqst) {
                 // The reply to a callback never took a forward credit.
                 (*rqst).rq_cong = 0;
                 return;

@@ -2,6 +2,7 @@
 
 //! Time, rate-limited logging and the NOFS scope.
 
+use core::ptr;
 use kernel::fmt;
 use xprtrdma_bindings as bindings;
 
@@ -20,9 +21,10 @@ pub struct Jiffies(pub(crate) usize);
 
 impl Jiffies {
     /// The present.
+    #[inline]
     pub fn now() -> Self {
-        // SAFETY: No requirements.
-        Self(unsafe { bindings::xprtrdma_jiffies() })
+        // SAFETY: One word, which the kernel updates; it is only read.
+        Self(unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) })
     }
 
     /// The span since a time that was counted with [`Jiffies::count`].
@@ -43,6 +45,7 @@ impl Jiffies {
     }
 
     /// This span, in jiffies.
+    #[inline]
     pub fn count(self) -> usize {
         self.0
     }

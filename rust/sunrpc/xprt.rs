@@ -125,6 +125,7 @@ impl<T: Transport> Xprt<T> {
         &self.inner.pool
     }
 
+    #[inline]
     pub(crate) fn queue_lock(&self) -> &Lock<(), SpinLockBackend> {
         // SAFETY: Initialised by `xprt_alloc`, valid as long as the transport.
         unsafe { Lock::from_raw(&raw mut (*self.as_raw()).queue_lock) }
@@ -151,6 +152,7 @@ impl<T: Transport> Xprt<T> {
     }
 
     /// The transport's number in sysfs and debugfs.
+    #[inline]
     pub fn id(&self) -> u32 {
         // SAFETY: Constant after creation.
         unsafe { (*self.as_raw()).id }
@@ -198,9 +200,18 @@ impl<T: Transport> Xprt<T> {
     }
 
     /// Whether the RPC client considers the transport connected.
+    #[inline]
     pub fn is_connected(&self) -> bool {
-        // SAFETY: The transport is valid.
-        unsafe { bindings::xprtrdma_xprt_connected(self.as_raw()) }
+        // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
+        let state = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).state) };
+        state & (1 << bindings::XPRT_CONNECTED) != 0
+    }
+
+    /// Whether no task waits for a slot. Only a hint: it may have changed already.
+    #[inline]
+    pub(crate) fn is_backlog_empty(&self) -> bool {
+        // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).backlog.qlen) == 0 }
     }
 
     /// How long a connection attempt may take.
