@@ -15,8 +15,8 @@
 //! All completions of a connection arrive at one completion queue and are handled in process
 //! context on the `ib-comp` work queue, one at a time.
 //!
-//! Lock order: the send queue's lock is taken before the handler's own locks (see
-//! [`SendBatch`]), the receive ring's lock is a leaf.
+//! Lock order: the send queue's lock is taken inside of the handler's own locks (see [`SendBatch`]), the
+//! receive ring's lock is a leaf.
 
 use crate::{
     dma::{
@@ -681,8 +681,8 @@ impl<H: QpHandler> Drop for QpOwner<H> {
 
 /// A post in the making: room for one message, and the send queue's lock.
 ///
-/// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be taken while a
-/// batch is held, but no batch may be begun while they are held.
+/// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be held while a batch is
+/// begun; those must not be taken while a batch is held.
 pub struct SendBatch<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     sq: Guard<'a, SendQueue, SpinLockBackend>,

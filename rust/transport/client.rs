@@ -233,28 +233,11 @@ impl Transport for Client {
         }
     }
 
+    #[inline]
     fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
-        let request = call.slot().call();
         // As a rule its reply has come.
-        if !request.is_at_work() {
-            return;
-        }
-        let epoch = {
-            let mut state = request.state.lock();
-            if state.regions.is_empty() {
-                request.set_phase(&mut state, Phase::Idle);
-                return;
-            }
-            request.set_phase(&mut state, Phase::Revoked);
-            state.epoch
-        };
-        // A connection that is not there any more, or not yet gone, takes care of its regions: its
-        // end looks at every slot.
-        let current = xprt.data().current.lock().clone();
-        if let Some(conn) = current {
-            if conn.handler().epoch == epoch {
-                conn.handler().invalidate(&conn, call.slot().index());
-            }
+        if call.slot().call().is_at_work() {
+            revoke(xprt, call);
         }
     }
 
@@ -315,6 +298,29 @@ impl Transport for Client {
     fn callback_size(xprt: &Xprt<Self>) -> usize {
         let size = xprt.data().callback_size.load(Relaxed) as usize;
         size.min(kernel::page::PAGE_SIZE)
+    }
+}
+
+/// Takes the memory of a call back that was sent and is not over.
+#[cold]
+fn revoke(xprt: &Xprt<Client>, call: &Call<'_, Client>) {
+    let request = call.slot().call();
+    let epoch = {
+        let mut state = request.state.lock();
+        if state.regions.is_empty() {
+            request.set_phase(&mut state, Phase::Idle);
+            return;
+        }
+        request.set_phase(&mut state, Phase::Revoked);
+        state.epoch
+    };
+    // A connection that is not there any more, or not yet gone, takes care of its regions: its
+    // end looks at every slot.
+    let current = xprt.data().current.lock().clone();
+    if let Some(conn) = current {
+        if conn.handler().epoch == epoch {
+            conn.handler().invalidate(&conn, call.slot().index());
+        }
     }
 }
 

@@ -120,6 +120,8 @@ pub(crate) struct Endpoint {
     pub(crate) no_credit_since: Atomic<usize>,
     /// When memory that was not needed was given back, in jiffies.
     pub(crate) trimmed: Atomic<usize>,
+    /// Whether returned segments must equal ours.
+    pub(crate) strict: bool,
     /// What every call asks for.
     pub(crate) requested: Credits,
     /// The last grant that was taken as it came; zero if there is none.
@@ -163,6 +165,7 @@ impl Endpoint {
     }
 
     /// Drops a message, and acts if that happens too often.
+    #[cold]
     fn discard(&self, qp: &Connection, counter: Counter, xid: Option<Xid>) {
         self.client().stats.count(counter);
         self.client().stats.bad_reply.add(1);
@@ -185,9 +188,13 @@ impl Endpoint {
                 let Some(slot) = self.xprt.slot(index) else {
                     return;
                 };
-                let ending = conclude(slot.call(), &mut slot.call().state.lock(), pinned, verdict);
-                if self.settle(ending, &[]) {
-                    self.invalidate(qp, index);
+                let mut state = slot.call().state.lock();
+                let result = state.offer.result;
+                let ending = conclude(slot.call(), &mut state, pinned, verdict);
+                drop(state);
+                match ending {
+                    Some((pinned, verdict)) => finish(pinned, verdict, result, &[]),
+                    None => self.invalidate(qp, index),
                 }
             }
             (Reaction::Reconnect, Some(_)) => self.lost(Cause::BadReply),
@@ -263,6 +270,27 @@ impl Endpoint {
         }
     }
 
+    /// Deals with a message that is no reply. Returns what [`Endpoint::answer`] does.
+    #[cold]
+    fn no_reply(
+        &self,
+        qp: &Connection,
+        inbound: &Inbound<'_>,
+        message: &Received<'_, Self>,
+    ) -> Option<u16> {
+        match inbound {
+            Inbound::Error(error) => return self.remote_error(qp, error, message),
+            Inbound::ReverseCall(call) => self.reverse_call(qp, call),
+            Inbound::Refuse(refusal) => self.send_refusal(qp, refusal),
+            Inbound::Discard(Discard { counter, xid }) => {
+                self.unanswered(qp, message, *counter, *xid)
+            }
+            // Not given to this function.
+            Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
+        }
+        None
+    }
+
     fn remote_error(
         &self,
         qp: &Connection,
@@ -298,7 +326,7 @@ impl Endpoint {
                 },
                 reply: (state.offer.result == ResultChunk::Reply).then_some(segments),
                 non_data_max: state.offer.non_data,
-                strict: crate::params::strict(),
+                strict: self.strict,
             };
             judge(reply, &offer)
         })
@@ -361,6 +389,7 @@ impl Endpoint {
             }
             Verdict::Discard(_) => None,
         };
+        let result = state.offer.result;
         let ending = conclude(request, &mut state, pinned, verdict);
         drop(state);
         if let Some(accept) = &accept {
@@ -380,19 +409,12 @@ impl Endpoint {
             self.take_grant(accept);
             self.heard();
         }
-        self.settle(ending, message.bytes()).then_some(index)
-    }
-
-    /// Ends a call that is out of the server's reach; `true` if its regions must be invalidated
-    /// first.
-    #[inline]
-    fn settle(&self, ending: Option<Answer>, message: &[u8]) -> bool {
         match ending {
-            Some(answer) => {
-                finish(answer.pinned, answer.verdict, answer.result, message);
-                false
+            Some((pinned, verdict)) => {
+                finish(pinned, verdict, result, message.bytes());
+                None
             }
-            None => true,
+            None => Some(index),
         }
     }
 
@@ -406,6 +428,7 @@ impl Endpoint {
     }
 
     /// The connection proved useful: the back-off starts anew after its end.
+    #[inline]
     fn heard(&self) {
         if !self.replied.load(Relaxed) {
             self.replied.store(true, Relaxed);
@@ -419,6 +442,7 @@ impl Endpoint {
 
     /// Drops a message. If it invalidated a region, nobody can tell what else is wrong (MAL-015,
     /// MAL-016), so then the connection goes.
+    #[cold]
     fn unanswered(
         &self,
         qp: &Connection,
@@ -436,6 +460,7 @@ impl Endpoint {
     }
 
     /// Takes back the region that the reply's message invalidated, if it is one of this call.
+    #[inline]
     fn remotely_invalidated(
         &self,
         state: &mut State,
@@ -446,7 +471,12 @@ impl Endpoint {
         match invalidated(Some(Handle(proof.rkey())), handles, agreed) {
             Invalidated::Own(index, counter) => {
                 self.client().stats.count(counter);
-                let region = state.regions.remove(index).map_err(|_| ())?;
+                // As a rule there is one.
+                let region = if index + 1 == state.regions.len() {
+                    state.regions.pop().ok_or(())?
+                } else {
+                    state.regions.remove(index).map_err(|_| ())?
+                };
                 match region.remotely_invalidated(proof) {
                     Ok((mr, _lease)) => Ok(mr),
                     Err(region) => {
@@ -494,13 +524,14 @@ impl Endpoint {
         let Some(slot) = self.xprt.slot(index) else {
             return true;
         };
-        let wrs = slot.call().state.lock().regions.len() as u32;
-        let posted = match qp.begin(0, wrs) {
+        let mut state = slot.call().state.lock();
+        let count = state.regions.len() as u32;
+        let posted = match qp.begin(0, count) {
             Ok(batch) => {
-                let mut state = slot.call().state.lock();
-                let count = state.regions.len() as u64;
-                self.client().stats.count_many(Counter::LocalInv, count);
-                trace::invalidate(self.xprt.id(), index.into(), count as u32);
+                self.client()
+                    .stats
+                    .count_many(Counter::LocalInv, count.into());
+                trace::invalidate(self.xprt.id(), index.into(), count);
                 batch
                     .post_invalidate(u64::from(index), &mut state.regions)
                     .inspect_err(|e| {
@@ -511,6 +542,7 @@ impl Endpoint {
             Err(SendError::Full) => return false,
             Err(SendError::Closed) => false,
         };
+        drop(state);
         if !posted {
             self.lost(Cause::InvalidateFailed);
         }
@@ -518,31 +550,32 @@ impl Endpoint {
     }
 }
 
-/// The call is answered: returns what is left to do if all its regions are out of the server's
-/// reach; otherwise that is kept with the call until they are.
+/// The call is answered: gives back what ends it if all its regions are out of the server's reach;
+/// otherwise that is kept with the call until they are.
 #[inline]
 fn conclude(
     request: &Request,
     state: &mut State,
     pinned: Pinned<Client>,
     verdict: Verdict,
-) -> Option<Answer> {
+) -> Option<(Pinned<Client>, Verdict)> {
     request.owed_on.store(Epoch::NONE.raw(), Relaxed);
+    if state.regions.is_empty() {
+        request.set_phase(state, Phase::Idle);
+        return Some((pinned, verdict));
+    }
     let answer = Answer {
         pinned,
         verdict,
         result: state.offer.result,
         message: None,
     };
-    if state.regions.is_empty() {
-        request.set_phase(state, Phase::Idle);
-        return Some(answer);
-    }
     request.set_phase(state, Phase::Answered(answer));
     None
 }
 
 /// Ends a call whose regions are all out of the server's reach.
+#[inline]
 pub(crate) fn finish(
     mut pinned: Pinned<Client>,
     verdict: Verdict,
@@ -587,6 +620,7 @@ pub(crate) fn finish(
     }
 }
 
+#[cold]
 fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error) {
     trace::complete(pinned.xprt().id(), pinned.xid(), error.to_errno());
     // No region is left, so no lease is.
@@ -607,27 +641,14 @@ impl QpHandler for Endpoint {
             }
         }
         let callbacks = this.xprt.has_callbacks();
-        let inbound = match xprtrdma_proto::classify(message.bytes(), this.version, callbacks) {
-            Inbound::Ambiguous(a) => a.resolve(this.xprt.lookup(a.xid.0).is_some()),
-            other => other,
-        };
-        let index = match inbound {
-            Inbound::Reply(reply) => this.reply(&qp, &reply, &message),
-            Inbound::Error(error) => this.remote_error(&qp, &error, &message),
-            Inbound::ReverseCall(call) => {
-                this.reverse_call(&qp, &call);
-                None
+        let inbound = xprtrdma_proto::classify(message.bytes(), this.version, callbacks);
+        let index = match &inbound {
+            Inbound::Reply(reply) => this.reply(&qp, reply, &message),
+            Inbound::Ambiguous(a) => {
+                let pending = this.xprt.lookup(a.xid.0).is_some();
+                this.no_reply(&qp, &a.resolve(pending), &message)
             }
-            Inbound::Refuse(refusal) => {
-                this.send_refusal(&qp, &refusal);
-                None
-            }
-            Inbound::Discard(Discard { counter, xid }) => {
-                this.unanswered(&qp, &message, counter, xid);
-                None
-            }
-            // Resolved above.
-            Inbound::Ambiguous(_) => None,
+            other => this.no_reply(&qp, other, &message),
         };
         let Some(index) = index else {
             return;
@@ -667,11 +688,10 @@ impl QpHandler for Endpoint {
             this.lost(Cause::InvalidateFailed);
             return;
         }
-        let phase = slot.call().set_phase(&mut state, Phase::Idle);
+        let phase = slot.call().take_phase(&mut state);
         drop(state);
         if let Phase::Answered(answer) = phase {
-            let bytes = answer.message.as_ref().map_or(&[][..], |m| m.bytes());
-            finish(answer.pinned, answer.verdict, answer.result, bytes);
+            answer.finish();
         }
     }
 

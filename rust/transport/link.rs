@@ -23,7 +23,6 @@ use crate::{
         CALLBACK_SLOTS, //
     },
     endpoint::{
-        finish,
         Endpoint,
         Shared, //
     },
@@ -641,6 +640,7 @@ impl Link {
             heard: Atomic::new(Jiffies::now().count()),
             no_credit_since: Atomic::new(0),
             trimmed: Atomic::new(Jiffies::now().count()),
+            strict: params::strict(),
             requested: ForwardCredits::new(credits).request(),
             last_grant: Atomic::new(0),
             state,
@@ -753,14 +753,13 @@ fn strip(xprt: &Xprt<Client>, epoch: Epoch) {
             }
             (
                 core::mem::take(&mut state.regions),
-                slot.call().set_phase(&mut state, Phase::Idle),
+                slot.call().take_phase(&mut state),
             )
         };
         // Deregisters them, which is the end of the server's access.
         drop(regions);
         if let Phase::Answered(answer) = phase {
-            let bytes = answer.message.as_ref().map_or(&[][..], |m| m.bytes());
-            finish(answer.pinned, answer.verdict, answer.result, bytes);
+            answer.finish();
         }
     }
 }

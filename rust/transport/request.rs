@@ -4,7 +4,10 @@
 
 use crate::{
     client::Client,
-    endpoint::Endpoint, //
+    endpoint::{
+        finish,
+        Endpoint, //
+    },
 };
 use kernel::{
     new_spinlock,
@@ -49,6 +52,14 @@ pub(crate) struct Answer {
     pub(crate) result: ResultChunk,
     /// The message, if its inline part is needed.
     pub(crate) message: Option<Held<Endpoint>>,
+}
+
+impl Answer {
+    /// Ends the call, whose regions are all out of the server's reach now.
+    pub(crate) fn finish(self) {
+        let message = self.message.as_ref().map_or(&[][..], Held::bytes);
+        finish(self.pinned, self.verdict, self.result, message);
+    }
 }
 
 /// Where an RPC is, as far as the connection is concerned.
@@ -150,7 +161,7 @@ pub(crate) struct Request {
     /// Whether the phase is another than [`Phase::Idle`], for the request's own task: it looks when
     /// the request ends, which is after whatever ended it. Changed with the phase, under its lock.
     at_work: Atomic<bool>,
-    /// Taken after the send queue's lock, see [`xprtrdma_rdma::qp::SendBatch`].
+    /// Taken before the send queue's lock, see [`xprtrdma_rdma::qp::SendBatch`].
     #[pin]
     pub(crate) state: SpinLock<State>,
 }
@@ -183,11 +194,16 @@ impl Request {
         self.at_work.load(Relaxed)
     }
 
-    /// Changes the phase of the request that `state` belongs to; returns what it was.
+    /// Changes the phase of the request that `state` belongs to.
     #[inline]
-    pub(crate) fn set_phase(&self, state: &mut State, phase: Phase) -> Phase {
-        let at_work = !matches!(phase, Phase::Idle);
-        self.at_work.store(at_work, Relaxed);
-        core::mem::replace(&mut state.phase, phase)
+    pub(crate) fn set_phase(&self, state: &mut State, phase: Phase) {
+        self.at_work.store(!matches!(phase, Phase::Idle), Relaxed);
+        state.phase = phase;
+    }
+
+    /// Makes the request that `state` belongs to idle; returns what it was.
+    pub(crate) fn take_phase(&self, state: &mut State) -> Phase {
+        self.at_work.store(false, Relaxed);
+        core::mem::replace(&mut state.phase, Phase::Idle)
     }
 }

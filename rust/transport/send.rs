@@ -16,7 +16,8 @@ use crate::{
         Chunk,
         Phase,
         Region,
-        ResultChunk, //
+        ResultChunk,
+        State, //
     },
 };
 use kernel::{
@@ -84,21 +85,25 @@ fn shape32(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// The runs of a part of a message.
-fn runs(buf: &XdrBuf<'_>, part: Part) -> [Run; 3] {
-    let run = |offset: usize, length: usize| Run {
+fn run(offset: usize, length: usize) -> Run {
+    Run {
         offset: shape32(offset),
         length: shape32(length),
-    };
-    let pages = run(buf.page_offset(), buf.page_len());
-    match part {
-        Part::Pages => [Run::default(), pages, Run::default()],
-        Part::Whole => [
-            run(buf.head_offset(), buf.head_len()),
-            pages,
-            run(buf.tail_offset(), buf.tail_len()),
-        ],
     }
+}
+
+/// The run of a message's pages.
+fn pages(buf: &XdrBuf<'_>) -> Run {
+    run(buf.page_offset(), buf.page_len())
+}
+
+/// The runs of a message.
+fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
+    [
+        run(buf.head_offset(), buf.head_len()),
+        pages(buf),
+        run(buf.tail_offset(), buf.tail_len()),
+    ]
 }
 
 /// What a region of this connection can hold.
@@ -120,11 +125,11 @@ struct Counted<'a> {
 
 impl Segmentation for Counted<'_> {
     fn read(&self) -> usize {
-        self.regions.segments(&runs(&self.message, Part::Pages))
+        self.regions.segments(&[pages(&self.message)])
     }
 
     fn call(&self) -> usize {
-        self.regions.segments(&runs(&self.message, Part::Whole))
+        self.regions.segments(&whole(&self.message))
     }
 
     fn reduced_call(&self) -> usize {
@@ -133,15 +138,16 @@ impl Segmentation for Counted<'_> {
     }
 
     fn write(&self) -> usize {
-        self.regions.segments(&runs(&self.reply, Part::Pages))
+        self.regions.segments(&[pages(&self.reply)])
     }
 
     fn reply(&self) -> usize {
-        self.regions.segments(&runs(&self.reply, Part::Whole))
+        self.regions.segments(&whole(&self.reply))
     }
 }
 
 /// Decides how a call travels.
+#[inline(always)]
 pub(crate) fn plan_call(
     conn: &Connection,
     call: &Call<'_, Client>,
@@ -184,7 +190,7 @@ fn map_chunk(
     idle: &mut KVec<IdleMr>,
     regions: &mut KVec<Region>,
     chunk: &mut Chunk,
-) -> Result<(), NotSent> {
+) -> Result<(), Shortage> {
     let endpoint = conn.handler();
     let buf = match message {
         Message::Call => call.message(),
@@ -192,12 +198,12 @@ fn map_chunk(
     };
     let mut start = 0;
     while start < buf.part_len(part) {
-        let mr = idle.pop().ok_or(NotSent::NoBuffers)?;
+        let mr = idle.pop().ok_or(Shortage::NoMemory)?;
         let region = match mr.map(call.lend(message, part), start, access) {
             Ok(region) => region,
             Err(failed) => {
                 endpoint.regions.put(failed.mr);
-                return Err(NotSent::NoBuffers);
+                return Err(Shortage::NoMemory);
             }
         };
         let window = region.window();
@@ -217,11 +223,23 @@ fn map_chunk(
             offset: window.offset,
         });
         if !fits {
-            return Err(NotSent::NoBuffers);
+            return Err(Shortage::NoMemory);
         }
         start += window.length as usize;
     }
     Ok(())
+}
+
+/// Why a call with a plan and a credit was not posted.
+enum Unsent {
+    /// Regions, so many, or memory for them are missing.
+    NoRegions(Shortage, usize),
+    /// The send queue does not take so many octets and work requests.
+    NoRoom(SendError, usize, u32),
+    /// The header cannot be.
+    NoHeader(xprtrdma_proto::Error),
+    /// The post failed. Some of it may have been posted.
+    NotPosted,
 }
 
 /// Sends a call. The send lock is held, which is why nothing here races with another call's way
@@ -247,138 +265,41 @@ pub(crate) fn send_call(
     if !call.take_credit(xprt) {
         return Err(NotSent::NoCredit);
     }
-
     if let ReplyPlan::ReplyChunk { .. } = planned.reply {
         // Before the memory is mapped: afterwards it belongs to the device.
         call.clear_reply();
     }
+
     let request = call.slot().call();
-    let needed = planned.read_segments + planned.result_segments;
-    if needed != 0 {
-        if let Err(reason) = map_call(xprt, conn, call, &planned, needed) {
-            client.stats.failed_marshal.add(1);
-            unmap(conn, call);
-            return Err(reason);
-        }
-    }
-
-    // The message without what travels by RDMA.
-    let message = call.message();
-    let pieces: [(usize, usize); 2] = match planned.call {
-        CallPlan::Inline => [(0, message.len()), (0, 0)],
-        CallPlan::ReadChunk { .. } => {
-            let behind = message.head_len() + message.page_len();
-            let pad = (message.page_len().wrapping_neg() % 4).min(message.tail_len());
-            [
-                (0, message.head_len()),
-                (behind + pad, message.tail_len() - pad),
-            ]
-        }
-        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => [(0, 0), (0, 0)],
-    };
-    let inline: usize = pieces.iter().map(|(_, len)| len).sum();
-    let max_len = planned.header_len + inline;
-    // At least what is needed: contiguous memory may need fewer regions than were counted.
-    let wrs = needed as u32 + 1;
-
-    let mut batch = match conn.begin(max_len, wrs) {
-        Ok(batch) => batch,
-        Err(error) => {
-            unmap(conn, call);
-            return Err(no_room(xprt, conn, error, max_len, wrs));
-        }
-    };
-    // The call is pending from before the post: its reply may overtake us.
-    let mut guard = request.state.lock();
-    let state = &mut *guard;
-    if needed == 0 {
-        // Those of the slot's last call.
-        state.reads.clear();
-        state.offer.chunk.clear();
-    }
-    let result = match planned.reply {
-        ReplyPlan::Inline => ResultChunk::None,
-        ReplyPlan::WriteChunk { .. } => ResultChunk::Write,
-        ReplyPlan::ReplyChunk { .. } => ResultChunk::Reply,
-    };
-    let reads = state.reads.segments().len();
-    let results = state.offer.chunk.segments().len();
-    let read_list = [ReadChunk {
-        position: match planned.call {
-            CallPlan::ReadChunk { position, .. } => position,
-            _ => 0,
-        },
-        segments: state.reads.segments(),
-    }];
-    let write_list = [state.offer.chunk.segments()];
-    let header = CallHeader {
-        version: endpoint.version,
-        xid: Xid(call.xid()),
-        credits: endpoint.requested,
-        lists: ChunkLists {
-            reads: if reads == 0 { &[] } else { &read_list },
-            writes: match result {
-                ResultChunk::Write => &write_list,
-                _ => &[],
-            },
-            reply: (result == ResultChunk::Reply).then_some(state.offer.chunk.segments()),
-        },
-    };
-    let len = match encode(&header, &message, &pieces, batch.buffer()) {
-        Ok(len) => len,
-        Err(error) => {
-            drop(guard);
-            drop(batch);
-            unmap(conn, call);
-            client.refuse(xprt, call, error);
-            return Ok(());
-        }
-    };
-    let (writes, replies) = match result {
-        ResultChunk::Reply => (0, results),
-        _ => (results, 0),
-    };
-    trace::call(
-        xprt.id(),
-        call.xid(),
-        shape32(len),
-        reads as u32,
-        writes as u32,
-        replies as u32,
+    let mut state = request.state.lock();
+    let posted = post_call(xprt, conn, call, &planned, &mut state);
+    let (reads, results) = (
+        state.reads.segments().len() as u64,
+        state.offer.chunk.segments().len() as u64,
     );
-    if state.xid != call.xid() {
-        state.xid = call.xid();
-        state.strikes = Strikes::default();
-    }
-    request.set_phase(state, Phase::Sent);
-    state.epoch = endpoint.epoch;
-    request.owed_on.store(endpoint.epoch.raw(), Relaxed);
-    let reply = call.reply();
-    state.offer.result = result;
-    state.offer.non_data = shape32(reply.head_len() + reply.tail_len());
-    let posted = batch.post(len, &mut state.regions);
-    drop(guard);
-    if posted.is_err() {
-        // Some of it may have been posted, so the regions stay where the end of the connection
-        // finds them. The RPC client will send the call again.
-        endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
-        return Err(NotSent::NotConnected);
-    }
+    drop(state);
+    let (len, inline) = match posted {
+        Ok(lens) => lens,
+        Err(unsent) => return not_sent(xprt, conn, call, unsent),
+    };
 
     let stats = &client.stats;
     stats.copied_out.add(inline as u64);
-    if needed != 0 {
-        stats.read_segments.add(reads as u64);
-        stats.write_segments.add(writes as u64);
-        stats.reply_segments.add(replies as u64);
-        match planned.reply {
-            ReplyPlan::Inline => {}
-            ReplyPlan::WriteChunk { length } | ReplyPlan::ReplyChunk { length } => {
-                stats.offered_bytes.add(length.into());
-            }
-        }
+    if reads != 0 {
+        stats.read_segments.add(reads);
         if matches!(planned.call, CallPlan::Long { .. }) {
             stats.long_calls.add(1);
+        }
+    }
+    match planned.reply {
+        ReplyPlan::Inline => {}
+        ReplyPlan::WriteChunk { length } => {
+            stats.write_segments.add(results);
+            stats.offered_bytes.add(length.into());
+        }
+        ReplyPlan::ReplyChunk { length } => {
+            stats.reply_segments.add(results);
+            stats.offered_bytes.add(length.into());
         }
     }
     if len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize {
@@ -391,6 +312,140 @@ pub(crate) fn send_call(
     Ok(())
 }
 
+/// Maps, writes and posts a call; returns the octets of its message and of these the inline ones.
+#[inline]
+fn post_call(
+    xprt: &Xprt<Client>,
+    conn: &Arc<Connection>,
+    call: &Call<'_, Client>,
+    planned: &Plan,
+    state: &mut State,
+) -> Result<(usize, usize), Unsent> {
+    let endpoint = conn.handler();
+    let needed = planned.read_segments + planned.result_segments;
+    // Those of the slot's last call.
+    state.reads.clear();
+    state.offer.chunk.clear();
+    if needed != 0 {
+        map_call(xprt, conn, call, planned, needed, state)
+            .map_err(|shortage| Unsent::NoRegions(shortage, needed))?;
+    }
+
+    // The message without what travels by RDMA.
+    let message = call.message();
+    let pieces = match planned.call {
+        CallPlan::Inline => [(0, message.len()), (0, 0)],
+        CallPlan::ReadChunk { .. } => {
+            let behind = message.head_len() + message.page_len();
+            let pad = (message.page_len().wrapping_neg() % 4).min(message.tail_len());
+            [
+                (0, message.head_len()),
+                (behind + pad, message.tail_len() - pad),
+            ]
+        }
+        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => [(0, 0), (0, 0)],
+    };
+    let inline = pieces[0].1 + pieces[1].1;
+    // At least what is needed: contiguous memory may need fewer regions than were counted.
+    let (max_len, wrs) = (planned.header_len + inline, needed as u32 + 1);
+    let mut batch = conn
+        .begin(max_len, wrs)
+        .map_err(|error| Unsent::NoRoom(error, max_len, wrs))?;
+
+    let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());
+    let read_list = [ReadChunk {
+        position: match planned.call {
+            CallPlan::ReadChunk { position, .. } => position,
+            _ => 0,
+        },
+        segments: reads,
+    }];
+    let write_list = [results];
+    let (result, writes, reply): (_, &[&[Segment]], _) = match planned.reply {
+        ReplyPlan::Inline => (ResultChunk::None, &[], None),
+        ReplyPlan::WriteChunk { .. } => (ResultChunk::Write, &write_list, None),
+        ReplyPlan::ReplyChunk { .. } => (ResultChunk::Reply, &[], Some(results)),
+    };
+    let header = CallHeader {
+        version: endpoint.version,
+        xid: Xid(call.xid()),
+        credits: endpoint.requested,
+        lists: ChunkLists {
+            reads: if reads.is_empty() { &[] } else { &read_list },
+            writes,
+            reply,
+        },
+    };
+    let len = encode(&header, &message, &pieces, batch.buffer()).map_err(Unsent::NoHeader)?;
+    trace::call(
+        xprt.id(),
+        call.xid(),
+        shape32(len),
+        reads.len() as u32,
+        writes.first().map_or(0, |chunk| chunk.len()) as u32,
+        reply.map_or(0, <[Segment]>::len) as u32,
+    );
+
+    // The call is pending from before the post: its reply may overtake us.
+    if state.xid != call.xid() {
+        state.xid = call.xid();
+        state.strikes = Strikes::default();
+    }
+    let request = call.slot().call();
+    request.set_phase(state, Phase::Sent);
+    state.epoch = endpoint.epoch;
+    request.owed_on.store(endpoint.epoch.raw(), Relaxed);
+    let room = call.reply();
+    state.offer.result = result;
+    state.offer.non_data = shape32(room.head_len() + room.tail_len());
+    match batch.post(len, &mut state.regions) {
+        Ok(()) => Ok((len, inline)),
+        Err(_) => Err(Unsent::NotPosted),
+    }
+}
+
+/// What becomes of a call that was not posted.
+#[cold]
+fn not_sent(
+    xprt: &Xprt<Client>,
+    conn: &Arc<Connection>,
+    call: &Call<'_, Client>,
+    unsent: Unsent,
+) -> Result<(), NotSent> {
+    let client = xprt.data();
+    let endpoint = conn.handler();
+    match unsent {
+        Unsent::NoRegions(shortage, needed) => {
+            client.stats.failed_marshal.add(1);
+            unmap(conn, call);
+            if shortage == Shortage::NoMemory {
+                return Err(NotSent::NoBuffers);
+            }
+            xprt.stop_senders();
+            // They may have come before the senders were stopped.
+            if endpoint.regions.has(needed) {
+                xprt.wake_senders();
+            }
+            Err(NotSent::Wait)
+        }
+        Unsent::NoRoom(error, len, wrs) => {
+            unmap(conn, call);
+            Err(no_room(xprt, conn, error, len, wrs))
+        }
+        Unsent::NoHeader(error) => {
+            unmap(conn, call);
+            client.refuse(xprt, call, error);
+            Ok(())
+        }
+        Unsent::NotPosted => {
+            // The regions stay where the end of the connection finds them. The RPC client will send
+            // the call again.
+            endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
+            Err(NotSent::NotConnected)
+        }
+    }
+}
+
 /// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
 fn map_call(
     xprt: &Xprt<Client>,
@@ -398,32 +453,16 @@ fn map_call(
     call: &Call<'_, Client>,
     planned: &Plan,
     needed: usize,
-) -> Result<(), NotSent> {
+    state: &mut State,
+) -> Result<(), Shortage> {
     let pool = &conn.handler().regions;
-    let mut guard = call.slot().call().state.lock();
-    let state = &mut *guard;
     let (idle, regions) = (&mut state.idle, &mut state.regions);
     idle.reserve(needed, GFP_NOWAIT)
         .and_then(|()| regions.reserve(needed, GFP_NOWAIT))
-        .map_err(|_| NotSent::NoBuffers)?;
-    if let Err(shortage) = pool.take(needed, idle) {
-        drop(guard);
-        xprt.data().stats.no_region.add(1);
-        return Err(match shortage {
-            Shortage::NoMemory => NotSent::NoBuffers,
-            Shortage::Wait => {
-                xprt.stop_senders();
-                // They may have come before the senders were stopped.
-                if pool.has(needed) {
-                    xprt.wake_senders();
-                }
-                NotSent::Wait
-            }
-        });
-    }
+        .map_err(|_| Shortage::NoMemory)?;
+    pool.take(needed, idle)
+        .inspect_err(|_| xprt.data().stats.no_region.add(1))?;
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
-    reads.clear();
-    results.clear();
     let mut map = |what, access, chunk| map_chunk(conn, call, what, access, idle, regions, chunk);
     let mapped = match planned.call {
         CallPlan::Inline => Ok(()),
@@ -449,6 +488,7 @@ fn map_call(
 }
 
 /// Writes header and inline pieces; returns how long they are together.
+#[inline]
 fn encode(
     header: &CallHeader<'_>,
     message: &XdrBuf<'_>,
