@@ -4,7 +4,8 @@
 //!
 //! A callback has a slot of its own from delivery until its reply has left or was dropped. The
 //! slots are made when the upper layer sets its callback service up and live as long as the
-//! transport.
+//! transport. There are twice as many as a connection may use: the server's credits begin anew with
+//! each connection (BC-19), while callbacks of the last one may still be served.
 
 use crate::{
     slot::TaskBuf,
@@ -49,11 +50,18 @@ struct BcSlot {
 // SAFETY: Owned memory; used by one owner at a time.
 unsafe impl Send for BcSlot {}
 
+struct Slots {
+    free: KVec<KBox<BcSlot>>,
+    /// The connection that the last callback came on, and how many of its callbacks have a slot.
+    cookie: u32,
+    served: u16,
+}
+
 /// The callback slots of a transport.
 #[pin_data]
 pub struct Backchannel<T: Transport> {
     #[pin]
-    free: SpinLock<KVec<KBox<BcSlot>>>,
+    slots: SpinLock<Slots>,
     ready: Atomic<bool>,
     _driver: PhantomData<T>,
 }
@@ -61,7 +69,11 @@ pub struct Backchannel<T: Transport> {
 impl<T: Transport> Backchannel<T> {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            free <- new_spinlock!(KVec::new(), "Backchannel::free"),
+            slots <- new_spinlock!(Slots {
+                free: KVec::new(),
+                cookie: 0,
+                served: 0,
+            }, "Backchannel::slots"),
             ready: Atomic::new(false),
             _driver: PhantomData,
         })
@@ -73,8 +85,9 @@ impl<T: Transport> Backchannel<T> {
         if this.ready.load(Acquire) {
             return Ok(());
         }
-        let mut slots = KVec::with_capacity(T::CALLBACK_SLOTS.into(), GFP_KERNEL)?;
-        for _ in 0..T::CALLBACK_SLOTS {
+        let count = 2 * usize::from(T::CALLBACK_SLOTS);
+        let mut slots = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
             let mut slot = BcSlot {
                 rqst: Opaque::zeroed(),
                 cookie: 0,
@@ -85,15 +98,40 @@ impl<T: Transport> Backchannel<T> {
             slot.reply.ensure(PAGE_SIZE, |_| ())?;
             slots.push(KBox::new(slot, GFP_KERNEL)?, GFP_KERNEL)?;
         }
-        let mut free = this.free.lock();
+        let mut guard = this.slots.lock();
         // Another client of the transport may have been here in the meantime.
         if !this.ready.load(Acquire) {
-            core::mem::swap(&mut *free, &mut slots);
+            core::mem::swap(&mut guard.free, &mut slots);
             // ORDERING: Pairs with the loads: whoever sees it ready sees the slots.
             this.ready.store(true, Release);
         }
-        drop(free);
+        drop(guard);
         Ok(())
+    }
+
+    /// A slot for a callback of that connection; `None` if it has as many as it may.
+    fn take(&self, cookie: u32) -> Option<KBox<BcSlot>> {
+        let mut slots = self.slots.lock();
+        if slots.cookie != cookie {
+            slots.cookie = cookie;
+            slots.served = 0;
+        }
+        if slots.served >= T::CALLBACK_SLOTS {
+            return None;
+        }
+        let mut slot = slots.free.pop()?;
+        slots.served += 1;
+        slot.cookie = cookie;
+        Some(slot)
+    }
+
+    fn put(&self, slot: KBox<BcSlot>) {
+        let mut slots = self.slots.lock();
+        if slots.cookie == slot.cookie {
+            slots.served = slots.served.saturating_sub(1);
+        }
+        // Cannot fail: the list had room for all slots when it was made.
+        let _ = slots.free.push_within_capacity(slot);
     }
 
     /// Takes a callback back whose reply has left or was dropped.
@@ -108,13 +146,7 @@ impl<T: Transport> Backchannel<T> {
         let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
         // SAFETY: The slot was turned into a raw pointer by the delivery.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
-        // Cannot fail: the list had room for all slots when it was made.
-        let _ = xprt
-            .inner
-            .backchannel
-            .free
-            .lock()
-            .push_within_capacity(slot);
+        xprt.inner.backchannel.put(slot);
         // SAFETY: The reference that the delivery took.
         unsafe { bindings::xprt_put(raw) };
     }
@@ -126,18 +158,21 @@ impl<T: Transport> Xprt<T> {
         self.inner.backchannel.ready.load(Acquire)
     }
 
-    /// Hands a request of the server to the callback service. `EBUSY`: all slots are in use
-    /// (MAL-111); `EMSGSIZE`: it is longer than [`Transport::callback_size`] can be.
+    /// Hands a request of the server to the callback service. `EBUSY`: as many as there are slots for a
+    /// connection are being served (MAL-111); `EMSGSIZE`: it is longer than [`Transport::callback_size`] can be.
     pub fn deliver_callback(&self, message: &[u8]) -> Result {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
         }
-        let mut slot = self.inner.backchannel.free.lock().pop().ok_or(EBUSY)?;
+        let mut slot = self
+            .inner
+            .backchannel
+            .take(self.connect_cookie())
+            .ok_or(EBUSY)?;
         let (call, reply) = (
             slot.call.ensure(PAGE_SIZE, |_| ())?,
             slot.reply.ensure(PAGE_SIZE, |_| ())?,
         );
-        slot.cookie = self.connect_cookie();
         let rqst = slot.rqst.get();
         // SAFETY: The slot is ours. The buffers have a page each.
         unsafe {

@@ -133,12 +133,12 @@ def callbacks_come_again_after_a_reconnect(t):
     before = stage.counters()
     stage.responder.call("arm", reverse.AGAIN.name)
     caller = Worker(small, stage)
-    wait.until(lambda: stage.counters()["callbacks"] >= before["callbacks"] + reverse.SOME,
+    wait.until(lambda: stage.counters()["callbacks"] >= before["callbacks"] + reverse.CREDITS,
                ENV.patience(10), "callbacks delivered")
     stage.responder.call("cut")
 
     def answered_again():
-        return len(answers(stage.responder.call("log")[1])[1]) >= reverse.SOME
+        return len(answers(stage.responder.call("log")[1])[1]) >= reverse.CREDITS
 
     wait.until(answered_again, ENV.patience(20), "the same callbacks answered")
     equal(stage.numbers("credits")[1], 1, "credits granted before the first reply")
@@ -148,9 +148,9 @@ def callbacks_come_again_after_a_reconnect(t):
     first, again = answers(log)
     t.note(f"{len(first)} answered before the end, {stage.causes()}")
     equal(left, 0, "calls that the row did not meet")
-    check(len(first) < reverse.SOME, "nothing was being served when the connection ended")
+    check(len(first) < reverse.CREDITS, "nothing was being served when the connection ended")
     equal(sorted(one.xid for one in again),
-          [reverse.XID + number for number in range(reverse.SOME)], "callbacks answered again")
+          [reverse.XID + number for number in range(reverse.CREDITS)], "callbacks answered again")
     for one in again:
         check(reverse.replay(one), f"not answered as a call seen before: {one}")
     equal(stage.moved(before), {}, "counters")

@@ -10,8 +10,6 @@ XID = 0xcb000001
 ALIEN = Segment((0x12345678, 4096, 0x1000))
 MSGP, ERROR = 2, 4
 CREDITS = 16  # that the client grants us
-# What it still serves of one connection takes slots from the next: no more than half at a time.
-SOME = CREDITS // 2
 SEQUENCE, RECALL_ANY = 11, 8
 UNIX, NOBODY = 1, bytes(20)  # without a name, a group
 RETRY_UNCACHED = 10068
@@ -78,7 +76,7 @@ def replay(answer):
 
 
 def call_back(exchange):
-    for number in range(SOME):
+    for number in range(CREDITS):
         exchange.send(referring(number, exchange.kept().rpc))
 
 
