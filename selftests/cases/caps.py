@@ -6,6 +6,7 @@ import os
 from lib import module, pattern, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
+from lib.workers import together
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (1, 3, 1000, 3800, 4096, 4097, 8191, 32768, 32771, 130001, 300003, MIB, MIB + 4097)
@@ -38,12 +39,16 @@ def carry(t, mount, number):
     equal(len(os.listdir(here.rpartition("/")[0])), 202, "names listed")
 
 
-def again_and_again(t, mount, turns, size=64 * KIB):
+def again_and_again(t, mount, turns, size=64 * KIB, threads=1):
     """Read the same again and again, each time into other memory, and never at a page border."""
     here, there = t.directory(mount, "again").path("file")
     data = pattern.data(31, 0, size)
     t.server.write(there, data)
-    fd, buffer = os.open(here, os.O_RDONLY | os.O_DIRECT), Buffer(2 * MIB)
+    together(threads, lambda _: reread(here, data, turns))
+
+
+def reread(here, data, turns):
+    fd, size, buffer = os.open(here, os.O_RDONLY | os.O_DIRECT), len(data), Buffer(2 * MIB)
     for turn in range(turns):
         problem = pattern.difference(buffer.read(fd, size, 0, turn * 1000 % MIB + 1), data)
         check(problem is None, f"turn {turn}: {problem}")
@@ -74,12 +79,13 @@ def regions_of_few_pages(t):
         capped(t, f"region_pages={pages}", turns=400 if pages < 16 else 0)
 
 
-# covers: V1-030, V1-113: the first call needs more regions than a new connection has.
+# covers: V1-030, V1-113: the first calls need more regions than a new connection has, and all
+# covers: together more than are made at a time.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=30)
 def calls_wait_for_regions(t):
     module.insmod("region_pages=1")
     mount = t.mount()
-    again_and_again(t, mount, 8, 32 * KIB)
+    again_and_again(t, mount, 8, 32 * KIB, threads=24)
     check(xprt.numbers_of("counters", "no_region")[0] > 0, "no call waited for a region")
     equal(mount.connects(), 1, "connections")
     mount.remove()
