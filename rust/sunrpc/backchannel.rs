@@ -50,6 +50,7 @@ struct BcSlot {
 // SAFETY: Owned memory; used by one owner at a time.
 unsafe impl Send for BcSlot {}
 
+/// The free slots, and how many of the others a connection has.
 struct Slots {
     free: KVec<KBox<BcSlot>>,
     /// The connection that the last callback came on, and how many of its callbacks have a slot.
@@ -125,6 +126,7 @@ impl<T: Transport> Backchannel<T> {
         Some(slot)
     }
 
+    /// Takes a slot back, whichever connection its callback came on.
     fn put(&self, slot: KBox<BcSlot>) {
         let mut slots = self.slots.lock();
         if slots.cookie == slot.cookie {
@@ -158,8 +160,9 @@ impl<T: Transport> Xprt<T> {
         self.inner.backchannel.ready.load(Acquire)
     }
 
-    /// Hands a request of the server to the callback service. `EBUSY`: as many as there are slots for a
-    /// connection are being served (MAL-111); `EMSGSIZE`: it is longer than [`Transport::callback_size`] can be.
+    /// Hands a request of the server to the callback service. `EBUSY`: as many of this connection
+    /// as may be are being served (MAL-111); `EMSGSIZE`: it is longer than
+    /// [`Transport::callback_size`] can be.
     pub fn deliver_callback(&self, message: &[u8]) -> Result {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
