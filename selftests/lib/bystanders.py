@@ -58,12 +58,13 @@ class Bystander:
             check(f"status {-number}\n" in str(error), f"a killed bystander: {error}")
         self.compare((self.board[Board.GENERATION] + 1,))
 
-    def ended_by(self, number):
-        """It has been ended by an error of the mount."""
+    def ended_by(self, numbers):
+        """It has been ended by one of these errors of the mount."""
         try:
             self.worker.join(ENV.patience(10))
         except AssertionError as error:
-            check(f"[Errno {number}]" in str(error), f"another end: {error}")
+            check(any(f"[Errno {number}]" in str(error) for number in numbers),
+                  f"another end: {error}")
         else:
             raise AssertionError("no error")
 
@@ -152,8 +153,8 @@ def take_memory(stopped):
     taken = []
     while not stopped():
         if available_mib() > LEFT_MIB + CHUNK // MIB:
-            taken.append(mmap.mmap(-1, CHUNK))
-            taken[-1][::mmap.PAGESIZE] = b"x" * (CHUNK // mmap.PAGESIZE)
+            taken.append(mmap.mmap(-1, CHUNK, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+                                   | mmap.MAP_POPULATE))
         else:
             time.sleep(wait.PAUSE_SECONDS)
 

@@ -23,6 +23,9 @@ MOUNTS = 50
 # Of the idle periods of a day, five minutes each, 48 in a round: six rounds are a day.
 IDLE_CYCLES = 48
 SERVER_ADDRESS, CLIENT_ADDRESS = "192.0.2.3", "192.0.2.4"
+# With either client umount -f ends calls by this error, which is meant for the kernel alone, and
+# processes see it.
+ERESTARTSYS = 512
 SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
 
 
@@ -300,7 +303,7 @@ def umount_force(w):
             return victim.worker.ended()
 
         wait.until(forced, ENV.patience(60), "the writer ended by umount -f")
-        victim.ended_by(errno.EIO)
+        victim.ended_by((errno.EIO, ERESTARTSYS))
         faults.speak(w.server)
         yield
 

@@ -48,22 +48,39 @@ def delete():
 
 @dataclasses.dataclass
 class Beside:
-    """A namespace with an interface and an RDMA device of its own, on the same cable."""
+    """A namespace with an interface and an RDMA device of its own.
+
+    This machine hands its packets on.  (A device on top of ours would not do: its addresses are
+    ours as well, so the connection manager takes our RDMA device for it, which does not get what
+    comes in for the other.)
+    """
 
     file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")
-    address: str = "192.0.2.5/24"
+    address: str = "192.0.2.5"
     interface: str = "beside"
+    way: str = "to-beside"   # our end of the cable to it
 
     def make(self):
         run("ip", "netns", "add", self.file.name)
-        run("ip", "link", "add", "link", faults.INTERFACE, "name", self.interface,
-            "netns", self.file.name, "type", "macvlan", "mode", "bridge")
+        run("ip", "link", "add", self.way, "type", "veth",
+            "peer", "name", self.interface, "netns", self.file.name)
+        run("ip", "link", "set", self.way, "mtu", "9000", "up")
         space = ("ip", "-n", self.file.name)
         run(*space, "link", "set", "lo", "up")
         run(*space, "link", "set", self.interface, "mtu", "9000", "up")
-        run(*space, "addr", "add", self.address, "dev", self.interface)
+        run(*space, "addr", "add", f"{self.address}/24", "dev", self.interface)
+        run("ip", "route", "add", self.address, "dev", self.way)
+        self.hand_on("1")
         run("ip", "netns", "exec", self.file.name, "rdma", "link", "add", self.interface,
             "type", ENV.provider, "netdev", self.interface)
+
+    def hand_on(self, value):
+        """Forward, and answer for those behind, or do not."""
+        for interface in (self.way, faults.INTERFACE):
+            for name in ("forwarding", "proxy_arp"):
+                file = pathlib.Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")
+                if file.exists():
+                    file.write_text(value)
 
     def delete(self):
         """Delete its name; it lives on while a mount or a process is in it."""
@@ -82,6 +99,7 @@ def beside():
         space.delete()
         wait.until(lambda: not pathlib.Path(f"/sys/class/infiniband/{space.interface}").exists(),
                    ENV.patience(30), "the namespace's device is gone")
+        space.hand_on("0")
 
 
 def leave():
