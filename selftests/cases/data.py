@@ -15,6 +15,7 @@ from lib.buffers import PAGE, Buffer
 from lib.case import ENV, case, check, equal
 
 KIB, MIB = 1 << 10, 1 << 20
+OP_GETATTR = 9
 SMALL = tuple(range(71))
 # Where a message just fits or just does not: around both inline thresholds
 # less every header that may precede the data, and around pages.
@@ -173,13 +174,26 @@ def what_follows_the_data_arrives(t):
     t.defer(t.server.call, "text", leases, "1")
     mount = t.mount()
     top = t.directory(mount)
+
+    def asked():
+        """Calls that ask for attributes, and the operations that the server found in calls."""
+        rows = t.server.call("text", "/proc/net/rpc/nfsd").splitlines()
+        found = next(row.split()[2:] for row in rows if row.startswith("proc4ops "))
+        calls = xprt.operations(mount.where)
+        return calls["WRITE"][0] + calls["GETATTR"][0], int(found[OP_GETATTR])
+
     for size in (8189, 8190, 8191, 8192, 70001, 200003):
         here, there = top.path(f"file{size}")
         content = pattern.data(16, 0, size)
-        with open(here, "wb") as file:
+        with open(here, "wb", buffering=0) as file:
+            before = asked()
             file.write(content)
             os.fsync(file.fileno())
+            calls, found = (now - then for now, then in zip(asked(), before))
         t.server.expect(there, content)
+        t.note(f"{size} octets: {calls} calls that ask for attributes, {found} answered")
+        # The client does without an operation that the server did not understand.
+        equal(found, calls, f"operations behind the data, of {size} octets")
     written = xprt.operations(mount.where)["WRITE"]
     equal(written[0], written[1], "calls sent, and their transmissions")
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """Connections that break: nothing acknowledged is lost, nothing is torn."""
 
+import os
+
 from lib import faults, pattern, xprt
 from lib.case import ENV, case, check, wait
 from lib.load import RECOVERY_SECONDS, Load
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
+# Less than the time between signs of life.
+NOTICED_SECONDS = 10
 
 
 def break_again_and_again(t, size, rounds):
@@ -118,6 +122,36 @@ def client_device_comes_and_goes_under_load(t):
                 faults.add_client_device()
             xprt.wait_reconnected(mount, before, 90)
             load.crew.check()
+
+
+# covers: V1-095, ULB-33: nothing is under way that would notice that the server has ended the
+# connection, and the next sign of life is not due for long.
+@case(seconds=60)
+def the_end_of_an_idle_connection_is_noticed(t):
+    mount = t.mount()
+    os.statvfs(mount.where)
+    t.defer(faults.start_nfsd, t.server)
+    faults.stop_nfsd(t.server)
+    wait.until(lambda: not any("CONNECTED" in s for s in xprt.states()),
+               ENV.patience(NOTICED_SECONDS), "the connection is given up")
+    faults.start_nfsd(t.server)
+    faults.end_grace(t.server)
+    os.statvfs(mount.where)
+
+
+# covers: peer.md 1.19: our own device is pulled out while nothing is under way.
+@case(seconds=60)
+def client_device_goes_from_an_idle_mount(t):
+    mount = t.mount()
+    os.statvfs(mount.where)
+    clock = wait.Clock()
+    try:
+        faults.remove_client_device()
+    finally:
+        taken = clock.seconds()
+        faults.add_client_device()
+    check(taken < ENV.patience(NOTICED_SECONDS), f"the removal took {taken:.1f} s")
+    os.statvfs(mount.where)
 
 
 # covers: BC-16, V1-020: an idle connection is given up and made again when needed.

@@ -2,6 +2,7 @@
 """A server that misbehaves while connections are made, or says nothing."""
 
 import os
+import re
 import signal
 
 from lib import mounts, pattern
@@ -155,6 +156,21 @@ def a_first_answer_that_never_comes(t):
     t.note(f"done in {seconds:.2f} s, {stage.causes()}, {log}")
     equal((found, left), (0, 0), "the calls, and what was left of the row")
     check("ended after 1 calls" in log, f"more calls without a grant: {log}")
+    stage.undisturbed()
+
+
+# covers: V1-014, V1-095: nor does what was under way on a connection that has ended, all at once,
+# go to the next one before its first answer.
+@case(versions=(), clients=("ours",), seconds=60)
+def calls_of_an_ended_connection_wait_for_a_grant(t):
+    stage = Stage(t, options="timeo=20,retrans=2")
+    stage.responder.call("arm", "crowd never answered")
+    found, seconds = stage.ends(stage.crowd)
+    left, log = stage.responder.call("log")
+    t.note(f"done in {seconds:.2f} s, {stage.causes()}, {log}")
+    equal((found, left), (0, 0), "the calls, and what was left of the row")
+    served = re.findall(r"ended after (\d+) calls", "\n".join(log))
+    check(served[1:2] == ["1"], f"calls without a grant: {served}")
     stage.undisturbed()
 
 

@@ -5,11 +5,13 @@ import os
 import pathlib
 
 from lib import module, pattern, xprt
+from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
 from lib.mounts import Refused
 
 ALL = ("3", "4.0", "4.1", "4.2")
 MIB = 1 << 20
+SEGMENTS = ("read_segments", "write_segments", "reply_segments")
 
 
 def works(t, mount, number):
@@ -65,6 +67,19 @@ def mountstats_has_the_columns_tools_expect(t):
     check(numbers["read_segments"] >= 1, f"read_segments {numbers['read_segments']}")
     check(numbers["write_segments"] >= 1, f"write_segments {numbers['write_segments']}")
     check(numbers["total_rdma_reply"] >= 77777, f"total_rdma_reply {numbers['total_rdma_reply']}")
+    # One call of each kind moves its own column.
+    size = 64 << 10
+    top, buffer = t.directory(mount), Buffer(size)
+    with open(os.open(top.path("columns")[0], os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644),
+              "r+b", buffering=0) as file:
+        for call, moved in ((lambda: buffer.write(file.fileno(), bytes(size), 0), "read_segments"),
+                            (lambda: buffer.read(file.fileno(), size, 0), "write_segments"),
+                            (lambda: os.listdir(top.here), "reply_segments")):
+            before = mount.xprts()[0]
+            call()
+            after = mount.xprts()[0]
+            found = [name for name in SEGMENTS if after[name] > before[name]]
+            equal(found, [moved], "columns of segments that moved")
 
 
 # covers: sunrpc's own view of the transport.

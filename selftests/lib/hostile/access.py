@@ -4,7 +4,8 @@
 import errno
 
 from .message import filled, word
-from .row import LIST, READ, SMALL, TWO, WRITE, Row, ended, failed, ignored, one_by_one
+from .row import (AT_ONCE, CROWD, LIST, READ, SMALL, TWO, WRITE, Row, ended, failed, ignored,
+                  one_by_one)
 
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"
@@ -166,6 +167,9 @@ ENDINGS = [
 # Calls that are left without an answer.
 SILENCE = [
     Row("never answered", "MAL-153", SMALL, hold, ended(ANY_CAUSE)),
+    Row("crowd never answered", "V1-014", CROWD,
+        one_by_one(*[hold] * (AT_ONCE - 1), drop, hold), ended(ANY_CAUSE, times=2),
+        times=AT_ONCE + 1),
     Row("held", "MAL-106", READ, hold, ignored()),
     Row("held list", "MAL-104", LIST, hold, ignored()),
 ]
