@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What processes do beside the load of a fault matrix: what workers of `matrix` run."""
 
+import contextlib
 import mmap
 import os
 import pathlib
@@ -95,9 +96,18 @@ def in_namespace(_, space, mount):
 
 
 def hold_open(stopped, top, names):
-    """Files open for reading, which the server delegates."""
-    fds = [os.open(f"{top}/{name}", os.O_RDONLY) for name in names]
-    wait.until(stopped, float("inf"), "the end")
+    """Files open for reading, which the server delegates.
+
+    Not before it knows that it can call back: so they are opened again and again, which asks nobody
+    once they are delegated.
+    """
+    fds = []
+    while not stopped():
+        fds, old = [os.open(f"{top}/{name}", os.O_RDONLY) for name in names], fds
+        for fd in old:
+            os.close(fd)
+        with contextlib.suppress(wait.Timeout):
+            wait.until(stopped, 1, "the end")
     for fd in fds:
         os.close(fd)
 

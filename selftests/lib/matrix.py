@@ -139,6 +139,8 @@ netem("loss_1", "1 % of the packets lost", "loss", "1%")
 netem("loss_5", "5 % of the packets lost", "loss", "5%")
 netem("loss_20", "20 % of the packets lost", "loss", "20%")
 netem("duplication", "5 % of the packets twice", "duplicate", "5%")
+netem("late_duplicates", "30 % of the packets twice, all of them up to 6 ms late", "delay", "3ms",
+      "3ms", "duplicate", "30%")
 netem("reordering", "25 % of the packets overtake others by 10 ms", "delay", "10ms",
       "reorder", "25%", "50%")
 netem("corruption", "2 % of the packets with a flipped bit", "corrupt", "2%")

@@ -11,7 +11,7 @@ import tempfile
 
 from . import accel, chroot, judge, proc, wire
 from .qemu import REPO, Machine
-from .ui import LabError, step
+from .ui import LabError, say, step
 
 RUNS = REPO / "build/runs"
 KEEP_RUNS = 20
@@ -172,6 +172,9 @@ class Pair:
                     complaints += [f"{machine.role}: {line}" for line in text.splitlines()]
                 _, text = machine.channel.call(["dmesg"], 30)
                 (self.results / f"{machine.role}.dmesg").write_text(text)
+                for known in judge.foreign(text)[1]:
+                    say(f"{machine.role}: a report that is not ours: {known.reason} "
+                        f"(as with {known.shown_by})")
             except LabError as error:
                 complaints.append(str(error))
             complaints += judge.verdict(machine)

@@ -128,6 +128,10 @@ What is not shown here
   duplicated by a queue made for that under load, the client's management queue pair failed with
   either client, and nobody connected any more. The lab makes the way by which packets come in before
   there is traffic.
+* A report of rxe's, in the server, is told but does not count: "WARNING: ... rxe_comp.c:827 at
+  rxe_completer". rxe gives up an RDMA Read when the acknowledgement of an earlier Send comes amid
+  its answer, once more; ``tools/lab torture --client intree --fault late-duplicates`` brings it about
+  with the in-tree client within a minute. The connection ends, and what was under way is sent again.
 * With the debug kernel that is done to what the server receives, not to what the client does; and
   there is no second interface for a namespace.
 * Fifty mounts at a time share connections as the NFS client has it: two addresses, four versions.

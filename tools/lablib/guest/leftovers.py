@@ -10,12 +10,17 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+from lablib import judge  # noqa: E402
+
 PATIENCE_SECONDS = 15
 # Out-of-tree, unsigned, and the mark of a debug kernel that carries KUnit.
 ALLOWED_TAINT = 1 << 12 | 1 << 13 | 1 << 18
 # Debian marks its kernel when a program may hold up others by fanotify, as stress-ng does, and says
 # so; other reasons for that mark are not allowed.
 AUXILIARY, FANOTIFY = 1 << 16, "Using fanotify permission checks"
+# A warning has been given.
+WARNED = 1 << 9
 KMEMLEAK = pathlib.Path("/sys/kernel/debug/kmemleak")
 
 
@@ -51,11 +56,15 @@ def resources():
 
 
 def taint():
-    """Taint that is not explained by loading our module, nor by what a program did."""
+    """Taint that is not explained by loading our module, nor by what others did."""
     value = int(pathlib.Path("/proc/sys/kernel/tainted").read_text())
     left = value & ~ALLOWED_TAINT
     if left & AUXILIARY and FANOTIFY in output("dmesg"):
         left &= ~AUXILIARY
+    if left & WARNED:
+        rest, found = judge.foreign(output("dmesg"))
+        if found and not judge.splats(rest):
+            left &= ~WARNED
     return [f"kernel tainted: {value} (unexpected bits: {left:#x})"] if left else []
 
 

@@ -49,6 +49,18 @@ class Splats(unittest.TestCase):
         text = "[    1.0] quiet\n[    2.0] BUG: bad\n[    3.0] trace"
         self.assertEqual(judge.splats(text), "[    2.0] BUG: bad\n[    3.0] trace")
 
+    def test_a_foreign_report_is_none_of_ours(self):
+        foreign = ("[    1.0] ------------[ cut here ]------------\n"
+                   f"[    1.1] {judge.FOREIGN[0].signature}0xb8e/0xee0 [rdma_rxe]\n"
+                   "[    1.2] Modules linked in: rdma_rxe\n")
+        end = "[    1.3] ---[ end trace 0000000000000000 ]---\n"
+        self.assertIsNone(judge.splats(f"quiet\n{foreign}{end}quiet"))
+        self.assertEqual(judge.foreign(f"a\n{foreign}{end}b"), ("a\nb", [judge.FOREIGN[0]]))
+        # What comes behind it counts, and so does one without an end, or from elsewhere.
+        self.assertIn("BUG: bad", judge.splats(f"{foreign}{end}BUG: bad"))
+        self.assertIsNotNone(judge.splats(foreign))
+        self.assertIsNotNone(judge.splats(f"{foreign}{end}".replace(":827", ":828")))
+
     def test_ordinary_lines_are_no_report(self):
         for text in CALM:
             with self.subTest(text):
