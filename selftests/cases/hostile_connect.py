@@ -12,6 +12,7 @@ from lib.workers import Worker, together
 
 MAGIC = b"\xf6\xab\x0e\x18"
 WHOLE = 196  # octets of private data that an acceptance always carries
+LATE_SECONDS = 3
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
 # Rules, what it is, the private data, the sizes that follow, whether they are the defaults.
@@ -118,6 +119,16 @@ def a_server_that_will_not_read(t):
     stage.undisturbed()
 
 
+def write_inline(t, stage):
+    """A call above the minimum that fits into a message."""
+    here, there = stage.top.path("large")
+    data = pattern.data(6, 0, 2500)
+    fd = os.open(here, os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
+    os.write(fd, data)
+    os.close(fd)
+    t.server.expect(there, data)
+
+
 # covers: MAL-149, CM-24: Receives smaller than announced: after two losses 1024 octets are
 # covers: believed.
 @case(versions=(), clients=("ours",), seconds=60)
@@ -127,20 +138,28 @@ def receives_smaller_than_announced(t):
     stage.disconnect()
     stage.small()
     before = stage.counters()["cm_fallback"]
-    here, there = stage.top.path("large")
-    data = pattern.data(6, 0, 2500)
-
-    def write():
-        fd = os.open(here, os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
-        os.write(fd, data)
-        os.close(fd)
-
-    found, seconds = stage.ends(write)
+    found, seconds = stage.ends(lambda: write_inline(t, stage))
     t.note(f"done in {seconds:.2f} s, {stage.causes()}, inline {stage.numbers('inline')}")
     equal(found, 0, "a call of 2500 octets")
-    t.server.expect(there, data)
     equal(stage.counters()["cm_fallback"] - before, 1, "cm_fallback")
     equal(stage.numbers("inline")[0], 1024, "octets of a message")
+    stage.undisturbed()
+
+
+# covers: MAL-149: not so after losses that come soon after a large message which the server took.
+@case(versions=(), clients=("ours",), seconds=60)
+def losses_behind_large_messages_change_nothing(t):
+    stage = Stage(t)
+    before = stage.counters()["cm_fallback"]
+    for _ in range(3):
+        write_inline(t, stage)
+        stage.responder.call("arm", "ends before the call is served")
+        equal(stage.ends(stage.small)[0], 0, "a call whose connection ends")
+    stage.small()
+    t.note(f"{stage.causes()}, inline {stage.numbers('inline')}")
+    equal(len(stage.causes()), 3, "connections lost")
+    equal(stage.counters()["cm_fallback"], before, "cm_fallback")
+    equal(stage.numbers("inline"), OURS, "octets of a message")
     stage.undisturbed()
 
 
@@ -159,6 +178,27 @@ def a_first_answer_that_never_comes(t):
     stage.undisturbed()
 
 
+# covers: V1-100: the timer of a call that went out on the last connection leaves the attempt to make
+# the next one alone.
+@case(versions=(), clients=("ours",), seconds=60)
+def timers_of_calls_leave_an_attempt_alone(t):
+    stage = Stage(t, options="timeo=20,retrans=2")
+    stage.responder.call("arm", "never answered")
+    caller = Worker(small, stage)
+    wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
+    # Longer than the call's timer.
+    stage.responder.call("plan", [{"late": LATE_SECONDS}])
+    clock = wait.Clock()
+    stage.disconnect()
+    caller.join(ENV.patience(20))
+    log = stage.responder.call("log")[1]
+    t.note(f"done after {clock.seconds():.1f} s, {log}, {stage.causes()}")
+    check(clock.seconds() > LATE_SECONDS, "connected too soon")
+    equal(len([line for line in log if line.startswith("accepted")]), 1, "attempts to connect")
+    equal(len(stage.causes()), 1, "connections lost")
+    stage.undisturbed()
+
+
 # covers: V1-014, V1-095: nor does what was under way on a connection that has ended, all at once,
 # go to the next one before its first answer.
 @case(versions=(), clients=("ours",), seconds=60)
@@ -172,6 +212,10 @@ def calls_of_an_ended_connection_wait_for_a_grant(t):
     served = re.findall(r"ended after (\d+) calls", "\n".join(log))
     check(served[1:2] == ["1"], f"calls without a grant: {served}")
     stage.undisturbed()
+
+
+def small(_, stage):
+    stage.small()
 
 
 def held_read(_, stage):

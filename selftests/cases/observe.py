@@ -10,7 +10,7 @@ import subprocess
 
 from lib import pattern, xprt
 from lib.buffers import Buffer
-from lib.case import ENV, case, check, equal
+from lib.case import ENV, case, check, equal, wait
 
 MIB = 1 << 20
 EVENT = re.compile(r": xprtrdma_(\w+):\s+(.*)$")
@@ -98,6 +98,20 @@ def every_registration_has_a_new_key(t):
     equal(len({event["handle"] for event in found}), len(found), "different keys")
     offsets = {int(event["offset"], 16) for event in found}
     check(max(offsets) < mmap.PAGESIZE, f"offsets {sorted(map(hex, offsets))[-3:]}")
+
+
+# covers: what our counters say about regions.
+@case(versions=("4.2",), clients=("ours",), seconds=30)
+def counters_of_regions_move(t):
+    mount = t.mount()
+    work(t, mount, 3)
+    before = xprt.numbers_of("counters", "local_inv")[0]
+    # Its answer begins amid a page, so it takes regions of which the server invalidates one only.
+    os.listdir(t.directory(mount).here)
+    check(xprt.numbers_of("counters", "local_inv")[0] > before, "nothing was invalidated here")
+    check(xprt.numbers_of("counters", "mrs_allocated")[0] > 0, "no region was allocated")
+    wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] == 0, ENV.patience(5),
+               "no region in use")
 
 
 # covers: tools that read the kernel's statistics understand ours.

@@ -273,6 +273,30 @@ def forced_unmount_of_a_silent_server_ends(t):
     module.wait_resources(before)
 
 
+def look(_, where):
+    os.statvfs(where)
+
+
+# covers: peer.md 1.19: a transport whose last mount goes while it tries to connect does not wait
+# for the end of the attempt.
+@case(versions=("3",), clients=("ours",), seconds=90)
+def unmounting_ends_an_attempt_to_connect(t):
+    mount = t.mount("noac")
+    os.statvfs(mount.where)
+    faults.silence(t.server)
+    t.defer(faults.speak, t.server)
+    xprt.force_disconnect()
+    victim = Worker(look, mount.where)
+    wait.until(lambda: any("CONNECTING" in words for words in xprt.states()), ENV.patience(10),
+               "an attempt to connect")
+    victim.kill()
+    victim.join(ENV.patience(10), killed=True)
+    mounts.umount(mount.where, mounts.MNT_DETACH)
+    clock = wait.Clock()
+    xprt.wait_gone(3)
+    t.note(f"gone after {clock.seconds():.1f} s")
+
+
 def force(mount):
     """umount -f, which may find it busy still."""
     try:

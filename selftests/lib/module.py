@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import pathlib
@@ -48,6 +49,17 @@ def rmmod(client=None):
     if LIBC.syscall(DELETE_MODULE, name(client).encode(), O_NONBLOCK):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def rmmod_is_refused():
+    """Try it; complain unless the kernel says that the transport is in use."""
+    try:
+        rmmod()
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EBUSY):
+            raise AssertionError(f"rmmod: {error}") from error
+    else:
+        raise AssertionError("the transport was unloaded under its mounts")
 
 
 @contextlib.contextmanager

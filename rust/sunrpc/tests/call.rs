@@ -363,6 +363,12 @@ mod suite {
             // CAST: A few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            if (1..5000).contains(&data) {
+                // What is behind a short item has no place, although the tail could hold it.
+                ensure_at_least!(pinned.reply().tail_len(), 4);
+                let longer = KVec::from_elem(1u8, pinned.reply().head_len() + 1, GFP_KERNEL)?;
+                ensure_eq!(pinned.place_around(&longer, data), Err(EMSGSIZE));
+            }
             pinned.place_around(&answer, data)?;
             let padded = data.next_multiple_of(4);
             pinned.complete(answer.len() + padded).map_err(|_| EBUSY)?;

@@ -10,6 +10,7 @@ import select
 import socket
 import struct
 import sys
+import time
 
 from . import rpc, tables
 from .message import CALL, Message, decode, filled, padded
@@ -91,7 +92,7 @@ class Exchange:
 
     def send_many(self, message, count):
         """Send the same many times."""
-        octets = message.octets()
+        octets = message if isinstance(message, bytes) else message.octets()
         self.note(f"sent {count} times {octets[:SHOWN].hex()}")
         self.expect(message)
         self.client.send_many(octets, count)
@@ -277,6 +278,7 @@ class Proxy:
             cm_id.close()
             self.note("rejected")
             return
+        time.sleep(plan.get("late", 0))
         own = bytes.fromhex(plan.get("private", PRIVATE.hex()))
         client = Client(self, cm_id, announced, own, plan.get("receive", BUFFER))
         client.short_lived = plan.get("drop", False)

@@ -123,6 +123,8 @@ REVERSE = [
         before(call(), call(word(XID, 1, 0, 0, 0, 0))), ignored("bad_xid", answered=1)),
     Row("flood of garbage", "MAL-128", SMALL, chain(call(vers=2), 64),
         ended("too many bad replies", ("bad_vers", (1, 64)))),
+    Row("flood of calls with broken lists", "MAL-118, MAL-128", SMALL,
+        chain(raw(call(), 4, 9), 64), ended("too many bad replies", refused=None)),
     Row("call larger than the Receive", "MAL-130", SMALL, reverse(rpc() + bytes(1 << 16)),
         ended("any")),
     Row("ends while a call is served", "MAL-132", SMALL, call_and_drop,

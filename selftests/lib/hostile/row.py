@@ -21,7 +21,7 @@ class Reaction:
     counters: tuple = ()  # (name or names, how often); all others stay
     lost: str = ""        # why connections ended, if any did: a cause or "any"
     times: int = 1        # how many ended
-    refused: int = 0      # error messages that the client sends
+    refused: int = 0      # error messages that the client sends; None: that is its affair
     answered: int = 0     # callbacks that the client answers; None: that is its affair
 
 
