@@ -39,7 +39,8 @@ class Foreign:
 
 
 # check_ack() fails without a status when an acknowledgement of an earlier Send comes, again, amid
-# the answer to a Read: it ends the sequence of which the next packet is a middle part.
+# the answer to a Read: it ends the sequence of which the next packet is a middle part.  Then
+# do_complete() reports the Read as done although the rest of its data is missing.
 FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",
             "rxe: an acknowledgement that comes twice, amid the answer to an RDMA Read",
