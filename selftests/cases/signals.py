@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from lib import faults, module, mounts, pattern, xprt
+from lib import bystanders, faults, module, mounts, pattern, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
 from lib.workers import Worker
@@ -273,10 +273,6 @@ def forced_unmount_of_a_silent_server_ends(t):
     module.wait_resources(before)
 
 
-def look(_, where):
-    os.statvfs(where)
-
-
 # covers: peer.md 1.19: a transport whose last mount goes while it tries to connect does not wait
 # for the end of the attempt.
 @case(versions=("3",), clients=("ours",), seconds=90)
@@ -286,7 +282,7 @@ def unmounting_ends_an_attempt_to_connect(t):
     faults.silence(t.server)
     t.defer(faults.speak, t.server)
     xprt.force_disconnect()
-    victim = Worker(look, mount.where)
+    victim = Worker(bystanders.look_once, [mount.where])
     wait.until(lambda: any("CONNECTING" in words for words in xprt.states()), ENV.patience(10),
                "an attempt to connect")
     victim.kill()

@@ -49,6 +49,10 @@ class Fault:
         """Whether this kernel can have it."""
         return not (self.debug and not ENV.debug or self.stock and ENV.debug)
 
+    def wanted(self, names):
+        """Whether it is one of those that were asked for: by name, or all that need no name."""
+        return self.name in names if names else self.share > 0
+
 
 FAULTS = []
 

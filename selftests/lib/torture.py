@@ -65,7 +65,7 @@ def arguments(argv):
 def schedule(seed, names):
     """Faults with their times, for ever; the same for the same seed and table."""
     source = random.Random(seed)
-    table = [f for f in matrix.FAULTS if f.applies() and (f.name in names if names else f.share)]
+    table = [f for f in matrix.FAULTS if f.applies() and f.wanted(names)]
     for number in itertools.count():
         # Everything once at first, so that a short run has it, too.
         lap = [fault for fault in table for _ in range(max(fault.share, 1) if number else 1)]
@@ -264,7 +264,7 @@ class Record:
         """Faults, once for each version; one more is what was left behind."""
         passed, failed, skipped = int(self.ended), int(not self.ended), 0
         for fault in matrix.FAULTS:
-            if not (fault.name in names if names else fault.share):
+            if not fault.wanted(names):
                 continue
             for version in fault.versions:
                 row = self.rows.get(fault.name, {}).get(version)
