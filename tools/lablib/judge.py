@@ -4,6 +4,7 @@
 import dataclasses
 import re
 
+MODULES = "Modules linked in:"
 # Anything a kernel says about its own health.  Text, not severity, decides:
 # the same report comes at different levels.
 SPLAT = re.compile("|".join((
@@ -18,7 +19,7 @@ SPLAT = re.compile("|".join((
     r"ODEBUG:", r"DMA-API:", r"list_(add|del) corruption", r"refcount_t:",
     r"Objects remaining", r"Slab cache still has objects", r"object still in use",
     r"Out of memory", r"page allocation failure", r"rust_kernel: panicked", r"panicked at",
-    "Modules linked in:",
+    MODULES,
 )))
 # KASAN and kmemleak announce themselves at boot.
 HARMLESS = re.compile(
@@ -48,6 +49,12 @@ FOREIGN = (
 )
 
 
+def another(lines):
+    """Whether a second report begins within one, of which the line of modules is a part."""
+    found = [line for line in lines if SPLAT.search(line)]
+    return len(found) > 1 or (found and MODULES not in found[0])
+
+
 def foreign(console):
     """(The text without foreign reports, those that were in it)."""
     lines, kept, found = console.splitlines(), [], []
@@ -55,7 +62,7 @@ def foreign(console):
         line = lines.pop(0)
         known = next((f for f in FOREIGN if f.signature in line), None)
         end = known and next((n for n, text in enumerate(lines) if END in text), None)
-        if end is None:
+        if end is None or another(lines[:end]):
             kept.append(line)
             continue
         found.append(known)

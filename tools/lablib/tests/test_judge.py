@@ -56,7 +56,9 @@ class Splats(unittest.TestCase):
         end = "[    1.3] ---[ end trace 0000000000000000 ]---\n"
         self.assertIsNone(judge.splats(f"quiet\n{foreign}{end}quiet"))
         self.assertEqual(judge.foreign(f"a\n{foreign}{end}b"), ("a\nb", [judge.FOREIGN[0]]))
-        # What comes behind it counts, and so does one without an end, or from elsewhere.
+        # What comes behind or within it counts, and so does one without an end, or from elsewhere.
+        self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] BUG: bad\n{end}"))
+        self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] Modules linked in: rxe\n{end}"))
         self.assertIn("BUG: bad", judge.splats(f"{foreign}{end}BUG: bad"))
         self.assertIsNotNone(judge.splats(foreign))
         self.assertIsNotNone(judge.splats(f"{foreign}{end}".replace(":827", ":828")))
