@@ -49,9 +49,9 @@ def transfers(t, mount, number):
 # is placed directly; large calls and replies go as a whole.
 @case(seconds=120, full_seconds=900)
 def kerberos_carries_everything(t):
-    kerberos.Realm(t)
+    realm = kerberos.Realm(t)
     for number, flavour in enumerate(FLAVOURS):
-        mount = t.mount(f"sec={flavour}")
+        mount = realm.mount(flavour)
         options = mount.active()
         check(f"sec={flavour}" in options, f"{flavour}: {options}")
         transfers(t, mount, number)
@@ -84,7 +84,7 @@ def as_user(_, uid, path, content):
 @case(versions=("4.2",), seconds=60)
 def users_are_who_their_tickets_say(t):
     realm = kerberos.Realm(t)
-    mount = t.mount("sec=krb5p")
+    mount = realm.mount("krb5p")
     here, there = t.directory(mount).path("file")
     content = pattern.data(9, 0, 100001)
     stranger = Worker(as_user, kerberos.UID_HERE + 1, here, content)
