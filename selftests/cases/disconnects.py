@@ -132,8 +132,8 @@ def the_end_of_an_idle_connection_is_noticed(t):
     os.statvfs(mount.where)
     t.defer(faults.start_nfsd, t.server)
     faults.stop_nfsd(t.server)
-    wait.until(lambda: not any("CONNECTED" in s for s in xprt.states()),
-               ENV.patience(NOTICED_SECONDS), "the connection is given up")
+    wait.until(lambda: not xprt.connected(), ENV.patience(NOTICED_SECONDS),
+               "the connection is given up")
     faults.start_nfsd(t.server)
     faults.end_grace(t.server)
     os.statvfs(mount.where)
@@ -163,8 +163,7 @@ def idle_connection_is_closed_and_comes_back(t):
     with open(here, "wb") as data:
         data.write(pattern.data(1, 0, 5000))
     before = mount.connects()
-    wait.until(lambda: not any("CONNECTED" in s for s in xprt.states()), 420,
-               "the idle connection is closed")
+    wait.until(lambda: not xprt.connected(), 420, "the idle connection is closed")
     with open(here, "r+b") as data:
         data.write(pattern.data(1, 0, 5000, 1))
     check(mount.connects() > before, "no new connection")

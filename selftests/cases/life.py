@@ -56,8 +56,7 @@ def a_dead_server_is_noticed_within_seconds(t):
         t.defer(faults.speak, t.server)
         clock = wait.Clock()
         waiting = None if idle else Worker(held_up, here)
-        wait.until(lambda: not any("CONNECTED" in s for s in xprt.states()),
-                   ENV.patience(60), "the connection is given up")
+        wait.until(lambda: not xprt.connected(), ENV.patience(60), "the connection is given up")
         taken = clock.seconds()
         t.note(f"{'idle' if idle else 'busy'}: noticed after {taken:.1f} s")
         check(taken < (45 if idle else 20) * (2 if ENV.debug else 1),

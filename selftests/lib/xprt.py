@@ -67,6 +67,11 @@ def states():
     return [(d / "xprt_state").read_text().split() for d in directories()]
 
 
+def connected():
+    """Whether any RDMA transport is."""
+    return any("CONNECTED" in words for words in states())
+
+
 def numbers_of(file, name):
     """The numbers in a line of our debugfs, of the only transport."""
     text = next(DEBUGFS.glob(f"*/{file}")).read_text()
