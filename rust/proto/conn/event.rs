@@ -39,7 +39,8 @@ impl Epoch {
         self.0
     }
 
-    pub(super) const fn next(self) -> Self {
+    /// The one of the next attempt, which is never [`NONE`](Self::NONE).
+    pub const fn next(self) -> Self {
         match self.0.wrapping_add(1) {
             0 => Self(1),
             n => Self(n),

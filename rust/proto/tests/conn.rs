@@ -82,6 +82,17 @@ fn an_attempt_goes_step_by_step() {
     assert!(rig.conn.is_up(epoch));
 }
 
+#[test]
+fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
+    let mut rig = Rig::new(Config::default());
+    assert_eq!(rig.epoch(), Epoch::NONE);
+    rig.reach(Phase::Address);
+    assert_eq!(rig.epoch(), Epoch::NONE.next());
+    let last = Epoch::from_raw(u32::MAX);
+    assert_eq!(Epoch::from_raw(u32::MAX - 1).next(), last);
+    assert_eq!(last.next(), Epoch::from_raw(1));
+}
+
 // covers: MAL-150, MAL-151, MAL-154
 #[test]
 fn every_failure_releases_everything_and_then_reports() {
