@@ -102,6 +102,8 @@ mod suite {
         driver::fail_connects(3);
         client.null()?.wait()?;
         ensure_eq!(driver::CONNECTS.load(Relaxed), 4);
+        // After a refusal the RPC client asks for the end of what the call has waited for.
+        ensure_eq!(driver::CLOSES.load(Relaxed), 0);
         drop(client);
         wait_gone()?;
         drop(class);

@@ -92,6 +92,24 @@ mod suite {
     }
 
     #[test]
+    fn the_end_of_the_class_waits_for_its_last_work() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let shared = common::get()?;
+        // The work is the last one that lets go of its own queue.
+        let work = super::super::queue::Later::new(shared.clone())?;
+        shared
+            .queue()
+            .queue()
+            .enqueue(work.clone())
+            .map_err(|_| EBUSY)?;
+        drop(shared);
+        drop(class);
+        ensure!(work.is_done());
+        Ok(())
+    }
+
+    #[test]
     fn a_transport_comes_and_goes() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;

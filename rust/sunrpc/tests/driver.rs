@@ -81,6 +81,7 @@ pub(super) static CALLS: Atomic<i32> = Atomic::new(0);
 pub(super) static STARTS: Atomic<i32> = Atomic::new(0);
 pub(super) static STOPS: Atomic<i32> = Atomic::new(0);
 pub(super) static CONNECTS: Atomic<i32> = Atomic::new(0);
+pub(super) static CLOSES: Atomic<i32> = Atomic::new(0);
 pub(super) static SENDS: Atomic<i32> = Atomic::new(0);
 pub(super) static REVOKES: Atomic<i32> = Atomic::new(0);
 pub(super) static ABANDONS: Atomic<i32> = Atomic::new(0);
@@ -99,6 +100,7 @@ pub(super) fn calm() {
         &STARTS,
         &STOPS,
         &CONNECTS,
+        &CLOSES,
         &SENDS,
         &REVOKES,
         &ABANDONS,
@@ -250,7 +252,9 @@ impl Transport for Driver {
         lock.finish(Ok(()));
     }
 
-    fn close(_lock: &mut SendLock<'_, Self>) {}
+    fn close(_lock: &mut SendLock<'_, Self>) {
+        CLOSES.fetch_add(1, Relaxed);
+    }
 
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
         let xprt = lock.xprt();
