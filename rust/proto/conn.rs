@@ -4,10 +4,10 @@
 //!
 //! # How to drive it
 //!
-//! [`Conn`] sits behind one lock of the driver. After **every** [`Conn::handle`] the driver takes the actions
-//! with [`Conn::poll_action`] until there are none, performs them in that order outside the lock, and
-//! re-arms its timer from [`Conn::deadline`]; when the timer fires it hands in [`Event::Tick`]. Nothing else
-//! changes the machine.
+//! [`Conn`] sits behind one lock of the driver, in a [`Desk`] that parts the events between a worker and
+//! the others. After **every** [`Conn::handle`] the driver takes the actions with [`Conn::poll_action`]
+//! until there are none, performs them in that order outside the lock, and re-arms its timer from
+//! [`Conn::deadline`]; when the timer fires it hands in [`Event::Tick`]. Nothing else changes the machine.
 //!
 //! One attempt runs in a worker that may sleep:
 //!
@@ -47,6 +47,7 @@
 
 mod backoff;
 mod cause;
+mod desk;
 mod event;
 mod inline_fallback;
 mod keepalive;
@@ -76,6 +77,10 @@ pub use self::{
         History,
         HISTORY, //
     },
+    desk::{
+        Actions,
+        Desk, //
+    },
     event::{
         Accepted,
         Action,
@@ -98,6 +103,12 @@ pub use self::{
 };
 
 use self::queue::Queue;
+
+/// Room for every action of one attempt and connection, and the failure of the one before.
+///
+/// The steps of an attempt, `Established`, one `KeepAlive` and the final `Disconnect` are nine. The next
+/// attempt needs a `TornDown`, which counts only after the final action was taken, and with it all before.
+const ACTIONS: usize = 12;
 
 /// How long a useful connection must last for its loss to cost no delay.
 const WORKED: Millis = Millis::from_secs(5);
@@ -173,7 +184,7 @@ pub struct Conn {
     version: Negotiator,
     history: History,
     last_failure: Option<(ConnectError, Time)>,
-    actions: Queue,
+    actions: Queue<Action, ACTIONS>,
 }
 
 impl Conn {
@@ -192,7 +203,7 @@ impl Conn {
             version: Negotiator::new(config.version),
             history: History::default(),
             last_failure: None,
-            actions: Queue::default(),
+            actions: Queue::new(),
         }
     }
 
@@ -335,6 +346,15 @@ impl Conn {
     #[inline]
     pub fn is_up(&self, epoch: Epoch) -> bool {
         epoch == self.epoch && matches!(self.state, State::Up(_))
+    }
+
+    /// Whether the end of `epoch` that the machine asked for is still to come.
+    ///
+    /// To be looked at, and the end ordered, with the driver's lock held: the order may come late, and
+    /// afterwards it would end the next connection.
+    #[inline]
+    pub fn is_ending(&self, epoch: Epoch) -> bool {
+        epoch == self.epoch && matches!(self.state, State::Closing { .. })
     }
 
     /// The epoch of the present or the last attempt.

@@ -52,6 +52,7 @@ use xprtrdma_proto::{
     conn::{
         Accepted,
         Action,
+        Actions,
         Activity,
         AddrFault,
         Cause,
@@ -59,6 +60,7 @@ use xprtrdma_proto::{
         Config,
         Conn,
         ConnectError,
+        Desk,
         Epoch,
         Event,
         KeepAliveConfig,
@@ -130,34 +132,21 @@ const STARVED_MS: u32 = 60_000;
 /// What was not needed for so long is given back, in milliseconds.
 const TRIM_MS: u32 = 30_000;
 
-/// Events that can wait for the worker.
-const MAILBOX: usize = 16;
-
 /// How often a waiting worker looks whether it is still needed, in milliseconds.
 const LOOK_MS: u32 = 250;
-
-/// More actions than one event can cause.
-const ACTIONS: usize = 4;
-
-/// Events for the worker.
-struct Mail {
-    open: bool,
-    events: [Option<Event>; MAILBOX],
-    count: usize,
-    /// What the peer said about itself.
-    peer: Option<PrivateData>,
-}
 
 /// See the module's documentation.
 #[pin_data]
 pub(crate) struct Link {
     common: Arc<Common>,
     #[pin]
-    conn: SpinLock<Conn>,
-    #[pin]
-    mail: SpinLock<Mail>,
+    desk: SpinLock<Desk>,
+    /// Told when an event waits for the worker.
     #[pin]
     arrived: CondVar,
+    /// What the peer of the present attempt said about itself.
+    #[pin]
+    peer: SpinLock<Option<PrivateData>>,
     #[pin]
     job: SpinLock<Option<ConnectLock<Client>>>,
     #[pin]
@@ -196,14 +185,9 @@ impl Link {
         Arc::pin_init(
             pin_init!(Self {
                 common,
-                conn <- new_spinlock!(Conn::new(config, seed), "Link::conn"),
-                mail <- new_spinlock!(Mail {
-                    open: false,
-                    events: [None; MAILBOX],
-                    count: 0,
-                    peer: None,
-                }, "Link::mail"),
+                desk <- new_spinlock!(Desk::new(Conn::new(config, seed)), "Link::desk"),
                 arrived <- new_condvar!("Link::arrived"),
+                peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
                 work <- new_work!("Link::work"),
             }),
@@ -223,34 +207,23 @@ impl Link {
     /// Hands an event to the machine: through the worker's mailbox while there is a worker,
     /// otherwise directly, and then does what the machine asks for.
     pub(crate) fn react(&self, xprt: &Xprt<Client>, event: Event) {
-        let mut actions = [None; ACTIONS];
-        {
-            // The mailbox stays as it is until the actions are taken: a worker that started in
-            // between would otherwise lose its own to us.
-            let mut mail = self.mail.lock();
-            if mail.open {
-                let at = mail.count;
-                // What does not fit is of no use: an attempt has fewer events than that.
-                if let Some(place) = mail.events.get_mut(at) {
-                    *place = Some(event);
-                    mail.count += 1;
-                }
-                drop(mail);
-                self.arrived.notify_all();
-                return;
-            }
-            let mut conn = self.conn.lock();
-            conn.handle(event, now());
-            for place in &mut actions {
-                *place = conn.poll_action();
-            }
+        let handed_in = self.desk.lock().hand_in(event, now());
+        match handed_in {
+            Some(actions) => self.carry_out(xprt, actions),
+            None => self.arrived.notify_all(),
         }
+    }
+
+    /// Does what the machine asks for while there is no worker.
+    fn carry_out(&self, xprt: &Xprt<Client>, actions: Actions) {
         for action in actions.into_iter().flatten() {
             match action {
                 Action::Disconnect { epoch, cause, .. } => {
                     self.log_loss(xprt, epoch, cause);
-                    // One that is being closed already needs no more.
-                    if Self::is_current(xprt, epoch) {
+                    // With the lock held: one that has been closed meanwhile needs no more, and no
+                    // other is made before the order is given.
+                    let desk = self.desk.lock();
+                    if desk.conn.is_ending(epoch) {
                         xprt.force_disconnect();
                     }
                 }
@@ -259,14 +232,6 @@ impl Link {
                 _ => {}
             }
         }
-    }
-
-    /// Whether this is the present connection.
-    ///
-    /// Takes no reference: the last one must not be dropped by a handler of the connection manager.
-    fn is_current(xprt: &Xprt<Client>, epoch: Epoch) -> bool {
-        let current = xprt.data().current.lock();
-        current.as_ref().is_some_and(|c| c.handler().epoch == epoch)
     }
 
     /// Asks the peer's device for a sign of life.
@@ -313,7 +278,7 @@ impl Link {
     }
 
     fn until_tick(&self) -> Option<u32> {
-        let deadline = self.conn.lock().deadline()?;
+        let deadline = self.desk.lock().conn.deadline()?;
         Some(ms32(deadline.since(now())).max(1))
     }
 
@@ -337,12 +302,24 @@ impl Link {
     /// Attempts and the pauses between them get no longer than this. Must not sleep.
     pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
         let ms = |time: Jiffies| Millis::new(time.as_ms().into());
-        self.conn.lock().limit_timeouts(ms(connect), ms(reconnect));
+        self.desk
+            .lock()
+            .conn
+            .limit_timeouts(ms(connect), ms(reconnect));
+    }
+
+    /// Hands an event to the machine, as the worker or to close a connection.
+    fn handle(&self, event: Event) {
+        self.desk.lock().conn.handle(event, now());
+    }
+
+    fn poll_action(&self) -> Option<Action> {
+        self.desk.lock().conn.poll_action()
     }
 
     /// Looks at the machine.
     pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
-        f(&self.conn.lock())
+        f(&self.desk.lock().conn)
     }
 
     /// Ends the connection and waits until nothing of it is left. `last`: for good.
@@ -360,7 +337,7 @@ impl Link {
         } else {
             Event::Close(Cause::Closed)
         };
-        self.conn.lock().handle(event, now());
+        self.handle(event);
         self.drain(xprt);
         if let Some(conn) = conn {
             let epoch = conn.handler().epoch;
@@ -369,7 +346,7 @@ impl Link {
             drop(conn);
             strip(xprt, epoch);
             regions.close();
-            self.conn.lock().handle(Event::TornDown(epoch), now());
+            self.handle(Event::TornDown(epoch));
             self.drain(xprt);
         }
     }
@@ -377,7 +354,7 @@ impl Link {
     /// Takes the machine's actions while the connection is being closed.
     fn drain(&self, xprt: &Xprt<Client>) {
         loop {
-            let Some(action) = self.conn.lock().poll_action() else {
+            let Some(action) = self.poll_action() else {
                 return;
             };
             if let Action::Disconnect { epoch, cause, .. } = action {
@@ -388,17 +365,12 @@ impl Link {
 
     /// Waits for the next event of an attempt, at most until its deadline.
     fn next_event(&self, xprt: &Xprt<Client>) -> Event {
-        let deadline = self.conn.lock().deadline();
-        let mut mail = self.mail.lock();
+        let mut desk = self.desk.lock();
         loop {
-            if mail.count > 0 {
-                mail.count -= 1;
-                mail.events.rotate_left(1);
-                if let Some(event) = mail.events.last_mut().and_then(Option::take) {
-                    return event;
-                }
+            if let Some(event) = desk.next_event() {
+                return event;
             }
-            let left = match deadline {
+            let left = match desk.conn.deadline() {
                 Some(deadline) => deadline.since(now()).get(),
                 // Every step of an attempt has a deadline; look again soon all the same.
                 None => 1000,
@@ -413,7 +385,7 @@ impl Link {
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
             // Kernel threads get no signals; however the wait ends, the loop looks again.
-            let _ = self.arrived.wait_interruptible_timeout(&mut mail, span);
+            let _ = self.arrived.wait_interruptible_timeout(&mut desk, span);
         }
     }
 
@@ -421,18 +393,15 @@ impl Link {
     fn attempt(&self, mut lock: ConnectLock<Client>) {
         let xprt = lock.xprt().back_ref();
         let mut attempt = Attempt::default();
-        {
-            let mut mail = self.mail.lock();
-            mail.open = true;
-            mail.peer = None;
-        }
+        *self.peer.lock() = None;
+        self.desk.lock().enter();
         let timeout = Some(Millis::new(u64::from(
             lock.xprt().connect_timeout().as_ms(),
         )));
-        self.conn.lock().handle(Event::Start { timeout }, now());
+        self.handle(Event::Start { timeout });
         let result = 'attempt: loop {
             loop {
-                let Some(action) = self.conn.lock().poll_action() else {
+                let Some(action) = self.poll_action() else {
                     break;
                 };
                 match action {
@@ -451,30 +420,23 @@ impl Link {
                             regions.close();
                         }
                         attempt = Attempt::default();
-                        self.conn.lock().handle(Event::TornDown(epoch), now());
+                        self.handle(Event::TornDown(epoch));
                     }
                     other => {
-                        let epoch = self.conn.lock().epoch();
+                        let epoch = self.desk.lock().conn.epoch();
                         if let Err(event) = self.perform(&xprt, &mut attempt, other) {
                             pr_debug!("step {other:?} of attempt {} failed\n", epoch.raw());
-                            self.conn.lock().handle(event, now());
+                            self.handle(event);
                         }
                     }
                 }
             }
             let event = self.next_event(&xprt);
-            self.conn.lock().handle(event, now());
+            self.handle(event);
         };
         // From here on events go to the machine directly; those that are left go first.
-        let left = {
-            let mut mail = self.mail.lock();
-            mail.open = false;
-            mail.count = 0;
-            core::mem::replace(&mut mail.events, [None; MAILBOX])
-        };
-        for event in left.into_iter().flatten() {
-            self.react(&xprt, event);
-        }
+        let left = self.desk.lock().leave(now());
+        self.carry_out(&xprt, left);
         let beat = xprt.data().beat.lock().clone();
         if let (Ok(()), Some(beat), Some(ms)) = (result, beat, self.until_tick()) {
             beat.after(ms);
@@ -483,7 +445,7 @@ impl Link {
     }
 
     fn log_failure(&self, xprt: &Xprt<Client>, reason: ConnectError) {
-        let epoch = self.conn.lock().epoch();
+        let epoch = self.desk.lock().conn.epoch();
         trace::connect_failed(xprt.id(), epoch.raw(), reason.name());
         if let (true, Some(peer)) = (may_log(), xprt.peer()) {
             pr_warn!("{} cannot be connected: {}\n", Show(&peer), reason.name());
@@ -527,7 +489,7 @@ impl Link {
             Action::CreateQp { epoch } => {
                 let fault = self.create_qp(xprt, attempt, epoch);
                 match fault {
-                    Ok(()) => self.conn.lock().handle(Event::QpCreated(epoch), now()),
+                    Ok(()) => self.handle(Event::QpCreated(epoch)),
                     Err(fault) => return Err(Event::LocalFault(epoch, fault)),
                 }
                 Ok(())
@@ -654,7 +616,7 @@ impl Link {
         let Some(qp) = attempt.qp.take() else {
             return;
         };
-        let peer_data = self.mail.lock().peer;
+        let peer_data = *self.peer.lock();
         let own = attempt.own.unwrap_or(PrivateData::ABSENT);
         let thresholds = Thresholds::negotiate(version, &own, peer_data.as_ref());
         qp.handler().thresholds.populate(thresholds);
@@ -798,7 +760,7 @@ impl CmHandler for Sink {
                 private_data,
                 peer_read_depth,
             } => {
-                link.mail.lock().peer = PrivateData::find(private_data);
+                *link.peer.lock() = PrivateData::find(private_data);
                 CmEvent::Established(Accepted {
                     peer_read_depth: Some(peer_read_depth),
                 })

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The actions that wait for the driver, in order, without allocation.
+//! What waits its turn, in order, without allocation.
 
-use super::Action;
-
-/// Room for every action of one attempt and connection, and the failure of the one before.
-///
-/// The steps of an attempt, `Established`, one `KeepAlive` and the final `Disconnect` are nine. The next
-/// attempt needs a `TornDown`, which counts only after the final action was taken, and with it all before.
-const ROOM: usize = 12;
-
-/// A first-in, first-out queue of at most [`ROOM`] actions.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Queue {
-    slots: [Option<Action>; ROOM],
+/// A first-in, first-out queue of at most `ROOM` things.
+#[derive(Clone, Debug)]
+pub(super) struct Queue<T, const ROOM: usize> {
+    slots: [Option<T>; ROOM],
     lost: u32,
 }
 
-impl Queue {
-    /// Appends `action` unless the same action already waits.
-    pub(super) fn push(&mut self, action: Action) {
-        let wanted = Some(action);
+impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: [None; ROOM],
+            lost: 0,
+        }
+    }
+
+    /// Appends `item` unless the same already waits.
+    pub(super) fn push(&mut self, item: T) {
+        let wanted = Some(item);
         for slot in &mut self.slots {
             if *slot == wanted {
                 return;
@@ -33,14 +32,14 @@ impl Queue {
         self.lost = self.lost.saturating_add(1);
     }
 
-    /// Takes the oldest action.
-    pub(super) fn pop(&mut self) -> Option<Action> {
-        let action = self.slots.first_mut()?.take();
+    /// Takes the oldest.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let item = self.slots.first_mut()?.take();
         self.slots.rotate_left(1);
-        action
+        item
     }
 
-    /// How many actions found no room.
+    /// How many found no room.
     pub(super) const fn lost(&self) -> u32 {
         self.lost
     }

@@ -97,6 +97,34 @@ fn every_loss_is_one_disconnect_with_its_cause() {
     }
 }
 
+/// An order to end a connection may come late: it is for that connection, never for the next one.
+#[test]
+fn an_order_that_comes_late_is_for_no_other_connection() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    let first = rig.epoch();
+    assert!(!rig.conn.is_ending(first));
+    let actions = rig.event(Event::Close(Cause::Forced));
+    assert!(matches!(actions[..], [Action::Disconnect { epoch, .. }] if epoch == first));
+    assert!(rig.conn.is_ending(first));
+    // The RPC client has closed it, of its own will.
+    rig.event(Event::TornDown(first));
+    assert!(!rig.conn.is_ending(first));
+    for stage in Rig::STAGES.into_iter().chain([Phase::Up]) {
+        let mut rig = Rig {
+            conn: rig.conn.clone(),
+            now: rig.now,
+        };
+        rig.reach(stage);
+        assert!(!rig.conn.is_ending(first));
+        // Also not when the next one ends.
+        rig.event(Event::Close(Cause::Forced));
+        assert_eq!(rig.conn.phase(), Phase::Closing);
+        assert!(!rig.conn.is_ending(first));
+        assert!(rig.conn.is_ending(rig.epoch()));
+    }
+}
+
 // covers: MAL-152
 #[test]
 fn the_loss_of_a_connection_that_worked_costs_no_delay() {

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who gets an event: the worker that makes an attempt, or the machine.
+
+mod rig;
+
+use rig::{
+    Rig,
+    ACCEPT, //
+};
+use xprtrdma_proto::{
+    conn::{
+        Action,
+        Activity,
+        Cause,
+        CmEvent,
+        Config,
+        Desk,
+        Epoch,
+        Event,
+        LocalFault,
+        Phase, //
+    },
+    time::Time,
+};
+
+const NOTHING: Option<Action> = None;
+
+/// Events that come from anywhere at any time.
+fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
+    let long_ago = Time::from_millis(0);
+    vec![
+        Event::Cm(epoch, CmEvent::AddrResolved),
+        Event::Cm(epoch, CmEvent::RouteResolved),
+        Event::Cm(epoch, ACCEPT),
+        Event::Cm(epoch, CmEvent::Disconnected),
+        Event::Cm(epoch, CmEvent::DeviceRemoval),
+        Event::LocalFault(epoch, LocalFault::NoResources),
+        Event::Lost(epoch, Cause::PeerDead),
+        Event::Close(Cause::Forced),
+        Event::RpcTimeout { cookie },
+        Event::Retransmit { cookie },
+        Event::Replied(epoch),
+        Event::Backchannel { bound: true },
+        Event::Tick(Activity {
+            heard: long_ago,
+            used: long_ago,
+            busy: true,
+        }),
+    ]
+}
+
+/// A desk at which a worker has made an attempt up to this phase and not taken the next action.
+fn attempt(phase: Phase) -> (Desk, Time) {
+    let mut rig = Rig::new(Config::default());
+    let mut desk = Desk::new(rig.conn.clone());
+    desk.enter();
+    desk.conn.handle(Event::Start { timeout: None }, rig.now);
+    rig.conn = desk.conn.clone();
+    while rig.conn.phase() != phase {
+        rig.drain();
+        let epoch = rig.epoch();
+        let event = match rig.conn.phase() {
+            Phase::Address => Event::Cm(epoch, CmEvent::AddrResolved),
+            Phase::Route => Event::Cm(epoch, CmEvent::RouteResolved),
+            Phase::QueuePair => Event::QpCreated(epoch),
+            _ => Event::Cm(epoch, ACCEPT),
+        };
+        rig.conn.handle(event, rig.now);
+    }
+    desk.conn = rig.conn;
+    (desk, rig.now)
+}
+
+/// Whatever comes while a worker makes an attempt waits for it, in order, and takes away nothing that
+/// the worker is to do.
+#[test]
+fn no_event_takes_what_the_worker_is_to_do() {
+    for phase in [
+        Phase::Address,
+        Phase::Route,
+        Phase::QueuePair,
+        Phase::Connecting,
+        Phase::Up,
+    ] {
+        let (start, now) = attempt(phase);
+        let all = events(start.conn.epoch(), start.conn.cookie());
+        let expected = start.clone().conn.poll_action();
+        assert!(expected.is_some());
+        for event in &all {
+            let mut desk = start.clone();
+            assert_eq!(desk.hand_in(*event, now), None);
+            assert_eq!(desk.conn.phase(), phase);
+            assert_eq!(desk.conn.poll_action(), expected);
+            assert_eq!(desk.conn.poll_action(), NOTHING);
+            assert_eq!(desk.next_event(), Some(*event));
+            assert_eq!(desk.next_event(), None);
+        }
+        let mut desk = start.clone();
+        for event in &all {
+            assert_eq!(desk.hand_in(*event, now), None);
+        }
+        assert_eq!(desk.conn.poll_action(), expected);
+        for event in &all {
+            assert_eq!(desk.next_event(), Some(*event));
+        }
+    }
+}
+
+/// Nor does one that comes when the worker is about to come: it finds the machine as it was.
+#[test]
+fn an_event_before_the_worker_is_over_when_it_comes() {
+    let rig = Rig::new(Config::default());
+    for event in events(rig.epoch(), rig.conn.cookie()) {
+        let mut desk = Desk::new(rig.conn.clone());
+        assert_eq!(desk.hand_in(event, rig.now), Some([NOTHING; 4]));
+        desk.enter();
+        assert_eq!(desk.next_event(), None);
+        desk.conn.handle(Event::Start { timeout: None }, rig.now);
+        assert!(matches!(
+            desk.conn.poll_action(),
+            Some(Action::ResolveAddr { .. })
+        ));
+    }
+}
+
+/// The events that a worker leaves reach the machine before any other.
+#[test]
+fn what_a_worker_leaves_comes_first() {
+    let (mut desk, now) = attempt(Phase::Up);
+    let epoch = desk.conn.epoch();
+    assert!(matches!(
+        desk.conn.poll_action(),
+        Some(Action::Established { .. })
+    ));
+    for event in [
+        Event::Replied(epoch),
+        Event::Cm(epoch, CmEvent::Disconnected),
+        Event::Lost(epoch, Cause::PeerDead),
+    ] {
+        assert_eq!(desk.hand_in(event, now), None);
+    }
+    let left = desk.leave(now);
+    assert!(matches!(
+        left,
+        [
+            Some(Action::Disconnect {
+                cause: Cause::PeerClosed,
+                ..
+            }),
+            None,
+            None,
+            None
+        ]
+    ));
+    assert!(desk.conn.history().iter().all(|entry| entry.useful));
+    // Now whoever has an event hands it to the machine.
+    assert_eq!(desk.next_event(), None);
+    let closed = desk.hand_in(Event::Close(Cause::Forced), now);
+    assert_eq!(closed, Some([NOTHING; 4]));
+}
+
+/// Without a worker each event is dealt with at once.
+#[test]
+fn without_a_worker_events_are_dealt_with_at_once() {
+    let (mut desk, now) = attempt(Phase::Up);
+    desk.conn.poll_action();
+    assert_eq!(desk.leave(now), [NOTHING; 4]);
+    let epoch = desk.conn.epoch();
+    let replied = desk.hand_in(Event::Replied(epoch), now);
+    assert_eq!(replied, Some([NOTHING; 4]));
+    let cookie = desk.conn.cookie();
+    let probe = desk.hand_in(Event::RpcTimeout { cookie }, now);
+    assert_eq!(
+        probe.and_then(|actions| actions[0]),
+        Some(Action::KeepAlive { epoch })
+    );
+    let lost = desk.hand_in(Event::Close(Cause::Forced), now);
+    assert!(matches!(
+        lost.and_then(|actions| actions[0]),
+        Some(Action::Disconnect { .. })
+    ));
+    assert_eq!(desk.conn.phase(), Phase::Closing);
+}
+
+/// More events than there is room for are lost, the first ones are not.
+#[test]
+fn a_full_mailbox_keeps_the_first_events() {
+    let (mut desk, now) = attempt(Phase::Address);
+    for raw in 1..=40 {
+        let event = Event::Replied(Epoch::from_raw(raw));
+        assert_eq!(desk.hand_in(event, now), None);
+    }
+    for raw in 1..=16 {
+        let event = Event::Replied(Epoch::from_raw(raw));
+        assert_eq!(desk.next_event(), Some(event));
+    }
+    assert_eq!(desk.next_event(), None);
+}
