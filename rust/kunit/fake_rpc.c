@@ -179,7 +179,7 @@ int fake_start_callbacks(struct rpc_xprt *xprt)
 	return xprt->ops->bc_setup(xprt, 1);
 }
 
-struct rpc_clnt *fake_clnt(bool soft)
+struct rpc_clnt *fake_clnt(bool soft, bool nfs4)
 {
 	static const struct rpc_timeout quick = {
 		.to_initval = HZ / 2,
@@ -205,6 +205,9 @@ struct rpc_clnt *fake_clnt(bool soft)
 	};
 
 	args.flags |= soft ? 0 : RPC_CLNT_CREATE_HARDRTRY;
+	if (nfs4)
+		args.flags |= RPC_CLNT_CREATE_DISCRTRY |
+			      RPC_CLNT_CREATE_NO_RETRANS_TIMEOUT;
 	return rpc_create(&args);
 }
 

@@ -41,7 +41,8 @@ void fake_set_port(struct rpc_xprt *xprt, unsigned short port);
 int fake_source(struct rpc_xprt *xprt, char *buf, size_t len);
 int fake_start_callbacks(struct rpc_xprt *xprt);
 
-struct rpc_clnt *fake_clnt(bool soft);
+/* nfs4: one that sends a call again on a new connection only. */
+struct rpc_clnt *fake_clnt(bool soft, bool nfs4);
 struct rpc_xprt *fake_clnt_xprt(struct rpc_clnt *clnt);
 void fake_clnt_end(struct rpc_clnt *clnt);
 

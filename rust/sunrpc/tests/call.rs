@@ -134,6 +134,28 @@ mod suite {
     }
 
     #[test]
+    fn a_call_that_fails_before_its_task_sleeps_costs_no_connection() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::of_nfs4()?;
+        client.null()?.wait()?;
+        fate(Fate::FailsAwake);
+        let first = client.null()?;
+        wait_until(|| driver::SENDS.load(Relaxed) == 2)?;
+        let second = client.null()?;
+        ensure_eq!(first.wait(), Err(EXDEV));
+        second.wait()?;
+        // A connection that was ended would be made again for this one.
+        client.null()?.wait()?;
+        ensure_eq!(driver::SENDS.load(Relaxed), 4);
+        ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
     fn tasks_without_a_slot_get_one_in_turn() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;

@@ -3,6 +3,7 @@
 //! A driver without a connection: it answers calls itself, at once or when a test says so, and
 //! fails where a test wants it to.
 
+use super::rpc::wait_until;
 use crate::{
     backchannel::Callback,
     call::Call,
@@ -56,15 +57,19 @@ pub(super) enum Fate {
     NotConnected = 4,
     /// No reply is found for it.
     Refused = 5,
+    /// It is sent when another one waits behind it, and fails while that one is being sent, by the
+    /// same thread: before its task can sleep.
+    FailsAwake = 6,
 }
 
-const FATES: [Fate; 6] = [
+const FATES: [Fate; 7] = [
     Fate::Answered,
     Fate::Kept,
     Fate::Waits,
     Fate::NoBuffers,
     Fate::NotConnected,
     Fate::Refused,
+    Fate::FailsAwake,
 ];
 
 static FAIL_LIMITS: Atomic<i32> = Atomic::new(0);
@@ -172,6 +177,25 @@ pub(super) fn reply(xid: u32, rest: &[u8]) -> Result<KVec<u8>> {
     Ok(out)
 }
 
+/// Answers a call that is being sent.
+fn answer(xprt: &Xprt<Driver>, call: &Call<'_, Driver>) -> Result<(), NotSent> {
+    let answer = reply(call.xid(), &[]).map_err(|_| NotSent::NoBuffers)?;
+    if let Some(mut pinned) = xprt.lookup(call.xid()) {
+        if pinned.place_inline(&answer).is_ok() {
+            let _ = pinned.complete(answer.len());
+        }
+    }
+    Ok(())
+}
+
+impl Xprt<Driver> {
+    /// How many calls wait for the send lock.
+    fn senders_waiting(&self) -> u32 {
+        // SAFETY: A plain number; a stale value is as good.
+        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).sending.qlen) }
+    }
+}
+
 /// The driver.
 #[pin_data]
 pub(super) struct Driver {
@@ -265,15 +289,7 @@ impl Transport for Driver {
         // CAST: Set by `fate`.
         let fate = FATES.get(FATE.load(Relaxed) as usize).copied();
         match fate.unwrap_or(Fate::Answered) {
-            Fate::Answered => {
-                let answer = reply(call.xid(), &[]).map_err(|_| NotSent::NoBuffers)?;
-                if let Some(mut pinned) = xprt.lookup(call.xid()) {
-                    if pinned.place_inline(&answer).is_ok() {
-                        let _ = pinned.complete(answer.len());
-                    }
-                }
-                Ok(())
-            }
+            Fate::Answered => answer(xprt, call),
             Fate::Kept => {
                 // A test that misses a call fails.
                 let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
@@ -300,6 +316,19 @@ impl Transport for Driver {
                     let _ = pinned.fail(EXDEV);
                 }
                 Ok(())
+            }
+            Fate::FailsAwake => {
+                let Some(first) = xprt.data().take_kept().first().copied() else {
+                    // If nobody comes, a test that counts sends fails.
+                    let _ = wait_until(|| xprt.senders_waiting() != 0);
+                    let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
+                    return Ok(());
+                };
+                FATE.store(0, Relaxed);
+                if let Some(pinned) = xprt.lookup(first) {
+                    let _ = pinned.fail(EXDEV);
+                }
+                answer(xprt, call)
             }
         }
     }

@@ -201,8 +201,18 @@ pub(super) struct Client(NonNull<bindings::rpc_clnt>);
 impl Client {
     /// `soft`: calls that are not answered end, after half a second.
     pub(super) fn new(soft: bool) -> Result<Self> {
+        Self::create(soft, false)
+    }
+
+    /// One like NFSv4's: it sends a call again on a new connection only, and ends the present one
+    /// for that.
+    pub(super) fn of_nfs4() -> Result<Self> {
+        Self::create(false, true)
+    }
+
+    fn create(soft: bool, nfs4: bool) -> Result<Self> {
         // SAFETY: The class is registered.
-        let raw = from_err_ptr(unsafe { bindings::fake_clnt(soft) })?;
+        let raw = from_err_ptr(unsafe { bindings::fake_clnt(soft, nfs4) })?;
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
     }
 
