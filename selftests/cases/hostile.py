@@ -3,7 +3,7 @@
 
 import os
 
-from lib import module, pattern
+from lib import module, pattern, tracing
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
 from lib.hostile import access, chunks, headers, message, reverse
@@ -124,12 +124,21 @@ def answers(log):
              if line.startswith("answered")] for part in (log[:end], log[end:])]
 
 
+def handed_over(events):
+    """How handing the answers to callbacks to the transport ended, on the newest connection."""
+    end = max(n for n, (name, _) in enumerate(events) if name == "xprtrdma_connected")
+    return [int(fields["status"]) for name, fields in events[end:] if name == "xprt_transmit"
+            and 0 <= int(fields["xid"], 16) - reverse.XID < reverse.CREDITS]
+
+
 # covers: BC-19, BC-27, BC-04, BC-03, V1-014: the connection ends while the client serves callbacks.
 # covers: On the next one the same come again: each is answered once there, as one that the session
-# covers: has seen. The credits for calls begin anew, and callbacks grant none.
+# covers: has seen. The credits for calls begin anew, and callbacks grant none. The answers for the
+# covers: last one are dropped, without an error that another call would take for its own.
 @case(versions=("4.2",), clients=("ours",), seconds=60)
 def callbacks_come_again_after_a_reconnect(t):
     stage = Stage(t, t.version)
+    tracing.start(t, "sunrpc:xprt_transmit", "xprtrdma_rs:xprtrdma_connected")
     before = stage.counters()
     stage.responder.call("arm", reverse.AGAIN.name)
     caller = Worker(small, stage)
@@ -146,13 +155,16 @@ def callbacks_come_again_after_a_reconnect(t):
     caller.join(ENV.patience(20))
     left, log = stage.responder.call("log")
     first, again = answers(log)
-    t.note(f"{len(first)} answered before the end, {stage.causes()}")
+    statuses = handed_over(tracing.stop())
+    t.note(f"{len(first)} answered before the end, {stage.causes()}, then {statuses}")
     equal(left, 0, "calls that the row did not meet")
     check(len(first) < reverse.CREDITS, "nothing was being served when the connection ended")
     equal(sorted(one.xid for one in again),
           [reverse.XID + number for number in range(reverse.CREDITS)], "callbacks answered again")
     for one in again:
         check(reverse.replay(one), f"not answered as a call seen before: {one}")
+    check(len(statuses) > len(again), "no answer came too late for its connection")
+    equal(set(statuses), {0}, "errors of answers")
     equal(stage.moved(before), {}, "counters")
     equal(len(stage.causes()), 1, f"connections lost ({stage.causes()})")
     stage.undisturbed()

@@ -5,24 +5,13 @@ import collections
 import mmap
 import os
 import pathlib
-import re
-import subprocess
 
-from lib import pattern, xprt
+from lib import pattern, tracing, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
+from lib.tracing import output
 
 MIB = 1 << 20
-EVENT = re.compile(r": xprtrdma_(\w+):\s+(.*)$")
-FIELD = re.compile(r'(\w+)=("[^"]*"|\S+)')
-
-
-def output(*argv):
-    """What a program prints; it must succeed."""
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=ENV.patience(60), check=False)
-    check(done.returncode == 0, f"{' '.join(argv)}: {done.returncode}: {done.stdout[-500:]}")
-    return done.stdout
 
 
 def work(t, mount, number):
@@ -36,21 +25,18 @@ def work(t, mount, number):
     t.server.expect(there, content)
 
 
-def traced(text):
-    """Name of an event -> its fields, one dictionary each time it happened."""
+def traced():
+    """Name of an event of ours -> its fields, one dictionary each time it happened."""
     found = collections.defaultdict(list)
-    for line in text.splitlines():
-        match = EVENT.search(line)
-        if match:
-            found[match.group(1)].append(dict(FIELD.findall(match.group(2))))
+    for name, fields in tracing.stop():
+        found[name.removeprefix("xprtrdma_")].append(fields)
     return found
 
 
 # covers: the life of connections and calls can be followed by trace-cmd, as by perf.
 @case(clients=("ours",), seconds=60)
 def tracepoints_tell_the_life_of_a_call(t):
-    output("trace-cmd", "start", "-b", "8192", "-e", "xprtrdma_rs")
-    t.defer(output, "trace-cmd", "reset")
+    tracing.start(t, "xprtrdma_rs")
     mount = t.mount()
     number = int(next(xprt.DEBUGFS.iterdir()).name)
     work(t, mount, 1)
@@ -58,8 +44,7 @@ def tracepoints_tell_the_life_of_a_call(t):
     xprt.force_disconnect()
     xprt.wait_reconnected_by(mount, before, lambda: os.stat(f"{mount.where}/case"))
     mount.remove()
-    output("trace-cmd", "stop")
-    found = traced(output("trace-cmd", "show"))
+    found = traced()
     ours = [e for events in found.values() for e in events if e["xprt"] == str(number)]
     check(len(ours) > 20, f"{len(ours)} events of transport {number}")
     check(len(found["connected"]) >= 2, f"connected: {found['connected']}")
@@ -81,8 +66,7 @@ def tracepoints_tell_the_life_of_a_call(t):
 # and what it is told of a region is a place in a page, not an address of the kernel.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def every_registration_has_a_new_key(t):
-    output("trace-cmd", "start", "-b", "8192", "-e", "xprtrdma_rs:xprtrdma_register")
-    t.defer(output, "trace-cmd", "reset")
+    tracing.start(t, "xprtrdma_rs:xprtrdma_register")
     mount = t.mount()
     here, _ = t.directory(mount).path("file")
     size, buffer = 64 << 10, Buffer(64 << 10)
@@ -92,8 +76,7 @@ def every_registration_has_a_new_key(t):
         check(buffer.read(fd, size, 0) == pattern.data(1, 0, size, turn), "the data")
     os.close(fd)
     mount.remove()
-    output("trace-cmd", "stop")
-    found = traced(output("trace-cmd", "show"))["register"]
+    found = traced()["register"]
     check(len(found) >= 80, f"{len(found)} registrations")
     equal(len({event["handle"] for event in found}), len(found), "different keys")
     offsets = {int(event["offset"], 16) for event in found}

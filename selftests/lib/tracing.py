@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Events of the kernel's tracepoints, by trace-cmd."""
+
+import re
+import subprocess
+
+from . import wait
+from .case import check
+from .env import ENV
+
+EVENT = re.compile(r": (\w+):\s+(.*)$")
+FIELD = re.compile(r'(\w+)=("[^"]*"|\S+)')
+
+
+def output(*argv):
+    """What a program prints; it must succeed."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=ENV.patience(60), check=False)
+    check(done.returncode == 0, f"{' '.join(argv)}: {done.returncode}: {done.stdout[-500:]}")
+    return done.stdout
+
+
+def start(t, *events):
+    """Record events, or those of whole systems, until `stop` or the end of the case."""
+    output("trace-cmd", "start", "-b", "8192", *(word for e in events for word in ("-e", e)))
+    t.defer(output, "trace-cmd", "reset")
+
+
+def stop():
+    """What happened, in order: (name of the event, its fields)."""
+    output("trace-cmd", "stop")
+    matches = map(EVENT.search, output("trace-cmd", "show").splitlines())
+    return [(match[1], dict(FIELD.findall(match[2]))) for match in matches if match]
