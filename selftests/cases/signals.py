@@ -153,6 +153,25 @@ def a_connection_without_credits_ends(t):
     mount.remove()
 
 
+# covers: peer.md 4.4: a server that dies owing nothing but replies to calls that were given up is
+# noticed as soon as with a call under way, not as late as on an idle connection.
+@case(versions=("3",), clients=("ours",), seconds=90)
+def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
+    mount, top = few_credits(t)
+    with given_up(t, top):
+        faults.silence(t.server)
+        t.defer(faults.speak, t.server)
+        clock = wait.Clock()
+        wait.until(lambda: not any("CONNECTED" in words for words in xprt.states()),
+                   ENV.patience(60), "the connection is given up")
+        taken = clock.seconds()
+        t.note(f"noticed after {taken:.1f} s")
+        check(taken < 20, f"noticed after {taken:.0f} s only")
+    faults.speak(t.server)
+    Worker(change_mode, f"{top.here}/f0").join(ENV.patience(60))
+    mount.remove()
+
+
 # covers: V1-097, peer.md 1.4: a soft mount gives up in a bounded time.
 @case(seconds=200)
 def soft_mount_fails_when_the_server_is_silent(t):
