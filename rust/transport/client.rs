@@ -166,9 +166,8 @@ impl Transport for Client {
     }
 
     fn new(create: &Create) -> impl PinInit<Self, Error> {
-        let connect_timeout = create.connect_timeout_ms.unwrap_or(60_000);
         try_pin_init!(Self {
-            link: Link::new(common::get()?, connect_timeout)?,
+            link: Link::new(common::get()?, &Self::limits(create)?)?,
             current <- new_spinlock!(None, "Client::current"),
             local <- new_spinlock!(None, "Client::local"),
             callback_size: Atomic::new(1024 - 28),

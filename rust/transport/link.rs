@@ -55,6 +55,7 @@ use xprtrdma_proto::{
         Actions,
         Activity,
         AddrFault,
+        BackoffConfig,
         Cause,
         CmEvent,
         Config,
@@ -100,6 +101,7 @@ use xprtrdma_sunrpc::{
     common::Common,
     queue::cancel_delayed_sync,
     trace,
+    transport::Limits,
     util::{
         may_log,
         now_ms,
@@ -173,9 +175,15 @@ struct Attempt {
 
 impl Link {
     /// Makes a link without a connection. Sleeps.
-    pub(crate) fn new(common: Arc<Common>, connect_timeout_ms: u32) -> Result<Arc<Self>> {
+    pub(crate) fn new(common: Arc<Common>, limits: &Limits) -> Result<Arc<Self>> {
+        let ms = |ms: u32| Millis::new(ms.into());
+        let backoff = BackoffConfig::default();
         let config = Config {
-            connect_timeout: Millis::new(connect_timeout_ms.into()),
+            connect_timeout: ms(limits.connect_timeout_ms),
+            backoff: BackoffConfig {
+                max: backoff.max.min(ms(limits.reconnect_timeout_ms)),
+                ..backoff
+            },
             keepalive: Some(KEEP_ALIVE),
             // The RPC client watches for idle transports.
             idle_timeout: None,

@@ -4,6 +4,7 @@ machine that is suspended, swap files."""
 
 import os
 import pathlib
+import re
 import subprocess
 
 from lib import faults, xprt
@@ -12,6 +13,7 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
+MANY = 7  # failures in a row, which make a pause of at least 15 seconds unless it is bounded
 
 
 def held_up(_, path):
@@ -65,6 +67,45 @@ def a_dead_server_is_noticed_within_seconds(t):
         if waiting:
             waiting.join(ENV.patience(60))
         os.statvfs(mount.where)
+
+
+def look_again(stopped, path):
+    while not stopped():
+        os.statvfs(path)
+
+
+def failures():
+    """Number of a transport -> how many of its attempts to connect have failed in a row."""
+    return {d.name: int(re.search(r"failures in a row: (\d+)", (d / "state").read_text())[1])
+            for d in xprt.DEBUGFS.iterdir()}
+
+
+# covers: MAL-150: the pauses between attempts get no longer than the RPC client's user wishes:
+# with NFSv4 half a lease, with pNFS what a data server is given. A transport is told so or made
+# so, as the third one here.
+@case(versions=("4.2",), clients=("ours",), seconds=120)
+def pauses_between_attempts_are_as_short_as_wished_for(t):
+    mount = t.mount("noac,nconnect=2")
+    (xprt.directories()[0].parent / "add_xprt").write_text("1")
+    with Crew(ENV.patience(60)) as crew:
+        for _ in range(9):
+            crew.start(look_again, mount.where)
+        wait.until(lambda: sum("CONNECTED" in words for words in xprt.states()) == 3,
+                   ENV.patience(20), "three connections")
+        faults.stop_nfsd(t.server)
+        t.defer(faults.start_nfsd, t.server)
+        seen, clock = {}, wait.Clock()
+
+        def failed_again():
+            for number, count in failures().items():
+                seen.setdefault((number, count), clock.seconds())
+            return sum(count == MANY + 1 for _, count in seen) == 3
+
+        wait.until(failed_again, ENV.patience(60), "failures of each transport")
+        faults.start_nfsd(t.server)
+    pauses = [seen[number, MANY + 1] - seen[number, MANY] for number in failures()]
+    t.note(f"pauses: {[f'{pause:.1f}' for pause in pauses]}")
+    check(max(pauses) < 10, f"pauses: {pauses}")
 
 
 # covers: suspend: user space is frozen as for suspending, with calls under way, and thawed.
