@@ -8,7 +8,6 @@ from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
 from lib.hostile import access, chunks, headers, message, reverse
 from lib.responder import Responder, Stage
-from lib.workers import Worker
 
 KIB = 1 << 10
 
@@ -113,10 +112,6 @@ def bad_callbacks(t):
     Stage(t, t.version).play_all(reverse.REVERSE)
 
 
-def small(_, stage):
-    stage.small()
-
-
 def answers(log):
     """The client's answers to callbacks: before the connection ended, and on the next one."""
     end = next((n for n, line in enumerate(log) if line.startswith("ended")), len(log))
@@ -141,7 +136,7 @@ def callbacks_come_again_after_a_reconnect(t):
     tracing.start(t, "sunrpc:xprt_transmit", "xprtrdma_rs:xprtrdma_connected")
     before = stage.counters()
     stage.responder.call("arm", reverse.AGAIN.name)
-    caller = Worker(small, stage)
+    caller = stage.caller()
     wait.until(lambda: stage.counters()["callbacks"] >= before["callbacks"] + reverse.CREDITS,
                ENV.patience(10), "callbacks delivered")
     stage.responder.call("cut")

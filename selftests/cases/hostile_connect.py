@@ -184,7 +184,7 @@ def a_first_answer_that_never_comes(t):
 def timers_of_calls_leave_an_attempt_alone(t):
     stage = Stage(t, options="timeo=20,retrans=2")
     stage.responder.call("arm", "never answered")
-    caller = Worker(small, stage)
+    caller = stage.caller()
     wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
     # Longer than the call's timer.
     stage.responder.call("plan", [{"late": LATE_SECONDS}])
@@ -212,10 +212,6 @@ def calls_of_an_ended_connection_wait_for_a_grant(t):
     served = re.findall(r"ended after (\d+) calls", "\n".join(log))
     check(served[1:2] == ["1"], f"calls without a grant: {served}")
     stage.undisturbed()
-
-
-def small(_, stage):
-    stage.small()
 
 
 def held_read(_, stage):

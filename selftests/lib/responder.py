@@ -11,7 +11,7 @@ from .buffers import Buffer
 from .case import check, equal
 from .env import ENV, PORT, REPO
 from .hostile import row as rows
-from .workers import together
+from .workers import Worker, together
 
 PROXY_PORT = 20050
 # The proxy is a package, found from the directory above it.
@@ -80,6 +80,12 @@ class Stage:
 
     def small(self):
         os.statvfs(self.mount.where)
+
+    def caller(self):
+        """A process of its own that makes one small call."""
+        def small(_):
+            self.small()
+        return Worker(small)
 
     def read(self, buffer=None):
         found = (buffer or self.buffer).read(self.fd, BLOCK, 0)
