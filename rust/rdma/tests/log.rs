@@ -49,10 +49,22 @@ impl<E: Copy + PartialEq> Log<E> {
 
     /// Waits until one of the events satisfies `is`; `ETIMEDOUT` if none does.
     pub(super) fn wait(&self, is: impl Fn(&E) -> bool) -> Result<E> {
+        self.look(|events| events.iter().copied().find(|e| is(e)))
+    }
+
+    /// Waits until the event has happened so many times; `ETIMEDOUT` if it does not.
+    pub(super) fn wait_times(&self, event: E, times: usize) -> Result {
+        self.look(|events| {
+            let count = events.iter().filter(|e| **e == event).count();
+            (count >= times).then_some(())
+        })
+    }
+
+    fn look<R>(&self, found: impl Fn(&[E]) -> Option<R>) -> Result<R> {
         let mut events = self.events.lock();
         loop {
-            if let Some(found) = events.iter().find(|e| is(e)) {
-                return Ok(*found);
+            if let Some(found) = found(&events) {
+                return Ok(found);
             }
             match self
                 .more

@@ -533,6 +533,29 @@ mod suite {
     }
 
     #[test]
+    fn whoever_asks_for_room_again_is_told_again() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        // 4096 octets hold four messages of 1024, each of which is signalled.
+        for i in 0..4 {
+            pair.send(1000, i)?;
+        }
+        ensure_eq!(pair.owner.begin(2000, 1).err(), Some(SendError::Full));
+        // A completion uses the wish up, and there is too little room still.
+        ensure_eq!(peer.complete(1, SUCCESS), 1);
+        pair.told(Told::Space)?;
+        ensure!(!pair.owner.has_room(2000, 1));
+        ensure_eq!(peer.complete(1, SUCCESS), 1);
+        pair.keeper.log.wait_times(Told::Space, 2)?;
+        ensure!(pair.owner.has_room(2000, 1));
+        // Nobody waits any more.
+        ensure_eq!(peer.complete(2, SUCCESS), 2);
+        wait_for_room(&pair)?;
+        ensure_eq!(pair.keeper.log.count(Told::Space), 2);
+        Ok(())
+    }
+
+    #[test]
     fn every_quarter_of_the_queue_is_signalled() -> Test {
         let pair = Pair::connected()?;
         for i in 0..16 {
