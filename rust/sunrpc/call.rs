@@ -115,8 +115,12 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 
     /// Zeroes the first octets of the reply's memory, so that nothing old can be taken for a
-    /// reply (V1-070).
-    pub fn clear_reply(&self) {
+    /// reply (V1-070). `EBUSY` while memory is lent: then it belongs to the device, and the zeroes
+    /// could come on top of the reply.
+    pub fn clear_reply(&self) -> Result {
+        if self.slot.is_leased() {
+            return Err(EBUSY);
+        }
         // SAFETY: The head of a reply is at least an accepted reply's size and is only written by
         // us until the reply arrives.
         unsafe {
@@ -127,6 +131,7 @@ impl<'a, T: Transport> Call<'a, T> {
                 core::cmp::min(8, head.iov_len),
             );
         }
+        Ok(())
     }
 }
 

@@ -266,8 +266,9 @@ pub(crate) fn send_call(
         return Err(NotSent::NoCredit);
     }
     if let ReplyPlan::ReplyChunk { .. } = planned.reply {
-        // Before the memory is mapped: afterwards it belongs to the device.
-        call.clear_reply();
+        // Before the memory is mapped: afterwards it belongs to the device. If it still does, the
+        // connection is at its end.
+        call.clear_reply().map_err(|_| NotSent::NotConnected)?;
     }
 
     let request = call.slot().call();

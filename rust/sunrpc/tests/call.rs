@@ -20,6 +20,7 @@ use super::{
     },
 };
 use crate::{
+    call::Call,
     class::Registration,
     lease::{
         Lease,
@@ -286,6 +287,36 @@ mod suite {
         pinned.place_inline(&answer)?;
         pinned.complete(answer.len()).map_err(|_| EBUSY)?;
         ensure_eq!(pending.memory()?.got(), 0);
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn lent_memory_is_not_cleared() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
+        fate(Fate::Kept);
+        let pending = client.null()?;
+        let xid = only(&client)?;
+        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        let answer = reply(xid, &[])?;
+        pinned.place_inline(&answer)?;
+        {
+            // SAFETY: The request is pinned, so it is neither completed nor released.
+            let call = unsafe { Call::new(pinned.slot()) };
+            let lease = call.lend(Message::Reply, Part::Whole);
+            ensure_eq!(call.clear_reply(), Err(EBUSY));
+            drop(lease);
+            ensure_eq!(pinned.placed_start()[..], answer[..8]);
+            call.clear_reply()?;
+            ensure_eq!(pinned.placed_start(), [0; 8]);
+        }
+        pinned.place_inline(&answer)?;
+        pinned.complete(answer.len()).map_err(|_| EBUSY)?;
+        pending.wait()?;
         drop(client);
         wait_gone()?;
         drop(class);
