@@ -3,7 +3,7 @@
 
 import os
 
-from lib import module, pattern, xprt
+from lib import faults, module, pattern, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
 from lib.workers import together
@@ -11,6 +11,8 @@ from lib.workers import together
 KIB, MIB = 1 << 10, 1 << 20
 # For how many regions one call may wait, again and again, while others take them.
 WAITS = 10
+# Whose calls, of ten work requests each, are more than the send queue holds.
+THREADS = 64
 SIZES = (1, 3, 1000, 3800, 4096, 4097, 8191, 32768, 32771, 130001, 300003, MIB, MIB + 4097)
 
 
@@ -92,6 +94,27 @@ def calls_wait_for_regions(t):
     waits = xprt.numbers_of("counters", "no_region")[0]
     t.note(f"{waits} waits for regions, {calls} calls")
     check(0 < waits < WAITS * calls, f"{waits} waits for regions, {calls} calls")
+    equal(mount.connects(), 1, "connections")
+    mount.remove()
+    module.unload()
+
+
+# covers: V1-103, V1-113: an invalidation that finds the send queue full waits for room.
+# covers: The server's acknowledgements are held back: its replies come while later calls fill the
+# covers: queue.
+@case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
+def invalidations_wait_for_the_send_queue(t):
+    module.insmod(f"region_pages=1 slots={THREADS}")
+    mount = t.mount()
+    faults.delay(t.server, 300)
+    t.defer(faults.no_delay, t.server)
+    again_and_again(t, mount, ENV.pick(small=4, full=40, debug=2), 32 * KIB, THREADS)
+    faults.no_delay(t.server)
+    full, invalidated = (xprt.numbers_of("counters", name)[0]
+                         for name in ("send_queue_full", "local_inv"))
+    t.note(f"the send queue was full {full} times, {invalidated} regions invalidated here")
+    check(full > 0, "the send queue was never full")
+    check(invalidated > 0, "nothing was invalidated here")
     equal(mount.connects(), 1, "connections")
     mount.remove()
     module.unload()

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 
-from lib import mounts, pattern
+from lib import faults, mounts, pattern
 from lib.case import ENV, case, check, equal, wait
 from lib.responder import Responder, Stage
 from lib.workers import Worker, together
@@ -13,6 +13,7 @@ from lib.workers import Worker, together
 MAGIC = b"\xf6\xab\x0e\x18"
 WHOLE = 196  # octets of private data that an acceptance always carries
 LATE_SECONDS = 3
+ANEW_SECONDS = 6  # until a call is encoded anew
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
 # Rules, what it is, the private data, the sizes that follow, whether they are the defaults.
@@ -239,6 +240,41 @@ def memory_of_a_killed_call(t):
     t.note(f"memory touched: {status}")
     equal(status, "rem_access", "access to the memory of a killed call")
     stage.read()
+    stage.undisturbed()
+
+
+# covers: V1-013: a call is encoded anew when its time is over, but cannot be sent: whoever may send
+# covers: next is stopped.  The reply to what was sent before comes, and the call is killed.  Its
+# covers: credit is free: no other reply will come.
+@case(versions=(), clients=("ours",), stock_only=True, seconds=60)
+def the_credit_of_a_call_encoded_anew(t):
+    stage = Stage(t, options=f"timeo={10 * ANEW_SECONDS}")
+    before = stage.mount.connects()
+    stage.responder.call("arm", "two credits, both held")
+    stage.small()
+    callers = []
+    for left in (1, 0):
+        callers.append(Worker(small, stage))
+        wait.until(lambda: stage.responder.call("log")[0] == left, ENV.patience(ANEW_SECONDS),
+                   "the call is held")
+    late, other = callers
+    sender = Worker(small, stage)
+    stage.wait_senders(1, "a call that waits for a credit")
+    with faults.stopped(sender.pid):
+        # The other call's credit and the right to send go to the process that is stopped.
+        stage.responder.call("release")
+        other.join(ENV.patience(10))
+        stage.wait_senders(0, "the right to send given away")
+        stage.wait_senders(1, "a call that was encoded anew")
+        odd = stage.counters()["bad_xid"]
+        stage.responder.call("release")
+        wait.until(lambda: stage.counters()["bad_xid"] > odd, ENV.patience(10), "the late reply")
+        late.kill()
+        late.join(ENV.patience(10), killed=True)
+        equal(stage.numbers("credits")[2], 0, "credits of calls that were given up")
+    sender.join(ENV.patience(10))
+    stage.small()
+    equal(stage.mount.connects(), before, f"connections ({stage.causes()})")
     stage.undisturbed()
 
 

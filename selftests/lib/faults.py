@@ -2,7 +2,9 @@
 """Trouble made on the server and on the wire, and its undoing."""
 
 import contextlib
+import pathlib
 import subprocess
+import tempfile
 
 from lablib.guest.remote import Remote
 
@@ -96,6 +98,29 @@ def frozen(server):
         yield
     finally:
         server.run("fsfreeze", "--unfreeze", DISK)
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    """While the block runs, a process of this machine goes nowhere, not even where it waits in a
+    call: it keeps what it is given.  (A signal would reach it behind the call.)
+    """
+    with tempfile.TemporaryDirectory() as top:
+        subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "freezer", top], check=True)
+        root, group = pathlib.Path(top), pathlib.Path(top, "stopped")
+        group.mkdir()
+        state = group / "freezer.state"
+        try:
+            (group / "cgroup.procs").write_text(str(pid))
+            state.write_text("FROZEN")
+            wait.until(lambda: state.read_text() == "FROZEN\n", ENV.patience(5), f"{pid} stopped")
+            yield
+        finally:
+            state.write_text("THAWED")
+            with contextlib.suppress(ProcessLookupError):
+                (root / "cgroup.procs").write_text(str(pid))
+            group.rmdir()
+            subprocess.run(["umount", top], check=True)
 
 
 def end_grace(server):

@@ -133,6 +133,12 @@ class Stage:
         text = (self.debugfs / "state").read_text()
         return [int(n) for n in re.findall(r"\d+", re.search(f"^{name}: (.*)", text, re.M)[1])]
 
+    def wait_senders(self, count, what):
+        """Wait until so many calls wait for the right to send."""
+        directory = next(d for d in xprt.directories()
+                         if d.name.split("-")[1] == self.debugfs.name)
+        wait.until(lambda: xprt.info(directory)["sending_q_len"] == count, ENV.patience(10), what)
+
     def disconnect(self):
         """End the connection to the responder by order; the next one starts at once."""
         (self.debugfs / "disconnect").write_text("1")

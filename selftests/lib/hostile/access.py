@@ -4,8 +4,8 @@
 import errno
 
 from .message import filled, word
-from .row import (AT_ONCE, CROWD, LIST, READ, SMALL, TWO, WRITE, Row, ended, failed, ignored,
-                  one_by_one)
+from .row import (AT_ONCE, CROWD, LIST, READ, SMALL, TWO, WRITE, Row, ended, failed, fields,
+                  ignored, one_by_one)
 
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"
@@ -170,6 +170,8 @@ SILENCE = [
     Row("crowd never answered", "V1-014", CROWD,
         one_by_one(*[hold] * (AT_ONCE - 1), drop, hold), ended(ANY_CAUSE, times=2),
         times=AT_ONCE + 1),
+    Row("two credits, both held", "V1-013", SMALL, one_by_one(fields(credit=2), hold, hold),
+        ignored(), times=3),
     Row("held", "MAL-106", READ, hold, ignored()),
     Row("held list", "MAL-104", LIST, hold, ignored()),
 ]

@@ -99,10 +99,10 @@ class Exchange:
 
     def keep(self):
         """Remember this call for a later deed."""
-        self.client.proxy.kept = self
+        self.client.proxy.kept.append(self)
 
     def kept(self):
-        return self.client.proxy.kept
+        return self.client.proxy.kept[-1]
 
     def note(self, text):
         self.client.proxy.note(text)
@@ -213,7 +213,7 @@ class Proxy:
     def __init__(self, device, address, port):
         self.device, self.listener = Device(device), Listener(address, port)
         self.clients, self.log = [], []
-        self.row, self.left, self.exchange, self.kept = None, 0, None, None
+        self.row, self.left, self.exchange, self.kept = None, 0, None, []
         self.plans = []  # for the next connection requests
         self.commands = b""
 
@@ -328,7 +328,7 @@ class Proxy:
 
     def do_segments(self):
         """The memory that a call of an earlier row offers."""
-        return self.kept.call.segments()
+        return self.kept[-1].call.segments()
 
     def do_touch(self, handle, address):
         """Write there by the newest connection; how that ended."""
@@ -339,8 +339,9 @@ class Proxy:
         self.drop(self.clients[-1])
 
     def do_release(self):
-        """Answer the call that a row kept."""
-        self.serve(self.kept.client, self.kept.honest)
+        """Answer the call that a row kept last, and forget it."""
+        exchange = self.kept.pop()
+        self.serve(exchange.client, exchange.honest)
 
     def do_probe(self):
         """Touch the memory of the call that the row was for; how that ended."""
