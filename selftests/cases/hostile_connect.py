@@ -254,11 +254,11 @@ def the_credit_of_a_call_encoded_anew(t):
     stage.small()
     callers = []
     for left in (1, 0):
-        callers.append(Worker(small, stage))
+        callers.append(stage.caller())
         wait.until(lambda: stage.responder.call("log")[0] == left, ENV.patience(ANEW_SECONDS),
                    "the call is held")
     late, other = callers
-    sender = Worker(small, stage)
+    sender = stage.caller()
     stage.wait_senders(1, "a call that waits for a credit")
     with faults.stopped(sender.pid):
         # The other call's credit and the right to send go to the process that is stopped.
