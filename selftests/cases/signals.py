@@ -111,7 +111,9 @@ def given_up(t, top):
     """While the block runs, calls of killed processes hold every credit."""
     with faults.frozen(t.server):
         victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
-        wait.until(lambda: xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(20),
+        # None by a call that looks the file up, which would be answered.
+        wait.until(lambda: xprt.waiting_for_replies("SETATTR") == CREDITS
+                   and xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(20),
                    "every credit used, and calls that wait for one")
         for victim in victims:
             victim.kill()

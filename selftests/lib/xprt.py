@@ -18,6 +18,7 @@ COLUMNS = (
 CREDIT = 256  # sunrpc counts congestion in these units
 SWITCHES = pathlib.Path("/sys/kernel/sunrpc/xprt-switches")
 DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
+CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 
 
 def section(where):
@@ -60,6 +61,12 @@ def waiting_for_credits(granted):
     """How many calls of the only transport wait while every credit is used; 0 if one is free."""
     numbers = info(directories()[0])
     return numbers["sending_q_len"] if numbers["cur_cong"] == granted * CREDIT else 0
+
+
+def waiting_for_replies(name):
+    """How many calls of a procedure have been sent and are not answered."""
+    tasks = "".join(file.read_text() for file in CLIENTS.glob("*/tasks"))
+    return len(re.findall(f" {name} .* q:xprt_pending$", tasks, re.MULTILINE))
 
 
 def states():
