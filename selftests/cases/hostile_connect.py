@@ -13,7 +13,7 @@ from lib.workers import Worker, together
 MAGIC = b"\xf6\xab\x0e\x18"
 WHOLE = 196  # octets of private data that an acceptance always carries
 LATE_SECONDS = 3
-ANEW_SECONDS = 6  # until a call is encoded anew
+ANEW_SECONDS = 12  # until a call is encoded anew
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
 # Rules, what it is, the private data, the sizes that follow, whether they are the defaults.
