@@ -140,6 +140,9 @@ What is not shown here
   Three such files were seen in some 80 rounds of it with ours, none in 63 with in-tree, which
   connects again less often; and none in 52 with ours over an rxe whose completer was changed in one
   line, so that it gave such a Read an error: 50 times it did.
+* Two rounds failed with the in-tree client: a mount in a namespace was refused as unreachable at
+  its first attempt, and behind ``signals`` no process of its mounts got an answer for three
+  minutes. Both were on a machine that had too much to do.
 * The in-tree client was not measured with ``client-address``: neither mount came back within five
   minutes, and the run was ended.
 * With the debug kernel that is done to what the server receives, not to what the client does; and
