@@ -15,6 +15,7 @@ use super::{
     rpc::{
         wait_gone,
         wait_until,
+        Alone,
         Client,
         Memory, //
     },
@@ -60,9 +61,7 @@ mod suite {
 
     #[test]
     fn a_call_is_answered() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         for _ in 0..20 {
             client.null()?.wait()?;
         }
@@ -71,51 +70,37 @@ mod suite {
         ensure_eq!(driver::CHECKS.load(Relaxed), 20);
         // Once before each is queued, once before its memory goes.
         ensure_eq!(driver::REVOKES.load(Relaxed), 40);
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn a_call_that_is_not_sent_is_tried_again() -> Test {
-        let class = Registration::<Driver>::new()?;
         for first in [Fate::Waits, Fate::NoBuffers, Fate::NotConnected] {
-            calm();
-            let client = Client::new(false)?;
+            let client = Alone::new()?;
             fate(first);
             client.null()?.wait()?;
             ensure_eq!(driver::SENDS.load(Relaxed), 2);
             let connects = if first == Fate::NotConnected { 2 } else { 1 };
             ensure_eq!(driver::CONNECTS.load(Relaxed), connects);
-            drop(client);
-            wait_gone()?;
+            client.end()?;
         }
-        drop(class);
         Ok(())
     }
 
     #[test]
     fn a_connection_that_fails_is_tried_again() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         driver::fail_connects(3);
         client.null()?.wait()?;
         ensure_eq!(driver::CONNECTS.load(Relaxed), 4);
         // After a refusal the RPC client asks for the end of what the call has waited for.
         ensure_eq!(driver::CLOSES.load(Relaxed), 0);
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn an_error_of_the_driver_ends_a_call() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Refused);
         ensure_eq!(client.null()?.wait(), Err(EXDEV));
         // Also when its task sleeps.
@@ -128,17 +113,12 @@ mod suite {
         // The slot does not remember.
         fate(Fate::Answered);
         client.null()?.wait()?;
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn a_call_that_fails_before_its_task_sleeps_costs_no_connection() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::of_nfs4()?;
+        let client = Alone::of_nfs4()?;
         client.null()?.wait()?;
         fate(Fate::FailsAwake);
         let first = client.null()?;
@@ -150,10 +130,7 @@ mod suite {
         client.null()?.wait()?;
         ensure_eq!(driver::SENDS.load(Relaxed), 4);
         ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
@@ -186,9 +163,7 @@ mod suite {
 
     #[test]
     fn buffers_of_slots_at_rest_are_given_back() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         let mut pending = KVec::new();
         for _ in 0..4 {
@@ -222,17 +197,12 @@ mod suite {
         fate(Fate::Answered);
         client.null()?.wait()?;
         ensure!(client.xprt().buffered() > 0);
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn a_call_is_found_while_it_is_pending() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         let pending = client.null()?;
         let xid = only(&client)?;
@@ -251,17 +221,12 @@ mod suite {
         second.complete(answer.len()).map_err(|_| EBUSY)?;
         pending.wait()?;
         ensure!(client.xprt().lookup(xid).is_none());
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn a_call_does_not_end_while_its_memory_is_lent() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         let pending = client.get(Memory::new(0, 5000, false)?)?;
         let xid = only(&client)?;
@@ -287,17 +252,12 @@ mod suite {
         pinned.place_inline(&answer)?;
         pinned.complete(answer.len()).map_err(|_| EBUSY)?;
         ensure_eq!(pending.memory()?.got(), 0);
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn lent_memory_is_not_cleared() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         let pending = client.null()?;
         let xid = only(&client)?;
@@ -317,17 +277,12 @@ mod suite {
         pinned.place_inline(&answer)?;
         pinned.complete(answer.len()).map_err(|_| EBUSY)?;
         pending.wait()?;
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn the_end_of_a_killed_call_waits_for_its_memory() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         let pending = client.put(Memory::new(100, 6000, false)?)?;
         let xid = only(&client)?;
@@ -347,17 +302,12 @@ mod suite {
         ensure_eq!(octets, 6000);
         drop(lease);
         ensure_eq!(pending.wait(), Err(ERESTARTSYS));
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn replies_go_where_they_belong() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         // Base and length of the pages, octets of data, of a READ or not, sparse or not.
         for (base, len, data, read, sparse) in [
@@ -395,17 +345,12 @@ mod suite {
                 }
             }
         }
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn replies_around_data_go_where_they_belong() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         for data in [5000usize, 4999, 4998, 4997, 1, 0] {
             let mut memory = Memory::new(17, 5000, false)?.of_read();
@@ -433,17 +378,12 @@ mod suite {
                 ensure_eq!(memory.octet(i), Some(0x5a));
             }
         }
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn a_reply_that_is_too_long_is_refused() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         for read in [false, true] {
             let memory = Memory::new(0, 1000, false)?;
@@ -458,34 +398,24 @@ mod suite {
             pinned.fail(EXDEV).map_err(|_| EBUSY)?;
             ensure_eq!(pending.wait(), Err(EXDEV));
         }
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn a_call_that_is_not_answered_times_out() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(true)?;
+        let client = Alone::soft()?;
         fate(Fate::Kept);
         let result = client.null()?.wait();
         ensure!(result == Err(ETIMEDOUT) || result == Err(EIO));
         ensure!(driver::TIMEOUTS.load(Relaxed) >= 1);
         // Its credit was given back.
         ensure!(driver::ABANDONS.load(Relaxed) >= 1);
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 
     #[test]
     fn a_client_may_end_with_calls_under_way() -> Test {
-        calm();
-        let class = Registration::<Driver>::new()?;
-        let client = Client::new(false)?;
+        let client = Alone::new()?;
         fate(Fate::Kept);
         let mut pending = KVec::new();
         for _ in 0..8 {
@@ -493,9 +423,6 @@ mod suite {
         }
         client.wait_kept(4)?;
         drop(pending);
-        drop(client);
-        wait_gone()?;
-        drop(class);
-        Ok(())
+        client.end()
     }
 }

@@ -2,15 +2,22 @@
 
 //! A user of the RPC client: makes transports and clients, calls procedures.
 
-use super::driver::{
-    self,
-    Driver, //
+use super::{
+    driver::{
+        self,
+        Driver, //
+    },
+    ensure::Test, //
 };
 use crate::{
+    class::Registration,
     util::now_ms,
     xprt::Xprt, //
 };
-use core::ptr::NonNull;
+use core::{
+    ops::Deref,
+    ptr::NonNull, //
+};
 use kernel::{
     error::{
         from_err_ptr,
@@ -269,6 +276,54 @@ impl Drop for Client {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; not used again.
         unsafe { bindings::fake_clnt_end(self.0.as_ptr()) }
+    }
+}
+
+/// The only client, of a class of its own: everything works, and all counts begin at zero.
+pub(super) struct Alone {
+    client: Client,
+    // Ends after its client.
+    class: Registration<Driver>,
+}
+
+impl Alone {
+    pub(super) fn new() -> Result<Self> {
+        Self::with(|| Client::new(false))
+    }
+
+    /// See [`Client::new`].
+    pub(super) fn soft() -> Result<Self> {
+        Self::with(|| Client::new(true))
+    }
+
+    /// See [`Client::of_nfs4`].
+    pub(super) fn of_nfs4() -> Result<Self> {
+        Self::with(Client::of_nfs4)
+    }
+
+    fn with(client: impl FnOnce() -> Result<Client>) -> Result<Self> {
+        driver::calm();
+        let class = Registration::new()?;
+        Ok(Self {
+            client: client()?,
+            class,
+        })
+    }
+
+    /// Ends the client, and the class when no transport is left.
+    pub(super) fn end(self) -> Test {
+        drop(self.client);
+        wait_gone()?;
+        drop(self.class);
+        Ok(())
+    }
+}
+
+impl Deref for Alone {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
     }
 }
 
