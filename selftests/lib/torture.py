@@ -196,7 +196,9 @@ class World:
         self.loads, self.mounts = {}, {}
 
     def give_up(self):
-        """After a failure: get rid of everything, whatever state it is in."""
+        """After a failure: get rid of everything, whatever state it is in.  True, or an exception
+        if this kernel cannot be put right.
+        """
         for load in self.loads.values():
             for worker in load.crew.workers:
                 with contextlib.suppress(OSError):
@@ -211,11 +213,18 @@ class World:
             xprt.wait_gone(60)
         subprocess.run(["sh", "-c", faults.BETTER], stderr=subprocess.DEVNULL,
                        timeout=ENV.patience(30), check=False)
-        # Its management queue pair may have failed for good.
-        with contextlib.suppress(subprocess.SubprocessError):
-            faults.remove_client_device()
-            faults.add_client_device()
         self.contexts, self.loads, self.mounts = [], {}, {}
+        # Its management queue pair may have failed for good.  The removal waits for whoever still
+        # uses it, and cannot be killed.
+        Worker(new_client_device).join(ENV.patience(20))
+        return True
+
+
+def new_client_device(_):
+    """Another RDMA device in the place of this machine's, if it is there."""
+    with contextlib.suppress(subprocess.CalledProcessError):
+        faults.remove_client_device()
+    faults.add_client_device()
 
 
 class Record:
@@ -246,6 +255,12 @@ class Record:
             row["errors"] += bool(APPLICATION_ERROR.search(text))
             row["splats"] += bool(splat)
         self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
+
+    def later(self, fault, splat):
+        """The kernel complained when what the round left was taken away."""
+        for version in fault.versions:
+            self.row(fault, version)["splats"] += 1
+        self.failures.append({"fault": fault.name, "text": f"afterwards:\nkernel report:\n{splat}"[:MOST_TEXT]})
 
     def end(self, text):
         """All is over; `text` is a complaint about what is left behind."""
@@ -311,7 +326,7 @@ def attempt(world, action, *args):
 
 def run(args):
     """All rounds; whether every one was good."""
-    world, record, clock = World(), Record(args), wait.Clock()
+    world, record, clock, stuck = World(), Record(args), wait.Clock(), ""
     say(f"client {ENV.client}, kernel {os.uname().release}, seed {args.seed}, "
         f"{args.minutes:g} minutes")
     for number, (fault, calm, hold, seed) in enumerate(schedule(args.seed, args.fault), 1):
@@ -322,19 +337,29 @@ def run(args):
         if text:
             record.bad(fault, text, splat)
             say(f"{head}: FAILED: {text}")
-            world.give_up()
+            # What follows may hang.
+            record.write()
+            done, text, later = attempt(world, world.give_up)
+            if text:
+                say(f"after round {number}: {text}")
+            if later and not splat:
+                record.later(fault, later)
+            if not done:
+                stuck = f"round {number} left what cannot be put right: no further round"
+                break
         else:
             recovery, verified = value
             record.good(fault, recovery, verified)
             times = ", ".join(f"v{v} {seconds:.2f} s" for v, seconds in recovery.items())
             say(f"{head}: back after {times}; {sum(verified.values()) >> 10} KiB verified")
         record.write()
-    _, text, _ = attempt(world, world.end)
+    text = stuck or attempt(world, world.end)[1]
     record.end(text)
     record.write()
     if text:
         say(f"at the end: FAILED: {text}")
-        world.give_up()
+        if not stuck:
+            attempt(world, world.give_up)
     say(record.closing_line(args.fault))
     return not record.failures
 

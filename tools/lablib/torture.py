@@ -72,6 +72,7 @@ def run(spec, client, debug, minutes, seed, names):
         return tally, None
     found = json.loads(report.read_text())
     found["date"] = datetime.date.today().isoformat()
-    found["complaints"] = [c.splitlines()[0] for c in session.complaints]
+    # Without the path of the console.
+    found["complaints"] = [c.splitlines()[0].split(" (all in ")[0] for c in session.complaints]
     report.write_text(json.dumps(found) + "\n")
     return tally, found
