@@ -133,6 +133,7 @@ def time_of(load, scale):
 
 
 def main(plan):
+    loads.hold_still()
     prepare()
     result, start = {}, time.monotonic()
     for name in plan["axes"]:

@@ -123,6 +123,7 @@ def measure(plugin, client, mount, prefix):
 
 
 def main(options, rounds, clients):
+    loads.hold_still()
     plugin, found = Plugin(), []
     for each in range(int(rounds)):
         for client in clients:

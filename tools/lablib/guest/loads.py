@@ -71,6 +71,15 @@ def connects(mount):
                if line.strip().startswith("xprt:"))
 
 
+def hold_still():
+    """From now on nothing puts pages together, or looks at them, behind the back of what is
+    measured (khugepaged, DAMON): either costs a transfer as much as one that it hits."""
+    for path, word in (("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
+                       ("/sys/module/damon_stat/parameters/enabled", "N")):
+        if os.path.exists(path):
+            pathlib.Path(path).write_text(word)
+
+
 def drop_caches():
     """Nothing of the mounts stays in memory that could answer for the server."""
     os.sync()
