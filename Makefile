@@ -122,7 +122,7 @@ help:
 	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP'
 	@echo '  make check-kernels            build and short tests on every kernel series of the archive'
 	@echo '  make check-full               the selftests in full size on the stock kernel (an hour)'
-	@echo '  make check-endurance          100 lives and 1000 broken connections there'
+	@echo '  make check-endurance          100 lives, 1500 broken connections there (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
 	@echo '  make check-mutants            faults planted in the module: a test notices each (45 min)'

@@ -131,6 +131,14 @@ impl Client {
         call: &Call<'_, Self>,
         error: xprtrdma_proto::Error,
     ) {
+        self.tell_of_refused(call, error);
+        if let Some(pinned) = xprt.lookup(call.xid()) {
+            // Nothing was mapped, so nothing is lent.
+            let _ = pinned.fail(Error::from_errno(error.to_errno()));
+        }
+    }
+
+    fn tell_of_refused(&self, call: &Call<'_, Self>, error: xprtrdma_proto::Error) {
         self.stats.failed_marshal.add(1);
         if may_log() {
             let (message, reply) = (call.message(), call.reply());
@@ -139,10 +147,6 @@ impl Client {
                 message.len(),
                 reply.capacity()
             );
-        }
-        if let Some(pinned) = xprt.lookup(call.xid()) {
-            // Nothing was mapped, so nothing is lent.
-            let _ = pinned.fail(Error::from_errno(error.to_errno()));
         }
     }
 }
@@ -225,9 +229,10 @@ impl Transport for Client {
         }
         let current = xprt.data().current.lock().clone();
         match current {
-            Some(conn) => send::plan_call(&conn, call)
-                .map(|_| ())
-                .map_err(|e| Error::from_errno(e.to_errno())),
+            Some(conn) => send::plan_call(&conn, call).map(|_| ()).map_err(|error| {
+                xprt.data().tell_of_refused(call, error);
+                Error::from_errno(error.to_errno())
+            }),
             None => Ok(()),
         }
     }
@@ -323,7 +328,7 @@ fn revoke(xprt: &Xprt<Client>, call: &Call<'_, Client>) {
     }
 }
 
-/// Ends the connection with a cause that a test or an administrator chose.
+/// Ends the connection because a test or an administrator wants it.
 pub(crate) fn force_disconnect(xprt: &Xprt<Client>) {
     xprt.data().link.force(xprt);
 }

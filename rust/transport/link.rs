@@ -10,10 +10,11 @@
 //! Teardown order of a connection, kept by [`Link::close`] and by ownership:
 //!
 //! 1. the send path and the request paths lose sight of it (send lock, `Client::current`);
-//! 2. the queue pair is disconnected and drained, so no handler runs any more and nothing is posted;
+//! 2. the queue pair is disconnected, drained and destroyed, so no handler runs any more and nothing is
+//!    posted;
 //! 3. each slot gives up the regions of this connection, which deregisters them and ends the loans
 //!    of the request's memory; a reply that had arrived and only waited for that completes its call;
-//! 4. the pool's regions, then the queue pair with its rings, the protection domain and the id.
+//! 4. the pool's regions, then the completion queue, the rings, the protection domain and the id.
 
 use crate::{
     beat::Beat,

@@ -167,7 +167,8 @@ def add_check(commands):
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
                      help="all: host, lint, vm, cable and shutdown; debug: everything in "
                           "small on the debug kernel; iwarp: a part of that over iWARP; "
-                          "endurance: 100 lives and 1000 disconnects there (half an hour); "
+                          "endurance: 100 lives, 1000 disconnects by the client and 500 by the server "
+                          "there (half an hour); "
                           "full: the selftests in full size on the stock kernel (an hour); "
                           "kernels: build and short tests on every series of the archive")
 
