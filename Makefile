@@ -63,10 +63,11 @@ shell:
 
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-debug \
 	check-endurance check-full check-kernels
+DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 .PHONY: $(CHECKS)
 $(CHECKS):
 	$(LAB) check $(KERNEL_OPTION) \
-		$(patsubst check,all,$(patsubst debug,debug iwarp,$(patsubst check-%,%,$@)))
+		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),$(patsubst check-%,%,$@)))
 
 .PHONY: check-programs
 check-programs:
@@ -79,7 +80,7 @@ check-mutants:
 # CLIENT=intree or both; DEBUG=1 for the debug kernel.
 .PHONY: torture
 torture:
-	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) \
+	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) $(if $(CPUS),--cpus $(CPUS)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 # Instruction counts, with the tools of this machine if it has them.
@@ -119,9 +120,9 @@ help:
 	@echo
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
 	@echo '  make check                    host tests, lints, tests in the machines, the cable, a restart'
-	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP'
+	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it)'
 	@echo '  make check-kernels            build and short tests on every kernel series of the archive'
-	@echo '  make check-full               the selftests in full size on the stock kernel (an hour)'
+	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections there (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"

@@ -14,14 +14,16 @@ from .tally import Tally, of_closing_line
 from .ui import LabError, say
 
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "debug", "iwarp", "endurance", "full",
-         "kernels")
+         "debug-full", "kernels")
 # What the plain check runs.
 ALL = PARTS[:5]
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
 VM_SECONDS = {"vm": 35 * 60, "cable": 10 * 60, "debug": 40 * 60,
-              "iwarp": 15 * 60, "full": 3 * 3600,
+              "iwarp": 15 * 60, "full": 3 * 3600, "debug-full": 10 * 3600,
               "kernels": 10 * 60, "endurance": 3 * 3600}
+FULL_PARTS = ("full", "debug-full", "endurance")
+DEBUG_PARTS = ("debug", "debug-full", "iwarp", "endurance")
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
@@ -129,11 +131,12 @@ def machines(spec, part, client="ours", capture=None, seed=None):
     """The selftests in the client machine, against a stock server."""
     if not (module.REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
-    plan = Plan(client=client, spec=spec, debug=part in ("debug", "iwarp", "endurance"),
-                suites=part == "debug", memory=(4096, 2048) if part == "full" else (2048, 2048),
+    full, debug = part in FULL_PARTS, part in DEBUG_PARTS
+    plan = Plan(client=client, spec=spec, debug=debug, suites=part in ("debug", "debug-full"),
+                memory=(4096, 2048) if part.endswith("full") else (2048, 2048),
                 provider="siw" if part == "iwarp" else "rxe", load=False,
                 timeout=VM_SECONDS[part], pcap=capture)
-    argv = [f"./{RUNNER}", *(["--size", "full"] if part in ("endurance", "full") else [])]
+    argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
     for name in {"cable": CABLE_CASES, "iwarp": IWARP_CASES, "kernels": KERNELS_CASES,

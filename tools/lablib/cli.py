@@ -110,6 +110,7 @@ def machine_options(sub):
                      help="which export to mount (default: mem)")
     sub.add_argument("--server-mem", type=int, default=2048, metavar="MIB")
     sub.add_argument("--client-mem", type=int, default=2048, metavar="MIB")
+    cpus_option(sub)
     sub.add_argument("--timeout", type=float, default=600, metavar="S",
                      help="most seconds the command may take (default: 600)")
     sub.add_argument("--pcap", metavar="FILE", help="capture the cable between the machines")
@@ -117,11 +118,17 @@ def machine_options(sub):
                      help="where consoles and /results go (default: build/runs/...)")
 
 
+def cpus_option(sub):
+    sub.add_argument("--cpus", type=int, choices=(1, 2), default=1,
+                     help="virtual processors of the client (default: 1)")
+
+
 def plan(args):
     return Plan(client=args.client, spec=args.kernel, debug=args.debug, version=args.vers,
                 options=args.mount_opts, export=args.export,
                 memory=(args.server_mem, args.client_mem), timeout=args.timeout,
-                pcap=args.pcap, results=args.results, provider=args.provider)
+                pcap=args.pcap, results=args.results, provider=args.provider,
+                processors=args.cpus)
 
 
 def add_run(commands):
@@ -167,9 +174,10 @@ def add_check(commands):
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
                      help="all: host, lint, vm, cable and shutdown; debug: everything in "
                           "small on the debug kernel; iwarp: a part of that over iWARP; "
-                          "endurance: 100 lives, 1000 disconnects by the client and 500 by the server "
-                          "there (half an hour); "
-                          "full: the selftests in full size on the stock kernel (an hour); "
+                          "endurance: 100 lives, 1000 disconnects by the client and 500 by the "
+                          "server there (half an hour); "
+                          "full: the selftests in full size on the stock kernel (two hours); "
+                          "debug-full: the same on the debug kernel (most of a day); "
                           "kernels: build and short tests on every series of the archive")
 
     def run(args):
@@ -211,6 +219,7 @@ def add_torture(commands):
     kernel_option(sub)
     sub.add_argument("--client", choices=("ours", "intree", "both"), default="ours")
     sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    cpus_option(sub)
     sub.add_argument("--minutes", type=float, default=30, help="(default: %(default)g)")
     sub.add_argument("--seed", type=int, help="of the schedule (default: a new one, printed)")
     sub.add_argument("--fault", metavar="NAME", action="append", default=[],
@@ -220,8 +229,8 @@ def add_torture(commands):
 
     def run(args):
         clients = list(torture.CLIENTS) if args.client == "both" else [args.client]
-        return torture.check(args.kernel, clients, args.debug, args.minutes, args.seed,
-                             args.fault, args.write)
+        return torture.check(args.kernel, clients, args.debug, args.cpus, args.minutes,
+                             args.seed, args.fault, args.write)
 
     sub.set_defaults(run=run)
 

@@ -27,9 +27,10 @@ KERNEL_WORDS = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
 class Machine:
     """A QEMU process, its console log and its control line."""
 
-    def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None):
+    def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
+                 processors=1):
         """`lab` is the pair this machine belongs to: root, accel, directories."""
-        self.plugin = plugin
+        self.plugin, self.processors = plugin, processors
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
         self.console = lab.results / f"{role}.console"
@@ -60,7 +61,7 @@ class Machine:
         argv = ["qemu-system-x86_64", "-name", role, "-nodefaults", "-no-user-config",
                 "-display", "none", "-no-reboot", "-M", "pc",
                 *(accel.COUNTED if self.plugin else self.lab.accel),
-                "-smp", "1", "-m", str(self.memory),
+                "-smp", str(self.processors), "-m", str(self.memory),
                 "-kernel", f"/lab/kernel/{self.kernel.image.name}",
                 "-initrd", "/lab/initramfs/image", "-append", words,
                 "-chardev", f"file,id=console,path=/lab/results/{self.console.name},append=on",

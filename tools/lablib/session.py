@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import shutil
 
-from . import kernel, module, native, pair, root, siw
+from . import judge, kernel, module, native, pair, root, siw
 from .ui import LabError, say, step
 
 MOUNT_SECONDS = 120
@@ -41,6 +41,7 @@ class Plan:
     pcap: str | None = None
     results: str | None = None
     plugin: bool = False        # count the client's instructions
+    processors: int = 1         # of the client; instructions are counted on one
 
 
 class Session:
@@ -55,6 +56,7 @@ class Session:
         self.suites = module.build(base, self.kernel, suites=True) if plan.suites else None
         self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
+                              processors=plan.processors,
                               plugin=native.build(base, "instructions") if plan.plugin else None)
         shutil.copy(native.build(base, "load"), self.pair.results)
         if plan.provider == "siw":
@@ -69,6 +71,10 @@ class Session:
         self.stack = contextlib.ExitStack()
         self.stack.enter_context(self.pair)
         try:
+            dirty = [report for machine in self.pair.machines for report in judge.verdict(machine)]
+            if dirty:
+                raise LabError("void: a kernel was not clean before anything was loaded\n"
+                               + "\n".join(dirty))
             if self.plan.load and self.plan.client != "none":
                 self.load()
             if self.plan.version or self.plan.options:

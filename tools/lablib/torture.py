@@ -22,12 +22,12 @@ MORE_SECONDS = 900
 MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
 
-def check(spec, clients, debug, minutes, seed, names, write):
+def check(spec, clients, debug, processors, minutes, seed, names, write):
     """Run it with each client; returns the exit status."""
     seed = random.randrange(1 << 32) if seed is None else seed
     total = Tally()
     for client in clients:
-        tally, found = run(spec, client, debug, minutes, seed, names)
+        tally, found = run(spec, client, debug, processors, minutes, seed, names)
         if found:
             print(reliability.text(found), flush=True)
             if write:
@@ -43,10 +43,10 @@ def check(spec, clients, debug, minutes, seed, names, write):
     return 0 if total.good() else 1
 
 
-def run(spec, client, debug, minutes, seed, names):
+def run(spec, client, debug, processors, minutes, seed, names):
     """One run: (tally, what it wrote or None)."""
     plan = Plan(client=client, spec=spec, debug=debug, load=False, memory=MEMORY[debug],
-                timeout=minutes * 60 + MORE_SECONDS, detour=True)
+                timeout=minutes * 60 + MORE_SECONDS, detour=True, processors=processors)
     session, output, status = Session(plan), bytearray(), None
     argv = ["./selftests/torture", "--minutes", str(minutes), "--seed", str(seed)]
     for name in names:
@@ -71,6 +71,7 @@ def run(spec, client, debug, minutes, seed, names):
     if not report.exists():
         return tally, None
     found = json.loads(report.read_text())
+    found["processors"] = processors
     found["date"] = datetime.date.today().isoformat()
     # Without the path of the console.
     found["complaints"] = [c.splitlines()[0].split(" (all in ")[0] for c in session.complaints]
