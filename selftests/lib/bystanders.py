@@ -57,6 +57,10 @@ class Bystander:
             self.worker.join(ENV.patience(60), killed=True)
         except AssertionError as error:
             check(f"status {-number}\n" in str(error), f"a killed bystander: {error}")
+        self.compare_cut()
+
+    def compare_cut(self):
+        """It was cut short: what it did last may be there or not."""
         self.compare((self.board[Board.GENERATION] + 1,))
 
     def ended_by(self, numbers):

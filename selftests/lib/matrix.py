@@ -312,6 +312,7 @@ def umount_force(w):
         wait.until(forced, ENV.patience(60), "the writer ended by umount -f")
         victim.ended_by((errno.EIO, ERESTARTSYS))
         faults.speak(w.server)
+        victim.compare_cut()
         yield
 
 

@@ -260,7 +260,8 @@ class Record:
         """The kernel complained when what the round left was taken away."""
         for version in fault.versions:
             self.row(fault, version)["splats"] += 1
-        self.failures.append({"fault": fault.name, "text": f"afterwards:\nkernel report:\n{splat}"[:MOST_TEXT]})
+        text = f"afterwards:\nkernel report:\n{splat}"
+        self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
 
     def end(self, text):
         """All is over; `text` is a complaint about what is left behind."""

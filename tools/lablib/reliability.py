@@ -112,6 +112,22 @@ than expensive ones.
 """
 
 FOOTER = """\
+Many times over
+===============
+
+::
+
+    make check-endurance    # debug kernel, half an hour: the figures below are of its run
+    make check-shutdown     # restarts under live mounts, part of make check
+
+* 100 lives of the module (load, mount, I/O, unmount, unload), half of them with NFSv3, half with
+  4.2.
+* 1000 connections broken with the client's switch under load, 500 with each version.
+* 500 connections ended by the server, that is, 250 restarts of it with each version, under load.
+* 7 passed, 0 failed; nothing left, kmemleak and both kernels silent.
+* A client that restarts while NFSv3 and 4.2 mounts are written to, at once or after its network
+  went, is down within 20 s, by its kernel's own restart, both kernels silent.
+
 What is not shown here
 ======================
 
@@ -145,8 +161,16 @@ What is not shown here
   minutes. Both were on a machine that had too much to do.
 * The in-tree client was not measured with ``client-address``: neither mount came back within five
   minutes, and the run was ended.
-* With the debug kernel that is done to what the server receives, not to what the client does; and
-  there is no second interface for a namespace.
+* With the debug kernel packets are lost, delayed and changed where the server receives them, not
+  where the client does; and there is no second interface for a namespace, nor memory for fifty
+  mounts at a time.
+* ``umount -f`` ends what waits with NFSv3. With NFSv4 it says goodbye to the server first, whatever
+  the transport, and waits for the answer.
+* Leaks have no column of their own: RDMA objects are counted after each round, and one too many
+  fails it; memory is looked over by kmemleak once, at the end of a run with the debug kernel.
+* After allocations failed during a reconnect, the in-tree client passes the error on to
+  applications, and uses freed memory when its device is taken away afterwards, which then never
+  ends: such a run is over after its first round.
 * Fifty mounts at a time share connections as the NFS client has it: two addresses, four versions.
 """
 
@@ -182,7 +206,8 @@ def page(runs):
             count = sum(max(map(rounds, v.values())) for v in run["rows"].values())
             left = "; ".join(run["complaints"]) if run["complaints"] else "nothing" \
                 if run["ended"] else "see below"
-            out += (f"* {run['date']}, {NAMES[run['client']]}, {run['kernel']}, seed "
+            cpus = ", 2 processors" if run.get("processors", 1) == 2 else ""
+            out += (f"* {run['date']}, {NAMES[run['client']]}, {run['kernel']}{cpus}, seed "
                     f"{run['seed']}, {run['minutes']:g} minutes, {count} rounds; left behind: "
                     f"{left}\n")
         out += f"\n{table(some)}\n"
