@@ -9,7 +9,7 @@ import signal
 import sys
 
 from . import (baseline, bench, beside, cache, check, chroot, figures, ide, kernel, module,
-               mutants, pcap, proc, report, root, shell, torture)
+               mutants, pcap, proc, report, root, shell, shutdown, torture)
 from .session import Plan, Session
 from .ui import LabError, say
 
@@ -26,8 +26,8 @@ def main(argv):
         formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
-                add_demo, add_programs, add_mutants, add_torture, add_bench, add_bench_check,
-                add_ide, add_pcap, add_exec, add_clean):
+                add_demo, add_programs, add_mutants, add_torture, add_restart, add_bench,
+                add_bench_check, add_ide, add_pcap, add_exec, add_clean):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -231,6 +231,29 @@ def add_torture(commands):
         clients = list(torture.CLIENTS) if args.client == "both" else [args.client]
         return torture.check(args.kernel, clients, args.debug, args.cpus, args.minutes,
                              args.seed, args.fault, args.write)
+
+    sub.set_defaults(run=run)
+
+
+def add_restart(commands):
+    sub = commands.add_parser(
+        "restart", help="restart the client machine under live mounts, in two ways",
+        description="What make check-shutdown does once, as often as wanted.  The last line "
+                    "counts restarts.")
+    kernel_option(sub)
+    sub.add_argument("--client", choices=("ours", "intree"), default="ours")
+    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    sub.add_argument("--rounds", type=int, default=1, metavar="N",
+                     help="of both ways (default: %(default)s)")
+    sub.add_argument("--write", action="store_true",
+                     help="add the run to Documentation/reliability.rst")
+
+    def run(args):
+        tally = shutdown.run(args.kernel, args.client, args.debug, args.rounds, args.write)
+        for note in tally.notes:
+            say(note)
+        print(tally.line(), flush=True)
+        return 0 if tally.good() else 1
 
     sub.set_defaults(run=run)
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A client machine that restarts under live mounts: it must come down at once, and quietly."""
+"""A client machine that restarts under live mounts: it must come down at once, and quietly, and
+what the server had acknowledged must be there."""
 
+import dataclasses
+import datetime
+import re
 import time
 
-from . import judge
+from . import judge, reliability
 from .channel import MachineDied
 from .session import Plan, Session
 from .tally import Tally
@@ -12,24 +16,62 @@ from .ui import LabError, say
 GO_DOWN = "/repo/tools/lablib/guest/go-down"
 # live: in the middle of writing. cut: the network went first, then the processes, then the mounts.
 WAYS = ("live", "cut")
+VERSIONS = ("3", "4.2")
 SECONDS = 180
 # From the system call to the end of the machine.
 DOWN_SECONDS = 20
 RESTART = "reboot: Restarting system"
+ACKNOWLEDGED = re.compile(rb"^acknowledged (\S+) (\d+)$", re.MULTILINE)
+FAULTS = {f"restart-{way}": what for way, what in zip(WAYS, (
+    "client machine: restart in the midst of writing (seconds until it is down)",
+    "client machine: restart after its network went and all was killed (likewise)"))}
 
 
-def run(spec, debug=False):
-    """Restart a client each way; returns the tally."""
+def run(spec, client="ours", debug=False, rounds=1, write=False):
+    """Restart a client each way, again and again; returns the tally."""
     tally = Tally()
-    for way in WAYS:
-        problem, seconds = restart(Session(Plan(spec=spec, debug=debug)), way)
-        say(f"restart, {way}: {problem or f'down after {seconds:.1f} s'}")
-        tally.judge(f"a client restarts under live mounts, {way}: {problem}", not problem)
+    found = {"client": client, "debug": debug, "seed": 0, "faults": FAULTS, "rows": {},
+             "failures": [], "complaints": [], "ended": True}
+    start = time.monotonic()
+    for number in range(rounds):
+        for way in WAYS:
+            session = Session(Plan(client=client, spec=spec, debug=debug))
+            found["kernel"] = session.kernel.release
+            one = restart(session, way)
+            say(f"restart {number + 1}, {way}: "
+                + (one.problem or f"down after {one.seconds:.1f} s, "
+                                  f"{sum(one.octets.values()) >> 10} KiB compared"))
+            tally.judge(f"a client restarts under live mounts, {way}: {one.problem}",
+                        not one.problem)
+            for version in VERSIONS:
+                row = found["rows"].setdefault(f"restart-{way}", {}).setdefault(
+                    version, {"recovery": [], "bytes": 0, "failed": 0, "errors": 0, "splats": 0})
+                if one.problem:
+                    row["failed"] += 1
+                    row["splats"] += "kernel report" in one.problem
+                else:
+                    row["recovery"].append(round(one.seconds, 2))
+                    row["bytes"] += one.octets[version]
+            if one.problem:
+                found["failures"].append({"fault": f"restart-{way}", "text": one.problem})
+    found["minutes"] = round((time.monotonic() - start) / 60)
+    found["date"] = datetime.date.today().isoformat()
+    if write:
+        reliability.keep(found)
     return tally
 
 
+@dataclasses.dataclass
+class Restart:
+    """What one was like."""
+
+    problem: str | None = None
+    seconds: float = 0      # that it took
+    octets: dict = dataclasses.field(default_factory=dict)  # compared, for each version
+
+
 def restart(session, way):
-    """(what went wrong or None, seconds that it took)."""
+    """Boot both machines, restart the client, look at the server's files."""
     machines, said, began, commands = session.pair, bytearray(), [], []
 
     def sink(_kind, data):
@@ -39,6 +81,7 @@ def restart(session, way):
             began.append(time.monotonic())
             commands[0].write(b"\n")
 
+    found = Restart()
     try:
         with machines:
             session.load()
@@ -46,20 +89,30 @@ def restart(session, way):
                 commands.append(session.channel.start([GO_DOWN, way], sink, stdin=None,
                                                       env=session.environment))
                 status = commands[0].wait(SECONDS)
-                return f"still up (status {status}): {said.decode(errors='replace')}", 0
+                return Restart(f"still up (status {status}): {said.decode(errors='replace')}")
             except TimeoutError:
                 machines.blocked_tasks()
-                return f"not down after {SECONDS} s", 0
+                return Restart(f"not down after {SECONDS} s")
             except MachineDied:
-                seconds = time.monotonic() - (began or [0])[0]
+                found.seconds = time.monotonic() - (began or [0])[0]
+            found.octets = compared(session, bytes(said))
     except LabError as error:
-        return str(error), 0
+        return Restart(str(error))
     reports = [report for machine in machines.machines for report in judge.verdict(machine)]
     console = machines.client.console.read_text(errors="replace")
     if reports:
-        return "\n".join(reports), seconds
-    if not began or RESTART not in console:
-        return f"the machine ended in another way: {said.decode(errors='replace')}", seconds
-    if seconds > DOWN_SECONDS * (2 if session.plan.debug else 1):
-        return f"down after {seconds:.0f} s only", seconds
-    return None, seconds
+        found.problem = "\n".join(reports)
+    elif not began or RESTART not in console:
+        found.problem = f"the machine ended in another way: {said.decode(errors='replace')}"
+    elif found.seconds > DOWN_SECONDS * (2 if session.plan.debug else 1):
+        found.problem = f"down after {found.seconds:.0f} s only"
+    return found
+
+
+def compared(session, said):
+    """Octets of each version's file that were compared in the server."""
+    last = {version.decode(): generation.decode()
+            for version, generation in ACKNOWLEDGED.findall(said)}
+    return {version: int(session.pair.server.channel.check_call(
+        [GO_DOWN, "check", f"{session.environment['NFS_EXPORT_MEM']}/{version}/checked", version,
+         last.get(version, "0")])) for version in VERSIONS}
