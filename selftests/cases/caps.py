@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Data integrity when a device offers less: the module's parameters cap it."""
 
+import errno
 import os
 
 from lib import faults, module, pattern, xprt
+from lib.attributes import attribute
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
 from lib.workers import together
@@ -81,6 +83,31 @@ def capped(t, parameters, turns=0):
 def regions_of_few_pages(t):
     for pages in ENV.pick(small=(8, 30), full=(1, 2, 8, 30, 256, 1025), debug=(8,)):
         capped(t, f"region_pages={pages}", turns=400 if pages < 16 else 0)
+
+
+# covers: V1-097: what no form can carry fails, once, and the log and a counter say so.
+@case(versions=("4.2",), clients=("ours",), loaded=False, seconds=60)
+def a_call_that_cannot_be_carried_is_named(t):
+    module.insmod("region_pages=1")
+    mount = t.mount()
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, b"x")
+    t.server.setxattr(there, "user.long", b"y")
+    try:
+        # Room for a reply of more pages than one chunk has segments.
+        attribute(here, "user.long", 64 * KIB)
+    except OSError as error:
+        equal(error.errno, errno.EIO, "the error")
+    else:
+        raise AssertionError("it was carried")
+    t.log.expect("a request of", "cannot be carried")
+    found = mount.xprts()[0]
+    check(found["failed_marshal"] > 0, "no refused call was counted")
+    equal(found["connect_count"], 1, "connections")
+    equal(t.server.read(there, 0, 10), b"x", "the mount works")
+    check(os.path.exists(here), "the mount works")
+    mount.remove()
+    module.unload()
 
 
 # covers: V1-030, V1-113: the first calls need more regions than a new connection has, and all

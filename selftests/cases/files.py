@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Names, links and many files: the small calls of every kind."""
 
-import ctypes
 import errno
 import hashlib
 import os
@@ -9,11 +8,8 @@ import pathlib
 import stat
 
 from lib import pattern
+from lib.attributes import attribute
 from lib.case import ENV, case, check, equal
-
-
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.getxattr.restype = ctypes.c_ssize_t
 
 
 def checksums(contents):
@@ -89,21 +85,6 @@ def symbolic_links_of_every_length(t):
 def user_attributes(path):
     """The attributes that a user has set."""
     return sorted(name for name in os.listxattr(path) if name.startswith("user."))
-
-
-def attribute(path, name, room=65536):
-    """The value of an attribute, asked for once, with room for the largest.
-
-    os.getxattr() asks with little room first.  GETXATTR has no argument for that:
-    the server's reply then exceeds the Reply chunk, and the call fails over RDMA
-    with any client (in-tree: EIO) where it would be ERANGE over TCP.
-    """
-    value = ctypes.create_string_buffer(room)
-    length = LIBC.getxattr(os.fsencode(path), name.encode(), value, room)
-    if length < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), name)
-    return value.raw[:length]
 
 
 # covers: ULB-03, V1-029: attributes are never placed directly, but may be long.

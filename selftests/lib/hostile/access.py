@@ -181,7 +181,8 @@ INVALIDATION = [
         ignored("reminv_unexpected")),
     Row("region of another call invalidated", "MAL-014", TWO, one_by_one(hold, answer_kept),
         ended("wrong region invalidated", "reminv_wrong"), times=2),
-    Row("idle region invalidated", "MAL-015", READ,
+    # Answered as it should be: its region is idle for the row behind it.
+    Row("call answered and kept", "MAL-015", READ,
         one_by_one(honest_and_keep), ignored()),
     Row("region of a call that is over invalidated", "MAL-015", SMALL, invalidating(kept),
         ended(ANY_CAUSE, ("reminv_wrong", (0, 1)))),

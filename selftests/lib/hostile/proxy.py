@@ -75,13 +75,16 @@ class Exchange:
         write = self.client.write_with_immediate if immediate else self.client.write
         for segment, data in placed:
             status = write(segment.handle, segment.offset, data)
+            if immediate:
+                self.note(f"wrote {len(data)} octets with immediate data")
             if status != OK:
                 raise ConnectionError(f"RDMA Write: {status}")
 
     def send(self, message, **more):
         """Send a Message or octets, and say so in the log."""
         octets = message if isinstance(message, bytes) else message.octets()
-        self.note(f"sent {len(octets)} octets {octets[:SHOWN].hex()}")
+        how = "".join(f", {word} {value:#x}" for word, value in more.items() if value is not None)
+        self.note(f"sent {len(octets)} octets{how} {octets[:SHOWN].hex()}")
         self.expect(message)
         self.client.send(octets, **more)
 
