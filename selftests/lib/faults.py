@@ -143,6 +143,18 @@ def no_delay(server):
     server.call("run", ["tc", "qdisc", "del", "dev", INTERFACE, "root"])
 
 
+def held_back(t, enough):
+    """Turns with everything that the server sends held back, longer and longer until `enough()`
+    after a turn: a slow client needs more time to fill what waits for it."""
+    t.defer(no_delay, t.server)
+    for milliseconds in (300, 700, 1500):
+        delay(t.server, milliseconds)
+        yield milliseconds
+        no_delay(t.server)
+        if enough():
+            return
+
+
 # What comes in goes through a device that the lab made for that.  Not what goes out: rxe takes what
 # a queue says, or its absence while one replaces another, for an error of the queue pair.
 WORSEN = f'tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"'
