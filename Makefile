@@ -80,8 +80,8 @@ check-mutants:
 # CLIENT=intree or both; DEBUG=1 for the debug kernel.
 .PHONY: torture
 torture:
-	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) $(if $(CPUS),--cpus $(CPUS)) \
-		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) \
+		$(if $(CPUS),--cpus $(CPUS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 # Instruction counts, with the tools of this machine if it has them.
 .PHONY: bench-host

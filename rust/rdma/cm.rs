@@ -51,7 +51,8 @@ impl Net {
 /// Numbers of the peer (private data, depths) are as received: not validated.
 #[derive(Clone, Copy, Debug)]
 pub enum CmEvent<'a> {
-    /// The address belongs to an RDMA device; [`DeviceInfo::of`](crate::device::DeviceInfo::of) works from now on.
+    /// The address belongs to an RDMA device, of which
+    /// [`DeviceInfo::of`](crate::device::DeviceInfo::of) tells from now on.
     AddrResolved,
     /// The address belongs to no RDMA device (errno).
     AddrError(i32),

@@ -101,7 +101,7 @@ def machine_options(sub):
     kernel_option(sub)
     sub.add_argument("--client", choices=("ours", "intree", "none"), default="ours",
                      help="transport module to load in the client (default: ours)")
-    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    debug_option(sub)
     sub.add_argument("--provider", choices=("rxe", "siw"), default="rxe",
                      help="kind of RDMA device: RoCE or iWARP in software (default: rxe)")
     sub.add_argument("--vers", help="NFS version: also make a mount, at /mnt/nfs")
@@ -116,6 +116,15 @@ def machine_options(sub):
     sub.add_argument("--pcap", metavar="FILE", help="capture the cable between the machines")
     sub.add_argument("--results", metavar="DIR",
                      help="where consoles and /results go (default: build/runs/...)")
+
+
+def debug_option(sub):
+    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+
+
+def record_option(sub):
+    sub.add_argument("--write", action="store_true",
+                     help="add the run to Documentation/reliability.rst")
 
 
 def cpus_option(sub):
@@ -218,14 +227,13 @@ def add_torture(commands):
                     "once for each NFS version, and the verdict on the machines.")
     kernel_option(sub)
     sub.add_argument("--client", choices=("ours", "intree", "both"), default="ours")
-    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    debug_option(sub)
     cpus_option(sub)
     sub.add_argument("--minutes", type=float, default=30, help="(default: %(default)g)")
     sub.add_argument("--seed", type=int, help="of the schedule (default: a new one, printed)")
     sub.add_argument("--fault", metavar="NAME", action="append", default=[],
                      help="only this one (may be given again; selftests/torture --list)")
-    sub.add_argument("--write", action="store_true",
-                     help="add the run to Documentation/reliability.rst")
+    record_option(sub)
 
     def run(args):
         clients = list(torture.CLIENTS) if args.client == "both" else [args.client]
@@ -242,11 +250,10 @@ def add_restart(commands):
                     "counts restarts.")
     kernel_option(sub)
     sub.add_argument("--client", choices=("ours", "intree"), default="ours")
-    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    debug_option(sub)
     sub.add_argument("--rounds", type=int, default=1, metavar="N",
                      help="of both ways (default: %(default)s)")
-    sub.add_argument("--write", action="store_true",
-                     help="add the run to Documentation/reliability.rst")
+    record_option(sub)
 
     def run(args):
         tally = shutdown.run(args.kernel, args.client, args.debug, args.rounds, args.write)

@@ -2,6 +2,7 @@
 """The page of faults survived, made from what runs of `torture` wrote."""
 
 import json
+import re
 import statistics
 
 from . import module, rst
@@ -11,12 +12,14 @@ PAGE = module.REPO / "Documentation/reliability.rst"
 # What the page says: the runs that were written to it, one a line.
 RECORD = module.REPO / "tools/lablib/reliability.json"
 MIB = 1 << 20
+# Where a console lies, in a kernel report as `judge` words it: of no use on another machine.
+CONSOLE = re.compile(r" \(all in [^)]*\)")
 COLUMNS = ("rounds, failed, errors, splats", "recovery in s: median, worst", "MiB verified")
 
 
 def keep(found):
     """Add a run to the record and make the page anew."""
-    runs = load() + [found]
+    runs = load() + [json.loads(CONSOLE.sub("", json.dumps(found)))]
     RECORD.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n")
     PAGE.write_text(page(runs))
 
@@ -225,7 +228,8 @@ def page(runs):
 def reason(text):
     """The line that says why: of a kernel report the first, of Python's traces the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "kernel report:" in lines:
-        return lines[lines.index("kernel report:") + 1][:160]
+    report = next((n for n, line in enumerate(lines) if line.endswith("kernel report:")), None)
+    if report is not None:
+        return lines[report + 1][:160]
     errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Timeout"))]
     return (errors or lines or ["?"])[-1][:160]

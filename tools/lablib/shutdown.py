@@ -29,36 +29,35 @@ FAULTS = {f"restart-{way}": what for way, what in zip(WAYS, (
 
 def run(spec, client="ours", debug=False, rounds=1, write=False):
     """Restart a client each way, again and again; returns the tally."""
-    tally = Tally()
-    found = {"client": client, "debug": debug, "seed": 0, "faults": FAULTS, "rows": {},
-             "failures": [], "complaints": [], "ended": True}
-    start = time.monotonic()
-    for number in range(rounds):
-        for way in WAYS:
-            session = Session(Plan(client=client, spec=spec, debug=debug))
-            found["kernel"] = session.kernel.release
-            one = restart(session, way)
-            say(f"restart {number + 1}, {way}: "
-                + (one.problem or f"down after {one.seconds:.1f} s, "
-                                  f"{sum(one.octets.values()) >> 10} KiB compared"))
-            tally.judge(f"a client restarts under live mounts, {way}: {one.problem}",
-                        not one.problem)
-            for version in VERSIONS:
-                row = found["rows"].setdefault(f"restart-{way}", {}).setdefault(
-                    version, {"recovery": [], "bytes": 0, "failed": 0, "errors": 0, "splats": 0})
-                if one.problem:
-                    row["failed"] += 1
-                    row["splats"] += "kernel report" in one.problem
-                else:
-                    row["recovery"].append(round(one.seconds, 2))
-                    row["bytes"] += one.octets[version]
-            if one.problem:
-                found["failures"].append({"fault": f"restart-{way}", "text": one.problem})
-    found["minutes"] = round((time.monotonic() - start) / 60)
-    found["date"] = datetime.date.today().isoformat()
+    tally, start, restarts = Tally(), time.monotonic(), {way: [] for way in WAYS}
+    for way in WAYS * rounds:
+        session = Session(Plan(client=client, spec=spec, debug=debug))
+        one = restart(session, way)
+        restarts[way].append(one)
+        say(f"restart {len(restarts[way])}, {way}: "
+            + (one.problem or f"down after {one.seconds:.1f} s, "
+                              f"{sum(one.octets.values()) >> 10} KiB compared"))
+        tally.judge(f"a client restarts under live mounts, {way}: {one.problem}", not one.problem)
     if write:
-        reliability.keep(found)
+        reliability.keep({
+            "client": client, "debug": debug, "kernel": session.kernel.release, "seed": 0,
+            "minutes": round((time.monotonic() - start) / 60),
+            "date": datetime.date.today().isoformat(), "complaints": [], "ended": True,
+            "faults": FAULTS,
+            "rows": {f"restart-{way}": {version: row(some, version) for version in VERSIONS}
+                     for way, some in restarts.items()},
+            "failures": [{"fault": f"restart-{way}", "text": one.problem}
+                         for way, some in restarts.items() for one in some if one.problem]})
     return tally
+
+
+def row(restarts, version):
+    """What the page says of them; as a row of selftests/torture."""
+    good = [one for one in restarts if not one.problem]
+    bad = [one.problem for one in restarts if one.problem]
+    return {"recovery": [round(one.seconds, 2) for one in good],
+            "bytes": sum(one.octets[version] for one in good), "failed": len(bad), "errors": 0,
+            "splats": sum("kernel report" in problem for problem in bad)}
 
 
 @dataclasses.dataclass
@@ -113,6 +112,8 @@ def compared(session, said):
     """Octets of each version's file that were compared in the server."""
     last = {version.decode(): generation.decode()
             for version, generation in ACKNOWLEDGED.findall(said)}
+    if set(last) != set(VERSIONS):
+        raise LabError(f"writes were acknowledged with {sorted(last)} only")
     return {version: int(session.pair.server.channel.check_call(
         [GO_DOWN, "check", f"{session.environment['NFS_EXPORT_MEM']}/{version}/checked", version,
-         last.get(version, "0")])) for version in VERSIONS}
+         last[version]])) for version in VERSIONS}

@@ -73,7 +73,6 @@ def run(spec, client, debug, processors, minutes, seed, names):
     found = json.loads(report.read_text())
     found["processors"] = processors
     found["date"] = datetime.date.today().isoformat()
-    # Without the path of the console.
-    found["complaints"] = [c.splitlines()[0].split(" (all in ")[0] for c in session.complaints]
+    found["complaints"] = [c.splitlines()[0] for c in session.complaints]
     report.write_text(json.dumps(found) + "\n")
     return tally, found
