@@ -65,6 +65,7 @@
 //! | [`header`] | fixed words, everything that we send |
 //! | [`inbound`] | what a received message is |
 //! | [`judge`](mod@judge) | whether a Reply fits its call |
+//! | [`predict`] | the Replies that nearly all calls get |
 //! | [`plan`](mod@plan) | how a call and its reply travel |
 //! | [`threshold`], [`private_data`] | what two peers agree on when they connect |
 //! | [`credit`], [`ring`] | how many messages may be under way |
@@ -88,6 +89,7 @@ pub mod inbound;
 pub mod judge;
 pub mod limit;
 pub mod plan;
+pub mod predict;
 pub mod private_data;
 pub mod rds;
 pub mod region;

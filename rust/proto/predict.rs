@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Header prediction: recognising the Replies that nearly all calls get.
+//!
+//! The header of a good Reply is known beforehand but for the grant and the length that was written.
+//! [`predicted`] compares it word for word with that. What it accepts, [`classify`](crate::classify)
+//! and [`judge`](mod@crate::judge) accept with the same result, in several times as many
+//! instructions; what it does not recognise, they decide about. So no rule is here alone.
+
+use crate::chunk::Segment;
+use crate::error::Notes;
+use crate::header::{
+    direction,
+    proc_nr,
+    Credits,
+    Version, //
+};
+use crate::inbound::MIN_RPC_REPLY;
+use crate::judge::Accept;
+use crate::xdr::Reader;
+
+/// The chunk that a call offered for its results, if it is one of those that are predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected<'a> {
+    /// None.
+    Inline,
+    /// A Write chunk of one segment; the longest RPC message without its data, see
+    /// [`Offer::non_data_max`](crate::judge::Offer::non_data_max).
+    Write(&'a Segment, u32),
+    /// A Reply chunk of one segment.
+    Reply(&'a Segment),
+}
+
+/// Octets in front of the lists, the Read list, and then the longest of these: two absent chunks, or
+/// one of one segment and an absent one, or only that one.
+const INLINE_HEADER: usize = 28;
+const WRITE_HEADER: usize = 52;
+const REPLY_HEADER: usize = 48;
+
+// Everything is inlined: what is left is a row of comparisons.
+
+/// Compares a message with the Reply that a version 1 call expects, which was found by the message's
+/// xid. `None`: it is another one, or none at all.
+#[inline(always)]
+pub fn predicted(message: &[u8], expected: Expected<'_>) -> Option<Accept> {
+    if message.len() & 3 != 0 {
+        return None;
+    }
+    match expected {
+        Expected::Inline => {
+            const LEN: usize = INLINE_HEADER + MIN_RPC_REPLY;
+            let (mut words, xid, grant) = front::<LEN>(message, proc_nr::MSG)?;
+            absent(&mut words)?;
+            absent(&mut words)?;
+            inline(message, &mut words, xid, INLINE_HEADER).map(|accept| Accept { grant, ..accept })
+        }
+        Expected::Write(offered, most) => {
+            const LEN: usize = WRITE_HEADER + MIN_RPC_REPLY;
+            let (mut words, xid, grant) = front::<LEN>(message, proc_nr::MSG)?;
+            let placed = chunk(&mut words, offered)?;
+            absent(&mut words)?;
+            absent(&mut words)?;
+            let accept = inline(message, &mut words, xid, WRITE_HEADER)?;
+            // CAST: widening.
+            (accept.inline_len as u64 <= u64::from(most)).then_some(Accept {
+                grant,
+                placed,
+                ..accept
+            })
+        }
+        Expected::Reply(offered) => {
+            let (mut words, _, grant) = front::<REPLY_HEADER>(message, proc_nr::NOMSG)?;
+            absent(&mut words)?;
+            let reply_len = chunk(&mut words, offered)?;
+            // CAST: 20.
+            let whole = reply_len >= MIN_RPC_REPLY as u32 && reply_len & 3 == 0;
+            (whole && message.len() == REPLY_HEADER).then_some(Accept {
+                grant,
+                inline_offset: REPLY_HEADER,
+                inline_len: 0,
+                placed: 0,
+                reply_len,
+                notes: Notes::NONE,
+            })
+        }
+    }
+}
+
+/// The first `N` octets behind the fixed words and the Read list, which is empty; the xid and the
+/// grant.
+#[inline(always)]
+fn front<const N: usize>(message: &[u8], procedure: u32) -> Option<(Reader<'_>, u32, Credits)> {
+    let mut words = Reader::new(message.first_chunk::<N>()?);
+    let xid = words.u32().ok()?;
+    expect(&mut words, Version::V1.number())?;
+    let grant = Credits(words.u32().ok()?);
+    expect(&mut words, procedure)?;
+    absent(&mut words)?;
+    Some((words, xid, grant))
+}
+
+#[inline(always)]
+fn expect(words: &mut Reader<'_>, word: u32) -> Option<()> {
+    (words.u32() == Ok(word)).then_some(())
+}
+
+/// The end of a list, or an absent Reply chunk.
+#[inline(always)]
+fn absent(words: &mut Reader<'_>) -> Option<()> {
+    expect(words, 0)
+}
+
+/// A chunk of one segment, that which was offered; returns how much of it was written.
+#[inline(always)]
+fn chunk(words: &mut Reader<'_>, offered: &Segment) -> Option<u32> {
+    expect(words, 1)?;
+    expect(words, 1)?;
+    expect(words, offered.handle.0)?;
+    let length = words.u32().ok()?;
+    let same = words.u64() == Ok(offered.offset) && length <= offered.length;
+    same.then_some(length)
+}
+
+/// The beginning of the RPC Reply behind `header` octets.
+#[inline(always)]
+fn inline(message: &[u8], words: &mut Reader<'_>, xid: u32, header: usize) -> Option<Accept> {
+    expect(words, xid)?;
+    expect(words, direction::REPLY)?;
+    Some(Accept {
+        inline_offset: header,
+        inline_len: message.len().saturating_sub(header),
+        ..Accept::default()
+    })
+}
