@@ -10,9 +10,13 @@
 //! | `counters` | everything unusual, by name |
 //! | `disconnect` | writing `1` ends the connection |
 
-use crate::client::{
-    force_disconnect,
-    Client, //
+use crate::{
+    client::{
+        force_disconnect,
+        Client, //
+    },
+    endpoint::Endpoint,
+    stats::Tally,
 };
 use kernel::{
     debugfs::Scope,
@@ -63,7 +67,7 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         let endpoint = conn.handler();
         let thresholds = endpoint.thresholds();
         let (bytes, wrs) = conn.send_occupancy();
-        let (made, free) = endpoint.regions.usage();
+        let (made, free) = usage(xprt, endpoint);
         let credits = *endpoint.state.credits.lock();
         writeln!(
             f,
@@ -108,17 +112,37 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
     })
 }
 
+/// Regions that exist and that no call uses. While calls come and go the one may not fit the other.
+fn usage(xprt: &Xprt<Client>, endpoint: &Endpoint) -> (usize, usize) {
+    let (made, free) = endpoint.regions.usage();
+    let kept: usize = xprt
+        .slots()
+        .map(|slot| {
+            let state = slot.call().state.lock();
+            if state.epoch == endpoint.epoch {
+                state.idle.len()
+            } else {
+                0
+            }
+        })
+        .sum();
+    (made, free + kept)
+}
+
 fn show_counters(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let client = xprt.data();
     let stats = &client.stats;
     let current = client.current.lock().clone();
     let in_use = current.map_or(0, |conn| {
-        let (made, free) = conn.handler().regions.usage();
-        made - free
+        let (made, free) = usage(xprt, conn.handler());
+        made.saturating_sub(free)
     });
+    let moved = Tally::of(xprt);
     for counter in Counter::ALL {
         let value = match counter {
             Counter::MrsInUse => in_use as u64,
+            Counter::Reminv => moved.invalidated,
+            Counter::ReminvUnexpected => moved.invalidated_unasked,
             _ => stats.unusual(*counter),
         };
         writeln!(f, "{}: {value}", counter.name())?;

@@ -25,7 +25,12 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
+            Full,
             Relaxed, //
+        },
+        lock::{
+            spinlock::SpinLockBackend,
+            Guard, //
         },
         Arc,
         ArcBorrow,
@@ -60,6 +65,7 @@ use xprtrdma_proto::{
         DiscardLimit,
         Reaction, //
     },
+    predict::predicted,
     wc,
     Counter,
     Credits,
@@ -72,6 +78,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     mr::{
+        IdleMr,
         LocalInvalidation,
         RemoteInvalidation, //
     },
@@ -124,8 +131,9 @@ pub(crate) struct Endpoint {
     pub(crate) strict: bool,
     /// What every call asks for.
     pub(crate) requested: Credits,
-    /// The last grant that was taken as it came; zero if there is none.
-    pub(crate) last_grant: Atomic<u32>,
+    /// The last grant that was taken as it came, if the next reply with the same has nothing to tell;
+    /// otherwise zero.
+    pub(crate) known_grant: Atomic<u32>,
     pub(crate) state: Arc<Shared>,
 }
 
@@ -190,10 +198,10 @@ impl Endpoint {
                 };
                 let mut state = slot.call().state.lock();
                 let result = state.offer.result;
-                let ending = conclude(slot.call(), &mut state, pinned, verdict);
+                let ending = conclude(slot.call(), &mut state, pinned, &verdict);
                 drop(state);
                 match ending {
-                    Some((pinned, verdict)) => finish(pinned, verdict, result, &[]),
+                    Some(pinned) => finish(pinned, &verdict, result, &[]),
                     None => self.invalidate(qp, index),
                 }
             }
@@ -202,17 +210,25 @@ impl Endpoint {
         }
     }
 
-    /// Takes the grant of an accepted reply. Called by the handler of completions only.
+    /// Learns what an accepted reply says beside its message. Called by the handler of completions
+    /// only.
     #[inline]
-    fn take_grant(&self, accept: &Accept) {
+    fn learn(&self, accept: &Accept) {
         let grant = accept.grant;
-        // Mostly it is what it was.
-        if self.last_grant.load(Relaxed) == grant.0 && grant.0 != 0 {
-            return;
+        // Mostly that is nothing new.
+        if self.known_grant.load(Relaxed) != grant.0 || grant.0 == 0 {
+            self.learn_new(grant);
         }
+    }
+
+    #[cold]
+    fn learn_new(&self, grant: Credits) {
         let granted = self.state.credits.lock().accept(grant);
         let as_it_came = if granted.note.is_none() { grant.0 } else { 0 };
-        self.last_grant.store(as_it_came, Relaxed);
+        // ORDERING: Full, between this and the look for a large message in `heard`: whoever sends one
+        // writes the two in the opposite order, so it cannot be missed for good.
+        self.known_grant.xchg(as_it_came, Full);
+        self.heard();
         if let Some(counter) = granted.note {
             self.client().stats.count(counter);
         }
@@ -310,6 +326,42 @@ impl Endpoint {
         })
     }
 
+    /// Deals with the reply that its call expects, as nearly every message is one; `None` if it is
+    /// another. Otherwise what [`Endpoint::answer`] returns.
+    #[inline]
+    fn predicted(&self, message: &Received<'_, Self>) -> Option<Option<u16>> {
+        if self.version != Version::V1 {
+            return None;
+        }
+        let xid = u32::from_be_bytes(*message.bytes().first_chunk()?);
+        let pinned = self.xprt.lookup(xid)?;
+        let index = pinned.slot().index();
+        let request = self.xprt.slot(index)?.call();
+        let state = request.state.lock();
+        if state.phase != Phase::Sent || state.epoch != self.epoch {
+            return None;
+        }
+        let accept = predicted(message.bytes(), state.offer.expected()?)?;
+        let verdict = Verdict::Accept(accept);
+        let waits = self.settle(pinned, request, state, &verdict, message);
+        Some(waits.then_some(index))
+    }
+
+    /// Deals with any other message. Returns what [`Endpoint::answer`] does.
+    #[cold]
+    fn unpredicted(&self, qp: &Connection, message: &Received<'_, Self>) -> Option<u16> {
+        let callbacks = self.xprt.has_callbacks();
+        let inbound = xprtrdma_proto::classify(message.bytes(), self.version, callbacks);
+        match &inbound {
+            Inbound::Reply(reply) => self.reply(qp, reply, message),
+            Inbound::Ambiguous(a) => {
+                let pending = self.xprt.lookup(a.xid.0).is_some();
+                self.no_reply(qp, &a.resolve(pending), message)
+            }
+            other => self.no_reply(qp, other, message),
+        }
+    }
+
     fn reply(
         &self,
         qp: &Connection,
@@ -351,10 +403,10 @@ impl Endpoint {
         let index = pinned.slot().index();
         let slot = self.xprt.slot(index)?;
         let request = slot.call();
-        let mut state = request.state.lock();
+        let state = request.state.lock();
         let verdict = match state.phase {
             Phase::Sent if state.epoch == self.epoch => judge(&state),
-            Phase::Answered(_) => Verdict::Discard(Counter::DupReply),
+            Phase::Answered => Verdict::Discard(Counter::DupReply),
             _ => {
                 // Encoded anew since it was sent: this is the reply that was owed.
                 if state.epoch == self.epoch {
@@ -369,52 +421,57 @@ impl Endpoint {
             self.unanswered(qp, message, counter, Some(xid));
             return None;
         }
-        // From here on the reply counts.
+        self.settle(pinned, request, state, &verdict, message)
+            .then_some(index)
+    }
+
+    /// A reply counts: carries out what was decided about it. True if regions must be invalidated
+    /// before the call can end.
+    #[inline]
+    fn settle(
+        &self,
+        pinned: Pinned<Client>,
+        request: &Request,
+        mut state: Guard<'_, State, SpinLockBackend>,
+        verdict: &Verdict,
+        message: &Received<'_, Self>,
+    ) -> bool {
         if let Some(proof) = message.invalidation() {
-            match self.remotely_invalidated(&mut state, proof) {
-                Ok(mr) => self.regions.put(mr),
-                Err(()) => {
-                    drop(state);
-                    self.client().stats.count(Counter::ReminvWrong);
-                    self.lost(Cause::WrongInvalidate);
-                    return None;
-                }
+            if self.remotely_invalidated(&mut state, proof).is_err() {
+                drop(state);
+                self.client().stats.count(Counter::ReminvWrong);
+                self.lost(Cause::WrongInvalidate);
+                return false;
             }
         }
-        let accept = match &verdict {
-            Verdict::Accept(accept) => Some(*accept),
-            Verdict::Fail(_, counter) => {
-                self.client().stats.count(*counter);
-                None
-            }
-            Verdict::Discard(_) => None,
-        };
-        let result = state.offer.result;
+        if let Verdict::Accept(accept) = verdict {
+            state.tally.copied_in += accept.inline_len as u64;
+            state.tally.placed_bytes += u64::from(accept.placed) + u64::from(accept.reply_len);
+        }
+        let (xid, result) = (state.xid, state.offer.result);
         let ending = conclude(request, &mut state, pinned, verdict);
         drop(state);
-        if let Some(accept) = &accept {
-            let stats = &self.client().stats;
-            stats.note(accept.notes);
-            let placed = accept.placed + accept.reply_len;
-            if placed != 0 {
-                stats.placed_bytes.add(placed.into());
+        match verdict {
+            Verdict::Accept(accept) => {
+                self.client().stats.note(accept.notes);
+                trace::reply(
+                    self.xprt.id(),
+                    xid,
+                    accept.inline_len as u32,
+                    accept.placed + accept.reply_len,
+                    accept.grant.0,
+                );
+                self.learn(accept);
             }
-            trace::reply(
-                self.xprt.id(),
-                xid.0,
-                accept.inline_len as u32,
-                placed,
-                accept.grant.0,
-            );
-            self.take_grant(accept);
-            self.heard();
+            Verdict::Fail(_, counter) => self.client().stats.count(*counter),
+            Verdict::Discard(_) => {}
         }
         match ending {
-            Some((pinned, verdict)) => {
+            Some(pinned) => {
                 finish(pinned, verdict, result, message.bytes());
-                None
+                false
             }
-            None => Some(index),
+            None => true,
         }
     }
 
@@ -422,13 +479,14 @@ impl Endpoint {
     #[inline]
     pub(crate) fn large_send(&self) {
         if self.large.load(Relaxed) == large::NONE {
-            self.large.store(large::SENT, Relaxed);
+            // ORDERING: Full, see `learn_new`.
+            self.large.xchg(large::SENT, Full);
+            self.known_grant.store(0, Relaxed);
             self.react(Event::LargeSend(self.epoch));
         }
     }
 
     /// The connection proved useful: the back-off starts anew after its end.
-    #[inline]
     fn heard(&self) {
         if !self.replied.load(Relaxed) {
             self.replied.store(true, Relaxed);
@@ -465,28 +523,47 @@ impl Endpoint {
         &self,
         state: &mut State,
         proof: &RemoteInvalidation,
-    ) -> Result<xprtrdma_rdma::mr::IdleMr, ()> {
+    ) -> Result<(), Foreign> {
         let handles = state.regions.iter().map(|r| Handle(r.window().handle));
-        let agreed = self.thresholds().remote_invalidation;
-        match invalidated(Some(Handle(proof.rkey())), handles, agreed) {
-            Invalidated::Own(index, counter) => {
-                self.client().stats.count(counter);
-                // As a rule there is one.
-                let region = if index + 1 == state.regions.len() {
-                    state.regions.pop().ok_or(())?
-                } else {
-                    state.regions.remove(index).map_err(|_| ())?
-                };
-                match region.remotely_invalidated(proof) {
-                    Ok((mr, _lease)) => Ok(mr),
-                    Err(region) => {
-                        // Cannot be: the proof is about this very key. Keep it exposed.
-                        let _ = state.regions.push_within_capacity(region);
-                        Err(())
-                    }
-                }
+        let agreed = state.offer.invalidation;
+        let Invalidated::Own(index, counter) =
+            invalidated(Some(Handle(proof.rkey())), handles, agreed)
+        else {
+            return Err(Foreign);
+        };
+        if counter == Counter::Reminv {
+            state.tally.invalidated += 1;
+        } else {
+            state.tally.invalidated_unasked += 1;
+        }
+        // As a rule there is one.
+        let region = if index + 1 == state.regions.len() {
+            state.regions.pop().ok_or(Foreign)?
+        } else {
+            state.regions.remove(index).map_err(|_| Foreign)?
+        };
+        match region.remotely_invalidated(proof) {
+            Ok((mr, _lease)) => {
+                self.keep(state, mr);
+                Ok(())
             }
-            Invalidated::Nothing | Invalidated::Foreign => Err(()),
+            Err(region) => {
+                // Cannot be: the proof is about this very key. Keep it exposed.
+                let _ = state.regions.push_within_capacity(region);
+                Err(Foreign)
+            }
+        }
+    }
+
+    /// Leaves a region with the slot for its next call, unless there is one or a sender waits for
+    /// regions.
+    #[inline]
+    fn keep(&self, state: &mut State, mr: IdleMr) {
+        if !state.idle.is_empty() || self.regions.is_scarce() {
+            self.regions.put(mr);
+        } else if let Err(full) = state.idle.push_within_capacity(mr) {
+            // Cannot be: the region came by this list.
+            self.regions.put(full.0);
         }
     }
 
@@ -550,6 +627,9 @@ impl Endpoint {
     }
 }
 
+/// A message invalidated a region that is none of the call's.
+struct Foreign;
+
 /// The call is answered: gives back what ends it if all its regions are out of the server's reach;
 /// otherwise that is kept with the call until they are.
 #[inline]
@@ -557,20 +637,20 @@ fn conclude(
     request: &Request,
     state: &mut State,
     pinned: Pinned<Client>,
-    verdict: Verdict,
-) -> Option<(Pinned<Client>, Verdict)> {
+    verdict: &Verdict,
+) -> Option<Pinned<Client>> {
     request.owed_on.store(Epoch::NONE.raw(), Relaxed);
     if state.regions.is_empty() {
         request.set_phase(state, Phase::Idle);
-        return Some((pinned, verdict));
+        return Some(pinned);
     }
-    let answer = Answer {
+    state.answer = Some(Answer {
         pinned,
-        verdict,
+        verdict: *verdict,
         result: state.offer.result,
         message: None,
-    };
-    request.set_phase(state, Phase::Answered(answer));
+    });
+    request.set_phase(state, Phase::Answered);
     None
 }
 
@@ -578,14 +658,14 @@ fn conclude(
 #[inline]
 pub(crate) fn finish(
     mut pinned: Pinned<Client>,
-    verdict: Verdict,
+    verdict: &Verdict,
     result: ResultChunk,
     message: &[u8],
 ) {
     let accept = match verdict {
         Verdict::Accept(accept) => accept,
         // Counted when it came.
-        Verdict::Fail(error, _) => return fail(pinned, error),
+        Verdict::Fail(error, _) => return fail(pinned, *error),
         // Dropped messages end no call.
         Verdict::Discard(_) => return,
     };
@@ -593,11 +673,10 @@ pub(crate) fn finish(
         .get(accept.inline_offset..)
         .and_then(|m| m.get(..accept.inline_len))
         .unwrap_or(&[]);
-    let stats = &pinned.xprt().data().stats;
-    stats.copied_in.add(inline.len() as u64);
     let padded = (accept.placed as usize).next_multiple_of(4);
     let (placed, len) = if accept.reply_len != 0 {
         if let Err(error) = check_reply_chunk(&pinned.placed_start(), Xid(pinned.xid())) {
+            let stats = &pinned.xprt().data().stats;
             stats.count(Counter::BadPayload);
             return fail(pinned, error);
         }
@@ -640,15 +719,9 @@ impl QpHandler for Endpoint {
                 return;
             }
         }
-        let callbacks = this.xprt.has_callbacks();
-        let inbound = xprtrdma_proto::classify(message.bytes(), this.version, callbacks);
-        let index = match &inbound {
-            Inbound::Reply(reply) => this.reply(&qp, reply, &message),
-            Inbound::Ambiguous(a) => {
-                let pending = this.xprt.lookup(a.xid.0).is_some();
-                this.no_reply(&qp, &a.resolve(pending), &message)
-            }
-            other => this.no_reply(&qp, other, &message),
+        let index = match this.predicted(&message) {
+            Some(index) => index,
+            None => this.unpredicted(&qp, &message),
         };
         let Some(index) = index else {
             return;
@@ -656,7 +729,7 @@ impl QpHandler for Endpoint {
         // The reply waits, in its buffer, for the invalidation of the call's regions.
         if let Some(slot) = this.xprt.slot(index) {
             let held = message.hold();
-            if let Phase::Answered(answer) = &mut slot.call().state.lock().phase {
+            if let Some(answer) = &mut slot.call().state.lock().answer {
                 answer.message = Some(held);
             }
         }
@@ -688,9 +761,9 @@ impl QpHandler for Endpoint {
             this.lost(Cause::InvalidateFailed);
             return;
         }
-        let phase = slot.call().take_phase(&mut state);
+        let answer = slot.call().take_answer(&mut state);
         drop(state);
-        if let Phase::Answered(answer) = phase {
+        if let Some(answer) = answer {
             answer.finish();
         }
     }

@@ -28,8 +28,10 @@ use crate::{
         Shared, //
     },
     params,
-    regions::RegionPool,
-    request::Phase,
+    regions::{
+        gather,
+        RegionPool, //
+    },
 };
 use kernel::{
     impl_has_work, new_condvar, new_spinlock, new_work,
@@ -271,6 +273,8 @@ impl Link {
         }
         if Jiffies::since(endpoint.trimmed.load(Relaxed)).as_ms() >= TRIM_MS {
             endpoint.trimmed.store(Jiffies::now().count(), Relaxed);
+            // Those of slots at work are back at once.
+            gather(xprt, &endpoint.regions);
             endpoint.regions.trim();
             xprt.trim_slots();
         }
@@ -613,7 +617,7 @@ impl Link {
             trimmed: Atomic::new(Jiffies::now().count()),
             strict: params::strict(),
             requested: ForwardCredits::new(credits).request(),
-            last_grant: Atomic::new(0),
+            known_grant: Atomic::new(0),
             state,
         };
         attempt.qp = Some(Qp::create(&pd, &config, endpoint).map_err(resources)?);
@@ -717,19 +721,20 @@ fn tick() -> Event {
 /// Step 3 of the teardown: no region of the dead connection stays with a slot.
 fn strip(xprt: &Xprt<Client>, epoch: Epoch) {
     for slot in xprt.slots() {
-        let (regions, phase) = {
+        let (regions, idle, answer) = {
             let mut state = slot.call().state.lock();
             if state.epoch != epoch {
                 continue;
             }
             (
                 core::mem::take(&mut state.regions),
-                slot.call().take_phase(&mut state),
+                core::mem::take(&mut state.idle),
+                slot.call().take_answer(&mut state),
             )
         };
         // Deregisters them, which is the end of the server's access.
-        drop(regions);
-        if let Phase::Answered(answer) = phase {
+        drop((regions, idle));
+        if let Some(answer) = answer {
             answer.finish();
         }
     }

@@ -5,12 +5,21 @@
 //! The send path only takes from the pool and never waits for memory. A worker fills it: a little
 //! when the connection is made, more whenever the pool ran low, up to a bound. What nobody needed for
 //! a while goes back to the device.
+//!
+//! A region that a reply brought back stays with the slot of its call, whose next call then needs
+//! nothing from the pool, unless a sender waits for regions. Which of the two happens is decided
+//! under the lock of the slot's request, and a sender first says that it waits, and then looks at
+//! every slot ([`gather`]): so it finds what was kept before, and gets what comes later.
 
 use crate::client::Client;
 use kernel::{
     impl_has_work, new_spinlock, new_work,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         SpinLock, //
     },
@@ -27,7 +36,10 @@ use xprtrdma_rdma::{
 use xprtrdma_sunrpc::{
     common::Common,
     util::NoFs,
-    xprt::BackRef, //
+    xprt::{
+        BackRef,
+        Xprt, //
+    },
 };
 
 /// Regions made when a connection is made, the least that a refill adds, and what is kept when idle.
@@ -63,6 +75,9 @@ pub(crate) struct RegionPool {
     bound: usize,
     xprt: BackRef<Client>,
     common: Arc<Common>,
+    /// Whether a sender waits for regions. Changed with `Inner::wanted`, under its lock. `Relaxed`:
+    /// the locks of requests order it against the look at their slots.
+    scarce: Atomic<bool>,
     #[pin]
     inner: SpinLock<Inner>,
     #[pin]
@@ -91,6 +106,7 @@ impl RegionPool {
                 bound,
                 xprt: xprt.clone(),
                 common: common.clone(),
+                scarce: Atomic::new(false),
                 inner <- new_spinlock!(Inner {
                     free: KVec::new(),
                     least: 0,
@@ -136,7 +152,7 @@ impl RegionPool {
             } else if core::mem::replace(&mut inner.short, false) {
                 Err(Shortage::NoMemory)
             } else {
-                inner.wanted = inner.wanted.max(count);
+                self.want(&mut inner, count);
                 Err(Shortage::Wait)
             };
             inner.least = inner.least.min(inner.free.len());
@@ -156,9 +172,27 @@ impl RegionPool {
         let mut inner = self.inner.lock();
         let enough = inner.free.len() >= count;
         if !enough {
-            inner.wanted = inner.wanted.max(count);
+            self.want(&mut inner, count);
         }
         enough
+    }
+
+    fn want(&self, inner: &mut Inner, count: usize) {
+        inner.wanted = inner.wanted.max(count);
+        self.scarce.store(true, Relaxed);
+    }
+
+    /// Nobody waits any more; returns whether somebody did.
+    fn satisfy(&self, inner: &mut Inner) -> bool {
+        self.scarce.store(false, Relaxed);
+        core::mem::replace(&mut inner.wanted, 0) != 0
+    }
+
+    /// Whether a sender waits for regions, so that none may be kept. Looked at under the lock of the
+    /// request that would keep one.
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.scarce.load(Relaxed)
     }
 
     /// Gives a region back. May sleep once the pool is closed.
@@ -171,11 +205,8 @@ impl RegionPool {
             } else {
                 inner.free.push_within_capacity(mr).err().map(|e| e.0)
             };
-            let wake = inner.wanted != 0 && inner.free.len() >= inner.wanted;
-            if wake {
-                inner.wanted = 0;
-            }
-            (left, wake)
+            let enough = inner.wanted != 0 && inner.free.len() >= inner.wanted;
+            (left, enough && self.satisfy(&mut inner))
         };
         drop(left);
         if wake {
@@ -251,6 +282,20 @@ impl RegionPool {
     }
 }
 
+/// Takes the regions back that slots keep for their next calls. Called by who holds the send lock or
+/// looks after the connection: all of them are of this one.
+pub(crate) fn gather(xprt: &Xprt<Client>, pool: &RegionPool) {
+    for slot in xprt.slots() {
+        loop {
+            let kept = slot.call().state.lock().idle.pop();
+            let Some(mr) = kept else {
+                break;
+            };
+            pool.put(mr);
+        }
+    }
+}
+
 impl WorkItem for RegionPool {
     type Pointer = Arc<Self>;
 
@@ -262,7 +307,7 @@ impl WorkItem for RegionPool {
             let wake = {
                 let mut inner = this.inner.lock();
                 inner.short = true;
-                core::mem::replace(&mut inner.wanted, 0) != 0
+                this.satisfy(&mut inner)
             };
             if wake {
                 this.xprt.wake_senders();

@@ -8,6 +8,7 @@ use crate::{
         finish,
         Endpoint, //
     },
+    stats::Tally,
 };
 use kernel::{
     new_spinlock,
@@ -25,6 +26,7 @@ use xprtrdma_proto::{
     header::MAX_SEGMENTS,
     judge::Verdict,
     limit::Strikes,
+    predict::Expected,
     Handle,
     Segment, //
 };
@@ -58,18 +60,19 @@ impl Answer {
     /// Ends the call, whose regions are all out of the server's reach now.
     pub(crate) fn finish(self) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
-        finish(self.pinned, self.verdict, self.result, message);
+        finish(self.pinned, &self.verdict, self.result, message);
     }
 }
 
 /// Where an RPC is, as far as the connection is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Not sent, or answered.
     Idle,
     /// Sent on the connection with this epoch; no reply yet.
     Sent,
-    /// Answered; its regions are being invalidated.
-    Answered(Answer),
+    /// Answered; its regions are being invalidated, and its [`State::answer`] waits for that.
+    Answered,
     /// Given up by the RPC client; its regions are being invalidated.
     Revoked,
 }
@@ -80,9 +83,12 @@ pub(crate) enum Phase {
 /// the Write chunk or of the Reply chunk.
 pub(crate) struct State {
     pub(crate) phase: Phase,
+    /// There is one in [`Phase::Answered`] only.
+    pub(crate) answer: Option<Answer>,
     pub(crate) epoch: Epoch,
     pub(crate) regions: KVec<Region>,
-    /// Room for regions on their way from the pool; empty.
+    /// Regions of the connection `epoch` that are kept for the slot's next call, see
+    /// [`RegionPool`](crate::regions::RegionPool).
     pub(crate) idle: KVec<IdleMr>,
     /// The Read chunk.
     pub(crate) reads: Chunk,
@@ -90,6 +96,8 @@ pub(crate) struct State {
     /// Bad replies to the RPC with this xid, on all its connections together.
     pub(crate) strikes: Strikes,
     pub(crate) xid: u32,
+    /// What the calls of this slot have moved.
+    pub(crate) tally: Tally,
 }
 
 /// The regions of one chunk, as the header shows them. It stays with the slot, and is filled in
@@ -138,6 +146,21 @@ pub(crate) struct Offered {
     pub(crate) chunk: Chunk,
     /// Capacity of the reply apart from the data item.
     pub(crate) non_data: u32,
+    /// Whether the server may invalidate the regions, as agreed.
+    pub(crate) invalidation: bool,
+}
+
+impl Offered {
+    /// The offer, if it is one whose reply can be predicted.
+    #[inline]
+    pub(crate) fn expected(&self) -> Option<Expected<'_>> {
+        match (self.result, self.chunk.segments()) {
+            (ResultChunk::None, _) => Some(Expected::Inline),
+            (ResultChunk::Write, [segment]) => Some(Expected::Write(segment, self.non_data)),
+            (ResultChunk::Reply, [segment]) => Some(Expected::Reply(segment)),
+            _ => None,
+        }
+    }
 }
 
 /// The chunk for a call's results.
@@ -173,6 +196,7 @@ impl Request {
             at_work: Atomic::new(false),
             state <- new_spinlock!(State {
                 phase: Phase::Idle,
+                answer: None,
                 epoch: Epoch::NONE,
                 regions: KVec::new(),
                 idle: KVec::new(),
@@ -181,9 +205,11 @@ impl Request {
                     result: ResultChunk::None,
                     chunk: Chunk::EMPTY,
                     non_data: 0,
+                    invalidation: false,
                 },
                 strikes: Strikes::default(),
                 xid: 0,
+                tally: Tally::default(),
             }, "Request::state"),
         })
     }
@@ -197,13 +223,13 @@ impl Request {
     /// Changes the phase of the request that `state` belongs to.
     #[inline]
     pub(crate) fn set_phase(&self, state: &mut State, phase: Phase) {
-        self.at_work.store(!matches!(phase, Phase::Idle), Relaxed);
+        self.at_work.store(phase != Phase::Idle, Relaxed);
         state.phase = phase;
     }
 
-    /// Makes the request that `state` belongs to idle; returns what it was.
-    pub(crate) fn take_phase(&self, state: &mut State) -> Phase {
-        self.at_work.store(false, Relaxed);
-        core::mem::replace(&mut state.phase, Phase::Idle)
+    /// Makes the request that `state` belongs to idle; returns the reply that has waited.
+    pub(crate) fn take_answer(&self, state: &mut State) -> Option<Answer> {
+        self.set_phase(state, Phase::Idle);
+        state.answer.take()
     }
 }

@@ -11,7 +11,10 @@
 use crate::{
     client::Client,
     endpoint::Connection,
-    regions::Shortage,
+    regions::{
+        gather,
+        Shortage, //
+    },
     request::{
         Chunk,
         Phase,
@@ -274,34 +277,13 @@ pub(crate) fn send_call(
     let request = call.slot().call();
     let mut state = request.state.lock();
     let posted = post_call(xprt, conn, call, &planned, &mut state);
-    let (reads, results) = (
-        state.reads.segments().len() as u64,
-        state.offer.chunk.segments().len() as u64,
-    );
     drop(state);
-    let (len, inline) = match posted {
-        Ok(lens) => lens,
+    let len = match posted {
+        Ok(len) => len,
         Err(unsent) => return not_sent(xprt, conn, call, unsent),
     };
-
-    let stats = &client.stats;
-    stats.copied_out.add(inline as u64);
-    if reads != 0 {
-        stats.read_segments.add(reads);
-        if matches!(planned.call, CallPlan::Long { .. }) {
-            stats.long_calls.add(1);
-        }
-    }
-    match planned.reply {
-        ReplyPlan::Inline => {}
-        ReplyPlan::WriteChunk { length } => {
-            stats.write_segments.add(results);
-            stats.offered_bytes.add(length.into());
-        }
-        ReplyPlan::ReplyChunk { length } => {
-            stats.reply_segments.add(results);
-            stats.offered_bytes.add(length.into());
-        }
+    if matches!(planned.call, CallPlan::Long { .. }) {
+        client.stats.long_calls.add(1);
     }
     if len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize {
         endpoint.large_send();
@@ -313,7 +295,7 @@ pub(crate) fn send_call(
     Ok(())
 }
 
-/// Maps, writes and posts a call; returns the octets of its message and of these the inline ones.
+/// Maps, writes and posts a call; returns the octets of its message.
 #[inline]
 fn post_call(
     xprt: &Xprt<Client>,
@@ -321,7 +303,7 @@ fn post_call(
     call: &Call<'_, Client>,
     planned: &Plan,
     state: &mut State,
-) -> Result<(usize, usize), Unsent> {
+) -> Result<usize, Unsent> {
     let endpoint = conn.handler();
     let needed = planned.read_segments + planned.result_segments;
     // Those of the slot's last call.
@@ -399,10 +381,27 @@ fn post_call(
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    match batch.post(len, &mut state.regions) {
-        Ok(()) => Ok((len, inline)),
-        Err(_) => Err(Unsent::NotPosted),
+    state.offer.invalidation = endpoint.thresholds().remote_invalidation;
+    batch
+        .post(len, &mut state.regions)
+        .map_err(|_| Unsent::NotPosted)?;
+
+    let tally = &mut state.tally;
+    tally.copied_out += inline as u64;
+    tally.read_segments += state.reads.segments().len() as u64;
+    let results = state.offer.chunk.segments().len() as u64;
+    match planned.reply {
+        ReplyPlan::Inline => {}
+        ReplyPlan::WriteChunk { length } => {
+            tally.write_segments += results;
+            tally.offered_bytes += u64::from(length);
+        }
+        ReplyPlan::ReplyChunk { length } => {
+            tally.reply_segments += results;
+            tally.offered_bytes += u64::from(length);
+        }
     }
+    Ok(len)
 }
 
 /// What becomes of a call that was not posted.
@@ -419,6 +418,7 @@ fn not_sent(
         Unsent::NoRegions(shortage, needed) => {
             client.stats.failed_marshal.add(1);
             unmap(conn, call);
+            gather(xprt, &endpoint.regions);
             if shortage == Shortage::NoMemory {
                 return Err(NotSent::NoBuffers);
             }
@@ -458,11 +458,17 @@ fn map_call(
 ) -> Result<(), Shortage> {
     let pool = &conn.handler().regions;
     let (idle, regions) = (&mut state.idle, &mut state.regions);
-    idle.reserve(needed, GFP_NOWAIT)
-        .and_then(|()| regions.reserve(needed, GFP_NOWAIT))
+    regions
+        .reserve(needed, GFP_NOWAIT)
         .map_err(|_| Shortage::NoMemory)?;
-    pool.take(needed, idle)
-        .inspect_err(|_| xprt.data().stats.no_region.add(1))?;
+    // As a rule the slot has kept what it needs.
+    let missing = needed.saturating_sub(idle.len());
+    if missing != 0 {
+        idle.reserve(missing, GFP_NOWAIT)
+            .map_err(|_| Shortage::NoMemory)?;
+        pool.take(missing, idle)
+            .inspect_err(|_| xprt.data().stats.no_region.add(1))?;
+    }
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
     let mut map = |what, access, chunk| map_chunk(conn, call, what, access, idle, regions, chunk);
     let mapped = match planned.call {

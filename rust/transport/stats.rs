@@ -37,16 +37,45 @@ impl Count {
     }
 }
 
+/// What the calls of one slot have moved, counted under the lock that their state has anyway.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) read_segments: u64,
+    pub(crate) write_segments: u64,
+    pub(crate) reply_segments: u64,
+    pub(crate) offered_bytes: u64,
+    pub(crate) placed_bytes: u64,
+    pub(crate) copied_out: u64,
+    pub(crate) copied_in: u64,
+    /// Regions that the server invalidated, as agreed.
+    pub(crate) invalidated: u64,
+    /// Those that it invalidated without having said that it would.
+    pub(crate) invalidated_unasked: u64,
+}
+
+impl Tally {
+    /// What the calls of all slots have moved.
+    pub(crate) fn of(xprt: &Xprt<Client>) -> Self {
+        let mut sum = Self::default();
+        for slot in xprt.slots() {
+            let one = slot.call().state.lock().tally;
+            sum.read_segments += one.read_segments;
+            sum.write_segments += one.write_segments;
+            sum.reply_segments += one.reply_segments;
+            sum.offered_bytes += one.offered_bytes;
+            sum.placed_bytes += one.placed_bytes;
+            sum.copied_out += one.copied_out;
+            sum.copied_in += one.copied_in;
+            sum.invalidated += one.invalidated;
+            sum.invalidated_unasked += one.invalidated_unasked;
+        }
+        sum
+    }
+}
+
 /// Counters of one transport.
 pub(crate) struct Stats {
     unusual: [Count; Counter::COUNT],
-    pub(crate) read_segments: Count,
-    pub(crate) write_segments: Count,
-    pub(crate) reply_segments: Count,
-    pub(crate) offered_bytes: Count,
-    pub(crate) placed_bytes: Count,
-    pub(crate) copied_out: Count,
-    pub(crate) copied_in: Count,
     pub(crate) failed_marshal: Count,
     pub(crate) bad_reply: Count,
     pub(crate) long_calls: Count,
@@ -60,13 +89,6 @@ impl Stats {
     pub(crate) const fn new() -> Self {
         Self {
             unusual: [const { Count::new() }; Counter::COUNT],
-            read_segments: Count::new(),
-            write_segments: Count::new(),
-            reply_segments: Count::new(),
-            offered_bytes: Count::new(),
-            placed_bytes: Count::new(),
-            copied_out: Count::new(),
-            copied_in: Count::new(),
             failed_marshal: Count::new(),
             bad_reply: Count::new(),
             long_calls: Count::new(),
@@ -112,6 +134,7 @@ impl Stats {
 pub(crate) fn show(xprt: &Xprt<Client>, m: &SeqFile) {
     let s = xprt.stat();
     let t = &xprt.data().stats;
+    let moved = Tally::of(xprt);
     seq_print!(
         m,
         "\txprt:\trdma 0 {} {} {} {} {} {} {} {} {} ",
@@ -128,13 +151,13 @@ pub(crate) fn show(xprt: &Xprt<Client>, m: &SeqFile) {
     seq_print!(
         m,
         "{} {} {} {} {} {} {} {} ",
-        t.read_segments.get(),
-        t.write_segments.get(),
-        t.reply_segments.get(),
-        t.offered_bytes.get(),
-        t.placed_bytes.get(),
-        t.copied_out.get(),
-        t.copied_in.get(),
+        moved.read_segments,
+        moved.write_segments,
+        moved.reply_segments,
+        moved.offered_bytes,
+        moved.placed_bytes,
+        moved.copied_out,
+        moved.copied_in,
         0,
     );
     seq_print!(
