@@ -213,12 +213,12 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
 	return READ_ONCE(xprtrdma_sysctls[index].value);
 }
 
-void xprtrdma_wait_zero(atomic_t *v)
+void xprtrdma_wait_value(atomic_t *v, int value)
 {
-	wait_var_event(v, atomic_read_acquire(v) == 0);
+	wait_var_event(v, atomic_read_acquire(v) == value);
 }
 
-void xprtrdma_wake_zero(atomic_t *v)
+void xprtrdma_wake_var(atomic_t *v)
 {
 	wake_up_var(v);
 }

@@ -73,8 +73,8 @@ void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
 /* waiting, time, logging */
-void xprtrdma_wait_zero(atomic_t *v);
-void xprtrdma_wake_zero(atomic_t *v);
+void xprtrdma_wait_value(atomic_t *v, int value);
+void xprtrdma_wake_var(atomic_t *v);
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);
 unsigned int xprtrdma_jiffies_to_msecs(unsigned long j);
 struct workqueue_struct *xprtrdma_alloc_workqueue(const char *name);

@@ -7,6 +7,7 @@
 //! RPC never ends while the server can reach its memory (V1-103, V1-105), whatever a driver does.
 
 use crate::{
+    holders::Holders,
     slot::Slot,
     transport::Transport,
     xdr_buf::{
@@ -15,14 +16,7 @@ use crate::{
     },
 };
 use core::ptr::NonNull;
-use kernel::{
-    bindings::page,
-    sync::atomic::{
-        Full,
-        Relaxed, //
-    },
-};
-use xprtrdma_bindings as bindings;
+use kernel::bindings::page;
 use xprtrdma_rdma::dma::Lender;
 
 /// Which message of a request.
@@ -50,7 +44,7 @@ unsafe impl<T: Transport> Send for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
     pub(crate) fn new(slot: &Slot<T>, message: Message, part: Part) -> Self {
-        slot.leases.fetch_add(1, Relaxed);
+        slot.leases.add();
         // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
         Self {
             slot: NonNull::from(slot),
@@ -99,11 +93,7 @@ impl<T: Transport> Drop for Lease<T> {
     fn drop(&mut self) {
         // SAFETY: The slot is valid by the type invariant.
         let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
-        // ORDERING: `Full` orders the unmapping before whatever the last holder's end lets happen.
-        // SAFETY: As above.
-        if unsafe { (*leases).fetch_sub(1, Full) } == 1 {
-            // SAFETY: Only the address is used, so it does not matter that the slot may be gone.
-            unsafe { bindings::xprtrdma_wake_zero(leases.cast_mut().cast()) };
-        }
+        // SAFETY: As above, and this value is counted.
+        unsafe { Holders::remove(leases) }
     }
 }

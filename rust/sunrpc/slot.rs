@@ -4,6 +4,7 @@
 
 use crate::{
     compat,
+    holders::Holders,
     transport::Transport,
     xprt::Xprt, //
 };
@@ -16,7 +17,6 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Atomic,
             Relaxed, //
         },
@@ -105,7 +105,7 @@ impl Buffers {
 pub struct Slot<T: Transport> {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
     /// [`Lease`](crate::lease::Lease)s of the request's memory.
-    pub(crate) leases: Atomic<i32>,
+    pub(crate) leases: Holders,
     /// An errno that the request must end with, if it was completed before it slept.
     pub(crate) verdict: Atomic<i32>,
     index: u16,
@@ -124,7 +124,7 @@ impl<T: Transport> Slot<T> {
     fn new(index: u16) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             rqst: Opaque::zeroed(),
-            leases: Atomic::new(0),
+            leases: Holders::new(),
             verdict: Atomic::new(0),
             index,
             buffers: UnsafeCell::new(Buffers::new()),
@@ -153,19 +153,9 @@ impl<T: Transport> Slot<T> {
     }
 
     /// Whether memory of the request is lent out.
+    #[inline]
     pub(crate) fn is_leased(&self) -> bool {
-        // ORDERING: Pairs with the release in `Lease::drop`.
-        self.leases.load(Acquire) != 0
-    }
-
-    /// Waits until no memory of the request is lent out. Sleeps.
-    pub(crate) fn wait_for_leases(&self) {
-        if self.is_leased() {
-            let count = &raw const self.leases;
-            // CAST: `Atomic<i32>` and `atomic_t` are both one `int`.
-            // SAFETY: The count is valid for the duration of the call.
-            unsafe { bindings::xprtrdma_wait_zero(count.cast_mut().cast()) };
-        }
+        !self.leases.is_none()
     }
 }
 

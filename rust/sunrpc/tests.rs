@@ -14,6 +14,7 @@ mod allocations;
 mod call;
 mod class;
 mod driver;
+mod holders;
 mod queue;
 mod rpc;
 mod sysctl;

@@ -340,7 +340,8 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: By the caller's contract nobody else works on the request.
         T::revoke(xprt, &unsafe { Call::new(slot) });
-        slot.wait_for_leases();
+        // Only the request's own task comes here.
+        slot.leases.wait();
     }
 
     unsafe extern "C" fn prepare_request(

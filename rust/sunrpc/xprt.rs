@@ -6,6 +6,7 @@ use crate::{
     backchannel::Backchannel,
     call::Pinned,
     compat,
+    holders::Holders,
     slot::{
         Pool,
         Slot, //
@@ -21,16 +22,9 @@ use core::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Full,
-            Relaxed, //
-        },
-        lock::{
-            spinlock::SpinLockBackend,
-            Lock, //
-        },
+    sync::lock::{
+        spinlock::SpinLockBackend,
+        Lock, //
     },
     types::Opaque, //
 };
@@ -53,7 +47,7 @@ pub struct Xprt<T: Transport> {
 pub(crate) struct Inner<T: Transport> {
     // What the RPC client reads by pointer.
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
-    back_refs: Atomic<i32>,
+    back_refs: Holders,
     locked: UnsafeCell<T::Locked>,
     // Teardown order: the driver's data first, then the slots that it may refer to.
     #[pin]
@@ -76,7 +70,7 @@ impl<T: Transport> Inner<T> {
     {
         try_pin_init!(Self {
             timeout: Opaque::new(timeout),
-            back_refs: Atomic::new(0),
+            back_refs: Holders::new(),
             locked: UnsafeCell::new(locked),
             data <- data,
             pool <- pool,
@@ -146,7 +140,7 @@ impl<T: Transport> Xprt<T> {
     ///
     /// Destruction of the transport waits, after [`Transport::stop`], until all of them are gone.
     pub fn back_ref(&self) -> BackRef<T> {
-        self.inner.back_refs.fetch_add(1, Relaxed);
+        self.inner.back_refs.add();
         // INVARIANT: Counted just now.
         BackRef(NonNull::from(self))
     }
@@ -374,10 +368,7 @@ impl<T: Transport> Xprt<T> {
 
     /// Waits until no back reference is left. Sleeps.
     pub(crate) fn wait_for_back_refs(&self) {
-        let count = &raw const self.inner.back_refs;
-        // CAST: `Atomic<i32>` and `atomic_t` are both one `int`.
-        // SAFETY: The count is valid for the duration of the call.
-        unsafe { bindings::xprtrdma_wait_zero(count.cast_mut().cast()) };
+        self.inner.back_refs.wait();
     }
 }
 
@@ -413,12 +404,8 @@ impl<T: Transport> Drop for BackRef<T> {
     fn drop(&mut self) {
         // SAFETY: Valid by the type invariant.
         let count = unsafe { &raw const (*self.0.as_ptr()).inner.back_refs };
-        // ORDERING: `Full` orders all uses of the transport before the end of the wait for zero.
-        // SAFETY: As above.
-        if unsafe { (*count).fetch_sub(1, Full) } == 1 {
-            // SAFETY: Only the address is used.
-            unsafe { bindings::xprtrdma_wake_zero(count.cast_mut().cast()) };
-        }
+        // SAFETY: As above, and this value is counted.
+        unsafe { Holders::remove(count) }
     }
 }
 

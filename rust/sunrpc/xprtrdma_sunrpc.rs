@@ -34,6 +34,7 @@ pub mod call;
 pub mod class;
 pub mod common;
 mod compat;
+mod holders;
 pub mod lease;
 pub mod queue;
 pub mod slot;

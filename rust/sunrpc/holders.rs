@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A count of those who hold something, and the wait for the last of them ([`Holders`]).
+
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Full,
+    Relaxed, //
+};
+use xprtrdma_bindings as bindings;
+
+/// In the count: the owner waits. More than there can be holders.
+const AWAITED: i32 = 1 << 30;
+
+/// How many hold something that its owner must not end before the last of them is gone.
+///
+/// Who waits says so in the count itself, so that nobody else pays for a wake-up. Since all changes
+/// of one atomic variable have one order, either the last holder goes after that and sees that it
+/// must wake, or before, and then the owner sees that it need not sleep.
+#[repr(transparent)]
+pub(crate) struct Holders(Atomic<i32>);
+
+impl Holders {
+    pub(crate) const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Counts a holder.
+    #[inline]
+    pub(crate) fn add(&self) {
+        // ORDERING: Whoever counts itself keeps the thing by other means until then.
+        self.0.add(1, Relaxed);
+    }
+
+    /// Counts a holder no more, and wakes the owner if this was the last one that it waits for.
+    ///
+    /// # Safety
+    ///
+    /// `this` is valid and counts the caller; it may end during the call.
+    #[inline]
+    pub(crate) unsafe fn remove(this: *const Self) {
+        // ORDERING: `Full` orders the holder's work before whatever its end lets happen, and the
+        // count before the look at who sleeps.
+        // SAFETY: By the caller's contract; the end comes after this.
+        if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {
+            // SAFETY: Only the address is used, so it does not matter that the count may be gone.
+            unsafe { bindings::xprtrdma_wake_var(this.cast_mut().cast()) };
+        }
+    }
+
+    /// Whether there is no holder.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        // ORDERING: Pairs with the release in `remove`.
+        self.0.load(Acquire) & !AWAITED == 0
+    }
+
+    /// Waits until there is no holder; one thread at a time. Sleeps.
+    #[inline]
+    pub(crate) fn wait(&self) {
+        if !self.is_none() {
+            self.wait_for_last();
+        }
+    }
+
+    #[cold]
+    fn wait_for_last(&self) {
+        // ORDERING: `Full` orders this before the callee's look at the count.
+        self.0.fetch_add(AWAITED, Full);
+        let count = &raw const self.0;
+        // CAST: `Atomic<i32>` and `atomic_t` are both one `int`.
+        // SAFETY: The count is valid for the duration of the call.
+        unsafe { bindings::xprtrdma_wait_value(count.cast_mut().cast(), AWAITED) };
+        // ORDERING: The callee ended with an acquiring look; nobody else is interested.
+        self.0.fetch_sub(AWAITED, Relaxed);
+    }
+
+    /// Whether the owner waits.
+    #[cfg(xprtrdma_kunit)]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.0.load(Relaxed) & AWAITED != 0
+    }
+}

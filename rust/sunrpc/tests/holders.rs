@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The wait for the last of those who hold something.
+
+use super::{
+    ensure::Test,
+    rpc::wait_until, //
+};
+use crate::{
+    holders::Holders,
+    queue::WorkQueue, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc, //
+    },
+};
+
+/// Something that is held.
+struct Held {
+    holders: Holders,
+    /// It has ended.
+    over: Atomic<bool>,
+}
+
+impl Held {
+    fn new(holders: usize) -> Result<Arc<Self>> {
+        let held = Self {
+            holders: Holders::new(),
+            over: Atomic::new(false),
+        };
+        for _ in 0..holders {
+            held.holders.add();
+        }
+        Ok(Arc::new(held, GFP_KERNEL)?)
+    }
+
+    fn remove(&self) {
+        // SAFETY: Each test counts as many as it removes.
+        unsafe { Holders::remove(&self.holders) }
+    }
+
+    /// Ends it when nobody holds it, on another thread.
+    fn end_on(held: &Arc<Self>, queue: &WorkQueue) -> Result {
+        let held = held.clone();
+        queue.queue().try_spawn(GFP_KERNEL, move || {
+            held.holders.wait();
+            held.over.store(true, Release);
+        })?;
+        Ok(())
+    }
+}
+
+#[kunit_tests(xprtrdma_holders)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn nobody_is_waited_for_who_is_gone() -> Test {
+        let held = Held::new(2)?;
+        held.remove();
+        ensure!(!held.holders.is_none());
+        held.remove();
+        ensure!(held.holders.is_none());
+        held.holders.wait();
+        ensure!(!held.holders.is_awaited());
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_holder_ends_the_wait() -> Test {
+        let queue = WorkQueue::new(c"kunit-holders")?;
+        // Twice, for the announcement is taken back.
+        let held = Held::new(0)?;
+        for _ in 0..2 {
+            held.over.store(false, Release);
+            held.holders.add();
+            held.holders.add();
+            Held::end_on(&held, &queue)?;
+            wait_until(|| held.holders.is_awaited())?;
+            // One who has it may give it to another one meanwhile.
+            held.holders.add();
+            held.remove();
+            held.remove();
+            ensure!(!held.holders.is_none());
+            ensure!(!held.over.load(Acquire));
+            held.remove();
+            wait_until(|| held.over.load(Acquire))?;
+            ensure!(held.holders.is_none());
+            ensure!(!held.holders.is_awaited());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_in_either_order() -> Test {
+        let queue = WorkQueue::new(c"kunit-holders")?;
+        for round in 0..300 {
+            let held = Held::new(1)?;
+            Held::end_on(&held, &queue)?;
+            // Before, while or after the other thread announces itself.
+            if round % 3 == 0 {
+                wait_until(|| held.holders.is_awaited())?;
+            }
+            for _ in 0..round % 50 {
+                core::hint::spin_loop();
+            }
+            held.remove();
+            wait_until(|| held.over.load(Acquire))?;
+        }
+        Ok(())
+    }
+}
