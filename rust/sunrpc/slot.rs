@@ -304,17 +304,21 @@ impl<T: Transport> Pool<T> {
     /// empty goes to the pool: whoever comes second looks at the other side again, so neither
     /// waits for the other.
     fn feed_backlog(&self, xprt: &Xprt<T>) {
-        // ORDERING: Orders our own change (slot pushed, or task queued) before the look at the
-        // other side; the other party does the same.
-        compat::smp_mb();
-        while !xprt.is_backlog_empty() {
+        loop {
+            // ORDERING: Orders our own change (slot pushed, or task queued) before the look at the
+            // other side; the other party does the same.
+            compat::smp_mb();
+            if xprt.is_backlog_empty() {
+                return;
+            }
             let Some(slot) = self.pop() else {
                 return;
             };
             // SAFETY: The slot was free, so its request is ours to give away.
             if !unsafe { bindings::xprt_wake_up_backlog(xprt.as_raw(), slot.rqst.get()) } {
+                // Somebody else fed the last waiter. Until this is undone a task may have found the
+                // pool empty, so it counts as a slot that was freed.
                 self.push(slot);
-                return;
             }
         }
     }
