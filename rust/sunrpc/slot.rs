@@ -17,7 +17,9 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
+            Acquire,
             Atomic,
+            Full,
             Relaxed, //
         },
         SpinLock, //
@@ -159,17 +161,24 @@ impl<T: Transport> Slot<T> {
     }
 }
 
-/// The free slots. The one that was freed last is used first, so those at the beginning rest.
+/// The free slots but the one that was freed last. The youngest is used first, so those at the
+/// beginning rest.
 struct Free {
     list: KVec<u16>,
-    /// The fewest that were free at a time since the last [`Pool::trim`].
+    /// The fewest that were on the list at a time since the last [`Pool::trim`].
     least: usize,
 }
+
+/// No slot's number.
+const NO_SLOT: u32 = u32::MAX;
 
 /// The slots of one transport.
 #[pin_data]
 pub(crate) struct Pool<T: Transport> {
     slots: KVec<Pin<KBox<Slot<T>>>>,
+    /// The slot that was freed last, or [`NO_SLOT`]. As a rule it is the next to be used, which
+    /// spares both the lock.
+    last: Atomic<u32>,
     #[pin]
     free: SpinLock<Free>,
     /// Octets in the buffers of all slots.
@@ -194,6 +203,7 @@ impl<T: Transport> Pool<T> {
         }
         Ok(pin_init!(Self {
             slots,
+            last: Atomic::new(NO_SLOT),
             free <- new_spinlock!(Free { list, least: 0 }, "Pool::free"),
             buffered: Atomic::new(0),
         }))
@@ -207,7 +217,24 @@ impl<T: Transport> Pool<T> {
         self.slots.iter().map(|s| &**s)
     }
 
+    /// Takes a free slot.
+    #[inline]
     fn pop(&self) -> Option<&Slot<T>> {
+        // In this order: slots go from here to the list, so none is missed on its way.
+        self.pop_last().or_else(|| self.pop_listed())
+    }
+
+    /// Takes the slot that was freed last, if it still is free.
+    #[inline]
+    fn pop_last(&self) -> Option<&Slot<T>> {
+        // ORDERING: `Acquire` pairs with the release in `push`.
+        let index = self.last.xchg(NO_SLOT, Acquire);
+        // CAST: Wider.
+        self.slots.get(index as usize).map(|s| &**s)
+    }
+
+    #[inline(never)]
+    fn pop_listed(&self) -> Option<&Slot<T>> {
         let index = {
             let mut free = self.free.lock();
             let index = free.list.pop()?;
@@ -217,9 +244,23 @@ impl<T: Transport> Pool<T> {
         self.get(index)
     }
 
+    /// Puts a free slot back. Orders it before what follows, as a full barrier does.
+    #[inline]
     fn push(&self, slot: &Slot<T>) {
+        // ORDERING: `Full` makes it the barrier, and releases the slot's content.
+        let before = self.last.xchg(slot.index.into(), Full);
+        if before != NO_SLOT {
+            self.push_listed(before);
+        }
+    }
+
+    #[inline(never)]
+    fn push_listed(&self, index: u32) {
         // Cannot fail: the list is as long as there are slots.
-        let _ = self.free.lock().list.push_within_capacity(slot.index);
+        // CAST: The number of a slot.
+        let _ = self.free.lock().list.push_within_capacity(index as u16);
+        // ORDERING: See `push`.
+        compat::smp_mb();
     }
 
     /// Counts octets that buffers of a slot have grown by.
@@ -237,6 +278,10 @@ impl<T: Transport> Pool<T> {
         let mut from = 0;
         loop {
             let mut free = self.free.lock();
+            // The youngest can rest, too. Who does not find it there any more waits for the lock.
+            if let Some(last) = self.pop_last() {
+                let _ = free.list.push_within_capacity(last.index);
+            }
             let to = free.least.min(from + TRIM_BATCH);
             let resting = free.list.get(from..to).unwrap_or(&[]);
             if resting.is_empty() {
@@ -259,21 +304,32 @@ impl<T: Transport> Pool<T> {
     ///
     /// Called as `rpc_xprt_ops::alloc_slot` of the transport that owns the pool.
     pub(crate) unsafe fn alloc(xprt: &Xprt<T>, task: *mut bindings::rpc_task) {
-        let pool = xprt.pool();
-        if let Some(slot) = pool.pop() {
-            // SAFETY: The task is ours for the duration of the call.
-            unsafe {
-                (*task).tk_rqstp = slot.rqst.get();
-                (*task).tk_status = 0;
-            }
-            return;
+        let Some(slot) = xprt.pool().pop() else {
+            // SAFETY: By the caller's contract.
+            return unsafe { Self::wait(xprt, task) };
+        };
+        // SAFETY: The task is ours for the duration of the call.
+        unsafe {
+            (*task).tk_rqstp = slot.rqst.get();
+            (*task).tk_status = 0;
         }
-        // SAFETY: As above; the callee queues the task.
+    }
+
+    /// Puts `task` on the backlog.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Pool::alloc`].
+    #[cold]
+    unsafe fn wait(xprt: &Xprt<T>, task: *mut bindings::rpc_task) {
+        // SAFETY: The task is ours for the duration of the call; the callee queues it.
         unsafe {
             (*task).tk_status = EAGAIN.to_errno();
             bindings::xprt_add_backlog_noncongested(xprt.as_raw(), task);
         }
-        pool.feed_backlog(xprt);
+        // ORDERING: See `feed_backlog`.
+        compat::smp_mb();
+        xprt.pool().feed_backlog(xprt);
     }
 
     /// Takes a slot back.
@@ -295,7 +351,9 @@ impl<T: Transport> Pool<T> {
         // SAFETY: The request is ours.
         unsafe { ptr::write_bytes(rqst, 0, 1) };
         xprt.pool().push(slot);
-        xprt.pool().feed_backlog(xprt);
+        if !xprt.is_backlog_empty() {
+            xprt.pool().feed_backlog(xprt);
+        }
     }
 
     /// Gives free slots to waiting tasks.
@@ -303,14 +361,12 @@ impl<T: Transport> Pool<T> {
     /// A task that finds the pool empty goes to the backlog, and a slot that finds the backlog
     /// empty goes to the pool: whoever comes second looks at the other side again, so neither
     /// waits for the other.
+    ///
+    /// ORDERING: A full barrier has ordered the caller's own change (slot pushed, or task queued)
+    /// before this look at the other side; the other party does the same.
+    #[cold]
     fn feed_backlog(&self, xprt: &Xprt<T>) {
-        loop {
-            // ORDERING: Orders our own change (slot pushed, or task queued) before the look at the
-            // other side; the other party does the same.
-            compat::smp_mb();
-            if xprt.is_backlog_empty() {
-                return;
-            }
+        while !xprt.is_backlog_empty() {
             let Some(slot) = self.pop() else {
                 return;
             };
@@ -318,6 +374,7 @@ impl<T: Transport> Pool<T> {
             if !unsafe { bindings::xprt_wake_up_backlog(xprt.as_raw(), slot.rqst.get()) } {
                 // Somebody else fed the last waiter. Until this is undone a task may have found the
                 // pool empty, so it counts as a slot that was freed.
+                // ORDERING: This is a full barrier again.
                 self.push(slot);
             }
         }
