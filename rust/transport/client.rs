@@ -222,19 +222,13 @@ impl Transport for Client {
         }
     }
 
+    #[inline]
     fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result {
         // Only a device with small regions has calls that cannot be carried.
         if xprt.data().region_pages.load(Relaxed) >= SMALL_REGION {
             return Ok(());
         }
-        let current = xprt.data().current.lock().clone();
-        match current {
-            Some(conn) => send::plan_call(&conn, call).map(|_| ()).map_err(|error| {
-                xprt.data().tell_of_refused(call, error);
-                Error::from_errno(error.to_errno())
-            }),
-            None => Ok(()),
-        }
+        check(xprt, call)
     }
 
     #[inline]
@@ -245,6 +239,7 @@ impl Transport for Client {
         }
     }
 
+    #[inline]
     fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32> {
         // Not the call's state: its lock is taken before the transport's.
         let request = call.slot().call();
@@ -253,15 +248,7 @@ impl Transport for Client {
             return None;
         }
         request.owed_on.store(Epoch::NONE.raw(), Relaxed);
-        // No reference is taken: the last one must not be dropped here.
-        let current = xprt.data().current.lock();
-        let endpoint = current.as_ref()?.handler();
-        if endpoint.epoch.raw() != owed_on {
-            return None;
-        }
-        let mut credits = endpoint.state.credits.lock();
-        credits.abandon();
-        Some(cwnd(&credits))
+        abandon(xprt, owed_on)
     }
 
     fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
@@ -303,6 +290,33 @@ impl Transport for Client {
         let size = xprt.data().callback_size.load(Relaxed) as usize;
         size.min(kernel::page::PAGE_SIZE)
     }
+}
+
+/// Whether a call can be carried on the present connection.
+#[cold]
+fn check(xprt: &Xprt<Client>, call: &Call<'_, Client>) -> Result {
+    let current = xprt.data().current.lock().clone();
+    match current {
+        Some(conn) => send::plan_call(&conn, call).map(|_| ()).map_err(|error| {
+            xprt.data().tell_of_refused(call, error);
+            Error::from_errno(error.to_errno())
+        }),
+        None => Ok(()),
+    }
+}
+
+/// A call ends whose reply the connection with the number `owed_on` still owes.
+#[cold]
+fn abandon(xprt: &Xprt<Client>, owed_on: u32) -> Option<u32> {
+    // No reference is taken: the last one must not be dropped here.
+    let current = xprt.data().current.lock();
+    let endpoint = current.as_ref()?.handler();
+    if endpoint.epoch.raw() != owed_on {
+        return None;
+    }
+    let mut credits = endpoint.state.credits.lock();
+    credits.abandon();
+    Some(cwnd(&credits))
 }
 
 /// Takes the memory of a call back that was sent and is not over.
