@@ -29,6 +29,9 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
+/// How much of a reply says whether it is one: the transaction id and the type of the message.
+const START_LEN: usize = 8;
+
 /// A request that its task, or the holder of the send lock on its behalf, works on.
 ///
 /// # Invariants
@@ -114,22 +117,20 @@ impl<'a, T: Transport> Call<'a, T> {
         Lease::new(self.slot, message, part)
     }
 
-    /// Zeroes the first octets of the reply's memory, so that nothing old can be taken for a
-    /// reply (V1-070). `EBUSY` while memory is lent: then it belongs to the device, and the zeroes
-    /// could come on top of the reply.
+    /// Zeroes what [`Pinned::placed_start`] reads, so that nothing old can be taken for a reply
+    /// (V1-070). `EBUSY` while memory is lent: then it belongs to the device, and the zeroes could
+    /// come on top of the reply.
+    #[inline]
     pub fn clear_reply(&self) -> Result {
         if self.slot.is_leased() {
             return Err(EBUSY);
         }
-        // SAFETY: The head of a reply is at least an accepted reply's size and is only written by
-        // us until the reply arrives.
-        unsafe {
-            let head = &(*self.rqst()).rq_rcv_buf.head[0];
-            ptr::write_bytes(
-                head.iov_base.cast::<u8>(),
-                0,
-                core::cmp::min(8, head.iov_len),
-            );
+        if self.reply().head_len() >= START_LEN {
+            // SAFETY: The head has that many octets, which only we write until the reply arrives.
+            unsafe {
+                let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
+                head.cast::<[u8; START_LEN]>().write([0; START_LEN]);
+            }
         }
         Ok(())
     }
@@ -193,21 +194,18 @@ impl<T: Transport> Pinned<T> {
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
     }
 
-    /// The first eight octets of a reply that the peer placed in the reply's memory.
-    pub fn placed_start(&self) -> [u8; 8] {
-        let mut start = [0; 8];
-        if self.slot().is_leased() || self.reply().head_len() < start.len() {
-            return start;
+    /// The first octets of a reply that the peer placed in the reply's memory; zeroes if its head
+    /// cannot have so many.
+    #[inline]
+    pub fn placed_start(&self) -> [u8; START_LEN] {
+        if self.slot().is_leased() || self.reply().head_len() < START_LEN {
+            return [0; START_LEN];
         }
-        // SAFETY: The head has at least eight octets, which nobody writes now.
+        // SAFETY: The head has that many octets, which nobody writes now.
         unsafe {
-            ptr::copy_nonoverlapping(
-                (*self.rqst()).rq_rcv_buf.head[0].iov_base.cast::<u8>(),
-                start.as_mut_ptr(),
-                start.len(),
-            )
-        };
-        start
+            let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
+            head.cast::<[u8; START_LEN]>().read()
+        }
     }
 
     /// Copies a reply that arrived inline into the reply's memory. `EMSGSIZE` if it does not fit
@@ -315,7 +313,8 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Ends the request with an error. Gives it back while any of its memory is lent.
+    /// Ends the request, which was given to [`Transport::send`], with an error. Gives it back while
+    /// any of its memory is lent.
     ///
     /// The error reaches the task whether or not it already sleeps: a task that was not asleep
     /// encodes the request again and meets the error there.

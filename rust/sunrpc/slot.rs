@@ -106,7 +106,7 @@ impl Buffers {
 #[pin_data]
 pub struct Slot<T: Transport> {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
-    /// [`Lease`](crate::lease::Lease)s of the request's memory.
+    /// [`Lease`](crate::lease::Lease)s of the request's memory. Its task waits for their end.
     pub(crate) leases: Holders,
     /// An errno that the request must end with, if it was completed before it slept.
     pub(crate) verdict: Atomic<i32>,

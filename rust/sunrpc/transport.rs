@@ -141,9 +141,9 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// sleep.
     fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result;
 
-    /// The request ends or is encoded again: brings its memory out of the peer's reach, or starts
-    /// to. The caller waits until no [`Lease`](crate::lease::Lease) is left. Task context, may
-    /// sleep; the request is not pinned and will not be looked up any more.
+    /// The request ends, or was given to `send` and is encoded again: brings its memory out of the
+    /// peer's reach, or starts to. The caller waits until no [`Lease`](crate::lease::Lease) is
+    /// left. Task context, may sleep; the request is not pinned and will not be looked up any more.
     fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>);
 
     /// The request gives its credit back. If it was sent and its reply is still to come, the server
@@ -320,28 +320,20 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn buf_free(task: *mut bindings::rpc_task) {
-        // SAFETY: As in `buf_alloc`; the request is off all queues and not pinned.
-        unsafe {
+        // SAFETY: As in `buf_alloc`.
+        let (rqst, xprt, slot) = unsafe {
             let rqst = (*task).tk_rqstp;
-            Self::revoke(rqst);
-            // The memory stays with the slot.
+            (rqst, xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst))
+        };
+        // SAFETY: The request is off all queues and not pinned, so nobody else works on it.
+        T::revoke(xprt, &unsafe { Call::new(slot) });
+        slot.leases.wait();
+        // The memory stays with the slot.
+        // SAFETY: These fields belong to the task.
+        unsafe {
             (*rqst).rq_buffer = ptr::null_mut();
             (*rqst).rq_rbuffer = ptr::null_mut();
         }
-    }
-
-    /// Brings a request's memory out of the peer's reach.
-    ///
-    /// # Safety
-    ///
-    /// `rqst` is in a slot of a transport of ours, on no queue and not pinned.
-    unsafe fn revoke(rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: By the caller's contract.
-        let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
-        // SAFETY: By the caller's contract nobody else works on the request.
-        T::revoke(xprt, &unsafe { Call::new(slot) });
-        // Only the request's own task comes here.
-        slot.leases.wait();
     }
 
     unsafe extern "C" fn prepare_request(
@@ -354,16 +346,22 @@ impl<T: Transport> Ops<T> {
             return 0;
         }
         // SAFETY: As above: the request is in a slot.
-        let slot = unsafe { Slot::<T>::from_rqst(rqst) };
-        let verdict = slot.verdict.xchg(0, Relaxed);
-        if verdict != 0 {
-            return verdict;
-        }
+        let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The task is about to queue the request; it is on no queue and not pinned.
-        let result = unsafe {
-            Self::revoke(rqst);
-            prepare_reply(slot).and_then(|()| T::check(xprt_of::<T>(rqst), &Call::new(slot)))
-        };
+        let call = unsafe { Call::new(slot) };
+        // Zero in a slot that is handed out, set by `send_request`.
+        // SAFETY: As above.
+        let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
+        if encoded_anew {
+            let verdict = slot.verdict.xchg(0, Relaxed);
+            if verdict != 0 {
+                return verdict;
+            }
+            T::revoke(xprt, &call);
+        }
+        slot.leases.wait();
+        // SAFETY: As above.
+        let result = unsafe { prepare_reply(slot) }.and_then(|()| T::check(xprt, &call));
         result.err().map_or(0, Error::to_errno)
     }
 
