@@ -366,13 +366,20 @@ impl<T: Transport> Drop for Pinned<T> {
 /// # Safety
 ///
 /// `rqst` is being queued by its own task, after encoding.
+#[inline]
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
-    let rqst = slot.rqst.get();
     // SAFETY: By the caller's contract nobody else touches the request now.
-    let buf = unsafe { &mut (*rqst).rq_rcv_buf };
-    if buf.page_len == 0 {
+    let buf = unsafe { &mut (*slot.rqst.get()).rq_rcv_buf };
+    let kind = buf.flags & (bindings::XDRBUF_READ | bindings::XDRBUF_SPARSE_PAGES);
+    if buf.page_len == 0 || kind == bindings::XDRBUF_READ {
         return Ok(());
     }
+    prepare_pages(slot, buf)
+}
+
+/// Prepares a reply's memory with pages that are sparse, or no READ's.
+#[inline(never)]
+fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
         let count = (buf.page_base as usize + buf.page_len as usize).div_ceil(PAGE_SIZE);
         for i in 0..count {
@@ -401,8 +408,9 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     {
         // SAFETY: The slot's buffers belong to this task.
         let buffers = unsafe { &mut *slot.buffers.get() };
-        // SAFETY: As above.
-        let grown = |octets| unsafe { xprt_of::<T>(rqst) }.pool().count_buffered(octets);
+        // SAFETY: The request is in use.
+        let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
+        let grown = |octets| xprt.pool().count_buffered(octets);
         // Memory of a power of two is aligned to its size, so the border is where it is wanted.
         if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE, grown) {
             let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);

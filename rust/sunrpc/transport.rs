@@ -345,12 +345,25 @@ impl<T: Transport> Ops<T> {
         if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;
         }
-        // SAFETY: As above: the request is in a slot.
+        // SAFETY: As above, and it is not a callback.
+        unsafe { Self::prepare(rqst) }
+    }
+
+    /// Gets a request ready to be queued. Returns 0 or an errno. Sleeps.
+    ///
+    /// Out of line: half the calls of `prepare_request` end before they need a frame.
+    ///
+    /// # Safety
+    ///
+    /// `rqst` is in a slot of ours, and its task is about to queue it.
+    #[inline(never)]
+    unsafe fn prepare(rqst: *mut bindings::rpc_rqst) -> c_int {
+        // SAFETY: By the caller's contract.
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
-        // SAFETY: The task is about to queue the request; it is on no queue and not pinned.
+        // SAFETY: The request is on no queue and not pinned.
         let call = unsafe { Call::new(slot) };
         // Zero in a slot that is handed out, set by `send_request`.
-        // SAFETY: As above.
+        // SAFETY: By the caller's contract.
         let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {
             let verdict = slot.verdict.xchg(0, Relaxed);
@@ -360,7 +373,7 @@ impl<T: Transport> Ops<T> {
             T::revoke(xprt, &call);
         }
         slot.leases.wait();
-        // SAFETY: As above.
+        // SAFETY: By the caller's contract.
         let result = unsafe { prepare_reply(slot) }.and_then(|()| T::check(xprt, &call));
         result.err().map_or(0, Error::to_errno)
     }
