@@ -15,6 +15,7 @@
 //! | [`dma`] | memory that is mapped for the device |
 //! | [`mr`] | memory regions: who may touch which memory, and until when |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
+//! | [`spin`] | spin locks |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -27,5 +28,6 @@ pub mod dma;
 pub mod mr;
 pub mod pd;
 pub mod qp;
+pub mod spin;
 #[cfg(xprtrdma_kunit)]
 mod tests;

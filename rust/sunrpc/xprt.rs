@@ -22,14 +22,13 @@ use core::{
 };
 use kernel::{
     prelude::*,
-    sync::lock::{
-        spinlock::SpinLockBackend,
-        Lock, //
-    },
     types::Opaque, //
 };
 use xprtrdma_bindings as bindings;
-use xprtrdma_rdma::cm::Net;
+use xprtrdma_rdma::{
+    cm::Net,
+    spin::SpinLock, //
+};
 
 /// A transport of class `T`.
 ///
@@ -120,14 +119,14 @@ impl<T: Transport> Xprt<T> {
     }
 
     #[inline]
-    pub(crate) fn queue_lock(&self) -> &Lock<(), SpinLockBackend> {
+    pub(crate) fn queue_lock(&self) -> &SpinLock<()> {
         // SAFETY: Initialised by `xprt_alloc`, valid as long as the transport.
-        unsafe { Lock::from_raw(&raw mut (*self.as_raw()).queue_lock) }
+        unsafe { SpinLock::from_raw(&raw mut (*self.as_raw()).queue_lock) }
     }
 
-    fn transport_lock(&self) -> &Lock<(), SpinLockBackend> {
+    fn transport_lock(&self) -> &SpinLock<()> {
         // SAFETY: As in `queue_lock`.
-        unsafe { Lock::from_raw(&raw mut (*self.as_raw()).transport_lock) }
+        unsafe { SpinLock::from_raw(&raw mut (*self.as_raw()).transport_lock) }
     }
 
     /// The driver's data.

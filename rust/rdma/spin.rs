@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel crate's spin lock without what it does for lockdep where there is none
+//! ([`SpinLock`]).
+
+use kernel::{
+    bindings,
+    ffi::c_char,
+    sync::lock::{
+        spinlock::SpinLockBackend,
+        Backend,
+        Lock, //
+    },
+};
+
+/// A spin lock. The same in all respects as [`kernel::sync::SpinLock`], but one that is taken
+/// several times for every RPC: there a call of a function that is empty without lockdep is felt.
+pub type SpinLock<T> = Lock<T, Spin>;
+
+/// The backend of a [`SpinLock`].
+pub struct Spin;
+
+// SAFETY: Everything is done by a backend that keeps the contract.
+unsafe impl Backend for Spin {
+    type State = <SpinLockBackend as Backend>::State;
+    type GuardState = <SpinLockBackend as Backend>::GuardState;
+
+    #[inline]
+    unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
+        // SAFETY: By the caller's contract, which is the same.
+        unsafe { SpinLockBackend::init(ptr, name, key) }
+    }
+
+    #[inline]
+    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        // SAFETY: By the caller's contract, which is the same.
+        unsafe { SpinLockBackend::lock(ptr) }
+    }
+
+    #[inline]
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+        // SAFETY: By the caller's contract, which is the same.
+        unsafe { SpinLockBackend::try_lock(ptr) }
+    }
+
+    #[inline]
+    unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
+        // SAFETY: By the caller's contract, which is the same.
+        unsafe { SpinLockBackend::unlock(ptr, guard_state) }
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        if cfg!(CONFIG_LOCKDEP) {
+            // SAFETY: By the caller's contract, which is the same.
+            unsafe { SpinLockBackend::assert_is_held(ptr) }
+        }
+    }
+}
+
+/// Makes an initialiser of a [`SpinLock`] with a lock class of its own.
+#[macro_export]
+macro_rules! new_spinlock {
+    ($inner:expr, $name:literal) => {
+        $crate::spin::SpinLock::new(
+            $inner,
+            ::kernel::c_str!($name),
+            ::kernel::static_lock_class!(),
+        )
+    };
+}
