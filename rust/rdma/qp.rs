@@ -29,7 +29,12 @@ use crate::{
         LocalInvalidation,
         RemoteInvalidation, //
     },
+    new_spinlock,
     pd::Pd,
+    spin::{
+        Spin,
+        SpinLock, //
+    },
 };
 use core::{
     ops::Deref,
@@ -41,7 +46,6 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
-    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -49,13 +53,9 @@ use kernel::{
             Full,
             Relaxed, //
         },
-        lock::{
-            spinlock::SpinLockBackend,
-            Guard, //
-        },
+        lock::Guard,
         Arc,
-        ArcBorrow,
-        SpinLock, //
+        ArcBorrow, //
     },
     types::Opaque, //
 };
@@ -685,7 +685,7 @@ impl<H: QpHandler> Drop for QpOwner<H> {
 /// begun; those must not be taken while a batch is held.
 pub struct SendBatch<'a, H: QpHandler> {
     qp: &'a Qp<H>,
-    sq: Guard<'a, SendQueue, SpinLockBackend>,
+    sq: Guard<'a, SendQueue, Spin>,
     offset: usize,
     skipped: usize,
     max_len: usize,

@@ -13,20 +13,20 @@ use core::{
     ptr::{self, NonNull}, //
 };
 use kernel::{
-    new_spinlock,
     prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Full,
-            Relaxed, //
-        },
-        SpinLock, //
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Relaxed, //
     },
     types::Opaque, //
 };
 use xprtrdma_bindings as bindings;
+use xprtrdma_rdma::{
+    new_spinlock,
+    spin::SpinLock, //
+};
 
 /// Memory of a request's messages, kept from one use of the slot to the next.
 pub(crate) struct TaskBuf {

@@ -13,15 +13,14 @@
 
 use crate::client::Client;
 use kernel::{
-    impl_has_work, new_spinlock, new_work,
+    impl_has_work, new_work,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc,
-        SpinLock, //
+        Arc, //
     },
     workqueue::{
         Work,
@@ -31,7 +30,9 @@ use kernel::{
 use xprtrdma_proto::Counter;
 use xprtrdma_rdma::{
     mr::IdleMr,
-    pd::Pd, //
+    new_spinlock,
+    pd::Pd,
+    spin::SpinLock, //
 };
 use xprtrdma_sunrpc::{
     common::Common,

@@ -11,14 +11,10 @@ use crate::{
     stats::Tally,
 };
 use kernel::{
-    new_spinlock,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        SpinLock, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
     },
 };
 use xprtrdma_proto::{
@@ -35,7 +31,9 @@ use xprtrdma_rdma::{
         ExposedMr,
         IdleMr, //
     },
-    qp::Held, //
+    new_spinlock,
+    qp::Held,
+    spin::SpinLock, //
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
