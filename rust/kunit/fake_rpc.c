@@ -240,6 +240,11 @@ struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
 	return rpc_run_task(&args);
 }
 
+bool fake_is_over(struct rpc_task *task)
+{
+	return !RPC_IS_ACTIVATED(task);
+}
+
 int fake_wait(struct rpc_task *task)
 {
 	int status;

@@ -49,8 +49,9 @@ void fake_clnt_end(struct rpc_clnt *clnt);
 /* Starts a call; its result is waited for, once. */
 struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
 			   struct fake_io *io);
+bool fake_is_over(struct rpc_task *task);
 int fake_wait(struct rpc_task *task);
-/* Kills it; its result must be waited for all the same. */
+/* Kills those that have a slot; each result must be waited for all the same. */
 void fake_kill(struct rpc_clnt *clnt);
 
 struct page *fake_page(void);

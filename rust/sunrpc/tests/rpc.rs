@@ -260,7 +260,7 @@ impl Client {
         self.call(bindings::fake_proc_FAKE_PROC_GET, Some(memory))
     }
 
-    /// Ends all calls as a signal would.
+    /// Ends all calls that have a slot as a signal would.
     pub(super) fn kill(&self) {
         // SAFETY: By the type invariant.
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
@@ -357,8 +357,14 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if self.task.is_some() {
-            self.client.kill();
+        if let Some(task) = self.task {
+            // Only a call with a slot is among its client's calls, where the killer looks: one that
+            // gets the slot of a killed call comes in later.
+            let _ = wait_until(|| {
+                self.client.kill();
+                // SAFETY: The task has not been waited for.
+                unsafe { bindings::fake_is_over(task.as_ptr()) }
+            });
             let _ = self.end();
         }
     }
