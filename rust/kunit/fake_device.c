@@ -373,6 +373,13 @@ static struct fake_wqe *ring_pop(struct fake_ring *ring)
 	return wqe;
 }
 
+static struct fake_wqe *ring_pop_last(struct fake_ring *ring)
+{
+	if (!ring->count)
+		return NULL;
+	return &ring->entries[(ring->first + --ring->count) % ring->size];
+}
+
 static enum ib_wc_opcode wc_opcode(u32 opcode)
 {
 	switch (opcode) {
@@ -919,7 +926,7 @@ int fake_receive(struct ib_qp *base, const struct fake_message *message)
 	bool ring;
 
 	scoped_guard(spinlock_irqsave, &fake.lock) {
-		wqe = ring_pop(&qp->rq);
+		wqe = message->last ? ring_pop_last(&qp->rq) : ring_pop(&qp->rq);
 		if (!wqe)
 			return -ENOBUFS;
 		if (!message->written && message->len > wqe->posted.len)

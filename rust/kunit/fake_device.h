@@ -97,6 +97,8 @@ struct fake_message {
 	u8 invalidates;
 	u8 immediate;
 	u8 written;
+	/* Takes the Receive posted last, not the first. */
+	u8 last;
 };
 
 int fake_receive(struct ib_qp *qp, const struct fake_message *message);

@@ -2,21 +2,24 @@
 
 //! Queue pair: [`Qp`] owns a reliable connection's queues and the buffers behind them.
 //!
-//! * The **receive ring** has a fixed number of buffers of one size. A completed Receive lends its
-//!   buffer to the handler as [`Received`]; when that is dropped the buffer goes back to the ring,
-//!   so every path gives a buffer back exactly once. Buffers are posted again in batches.
+//! * The **receive buffers** are a fixed number of one size, each with a completion entry of its own,
+//!   so a completion says which buffer it is about. A completed Receive lends its buffer to the
+//!   handler as [`Received`]; dropping that gives the buffer back, so every path does so exactly
+//!   once. Buffers are posted again in batches.
 //! * The **send queue** has a ring of octets from which each Send takes what it needs. A message is
 //!   copied there once; nothing else is referenced by a Send, so no memory of an RPC is ever owned
 //!   by the queue. Most Sends are unsignalled: a signalled one gives back all before it.
 //!
-//! Both rely on one property of verbs: work requests on one queue complete in the order in which
-//! they were posted. So one `ib_cqe` per queue suffices, and rings take the place of lists.
+//! The send queue relies on a property of verbs: its work requests complete in the order in which
+//! they were posted. So one `ib_cqe` suffices for it, and a ring takes the place of a list.
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
-//! context on the `ib-comp` work queue, one at a time.
+//! context on the `ib-comp` work queue, one at a time. So the handlers need no lock among themselves:
+//! the buffers of messages that end with their handler are gathered without one, which is only taken
+//! to post a batch of them.
 //!
 //! Lock order: the send queue's lock is taken inside of the handler's own locks (see [`SendBatch`]), the
-//! receive ring's lock is a leaf.
+//! receive queue's lock is a leaf.
 
 use crate::{
     dma::{
@@ -37,6 +40,7 @@ use crate::{
     },
 };
 use core::{
+    cell::UnsafeCell,
     ops::Deref,
     ptr::{self, NonNull},
     slice, //
@@ -57,7 +61,10 @@ use kernel::{
         Arc,
         ArcBorrow, //
     },
-    types::Opaque, //
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    },
 };
 use xprtrdma_bindings as bindings;
 
@@ -313,54 +320,106 @@ impl SendQueue {
     }
 }
 
-struct RecvQueue {
-    bufs: KVec<DmaBuf>,
-    posted: Fifo<u16>,
-    free: KVec<u16>,
-    batch: usize,
-    closed: bool,
-    /// The work request of each buffer, and its element. `next` is only of use within one post.
-    wrs: KVec<bindings::ib_recv_wr>,
-    _sges: KVec<bindings::ib_sge>,
+/// A receive buffer and its work request.
+///
+/// # Invariants
+///
+/// - `wr` refers to `cqe` and to `sge`, which refers to `mem`. All are in the table of `qp`, where
+///   they stay as long as it lives.
+/// - `wr` belongs to whom the buffer belongs to.
+struct RecvBuf<H: QpHandler> {
+    cqe: Opaque<bindings::ib_cqe>,
+    wr: Opaque<bindings::ib_recv_wr>,
+    sge: Opaque<bindings::ib_sge>,
+    mem: DmaBuf,
+    qp: *const Qp<H>,
 }
 
-// SAFETY: The work requests refer to what is in `self`, wherever that is; all else is `Send`.
-unsafe impl Send for RecvQueue {}
-
-impl RecvQueue {
-    fn new(pd: &Arc<Pd>, config: &QpConfig) -> Result<Self> {
-        let total = config.recv_count + config.recv_batch;
-        let mut bufs = KVec::with_capacity(total.into(), GFP_KERNEL)?;
-        let mut free = KVec::with_capacity(total.into(), GFP_KERNEL)?;
-        let mut wrs = KVec::with_capacity(total.into(), GFP_KERNEL)?;
-        let mut sges = KVec::with_capacity(total.into(), GFP_KERNEL)?;
-        for i in 0..total {
-            let buf = DmaBuf::new(pd, config.recv_size, Direction::FromDevice)?;
-            sges.push(buf.sge(0, buf.len()), GFP_KERNEL)?;
-            bufs.push(buf, GFP_KERNEL)?;
-            free.push(i, GFP_KERNEL)?;
+impl<H: QpHandler> RecvBuf<H> {
+    /// Allocates the buffers of a queue pair. They are of use after [`RecvBuf::bind`]. May sleep.
+    fn table(pd: &Arc<Pd>, config: &QpConfig) -> Result<KVec<Self>> {
+        let total = usize::from(config.recv_count) + usize::from(config.recv_batch);
+        let mut table = KVec::with_capacity(total, GFP_KERNEL)?;
+        for _ in 0..total {
+            let mem = DmaBuf::new(pd, config.recv_size, Direction::FromDevice)?;
+            let buf = Self {
+                cqe: Opaque::new(bindings::ib_cqe {
+                    done: Some(recv_done::<H>),
+                }),
+                wr: Opaque::new(Default::default()),
+                sge: Opaque::new(mem.sge(0, mem.len())),
+                mem,
+                qp: ptr::null(),
+            };
+            table.push(buf, GFP_KERNEL)?;
         }
-        // The list of elements is complete and moves no more.
-        for sge in sges.iter_mut() {
-            wrs.push(
-                bindings::ib_recv_wr {
-                    sg_list: sge,
-                    num_sge: 1,
+        Ok(table)
+    }
+
+    /// Completes the buffers for the queue pair that will be at `qp`, and own the table.
+    fn bind(mut table: KVec<Self>, qp: *const Qp<H>) -> KVec<Self> {
+        for buf in table.iter_mut() {
+            // INVARIANT: The table is complete, and its entries move no more.
+            buf.wr = Opaque::new(bindings::ib_recv_wr {
+                __bindgen_anon_1: bindings::ib_recv_wr__bindgen_ty_1 {
+                    // CAST: The union's first member is the pointer, as 64 bits.
+                    bindgen_union_field: buf.cqe.get() as u64,
                     ..Default::default()
                 },
-                GFP_KERNEL,
-            )?;
+                sg_list: buf.sge.get(),
+                num_sge: 1,
+                ..Default::default()
+            });
+            buf.qp = qp;
         }
-        Ok(Self {
-            bufs,
-            posted: Fifo::new(total.into(), 0)?,
-            free,
-            batch: config.recv_batch.into(),
-            closed: false,
-            wrs,
-            _sges: sges,
-        })
+        table
     }
+}
+
+/// Receive buffers of one queue pair that belong to the device and wait to be posted, linked by
+/// their work requests.
+struct Chain {
+    first: *mut bindings::ib_recv_wr,
+    len: u32,
+}
+
+// SAFETY: What is linked belongs to the chain, wherever that is.
+unsafe impl Send for Chain {}
+
+impl Chain {
+    const EMPTY: Self = Self {
+        first: ptr::null_mut(),
+        len: 0,
+    };
+
+    /// Adds a buffer, and gives it to the device.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the buffer, and gives it up.
+    #[inline]
+    unsafe fn push<H: QpHandler>(&mut self, buf: &RecvBuf<H>) {
+        buf.mem.sync_for_device(0, buf.mem.len());
+        let wr = buf.wr.get();
+        // SAFETY: Valid by the type invariant, and the caller's to write.
+        unsafe { (*wr).next = self.first };
+        self.first = wr;
+        // NO-OVERFLOW: A queue pair's buffers are counted by 32 bits.
+        self.len = self.len.wrapping_add(1);
+    }
+
+    #[inline]
+    fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::EMPTY)
+    }
+}
+
+struct RecvQueue {
+    /// Buffers of dropped [`Held`]s.
+    returned: Chain,
+    /// How many Receives were ever posted, modulo 2^32.
+    posted: u32,
+    closed: bool,
 }
 
 /// The queue pair of an id.
@@ -408,19 +467,21 @@ impl Drop for RawCq {
 ///
 /// # Invariants
 ///
-/// - `send_cqe` and `recv_cqe` are the only completion entries of work requests on the queue pair,
-///   apart from those of the drain; they live as long as the queues.
+/// - `send_cqe` and those in `recvs` are the only completion entries of work requests on the queue
+///   pair, apart from those of the drain; they live as long as the queues.
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
 ///   of the one that they borrow.
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
-/// - A buffer index is either in `posted` or in `free`, or held by one [`Received`] or [`Held`].
+/// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
+///   belongs to one [`Received`] or [`Held`].
+/// - `free` is used by completion handlers only. They never run at the same time: all completions
+///   arrive at `cq`, which one work item of ib_core handles, one completion after the other.
 #[pin_data]
 pub struct Qp<H: QpHandler> {
     handler: H,
     broken: Atomic<bool>,
     down: Atomic<bool>,
     send_cqe: Opaque<bindings::ib_cqe>,
-    recv_cqe: Opaque<bindings::ib_cqe>,
     // Teardown order: queue pair, completion queue, then the memory that they used.
     raw: RawQp,
     cq: RawCq,
@@ -428,12 +489,23 @@ pub struct Qp<H: QpHandler> {
     sq: SpinLock<SendQueue>,
     #[pin]
     rq: SpinLock<RecvQueue>,
+    recvs: KVec<RecvBuf<H>>,
+    /// Buffers of messages that ended with their handlers.
+    free: UnsafeCell<Chain>,
+    /// So many of `free`, or of the receive queue's `returned`, are posted together. Below both there
+    /// are less than a batch, so what was promised stays posted without another message.
+    free_batch: u32,
+    returned_batch: u32,
+    /// How many messages ever came, modulo 2^32.
+    taken: Atomic<u32>,
     pd: Arc<Pd>,
 }
 
 // SAFETY: Verbs objects have no thread affinity; the rest is `Send`.
 unsafe impl<H: QpHandler> Send for Qp<H> {}
-// SAFETY: The queues are behind locks, posting is safe from several threads, `H` is `Sync`.
+// SAFETY: The queues are behind locks, posting is safe from several threads, `H` is `Sync`. `free`
+// is used by one thread at a time by the type invariant; of the buffers only their owner uses more
+// than addresses.
 unsafe impl<H: QpHandler> Sync for Qp<H> {}
 
 impl<H: QpHandler> Qp<H> {
@@ -484,24 +556,38 @@ impl<H: QpHandler> Qp<H> {
             pd: pd.clone(),
         };
         let sq = SendQueue::new(pd, config)?;
-        let rq = RecvQueue::new(pd, config)?;
+        let recvs = RecvBuf::table(pd, config)?;
+        let batch = u32::from(config.recv_batch);
         let qp = Arc::pin_init(
-            pin_init!(Self {
+            pin_init!(&this in Self {
                 handler,
                 broken: Atomic::new(false),
                 down: Atomic::new(false),
                 send_cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
-                recv_cqe: Opaque::new(bindings::ib_cqe { done: Some(recv_done::<H>) }),
                 raw,
                 cq,
                 sq <- new_spinlock!(sq, "Qp::sq"),
-                rq <- new_spinlock!(rq, "Qp::rq"),
+                rq <- new_spinlock!(RecvQueue {
+                    returned: Chain::EMPTY,
+                    posted: 0,
+                    closed: false,
+                }, "Qp::rq"),
+                recvs: RecvBuf::bind(recvs, this.as_ptr()),
+                free: UnsafeCell::new(Chain::EMPTY),
+                free_batch: batch - batch / 4,
+                returned_batch: batch / 4 + 1,
+                taken: Atomic::new(0),
                 pd: pd.clone(),
             }),
             GFP_KERNEL,
         )?;
         let qp = QpOwner(qp);
-        qp.post_free(&mut qp.rq.lock())?;
+        let mut all = Chain::EMPTY;
+        for buf in &qp.recvs {
+            // SAFETY: Nobody else has them yet.
+            unsafe { all.push(buf) };
+        }
+        qp.post_recvs(&mut qp.rq.lock(), all)?;
         Ok(qp)
     }
 
@@ -591,7 +677,9 @@ impl<H: QpHandler> Qp<H> {
 
     /// Receives posted now, for statistics.
     pub fn receives_posted(&self) -> usize {
-        self.rq.lock().posted.len
+        let rq = self.rq.lock();
+        // What is taken was posted before, and nothing is posted now.
+        rq.posted.wrapping_sub(self.taken.load(Relaxed)) as usize
     }
 
     #[cfg(xprtrdma_kunit)]
@@ -599,44 +687,50 @@ impl<H: QpHandler> Qp<H> {
         self.raw.qp.as_ptr()
     }
 
-    /// Takes a buffer back, and posts all free ones if a batch of them has come together.
-    fn give_back(&self, index: u16) -> Result {
-        let mut rq = self.rq.lock();
-        // Cannot fail: the table is as long as there are buffers.
-        let _ = rq.free.push_within_capacity(index);
-        if rq.free.len() < rq.batch {
+    /// Takes the buffer of a message back whose handler ends, and posts such buffers if a batch of
+    /// them has come together.
+    ///
+    /// # Safety
+    ///
+    /// Only to be called by a completion handler, which owns the buffer and gives it up.
+    #[inline]
+    unsafe fn give_back(&self, buf: &RecvBuf<H>) -> Result {
+        // SAFETY: By the type invariant nobody else uses it now.
+        let free = unsafe { &mut *self.free.get() };
+        // SAFETY: By this function's contract.
+        unsafe { free.push(buf) };
+        if free.len < self.free_batch {
             return Ok(());
         }
-        self.post_free(&mut rq)
+        self.post_recvs(&mut self.rq.lock(), free.take())
     }
 
-    /// Posts all free Receives.
-    fn post_free(&self, rq: &mut RecvQueue) -> Result {
+    /// Takes the buffer of a message back that was kept beyond its handler, and posts such buffers
+    /// if there are enough.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the buffer, and gives it up.
+    unsafe fn give_back_held(&self, buf: &RecvBuf<H>) -> Result {
+        let mut rq = self.rq.lock();
+        // SAFETY: By this function's contract.
+        unsafe { rq.returned.push(buf) };
+        if rq.returned.len < self.returned_batch {
+            return Ok(());
+        }
+        let returned = rq.returned.take();
+        self.post_recvs(&mut rq, returned)
+    }
+
+    /// Posts Receives. Once the queue is closed, which comes before the drain, their buffers are only
+    /// for the teardown.
+    fn post_recvs(&self, rq: &mut RecvQueue, chain: Chain) -> Result {
         if rq.closed {
             return Ok(());
         }
-        // CAST: The union's first member is the pointer, as 64 bits.
-        let cqe = self.recv_cqe.get() as u64;
-        let base = rq.wrs.as_mut_ptr();
-        let mut first = ptr::null_mut();
-        // The chain grows at its front, and the order of posting is that of the chain.
-        for &index in rq.free.iter().rev() {
-            let index = usize::from(index);
-            let (Some(buf), Some(wr)) = (rq.bufs.get(index), rq.wrs.get_mut(index)) else {
-                continue;
-            };
-            buf.sync_for_device(0, buf.len());
-            wr.__bindgen_anon_1.bindgen_union_field = cqe;
-            wr.next = first;
-            first = base.wrapping_add(index);
-        }
-        for &index in rq.free.iter() {
-            // Cannot fail: the table is as long as there are buffers.
-            let _ = rq.posted.push(index);
-        }
-        rq.free.clear();
-        // SAFETY: A well-formed chain on a valid queue pair; buffers and `recv_cqe` outlive it.
-        let posted = unsafe { bindings::xprtrdma_post_recv(self.raw.qp.as_ptr(), first) };
+        rq.posted = rq.posted.wrapping_add(chain.len);
+        // SAFETY: A well-formed chain on a valid queue pair, which the buffers outlive.
+        let posted = unsafe { bindings::xprtrdma_post_recv(self.raw.qp.as_ptr(), chain.first) };
         if posted != 0 {
             // Some may have been posted: only a teardown can tell which.
             rq.closed = true;
@@ -803,13 +897,20 @@ fn flags(signalled: bool) -> c_int {
 }
 
 /// A message in its receive buffer, lent to [`QpHandler::received`].
+///
+/// It stays in the thread of the handler and ends with it at the latest: the lifetime and
+/// [`NotThreadSafe`] see to that.
+///
+/// # Invariants
+///
+/// The buffer is one of `qp` and belongs to this value, and the device wrote `len` octets into it.
 pub struct Received<'a, H: QpHandler> {
     qp: ArcBorrow<'a, Qp<H>>,
-    index: u16,
-    ptr: *const u8,
+    buf: &'a RecvBuf<H>,
     len: usize,
     invalidated: Option<RemoteInvalidation>,
     immediate: Immediate,
+    _in_handler: NotThreadSafe,
 }
 
 /// Immediate data of a message.
@@ -827,9 +928,8 @@ impl<H: QpHandler> Received<'_, H> {
     /// The message's octets, as received from the network.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: The device wrote `len` octets into the buffer, which is not posted while `self`
-        // exists.
-        unsafe { slice::from_raw_parts(self.ptr, self.len) }
+        // SAFETY: By the type invariant; the buffer is not posted while `self` exists.
+        unsafe { slice::from_raw_parts(self.buf.mem.ptr(), self.len) }
     }
 
     /// The region that the message invalidated.
@@ -848,8 +948,7 @@ impl<H: QpHandler> Received<'_, H> {
     pub fn hold(self) -> Held<H> {
         let held = Held {
             qp: Arc::from(self.qp),
-            index: self.index,
-            ptr: self.ptr,
+            buf: NonNull::from(self.buf),
             len: self.len,
         };
         core::mem::forget(self);
@@ -859,7 +958,8 @@ impl<H: QpHandler> Received<'_, H> {
 
 impl<H: QpHandler> Drop for Received<'_, H> {
     fn drop(&mut self) {
-        if self.qp.give_back(self.index).is_err() {
+        // SAFETY: Handlers are the only place where such a value is, and it is not used again.
+        if unsafe { self.qp.give_back(self.buf) }.is_err() {
             Qp::report_broken(
                 self.qp,
                 WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
@@ -868,11 +968,14 @@ impl<H: QpHandler> Drop for Received<'_, H> {
     }
 }
 
-/// A message that outlives its handler call. Dropping it gives the buffer back.
+/// A message that outlives its handler call. Dropping it gives the buffer back, from any context.
+///
+/// # Invariants
+///
+/// As for [`Received`].
 pub struct Held<H: QpHandler> {
     qp: Arc<Qp<H>>,
-    index: u16,
-    ptr: *const u8,
+    buf: NonNull<RecvBuf<H>>,
     len: usize,
 }
 
@@ -880,33 +983,41 @@ pub struct Held<H: QpHandler> {
 unsafe impl<H: QpHandler> Send for Held<H> {}
 
 impl<H: QpHandler> Held<H> {
+    fn buf(&self) -> &RecvBuf<H> {
+        // SAFETY: By the type invariant it is in the table of `qp`.
+        unsafe { self.buf.as_ref() }
+    }
+
     /// The message's octets, as received from the network.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: As for `Received::bytes`.
-        unsafe { slice::from_raw_parts(self.ptr, self.len) }
+        unsafe { slice::from_raw_parts(self.buf().mem.ptr(), self.len) }
     }
 }
 
 impl<H: QpHandler> Drop for Held<H> {
     fn drop(&mut self) {
         // After a failure the queue is closed, and the peer finds no Receive before long.
-        let _ = self.qp.give_back(self.index);
+        // SAFETY: The buffer is not used again.
+        let _ = unsafe { self.qp.give_back_held(self.buf()) };
     }
 }
 
 /// # Safety
 ///
-/// Called by ib_core only, for a work request posted with the `recv_cqe` of a [`Qp<H>`].
+/// Called by ib_core only, for a work request posted with the `cqe` of a [`RecvBuf<H>`].
 unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
     // SAFETY: `wc` is valid for the call.
     let wc = unsafe { &*wc };
     // CAST: As posted.
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
-    // SAFETY: By this function's contract the entry is that field of a `Qp<H>`.
-    let qp: *const Qp<H> = unsafe { kernel::container_of!(cqe, Qp<H>, recv_cqe) };
+    // SAFETY: By this function's contract the entry is that field of a `RecvBuf<H>`.
+    let buf: *const RecvBuf<H> = unsafe { kernel::container_of!(cqe, RecvBuf<H>, cqe) };
+    // SAFETY: The buffer is in the table of its queue pair, see below.
+    let buf = unsafe { &*buf };
     // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
     // and so waits for this handler, before it gives that up.
-    let qp = unsafe { ArcBorrow::from_raw(qp) };
+    let qp = unsafe { ArcBorrow::from_raw(buf.qp) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         Qp::report_broken(qp, WcStatus(wc.status));
         return;
@@ -918,23 +1029,13 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
     } else {
         Immediate::WithSend
     };
-    let (index, ptr, len) = {
-        let mut guard = qp.rq.lock();
-        let rq = &mut *guard;
-        let Some(index) = rq.posted.pop() else {
-            return;
-        };
-        let Some(buf) = rq.bufs.get(usize::from(index)) else {
-            return;
-        };
-        let len = match immediate {
-            // The octets are counted, but not here.
-            Immediate::WithWrite => 0,
-            _ => core::cmp::min(wc.byte_len as usize, buf.len()),
-        };
-        buf.sync_for_cpu(0, len);
-        (index, buf.ptr().cast_const(), len)
+    let len = match immediate {
+        // The octets are counted, but not here.
+        Immediate::WithWrite => 0,
+        _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
     };
+    buf.mem.sync_for_cpu(0, len);
+    qp.taken.add(1, Relaxed);
     let invalidated =
         (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0).then(|| {
             RemoteInvalidation {
@@ -944,13 +1045,14 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         });
     H::received(
         qp,
+        // INVARIANT: The Receive has completed, so the buffer is ours.
         Received {
             qp,
-            index,
-            ptr,
+            buf,
             len,
             invalidated,
             immediate,
+            _in_handler: NotThreadSafe,
         },
     );
 }

@@ -59,6 +59,7 @@ pub(super) struct Message<'a> {
     pub(super) invalidates: Option<u32>,
     pub(super) immediate: bool,
     pub(super) written: bool,
+    pub(super) last: bool,
 }
 
 /// The peer of a queue pair that is not shut down.
@@ -115,6 +116,7 @@ impl Peer {
             invalidates: message.invalidates.is_some().into(),
             immediate: message.immediate.into(),
             written: message.written.into(),
+            last: message.last.into(),
         };
         // SAFETY: As in `sends`; the message is as long as it says.
         to_result(unsafe { bindings::fake_receive(self.0, &raw) })
