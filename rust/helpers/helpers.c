@@ -46,6 +46,11 @@ int xprtrdma_dma_mapping_error(struct ib_device *dev, u64 addr)
 	return ib_dma_mapping_error(dev, addr);
 }
 
+bool xprtrdma_dma_need_sync(struct ib_device *dev, u64 addr)
+{
+	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
 void xprtrdma_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t len,
 			       unsigned int dir)
 {

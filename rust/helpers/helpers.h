@@ -29,6 +29,7 @@ u64 xprtrdma_dma_map_single(struct ib_device *dev, void *addr, size_t len,
 void xprtrdma_dma_unmap_single(struct ib_device *dev, u64 addr, size_t len,
 			       unsigned int dir);
 int xprtrdma_dma_mapping_error(struct ib_device *dev, u64 addr);
+bool xprtrdma_dma_need_sync(struct ib_device *dev, u64 addr);
 void xprtrdma_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t len,
 			       unsigned int dir);
 void xprtrdma_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t len,

@@ -59,12 +59,15 @@ pub unsafe trait Lender: Send {
 ///
 /// # Invariants
 ///
-/// `mem` is mapped at `addr` for `dir` until `drop`.
+/// - `mem` is mapped at `addr` for `dir` until `drop`.
+/// - `need_sync` is whether the mapping is one that must be synced. That is settled when it is made:
+///   by the device's coherence, and by whether the memory behind it is a bounce buffer.
 pub(crate) struct DmaBuf {
     mem: KVec<u8>,
     ptr: *mut u8,
     addr: u64,
     dir: Direction,
+    need_sync: bool,
     pd: Arc<Pd>,
 }
 
@@ -85,12 +88,15 @@ impl DmaBuf {
         if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
             return Err(EIO);
         }
-        // INVARIANT: Mapped just now.
+        // SAFETY: The device exists; the memory is mapped there.
+        let need_sync = unsafe { bindings::xprtrdma_dma_need_sync(dev, addr) };
+        // INVARIANT: Mapped just now, and asked for after that.
         Ok(Self {
             mem,
             ptr,
             addr,
             dir,
+            need_sync,
             pd: pd.clone(),
         })
     }
@@ -119,6 +125,9 @@ impl DmaBuf {
     /// Gives `len` octets at `offset` to the CPU after the device wrote them.
     #[inline]
     pub(crate) fn sync_for_cpu(&self, offset: usize, len: usize) {
+        if !self.need_sync {
+            return;
+        }
         // SAFETY: The range is part of a live mapping on the device.
         unsafe {
             bindings::xprtrdma_dma_sync_for_cpu(
@@ -133,6 +142,9 @@ impl DmaBuf {
     /// Gives `len` octets at `offset` to the device.
     #[inline]
     pub(crate) fn sync_for_device(&self, offset: usize, len: usize) {
+        if !self.need_sync {
+            return;
+        }
         // SAFETY: The range is part of a live mapping on the device.
         unsafe {
             bindings::xprtrdma_dma_sync_for_device(
