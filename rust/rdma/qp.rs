@@ -260,45 +260,50 @@ impl SendQueue {
         })
     }
 
-    /// Finds room for `len` contiguous octets and `wrs` work requests: (offset, octets taken including
-    /// what is skipped).
+    /// Finds room for `len` contiguous octets and `wrs` work requests: (offset, octets skipped).
     #[inline]
     fn room(&self, len: usize, wrs: u32) -> Option<(usize, usize)> {
         let size = self.ring.len();
         if len > size {
             return None;
         }
+        // NO-OVERFLOW: The ring is memory, `len` and `head` are at most its length, and no more work
+        // requests are in use than there are.
         let len = aligned(len);
-        let (offset, taken) = if self.head + len <= size {
-            (self.head, len)
+        let (offset, skipped) = if self.head.wrapping_add(len) <= size {
+            (self.head, 0)
         } else {
-            (0, size - self.head + len)
+            (0, size.wrapping_sub(self.head))
         };
-        (self.used + taken <= size && self.wrs + wrs <= self.depth).then_some((offset, taken))
+        let used = self.used.wrapping_add(skipped).wrapping_add(len);
+        (used <= size && wrs <= self.depth.wrapping_sub(self.wrs)).then_some((offset, skipped))
     }
 
-    /// Accounts for a post and says whether it must be signalled.
+    /// Accounts for a post, for which there is room.
+    #[inline]
+    fn account(&mut self, bytes: usize, wrs: u32) {
+        // NO-OVERFLOW: Octets and work requests in use are those that exist at most, and what is
+        // quiet is in use.
+        self.quiet_posts = self.quiet_posts.wrapping_add(1);
+        self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
+        self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
+        self.wrs = self.wrs.wrapping_add(wrs);
+        self.used = self.used.wrapping_add(bytes);
+    }
+
+    /// Whether the last post must be signalled.
     ///
     /// Never more than a quarter of anything stays behind the last signalled post, so a full queue
     /// always has a completion coming.
     #[inline]
-    fn account(&mut self, bytes: usize, wrs: u32, kind: OpKind) -> Result<bool> {
-        self.quiet_posts += 1;
-        self.quiet_wrs += wrs;
-        self.quiet_bytes += bytes;
-        self.wrs += wrs;
-        self.used += bytes;
-        let signal = !matches!(kind, OpKind::Send)
-            || self.quiet_posts >= self.signal_every
+    fn must_signal(&self) -> bool {
+        self.quiet_posts >= self.signal_every
             || self.quiet_wrs >= self.depth / 4
-            || self.quiet_bytes >= self.ring.len() / 4;
-        if signal {
-            self.signal(kind)?;
-        }
-        Ok(signal)
+            || self.quiet_bytes >= self.ring.len() / 4
     }
 
-    /// Begins a signalled post.
+    /// Makes the last post a signalled one.
+    #[cold]
     fn signal(&mut self, kind: OpKind) -> Result {
         self.ops.push(Op {
             bytes: self.quiet_bytes,
@@ -604,13 +609,13 @@ impl<H: QpHandler> Qp<H> {
 
     /// Starts a post: reserves room for a message of up to `max_len` octets and `max_wrs` work requests
     /// and, until the batch is posted or dropped, holds the send queue's lock. Does not sleep.
-    #[inline]
+    #[inline(always)]
     pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
         let mut sq = self.sq.lock();
         if sq.closed {
             return Err(SendError::Closed);
         }
-        let Some((offset, taken)) = sq.room(max_len, max_wrs) else {
+        let Some((offset, skipped)) = sq.room(max_len, max_wrs) else {
             sq.want_space = true;
             return Err(SendError::Full);
         };
@@ -618,7 +623,7 @@ impl<H: QpHandler> Qp<H> {
             qp: self,
             sq,
             offset,
-            skipped: taken - aligned(max_len),
+            skipped,
             max_len,
             max_wrs,
         })
@@ -797,7 +802,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts registrations of `regions`, then a Send of the first `len` octets of the buffer: one
     /// doorbell. On error the connection is dead and part of it may have been posted.
-    #[inline]
+    #[inline(always)]
     pub fn post<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         let Self {
             qp,
@@ -807,7 +812,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             max_len,
             max_wrs,
         } = self;
-        let wrs = regions.len() as u32 + 1;
+        // NO-OVERFLOW: A list in memory is shorter.
+        let wrs = (regions.len() as u32).wrapping_add(1);
         if len > max_len {
             return Err(EINVAL);
         }
@@ -815,8 +821,13 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Err(E2BIG);
         }
         let sq = &mut *guard;
-        let signalled = sq.account(skipped + aligned(len), wrs, OpKind::Send)?;
-        sq.head = offset + aligned(len);
+        // NO-OVERFLOW: There is room for `max_len` octets behind `offset`, and for what is skipped.
+        sq.account(skipped.wrapping_add(aligned(len)), wrs);
+        let signalled = sq.must_signal();
+        if signalled {
+            sq.signal(OpKind::Send)?;
+        }
+        sq.head = offset.wrapping_add(aligned(len));
         sq.ring.sync_for_device(offset, len);
 
         let cqe = qp.send_cqe.get();
@@ -847,7 +858,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         write.wr.send_flags = flags(true);
         // CAST: The union's first member is the pointer, as 64 bits.
         write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
-        sq.account(0, 1, OpKind::Probe)?;
+        sq.account(0, 1);
+        sq.signal(OpKind::Probe)?;
         // SAFETY: One work request, without memory.
         unsafe { qp.submit(&mut sq.closed, &write.wr) }
     }
@@ -880,7 +892,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if first.is_null() {
             return Err(EINVAL);
         }
-        sq.account(0, wrs, OpKind::Invalidate { token, seq })?;
+        sq.account(0, wrs);
+        sq.signal(OpKind::Invalidate { token, seq })?;
         // SAFETY: A chain of the regions' own work requests; for the rest as in `post`.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
