@@ -288,7 +288,6 @@ impl IdleMr {
 
 /// What a region's table is filled with.
 struct Filling<'a> {
-    /// The entries that are left.
     sg: &'a mut [scatterlist],
     /// Octets of whole pages that are left.
     room: usize,
@@ -307,24 +306,49 @@ impl Filling<'_> {
     fn add(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
         // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
         // allocated a list of entries for, or by the length of a piece of memory.
-        if self.room == 0 || ((self.end | first) != 0 && self.nents != 0 && !self.gaps) {
+        if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
             return false;
         }
+        // As a rule a small transfer is in one page.
+        let behind = first.wrapping_add(len);
+        if behind > PAGE_SIZE {
+            return self.add_pages(pages, first, len);
+        }
+        let page = pages.first().copied().and_then(NonNull::new);
+        let (Some(entry), Some(page)) = (self.sg.get_mut(self.nents), page) else {
+            return false;
+        };
+        set_page(entry, page, len as u32, first as u32);
+        self.added(1, len, PAGE_SIZE, behind);
+        true
+    }
+
+    /// Adds a piece of more than one page, for which there is at least a page.
+    #[inline(never)]
+    fn add_pages(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
+        // NO-OVERFLOW: As in `add`.
         // A piece that is too long for the rest of the region is cut at a page border.
         let part = core::cmp::min(len, self.room.wrapping_sub(first));
         let behind = first.wrapping_add(part);
         let used = behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1);
         let pages = pages.get(..used / PAGE_SIZE).unwrap_or(pages);
-        let Some(nents) = fill(self.sg, pages, first, part) else {
+        let sg = self.sg.get_mut(self.nents..).unwrap_or(&mut []);
+        let Some(nents) = fill(sg, pages, first, part) else {
             return false;
         };
-        let sg = core::mem::take(&mut self.sg);
-        self.sg = sg.get_mut(nents..).unwrap_or(&mut []);
+        self.added(nents, part, used, behind);
+        part == len
+    }
+
+    /// Accounts for so many entries and octets, which take `used` octets of whole pages and end at
+    /// `behind`.
+    #[inline]
+    fn added(&mut self, nents: usize, octets: usize, used: usize, behind: usize) {
+        // NO-OVERFLOW: As in `add`.
+        self.nents = self.nents.wrapping_add(nents);
+        self.octets = self.octets.wrapping_add(octets);
         self.room = self.room.wrapping_sub(used);
         self.end = behind % PAGE_SIZE;
-        self.octets = self.octets.wrapping_add(part);
-        self.nents = self.nents.wrapping_add(nents);
-        part == len
     }
 }
 
@@ -339,21 +363,24 @@ fn fill(sg: &mut [scatterlist], pages: &[*mut page], first: usize, len: usize) -
     let mut entry = entries.next()?;
     let (&(mut last), others) = pages.split_first()?;
     // Whole pages at first, for this loop is most of the work for a large transfer.
-    set_page(entry, NonNull::new(last)?, PAGE_SIZE as u32, 0);
+    set_page(entry, NonNull::new(last)?, 0, 0);
+    let mut length = PAGE_SIZE as u32;
     for &page in others {
         if page == last.wrapping_add(1) {
             // Pages that follow each other in the memory map share an entry.
-            entry.length = entry.length.wrapping_add(PAGE_SIZE as u32);
+            length = length.wrapping_add(PAGE_SIZE as u32);
         } else {
+            entry.length = length;
             entry = entries.next()?;
-            set_page(entry, NonNull::new(page)?, PAGE_SIZE as u32, 0);
+            set_page(entry, NonNull::new(page)?, 0, 0);
+            length = PAGE_SIZE as u32;
         }
         last = page;
     }
     // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
     let whole = pages.len().wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
-    entry.length = entry.length.wrapping_sub(beyond as u32);
+    entry.length = length.wrapping_sub(beyond as u32);
     let used = most.wrapping_sub(entries.len());
     let entry = sg.first_mut()?;
     entry.offset = first as u32;
