@@ -83,6 +83,8 @@ struct Keeper {
 #[derive(Default)]
 struct Kept {
     hold: bool,
+    /// Handlers of messages take half a second.
+    slow: bool,
     held: KVec<Held<Arc<Keeper>>>,
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
@@ -106,8 +108,14 @@ impl QpHandler for Arc<Keeper> {
         if kept.hold {
             // A test that misses a message fails.
             let _ = kept.held.push(message.hold(), GFP_KERNEL);
+            return this.log.add(told);
         }
         this.log.add(told);
+        if kept.slow {
+            drop(kept);
+            // SAFETY: A handler may sleep.
+            unsafe { kernel::bindings::msleep(500) };
+        }
     }
 
     fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation) {
@@ -815,6 +823,29 @@ mod suite {
         ensure!(held.iter().all(|message| message.bytes() == b"kept"));
         drop(held);
         ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_handler_that_is_late_posts_nothing() -> Test {
+        let pair = Pair::connected()?;
+        // A batch is complete when the last handler returns.
+        for i in 1..=CONFIG.recv_batch {
+            pair.keeper.kept.lock().slow = i == CONFIG.recv_batch;
+            pair.peer().send(Message {
+                data: &[i as u8],
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 1,
+                first: i as u8,
+                how: Immediate::None,
+            })?;
+        }
+        Verb::PostRecv.fail(0);
+        drop(pair.owner);
+        // The drain's own, behind which nothing may be.
+        ensure_eq!(Verb::PostRecv.calls(), 1);
         Ok(())
     }
 
