@@ -282,8 +282,8 @@ impl SendQueue {
     /// Accounts for a post, for which there is room.
     #[inline]
     fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: Octets and work requests in use are those that exist at most, and what is
-        // quiet is in use.
+        // NO-OVERFLOW: No more octets and work requests are in use than exist, and what is quiet is
+        // in use.
         self.quiet_posts = self.quiet_posts.wrapping_add(1);
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
@@ -497,8 +497,8 @@ pub struct Qp<H: QpHandler> {
     recvs: KVec<RecvBuf<H>>,
     /// Buffers of messages that ended with their handlers.
     free: UnsafeCell<Chain>,
-    /// So many of `free`, or of the receive queue's `returned`, are posted together. Below both there
-    /// are less than a batch, so what was promised stays posted without another message.
+    /// So many of `free`, or of the receive queue's `returned`, are posted together. What can wait in
+    /// both is less than a batch: what was promised is posted even if no further message comes.
     free_batch: u32,
     returned_batch: u32,
     /// How many messages ever came, modulo 2^32.
@@ -850,8 +850,14 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// or anybody's help, and [`QpHandler::probed`] is called. On error the connection is dead.
     pub fn post_probe(self) -> Result {
         let Self {
-            qp, sq: mut guard, ..
+            qp,
+            sq: mut guard,
+            max_wrs,
+            ..
         } = self;
+        if max_wrs == 0 {
+            return Err(E2BIG);
+        }
         let sq = &mut *guard;
         let mut write = bindings::ib_rdma_wr::default();
         write.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;

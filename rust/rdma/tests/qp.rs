@@ -629,6 +629,10 @@ mod suite {
         ensure_eq!((posted.len, posted.signalled), (0, 1));
         pair.peer().complete(1, SUCCESS);
         pair.told(Told::Probed)?;
+        // Without room for a work request there is none.
+        let batch = pair.owner.begin(0, 0).map_err(|_| EAGAIN)?;
+        ensure_eq!(batch.post_probe(), Err(E2BIG));
+        ensure_eq!(pair.peer().sends(), 0);
         Ok(())
     }
 
