@@ -361,12 +361,13 @@ fn fill(sg: &mut [scatterlist], pages: &[*mut page], first: usize, len: usize) -
     let most = sg.len();
     let mut entries = sg.iter_mut();
     let mut entry = entries.next()?;
-    let (&(mut last), others) = pages.split_first()?;
+    let (&page, others) = pages.split_first()?;
     // Whole pages at first, for this loop is most of the work for a large transfer.
-    set_page(entry, NonNull::new(last)?, 0, 0);
+    set_page(entry, NonNull::new(page)?, 0, 0);
     let mut length = PAGE_SIZE as u32;
+    let mut next = page.wrapping_add(1);
     for &page in others {
-        if page == last.wrapping_add(1) {
+        if page == next {
             // Pages that follow each other in the memory map share an entry.
             length = length.wrapping_add(PAGE_SIZE as u32);
         } else {
@@ -374,8 +375,9 @@ fn fill(sg: &mut [scatterlist], pages: &[*mut page], first: usize, len: usize) -
             entry = entries.next()?;
             set_page(entry, NonNull::new(page)?, 0, 0);
             length = PAGE_SIZE as u32;
+            next = page;
         }
-        last = page;
+        next = next.wrapping_add(1);
     }
     // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
     let whole = pages.len().wrapping_mul(PAGE_SIZE);
