@@ -692,22 +692,33 @@ impl<H: QpHandler> Qp<H> {
         self.raw.qp.as_ptr()
     }
 
-    /// Takes the buffer of a message back whose handler ends, and posts such buffers if a batch of
-    /// them has come together.
+    /// Takes the buffer of a message back whose handler ends. True if a batch of them has come
+    /// together, which is to be posted.
     ///
     /// # Safety
     ///
     /// Only to be called by a completion handler, which owns the buffer and gives it up.
     #[inline]
-    unsafe fn give_back(&self, buf: &RecvBuf<H>) -> Result {
+    unsafe fn give_back(&self, buf: &RecvBuf<H>) -> bool {
         // SAFETY: By the type invariant nobody else uses it now.
         let free = unsafe { &mut *self.free.get() };
         // SAFETY: By this function's contract.
         unsafe { free.push(buf) };
-        if free.len < self.free_batch {
-            return Ok(());
+        free.len >= self.free_batch
+    }
+
+    /// Posts the buffers of messages whose handlers have ended.
+    ///
+    /// # Safety
+    ///
+    /// Only to be called by a completion handler.
+    #[cold]
+    unsafe fn post_free(this: ArcBorrow<'_, Self>) {
+        // SAFETY: By the type invariant nobody else uses it now.
+        let free = unsafe { (*this.free.get()).take() };
+        if this.post_recvs(&mut this.rq.lock(), free).is_err() {
+            Self::report_broken(this, WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR));
         }
-        self.post_recvs(&mut self.rq.lock(), free.take())
     }
 
     /// Takes the buffer of a message back that was kept beyond its handler, and posts such buffers
@@ -976,13 +987,12 @@ impl<H: QpHandler> Received<'_, H> {
 }
 
 impl<H: QpHandler> Drop for Received<'_, H> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: Handlers are the only place where such a value is, and it is not used again.
-        if unsafe { self.qp.give_back(self.buf) }.is_err() {
-            Qp::report_broken(
-                self.qp,
-                WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
-            );
+        if unsafe { self.qp.give_back(self.buf) } {
+            // SAFETY: As above.
+            unsafe { Qp::post_free(self.qp) };
         }
     }
 }
