@@ -29,6 +29,19 @@ pub struct Segment {
     pub offset: u64,
 }
 
+impl Segment {
+    /// Writes the segment.
+    #[inline]
+    pub(crate) fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
+        let mut octets = [0; SEGMENT_LEN];
+        let mut fields = Writer::new(&mut octets);
+        fields.u32(self.handle.0)?;
+        fields.u32(self.length)?;
+        fields.u64(self.offset)?;
+        out.array(octets)
+    }
+}
+
 /// A Read chunk to be sent: one data item, or the whole message if `position` is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadChunk<'a> {
@@ -96,7 +109,8 @@ impl ChunkLists<'_> {
     }
 
     /// Writes the three lists.
-    #[inline]
+    // Always inlined: otherwise the position of `out` goes to memory and back with every item.
+    #[inline(always)]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         for chunk in self.reads {
             for segment in chunk.segments {
@@ -104,7 +118,7 @@ impl ChunkLists<'_> {
                 let mut entry = Writer::new(&mut octets);
                 entry.u32(1)?;
                 entry.u32(chunk.position)?;
-                encode_segment(segment, &mut entry)?;
+                segment.encode(&mut entry)?;
                 out.array(octets)?;
             }
         }
@@ -120,22 +134,11 @@ impl ChunkLists<'_> {
     }
 }
 
-#[inline]
-fn encode_segment(segment: &Segment, out: &mut Writer<'_>) -> Result<(), Full> {
-    let mut octets = [0; SEGMENT_LEN];
-    let mut fields = Writer::new(&mut octets);
-    fields.u32(segment.handle.0)?;
-    fields.u32(segment.length)?;
-    fields.u64(segment.offset)?;
-    out.array(octets)
-}
-
-#[inline]
+#[inline(always)]
 fn encode_chunk(segments: &[Segment], out: &mut Writer<'_>) -> Result<(), Full> {
-    out.u32(1)?;
-    out.u32(u32::try_from(segments.len()).map_err(|_| Full)?)?;
+    out.words([1, u32::try_from(segments.len()).map_err(|_| Full)?])?;
     for segment in segments {
-        encode_segment(segment, out)?;
+        segment.encode(out)?;
     }
     Ok(())
 }

@@ -7,9 +7,12 @@
 
 use crate::chunk::{
     ChunkLists,
+    ReadChunk,
     Segment,
     ABSENT_LEN,
-    READ_ENTRY_LEN, //
+    CHUNK_LEN,
+    READ_ENTRY_LEN,
+    SEGMENT_LEN, //
 };
 use crate::error::Error;
 use crate::xdr::{
@@ -128,13 +131,7 @@ impl Fixed {
     /// Writes the four words.
     #[inline]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
-        let mut octets = [0; FIXED_LEN];
-        let mut words = Writer::new(&mut octets);
-        words.u32(self.xid.0)?;
-        words.u32(self.version)?;
-        words.u32(self.credits.0)?;
-        words.u32(self.procedure)?;
-        out.array(octets)
+        out.words([self.xid.0, self.version, self.credits.0, self.procedure])
     }
 }
 
@@ -167,23 +164,75 @@ impl CallHeader<'_> {
     /// short ([`Error::NoSpace`]). Nothing is written unless all of it fits.
     #[inline]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
+        const EMPTY: usize = Version::V1.min_header_len();
+        // Nearly every Call has one of these forms, whose length is known beforehand.
+        let lists = &self.lists;
+        match (self.version, lists.reads, lists.writes, lists.reply) {
+            (Version::V1, [], [], None) => write(EMPTY, buf, |out| {
+                self.encode_front(proc_nr::MSG, out)?;
+                out.words([0, 0, 0])
+            }),
+            (Version::V1, [], [[segment]], None) if segment.length != 0 => {
+                write(EMPTY + CHUNK_LEN + SEGMENT_LEN, buf, |out| {
+                    self.encode_front(proc_nr::MSG, out)?;
+                    out.words([0, 1, 1])?;
+                    segment.encode(out)?;
+                    out.words([0, 0])
+                })
+            }
+            (
+                Version::V1,
+                [ReadChunk {
+                    position,
+                    segments: [segment],
+                }],
+                [],
+                None,
+            ) if segment.length != 0 && *position != 0 && *position & 3 == 0 => {
+                write(EMPTY + READ_ENTRY_LEN, buf, |out| {
+                    self.encode_front(proc_nr::MSG, out)?;
+                    out.words([1, *position])?;
+                    segment.encode(out)?;
+                    out.words([0, 0, 0])
+                })
+            }
+            _ => self.encode_any(buf),
+        }
+    }
+
+    /// As [`encode`](Self::encode), for every form.
+    fn encode_any(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let long = check_lists(&self.lists)?;
-        let len = self.encoded_len();
-        let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
         let procedure = if long { proc_nr::NOMSG } else { proc_nr::MSG };
-        let mut out = Writer::new(buf);
+        write(self.encoded_len(), buf, |out| {
+            self.encode_front(procedure, out)?;
+            self.lists.encode(out)
+        })
+    }
+
+    #[inline]
+    fn encode_front(&self, procedure: u32, out: &mut Writer<'_>) -> Result<(), Full> {
         encode_front(
             self.version,
             self.xid,
             self.credits,
             procedure,
             direction::CALL,
-            &mut out,
+            out,
         )
-        .and_then(|()| self.lists.encode(&mut out))
-        .map_err(|Full| Error::NoSpace)?;
-        Ok(len)
     }
+}
+
+/// Lets `fill` write the `len` octets at the front of `buf`; returns `len`.
+#[inline]
+fn write(
+    len: usize,
+    buf: &mut [u8],
+    fill: impl FnOnce(&mut Writer<'_>) -> Result<(), Full>,
+) -> Result<usize, Error> {
+    let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
+    fill(&mut Writer::new(buf)).map_err(|Full| Error::NoSpace)?;
+    Ok(len)
 }
 
 /// Checks the lists of a Call; true if it has a Position-Zero Read chunk.
@@ -202,21 +251,23 @@ fn check_lists(lists: &ChunkLists<'_>) -> Result<bool, Error> {
     {
         return Err(Error::BadChunk);
     }
-    let reads = lists.reads.iter().map(|chunk| chunk.segments);
-    for chunk in reads.chain(lists.reply) {
-        if chunk.is_empty() {
-            return Err(Error::BadChunk);
-        }
-        check_segments(chunk)?;
+    for chunk in lists.reads {
+        check_segments(chunk.segments, 1)?;
+    }
+    if let Some(chunk) = lists.reply {
+        check_segments(chunk, 1)?;
     }
     for chunk in lists.writes {
-        check_segments(chunk)?;
+        check_segments(chunk, 0)?;
     }
     Ok(long)
 }
 
 #[inline]
-fn check_segments(segments: &[Segment]) -> Result<(), Error> {
+fn check_segments(segments: &[Segment], least: usize) -> Result<(), Error> {
+    if segments.len() < least {
+        return Err(Error::BadChunk);
+    }
     if segments.len() > MAX_SEGMENTS {
         return Err(Error::TooComplex);
     }

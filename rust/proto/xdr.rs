@@ -106,6 +106,19 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Puts `N` unsigned integers.
+    #[inline]
+    pub fn words<const N: usize>(&mut self, words: [u32; N]) -> Result<(), Full> {
+        let rest = core::mem::take(&mut self.rest);
+        let (head, tail) = rest.split_at_mut_checked(N.wrapping_mul(4)).ok_or(Full)?;
+        let mut places = Writer::new(head);
+        for word in words {
+            places.u32(word)?;
+        }
+        self.rest = tail;
+        Ok(())
+    }
+
     /// Puts an unsigned integer.
     #[inline]
     pub fn u32(&mut self, value: u32) -> Result<(), Full> {

@@ -655,6 +655,49 @@ fn headers_are_as_long_as_the_formula_says() {
     assert_eq!(header_len(Version::V1, usize::MAX, None, None), usize::MAX);
 }
 
+/// The usual headers of version 1 are written otherwise than all others.
+#[test]
+fn a_header_has_the_same_lists_in_both_versions() {
+    let segment = |n: u32| Segment {
+        handle: Handle(n),
+        length: n + 1,
+        offset: u64::from(n) << 33 | 5,
+    };
+    let (one, two) = ([segment(0x1234_5678)], [segment(1), segment(2)]);
+    let read = |position, segments| [ReadChunk { position, segments }];
+    let some_reads = [&[][..], &read(0, &one), &read(8, &one), &read(8, &two)];
+    for reads in some_reads {
+        for writes in [&[][..], &[&[][..]], &[&one], &[&two]] {
+            for reply in [None, Some(&one[..]), Some(&two)] {
+                let lists = ChunkLists {
+                    reads,
+                    writes,
+                    reply,
+                };
+                let header = |version| CallHeader {
+                    version,
+                    xid: Xid(0xdead_beef),
+                    credits: Credits(0x77),
+                    lists,
+                };
+                let mut buf = [0xee; MAX_HEADER_LEN];
+                let len = header(Version::V1).encode(&mut buf).unwrap();
+                assert_eq!(len, header(Version::V1).encoded_len());
+                assert!(buf[len..].iter().all(|&octet| octet == 0xee));
+                let short = header(Version::V1).encode(&mut [0; MAX_HEADER_LEN][..len - 1]);
+                assert_eq!(short, Err(Error::NoSpace));
+                let mut other = [0; MAX_HEADER_LEN];
+                assert_eq!(header(Version::V2).encode(&mut other), Ok(len + 4));
+                assert_eq!((buf[7], other[7]), (1, 2));
+                other[7] = 1;
+                assert_eq!(buf[..16], other[..16]);
+                assert_eq!(other[16..20], [0; 4]);
+                assert_eq!(buf[16..len], other[20..len + 4]);
+            }
+        }
+    }
+}
+
 // covers: V1-030, V1-041, V1-043, V1-038, V1-061, ULB-26, ULB-36, X-31
 #[test]
 fn the_encoder_refuses_what_a_server_need_not_take() {
@@ -721,11 +764,13 @@ fn the_encoder_refuses_what_a_server_need_not_take() {
     assert_eq!(reads(&[read(0, &[])]), Err(Error::BadChunk));
     assert_eq!(reads(&[read(4, &[])]), Err(Error::BadChunk));
     assert_eq!(reads(&[read(4, &with_empty)]), Err(Error::BadChunk));
+    assert_eq!(reads(&[read(4, &[empty])]), Err(Error::BadChunk));
     assert_eq!(writes(&[&sixteen]), Ok(()));
     assert_eq!(writes(&[&[]]), Ok(()));
     assert_eq!(writes(&[&seventeen]), Err(Error::TooComplex));
     assert_eq!(writes(&[&one, &one]), Err(Error::TooComplex));
     assert_eq!(writes(&[&with_empty]), Err(Error::BadChunk));
+    assert_eq!(writes(&[&[empty]]), Err(Error::BadChunk));
     assert_eq!(reply(&sixteen), Ok(()));
     assert_eq!(reply(&seventeen), Err(Error::TooComplex));
     assert_eq!(reply(&[]), Err(Error::BadChunk));
