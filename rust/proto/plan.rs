@@ -6,9 +6,14 @@
 //! segments each chunk would need, and picks the cheapest legal form whose headers fit both ways. The
 //! reply is decided first, because its chunks are part of the call's header.
 
+use crate::chunk::{
+    ABSENT_LEN,
+    CHUNK_LEN,
+    READ_ENTRY_LEN,
+    SEGMENT_LEN, //
+};
 use crate::error::Error;
 use crate::header::{
-    header_len,
     Version,
     MAX_SEGMENTS, //
 };
@@ -71,10 +76,10 @@ impl ReplyShape {
 
 #[inline]
 const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
-    // CAST: widening. Three 32-bit numbers cannot saturate a 64-bit sum.
+    // CAST: widening. NO-OVERFLOW: Three 32-bit numbers are far from 2^64.
     (head as u64)
-        .saturating_add(pages as u64)
-        .saturating_add(tail as u64)
+        .wrapping_add(pages as u64)
+        .wrapping_add(tail as u64)
 }
 
 /// Tells how many segments each chunk would have; see [`RegionLimits::segments`].
@@ -215,20 +220,41 @@ pub fn plan(
     limits: &Limits,
 ) -> Result<Plan, Error> {
     let (reply_plan, results) = plan_reply(reply, counts, reduce, limits)?;
-    let (write, reply_segments) = match reply_plan {
-        ReplyPlan::Inline => (None, None),
-        ReplyPlan::WriteChunk { .. } => (Some(results), None),
-        ReplyPlan::ReplyChunk { .. } => (None, Some(results)),
+    let empty = limits.version.min_header_len();
+    let header = match reply_plan {
+        ReplyPlan::Inline => empty,
+        ReplyPlan::WriteChunk { .. } => with_write_chunk(empty, results),
+        ReplyPlan::ReplyChunk { .. } => with_reply_chunk(empty, results),
     };
-    let header = |read| header_len(limits.version, read, write, reply_segments);
     let (call_plan, read) = plan_call(call, counts, reduce, limits, header)?;
     Ok(Plan {
         call: call_plan,
         reply: reply_plan,
-        header_len: header(read),
+        header_len: with_read_chunks(header, read),
         read_segments: read,
         result_segments: results,
     })
+}
+
+// NO-OVERFLOW, all three: No chunk has more than `MAX_SEGMENTS`.
+
+/// Octets of a header with this many read segments more.
+#[inline]
+const fn with_read_chunks(header: usize, segments: usize) -> usize {
+    header.wrapping_add(segments.wrapping_mul(READ_ENTRY_LEN))
+}
+
+/// Octets of a header with a Write chunk more.
+#[inline]
+const fn with_write_chunk(header: usize, segments: usize) -> usize {
+    let chunk = segments.wrapping_mul(SEGMENT_LEN).wrapping_add(CHUNK_LEN);
+    header.wrapping_add(chunk)
+}
+
+/// Octets of a header with a Reply chunk instead of the word that says that there is none.
+#[inline]
+const fn with_reply_chunk(header: usize, segments: usize) -> usize {
+    with_write_chunk(header, segments).wrapping_sub(ABSENT_LEN)
 }
 
 #[inline]
@@ -239,40 +265,41 @@ fn plan_reply(
     limits: &Limits,
 ) -> Result<(ReplyPlan, usize), Error> {
     // The responder copies our chunks into its header (V1-054, V1-068).
-    let fits = |write, reply_chunk, inline| {
-        let header = header_len(limits.version, 0, write, reply_chunk);
-        within(header, inline, limits.thresholds.reply)
-    };
+    let empty = limits.version.min_header_len();
+    let fits = |header, inline| within(header, inline, limits.thresholds.reply);
     let total = reply.total();
-    if fits(None, None, total) {
+    if fits(empty, total) {
         return Ok((ReplyPlan::Inline, 0));
     }
     if reduce && reply.eligible && reply.pages > 0 {
         let segments = counts.write();
         let rest = sum(reply.head, 0, reply.tail);
-        if limits.allow(segments) && fits(Some(segments), None, rest) {
+        if limits.allow(segments) && fits(with_write_chunk(empty, segments), rest) {
             let length = reply.pages;
             return Ok((ReplyPlan::WriteChunk { length }, segments));
         }
     }
     let length = u32::try_from(total).map_err(|_| Error::Unbuildable)?;
     let segments = counts.reply();
-    if limits.allow(segments) && fits(None, Some(segments), 0) {
+    if limits.allow(segments) && fits(with_reply_chunk(empty, segments), 0) {
         return Ok((ReplyPlan::ReplyChunk { length }, segments));
     }
     Err(Error::Unbuildable)
 }
 
-/// Decides about the call; `header` gives the header's length for a number of read segments.
+/// Decides about the call; `header` is how long its header is without Read chunks.
 #[inline]
 fn plan_call(
     call: &CallShape,
     counts: &impl Segmentation,
     reduce: bool,
     limits: &Limits,
-    header: impl Fn(usize) -> usize,
+    header: usize,
 ) -> Result<(CallPlan, usize), Error> {
-    let fits = |read, inline| within(header(read), inline, limits.thresholds.call);
+    let fits = |read, inline| {
+        let header = with_read_chunks(header, read);
+        within(header, inline, limits.thresholds.call)
+    };
     let total = call.total();
     if fits(0, total) {
         return Ok((CallPlan::Inline, 0));
@@ -281,9 +308,8 @@ fn plan_call(
     let eligible = reduce && call.eligible && call.pages > 0 && call.head > 0 && call.head & 3 == 0;
     let read = if eligible { counts.read() } else { 0 };
     let reducible = eligible && limits.allow(read);
-    let reduced = total
-        .saturating_sub(u64::from(call.pages))
-        .saturating_sub(u64::from(call.pad()));
+    // NO-OVERFLOW: The pad is a part of the tail.
+    let reduced = sum(call.head, 0, call.tail.wrapping_sub(call.pad()));
     if reducible && fits(read, reduced) {
         let plan = CallPlan::ReadChunk {
             position: call.head,
@@ -301,7 +327,8 @@ fn plan_call(
     }
     // Two chunks hold twice as many segments as one; otherwise one is simpler for everybody.
     let rest = counts.reduced_call();
-    let both = read.saturating_add(rest);
+    // NO-OVERFLOW: Looked at only where both are few.
+    let both = read.wrapping_add(rest);
     if limits.allow(rest) && fits(both, 0) {
         let plan = CallPlan::LongReadChunk {
             position: call.head,
@@ -317,7 +344,8 @@ fn plan_call(
 #[inline]
 fn within(header: usize, inline: u64, threshold: u32) -> bool {
     match u64::try_from(header) {
-        Ok(header) => header.saturating_add(inline) <= u64::from(threshold),
+        // NO-OVERFLOW: A header and less than 2^34 octets.
+        Ok(header) => header.wrapping_add(inline) <= u64::from(threshold),
         Err(_) => false,
     }
 }
@@ -365,6 +393,13 @@ impl RegionLimits {
             return usize::MAX;
         }
         // NO-OVERFLOW: Three runs of less than 2^32 octets are far from 2^64, in octets and in pages.
+        if let [run] = runs {
+            // As a rule there is one, and one region takes it.
+            let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
+            if run.length != 0 && end.wrapping_add(mask).wrapping_shr(shift) <= pages {
+                return 1;
+            }
+        }
         let mut segments = 0u64;
         let mut free = 0u64;
         let mut aligned_end = false;
