@@ -196,6 +196,13 @@ impl CallHeader<'_> {
                     out.words([0, 0, 0])
                 })
             }
+            (Version::V1, [], [], Some([segment])) if segment.length != 0 => {
+                write(EMPTY - ABSENT_LEN + CHUNK_LEN + SEGMENT_LEN, buf, |out| {
+                    self.encode_front(proc_nr::MSG, out)?;
+                    out.words([0, 0, 1, 1])?;
+                    segment.encode(out)
+                })
+            }
             _ => self.encode_any(buf),
         }
     }

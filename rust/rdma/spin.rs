@@ -9,6 +9,7 @@ use kernel::{
     sync::lock::{
         spinlock::SpinLockBackend,
         Backend,
+        Guard,
         Lock, //
     },
 };
@@ -16,6 +17,9 @@ use kernel::{
 /// A spin lock. The same in all respects as [`kernel::sync::SpinLock`], but one that is taken
 /// several times for every RPC: there a call of a function that is empty without lockdep is felt.
 pub type SpinLock<T> = Lock<T, Spin>;
+
+/// What [`SpinLock::lock`] returns.
+pub type SpinLockGuard<'a, T> = Guard<'a, T, Spin>;
 
 /// The backend of a [`SpinLock`].
 pub struct Spin;

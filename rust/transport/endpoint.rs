@@ -28,10 +28,6 @@ use kernel::{
             Full,
             Relaxed, //
         },
-        lock::{
-            spinlock::SpinLockBackend,
-            Guard, //
-        },
         Arc,
         ArcBorrow,
         SetOnce,
@@ -90,6 +86,7 @@ use xprtrdma_rdma::{
         SendError,
         WcStatus, //
     },
+    spin::SpinLockGuard,
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
@@ -432,7 +429,7 @@ impl Endpoint {
         &self,
         pinned: Pinned<Client>,
         request: &Request,
-        mut state: Guard<'_, State, SpinLockBackend>,
+        mut state: SpinLockGuard<'_, State>,
         verdict: &Verdict,
         message: &Received<'_, Self>,
     ) -> bool {
