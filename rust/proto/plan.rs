@@ -211,7 +211,7 @@ pub struct Plan {
 /// `reduce` is false where the security flavour protects the message's integrity or privacy
 /// (V1-121). The largest possible reply decides, not the expected one (V1-128). A message as
 /// large as the threshold fits. [`Error::Unbuildable`] if nothing does.
-#[inline]
+#[inline(always)]
 pub fn plan(
     call: &CallShape,
     reply: &ReplyShape,
@@ -257,7 +257,7 @@ const fn with_reply_chunk(header: usize, segments: usize) -> usize {
     with_write_chunk(header, segments).wrapping_sub(ABSENT_LEN)
 }
 
-#[inline]
+#[inline(always)]
 fn plan_reply(
     reply: &ReplyShape,
     counts: &impl Segmentation,
@@ -288,7 +288,7 @@ fn plan_reply(
 }
 
 /// Decides about the call; `header` is how long its header is without Read chunks.
-#[inline]
+#[inline(always)]
 fn plan_call(
     call: &CallShape,
     counts: &impl Segmentation,

@@ -13,7 +13,8 @@ use crate::header::{
     direction,
     proc_nr,
     Credits,
-    Version, //
+    Version,
+    Xid, //
 };
 use crate::inbound::MIN_RPC_REPLY;
 use crate::judge::Accept;
@@ -29,6 +30,26 @@ pub enum Expected<'a> {
     Write(&'a Segment, u32),
     /// A Reply chunk of one segment.
     Reply(&'a Segment),
+}
+
+/// The xid of the call that a message is about, if it is about one of ours: `None` for a version 1
+/// Call of the server without chunks, whose xid says nothing about our calls (BC-02), and for what is
+/// too short to have an xid. Nothing else is checked.
+#[inline(always)]
+pub fn subject(message: &[u8]) -> Option<Xid> {
+    let xid = Reader::new(message).u32().ok()?;
+    plain_call(message).is_none().then_some(Xid(xid))
+}
+
+/// A version 1 Call without chunks.
+#[inline(always)]
+fn plain_call(message: &[u8]) -> Option<()> {
+    const LEN: usize = INLINE_HEADER + 8;
+    let (mut words, _, _) = front::<LEN>(message, proc_nr::MSG)?;
+    absent(&mut words)?;
+    absent(&mut words)?;
+    words.u32().ok()?;
+    expect(&mut words, direction::CALL)
 }
 
 /// Octets in front of the lists, the Read list, and then the longest of these: two absent chunks, or

@@ -213,7 +213,7 @@ impl<T: Transport> Xprt<T> {
         Jiffies(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_timeout) })
     }
 
-    /// Looks a pending request up and pins it.
+    /// Looks a pending request up and pins it. If there is none the RPC client counts a bad xid.
     #[inline]
     pub fn lookup(&self, xid: u32) -> Option<Pinned<T>> {
         let _queue = self.queue_lock().lock();
@@ -296,13 +296,6 @@ impl<T: Transport> Xprt<T> {
     pub fn is_busy(&self) -> bool {
         // SAFETY: A plain number.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
-    }
-
-    /// Counts a reply that belongs to no request.
-    pub fn count_bad_xid(&self) {
-        let _queue = self.queue_lock().lock();
-        // SAFETY: The lock is held.
-        unsafe { (*self.as_raw()).stat.bad_xids += 1 };
     }
 
     /// The counters kept by the RPC client.

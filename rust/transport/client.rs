@@ -297,10 +297,12 @@ impl Transport for Client {
 fn check(xprt: &Xprt<Client>, call: &Call<'_, Client>) -> Result {
     let current = xprt.data().current.lock().clone();
     match current {
-        Some(conn) => send::plan_call(&conn, call).map(|_| ()).map_err(|error| {
-            xprt.data().tell_of_refused(call, error);
-            Error::from_errno(error.to_errno())
-        }),
+        Some(conn) => send::plan_call(&conn, call, conn.handler().thresholds())
+            .map(|_| ())
+            .map_err(|error| {
+                xprt.data().tell_of_refused(call, error);
+                Error::from_errno(error.to_errno())
+            }),
         None => Ok(()),
     }
 }

@@ -61,7 +61,10 @@ use xprtrdma_proto::{
         DiscardLimit,
         Reaction, //
     },
-    predict::predicted,
+    predict::{
+        predicted,
+        subject, //
+    },
     wc,
     Counter,
     Credits,
@@ -171,11 +174,18 @@ impl Endpoint {
 
     /// Drops a message, and acts if that happens too often.
     #[cold]
-    fn discard(&self, qp: &Connection, counter: Counter, xid: Option<Xid>) {
+    fn discard(
+        &self,
+        qp: &Connection,
+        counter: Counter,
+        xid: Option<Xid>,
+        found: Option<Pinned<Client>>,
+    ) {
         self.client().stats.count(counter);
         self.client().stats.bad_reply.add(1);
         trace::discard(self.xprt.id(), xid.map_or(0, |xid| xid.0), counter.name());
-        let pinned = xid.and_then(|xid| self.xprt.lookup(xid.0));
+        // Without an xid that may be trusted it is nobody's.
+        let pinned = found.filter(|_| xid.is_some());
         let reaction = match &pinned {
             Some(pinned) => {
                 let mut state = pinned.slot().call().state.lock();
@@ -279,7 +289,7 @@ impl Endpoint {
                 stats.count(Counter::BcOverflow);
                 self.lost(Cause::BackchannelOverflow);
             }
-            Err(_) => self.discard(qp, Counter::BadPayloadLen, None),
+            Err(_) => self.discard(qp, Counter::BadPayloadLen, None, None),
         }
     }
 
@@ -290,13 +300,14 @@ impl Endpoint {
         qp: &Connection,
         inbound: &Inbound<'_>,
         message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
     ) -> Option<u16> {
         match inbound {
-            Inbound::Error(error) => return self.remote_error(qp, error, message),
+            Inbound::Error(error) => return self.remote_error(qp, error, message, found),
             Inbound::ReverseCall(call) => self.reverse_call(qp, call),
             Inbound::Refuse(refusal) => self.send_refusal(qp, refusal),
             Inbound::Discard(Discard { counter, xid }) => {
-                self.unanswered(qp, message, *counter, *xid)
+                self.unanswered(qp, message, *counter, *xid, found)
             }
             // Not given to this function.
             Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
@@ -309,13 +320,14 @@ impl Endpoint {
         qp: &Connection,
         error: &RemoteError,
         message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
     ) -> Option<u16> {
         let counter = match error.kind {
             RemoteErrorKind::Version { .. } => Counter::ErrVers,
             RemoteErrorKind::Chunk => Counter::ErrChunk,
             RemoteErrorKind::InvalOption => Counter::ErrInvalOption,
         };
-        self.answer(qp, error.xid, message, |_| {
+        self.answer(qp, error.xid, message, found, |_| {
             if error.notes.contains(Counter::Trailing) {
                 self.client().stats.count(Counter::Trailing);
             }
@@ -323,39 +335,57 @@ impl Endpoint {
         })
     }
 
-    /// Deals with the reply that its call expects, as nearly every message is one; `None` if it is
-    /// another. Otherwise what [`Endpoint::answer`] returns.
+    /// The call that a message seems to be about.
     #[inline]
-    fn predicted(&self, message: &Received<'_, Self>) -> Option<Option<u16>> {
-        if self.version != Version::V1 {
-            return None;
-        }
-        let xid = u32::from_be_bytes(*message.bytes().first_chunk()?);
-        let pinned = self.xprt.lookup(xid)?;
+    fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Client>> {
+        let xid = subject(message.bytes())?;
+        self.xprt.lookup(xid.0)
+    }
+
+    /// Deals with the reply that `pinned` expects, as nearly every message is one; if it is another,
+    /// the call comes back. Otherwise what [`Endpoint::answer`] returns.
+    #[inline]
+    fn predicted(
+        &self,
+        pinned: Pinned<Client>,
+        message: &Received<'_, Self>,
+    ) -> Result<Option<u16>, Pinned<Client>> {
         let index = pinned.slot().index();
-        let request = self.xprt.slot(index)?.call();
+        let Some(slot) = self.xprt.slot(index) else {
+            return Err(pinned);
+        };
+        let request = slot.call();
         let state = request.state.lock();
-        if state.phase != Phase::Sent || state.epoch != self.epoch {
-            return None;
-        }
-        let accept = predicted(message.bytes(), state.offer.expected()?)?;
+        let ours = state.phase == Phase::Sent && state.epoch == self.epoch;
+        let expected = match state.offer.expected() {
+            Some(expected) if ours && self.version == Version::V1 => expected,
+            _ => return Err(pinned),
+        };
+        let Some(accept) = predicted(message.bytes(), expected) else {
+            return Err(pinned);
+        };
         let verdict = Verdict::Accept(accept);
         let waits = self.settle(pinned, request, state, &verdict, message);
-        Some(waits.then_some(index))
+        Ok(waits.then_some(index))
     }
 
     /// Deals with any other message. Returns what [`Endpoint::answer`] does.
     #[cold]
-    fn unpredicted(&self, qp: &Connection, message: &Received<'_, Self>) -> Option<u16> {
+    fn unpredicted(
+        &self,
+        qp: &Connection,
+        message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
+    ) -> Option<u16> {
         let callbacks = self.xprt.has_callbacks();
         let inbound = xprtrdma_proto::classify(message.bytes(), self.version, callbacks);
         match &inbound {
-            Inbound::Reply(reply) => self.reply(qp, reply, message),
+            Inbound::Reply(reply) => self.reply(qp, reply, message, found),
             Inbound::Ambiguous(a) => {
-                let pending = self.xprt.lookup(a.xid.0).is_some();
-                self.no_reply(qp, &a.resolve(pending), message)
+                let inbound = a.resolve(found.is_some());
+                self.no_reply(qp, &inbound, message, found)
             }
-            other => self.no_reply(qp, other, message),
+            other => self.no_reply(qp, other, message, found),
         }
     }
 
@@ -364,8 +394,9 @@ impl Endpoint {
         qp: &Connection,
         reply: &Reply<'_>,
         message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
     ) -> Option<u16> {
-        self.answer(qp, reply.xid, message, |state| {
+        self.answer(qp, reply.xid, message, found, |state| {
             let segments = state.offer.chunk.segments();
             let writes = [segments];
             let offer = Offer {
@@ -381,19 +412,19 @@ impl Endpoint {
         })
     }
 
-    /// Finds the call that a message answers, lets `judge` decide, and carries the verdict out.
+    /// Lets `judge` decide about an answer to the call that was found, and carries the verdict out.
     /// Returns the number of a slot whose regions must be invalidated before the call can end.
     fn answer(
         &self,
         qp: &Connection,
         xid: Xid,
         message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
         judge: impl FnOnce(&State) -> Verdict,
     ) -> Option<u16> {
-        let Some(pinned) = self.xprt.lookup(xid.0) else {
-            self.xprt.count_bad_xid();
+        let Some(pinned) = found else {
             if message.invalidation().is_some() || !self.late() {
-                self.unanswered(qp, message, Counter::BadXid, None);
+                self.unanswered(qp, message, Counter::BadXid, None, None);
             }
             return None;
         };
@@ -414,8 +445,7 @@ impl Endpoint {
         };
         if let Verdict::Discard(counter) = verdict {
             drop(state);
-            drop(pinned);
-            self.unanswered(qp, message, counter, Some(xid));
+            self.unanswered(qp, message, counter, Some(xid), Some(pinned));
             return None;
         }
         self.settle(pinned, request, state, &verdict, message)
@@ -504,13 +534,14 @@ impl Endpoint {
         message: &Received<'_, Self>,
         counter: Counter,
         xid: Option<Xid>,
+        found: Option<Pinned<Client>>,
     ) {
         if message.invalidation().is_some() {
             self.client().stats.count(counter);
             self.client().stats.count(Counter::ReminvWrong);
             self.lost(Cause::WrongInvalidate);
         } else {
-            self.discard(qp, counter, xid);
+            self.discard(qp, counter, xid, found);
         }
     }
 
@@ -716,9 +747,11 @@ impl QpHandler for Endpoint {
                 return;
             }
         }
-        let index = match this.predicted(&message) {
-            Some(index) => index,
-            None => this.unpredicted(&qp, &message),
+        let index = match this.find(&message) {
+            Some(pinned) => this
+                .predicted(pinned, &message)
+                .unwrap_or_else(|pinned| this.unpredicted(&qp, &message, Some(pinned))),
+            None => this.unpredicted(&qp, &message, None),
         };
         let Some(index) = index else {
             return;

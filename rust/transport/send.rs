@@ -58,6 +58,7 @@ use xprtrdma_proto::{
     ReadChunk,
     ReplyPlan,
     Segment,
+    Thresholds,
     Xid, //
 };
 use xprtrdma_rdma::{
@@ -127,6 +128,7 @@ struct Counted<'a> {
 }
 
 impl Segmentation for Counted<'_> {
+    #[inline(always)]
     fn read(&self) -> usize {
         self.regions.segments(&[pages(&self.message)])
     }
@@ -140,6 +142,7 @@ impl Segmentation for Counted<'_> {
         0
     }
 
+    #[inline(always)]
     fn write(&self) -> usize {
         self.regions.segments(&[pages(&self.reply)])
     }
@@ -154,6 +157,7 @@ impl Segmentation for Counted<'_> {
 pub(crate) fn plan_call(
     conn: &Connection,
     call: &Call<'_, Client>,
+    thresholds: Thresholds,
 ) -> Result<Plan, xprtrdma_proto::Error> {
     let endpoint = conn.handler();
     let message = call.message();
@@ -178,30 +182,55 @@ pub(crate) fn plan_call(
     };
     let limits = Limits {
         version: endpoint.version,
-        thresholds: endpoint.thresholds(),
+        thresholds,
         segments: MAX_SEGMENTS,
     };
     plan(&shape, &reply_shape, &counts, call.ddp_allowed(), &limits)
 }
 
-/// Maps a part of a message, region by region.
-fn map_chunk(
-    conn: &Connection,
-    call: &Call<'_, Client>,
-    (message, part): (Message, Part),
-    access: Access,
-    idle: &mut KVec<IdleMr>,
-    regions: &mut KVec<Region>,
-    chunk: &mut Chunk,
-) -> Result<(), Shortage> {
-    let endpoint = conn.handler();
-    let buf = match message {
-        Message::Call => call.message(),
-        Message::Reply => call.reply(),
-    };
-    let mut start = 0;
-    while start < buf.part_len(part) {
-        let mr = idle.pop().ok_or(Shortage::NoMemory)?;
+/// Where what is mapped comes from and goes to.
+struct Mapping<'a> {
+    idle: &'a mut KVec<IdleMr>,
+    regions: &'a mut KVec<Region>,
+}
+
+impl Mapping<'_> {
+    /// Maps a part of a message, region by region.
+    #[inline(always)]
+    fn add_chunk(
+        &mut self,
+        conn: &Connection,
+        call: &Call<'_, Client>,
+        (message, part): (Message, Part),
+        access: Access,
+        chunk: &mut Chunk,
+    ) -> Result<(), Shortage> {
+        let buf = match message {
+            Message::Call => call.message(),
+            Message::Reply => call.reply(),
+        };
+        let len = buf.part_len(part);
+        let mut start = 0;
+        while start < len {
+            start += self.add_region(conn, call, (message, part), start, access, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Maps as much as a region can hold, from the octet at `start` on; returns how much that was.
+    // As a loop around all of this, the compiler would prepare for a second region, which is rare.
+    #[inline(never)]
+    fn add_region(
+        &mut self,
+        conn: &Connection,
+        call: &Call<'_, Client>,
+        (message, part): (Message, Part),
+        start: usize,
+        access: Access,
+        chunk: &mut Chunk,
+    ) -> Result<usize, Shortage> {
+        let endpoint = conn.handler();
+        let mr = self.idle.pop().ok_or(Shortage::NoMemory)?;
         let region = match mr.map(call.lend(message, part), start, access) {
             Ok(region) => region,
             Err(failed) => {
@@ -219,18 +248,18 @@ fn map_chunk(
             access == Access::RemoteWrite,
         );
         // There is room: reserved by the caller.
-        let _ = regions.push_within_capacity(region);
+        let _ = self.regions.push_within_capacity(region);
         let fits = chunk.push(Segment {
             handle: Handle(window.handle),
             length: window.length,
             offset: window.offset,
         });
-        if !fits {
-            return Err(Shortage::NoMemory);
+        if fits {
+            Ok(window.length as usize)
+        } else {
+            Err(Shortage::NoMemory)
         }
-        start += window.length as usize;
     }
-    Ok(())
 }
 
 /// Why a call with a plan and a credit was not posted.
@@ -258,7 +287,8 @@ pub(crate) fn send_call(
         endpoint.react(Event::Lost(endpoint.epoch, Cause::Retransmit));
         return Err(NotSent::NotConnected);
     }
-    let planned = match plan_call(conn, call) {
+    let thresholds = endpoint.thresholds();
+    let planned = match plan_call(conn, call, thresholds) {
         Ok(planned) => planned,
         Err(error) => {
             client.refuse(xprt, call, error);
@@ -276,6 +306,7 @@ pub(crate) fn send_call(
 
     let request = call.slot().call();
     let mut state = request.state.lock();
+    state.offer.invalidation = thresholds.remote_invalidation;
     let posted = post_call(xprt, conn, call, &planned, &mut state);
     drop(state);
     let len = match posted {
@@ -381,7 +412,6 @@ fn post_call(
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    state.offer.invalidation = endpoint.thresholds().remote_invalidation;
     batch
         .post(len, &mut state.regions)
         .map_err(|_| Unsent::NotPosted)?;
@@ -470,7 +500,8 @@ fn map_call(
             .inspect_err(|_| xprt.data().stats.no_region.add(1))?;
     }
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
-    let mut map = |what, access, chunk| map_chunk(conn, call, what, access, idle, regions, chunk);
+    let mut mapping = Mapping { idle, regions };
+    let mut map = |what, access, chunk| mapping.add_chunk(conn, call, what, access, chunk);
     let mapped = match planned.call {
         CallPlan::Inline => Ok(()),
         CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), Access::RemoteRead, reads),

@@ -8,6 +8,7 @@ mod common;
 
 use common::{
     words,
+    CALL,
     REPLY,
     XID, //
 };
@@ -17,6 +18,7 @@ use xprtrdma_proto::{
     judge::Accept,
     predict::{
         predicted,
+        subject,
         Expected, //
     },
     Handle,
@@ -24,7 +26,8 @@ use xprtrdma_proto::{
     Offer,
     Segment,
     Verdict,
-    Version, //
+    Version,
+    Xid, //
 };
 
 const OFFERED: Segment = Segment {
@@ -128,6 +131,36 @@ fn shorter_and_longer_ones_are_judged_alike() {
             agrees(&other, expected);
         }
     }
+}
+
+/// Whatever has a subject is not taken for a Call, and the other way round.
+#[test]
+fn a_call_of_the_server_has_no_subject() {
+    let call = [XID, 1, 7, 0, 0, 0, 0, XID, CALL, 2, 0x4000_0000, 1];
+    assert_eq!(subject(&words(&call)), None);
+    for at in 0..call.len() {
+        for other in [0, 1, 2, u32::MAX] {
+            let mut changed = call;
+            changed[at] = other;
+            let octets = words(&changed);
+            let inbound = classify(&octets, Version::V1, true);
+            let of_the_server = matches!(inbound, Inbound::ReverseCall(_) | Inbound::Refuse(_));
+            let found = subject(&octets);
+            assert!(found.is_none() || found == Some(Xid(changed[0])));
+            // With chunks it is refused all the same, and then nothing is lost by looking.
+            if found.is_none() {
+                assert!(of_the_server, "{changed:x?}");
+            }
+            if matches!(inbound, Inbound::ReverseCall(_)) {
+                assert_eq!(found, None, "{changed:x?}");
+            }
+        }
+    }
+    for (_, message) in usual() {
+        assert_eq!(subject(&words(&message)), Some(Xid(XID)));
+    }
+    assert_eq!(subject(&[0, 0, 0]), None);
+    assert_eq!(subject(&[0, 0, 0, 9]), Some(Xid(9)));
 }
 
 #[test]
