@@ -26,6 +26,7 @@ use xprtrdma_proto::{
     credit::ForwardCredits,
     header::MAX_HEADER_LEN,
     judge,
+    judge::Accept,
     plan,
     plan::{
         CallShape,
@@ -33,6 +34,11 @@ use xprtrdma_proto::{
         Plan,
         ReplyShape,
         SegmentCounts, //
+    },
+    predict::{
+        predicted,
+        subject,
+        Expected, //
     },
     CallHeader,
     CallPlan,
@@ -163,15 +169,32 @@ fn measured_encode(header: &CallHeader<'_>, buf: &mut [u8]) -> Result<usize, Err
 
 #[inline(never)]
 fn measured_judge(message: &[u8], offer: &Offer<'_>, credits: &mut ForwardCredits) -> u64 {
-    let Inbound::Reply(reply) = classify(message, Version::V1, true) else {
+    let Some(accept) = foreseen(message, offer).or_else(|| judged(message, offer)) else {
         return 0;
     };
+    credits.accept(accept.grant);
+    u64::from(accept.placed) + u64::from(accept.reply_len) + accept.inline_len as u64
+}
+
+#[inline(always)]
+fn foreseen(message: &[u8], offer: &Offer<'_>) -> Option<Accept> {
+    subject(message)?;
+    let expected = match (offer.writes, offer.reply) {
+        ([], None) => Expected::Inline,
+        ([[segment]], None) => Expected::Write(segment, offer.non_data_max),
+        ([], Some([segment])) => Expected::Reply(segment),
+        _ => return None,
+    };
+    predicted(message, expected)
+}
+
+fn judged(message: &[u8], offer: &Offer<'_>) -> Option<Accept> {
+    let Inbound::Reply(reply) = classify(message, Version::V1, true) else {
+        return None;
+    };
     match judge(&reply, offer) {
-        Verdict::Accept(accept) => {
-            credits.accept(accept.grant);
-            u64::from(accept.placed) + u64::from(accept.reply_len) + accept.inline_len as u64
-        }
-        _ => 0,
+        Verdict::Accept(accept) => Some(accept),
+        _ => None,
     }
 }
 

@@ -12,7 +12,12 @@ use xprtrdma_proto::{
     judge::{
         check_data_count,
         invalidated,
+        Accept,
         Invalidated, //
+    },
+    predict::{
+        predicted,
+        Expected, //
     },
     xdr::{
         pad,
@@ -153,13 +158,18 @@ pub fn run(data: &[u8]) {
         reply: returned_reply.as_deref(),
     };
     let (octets, header) = message(version, long, &lists, payload);
+    let foreseen = foreseen(&octets, version, &offer);
     let Inbound::Reply(reply) = classify(&octets, version, true) else {
+        assert_eq!(foreseen, None);
         // A long message without a Reply chunk, or with a Read list, may be something else.
         assert!(long || !reads.is_empty());
         return;
     };
     assert_eq!(reply.offset, header);
     let verdict = xprtrdma_proto::judge(&reply, &offer);
+    if let Some(accept) = foreseen {
+        assert_eq!(verdict, Verdict::Accept(accept));
+    }
     let data = offered.iter().any(|chunk| !chunk.is_empty());
     let len = if long { reply_len } else { payload as u64 };
     let misplaced = data && len > u64::from(offer.non_data_max);
@@ -182,6 +192,17 @@ pub fn run(data: &[u8]) {
     }
     counts(placed as u32, reply_len as u32);
     keys(&offered);
+}
+
+/// What is predicted for an offer, if anything is.
+fn foreseen(octets: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
+    let expected = match (version, offer.writes, offer.reply) {
+        (Version::V1, [], None) => Expected::Inline,
+        (Version::V1, [[segment]], None) => Expected::Write(segment, offer.non_data_max),
+        (Version::V1, [], Some([segment])) => Expected::Reply(segment),
+        _ => return None,
+    };
+    predicted(octets, expected)
 }
 
 /// A count is right if it is exact or includes the pad.
