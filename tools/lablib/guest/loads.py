@@ -96,7 +96,7 @@ class Bed:
     def __init__(self, *mounts):
         self.library, self.mounts = Library(), mounts
         self.paths = [f"{mount}/load-{number}.data" for number, mount in enumerate(mounts)]
-        self.area = max(FILE_BYTES // len(mounts), MIB)
+        self.area = max(FILE_BYTES // len(mounts) // MIB, 1) * MIB
         self.used = 0  # names so far
 
     def __enter__(self):
