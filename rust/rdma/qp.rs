@@ -14,9 +14,9 @@
 //! they were posted. So one `ib_cqe` suffices for it, and a ring takes the place of a list.
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
-//! context on the `ib-comp` work queue, one at a time. So the handlers need no lock among themselves:
-//! the buffers of messages that end with their handler are gathered without one, which is only taken
-//! to post a batch of them.
+//! context on a work queue that the handler names, one at a time. So the handlers need no lock among
+//! themselves: the buffers of messages that end with their handler are gathered without one, which is
+//! only taken to post a batch of them.
 //!
 //! Lock order: the send queue's lock is taken inside of the handler's own locks (see [`SendBatch`]), the
 //! receive queue's lock is a leaf.
@@ -65,6 +65,7 @@ use kernel::{
         NotThreadSafe,
         Opaque, //
     },
+    workqueue::Queue, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -95,9 +96,17 @@ impl WcStatus {
 
 /// Handles the completions of one [`Qp`].
 ///
-/// All methods are called in process context from one work item, so never concurrently with each
-/// other. They may sleep, but that delays every other completion of the connection.
+/// All others are called in process context from one work item on [`QpHandler::queue`], so never
+/// concurrently with each other. They may sleep, but that delays every other completion of the
+/// connection.
 pub trait QpHandler: Sized + Send + Sync {
+    /// Where completions are handled; asked once, when the queue pair is created.
+    ///
+    /// If reclaiming memory may have to wait for a message, this must be a queue with a rescuer, and
+    /// none on which a [`QpOwner`] is dropped: that waits for completions, which a rescuer at work
+    /// there could not handle.
+    fn queue(&self) -> &Queue;
+
     /// A message arrived.
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>);
 
@@ -476,6 +485,8 @@ impl Drop for RawCq {
 ///   pair, apart from those of the drain; they live as long as the queues.
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
 ///   of the one that they borrow.
+/// - The queue that `handler` named outlives `cq`: it was lent by `handler`, which is neither changed
+///   nor moved, and dropped after `cq`.
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
@@ -483,13 +494,13 @@ impl Drop for RawCq {
 ///   arrive at `cq`, which one work item of ib_core handles, one completion after the other.
 #[pin_data]
 pub struct Qp<H: QpHandler> {
-    handler: H,
     broken: Atomic<bool>,
     down: Atomic<bool>,
     send_cqe: Opaque<bindings::ib_cqe>,
-    // Teardown order: queue pair, completion queue, then the memory that they used.
+    // Teardown order: queue pair, completion queue, then what they used: work queue and memory.
     raw: RawQp,
     cq: RawCq,
+    handler: H,
     #[pin]
     sq: SpinLock<SendQueue>,
     #[pin]
@@ -535,6 +546,9 @@ impl<H: QpHandler> Qp<H> {
             )
         })?;
         let cq = RawCq(NonNull::new(cq).ok_or(ENOMEM)?);
+        // SAFETY: Nobody uses the completion queue yet: nothing completes without a queue pair. By
+        // the type invariant of what is made here the work queue outlives it.
+        unsafe { (*cq.0.as_ptr()).comp_wq = ptr::from_ref(handler.queue()).cast_mut().cast() };
         let mut attr = bindings::ib_qp_init_attr {
             send_cq: cq.0.as_ptr(),
             recv_cq: cq.0.as_ptr(),
@@ -565,12 +579,12 @@ impl<H: QpHandler> Qp<H> {
         let batch = u32::from(config.recv_batch);
         let qp = Arc::pin_init(
             pin_init!(&this in Self {
-                handler,
                 broken: Atomic::new(false),
                 down: Atomic::new(false),
                 send_cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
                 raw,
                 cq,
+                handler,
                 sq <- new_spinlock!(sq, "Qp::sq"),
                 rq <- new_spinlock!(RecvQueue {
                     returned: Chain::EMPTY,

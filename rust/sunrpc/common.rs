@@ -18,9 +18,10 @@ use kernel::{
     },
 };
 
-/// A work queue and a debugfs directory, both named after the module.
+/// Work queues and a debugfs directory, named after the module.
 pub struct Common {
     queue: WorkQueue,
+    completions: WorkQueue,
     debugfs: Dir,
 }
 
@@ -28,6 +29,11 @@ impl Common {
     /// The work queue; safe under memory reclaim.
     pub fn queue(&self) -> &WorkQueue {
         &self.queue
+    }
+
+    /// The work queue of what [`Common::queue`] may wait for: with a rescuer of its own.
+    pub fn completions(&self) -> &WorkQueue {
+        &self.completions
     }
 
     /// The debugfs directory. Without debugfs it is a directory that holds nothing.
@@ -73,6 +79,7 @@ impl Owner {
         }
         let common = Common {
             queue: WorkQueue::new(c"xprtrdma_rs")?,
+            completions: WorkQueue::new(c"xprtrdma_rs-comp")?,
             debugfs: Dir::new(c"xprtrdma_rs"),
         };
         *place = Some(Arc::new(common, GFP_KERNEL)?);

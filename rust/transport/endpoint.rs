@@ -33,6 +33,7 @@ use kernel::{
         SetOnce,
         SpinLock, //
     },
+    workqueue::Queue, //
 };
 use xprtrdma_proto::{
     conn::{
@@ -93,6 +94,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
+    common::Common,
     lease::Lease,
     trace,
     util::Jiffies,
@@ -112,6 +114,7 @@ mod large {
 /// What belongs to one connection.
 pub(crate) struct Endpoint {
     pub(crate) xprt: BackRef<Client>,
+    pub(crate) common: Arc<Common>,
     pub(crate) epoch: Epoch,
     pub(crate) version: Version,
     /// What the peers agreed on; set before the first message is sent.
@@ -735,6 +738,10 @@ fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error) {
 }
 
 impl QpHandler for Endpoint {
+    fn queue(&self) -> &Queue {
+        self.common.completions().queue()
+    }
+
     fn received(qp: ArcBorrow<'_, Connection>, message: Received<'_, Self>) {
         let this = qp.handler();
         this.heard.store(Jiffies::now().count(), Relaxed);

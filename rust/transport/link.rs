@@ -606,6 +606,7 @@ impl Link {
         .map_err(resources)?;
         let endpoint = Endpoint {
             xprt: xprt.clone(),
+            common: self.common.clone(),
             epoch,
             version: Version::V1,
             thresholds: SetOnce::new(),

@@ -54,6 +54,10 @@ use kernel::{
         ArcBorrow,
         Mutex, //
     },
+    workqueue::{
+        self,
+        Queue, //
+    },
 };
 use xprtrdma_bindings as bindings;
 
@@ -91,6 +95,10 @@ struct Kept {
 }
 
 impl QpHandler for Arc<Keeper> {
+    fn queue(&self) -> &Queue {
+        workqueue::system_unbound()
+    }
+
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
         let mut kept = this.kept.lock();

@@ -72,8 +72,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The work queue and what is shared.
-        ensure_at_least!(errors, 2);
+        // The work queues and what is shared.
+        ensure_at_least!(errors, 3);
         // None of that lasts.
         drop(Registration::<Driver>::new()?);
         Ok(())
