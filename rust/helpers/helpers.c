@@ -124,11 +124,6 @@ void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt)
 	xprt_set_bound(xprt);
 }
 
-bool xprtrdma_reply_expected(struct rpc_task *task)
-{
-	return rpc_reply_expected(task);
-}
-
 void *xprtrdma_task_alloc(size_t len)
 {
 	return kmalloc(len, rpc_task_gfp_mask());
@@ -240,7 +235,8 @@ unsigned int xprtrdma_jiffies_to_msecs(unsigned long j)
 
 struct workqueue_struct *xprtrdma_alloc_workqueue(const char *name)
 {
-	return alloc_workqueue("%s", WQ_MEM_RECLAIM | WQ_UNBOUND, 0, name);
+	return alloc_workqueue("%s", WQ_MEM_RECLAIM | WQ_UNBOUND | WQ_SYSFS, 0,
+			       name);
 }
 
 u32 xprtrdma_random(void)

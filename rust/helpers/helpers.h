@@ -51,7 +51,6 @@ void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt);
 void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt);
-bool xprtrdma_reply_expected(struct rpc_task *task);
 void *xprtrdma_task_alloc(size_t len);
 struct page *xprtrdma_task_page(void);
 void xprtrdma_count_callback(struct rpc_xprt *xprt);

@@ -393,10 +393,13 @@ impl RegionLimits {
             return usize::MAX;
         }
         // NO-OVERFLOW: Three runs of less than 2^32 octets are far from 2^64, in octets and in pages.
-        if let [run] = runs {
+        if let [run, rest @ ..] = runs {
             // As a rule there is one, and one region takes it.
             let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
-            if run.length != 0 && end.wrapping_add(mask).wrapping_shr(shift) <= pages {
+            if run.length != 0
+                && end.wrapping_add(mask).wrapping_shr(shift) <= pages
+                && rest.iter().all(|run| run.length == 0)
+            {
                 return 1;
             }
         }

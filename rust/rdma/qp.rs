@@ -27,6 +27,7 @@ use crate::{
         DmaBuf,
         Lender, //
     },
+    marked::Marked,
     mr::{
         ExposedMr,
         LocalInvalidation,
@@ -490,7 +491,7 @@ impl Drop for RawCq {
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
-/// - `free` is used by completion handlers only. They never run at the same time: all completions
+/// - `free` is used, and `taken` written, by completion handlers only. They never run at the same time: all completions
 ///   arrive at `cq`, which one work item of ib_core handles, one completion after the other.
 #[pin_data]
 pub struct Qp<H: QpHandler> {
@@ -1078,7 +1079,8 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
     };
     buf.mem.sync_for_cpu(0, len);
-    qp.taken.add(1, Relaxed);
+    // Nobody else writes it, by the type invariant.
+    qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
     let invalidated =
         (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0).then(|| {
             RemoteInvalidation {

@@ -15,7 +15,7 @@
 //! | [`dma`] | memory that is mapped for the device |
 //! | [`mr`] | memory regions: who may touch which memory, and until when |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
-//! | [`spin`] | spin locks |
+//! | [`spin`], [`marked`] | spin locks; loads and stores without a call |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -25,6 +25,7 @@ const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
 pub mod cm;
 pub mod device;
 pub mod dma;
+pub mod marked;
 pub mod mr;
 pub mod pd;
 pub mod qp;

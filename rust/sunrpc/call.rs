@@ -90,9 +90,13 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 
     /// Whether a reply will come.
+    #[inline]
     pub fn reply_expected(&self) -> bool {
-        // SAFETY: The request has a task until it is released.
-        unsafe { bindings::xprtrdma_reply_expected((*self.rqst()).rq_task) }
+        // SAFETY: The request has a task until it is released, and the task its procedure, if any.
+        unsafe {
+            let procedure = (*(*self.rqst()).rq_task).tk_msg.rpc_proc;
+            !procedure.is_null() && (*procedure).p_decode.is_some()
+        }
     }
 
     /// Whether this very request was already sent on the current connection: sending it twice

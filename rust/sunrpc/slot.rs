@@ -24,6 +24,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 use xprtrdma_rdma::{
+    marked::Marked,
     new_spinlock,
     spin::SpinLock, //
 };
@@ -340,7 +341,7 @@ impl<T: Transport> Pool<T> {
     pub(crate) unsafe fn free(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
         // SAFETY: By the caller's contract.
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
-        slot.verdict.store(0, Relaxed);
+        slot.verdict.write_once(0);
         if !xprt.is_backlog_empty() {
             // SAFETY: The callee zeroes the request and gives it to the first waiter, if there is one.
             let taken = unsafe { bindings::xprt_wake_up_backlog(xprt.as_raw(), rqst) };

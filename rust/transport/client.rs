@@ -44,7 +44,10 @@ use xprtrdma_proto::{
     credit::ForwardCredits,
     Credits, //
 };
-use xprtrdma_rdma::qp::QpOwner;
+use xprtrdma_rdma::{
+    marked::Marked,
+    qp::QpOwner, //
+};
 use xprtrdma_sunrpc::{
     backchannel::Callback,
     call::Call,
@@ -225,7 +228,7 @@ impl Transport for Client {
     #[inline]
     fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result {
         // Only a device with small regions has calls that cannot be carried.
-        if xprt.data().region_pages.load(Relaxed) >= SMALL_REGION {
+        if xprt.data().region_pages.read_once() >= SMALL_REGION {
             return Ok(());
         }
         check(xprt, call)
@@ -243,11 +246,11 @@ impl Transport for Client {
     fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32> {
         // Not the call's state: its lock is taken before the transport's.
         let request = call.slot().call();
-        let owed_on = request.owed_on.load(Relaxed);
+        let owed_on = request.owed_on.read_once();
         if owed_on == Epoch::NONE.raw() {
             return None;
         }
-        request.owed_on.store(Epoch::NONE.raw(), Relaxed);
+        request.owed_on.write_once(Epoch::NONE.raw());
         abandon(xprt, owed_on)
     }
 

@@ -77,6 +77,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
+    marked::Marked,
     mr::{
         IdleMr,
         LocalInvalidation,
@@ -226,7 +227,7 @@ impl Endpoint {
     fn learn(&self, accept: &Accept) {
         let grant = accept.grant;
         // Mostly that is nothing new.
-        if self.known_grant.load(Relaxed) != grant.0 || grant.0 == 0 {
+        if self.known_grant.read_once() != grant.0 || grant.0 == 0 {
             self.learn_new(grant);
         }
     }
@@ -441,7 +442,7 @@ impl Endpoint {
             _ => {
                 // Encoded anew since it was sent: this is the reply that was owed.
                 if state.epoch == self.epoch {
-                    request.owed_on.store(Epoch::NONE.raw(), Relaxed);
+                    request.owed_on.write_once(Epoch::NONE.raw());
                 }
                 Verdict::Discard(Counter::BadXid)
             }
@@ -451,13 +452,26 @@ impl Endpoint {
             self.unanswered(qp, message, counter, Some(xid), Some(pinned));
             return None;
         }
-        self.settle(pinned, request, state, &verdict, message)
+        self.settle_other(pinned, request, state, &verdict, message)
             .then_some(index)
+    }
+
+    /// [`Endpoint::settle`] of a reply that was not predicted.
+    #[inline(never)]
+    fn settle_other(
+        &self,
+        pinned: Pinned<Client>,
+        request: &Request,
+        state: SpinLockGuard<'_, State>,
+        verdict: &Verdict,
+        message: &Received<'_, Self>,
+    ) -> bool {
+        self.settle(pinned, request, state, verdict, message)
     }
 
     /// A reply counts: carries out what was decided about it. True if regions must be invalidated
     /// before the call can end.
-    #[inline]
+    #[inline(always)]
     fn settle(
         &self,
         pinned: Pinned<Client>,
@@ -670,7 +684,7 @@ fn conclude(
     pinned: Pinned<Client>,
     verdict: &Verdict,
 ) -> Option<Pinned<Client>> {
-    request.owed_on.store(Epoch::NONE.raw(), Relaxed);
+    request.owed_on.write_once(Epoch::NONE.raw());
     if state.regions.is_empty() {
         request.set_phase(state, Phase::Idle);
         return Some(pinned);
@@ -744,7 +758,7 @@ impl QpHandler for Endpoint {
 
     fn received(qp: ArcBorrow<'_, Connection>, message: Received<'_, Self>) {
         let this = qp.handler();
-        this.heard.store(Jiffies::now().count(), Relaxed);
+        this.heard.write_once(Jiffies::now().count());
         match message.immediate() {
             Immediate::None => {}
             Immediate::WithSend => this.client().stats.count(Counter::Imm),
@@ -811,7 +825,7 @@ impl QpHandler for Endpoint {
     }
 
     fn acknowledged(qp: ArcBorrow<'_, Connection>) {
-        qp.handler().heard.store(Jiffies::now().count(), Relaxed);
+        qp.handler().heard.write_once(Jiffies::now().count());
     }
 
     fn send_space(qp: ArcBorrow<'_, Connection>) {

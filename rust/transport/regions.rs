@@ -29,6 +29,7 @@ use kernel::{
 };
 use xprtrdma_proto::Counter;
 use xprtrdma_rdma::{
+    marked::Marked,
     mr::IdleMr,
     new_spinlock,
     pd::Pd,
@@ -193,7 +194,7 @@ impl RegionPool {
     /// request that would keep one.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
-        self.scarce.load(Relaxed)
+        self.scarce.read_once()
     }
 
     /// Gives a region back. May sleep once the pool is closed.

@@ -12,10 +12,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    },
+    sync::atomic::Atomic, //
 };
 use xprtrdma_proto::{
     conn::Epoch,
@@ -27,6 +24,7 @@ use xprtrdma_proto::{
     Segment, //
 };
 use xprtrdma_rdma::{
+    marked::Marked,
     mr::{
         ExposedMr,
         IdleMr, //
@@ -215,13 +213,13 @@ impl Request {
     /// Whether the request was sent and is not over. Must not race with sending it.
     #[inline]
     pub(crate) fn is_at_work(&self) -> bool {
-        self.at_work.load(Relaxed)
+        self.at_work.read_once()
     }
 
     /// Changes the phase of the request that `state` belongs to.
     #[inline]
     pub(crate) fn set_phase(&self, state: &mut State, phase: Phase) {
-        self.at_work.store(phase != Phase::Idle, Relaxed);
+        self.at_work.write_once(phase != Phase::Idle);
         state.phase = phase;
     }
 

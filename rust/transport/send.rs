@@ -25,10 +25,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Relaxed,
-        Arc, //
-    },
+    sync::Arc, //
 };
 use xprtrdma_proto::{
     conn::{
@@ -62,6 +59,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
+    marked::Marked,
     mr::{
         Access,
         IdleMr, //
@@ -408,7 +406,7 @@ fn post_call(
     let request = call.slot().call();
     request.set_phase(state, Phase::Sent);
     state.epoch = endpoint.epoch;
-    request.owed_on.store(endpoint.epoch.raw(), Relaxed);
+    request.owed_on.write_once(endpoint.epoch.raw());
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());

@@ -125,3 +125,23 @@ def sysfs_shows_both_ends(t):
     check(f" {address}/" in text, f"srcaddr {address}; {text}")
     check(xprt.info(directory)["src_port"] > 0, "src_port")
     check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
+
+
+# covers: where replies are handled is the administrator's affair: on a work queue of ours, with
+# settings that take effect while connections live.
+@case(clients=("ours",), seconds=60)
+def replies_are_handled_on_a_queue_that_can_be_set(t):
+    mount = t.mount()
+    place = pathlib.Path("/sys/devices/virtual/workqueue/xprtrdma_rs-comp")
+    equal((place / "per_cpu").read_text().strip(), "0", "bound to a processor")
+    usual = (place / "nice").read_text()
+    t.defer((place / "nice").write_text, usual)
+    for nice in (usual.strip(), "-20"):
+        (place / "nice").write_text(nice)
+        tracing.start(t, "workqueue:workqueue_queue_work")
+        work(t, mount, 2)
+        queues = collections.Counter(
+            fields["workqueue"] for _, fields in tracing.stop()
+            if fields["function"].startswith("ib_cq_poll_work"))
+        check(queues["xprtrdma_rs-comp"] > 1, f"nice {nice}: completions by queue: {queues}")
+    mount.remove()

@@ -63,6 +63,15 @@ class Splats(unittest.TestCase):
         self.assertIsNotNone(judge.splats(foreign))
         self.assertIsNotNone(judge.splats(f"{foreign}{end}".replace(":827", ":828")))
 
+    def test_a_foreign_report_has_a_caller(self):
+        known = judge.FOREIGN[1]
+        for caller, excused in ((known.caller, True), ("rdma_destroy_qp+", False)):
+            with self.subTest(caller):
+                found = judge.splats(f"[    1.0] {known.signature}0x1db/0x210 [ib_core]\n"
+                                     f"[    1.1]  {caller}0x84/0x120\n"
+                                     "[    1.2] ---[ end trace 0000000000000000 ]---\n")
+                self.assertEqual(found is None, excused)
+
     def test_ordinary_lines_are_no_report(self):
         for text in CALM:
             with self.subTest(text):
