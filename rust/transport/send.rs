@@ -365,6 +365,7 @@ fn post_call(
         .map_err(|error| Unsent::NoRoom(error, max_len, wrs))?;
 
     let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());
+    let (read_count, result_count) = (reads.len() as u64, results.len() as u64);
     let read_list = [ReadChunk {
         position: match planned.call {
             CallPlan::ReadChunk { position, .. } => position,
@@ -416,16 +417,15 @@ fn post_call(
 
     let tally = &mut state.tally;
     tally.copied_out += inline as u64;
-    tally.read_segments += state.reads.segments().len() as u64;
-    let results = state.offer.chunk.segments().len() as u64;
+    tally.read_segments += read_count;
     match planned.reply {
         ReplyPlan::Inline => {}
         ReplyPlan::WriteChunk { length } => {
-            tally.write_segments += results;
+            tally.write_segments += result_count;
             tally.offered_bytes += u64::from(length);
         }
         ReplyPlan::ReplyChunk { length } => {
-            tally.reply_segments += results;
+            tally.reply_segments += result_count;
             tally.offered_bytes += u64::from(length);
         }
     }
