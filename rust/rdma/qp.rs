@@ -486,8 +486,8 @@ impl Drop for RawCq {
 ///   pair, apart from those of the drain; they live as long as the queues.
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
 ///   of the one that they borrow.
-/// - The queue that `handler` named outlives `cq`: it was lent by `handler`, which is neither changed
-///   nor moved, and dropped after `cq`.
+/// - The work queue that `handler` named outlives `cq`: a [`Queue`] is always borrowed, so `handler`
+///   keeps whatever owns it, and `handler` is not changed and dropped after `cq`.
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].

@@ -6,6 +6,7 @@ import json
 import statistics
 
 from . import kernel, report, root
+from .ui import LabError, say
 
 # Axes of guest/bench.py; the first is the usual case.
 AXES = ("one mount", "nconnect=4", "nconnect=16", "10 connections", "50 connections",
@@ -80,16 +81,30 @@ def counts(spec, version, rounds, client="both", functions=0):
 
 
 def run(spec, version, scope, with_times, with_counts, functions):
-    """Measure and print the tables: (everything for a JSON file, whether all went well)"""
+    """Measure and print the tables: (everything for a JSON file, whether all went well)
+
+    What has been measured is not lost when the rest fails.
+    """
     result, good = {"kernel": kernel.get(root.path(), spec).release}, True
-    if with_times:
-        result["times"], good = times(spec, scope)
+
+    def measure_times():
+        result["times"], fine = times(spec, scope)
         for axis, judged in result["times"].items():
             print(f"\n{axis}\n{table(judged)}", flush=True)
-    if with_counts:
+        return fine
+
+    def measure_counts():
         result["counts"], profile, fine = counts(spec, version, scope.count_rounds,
                                                  functions=functions)
         result["profile"] = profile["ours"]
-        good &= fine
         print("\n" + report.count_table(result["counts"]), flush=True)
+        return fine
+
+    for wanted, measure in ((with_times, measure_times), (with_counts, measure_counts)):
+        if wanted:
+            try:
+                good &= measure()
+            except LabError as error:
+                say(f"error: {error}")
+                good = False
     return result, good
