@@ -176,7 +176,7 @@ class Bed:
     def single(self):
         """One operation at a time, one RPC each."""
         return [self.getattr(128), *(self.transfer(128, 4 * KIB, write) for write in (0, 1)),
-                *(self.transfer(16, MIB, write) for write in (0, 1))]
+                *(self.transfer(32, MIB, write) for write in (0, 1))]
 
     def deep(self):
         """Many small operations at a time."""
