@@ -394,7 +394,7 @@ impl RegionLimits {
         }
         // NO-OVERFLOW: Three runs of less than 2^32 octets are far from 2^64, in octets and in pages.
         if let [run, rest @ ..] = runs {
-            // As a rule there is one, and one region takes it.
+            // As a rule one is not empty, and one region takes it.
             let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
             if run.length != 0
                 && end.wrapping_add(mask).wrapping_shr(shift) <= pages

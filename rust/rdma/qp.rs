@@ -97,9 +97,9 @@ impl WcStatus {
 
 /// Handles the completions of one [`Qp`].
 ///
-/// All others are called in process context from one work item on [`QpHandler::queue`], so never
-/// concurrently with each other. They may sleep, but that delays every other completion of the
-/// connection.
+/// All methods but [`QpHandler::queue`] are called in process context from one work item on that
+/// queue, so never concurrently with each other. They may sleep, but that delays every other
+/// completion of the connection.
 pub trait QpHandler: Sized + Send + Sync {
     /// Where completions are handled; asked once, when the queue pair is created.
     ///
@@ -487,12 +487,13 @@ impl Drop for RawCq {
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
 ///   of the one that they borrow.
 /// - The work queue that `handler` named outlives `cq`: a [`Queue`] is always borrowed, so `handler`
-///   keeps whatever owns it, and `handler` is not changed and dropped after `cq`.
+///   keeps whatever owns it; `handler` is never changed, and dropped after `cq`.
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
-/// - `free` is used, and `taken` written, by completion handlers only. They never run at the same time: all completions
-///   arrive at `cq`, which one work item of ib_core handles, one completion after the other.
+/// - `free` is used, and `taken` written, by completion handlers only. They never run at the same
+///   time: all completions arrive at `cq`, which one work item of ib_core handles, one completion
+///   after the other.
 #[pin_data]
 pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,

@@ -89,7 +89,7 @@ impl<'a, T: Transport> Call<'a, T> {
         flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
     }
 
-    /// Whether a reply will come.
+    /// Whether a reply will come: `rpc_reply_expected()`, without the call of a helper.
     #[inline]
     pub fn reply_expected(&self) -> bool {
         // SAFETY: The request has a task until it is released, and the task its procedure, if any.
