@@ -510,6 +510,27 @@ impl<L: Lender> ExposedMr<L> {
         wr
     }
 
+    /// A registration that need not stay with the region.
+    pub(crate) fn new_reg_wr(
+        &mut self,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> bindings::ib_reg_wr {
+        self.posted = true;
+        let reg = &self.inner.reg;
+        let mut copy = bindings::ib_reg_wr {
+            mr: reg.mr,
+            key: reg.key,
+            access: reg.access,
+            ..Default::default()
+        };
+        copy.wr.next = next;
+        copy.wr.opcode = reg.wr.opcode;
+        // CAST: As in `reg_wr`.
+        copy.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        copy
+    }
+
     /// The invalidation, in front of `next`, likewise.
     pub(crate) fn inv_wr(
         &mut self,

@@ -10,6 +10,9 @@
 //!   copied there once; nothing else is referenced by a Send, so no memory of an RPC is ever owned
 //!   by the queue. Most Sends are unsignalled: a signalled one gives back all before it.
 //!
+//! Messages may wait for others to be posted with one doorbell ([`SendBatch::post_later`]). A work
+//! item rings it if nothing else is posted before.
+//!
 //! The send queue relies on a property of verbs: its work requests complete in the order in which
 //! they were posted. So one `ib_cqe` suffices for it, and a ring takes the place of a list.
 //!
@@ -66,7 +69,13 @@ use kernel::{
         NotThreadSafe,
         Opaque, //
     },
-    workqueue::Queue, //
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Queue,
+        Work,
+        WorkItem, //
+    },
 };
 use xprtrdma_bindings as bindings;
 
@@ -99,9 +108,10 @@ impl WcStatus {
 ///
 /// All methods but [`QpHandler::queue`] are called in process context from one work item on that
 /// queue, so never concurrently with each other. They may sleep, but that delays every other
-/// completion of the connection.
-pub trait QpHandler: Sized + Send + Sync {
-    /// Where completions are handled; asked once, when the queue pair is created.
+/// completion of the connection. [`QpHandler::broken`] may also come from another work item there,
+/// which rings the doorbell for messages that wait.
+pub trait QpHandler: Sized + Send + Sync + 'static {
+    /// Where completions are handled and doorbells are rung: always the same.
     ///
     /// If reclaiming memory may have to wait for a message, this must be a queue with a rescuer, and
     /// none on which a [`QpOwner`] is dropped: that waits for completions, which a rescuer at work
@@ -134,8 +144,12 @@ pub struct QpConfig {
     pub send_bytes: usize,
     /// Work requests of the send queue.
     pub send_wrs: u32,
-    /// At least every so many posts one is signalled.
+    /// At least every so many work requests one is signalled.
     pub signal_every: u32,
+    /// Work requests of the longest message, with its registrations.
+    pub message_wrs: u16,
+    /// With more work requests than that waiting for the doorbell, it is rung.
+    pub waiting_wrs: u16,
     /// Receives to keep posted.
     pub recv_count: u16,
     /// Receives that may be waiting to be posted again at a time.
@@ -143,6 +157,9 @@ pub struct QpConfig {
     /// Octets of one Receive.
     pub recv_size: usize,
 }
+
+/// So many messages do not wait for the doorbell after one that waited alone.
+const IMPATIENCE: u32 = 16;
 
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,17 +238,20 @@ struct SendQueue {
     ops: Fifo<Op>,
     wrs: u32,
     depth: u32,
-    // Posted since the last signalled post.
-    quiet_posts: u32,
+    // Posted since the last signalled post, and with how much of either the next one is signalled.
     quiet_wrs: u32,
     quiet_bytes: usize,
-    signal_every: u32,
+    quiet_wrs_most: u32,
+    quiet_bytes_most: usize,
     seq: u64,
     closed: bool,
     want_space: bool,
     // The work request of a Send and its element; what they refer to is only of use within one post.
     send: bindings::ib_send_wr,
     sge: bindings::ib_sge,
+    chain: SendChain,
+    /// So many messages more do not wait for the doorbell.
+    impatience: u32,
 }
 
 // SAFETY: The work request is dead between posts; all else is `Send`.
@@ -258,15 +278,19 @@ impl SendQueue {
             )?,
             wrs: 0,
             depth: config.send_wrs,
-            quiet_posts: 0,
             quiet_wrs: 0,
             quiet_bytes: 0,
-            signal_every: config.signal_every,
+            // Never more than a quarter of anything stays behind the last signalled post, so a full
+            // queue always has a completion coming.
+            quiet_wrs_most: config.signal_every.min(config.send_wrs / 4),
+            quiet_bytes_most: config.send_bytes / 4,
             seq: 0,
             closed: false,
             want_space: false,
             send,
             sge: Default::default(),
+            chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
+            impatience: 0,
         })
     }
 
@@ -294,7 +318,6 @@ impl SendQueue {
     fn account(&mut self, bytes: usize, wrs: u32) {
         // NO-OVERFLOW: No more octets and work requests are in use than exist, and what is quiet is
         // in use.
-        self.quiet_posts = self.quiet_posts.wrapping_add(1);
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);
@@ -302,14 +325,29 @@ impl SendQueue {
     }
 
     /// Whether the last post must be signalled.
-    ///
-    /// Never more than a quarter of anything stays behind the last signalled post, so a full queue
-    /// always has a completion coming.
     #[inline]
     fn must_signal(&self) -> bool {
-        self.quiet_posts >= self.signal_every
-            || self.quiet_wrs >= self.depth / 4
-            || self.quiet_bytes >= self.ring.len() / 4
+        self.quiet_wrs >= self.quiet_wrs_most || self.quiet_bytes >= self.quiet_bytes_most
+    }
+
+    /// Accounts for a Send of `len` octets at `offset`, behind so many skipped, as the last of `wrs` work
+    /// requests. Returns what it sends, and its flags.
+    #[inline(always)]
+    fn add_send(
+        &mut self,
+        (offset, skipped): (usize, usize),
+        len: usize,
+        wrs: u32,
+    ) -> Result<(bindings::ib_sge, c_int)> {
+        // NO-OVERFLOW: There is room for `len` octets behind `offset`, and for what is skipped.
+        self.account(skipped.wrapping_add(aligned(len)), wrs);
+        let signalled = self.must_signal();
+        if signalled {
+            self.signal(OpKind::Send)?;
+        }
+        self.head = offset.wrapping_add(aligned(len));
+        self.ring.sync_for_device(offset, len);
+        Ok((self.ring.sge(offset, len), flags(signalled)))
     }
 
     /// Makes the last post a signalled one.
@@ -320,7 +358,6 @@ impl SendQueue {
             wrs: self.quiet_wrs,
             kind,
         })?;
-        self.quiet_posts = 0;
         self.quiet_wrs = 0;
         self.quiet_bytes = 0;
         Ok(())
@@ -332,6 +369,97 @@ impl SendQueue {
         self.wrs -= op.wrs;
         self.used -= op.bytes;
         Some(op.kind)
+    }
+}
+
+/// A place for a registration or a Send that waits.
+struct Place {
+    /// The work request; of a Send the first part only.
+    wr: bindings::ib_reg_wr,
+    sge: bindings::ib_sge,
+}
+
+/// Messages that wait for the doorbell, each behind the registrations of its regions: copies, so that
+/// the chain refers to no memory but its own and the ring's.
+///
+/// # Invariants
+///
+/// The first `len` places are in use. Their work requests are linked in that order, and the last one's
+/// `next` is null.
+struct SendChain {
+    places: KVec<Place>,
+    len: usize,
+    messages: u32,
+    /// With more places in use nothing waits, so that the longest message still finds its own.
+    full: usize,
+}
+
+// SAFETY: What the places refer to is the chain's own, or belongs to the queue pair.
+unsafe impl Send for SendChain {}
+
+impl SendChain {
+    fn new(message: u16, full: u16) -> Result<Self> {
+        let (message, full) = (usize::from(message), usize::from(full));
+        let mut places = KVec::with_capacity(message + full, GFP_KERNEL)?;
+        for _ in 0..message + full {
+            let place = Place {
+                wr: Default::default(),
+                sge: Default::default(),
+            };
+            places.push(place, GFP_KERNEL)?;
+        }
+        // INVARIANT: None is in use.
+        Ok(Self {
+            places,
+            len: 0,
+            messages: 0,
+            full,
+        })
+    }
+
+    /// Adds the registrations of `regions` and a Send of `sge`, all with this completion entry.
+    /// `ENOSPC`: that does not fit, and the chain is as before.
+    fn push<L: Lender>(
+        &mut self,
+        regions: &mut [ExposedMr<L>],
+        sge: bindings::ib_sge,
+        flags: c_int,
+        cqe: *mut bindings::ib_cqe,
+    ) -> Result {
+        let wrs = regions.len() + 1;
+        let (used, free) = self.places.split_at_mut(self.len);
+        let places = free.get_mut(..wrs).ok_or(ENOSPC)?;
+        let (last, places) = places.split_last_mut().ok_or(ENOSPC)?;
+        last.sge = sge;
+        last.wr.wr = bindings::ib_send_wr {
+            sg_list: &mut last.sge,
+            num_sge: 1,
+            opcode: bindings::ib_wr_opcode_IB_WR_SEND,
+            send_flags: flags,
+            ..Default::default()
+        };
+        // CAST: The union's first member is the pointer, as 64 bits.
+        last.wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        let mut next = &mut last.wr.wr;
+        for (place, region) in places.iter_mut().zip(regions).rev() {
+            place.wr = region.new_reg_wr(cqe, next);
+            next = &mut place.wr.wr;
+        }
+        if let Some(before) = used.last_mut() {
+            before.wr.wr.next = next;
+        }
+        // INVARIANT: Linked just now.
+        self.len += wrs;
+        self.messages += 1;
+        Ok(())
+    }
+
+    /// Empties the chain; returns its beginning, which is valid until something is added, and how many
+    /// messages it had.
+    fn take(&mut self) -> Option<(*const bindings::ib_send_wr, u32)> {
+        // INVARIANT: None is in use.
+        let used = self.places.get(..core::mem::take(&mut self.len))?;
+        Some((&used.first()?.wr.wr, core::mem::take(&mut self.messages)))
     }
 }
 
@@ -477,11 +605,12 @@ impl Drop for RawCq {
 
 /// A queue pair of a reliable connection with its completion queue, rings and handler.
 ///
-/// Lives in an [`Arc`], and its connection as long as the [`QpOwner`] that [`Qp::create`] returns.
-/// The last handle must be dropped where it may sleep.
+/// Its connection lives as long as the [`QpOwner`] that [`Qp::create`] returns. The last handle must be
+/// dropped where it may sleep.
 ///
 /// # Invariants
 ///
+/// - The object is in an [`Arc`].
 /// - `send_cqe` and those in `recvs` are the only completion entries of work requests on the queue
 ///   pair, apart from those of the drain; they live as long as the queues.
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
@@ -507,6 +636,9 @@ pub struct Qp<H: QpHandler> {
     sq: SpinLock<SendQueue>,
     #[pin]
     rq: SpinLock<RecvQueue>,
+    /// Rings the doorbell; not queued once `sq` is closed and this was taken back.
+    #[pin]
+    bell: Work<Qp<H>>,
     recvs: KVec<RecvBuf<H>>,
     /// Buffers of messages that ended with their handlers.
     free: UnsafeCell<Chain>,
@@ -525,6 +657,30 @@ unsafe impl<H: QpHandler> Send for Qp<H> {}
 // is used by one thread at a time by the type invariant; of the buffers only their owner uses more
 // than addresses.
 unsafe impl<H: QpHandler> Sync for Qp<H> {}
+
+impl_has_work! {
+    impl{H: QpHandler} HasWork<Self> for Qp<H> { self.bell }
+}
+
+impl<H: QpHandler> WorkItem for Qp<H> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let mut sq = this.sq.lock();
+        let rung = if sq.closed {
+            Ok(())
+        } else {
+            this.ring(&mut sq)
+        };
+        drop(sq);
+        if rung.is_err() {
+            Self::report_broken(
+                this.as_arc_borrow(),
+                WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
+            );
+        }
+    }
+}
 
 impl<H: QpHandler> Qp<H> {
     /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
@@ -588,6 +744,7 @@ impl<H: QpHandler> Qp<H> {
                 cq,
                 handler,
                 sq <- new_spinlock!(sq, "Qp::sq"),
+                bell <- new_work!("Qp::bell"),
                 rq <- new_spinlock!(RecvQueue {
                     returned: Chain::EMPTY,
                     posted: 0,
@@ -671,6 +828,31 @@ impl<H: QpHandler> Qp<H> {
         Err(Error::from_errno(errno))
     }
 
+    /// Hands what waits in the open queue to the device. On error as [`Qp::submit`].
+    #[cold]
+    fn ring(&self, sq: &mut SendQueue) -> Result {
+        let Some((first, messages)) = sq.chain.take() else {
+            return Ok(());
+        };
+        if messages == 1 {
+            sq.impatience = IMPATIENCE;
+        }
+        // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the ring and
+        // `send_cqe` belong to `self`, the regions to owners that keep them until they are proven
+        // unreachable. Whoever has the queue has locked it, and has found it open.
+        unsafe { self.submit(&mut sq.closed, first) }
+    }
+
+    /// Sees to it that the doorbell is rung. Called with the queue locked and open, so that
+    /// [`Qp::shutdown`] finds what is queued here.
+    #[cold]
+    fn ring_later(&self) {
+        // SAFETY: By the type invariant the object is in an `Arc`.
+        let this = unsafe { ArcBorrow::from_raw(self) };
+        // An error means that it is queued and has not begun yet.
+        let _ = self.handler.queue().enqueue(Arc::from(this));
+    }
+
     /// Ends the connection and waits until every work request has completed and its handler has
     /// returned. Afterwards nothing can be posted and the peer reaches nothing through this queue
     /// pair. Idempotent. May sleep; must not be called by the handler.
@@ -679,6 +861,11 @@ impl<H: QpHandler> Qp<H> {
         self.rq.lock().closed = true;
         if self.down.xchg(true, Full) {
             return;
+        }
+        // SAFETY: An initialised work item, which nobody queues any more; this may sleep.
+        if unsafe { kernel::bindings::cancel_work_sync(Work::raw_get(&raw const self.bell)) } {
+            // SAFETY: The work that will not run had a reference.
+            drop(unsafe { Arc::from_raw(ptr::from_ref(self)) });
         }
         // An error means that there was no connection: the drain moves the queue pair itself.
         let _ = self.pd.id().disconnect();
@@ -848,19 +1035,14 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Err(E2BIG);
         }
         let sq = &mut *guard;
-        // NO-OVERFLOW: There is room for `max_len` octets behind `offset`, and for what is skipped.
-        sq.account(skipped.wrapping_add(aligned(len)), wrs);
-        let signalled = sq.must_signal();
-        if signalled {
-            sq.signal(OpKind::Send)?;
+        if sq.chain.len != 0 {
+            qp.ring(sq)?;
         }
-        sq.head = offset.wrapping_add(aligned(len));
-        sq.ring.sync_for_device(offset, len);
-
+        let (sge, flags) = sq.add_send((offset, skipped), len, wrs)?;
         let cqe = qp.send_cqe.get();
-        sq.sge = sq.ring.sge(offset, len);
+        sq.sge = sge;
         sq.send.sg_list = &mut sq.sge;
-        sq.send.send_flags = flags(signalled);
+        sq.send.send_flags = flags;
         // CAST: The union's first member is the pointer, as 64 bits.
         sq.send.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         let mut first: *mut bindings::ib_send_wr = &mut sq.send;
@@ -871,6 +1053,47 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them until
         // they are proven unreachable.
         unsafe { qp.submit(&mut sq.closed, first) }
+    }
+
+    /// Whether waiting is worth it, as the last messages that waited have shown. To be asked once for
+    /// each message that may wait: those that do not are counted.
+    #[inline]
+    pub fn may_wait(&mut self) -> bool {
+        let patient = self.sq.impatience == 0;
+        self.sq.impatience = self.sq.impatience.saturating_sub(1);
+        patient
+    }
+
+    /// As [`SendBatch::post`], but the doorbell is rung before long: after what else is queued on
+    /// [`QpHandler::queue`] now, by the next post that does not wait, or when too much waits. For messages
+    /// of which more may follow at once. If it fails later, [`QpHandler::broken`] is called.
+    #[inline(never)]
+    pub fn post_later<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        let Self {
+            qp,
+            sq: mut guard,
+            offset,
+            skipped,
+            max_len,
+            max_wrs,
+        } = self;
+        let wrs = regions.len() as u32 + 1;
+        if len > max_len {
+            return Err(EINVAL);
+        }
+        if wrs > max_wrs {
+            return Err(E2BIG);
+        }
+        let sq = &mut *guard;
+        let (sge, flags) = sq.add_send((offset, skipped), len, wrs)?;
+        sq.chain.push(regions, sge, flags, qp.send_cqe.get())?;
+        if sq.chain.len > sq.chain.full {
+            return qp.ring(sq);
+        }
+        if sq.chain.messages == 1 {
+            qp.ring_later();
+        }
+        Ok(())
     }
 
     /// Posts an RDMA Write of no octets: the peer's device acknowledges it without a key, a credit
@@ -891,6 +1114,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         write.wr.send_flags = flags(true);
         // CAST: The union's first member is the pointer, as 64 bits.
         write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
+        qp.ring(sq)?;
         sq.account(0, 1);
         sq.signal(OpKind::Probe)?;
         // SAFETY: One work request, without memory.
@@ -911,6 +1135,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Err(E2BIG);
         }
         let sq = &mut *guard;
+        // What waits may be their registrations.
+        qp.ring(sq)?;
         sq.seq += 1;
         let seq = sq.seq;
         let mut first = ptr::null_mut();

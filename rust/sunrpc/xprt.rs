@@ -298,6 +298,13 @@ impl<T: Transport> Xprt<T> {
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
+    /// Whether other requests than the caller's, which has a credit, are in flight; likewise a hint.
+    #[inline]
+    pub fn has_others(&self) -> bool {
+        // SAFETY: A plain number, in units of 1/256.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) > 1 << 8 }
+    }
+
     /// The counters kept by the RPC client.
     pub fn stat(&self) -> XprtStat {
         let connected = self.is_connected();

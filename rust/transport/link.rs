@@ -71,6 +71,7 @@ use xprtrdma_proto::{
         LocalFault, //
     },
     credit::ForwardCredits,
+    header::MAX_SEGMENTS,
     limit::{
         DiscardLimit,
         DEFAULT_DISCARD_LIMIT, //
@@ -121,8 +122,11 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// Sends in a row of which one is signalled.
-const SIGNAL_EVERY: u32 = 32;
+/// Work requests in a row of which one is signalled; most calls take two.
+const SIGNAL_EVERY: u32 = 64;
+
+/// Work requests that may wait for one doorbell.
+const WAITING_WRS: u16 = 31;
 
 /// A silent peer is asked for a sign of life after this, and given up without one.
 const KEEP_ALIVE: KeepAliveConfig = KeepAliveConfig {
@@ -577,6 +581,8 @@ impl Link {
             send_bytes: (inline * 16).clamp(4 * inline, 256 << 10),
             send_wrs: (credits * 3 + 160).min(depth),
             signal_every: SIGNAL_EVERY,
+            message_wrs: 2 * MAX_SEGMENTS as u16 + 1,
+            waiting_wrs: WAITING_WRS,
             recv_count: (credits + callbacks) as u16,
             recv_batch: batch as u16,
             recv_size: receive_size as usize,

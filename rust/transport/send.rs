@@ -411,22 +411,27 @@ fn post_call(
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    batch
-        .post(len, &mut state.regions)
-        .map_err(|_| Unsent::NotPosted)?;
+    // Amid other calls more may follow.
+    let posted = if xprt.has_others() && batch.may_wait() {
+        batch.post_later(len, &mut state.regions)
+    } else {
+        batch.post(len, &mut state.regions)
+    };
+    posted.map_err(|_| Unsent::NotPosted)?;
 
+    // NO-OVERFLOW: 64 bits last for centuries, here and where a reply is counted.
     let tally = &mut state.tally;
-    tally.copied_out += inline as u64;
-    tally.read_segments += read_count;
+    tally.copied_out = tally.copied_out.wrapping_add(inline as u64);
+    tally.read_segments = tally.read_segments.wrapping_add(read_count);
     match planned.reply {
         ReplyPlan::Inline => {}
         ReplyPlan::WriteChunk { length } => {
-            tally.write_segments += result_count;
-            tally.offered_bytes += u64::from(length);
+            tally.write_segments = tally.write_segments.wrapping_add(result_count);
+            tally.offered_bytes = tally.offered_bytes.wrapping_add(length.into());
         }
         ReplyPlan::ReplyChunk { length } => {
-            tally.reply_segments += result_count;
-            tally.offered_bytes += u64::from(length);
+            tally.reply_segments = tally.reply_segments.wrapping_add(result_count);
+            tally.offered_bytes = tally.offered_bytes.wrapping_add(length.into());
         }
     }
     Ok(len)

@@ -51,6 +51,20 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
           f"{numbers['local_inv_needed']} regions invalidated locally")
 
 
+# With many calls at a time several of them go out with one post.
+@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
+def calls_at_a_time_share_posts(t):
+    mount = t.mount()
+    with count.Probe() as probe:
+        found = count.measure(mount.where, probe, deep=True)
+    deep = {operation: numbers for operation, numbers in found.items() if "at a time" in operation}
+    check(deep, f"nothing at a time among {', '.join(found)}")
+    for operation, numbers in deep.items():
+        t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
+        check(numbers["posts"] < 0.98, f"{operation}: {numbers['posts']:.2f} posts for each call")
+    at_the_floor(deep)
+
+
 def per_call(mount, probe, call):
     """What the provider counts for each RPC while `call` is made again and again."""
     for number in range(TIMES // 4):
