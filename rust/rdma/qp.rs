@@ -330,26 +330,6 @@ impl SendQueue {
         self.quiet_wrs >= self.quiet_wrs_most || self.quiet_bytes >= self.quiet_bytes_most
     }
 
-    /// Accounts for a Send of `len` octets at `offset`, behind so many skipped, as the last of `wrs` work
-    /// requests. Returns what it sends, and its flags.
-    #[inline(always)]
-    fn add_send(
-        &mut self,
-        (offset, skipped): (usize, usize),
-        len: usize,
-        wrs: u32,
-    ) -> Result<(bindings::ib_sge, c_int)> {
-        // NO-OVERFLOW: There is room for `len` octets behind `offset`, and for what is skipped.
-        self.account(skipped.wrapping_add(aligned(len)), wrs);
-        let signalled = self.must_signal();
-        if signalled {
-            self.signal(OpKind::Send)?;
-        }
-        self.head = offset.wrapping_add(aligned(len));
-        self.ring.sync_for_device(offset, len);
-        Ok((self.ring.sge(offset, len), flags(signalled)))
-    }
-
     /// Makes the last post a signalled one.
     #[cold]
     fn signal(&mut self, kind: OpKind) -> Result {
@@ -1014,31 +994,40 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
+    /// Accounts for a Send of the first `len` octets of the buffer behind so many registrations.
+    /// Returns what it sends, and its flags.
+    #[inline(always)]
+    fn add(&mut self, len: usize, regions: usize) -> Result<(bindings::ib_sge, c_int)> {
+        // NO-OVERFLOW: A list in memory is shorter.
+        let wrs = (regions as u32).wrapping_add(1);
+        if len > self.max_len {
+            return Err(EINVAL);
+        }
+        if wrs > self.max_wrs {
+            return Err(E2BIG);
+        }
+        let sq = &mut *self.sq;
+        // NO-OVERFLOW: There is room for `max_len` octets behind `offset`, and for what is skipped.
+        sq.account(self.skipped.wrapping_add(aligned(len)), wrs);
+        let signalled = sq.must_signal();
+        if signalled {
+            sq.signal(OpKind::Send)?;
+        }
+        sq.head = self.offset.wrapping_add(aligned(len));
+        sq.ring.sync_for_device(self.offset, len);
+        Ok((sq.ring.sge(self.offset, len), flags(signalled)))
+    }
+
     /// Posts registrations of `regions`, then a Send of the first `len` octets of the buffer: one
     /// doorbell. On error the connection is dead and part of it may have been posted.
     #[inline(always)]
-    pub fn post<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
-        let Self {
-            qp,
-            sq: mut guard,
-            offset,
-            skipped,
-            max_len,
-            max_wrs,
-        } = self;
-        // NO-OVERFLOW: A list in memory is shorter.
-        let wrs = (regions.len() as u32).wrapping_add(1);
-        if len > max_len {
-            return Err(EINVAL);
-        }
-        if wrs > max_wrs {
-            return Err(E2BIG);
-        }
-        let sq = &mut *guard;
+    pub fn post<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        let (sge, flags) = self.add(len, regions.len())?;
+        let qp = self.qp;
+        let sq = &mut *self.sq;
         if sq.chain.len != 0 {
             qp.ring(sq)?;
         }
-        let (sge, flags) = sq.add_send((offset, skipped), len, wrs)?;
         let cqe = qp.send_cqe.get();
         sq.sge = sge;
         sq.send.sg_list = &mut sq.sge;
@@ -1068,24 +1057,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// [`QpHandler::queue`] now, by the next post that does not wait, or when too much waits. For messages
     /// of which more may follow at once. If it fails later, [`QpHandler::broken`] is called.
     #[inline(never)]
-    pub fn post_later<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
-        let Self {
-            qp,
-            sq: mut guard,
-            offset,
-            skipped,
-            max_len,
-            max_wrs,
-        } = self;
-        let wrs = regions.len() as u32 + 1;
-        if len > max_len {
-            return Err(EINVAL);
-        }
-        if wrs > max_wrs {
-            return Err(E2BIG);
-        }
-        let sq = &mut *guard;
-        let (sge, flags) = sq.add_send((offset, skipped), len, wrs)?;
+    pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        let (sge, flags) = self.add(len, regions.len())?;
+        let qp = self.qp;
+        let sq = &mut *self.sq;
         sq.chain.push(regions, sge, flags, qp.send_cqe.get())?;
         if sq.chain.len > sq.chain.full {
             return qp.ring(sq);
