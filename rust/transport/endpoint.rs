@@ -331,7 +331,7 @@ impl Endpoint {
             RemoteErrorKind::Chunk => Counter::ErrChunk,
             RemoteErrorKind::InvalOption => Counter::ErrInvalOption,
         };
-        self.answer(qp, error.xid, message, found, |_| {
+        self.answer(qp, error.xid, message, found, &|_| {
             if error.notes.contains(Counter::Trailing) {
                 self.client().stats.count(Counter::Trailing);
             }
@@ -400,7 +400,7 @@ impl Endpoint {
         message: &Received<'_, Self>,
         found: Option<Pinned<Client>>,
     ) -> Option<u16> {
-        self.answer(qp, reply.xid, message, found, |state| {
+        self.answer(qp, reply.xid, message, found, &|state| {
             let segments = state.offer.chunk.segments();
             let writes = [segments];
             let offer = Offer {
@@ -424,7 +424,7 @@ impl Endpoint {
         xid: Xid,
         message: &Received<'_, Self>,
         found: Option<Pinned<Client>>,
-        judge: impl FnOnce(&State) -> Verdict,
+        judge: &dyn Fn(&State) -> Verdict,
     ) -> Option<u16> {
         let Some(pinned) = found else {
             if message.invalidation().is_some() || !self.late() {
@@ -452,21 +452,8 @@ impl Endpoint {
             self.unanswered(qp, message, counter, Some(xid), Some(pinned));
             return None;
         }
-        self.settle_other(pinned, request, state, &verdict, message)
-            .then_some(index)
-    }
-
-    /// [`Endpoint::settle`] of a reply that was not predicted.
-    #[inline(never)]
-    fn settle_other(
-        &self,
-        pinned: Pinned<Client>,
-        request: &Request,
-        state: SpinLockGuard<'_, State>,
-        verdict: &Verdict,
-        message: &Received<'_, Self>,
-    ) -> bool {
-        self.settle(pinned, request, state, verdict, message)
+        let waits = self.settle(pinned, request, state, &verdict, message);
+        waits.then_some(index)
     }
 
     /// A reply counts: carries out what was decided about it. True if regions must be invalidated
