@@ -29,6 +29,7 @@ bindings-allow := \
 	--allowlist-file '.*/helpers/helpers.h' \
 	--allowlist-file '.*/kunit/fake_.*.h' \
 	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
+	--allowlist-function 'single_task_running' \
 	--allowlist-var '__tracepoint_xprtrdma_.*' \
 	--allowlist-type 'lwq(_node)?' \
 	--allowlist-type 'dim(_.*)?' \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Time, rate-limited logging and the NOFS scope.
+//! Time, load, rate-limited logging and the NOFS scope.
 
 use core::ptr;
 use kernel::fmt;
@@ -63,6 +63,14 @@ pub fn now_ms() -> u64 {
 pub fn random() -> u32 {
     // SAFETY: No requirements.
     unsafe { bindings::xprtrdma_random() }
+}
+
+/// Whether other threads are waiting for the processor on which this is called. Only a hint: it may
+/// have changed already.
+#[inline]
+pub fn processor_is_wanted() -> bool {
+    // SAFETY: No requirements.
+    unsafe { !bindings::single_task_running() }
 }
 
 /// Whether a log line may be written now: at most 20 in five seconds for the whole module.

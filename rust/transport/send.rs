@@ -75,6 +75,7 @@ use xprtrdma_sunrpc::{
     },
     trace,
     transport::NotSent,
+    util::processor_is_wanted,
     xdr_buf::{
         Part,
         XdrBuf, //
@@ -411,8 +412,8 @@ fn post_call(
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    // Amid other calls more may follow.
-    let posted = if xprt.has_others() && batch.may_wait() {
+    // Amid other calls, on a processor that others wait for, more may follow.
+    let posted = if xprt.has_others() && processor_is_wanted() && batch.may_wait() {
         batch.post_later(len, &mut state.regions)
     } else {
         batch.post(len, &mut state.regions)
