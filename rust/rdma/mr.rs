@@ -26,6 +26,7 @@ use crate::{
         Direction,
         Lender, //
     },
+    marked::Marked,
     pd::Pd,
 };
 use core::{
@@ -40,7 +41,10 @@ use kernel::{
     error::from_err_ptr,
     page::PAGE_SIZE,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Atomic,
+        Arc, //
+    },
 };
 use xprtrdma_bindings as bindings;
 
@@ -279,7 +283,7 @@ impl IdleMr {
         Ok(ExposedMr {
             inner: ManuallyDrop::new(inner),
             length,
-            posted: false,
+            posted: UNPOSTED,
             invalidate_seq: 0,
             lender: ManuallyDrop::new(lender),
         })
@@ -399,6 +403,13 @@ fn set_page(entry: &mut scatterlist, page: NonNull<page>, len: u32, offset: u32)
     entry.length = len;
 }
 
+/// Of [`ExposedMr::posted`]: no queue pair was told about the region.
+const UNPOSTED: u32 = 0;
+/// Of [`ExposedMr::posted`]: the registration was posted at once.
+const AT_ONCE: u32 = 1;
+/// The least number of a doorbell for which registrations wait.
+pub(crate) const FIRST_DOORBELL: u32 = 2;
+
 /// A region that the peer may be able to reach, with the lender of its memory.
 ///
 /// Dropping it deregisters the region, which may sleep. One that was posted may only be dropped when
@@ -406,8 +417,9 @@ fn set_page(entry: &mut scatterlist, page: NonNull<page>, len: u32, offset: u32)
 pub struct ExposedMr<L: Lender> {
     inner: ManuallyDrop<KBox<Inner>>,
     length: u32,
-    // Whether a queue pair has been told about it.
-    posted: bool,
+    // How a queue pair was told about it: see the constants; else the number of the doorbell for which
+    // its registration waits or has waited.
+    posted: u32,
     // Which posted invalidation covers this region; 0: none.
     invalidate_seq: u64,
     lender: ManuallyDrop<L>,
@@ -415,7 +427,7 @@ pub struct ExposedMr<L: Lender> {
 
 impl<L: Lender> Drop for ExposedMr<L> {
     fn drop(&mut self) {
-        if self.posted && !self.inner.pd.is_drained() {
+        if self.posted != UNPOSTED && !self.inner.pd.is_drained() {
             // Work requests may still refer to the region: neither it nor its memory can go. The
             // request that lent the memory will wait for ever, which is bad, but not wrong.
             pr_err!("a region was dropped while its queue pair is in use\n");
@@ -450,9 +462,13 @@ impl<L: Lender> ExposedMr<L> {
 
     /// Takes the region back on the proof that the peer's message invalidated it.
     ///
-    /// Returns the region unchanged if the proof is about another one.
-    pub fn remotely_invalidated(self, proof: &RemoteInvalidation) -> Result<(IdleMr, L), Self> {
-        if proof.rkey == self.window().handle && proof.pd == self.inner.pd.as_raw() as usize {
+    /// Returns the region unchanged if the proof is about another one, or if the registration still
+    /// waits to be posted: then the peer has guessed the key, and the invalidation comes too early.
+    pub fn remotely_invalidated(self, proof: &RemoteInvalidation<'_>) -> Result<(IdleMr, L), Self> {
+        if proof.rkey == self.window().handle
+            && proof.pd == self.inner.pd.as_raw() as usize
+            && proof.doorbell.read_once() != self.posted
+        {
             Ok(self.reclaim())
         } else {
             Err(self)
@@ -475,7 +491,7 @@ impl<L: Lender> ExposedMr<L> {
 
     /// Takes the region back if no queue pair was ever told about it.
     pub fn unposted(self) -> Result<(IdleMr, L), Self> {
-        if self.posted {
+        if self.posted != UNPOSTED {
             Err(self)
         } else {
             Ok(self.reclaim())
@@ -502,7 +518,7 @@ impl<L: Lender> ExposedMr<L> {
         cqe: *mut bindings::ib_cqe,
         next: *mut bindings::ib_send_wr,
     ) -> &mut bindings::ib_send_wr {
-        self.posted = true;
+        self.posted = AT_ONCE;
         let wr = &mut self.inner.reg.wr;
         // CAST: The union's first member is the pointer, as 64 bits.
         wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
@@ -510,13 +526,15 @@ impl<L: Lender> ExposedMr<L> {
         wr
     }
 
-    /// A registration that need not stay with the region.
+    /// A registration that waits for the doorbell with this number. It refers to the region, but not to
+    /// its own work requests, which are for the invalidation then.
     pub(crate) fn new_reg_wr(
         &mut self,
+        doorbell: u32,
         cqe: *mut bindings::ib_cqe,
         next: *mut bindings::ib_send_wr,
     ) -> bindings::ib_reg_wr {
-        self.posted = true;
+        self.posted = doorbell;
         let reg = &self.inner.reg;
         let mut copy = bindings::ib_reg_wr {
             mr: reg.mr,
@@ -548,12 +566,14 @@ impl<L: Lender> ExposedMr<L> {
 }
 
 /// Proof that a message of the peer invalidated the region with this rkey.
-pub struct RemoteInvalidation {
+pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     pub(crate) pd: usize,
+    /// The number of the queue pair's next doorbell: what waits for that was not posted.
+    pub(crate) doorbell: &'a Atomic<u32>,
 }
 
-impl RemoteInvalidation {
+impl RemoteInvalidation<'_> {
     /// The rkey of the invalidated region.
     pub fn rkey(&self) -> u32 {
         self.rkey

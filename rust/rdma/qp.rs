@@ -34,7 +34,8 @@ use crate::{
     mr::{
         ExposedMr,
         LocalInvalidation,
-        RemoteInvalidation, //
+        RemoteInvalidation,
+        FIRST_DOORBELL, //
     },
     new_spinlock,
     pd::Pd,
@@ -108,8 +109,8 @@ impl WcStatus {
 ///
 /// All methods but [`QpHandler::queue`] are called in process context from one work item on that
 /// queue, so never concurrently with each other. They may sleep, but that delays every other
-/// completion of the connection. [`QpHandler::broken`] may also come from another work item there,
-/// which rings the doorbell for messages that wait.
+/// completion of the connection. The exception: [`QpHandler::broken`] may also come from the work item
+/// that rings the doorbell, beside the others.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Where completions are handled and doorbells are rung: always the same.
     ///
@@ -158,8 +159,10 @@ pub struct QpConfig {
     pub recv_size: usize,
 }
 
-/// So many messages do not wait for the doorbell after one that waited alone.
+/// So many messages do not wait for the doorbell after one that waited alone; twice as many after the
+/// next, and so on.
 const IMPATIENCE: u32 = 16;
+const IMPATIENCE_MOST: u32 = 1024;
 
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +253,8 @@ struct SendQueue {
     send: bindings::ib_send_wr,
     sge: bindings::ib_sge,
     chain: SendChain,
-    /// So many messages more do not wait for the doorbell.
+    /// So many messages do not wait after the last one that waited alone, and so many of these are left.
+    pause: u32,
     impatience: u32,
 }
 
@@ -290,6 +294,7 @@ impl SendQueue {
             send,
             sge: Default::default(),
             chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
+            pause: 0,
             impatience: 0,
         })
     }
@@ -359,13 +364,17 @@ struct Place {
     sge: bindings::ib_sge,
 }
 
-/// Messages that wait for the doorbell, each behind the registrations of its regions: copies, so that
-/// the chain refers to no memory but its own and the ring's.
+/// Messages that wait for the doorbell, each behind the registrations of its regions.
+///
+/// A registration is a copy, so that the region's own work requests are free for an invalidation. It
+/// refers to the region itself, which counts as posted from then on: it is not given back before its
+/// invalidation is proven or its queue pair drained, and is leaked if it is dropped before.
 ///
 /// # Invariants
 ///
-/// The first `len` places are in use. Their work requests are linked in that order, and the last one's
-/// `next` is null.
+/// - The first `len` places are in use. Their work requests are linked in that order, and the last
+///   one's `next` is null.
+/// - `places` never grows: pointers lead into it.
 struct SendChain {
     places: KVec<Place>,
     len: usize,
@@ -374,7 +383,8 @@ struct SendChain {
     full: usize,
 }
 
-// SAFETY: What the places refer to is the chain's own, or belongs to the queue pair.
+// SAFETY: What the places refer to is the chain's own, or belongs to the queue pair, or is a region
+// that its owner keeps; nothing of it has thread affinity.
 unsafe impl Send for SendChain {}
 
 impl SendChain {
@@ -397,10 +407,11 @@ impl SendChain {
         })
     }
 
-    /// Adds the registrations of `regions` and a Send of `sge`, all with this completion entry.
-    /// `ENOSPC`: that does not fit, and the chain is as before.
+    /// Adds the registrations of `regions` and a Send of `sge`, for the doorbell with this number, all
+    /// with this completion entry. `ENOSPC`: that does not fit, and the chain is as before.
     fn push<L: Lender>(
         &mut self,
+        doorbell: u32,
         regions: &mut [ExposedMr<L>],
         sge: bindings::ib_sge,
         flags: c_int,
@@ -420,10 +431,11 @@ impl SendChain {
         };
         // CAST: The union's first member is the pointer, as 64 bits.
         last.wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-        let mut next = &mut last.wr.wr;
+        // CAST: The first member of a registration is what all work requests have.
+        let mut next = ptr::from_mut(&mut last.wr).cast();
         for (place, region) in places.iter_mut().zip(regions).rev() {
-            place.wr = region.new_reg_wr(cqe, next);
-            next = &mut place.wr.wr;
+            place.wr = region.new_reg_wr(doorbell, cqe, next);
+            next = ptr::from_mut(&mut place.wr).cast();
         }
         if let Some(before) = used.last_mut() {
             before.wr.wr.next = next;
@@ -434,12 +446,13 @@ impl SendChain {
         Ok(())
     }
 
-    /// Empties the chain; returns its beginning, which is valid until something is added, and how many
-    /// messages it had.
-    fn take(&mut self) -> Option<(*const bindings::ib_send_wr, u32)> {
+    /// Empties the chain; returns its beginning, which is valid until something is added.
+    fn take(&mut self) -> Option<*const bindings::ib_send_wr> {
+        self.messages = 0;
         // INVARIANT: None is in use.
         let used = self.places.get(..core::mem::take(&mut self.len))?;
-        Some((&used.first()?.wr.wr, core::mem::take(&mut self.messages)))
+        // CAST: As in `push`.
+        Some(ptr::from_ref(&used.first()?.wr).cast())
     }
 }
 
@@ -616,7 +629,9 @@ pub struct Qp<H: QpHandler> {
     sq: SpinLock<SendQueue>,
     #[pin]
     rq: SpinLock<RecvQueue>,
-    /// Rings the doorbell; not queued once `sq` is closed and this was taken back.
+    /// The number of the next doorbell for messages that wait; written under the lock of `sq`.
+    doorbell: Atomic<u32>,
+    /// Rings it; not queued once `sq` is closed and this was taken back.
     #[pin]
     bell: Work<Qp<H>>,
     recvs: KVec<RecvBuf<H>>,
@@ -647,11 +662,16 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 
     fn run(this: Arc<Self>) {
         let mut sq = this.sq.lock();
-        let rung = if sq.closed {
-            Ok(())
-        } else {
-            this.ring(&mut sq)
-        };
+        match sq.chain.messages {
+            // Others have rung.
+            0 => {}
+            1 => {
+                sq.pause = (sq.pause * 2).clamp(IMPATIENCE, IMPATIENCE_MOST);
+                sq.impatience = sq.pause;
+            }
+            _ => sq.pause = 0,
+        }
+        let rung = this.ring(&mut sq);
         drop(sq);
         if rung.is_err() {
             Self::report_broken(
@@ -724,6 +744,7 @@ impl<H: QpHandler> Qp<H> {
                 cq,
                 handler,
                 sq <- new_spinlock!(sq, "Qp::sq"),
+                doorbell: Atomic::new(FIRST_DOORBELL),
                 bell <- new_work!("Qp::bell"),
                 rq <- new_spinlock!(RecvQueue {
                     returned: Chain::EMPTY,
@@ -808,18 +829,23 @@ impl<H: QpHandler> Qp<H> {
         Err(Error::from_errno(errno))
     }
 
-    /// Hands what waits in the open queue to the device. On error as [`Qp::submit`].
+    /// Hands what waits to the device, unless the queue is closed. On error as [`Qp::submit`], even if
+    /// the caller has nothing to do with what waited.
     #[cold]
     fn ring(&self, sq: &mut SendQueue) -> Result {
-        let Some((first, messages)) = sq.chain.take() else {
+        if sq.closed {
+            return Ok(());
+        }
+        let Some(first) = sq.chain.take() else {
             return Ok(());
         };
-        if messages == 1 {
-            sq.impatience = IMPATIENCE;
-        }
+        // Before the post, so that what answers these messages finds them posted: between the two writes
+        // are the device and its own barriers.
+        let next = self.doorbell.read_once().wrapping_add(1);
+        self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the ring and
         // `send_cqe` belong to `self`, the regions to owners that keep them until they are proven
-        // unreachable. Whoever has the queue has locked it, and has found it open.
+        // unreachable. The queue is open, and locked, for it is borrowed.
         unsafe { self.submit(&mut sq.closed, first) }
     }
 
@@ -833,28 +859,39 @@ impl<H: QpHandler> Qp<H> {
         let _ = self.handler.queue().enqueue(Arc::from(this));
     }
 
+    /// Takes the work that rings the doorbell off its queue, or waits for its end. True if it will not
+    /// run now. May sleep; must not be called by a handler.
+    pub(crate) fn take_bell_back(this: &Arc<Self>) -> bool {
+        let raw = Arc::as_ptr(this);
+        // SAFETY: An initialised work item, kept by `this`; this may sleep.
+        let queued =
+            unsafe { kernel::bindings::cancel_work_sync(Work::raw_get(&raw const (*raw).bell)) };
+        if queued {
+            // SAFETY: The queue held one reference for the work that will not run now.
+            drop(unsafe { Arc::from_raw(raw) });
+        }
+        queued
+    }
+
     /// Ends the connection and waits until every work request has completed and its handler has
     /// returned. Afterwards nothing can be posted and the peer reaches nothing through this queue
     /// pair. Idempotent. May sleep; must not be called by the handler.
-    fn shutdown(&self) {
-        self.sq.lock().closed = true;
-        self.rq.lock().closed = true;
-        if self.down.xchg(true, Full) {
+    fn shutdown(this: &Arc<Self>) {
+        this.sq.lock().closed = true;
+        this.rq.lock().closed = true;
+        if this.down.xchg(true, Full) {
             return;
         }
-        // SAFETY: An initialised work item, which nobody queues any more; this may sleep.
-        if unsafe { kernel::bindings::cancel_work_sync(Work::raw_get(&raw const self.bell)) } {
-            // SAFETY: The work that will not run had a reference.
-            drop(unsafe { Arc::from_raw(ptr::from_ref(self)) });
-        }
+        // What waits is not posted any more, and nothing is queued from here on.
+        Self::take_bell_back(this);
         // An error means that there was no connection: the drain moves the queue pair itself.
-        let _ = self.pd.id().disconnect();
+        let _ = this.pd.id().disconnect();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
-        unsafe { bindings::ib_drain_qp(self.raw.qp.as_ptr()) };
+        unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
         // At once, for a provider may keep references to regions in the queue pair. Nobody uses it
         // any more: both queues are closed.
-        self.raw.destroy();
-        self.pd.set_drained();
+        this.raw.destroy();
+        this.pd.set_drained();
     }
 
     /// Octets of the send ring and work requests of the send queue in use, for statistics.
@@ -968,7 +1005,7 @@ impl<H: QpHandler> Deref for QpOwner<H> {
 
 impl<H: QpHandler> Drop for QpOwner<H> {
     fn drop(&mut self) {
-        self.0.shutdown();
+        Qp::shutdown(&self.0);
     }
 }
 
@@ -989,8 +1026,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// The room for the message.
     #[inline]
     pub fn buffer(&mut self) -> &mut [u8] {
-        // SAFETY: These octets of the ring are free, i.e. no posted Send refers to them, and stay
-        // so while the lock is held. They were initialised when the ring was allocated.
+        // SAFETY: These octets of the ring are free, i.e. no posted or waiting Send refers to them, and
+        // stay so while the lock is held. They were initialised when the ring was allocated.
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
@@ -1061,7 +1098,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let (sge, flags) = self.add(len, regions.len())?;
         let qp = self.qp;
         let sq = &mut *self.sq;
-        sq.chain.push(regions, sge, flags, qp.send_cqe.get())?;
+        let (doorbell, cqe) = (qp.doorbell.read_once(), qp.send_cqe.get());
+        if let Err(error) = sq.chain.push(doorbell, regions, sge, flags, cqe) {
+            // It was accounted for already.
+            sq.closed = true;
+            return Err(error);
+        }
         if sq.chain.len > sq.chain.full {
             return qp.ring(sq);
         }
@@ -1155,7 +1197,7 @@ pub struct Received<'a, H: QpHandler> {
     qp: ArcBorrow<'a, Qp<H>>,
     buf: &'a RecvBuf<H>,
     len: usize,
-    invalidated: Option<RemoteInvalidation>,
+    invalidated: Option<RemoteInvalidation<'a>>,
     immediate: Immediate,
     _in_handler: NotThreadSafe,
 }
@@ -1181,7 +1223,7 @@ impl<H: QpHandler> Received<'_, H> {
 
     /// The region that the message invalidated.
     #[inline]
-    pub fn invalidation(&self) -> Option<&RemoteInvalidation> {
+    pub fn invalidation(&self) -> Option<&RemoteInvalidation<'_>> {
         self.invalidated.as_ref()
     }
 
@@ -1288,6 +1330,8 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
             RemoteInvalidation {
                 rkey: wc.ex.bindgen_union_field,
                 pd: qp.pd.as_raw() as usize,
+                // SAFETY: As for `qp`.
+                doorbell: unsafe { &(*buf.qp).doorbell },
             }
         });
     H::received(

@@ -554,7 +554,7 @@ impl Endpoint {
     fn remotely_invalidated(
         &self,
         state: &mut State,
-        proof: &RemoteInvalidation,
+        proof: &RemoteInvalidation<'_>,
     ) -> Result<(), Foreign> {
         let handles = state.regions.iter().map(|r| Handle(r.window().handle));
         let agreed = state.offer.invalidation;
@@ -580,7 +580,7 @@ impl Endpoint {
                 Ok(())
             }
             Err(region) => {
-                // Cannot be: the proof is about this very key. Keep it exposed.
+                // The server has not been told this key yet. Keep it exposed.
                 let _ = state.regions.push_within_capacity(region);
                 Err(Foreign)
             }

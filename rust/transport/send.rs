@@ -412,8 +412,14 @@ fn post_call(
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    // Amid other calls, on a processor that others wait for, more may follow.
-    let posted = if xprt.has_others() && processor_is_wanted() && batch.may_wait() {
+    // Amid other calls, on a processor that others wait for, more may follow. What nobody would send again
+    // does not wait, nor what says more than that it was sent: see `send_call`.
+    let may_wait = xprt.has_others()
+        && call.reply_expected()
+        && len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize
+        && processor_is_wanted()
+        && batch.may_wait();
+    let posted = if may_wait {
         batch.post_later(len, &mut state.regions)
     } else {
         batch.post(len, &mut state.regions)

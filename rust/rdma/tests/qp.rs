@@ -1186,6 +1186,51 @@ mod suite {
     }
 
     #[test]
+    fn an_invalidation_is_no_proof_for_what_waits() -> Test {
+        // Until nobody was quicker to ring the doorbell than we are to keep it silent.
+        for _ in 0..20 {
+            let pair = Pair::connected()?;
+            let peer = pair.peer();
+            let lent = Lent::new(&[(0, PAGE_SIZE)])?;
+            let mr = IdleMr::alloc(&pair.pd, 4, false)?;
+            let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
+            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+            batch.post_later(64, core::slice::from_mut(&mut region))?;
+            let silent = Qp::take_bell_back(&pair.owner);
+            let window = region.window();
+            pair.keeper.kept.lock().exposed = Some(region);
+            let invalidate = |data: &[u8]| -> Test {
+                peer.send(Message {
+                    data,
+                    invalidates: Some(window.handle),
+                    ..Message::default()
+                })?;
+                pair.told(Told::Message {
+                    len: data.len(),
+                    first: data[0],
+                    how: Immediate::None,
+                })?;
+                Ok(())
+            };
+            if silent {
+                ensure_eq!(peer.sends(), 0);
+                invalidate(b"guessed")?;
+                ensure!(pair.keeper.kept.lock().back.is_none());
+                pair.send(10, 1)?;
+            }
+            pair.rung_for(if silent { 3 } else { 2 })?;
+            ensure_at_least!(peer.complete(3, SUCCESS), 2);
+            peer.write(window.handle, window.offset, b"answer")?;
+            invalidate(b"told")?;
+            ensure!(pair.keeper.kept.lock().back.take().is_some());
+            if silent {
+                return Ok(());
+            }
+        }
+        Err(ETIMEDOUT.into())
+    }
+
+    #[test]
     fn an_invalidation_is_no_proof_for_what_came_later() -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();
