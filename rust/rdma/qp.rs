@@ -159,10 +159,8 @@ pub struct QpConfig {
     pub recv_size: usize,
 }
 
-/// So many messages do not wait for the doorbell after one that waited alone; twice as many after the
-/// next, and so on.
-const IMPATIENCE: u32 = 16;
-const IMPATIENCE_MOST: u32 = 1024;
+/// So many messages do not wait for the doorbell after one that waited alone.
+const IMPATIENCE: u32 = 8;
 
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,8 +251,7 @@ struct SendQueue {
     send: bindings::ib_send_wr,
     sge: bindings::ib_sge,
     chain: SendChain,
-    /// So many messages do not wait after the last one that waited alone, and so many of these are left.
-    pause: u32,
+    /// So many messages more do not wait for the doorbell.
     impatience: u32,
 }
 
@@ -294,7 +291,6 @@ impl SendQueue {
             send,
             sge: Default::default(),
             chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
-            pause: 0,
             impatience: 0,
         })
     }
@@ -662,14 +658,8 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 
     fn run(this: Arc<Self>) {
         let mut sq = this.sq.lock();
-        match sq.chain.messages {
-            // Others have rung.
-            0 => {}
-            1 => {
-                sq.pause = (sq.pause * 2).clamp(IMPATIENCE, IMPATIENCE_MOST);
-                sq.impatience = sq.pause;
-            }
-            _ => sq.pause = 0,
+        if sq.chain.messages == 1 {
+            sq.impatience = IMPATIENCE;
         }
         let rung = this.ring(&mut sq);
         drop(sq);
