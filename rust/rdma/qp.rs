@@ -160,7 +160,7 @@ pub struct QpConfig {
 }
 
 /// So many messages do not wait for the doorbell after one that waited alone.
-const IMPATIENCE: u32 = 8;
+const IMPATIENCE: u32 = 16;
 
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
