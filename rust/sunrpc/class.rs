@@ -112,6 +112,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         peer,
         connect_timeout_ms: wish(args.connect_timeout),
         reconnect_timeout_ms: wish(args.reconnect_timeout),
+        keep_idle: args.flags & bindings::XPRT_CREATE_NO_IDLE_TIMEOUT != 0,
     };
     let limits = T::limits(&create)?;
     let ms = |ms: u32| Jiffies::from_ms(ms).count();
@@ -149,7 +150,9 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);
         xprt.reestablish_timeout = ms(5_000);
-        xprt.idle_timeout = ms(limits.idle_timeout_ms);
+        // The RPC client would set a timer with each lone call and stop it with the next. Drivers look
+        // at `Xprt::unused` from time to time.
+        xprt.idle_timeout = 0;
         xprt.connect_timeout = ms(limits.connect_timeout_ms);
         xprt.max_reconnect_timeout = ms(limits.reconnect_timeout_ms);
         set_strings(raw, &peer)?;

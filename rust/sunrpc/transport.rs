@@ -48,6 +48,8 @@ pub struct Create {
     pub connect_timeout_ms: Option<u32>,
     /// Time between reconnects in milliseconds, if the caller has a wish.
     pub reconnect_timeout_ms: Option<u32>,
+    /// The connection shall be kept, however long nothing uses it.
+    pub keep_idle: bool,
 }
 
 /// Sizes and timeouts of a new transport.
@@ -63,8 +65,6 @@ pub struct Limits {
     pub connect_timeout_ms: u32,
     /// Longest pause between attempts, in milliseconds.
     pub reconnect_timeout_ms: u32,
-    /// After how long without requests the connection is closed, in milliseconds.
-    pub idle_timeout_ms: u32,
 }
 
 /// Why a request was not sent.

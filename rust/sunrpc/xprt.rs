@@ -298,6 +298,13 @@ impl<T: Transport> Xprt<T> {
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
+    /// How long ago the last request ended or the connection was made. Of no use while
+    /// [`Xprt::is_busy`].
+    pub fn unused(&self) -> Jiffies {
+        // SAFETY: A plain number.
+        Jiffies::since(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).last_used) })
+    }
+
     /// Whether other requests than the caller's, which has a credit, are in flight; likewise a hint.
     #[inline]
     pub fn has_others(&self) -> bool {
@@ -318,7 +325,7 @@ impl<T: Transport> Xprt<T> {
                 connect_count: xprt.stat.connect_count,
                 connect_time_s: ms(xprt.stat.connect_time) / 1000,
                 idle_time_s: if connected {
-                    ms(Jiffies::now().0.wrapping_sub(xprt.last_used)) / 1000
+                    ms(self.unused().count()) / 1000
                 } else {
                     0
                 },

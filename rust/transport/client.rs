@@ -168,13 +168,12 @@ impl Transport for Client {
             rpc_timeout_ms: 60_000,
             connect_timeout_ms: create.connect_timeout_ms.unwrap_or(60_000),
             reconnect_timeout_ms: create.reconnect_timeout_ms.unwrap_or(60_000),
-            idle_timeout_ms: 300_000,
         })
     }
 
     fn new(create: &Create) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            link: Link::new(common::get()?, &Self::limits(create)?)?,
+            link: Link::new(common::get()?, create, &Self::limits(create)?)?,
             current <- new_spinlock!(None, "Client::current"),
             local <- new_spinlock!(None, "Client::local"),
             callback_size: Atomic::new(1024 - 28),

@@ -105,7 +105,10 @@ use xprtrdma_sunrpc::{
     common::Common,
     queue::cancel_delayed_sync,
     trace,
-    transport::Limits,
+    transport::{
+        Create,
+        Limits, //
+    },
     util::{
         may_log,
         now_ms,
@@ -182,7 +185,7 @@ struct Attempt {
 
 impl Link {
     /// Makes a link without a connection. Sleeps.
-    pub(crate) fn new(common: Arc<Common>, limits: &Limits) -> Result<Arc<Self>> {
+    pub(crate) fn new(common: Arc<Common>, create: &Create, limits: &Limits) -> Result<Arc<Self>> {
         let ms = |ms: u32| Millis::new(ms.into());
         let backoff = BackoffConfig::default();
         let config = Config {
@@ -192,8 +195,7 @@ impl Link {
                 ..backoff
             },
             keepalive: Some(KEEP_ALIVE),
-            // The RPC client watches for idle transports.
-            idle_timeout: None,
+            idle_timeout: params::idle_timeout().filter(|_| !create.keep_idle),
             ..Config::default()
         };
         let seed = u64::from(random());
@@ -283,12 +285,15 @@ impl Link {
             xprt.trim_slots();
         }
         drop(current);
+        // First, so that a request that ends meanwhile has used the connection.
+        let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
-        let silent = Jiffies::since(heard).as_ms();
+        let before =
+            |span: Jiffies| Time::from_millis(now.as_millis().saturating_sub(span.as_ms().into()));
         let activity = Activity {
-            heard: Time::from_millis(now.as_millis().saturating_sub(silent.into())),
-            used: now,
-            busy: xprt.is_busy() || credits.abandoned() > 0,
+            heard: before(Jiffies::since(heard)),
+            used: before(xprt.unused()),
+            busy,
         };
         self.react(xprt, Event::Tick(activity));
         self.until_tick()

@@ -9,7 +9,10 @@ use core::{
     ops::RangeInclusive, //
 };
 use kernel::prelude::*;
-use xprtrdma_proto::header::MAX_SEGMENTS;
+use xprtrdma_proto::{
+    header::MAX_SEGMENTS,
+    time::Millis, //
+};
 use xprtrdma_sunrpc::sysctl::Knob;
 
 /// Octets of data in one request: the NFS client's maximum, at any offset in a page.
@@ -23,13 +26,18 @@ const INLINE: RangeInclusive<u32> = 1024..=65536;
 pub(crate) fn check() -> Result {
     let slots = number(module_parameters::slots.value());
     let inline = number(module_parameters::inline_size.value());
-    let bounds: [(&str, u32, RangeInclusive<u32>); 4] = [
+    let bounds: [(&str, u32, RangeInclusive<u32>); 5] = [
         ("slots", slots, SLOTS),
         ("inline_size", inline, INLINE),
         (
             "region_pages",
             number(module_parameters::region_pages.value()),
             1..=1025,
+        ),
+        (
+            "idle_timeout",
+            number(module_parameters::idle_timeout.value()),
+            0..=86_400,
         ),
         ("strict", number(module_parameters::strict.value()), 0..=1),
     ];
@@ -65,6 +73,14 @@ pub(crate) fn inline_sizes() -> (u32, u32) {
 /// Most pages in one region.
 pub(crate) fn region_pages() -> u32 {
     number(module_parameters::region_pages.value())
+}
+
+/// How long nothing uses a connection before it is closed; `None` keeps it.
+pub(crate) fn idle_timeout() -> Option<Millis> {
+    match number(module_parameters::idle_timeout.value()) {
+        0 => None,
+        seconds => Some(Millis::from_secs(seconds.into())),
+    }
 }
 
 /// Whether returned segments must equal ours (MAL-068, MAL-069).

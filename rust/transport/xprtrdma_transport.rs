@@ -55,6 +55,10 @@ module! {
             default: 257,
             description: "Most pages in one memory region (1-1025, default 257)",
         },
+        idle_timeout: u32 {
+            default: 300,
+            description: "Seconds without requests after which a connection is closed (0-86400, default 300; 0: never)",
+        },
         strict: u32 {
             default: 0,
             description: "Refuse replies whose returned segments differ from ours (0-1, default 0)",

@@ -3,14 +3,16 @@
 
 import os
 
-from lib import faults, pattern, xprt
-from lib.case import ENV, case, check, wait
+from lib import faults, module, pattern, xprt
+from lib.case import ENV, case, check, equal, wait
 from lib.load import RECOVERY_SECONDS, Load
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
 # Less than the time between signs of life.
 NOTICED_SECONDS = 10
+# How often an idle connection is looked at.
+LOOK_SECONDS = 5
 
 
 def break_again_and_again(t, size, rounds):
@@ -154,17 +156,48 @@ def client_device_goes_from_an_idle_mount(t):
     os.statvfs(mount.where)
 
 
-# covers: BC-16, V1-020: an idle connection is given up and made again when needed.
-# The idle time of sunrpc's RDMA transports is five minutes.
-@case(versions=("3",), full_only=True, full_seconds=900)
-def idle_connection_is_closed_and_comes_back(t):
+def idle_and_back(t, seconds):
+    """Write, wait until the connection is closed, and write again."""
     mount = t.mount()
     here, there = t.directory(mount).path("file")
     with open(here, "wb") as data:
         data.write(pattern.data(1, 0, 5000))
     before = mount.connects()
-    wait.until(lambda: not xprt.connected(), 420, "the idle connection is closed")
+    wait.until(lambda: not xprt.connected(), seconds, "the idle connection is closed")
+    if ENV.ours:
+        t.log.expect("disconnected: idle")
     with open(here, "r+b") as data:
         data.write(pattern.data(1, 0, 5000, 1))
     check(mount.connects() > before, "no new connection")
     t.server.expect(there, pattern.data(1, 0, 5000, 1))
+    mount.remove()
+
+
+# covers: V1-020: an idle connection is given up and made again when needed. The usual time is five
+# minutes.
+@case(versions=("3",), full_only=True, full_seconds=900)
+def idle_connection_is_closed_and_comes_back(t):
+    idle_and_back(t, 420)
+
+
+# covers: likewise after the time that was set.
+@case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
+def idle_connection_is_closed_in_time(t):
+    module.insmod("idle_timeout=2")
+    idle_and_back(t, ENV.patience(2 + LOOK_SECONDS + 5))
+    module.unload()
+
+
+# covers: BC-16: not while the server may call back.
+@case(versions=("4.2",), clients=("ours",), loaded=False, seconds=60)
+def a_connection_for_callbacks_is_kept(t):
+    module.insmod("idle_timeout=1")
+    mount = t.mount()
+    os.statvfs(mount.where)
+    # The client uses it to renew its lease, but seldom enough.
+    wait.until(lambda: mount.xprts()[0]["idle_time"] > 2, ENV.patience(40),
+               "the connection is idle")
+    check(xprt.connected(), "the connection was closed")
+    equal(mount.connects(), 1, "connections")
+    mount.remove()
+    module.unload()

@@ -230,7 +230,6 @@ impl Transport for Driver {
             rpc_timeout_ms: 60_000,
             connect_timeout_ms: 5000,
             reconnect_timeout_ms: 5000,
-            idle_timeout_ms: 300_000,
         })
     }
 
