@@ -476,8 +476,11 @@ impl Endpoint {
             }
         }
         if let Verdict::Accept(accept) = verdict {
-            state.tally.copied_in += accept.inline_len as u64;
-            state.tally.placed_bytes += u64::from(accept.placed) + u64::from(accept.reply_len);
+            // NO-OVERFLOW: 64 bits last for centuries.
+            let placed = u64::from(accept.placed).wrapping_add(accept.reply_len.into());
+            let tally = &mut state.tally;
+            tally.copied_in = tally.copied_in.wrapping_add(accept.inline_len as u64);
+            tally.placed_bytes = tally.placed_bytes.wrapping_add(placed);
         }
         let (xid, result) = (state.xid, state.offer.result);
         let ending = conclude(request, &mut state, pinned, verdict);
@@ -563,11 +566,14 @@ impl Endpoint {
         else {
             return Err(Foreign);
         };
-        if counter == Counter::Reminv {
-            state.tally.invalidated += 1;
+        let tally = &mut state.tally;
+        let count = if counter == Counter::Reminv {
+            &mut tally.invalidated
         } else {
-            state.tally.invalidated_unasked += 1;
-        }
+            &mut tally.invalidated_unasked
+        };
+        // NO-OVERFLOW: As in `settle`.
+        *count = count.wrapping_add(1);
         // As a rule there is one.
         let region = if index + 1 == state.regions.len() {
             state.regions.pop().ok_or(Foreign)?

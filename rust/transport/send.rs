@@ -426,7 +426,7 @@ fn post_call(
     };
     posted.map_err(|_| Unsent::NotPosted)?;
 
-    // NO-OVERFLOW: 64 bits last for centuries, here and where a reply is counted.
+    // NO-OVERFLOW: 64 bits last for centuries.
     let tally = &mut state.tally;
     tally.copied_out = tally.copied_out.wrapping_add(inline as u64);
     tally.read_segments = tally.read_segments.wrapping_add(read_count);

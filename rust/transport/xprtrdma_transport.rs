@@ -57,7 +57,7 @@ module! {
         },
         idle_timeout: u32 {
             default: 300,
-            description: "Seconds without requests after which a connection is closed (0-86400, default 300; 0: never)",
+            description: "Seconds without requests after which a connection is closed, 0 for never (0-86400, default 300)",
         },
         strict: u32 {
             default: 0,

@@ -208,6 +208,18 @@ fn keeper() -> Result<Arc<Keeper>> {
     )
 }
 
+/// Waits for something that nobody tells.
+fn wait_until(condition: impl Fn() -> bool) -> Result {
+    for _ in 0..1000 {
+        if condition() {
+            return Ok(());
+        }
+        // SAFETY: A test may sleep.
+        unsafe { kernel::bindings::msleep(1) };
+    }
+    Err(ETIMEDOUT)
+}
+
 impl Pair {
     fn new() -> Result<Self> {
         Self::with(&CONFIG)
@@ -263,14 +275,7 @@ impl Pair {
 
     /// Waits until the device has so many work requests.
     fn rung_for(&self, count: u32) -> Result {
-        for _ in 0..1000 {
-            if self.peer().sends() == count {
-                return Ok(());
-            }
-            // SAFETY: A test may sleep.
-            unsafe { kernel::bindings::msleep(1) };
-        }
-        Err(ETIMEDOUT)
+        wait_until(|| self.peer().sends() == count)
     }
 
     /// Exposes a page for `access`, tells the peer, and lets the device work.
@@ -542,14 +547,7 @@ mod suite {
 
     /// Waits until the completions that the device has made have been handled.
     fn wait_for_room(pair: &Pair) -> Result {
-        for _ in 0..1000 {
-            if pair.owner.send_occupancy() == (0, 0) {
-                return Ok(());
-            }
-            // SAFETY: A test may sleep.
-            unsafe { kernel::bindings::msleep(1) };
-        }
-        Err(ETIMEDOUT)
+        wait_until(|| pair.owner.send_occupancy() == (0, 0))
     }
 
     #[test]
@@ -828,23 +826,15 @@ mod suite {
                 how: Immediate::None,
             })?;
             // Never less than promised.
-            ensure!(posted_again(&pair)? >= usize::from(CONFIG.recv_count));
+            posted_again(&pair)?;
         }
         ensure_eq!(Census::now(), CONNECTED);
         Ok(())
     }
 
-    /// Receives posted, once the handler of the last message has returned.
-    fn posted_again(pair: &Pair) -> Result<usize> {
-        for _ in 0..1000 {
-            let posted = pair.owner.receives_posted();
-            if posted >= usize::from(CONFIG.recv_count) {
-                return Ok(posted);
-            }
-            // SAFETY: A test may sleep.
-            unsafe { kernel::bindings::msleep(1) };
-        }
-        Err(ETIMEDOUT)
+    /// Waits until the handler of the last message has returned, and what it took is posted again.
+    fn posted_again(pair: &Pair) -> Result {
+        wait_until(|| pair.owner.receives_posted() >= usize::from(CONFIG.recv_count))
     }
 
     #[test]
