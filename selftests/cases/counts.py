@@ -4,7 +4,7 @@
 import os
 import pathlib
 
-from lib import pattern
+from lib import faults, module, pattern
 from lib.buffers import Buffer
 from lib.case import case, check
 
@@ -76,6 +76,24 @@ def per_call(mount, probe, call):
     counts, calls = probe.take(), loads.rpcs(mount.where) - before
     check(calls >= TIMES, f"{calls} RPCs")
     return {name: number / calls for name, number in counts.items()}
+
+
+# covers: V1-064: where the largest reply fits into a message there is no chunk for it, so one work
+# request. GETATTR's does with NFSv3, and with NFSv4.2 where both sides take messages of 8 KiB.
+@case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120)
+def a_reply_that_fits_takes_one_work_request(t):
+    if t.version != "3":
+        t.stack.enter_context(faults.messages_of(t, 8 * KIB))
+    module.insmod("" if t.version == "3" else f"inline_size={8 * KIB}")
+    mount = t.mount()
+    with loads.Bed(mount.where) as bed, count.Probe() as probe:
+        load = next(load for load in bed.single() if load.name == "GETATTR")
+        found = {load.name: per_call(mount, probe, lambda _: load.run(1))}
+    t.note(", ".join(f"{v:.2f} {c}" for c, v in found["GETATTR"].items()))
+    at_most(found, "GETATTR", "work_requests", 1)
+    at_the_floor(found)
+    mount.remove()
+    module.unload()
 
 
 # covers: V1-108, ULB-26, X-08: no more for odd lengths and memory that begins anywhere, and none

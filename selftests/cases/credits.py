@@ -110,18 +110,8 @@ def four_credits_are_enough(t):
 # covers: V1-130, V1-024, CM-08, CM-09, CM-11: thresholds that differ from ours.
 @case(seconds=120)
 def servers_with_other_message_sizes(t):
-    sizes = "/proc/sys/sunrpc/svc_rdma/max_req_size"
-    before = t.server.call("text", sizes).split()[0]
-
-    def restore():
-        t.server.call("text", sizes, before)
-        faults.restart_nfsd(t.server)
-
-    t.defer(restore)
-    for size in ("65536", "8192"):
-        t.server.call("text", sizes, size)
-        faults.restart_nfsd(t.server)
-        faults.end_grace(t.server)
+    for size in (65536, 8192):
+        t.stack.enter_context(faults.messages_of(t, size))
         mount = t.mount()
         crowd(t, mount, 4, ENV.pick(small=4, full=50, debug=2))
         here, there = t.directory(mount).path("odd")

@@ -16,6 +16,7 @@ THREADS = 8
 NFSD = "/proc/fs/nfsd"
 PORTLIST = f"{NFSD}/portlist"
 MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
+MESSAGE_SIZE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 TABLE = "selftests"
 INTERFACE = "eth0"
 DISK = "/disk"  # what ENV.disk lies on
@@ -88,6 +89,20 @@ def grant(t, credits):
     """The same until the case is over."""
     t.stack.enter_context(granting(t.server, credits))
     end_grace(t.server)
+
+
+@contextlib.contextmanager
+def messages_of(t, octets):
+    """While the block runs, the server takes and sends inline messages of up to so many octets."""
+    before = t.server.call("text", MESSAGE_SIZE).split()[0]
+    t.server.call("text", MESSAGE_SIZE, str(octets))
+    restart_nfsd(t.server)
+    end_grace(t.server)
+    try:
+        yield
+    finally:
+        t.server.call("text", MESSAGE_SIZE, before)
+        restart_nfsd(t.server)
 
 
 @contextlib.contextmanager
