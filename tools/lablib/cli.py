@@ -278,12 +278,14 @@ def add_count(commands):
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="with --instructions: also the N functions with most of them")
     sub.add_argument("--json", metavar="FILE", help="with --instructions: the table as JSON")
+    sub.add_argument("--inline-size", type=int, default=0, metavar="OCTETS",
+                     help="largest inline message, set on both sides (default: as they come, 4096)")
 
     def run(args):
         if args.instructions:
             return report.count_instructions(args.kernel, args.client, args.vers, args.rounds,
-                                             args.functions, args.json)
-        return report.count(args.kernel, args.client, args.vers)
+                                             args.functions, args.inline_size, args.json)
+        return report.count(args.kernel, args.client, args.vers, args.inline_size)
 
     sub.set_defaults(run=run)
 

@@ -64,20 +64,22 @@ def count_table(results):
     return "\n".join(line.rstrip() for line in lines)
 
 
-def count(spec, client, version):
+def count(spec, client, version, inline):
     """The table alone."""
-    found, session, status = with_clients(spec, client, "count_clients.py", version)
+    found, session, status = with_clients(spec, client, "count_clients.py", version,
+                                          inline=inline)
     print(count_table(found))
     return 1 if status or session.complaints else 0
 
 
-def measure_instructions(spec, client, version, rounds, functions):
+def measure_instructions(spec, client, version, rounds, functions, inline=0):
     """Print instructions per RPC, by where and for whom.
 
     (medians, {client: {operation: functions that serve the transport}}, whether all went well)
     """
     entries, session, status = with_clients(spec, client, "instructions.py", version,
-                                            str(rounds), timeout=COUNT_SECONDS, plugin=True)
+                                            str(rounds), timeout=COUNT_SECONDS, plugin=True,
+                                            inline=inline)
     found = instructions.load(session, entries)
     rows = instructions.medians(found)
     print(instructions.table(rows), flush=True)
@@ -97,9 +99,9 @@ def measure_instructions(spec, client, version, rounds, functions):
     return rows, profile, not status and not session.complaints
 
 
-def count_instructions(spec, client, version, rounds, functions, output):
+def count_instructions(spec, client, version, rounds, functions, inline, output):
     """Instructions alone."""
-    rows, profile, good = measure_instructions(spec, client, version, rounds, functions)
+    rows, profile, good = measure_instructions(spec, client, version, rounds, functions, inline)
     if output:
         pathlib.Path(output).write_text(
             json.dumps({"counts": rows, "profile": profile}, indent=1) + "\n")

@@ -11,6 +11,8 @@ from .ui import LabError, say, step
 MOUNT_SECONDS = 120
 # The clients, for readers.
 NAMES = {"ours": "ours", "intree": "in-tree"}
+# Of connections that the server accepts from then on.
+SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
 # sunrpc lets go of a transport some time after the unmount.
 RMMOD = """\
@@ -42,6 +44,7 @@ class Plan:
     results: str | None = None
     plugin: bool = False        # count the client's instructions
     processors: int = 1         # of the client; instructions are counted on one
+    inline: int = 0             # octets of the largest inline message that the sides take; 0: usual
 
 
 class Session:
@@ -65,7 +68,8 @@ class Session:
             "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if plan.debug else "",
             "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
             "LAB_SUITES": f"/repo/{self.suites}" if self.suites else "",
-            "LAB_KERNEL": self.kernel.release, "LAB_PROVIDER": plan.provider}
+            "LAB_KERNEL": self.kernel.release, "LAB_PROVIDER": plan.provider,
+            "LAB_INLINE_SIZE": str(plan.inline or "")}
 
     def __enter__(self):
         self.stack = contextlib.ExitStack()
@@ -75,6 +79,9 @@ class Session:
             if dirty:
                 raise LabError("void: a kernel was not clean before anything was loaded\n"
                                + "\n".join(dirty))
+            if self.plan.inline:
+                self.pair.server.channel.check_call(
+                    ["sh", "-c", f"echo {self.plan.inline} > {SERVER_INLINE}"])
             if self.plan.load and self.plan.client != "none":
                 self.load()
             if self.plan.version or self.plan.options:

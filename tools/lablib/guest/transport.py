@@ -3,10 +3,12 @@
 
 import contextlib
 import os
+import pathlib
 import subprocess
 import time
 
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
+INLINE = ("/proc/sys/sunrpc/rdma_max_inline_read", "/proc/sys/sunrpc/rdma_max_inline_write")
 SECONDS = 120
 UNLOAD_SECONDS = 20
 
@@ -27,6 +29,9 @@ def loaded(client):
         run("insmod", os.environ["LAB_MODULE"])
     else:
         run("modprobe", "rpcrdma")
+    if os.environ.get("LAB_INLINE_SIZE"):
+        for name in INLINE:
+            pathlib.Path(name).write_text(os.environ["LAB_INLINE_SIZE"])
     yield
     unload(NAMES[client])
 
