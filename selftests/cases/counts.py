@@ -82,9 +82,11 @@ def per_call(mount, probe, call):
 # request. GETATTR's does with NFSv3, and with NFSv4.2 where both sides take messages of 8 KiB.
 @case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120)
 def a_reply_that_fits_takes_one_work_request(t):
-    if t.version != "3":
-        t.stack.enter_context(faults.messages_of(t, 8 * KIB))
-    module.insmod("" if t.version == "3" else f"inline_size={8 * KIB}")
+    if t.version == "3":
+        module.insmod()
+    else:
+        faults.take_messages_of(t, 8 * KIB)
+        module.insmod(f"inline_size={8 * KIB}")
     mount = t.mount()
     with loads.Bed(mount.where) as bed, count.Probe() as probe:
         load = next(load for load in bed.single() if load.name == "GETATTR")

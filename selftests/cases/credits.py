@@ -111,7 +111,7 @@ def four_credits_are_enough(t):
 @case(seconds=120)
 def servers_with_other_message_sizes(t):
     for size in (65536, 8192):
-        t.stack.enter_context(faults.messages_of(t, size))
+        faults.take_messages_of(t, size)
         mount = t.mount()
         crowd(t, mount, 4, ENV.pick(small=4, full=50, debug=2))
         here, there = t.directory(mount).path("odd")

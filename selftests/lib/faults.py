@@ -66,23 +66,28 @@ def start_nfsd(server):
         server.call("text", PORTLIST, f"rdma {PORT}")
 
 
-def restart_nfsd(server, max_requests=None):
-    """Stop and start, optionally with other credits for each connection."""
+def restart_nfsd(server, setting=None, value=None):
+    """Stop and start, optionally with another value of a setting for the connections to come."""
     stop_nfsd(server)
-    if max_requests is not None:
-        server.call("text", MAX_REQUESTS, str(max_requests))
+    if setting is not None:
+        server.call("text", setting, value)
     start_nfsd(server)
 
 
 @contextlib.contextmanager
-def granting(server, credits):
-    """While the block runs, the server grants so many credits to a connection."""
-    before = int(server.call("text", MAX_REQUESTS).split()[0])
-    restart_nfsd(server, credits)
+def serving_with(server, setting, value):
+    """While the block runs, the server has this value of a setting."""
+    before = server.call("text", setting).split()[0]
+    restart_nfsd(server, setting, str(value))
     try:
         yield
     finally:
-        restart_nfsd(server, before)
+        restart_nfsd(server, setting, before)
+
+
+def granting(server, credits):
+    """While the block runs, the server grants so many credits to a connection."""
+    return serving_with(server, MAX_REQUESTS, credits)
 
 
 def grant(t, credits):
@@ -91,18 +96,10 @@ def grant(t, credits):
     end_grace(t.server)
 
 
-@contextlib.contextmanager
-def messages_of(t, octets):
-    """While the block runs, the server takes and sends inline messages of up to so many octets."""
-    before = t.server.call("text", MESSAGE_SIZE).split()[0]
-    t.server.call("text", MESSAGE_SIZE, str(octets))
-    restart_nfsd(t.server)
+def take_messages_of(t, octets):
+    """Until the case is over, the server takes and sends inline messages of up to so many octets."""
+    t.stack.enter_context(serving_with(t.server, MESSAGE_SIZE, octets))
     end_grace(t.server)
-    try:
-        yield
-    finally:
-        t.server.call("text", MESSAGE_SIZE, before)
-        restart_nfsd(t.server)
 
 
 @contextlib.contextmanager
