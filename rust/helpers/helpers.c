@@ -213,6 +213,12 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
 	return READ_ONCE(xprtrdma_sysctls[index].value);
 }
 
+int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg)
+{
+	might_sleep();
+	return rcuwait_wait_event(w, due(arg), TASK_INTERRUPTIBLE);
+}
+
 void xprtrdma_wait_value(atomic_t *v, int value)
 {
 	wait_var_event(v, atomic_read_acquire(v) == value);

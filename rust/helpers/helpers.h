@@ -7,6 +7,7 @@
 #ifndef _XPRTRDMA_RS_HELPERS_H
 #define _XPRTRDMA_RS_HELPERS_H
 
+#include <linux/rcuwait.h>
 #include <linux/scatterlist.h>
 #include <linux/sunrpc/clnt.h>
 #include <linux/sunrpc/xprt.h>
@@ -73,6 +74,7 @@ void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
 /* waiting, time, logging */
+int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg);
 void xprtrdma_wait_value(atomic_t *v, int value);
 void xprtrdma_wake_var(atomic_t *v);
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);

@@ -17,7 +17,7 @@
 //! they were posted. So one `ib_cqe` suffices for it, and a ring takes the place of a list.
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
-//! context on a work queue that the handler names, one at a time. So the handlers need no lock among
+//! context, one at a time ([`crate::cq`]). So the handlers need no lock among
 //! themselves: the buffers of messages that end with their handler are gathered without one, which is
 //! only taken to post a batch of them.
 //!
@@ -25,6 +25,10 @@
 //! receive queue's lock is a leaf.
 
 use crate::{
+    cq::{
+        Attended,
+        Cq, //
+    },
     dma::{
         Direction,
         DmaBuf,
@@ -51,10 +55,7 @@ use core::{
     slice, //
 };
 use kernel::{
-    error::{
-        from_err_ptr,
-        to_result, //
-    },
+    error::to_result,
     prelude::*,
     sync::{
         atomic::{
@@ -107,9 +108,9 @@ impl WcStatus {
 
 /// Handles the completions of one [`Qp`].
 ///
-/// All methods but [`QpHandler::queue`] are called in process context from one work item on that
-/// queue, so never concurrently with each other. They may sleep, but that delays every other
-/// completion of the connection. The exception: [`QpHandler::broken`] may also come from the work item
+/// All methods but [`QpHandler::queue`] are called in process context, never concurrently with each
+/// other: from a work item on that queue, or from [`Qp::attend`]. They may sleep, but that delays every
+/// other completion of the connection. The exception: [`QpHandler::broken`] may also come from the work item
 /// that rings the doorbell, beside the others.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Where completions are handled and doorbells are rung: always the same.
@@ -582,16 +583,6 @@ impl Drop for RawQp {
     }
 }
 
-/// Frees a completion queue.
-struct RawCq(NonNull<bindings::ib_cq>);
-
-impl Drop for RawCq {
-    fn drop(&mut self) {
-        // SAFETY: Allocated by `Qp::create`; its queue pair is gone. Waits for a running handler.
-        unsafe { bindings::ib_free_cq(self.0.as_ptr()) }
-    }
-}
-
 /// A queue pair of a reliable connection with its completion queue, rings and handler.
 ///
 /// Its connection lives as long as the [`QpOwner`] that [`Qp::create`] returns. The last handle must be
@@ -610,8 +601,7 @@ impl Drop for RawCq {
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
 /// - `free` is used, and `taken` written, by completion handlers only. They never run at the same
-///   time: all completions arrive at `cq`, which one work item of ib_core handles, one completion
-///   after the other.
+///   time: all completions arrive at `cq`, which sees to that.
 #[pin_data]
 pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,
@@ -619,7 +609,7 @@ pub struct Qp<H: QpHandler> {
     send_cqe: Opaque<bindings::ib_cqe>,
     // Teardown order: queue pair, completion queue, then what they used: work queue and memory.
     raw: RawQp,
-    cq: RawCq,
+    cq: Pin<KBox<Cq>>,
     handler: H,
     #[pin]
     sq: SpinLock<SendQueue>,
@@ -683,23 +673,12 @@ impl<H: QpHandler> Qp<H> {
         // One more of each for the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
         let cqe = c_int::try_from(send_wr + recv_wr)?;
-        // SAFETY: The device of a resolved id exists while `pd` does.
-        let cq = from_err_ptr(unsafe {
-            bindings::__ib_alloc_cq_any(
-                pd.raw_device(),
-                ptr::null_mut(),
-                cqe,
-                bindings::ib_poll_context_IB_POLL_WORKQUEUE,
-                c"xprtrdma_rs".as_char_ptr(),
-            )
-        })?;
-        let cq = RawCq(NonNull::new(cq).ok_or(ENOMEM)?);
-        // SAFETY: Nobody uses the completion queue yet: nothing completes without a queue pair. By
-        // the type invariant of what is made here the work queue outlives it.
-        unsafe { (*cq.0.as_ptr()).comp_wq = ptr::from_ref(handler.queue()).cast_mut().cast() };
+        // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what is
+        // made here the work queue outlives it.
+        let cq = unsafe { Cq::new(pd.raw_device(), cqe, handler.queue()) }?;
         let mut attr = bindings::ib_qp_init_attr {
-            send_cq: cq.0.as_ptr(),
-            recv_cq: cq.0.as_ptr(),
+            send_cq: cq.as_raw(),
+            recv_cq: cq.as_raw(),
             cap: bindings::ib_qp_cap {
                 max_send_wr: send_wr,
                 max_recv_wr: recv_wr,
@@ -769,6 +748,21 @@ impl<H: QpHandler> Qp<H> {
     /// The protection domain, for allocating regions.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
+    }
+
+    /// Handles completions in the calling thread until `is_over`, which one of them will bring about, or
+    /// the end of this queue pair. Returns earlier when a signal is pending, when [`Qp::dismiss`] is
+    /// called, or at once if another thread does this already. Must not be called by a handler, nor with
+    /// a lock that handlers take. Sleeps; `is_over` must not.
+    pub fn attend(&self, is_over: impl Fn() -> bool) -> Attended {
+        self.cq.attend(is_over)
+    }
+
+    /// Sends a thread away that attends: others, which may not wait for it, will want completions
+    /// handled from now on. From any context.
+    #[inline]
+    pub fn dismiss(&self) {
+        self.cq.dismiss();
     }
 
     /// Starts a post: reserves room for a message of up to `max_len` octets and `max_wrs` work requests
@@ -872,6 +866,7 @@ impl<H: QpHandler> Qp<H> {
         if this.down.xchg(true, Full) {
             return;
         }
+        this.cq.close();
         // What waits is not posted any more, and nothing is queued from here on.
         Self::take_bell_back(this);
         // An error means that there was no connection: the drain moves the queue pair itself.

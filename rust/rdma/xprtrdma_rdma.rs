@@ -14,6 +14,7 @@
 //! | [`pd`] | protection domain |
 //! | [`dma`] | memory that is mapped for the device |
 //! | [`mr`] | memory regions: who may touch which memory, and until when |
+//! | [`cq`] | completion queue: who handles completions |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
 //! | [`spin`], [`marked`] | spin locks; loads and stores without a call |
 
@@ -23,6 +24,7 @@
 const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
 
 pub mod cm;
+pub mod cq;
 pub mod device;
 pub mod dma;
 pub mod marked;

@@ -140,6 +140,37 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 }
 
+/// A request that was sent and whose task is awake, in the task's own context.
+pub struct Waiting<'a, T: Transport> {
+    xprt: &'a Xprt<T>,
+    task: *mut bindings::rpc_task,
+}
+
+impl<'a, T: Transport> Waiting<'a, T> {
+    /// # Safety
+    ///
+    /// `task` runs in this thread, has a request of `xprt`, and does nothing else for `'a`.
+    pub(crate) unsafe fn new(xprt: &'a Xprt<T>, task: *mut bindings::rpc_task) -> Self {
+        Self { xprt, task }
+    }
+
+    /// Whether it need wait no more: it was answered or has failed, was killed, or its connection is
+    /// gone. Does not sleep.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        // SAFETY: The task and its request exist, by the contract of `new`. What others write is one
+        // word each.
+        unsafe {
+            let task = self.task;
+            let runstate = ptr::read_volatile(&raw const (*task).tk_runstate);
+            runstate & (1 << bindings::RPC_TASK_NEED_RECV) == 0
+                || ptr::read_volatile(&raw const (*task).tk_rpc_status) != 0
+                || (*(*task).tk_rqstp).rq_connect_cookie != self.xprt.connect_cookie()
+                || !self.xprt.is_connected()
+        }
+    }
+}
+
 /// A request whose reply is being processed: neither released nor encoded again until unpinned.
 ///
 /// Dropping it leaves the request pending.

@@ -10,7 +10,8 @@ use crate::{
     },
     call::{
         prepare_reply,
-        Call, //
+        Call,
+        Waiting, //
     },
     compat,
     slot::{
@@ -20,6 +21,7 @@ use crate::{
     },
     util::{
         Jiffies,
+        NoFs,
         Show, //
     },
     xprt::{
@@ -130,6 +132,13 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Sends a request. May sleep briefly; under NOFS, perhaps in a thread that reclaims memory.
     /// The reply may be processed before it returns.
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent>;
+
+    /// The task of a request that was sent while no other was in flight would go to sleep now. Here it
+    /// may wait in a way of the driver's own, for as long as nothing but the request's end is of interest;
+    /// afterwards it goes to sleep if that has not come. Nobody but the driver wakes it meanwhile, and
+    /// the request has no timer, so the driver lets it go from time to time. Task context without
+    /// locks of the RPC client, NOFS; may sleep.
+    fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a request of the server.
     fn send_callback_reply(
@@ -400,9 +409,44 @@ impl<T: Transport> Ops<T> {
             Ok(()) => {
                 // SAFETY: The request is pinned, so it still is what it was.
                 unsafe { (*rqst).rq_xmit_bytes_sent += (*rqst).rq_snd_buf.len as usize };
+                if !callback && !xprt.has_others() {
+                    // SAFETY: The request is pinned and was sent just now.
+                    unsafe { Self::may_attend(xprt, rqst) };
+                }
                 0
             }
             Err(e) => e.errno(),
+        }
+    }
+
+    /// Has a task that waits for its reply itself do so in [`Transport::attend`] first.
+    ///
+    /// # Safety
+    ///
+    /// `rqst` is pinned and has a task; the send lock is held by the caller's task.
+    #[inline]
+    unsafe fn may_attend(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
+        // SAFETY: By the caller's contract. If the task holds the send lock it is the one that runs
+        // here; then its next step, and nothing before that, looks at the callback.
+        unsafe {
+            let task = (*rqst).rq_task;
+            // CAST: A single bit.
+            if (*task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
+                && (*xprt.as_raw()).snd_task == task
+                && (*task).tk_callback.is_none()
+            {
+                (*task).tk_callback = Some(Self::attend);
+            }
+        }
+    }
+
+    unsafe extern "C" fn attend(task: *mut bindings::rpc_task) {
+        // SAFETY: Called by the RPC client as the task's next step, as `may_attend` asked for: the task
+        // has a request of ours, and does nothing else meanwhile.
+        unsafe {
+            let xprt = xprt_of::<T>((*task).tk_rqstp);
+            let _nofs = NoFs::enter();
+            T::attend(xprt, &Waiting::new(xprt, task));
         }
     }
 

@@ -50,7 +50,10 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     backchannel::Callback,
-    call::Call,
+    call::{
+        Call,
+        Waiting, //
+    },
     common,
     transport::{
         Create,
@@ -210,6 +213,17 @@ impl Transport for Client {
         match lock.state() {
             Some(conn) => send::send_call(xprt, conn, call),
             None => Err(NotSent::NotConnected),
+        }
+    }
+
+    fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>) {
+        // Others may have come, and the reply, too.
+        if xprt.has_others() || waiting.is_over() {
+            return;
+        }
+        let current = xprt.data().current.lock().clone();
+        if let Some(conn) = current {
+            conn.handler().attend(&conn, waiting);
         }
     }
 

@@ -77,6 +77,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
+    cq::Attended,
     marked::Marked,
     mr::{
         IdleMr,
@@ -94,7 +95,10 @@ use xprtrdma_rdma::{
     spin::SpinLockGuard,
 };
 use xprtrdma_sunrpc::{
-    call::Pinned,
+    call::{
+        Pinned,
+        Waiting, //
+    },
     common::Common,
     lease::Lease,
     trace,
@@ -111,6 +115,9 @@ mod large {
     pub(super) const SENT: u32 = 1;
     pub(super) const TAKEN: u32 = 2;
 }
+
+/// So many calls do not wait for their replies themselves after one that did and had company.
+const ALOOF: u32 = 16;
 
 /// What belongs to one connection.
 pub(crate) struct Endpoint {
@@ -138,6 +145,8 @@ pub(crate) struct Endpoint {
     /// The last grant that was taken as it came, if the next reply with the same has nothing to tell;
     /// otherwise zero.
     pub(crate) known_grant: Atomic<u32>,
+    /// So many calls sleep as any other, for one that waited for its reply itself had company.
+    pub(crate) aloof: Atomic<u32>,
     pub(crate) state: Arc<Shared>,
 }
 
@@ -156,6 +165,18 @@ pub(crate) struct Shared {
 impl Endpoint {
     fn client(&self) -> &Client {
         self.xprt.data()
+    }
+
+    /// Handles completions in the thread of a call that is the only one, until that is over.
+    #[inline]
+    pub(crate) fn attend(&self, qp: &Connection, waiting: &Waiting<'_, Client>) {
+        let aloof = self.aloof.read_once();
+        if aloof != 0 {
+            // Whether another thread counts the same call does not matter.
+            self.aloof.write_once(aloof - 1);
+        } else if qp.attend(|| waiting.is_over()) == Attended::Dismissed {
+            self.aloof.write_once(ALOOF);
+        }
     }
 
     /// Tells the connection machine.

@@ -284,6 +284,8 @@ impl Link {
             endpoint.regions.trim();
             xprt.trim_slots();
         }
+        // So that a call that waits for its reply itself gets its timer, and notices that it was killed.
+        current.dismiss();
         drop(current);
         // First, so that a request that ends meanwhile has used the connection.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
@@ -630,6 +632,7 @@ impl Link {
             strict: params::strict(),
             requested: ForwardCredits::new(credits).request(),
             known_grant: Atomic::new(0),
+            aloof: Atomic::new(0),
             state,
         };
         attempt.qp = Some(Qp::create(&pd, &config, endpoint).map_err(resources)?);

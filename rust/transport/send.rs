@@ -297,6 +297,9 @@ pub(crate) fn send_call(
     if !call.take_credit(xprt) {
         return Err(NotSent::NoCredit);
     }
+    if xprt.has_others() {
+        conn.dismiss();
+    }
     if let ReplyPlan::ReplyChunk { .. } = planned.reply {
         // Before the memory is mapped: afterwards it belongs to the device. If it still does, the
         // connection is at its end.

@@ -6,7 +6,10 @@
 use super::rpc::wait_until;
 use crate::{
     backchannel::Callback,
-    call::Call,
+    call::{
+        Call,
+        Waiting, //
+    },
     transport::{
         Create,
         Limits,
@@ -352,6 +355,8 @@ impl Transport for Driver {
         ABANDONS.fetch_add(1, Relaxed);
         None
     }
+
+    fn attend(_xprt: &Xprt<Self>, _waiting: &Waiting<'_, Self>) {}
 
     fn timed_out(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) {
         TIMEOUTS.fetch_add(1, Relaxed);
