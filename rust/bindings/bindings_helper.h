@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* What bindgen reads. Types of other headers come from kernel::bindings. */
-#include <linux/dim.h>
 #include <linux/module.h>
 #include <linux/sched/stat.h>
 #include <linux/sunrpc/bc_xprt.h>

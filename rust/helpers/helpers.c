@@ -24,6 +24,12 @@ int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 	return ib_post_send(qp, wr, NULL);
 }
 
+bool xprtrdma_req_notify(struct ib_cq *cq)
+{
+	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP |
+				    IB_CQ_REPORT_MISSED_EVENTS) > 0;
+}
+
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 {
 	return ib_post_recv(qp, wr, NULL);

@@ -18,6 +18,7 @@
 
 /* ib_core */
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+bool xprtrdma_req_notify(struct ib_cq *cq);
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 /* As numbers: Rust sees the kernel's type differently from version to version. */
 enum xprtrdma_dma_direction {

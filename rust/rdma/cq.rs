@@ -3,14 +3,15 @@
 //! Completion queue ([`Cq`]): whatever completes is handled in process context, one completion after the
 //! other.
 //!
-//! Two may do that: a work item, and a thread that waits for something that a completion will tell
-//! ([`Cq::attend`]). The thread is woken by the device's event itself, so it neither waits for a worker
-//! nor is it woken by one. What keeps them apart is the **turn**: it is taken before the queue is
-//! polled, and given back before the device is asked for its next event. An event is only the
-//! advice to try for the turn, so one too many does no harm; and whoever gives the turn back asks
-//! the device whether something has completed meanwhile, so none is missing.
+//! As a rule ib_core's work item does that, on a work queue that is named when the queue is made.
+//! A thread that waits for something that a completion will tell may do it instead
+//! ([`Cq::attend`]). The device's event wakes that thread itself, so it neither waits for a worker nor
+//! is it woken by one.
 //!
-//! The queue is one of ib_core's, which tells its event to a work item; its function is ours.
+//! Never do both handle completions at a time: the thread disables the work item before it polls,
+//! and leaves the polling to it if it finds it running. No event is lost by that. While the thread polls,
+//! the device owes none; the thread enables the item again before it asks for the next one, and asks
+//! whether something has completed meanwhile.
 
 use crate::marked::Marked;
 use core::{
@@ -29,30 +30,29 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// So many completions are asked for at a time: the length of ib_core's array.
-const BATCH: c_int = 16;
-/// After so many in a row others get a chance.
-const BUDGET: c_int = 256;
+/// So many completions a thread handles before it leaves the rest to the work item.
+const BUDGET: c_int = 64;
 
-/// Who attends.
+/// What the thread that attends does.
 mod attendant {
+    /// There is none.
     pub(super) const NOBODY: u32 = 0;
-    /// A thread, which sleeps or is about to look.
+    /// It sleeps, or is about to look whether it should.
     pub(super) const WAITS: u32 = 1;
-    /// The thread was told of an event.
+    /// It was told of an event, and handles completions.
     pub(super) const CALLED: u32 = 2;
-    /// The thread was told to stop.
+    /// It was told to stop.
     pub(super) const DISMISSED: u32 = 3;
 }
 
-/// Why [`Cq::attend`] returned.
+/// Why a thread no longer handles completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attended {
-    /// It is over.
+    /// What it waited for is over.
     Over,
-    /// A signal is pending, somebody else attends, or the queue pair is being shut down.
+    /// A signal is pending, another thread does it, or the queue pair is being shut down.
     Left,
-    /// [`Cq::dismiss`] was called.
+    /// It was dismissed.
     Dismissed,
 }
 
@@ -61,22 +61,22 @@ pub enum Attended {
 /// # Invariants
 ///
 /// - `raw` is valid; its context is this object, which does not move.
-/// - `raw` is polled, and its array `wc` used, only by the thread that has made `free` false.
+/// - `raw` is polled by its work item, or by the thread that has changed `attendant` from `NOBODY` to
+///   something else, while the item is disabled and does not run.
 /// - The work queue that `raw` names outlives it.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
-    /// Whether nobody has the turn.
-    free: Atomic<bool>,
     attendant: Atomic<u32>,
     closed: Atomic<bool>,
-    waits: Opaque<bindings::rcuwait>,
+    /// Where the thread sleeps.
+    bed: Opaque<bindings::rcuwait>,
     /// What ib_core does about an event: it queues the work item.
-    queue: bindings::ib_comp_handler,
+    usual: bindings::ib_comp_handler,
 }
 
 // SAFETY: Verbs objects have no thread affinity.
 unsafe impl Send for Cq {}
-// SAFETY: All else that threads share is atomic, or guarded by the turn.
+// SAFETY: All that threads share is atomic, or behind the locks of ib_core and its devices.
 unsafe impl Sync for Cq {}
 
 impl Cq {
@@ -101,150 +101,82 @@ impl Cq {
             )
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // Without memory the value is dropped, which frees the queue.
         let cq = KBox::pin(
             Self {
                 raw,
-                free: Atomic::new(true),
                 attendant: Atomic::new(attendant::NOBODY),
                 closed: Atomic::new(false),
-                waits: Opaque::new(Default::default()),
+                bed: Opaque::new(Default::default()),
                 // SAFETY: Set by the call above.
-                queue: unsafe { (*raw.as_ptr()).comp_handler },
+                usual: unsafe { (*raw.as_ptr()).comp_handler },
             },
             GFP_KERNEL,
-        );
-        let cq = match cq {
-            Ok(cq) => cq,
-            Err(e) => {
-                // SAFETY: Allocated just now, used by nobody.
-                unsafe { bindings::ib_free_cq(raw.as_ptr()) };
-                return Err(e.into());
-            }
-        };
+        )?;
         // SAFETY: Nobody uses the queue yet: nothing completes without a queue pair. By the caller's
         // contract the work queue outlives it.
         unsafe {
             let raw = raw.as_ptr();
             (*raw).cq_context = ptr::from_ref(&*cq).cast_mut().cast();
             (*raw).comp_wq = ptr::from_ref(queue).cast_mut().cast();
-            (*work_of(raw)).func = Some(work);
         }
         Ok(cq)
     }
 
+    #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_cq {
         self.raw.as_ptr()
     }
 
-    /// Takes the turn if nobody has it.
-    #[inline]
-    fn take_turn(&self) -> bool {
-        // ORDERING: Full: what the one before has done is seen.
-        self.free.xchg(false, Full)
-    }
-
-    /// Handles what has completed and gives the turn back.
-    ///
-    /// # Safety
-    ///
-    /// The caller has the turn, and is in process context.
-    #[inline]
-    unsafe fn handle(&self) {
-        let cq = self.as_raw();
-        loop {
-            // SAFETY: By the caller's contract.
-            let handled = unsafe { self.poll() };
-            // SAFETY: Of this queue, and used by whoever has the turn.
-            unsafe {
-                if !(*cq).dim.is_null() {
-                    bindings::rdma_dim((*cq).dim, u64::from(handled.unsigned_abs()));
-                }
-            }
-            // ORDERING: Full: what was done is seen by the next one, and the turn is free before an
-            // event can come.
-            self.free.xchg(true, Full);
-            if handled >= BUDGET {
-                return self.wake_worker();
-            }
-            let flags = bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
-                | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
-            // SAFETY: The queue is valid by the type invariant, and every device has the operation.
-            let missed = unsafe {
-                let notify = (*(*cq).device).ops.req_notify_cq;
-                notify.map_or(0, |notify| notify(cq, flags))
-            };
-            if missed <= 0 || !self.take_turn() {
-                return;
-            }
-        }
-    }
-
-    /// Calls the handlers of what has completed; returns how many. With [`BUDGET`] there may be more.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Cq::handle`].
-    #[inline]
-    unsafe fn poll(&self) -> c_int {
-        let cq = self.as_raw();
-        let mut handled = 0;
-        loop {
-            // SAFETY: The queue is valid by the type invariant, every device has the operation, and
-            // the array, which has `BATCH` entries, belongs to whoever has the turn.
-            let (wcs, count) = unsafe {
-                let Some(poll) = (*(*cq).device).ops.poll_cq else {
-                    return 0;
-                };
-                ((*cq).wc, poll(cq, BATCH, (*cq).wc))
-            };
-            for i in 0..count.max(0) {
-                // SAFETY: The device has written so many entries. All work requests on the queue have
-                // a completion entry with a handler, which lives until it was called.
-                unsafe {
-                    let wc = wcs.add(i as usize);
-                    // CAST: The union's first member is the number, which is the pointer.
-                    let cqe = (*wc).__bindgen_anon_1.bindgen_union_field as *mut bindings::ib_cqe;
-                    if let Some(done) = (*cqe).done {
-                        done(cq, wc);
-                    }
-                }
-            }
-            // NO-OVERFLOW: A batch more than the budget at most.
-            handled = count.max(0).wrapping_add(handled);
-            if count < BATCH || handled >= BUDGET {
-                return handled;
-            }
-        }
+    /// ib_core's work item: it is in a union, of which different bindgens make different types.
+    fn work(&self) -> *mut bindings::work_struct {
+        self.as_raw()
+            .wrapping_byte_add(offset_of!(bindings::ib_cq, __bindgen_anon_1))
+            .cast()
     }
 
     /// Has the work item look at the queue. From any context.
     #[cold]
     fn wake_worker(&self) {
-        if let Some(queue) = self.queue {
+        if let Some(usual) = self.usual {
             // SAFETY: The queue is valid, and ib_core's handler may be called in any context.
-            unsafe { queue(self.as_raw(), ptr::null_mut()) }
+            unsafe { usual(self.as_raw(), ptr::null_mut()) }
         }
     }
 
+    /// Lets the thread that attends, if there is one, look whether it need wait any longer. To be called
+    /// when a completion was handled.
     #[inline]
-    fn wake_attendant(&self) {
-        // SAFETY: Initialised with the queue; from any context.
-        unsafe { bindings::rcuwait_wake_up(self.waits.get()) };
+    pub(crate) fn handled(&self) {
+        if self.attendant.read_once() == attendant::WAITS {
+            self.wake();
+        }
     }
 
-    /// Handles completions in the calling thread until `is_over`, which one of them will bring about or
-    /// somebody who calls [`Cq::dismiss`]. Must not be called by a handler. Sleeps; `is_over` must not.
+    #[cold]
+    fn wake(&self) {
+        // SAFETY: Initialised with the queue; from any context.
+        unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
+    }
+
+    /// Handles completions in the calling thread until `is_over`. Must not be called by a handler. Sleeps;
+    /// `is_over` must not.
+    ///
+    /// ORDERING: Other threads may handle the completion that brings `is_over` about. They do so with a
+    /// full barrier, before [`Cq::handled`] looks whether somebody waits; who waits says so before it
+    /// asks `is_over`.
+    #[inline]
     pub(crate) fn attend<F: Fn() -> bool>(&self, is_over: F) -> Attended {
         // ORDERING: Full, and the look at `closed` comes after it: see `close`.
-        let nobody = self
+        let first = self
             .attendant
             .cmpxchg(attendant::NOBODY, attendant::WAITS, Full);
-        if nobody.is_err() {
+        if first.is_err() {
             return Attended::Left;
         }
         self.set_handler(Some(event));
         let attended = self.wait(&is_over);
-        self.set_handler(self.queue);
+        self.set_handler(self.usual);
         if self.attendant.xchg(attendant::NOBODY, Full) == attendant::CALLED {
             self.wake_worker();
         }
@@ -257,48 +189,84 @@ impl Cq {
         unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
     }
 
+    #[inline]
     fn wait<F: Fn() -> bool>(&self, is_over: &F) -> Attended {
         let due = || self.attendant.read_once() != attendant::WAITS || is_over();
-        loop {
-            if self.closed.read_once() {
-                return Attended::Left;
-            }
+        while !self.closed.read_once() {
             self.sleep(&due);
-            // Before the device is asked for its next event.
-            let called = self
-                .attendant
-                .cmpxchg(attendant::CALLED, attendant::WAITS, Full);
-            if called.is_ok() {
-                if self.take_turn() {
-                    // SAFETY: The turn was taken; threads that attend are in process context.
-                    unsafe { self.handle() };
+            if self.attendant.read_once() == attendant::CALLED {
+                // SAFETY: This thread attends.
+                unsafe { self.handle(is_over) };
+                if !is_over() {
+                    continue;
                 }
-                if is_over() {
-                    return Attended::Over;
-                }
-                continue;
             }
-            return if is_over() {
-                Attended::Over
-            } else if self.attendant.read_once() == attendant::DISMISSED {
-                Attended::Dismissed
-            } else {
-                Attended::Left
+            if is_over() {
+                return Attended::Over;
+            }
+            if self.attendant.read_once() == attendant::DISMISSED {
+                return Attended::Dismissed;
+            }
+            // A signal.
+            break;
+        }
+        Attended::Left
+    }
+
+    /// Handles completions after an event.
+    ///
+    /// # Safety
+    ///
+    /// The caller attends.
+    #[inline]
+    unsafe fn handle<F: Fn() -> bool>(&self, is_over: &F) {
+        let (cq, work) = (self.as_raw(), self.work());
+        loop {
+            // SAFETY: The queue and its work item are valid. An item that is disabled does not begin to
+            // run; if it does not run at that time it will not until it is enabled. So this thread has
+            // the queue for itself, with the array of its own that ib_core uses here.
+            let more = unsafe {
+                bindings::disable_work(work);
+                let runs = bindings::work_busy(work) != 0;
+                let count = if runs {
+                    BUDGET
+                } else {
+                    bindings::ib_process_cq_direct(cq, BUDGET)
+                };
+                // Before an event can come, so that the next one calls this thread again.
+                let called = self
+                    .attendant
+                    .cmpxchg(attendant::CALLED, attendant::WAITS, Full);
+                bindings::enable_work(work);
+                if count >= BUDGET || called.is_err() {
+                    return self.wake_worker();
+                }
+                bindings::xprtrdma_req_notify(cq)
             };
+            if !more {
+                return;
+            }
+            let again = self
+                .attendant
+                .cmpxchg(attendant::WAITS, attendant::CALLED, Full);
+            if is_over() || again.is_err() {
+                return self.wake_worker();
+            }
         }
     }
 
     /// Sleeps until `due`, or until a signal is pending.
+    #[inline]
     fn sleep<F: Fn() -> bool>(&self, due: &F) {
         unsafe extern "C" fn ask<F: Fn() -> bool>(due: *mut c_void) -> bool {
             // SAFETY: The pointer that is passed below.
             unsafe { (*due.cast::<F>().cast_const())() }
         }
-        // SAFETY: Only the attendant sleeps there, and there is one. `due` lives as long as the call,
-        // during which alone it is used, and by this thread.
+        // SAFETY: Only the thread that attends sleeps there. `due` lives as long as the call, during
+        // which alone it is used, and by this thread.
         unsafe {
             bindings::xprtrdma_rcuwait(
-                self.waits.get(),
+                self.bed.get(),
                 Some(ask::<F>),
                 ptr::from_ref(due).cast_mut().cast(),
             )
@@ -321,19 +289,19 @@ impl Cq {
                 .is_ok()
         };
         if changed(attendant::WAITS) {
-            self.wake_attendant();
+            self.wake();
         } else if changed(attendant::CALLED) {
-            // It has not come yet, and may be long in coming.
+            // It may be long in coming.
             self.wake_worker();
         }
     }
 
     /// Nobody attends from now on, but for a thread that is on its way out.
     pub(crate) fn close(&self) {
-        // ORDERING: Full, before the attendant is looked for; whoever attends does it the other way
-        // round, so it is found or finds this.
+        // ORDERING: Full, before the look for a thread. One that comes does it the other way round, so
+        // it is found or finds this.
         self.closed.xchg(true, Full);
-        self.send_away();
+        self.dismiss();
     }
 }
 
@@ -344,48 +312,19 @@ impl Drop for Cq {
     }
 }
 
-/// The work item of ib_core's queue: it is in a union, of which different bindgens make different types.
-fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
-    cq.wrapping_byte_add(offset_of!(bindings::ib_cq, __bindgen_anon_1))
-        .cast()
-}
-
-/// What the work item does.
-///
-/// # Safety
-///
-/// Called with the work of a queue that a [`Cq`] owns.
-unsafe extern "C" fn work(work: *mut bindings::work_struct) {
-    // SAFETY: By this function's contract, and that of `Drop`, which waits.
-    let cq = unsafe {
-        let raw = work
-            .byte_sub(offset_of!(bindings::ib_cq, __bindgen_anon_1))
-            .cast::<bindings::ib_cq>();
-        &*(*raw).cq_context.cast::<Cq>()
-    };
-    if cq.take_turn() {
-        // SAFETY: The turn was taken; workers are in process context.
-        unsafe { cq.handle() };
-    }
-    if cq.attendant.read_once() == attendant::WAITS {
-        // What it waits for may have been told to us.
-        cq.wake_attendant();
-    }
-}
-
 /// What is done about an event while a thread attends.
 ///
 /// # Safety
 ///
 /// Called by a device for a queue that a [`Cq`] owns, in any context.
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
-    // SAFETY: By this function's contract; devices call no handler once the queue is being destroyed.
+    // SAFETY: By this function's contract; devices call no handler of a queue that is gone.
     let cq = unsafe { &*context.cast::<Cq>() };
-    let waits = cq
+    let called = cq
         .attendant
         .cmpxchg(attendant::WAITS, attendant::CALLED, Full);
-    if waits.is_ok() {
-        cq.wake_attendant();
+    if called.is_ok() {
+        cq.wake();
     } else {
         cq.wake_worker();
     }

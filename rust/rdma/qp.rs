@@ -750,10 +750,11 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over`, which one of them will bring about, or
-    /// the end of this queue pair. Returns earlier when a signal is pending, when [`Qp::dismiss`] is
-    /// called, or at once if another thread does this already. Must not be called by a handler, nor with
-    /// a lock that handlers take. Sleeps; `is_over` must not.
+    /// Handles completions in the calling thread until `is_over`, which a handler will bring about, with a
+    /// full barrier. Returns earlier when a signal is pending, when [`Qp::dismiss`] is called, when the
+    /// connection ends, or at once if another thread does this already. Must not be called by a handler,
+    /// nor with a lock that handlers take. Sleeps; `is_over` must not.
+    #[inline]
     pub fn attend(&self, is_over: impl Fn() -> bool) -> Attended {
         self.cq.attend(is_over)
     }
@@ -1331,6 +1332,7 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
             _in_handler: NotThreadSafe,
         },
     );
+    qp.cq.handled();
 }
 
 /// # Safety
@@ -1370,4 +1372,5 @@ unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
     if wake {
         H::send_space(qp);
     }
+    qp.cq.handled();
 }

@@ -13,6 +13,7 @@ mod ensure;
 #[path = "../kunit/allocations.rs"]
 mod allocations;
 
+mod attend;
 mod cm;
 mod fake;
 mod lent;

@@ -41,6 +41,9 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
+/// A task whose request times out earlier, in seconds, is not asked to [`Transport::attend`].
+const ATTEND_FROM_S: usize = 20;
+
 /// What the RPC client asks for when it creates a transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Create {
@@ -134,10 +137,10 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent>;
 
     /// The task of a request that was sent while no other was in flight would go to sleep now. Here it
-    /// may wait in a way of the driver's own, for as long as nothing but the request's end is of interest;
-    /// afterwards it goes to sleep if that has not come. Nobody but the driver wakes it meanwhile, and
-    /// the request has no timer, so the driver lets it go from time to time. Task context without
-    /// locks of the RPC client, NOFS; may sleep.
+    /// may wait in the driver's own way; afterwards it goes to sleep if the request is not over. As long
+    /// as it is here nobody but the driver wakes it, not even to kill it, and its time is not looked
+    /// at; so the driver lets it go after some seconds at the latest. Tasks whose time is short do not
+    /// come here. Task context without locks of the RPC client, NOFS; may sleep.
     fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a request of the server.
@@ -409,7 +412,7 @@ impl<T: Transport> Ops<T> {
             Ok(()) => {
                 // SAFETY: The request is pinned, so it still is what it was.
                 unsafe { (*rqst).rq_xmit_bytes_sent += (*rqst).rq_snd_buf.len as usize };
-                if !callback && !xprt.has_others() {
+                if !callback {
                     // SAFETY: The request is pinned and was sent just now.
                     unsafe { Self::may_attend(xprt, rqst) };
                 }
@@ -419,7 +422,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Has a task that waits for its reply itself do so in [`Transport::attend`] first.
+    /// Has a task that waits for its reply itself do so in [`Transport::attend`] first, if no other request
+    /// is in flight.
     ///
     /// # Safety
     ///
@@ -432,6 +436,8 @@ impl<T: Transport> Ops<T> {
             let task = (*rqst).rq_task;
             // CAST: A single bit.
             if (*task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
+                && !xprt.has_others()
+                && (*rqst).rq_timeout >= ATTEND_FROM_S * bindings::CONFIG_HZ as usize
                 && (*xprt.as_raw()).snd_task == task
                 && (*task).tk_callback.is_none()
             {

@@ -4,7 +4,7 @@
 import os
 import pathlib
 
-from lib import faults, module, pattern
+from lib import faults, module, pattern, tracing
 from lib.buffers import Buffer
 from lib.case import case, check
 
@@ -19,6 +19,8 @@ COMPLETIONS = 1.04
 SIZES = (4 * KIB + 1, 64 * KIB + 1, MIB - 1, MIB)
 SHIFTS = (0, 1, 4095)
 TIMES = 16
+# The work queue of completions.
+QUEUE = "xprtrdma_rs-comp"
 
 
 def at_most(found, operation, counter, most):
@@ -129,3 +131,29 @@ def odd_shapes_cost_no_more(t):
         t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
     t.server.expect(there, pattern.data(21, 0, 2 * MIB))
     at_the_floor(found)
+
+
+# A call that is the only one is answered in the thread that waits for it: nothing is queued for a
+# worker, unlike with calls of which there are several, or nobody waits for them in a system call.
+@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=60)
+def a_call_alone_needs_no_worker(t):
+    mount = t.mount()
+    queued = {}
+    with loads.Bed(mount.where) as bed:
+        for load in bed.single():
+            if load.name not in ("GETATTR", "READ 4 KiB"):
+                continue
+            load.run(TIMES)
+            before = loads.rpcs(mount.where)
+            tracing.start(t, "workqueue:workqueue_queue_work")
+            load.run(4 * TIMES)
+            events = [fields for name, fields in tracing.stop() if name == "workqueue_queue_work"]
+            calls = loads.rpcs(mount.where) - before
+            ours = sum(fields["workqueue"] == QUEUE for fields in events)
+            check(calls >= 4 * TIMES, f"{calls} RPCs")
+            check(len(events) > calls, f"{len(events)} works of {calls} RPCs")
+            queued[load.name] = ours / calls
+    t.note(", ".join(f"{name}: {number:.2f} works for each call" for name, number in queued.items()))
+    # Completions of sends, credits and callbacks are nobody's.
+    check(queued["GETATTR"] < 0.2, "calls alone were answered by a worker")
+    check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

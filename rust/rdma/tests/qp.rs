@@ -49,11 +49,17 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
         new_mutex,
         Arc,
         ArcBorrow,
         Mutex, //
     },
+    task::Task,
     workqueue::{
         self,
         Queue, //
@@ -78,8 +84,11 @@ enum Told {
 
 /// A handler that keeps everything, and takes regions back when it may.
 #[pin_data]
-struct Keeper {
+pub(super) struct Keeper {
     log: Arc<Log<Told>>,
+    /// How many messages came, and which thread handled the last one.
+    pub(super) came: Atomic<usize>,
+    pub(super) thread: Atomic<usize>,
     #[pin]
     kept: Mutex<Kept>,
 }
@@ -108,6 +117,9 @@ impl QpHandler for Arc<Keeper> {
                 Err(region) => kept.exposed = Some(region),
             }
         }
+        this.thread.store(thread(), Relaxed);
+        // ORDERING: Full, as `Qp::attend` asks for.
+        this.came.fetch_add(1, Full);
         let told = Told::Message {
             len: message.bytes().len(),
             first: message.bytes().first().copied().unwrap_or(0),
@@ -189,9 +201,9 @@ const FLUSHED: u32 = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR;
 const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
 
 /// A queue pair and what belongs to it.
-struct Pair {
-    owner: QpOwner<Arc<Keeper>>,
-    keeper: Arc<Keeper>,
+pub(super) struct Pair {
+    pub(super) owner: QpOwner<Arc<Keeper>>,
+    pub(super) keeper: Arc<Keeper>,
     pd: Arc<Pd>,
     id: Arc<CmId>,
     events: Arc<Log<Seen>>,
@@ -202,14 +214,21 @@ fn keeper() -> Result<Arc<Keeper>> {
     Arc::pin_init(
         pin_init!(Keeper {
             log,
+            came: Atomic::new(0),
+            thread: Atomic::new(0),
             kept <- new_mutex!(Kept::default(), "Keeper::kept"),
         }),
         GFP_KERNEL,
     )
 }
 
+/// The calling thread.
+pub(super) fn thread() -> usize {
+    Task::current_raw() as usize
+}
+
 /// Waits for something that nobody tells.
-fn wait_until(condition: impl Fn() -> bool) -> Result {
+pub(super) fn wait_until(condition: impl Fn() -> bool) -> Result {
     for _ in 0..1000 {
         if condition() {
             return Ok(());
@@ -240,7 +259,7 @@ impl Pair {
         })
     }
 
-    fn connected() -> Result<Self> {
+    pub(super) fn connected() -> Result<Self> {
         Self::new()?.connect()
     }
 
@@ -251,7 +270,7 @@ impl Pair {
         Ok(self)
     }
 
-    fn peer(&self) -> Peer {
+    pub(super) fn peer(&self) -> Peer {
         Peer::of(&self.owner)
     }
 

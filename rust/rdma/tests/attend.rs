@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Threads that handle completions themselves.
+
+use super::{
+    ensure::Test,
+    fake::Census,
+    peer::{
+        Message,
+        Peer, //
+    },
+    qp::{
+        thread,
+        wait_until,
+        Keeper,
+        Pair, //
+    },
+};
+use crate::{
+    cq::Attended,
+    qp::Qp, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    workqueue::{
+        self,
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    },
+};
+
+type Connection = Qp<Arc<Keeper>>;
+
+/// A thread that waits is sent away after so long, so that a lost event fails a test and does not hang
+/// it. In milliseconds.
+const PATIENCE: u32 = 20_000;
+
+const ROUNDS: usize = 2000;
+
+/// What threads tell each shared.
+struct Shared {
+    /// Messages that the peer shall have sent.
+    wanted: Atomic<usize>,
+    /// Threads that have done what they were to do.
+    done: Atomic<usize>,
+    over: Atomic<bool>,
+}
+
+impl Shared {
+    fn new() -> Result<Arc<Self>> {
+        let shared = Self {
+            wanted: Atomic::new(0),
+            done: Atomic::new(0),
+            over: Atomic::new(false),
+        };
+        Ok(Arc::new(shared, GFP_KERNEL)?)
+    }
+}
+
+fn pause(ms: u32) {
+    // SAFETY: A test may sleep.
+    unsafe { kernel::bindings::msleep(ms) };
+}
+
+fn send(qp: &Connection) -> Result {
+    Peer::of(qp).send(Message {
+        data: b"message",
+        ..Message::default()
+    })
+}
+
+/// Something that another thread does.
+#[pin_data]
+struct Errand {
+    qp: Arc<Connection>,
+    shared: Arc<Shared>,
+    what: fn(&Connection, &Shared),
+    #[pin]
+    work: Work<Errand>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Errand { self.work }
+}
+
+impl WorkItem for Errand {
+    type Pointer = Pin<KBox<Self>>;
+
+    fn run(this: Pin<KBox<Self>>) {
+        (this.what)(&this.qp, &this.shared);
+    }
+}
+
+/// Lets another thread do something.
+fn elsewhere(pair: &Pair, shared: &Arc<Shared>, what: fn(&Connection, &Shared)) -> Result {
+    let errand = KBox::pin_init(
+        pin_init!(Errand {
+            qp: pair.owner.handle(),
+            shared: shared.clone(),
+            what,
+            work <- new_work!("Errand::work"),
+        }),
+        GFP_KERNEL,
+    )?;
+    workqueue::system_unbound().enqueue(errand);
+    Ok(())
+}
+
+/// Sends threads away that wait for too long, until `shared.over`.
+fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result {
+    elsewhere(pair, shared, |qp, shared| {
+        let mut waited = 0;
+        while !shared.over.load(Relaxed) {
+            pause(10);
+            waited += 10;
+            if waited > PATIENCE {
+                qp.dismiss();
+            }
+        }
+        shared.done.fetch_add(1, Full);
+    })
+}
+
+/// Handles completions until so many messages have come.
+fn attend(pair: &Pair, messages: usize) -> Attended {
+    pair.owner
+        .attend(|| pair.keeper.came.load(Relaxed) >= messages)
+}
+
+#[kunit_tests(xprtrdma_attend)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_thread_handles_what_it_waits_for() -> Test {
+        let pair = Pair::connected()?;
+        let shared = Shared::new()?;
+        watch(&pair, &shared)?;
+        elsewhere(&pair, &shared, |qp, _| {
+            pause(50);
+            let _ = send(qp);
+            pause(50);
+            let _ = send(qp);
+        })?;
+        // The second needs an event of its own.
+        ensure_eq!(attend(&pair, 2), Attended::Over);
+        ensure_eq!(pair.keeper.thread.load(Relaxed), thread());
+        // With nobody there it is the work item's again.
+        send(&pair.owner)?;
+        wait_until(|| pair.keeper.came.load(Relaxed) == 3)?;
+        ensure!(pair.keeper.thread.load(Relaxed) != thread());
+        shared.over.store(true, Relaxed);
+        wait_until(|| shared.done.load(Relaxed) == 1)?;
+        drop(pair);
+        wait_until(|| Census::now() == Census::NOTHING)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_thread_that_is_late_does_not_sleep() -> Test {
+        let pair = Pair::connected()?;
+        send(&pair.owner)?;
+        wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
+        ensure_eq!(attend(&pair, 1), Attended::Over);
+        Ok(())
+    }
+
+    #[test]
+    fn one_thread_attends_and_may_be_dismissed() -> Test {
+        let pair = Pair::connected()?;
+        let shared = Shared::new()?;
+        watch(&pair, &shared)?;
+        elsewhere(&pair, &shared, |qp, shared| {
+            // As soon as somebody is there.
+            while qp.attend(|| true) != Attended::Left {
+                pause(1);
+            }
+            shared.wanted.fetch_add(1, Full);
+            qp.dismiss();
+            shared.done.fetch_add(1, Full);
+        })?;
+        ensure_eq!(attend(&pair, 1), Attended::Dismissed);
+        wait_until(|| shared.done.load(Relaxed) == 1)?;
+        ensure_eq!(shared.wanted.load(Relaxed), 1);
+        // The event is the work item's.
+        send(&pair.owner)?;
+        wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
+        ensure!(pair.keeper.thread.load(Relaxed) != thread());
+        shared.over.store(true, Relaxed);
+        wait_until(|| shared.done.load(Relaxed) == 2)?;
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_connection_sends_threads_away() -> Test {
+        for rest in 0..10 {
+            let pair = Pair::connected()?;
+            let shared = Shared::new()?;
+            elsewhere(&pair, &shared, |qp, shared| {
+                // Comes at any time of the end; what it waits for never is.
+                while qp.attend(|| false) != Attended::Left || !shared.over.load(Relaxed) {
+                    pause(1);
+                }
+                shared.done.fetch_add(1, Full);
+            })?;
+            pause(rest);
+            let Pair { owner, .. } = pair;
+            drop(owner);
+            shared.over.store(true, Relaxed);
+            wait_until(|| shared.done.load(Relaxed) == 1)?;
+        }
+        wait_until(|| Census::now() == Census::NOTHING)?;
+        Ok(())
+    }
+
+    #[test]
+    fn no_event_is_lost() -> Test {
+        let pair = Pair::connected()?;
+        let shared = Shared::new()?;
+        watch(&pair, &shared)?;
+        elsewhere(&pair, &shared, |qp, shared| {
+            let mut sent = 0;
+            while sent < ROUNDS && !shared.over.load(Relaxed) {
+                if shared.wanted.load(Relaxed) > sent {
+                    sent += 1;
+                    if send(qp).is_err() {
+                        break;
+                    }
+                    if sent % 3 == 0 {
+                        // Somebody else wants completions now.
+                        qp.dismiss();
+                    }
+                }
+                core::hint::spin_loop();
+            }
+            shared.done.fetch_add(1, Full);
+        })?;
+        let mut dismissed = 0;
+        for round in 1..=ROUNDS {
+            shared.wanted.store(round, Relaxed);
+            let start = now();
+            while attend(&pair, round) != Attended::Over {
+                dismissed += 1;
+                ensure!(now() - start < i64::from(PATIENCE) * 500_000);
+            }
+        }
+        shared.over.store(true, Relaxed);
+        wait_until(|| shared.done.load(Relaxed) == 2)?;
+        ensure_eq!(pair.keeper.came.load(Relaxed), ROUNDS);
+        ensure!(dismissed <= ROUNDS);
+        Ok(())
+    }
+}
+
+/// Nanoseconds since boot.
+fn now() -> i64 {
+    // SAFETY: No requirements.
+    unsafe { kernel::bindings::ktime_get() }
+}
