@@ -258,8 +258,11 @@ impl Cq {
     /// Sleeps until `due`, or until a signal is pending.
     #[inline]
     fn sleep<F: Fn() -> bool>(&self, due: &F) {
+        /// # Safety
+        ///
+        /// `due` points to an `F` that lives.
         unsafe extern "C" fn ask<F: Fn() -> bool>(due: *mut c_void) -> bool {
-            // SAFETY: The pointer that is passed below.
+            // SAFETY: By this function's contract.
             unsafe { (*due.cast::<F>().cast_const())() }
         }
         // SAFETY: Only the thread that attends sleeps there. `due` lives as long as the call, during
