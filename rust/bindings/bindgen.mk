@@ -31,6 +31,7 @@ bindings-allow := \
 	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
 	--allowlist-function 'single_task_running' \
 	--allowlist-function 'rcuwait_wake_up' \
+	--allowlist-function 'rdma_dim' \
 	--allowlist-var '__tracepoint_xprtrdma_.*' \
 	--allowlist-type 'lwq(_node)?' \
 	--allowlist-type 'dim(_.*)?' \

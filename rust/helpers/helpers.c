@@ -5,11 +5,13 @@
  * table of sysctls. No decision is taken here.
  */
 #include <linux/dma-mapping.h>
+#include <linux/freezer.h>
 #include <linux/highmem.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
+#include <linux/sched/deadline.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -222,7 +224,15 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
 int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg)
 {
 	might_sleep();
-	return rcuwait_wait_event(w, due(arg), TASK_INTERRUPTIBLE);
+	/* A kernel thread is told by no signal that it shall freeze. */
+	return rcuwait_wait_event(w, due(arg) || freezing(current),
+				  TASK_INTERRUPTIBLE);
+}
+
+bool xprtrdma_is_prompt(void)
+{
+	return current->prio <= DEFAULT_PRIO && !dl_prio(current->prio) &&
+	       current->policy != SCHED_IDLE;
 }
 
 void xprtrdma_wait_value(atomic_t *v, int value)

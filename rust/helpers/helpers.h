@@ -76,6 +76,7 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
 /* waiting, time, logging */
 int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg);
+bool xprtrdma_is_prompt(void);
 void xprtrdma_wait_value(atomic_t *v, int value);
 void xprtrdma_wake_var(atomic_t *v);
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);

@@ -57,6 +57,10 @@ struct fake_cq {
 	u32 first;
 	u32 count;
 	bool armed;
+	/* One completion that comes late; whether it has come and nobody asked yet. */
+	struct ib_wc late;
+	bool has_late;
+	bool mute;
 };
 
 struct fake_qp {
@@ -326,14 +330,23 @@ static int fake_destroy_cq(struct ib_cq *base, struct ib_udata *udata)
 static int fake_poll_cq(struct ib_cq *base, int most, struct ib_wc *wc)
 {
 	struct fake_cq *cq = to_cq(base);
+	bool late = false;
 	int n;
 
-	guard(spinlock_irqsave)(&fake.lock);
-	for (n = 0; n < most && cq->count; n++) {
-		wc[n] = cq->entries[cq->first];
-		cq->first = (cq->first + 1) % cq->size;
-		cq->count--;
+	scoped_guard(spinlock_irqsave, &fake.lock) {
+		for (n = 0; n < most && cq->count; n++) {
+			wc[n] = cq->entries[cq->first];
+			cq->first = (cq->first + 1) % cq->size;
+			cq->count--;
+		}
+		if (n && cq->has_late) {
+			push_wc(cq, &cq->late);
+			cq->has_late = false;
+			cq->mute = true;
+			late = true;
+		}
 	}
+	ring_bell(cq, late);
 	return n;
 }
 
@@ -343,6 +356,10 @@ static int fake_req_notify_cq(struct ib_cq *base, enum ib_cq_notify_flags flags)
 
 	guard(spinlock_irqsave)(&fake.lock);
 	cq->armed = true;
+	if (cq->mute) {
+		cq->mute = false;
+		return 0;
+	}
 	return (flags & IB_CQ_REPORT_MISSED_EVENTS) && cq->count;
 }
 
@@ -943,6 +960,11 @@ int fake_receive(struct ib_qp *base, const struct fake_message *message)
 			mr = find_mr(message->rkey);
 			if (mr)
 				mr->valid = false;
+		}
+		if (message->late) {
+			to_cq(base->recv_cq)->late = wc;
+			to_cq(base->recv_cq)->has_late = true;
+			return 0;
 		}
 		ring = push_wc(to_cq(base->recv_cq), &wc);
 		if (message->status != IB_WC_SUCCESS)

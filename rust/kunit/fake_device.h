@@ -99,6 +99,12 @@ struct fake_message {
 	u8 written;
 	/* Takes the Receive posted last, not the first. */
 	u8 last;
+	/*
+	 * Completes when others have been taken off the queue, and is reported
+	 * then, though nobody asked, and not to who asks next: so does a dead
+	 * device.
+	 */
+	u8 late;
 };
 
 int fake_receive(struct ib_qp *qp, const struct fake_message *message);

@@ -12,6 +12,13 @@
 //! and leaves the polling to it if it finds it running. No event is lost by that. While the thread polls,
 //! the device owes none; the thread enables the item again before it asks for the next one, and asks
 //! whether something has completed meanwhile.
+//!
+//! A device may report by itself all the same: a dead one does, once for each queue. A work item that is
+//! disabled drops what it is asked to do, so who asks leaves a mark first ([`attendant`]), and the thread
+//! wakes the item when it has enabled it again and finds one. The drain relies on that. (A device that has
+//! read the old handler before a thread came, and calls it when that thread already polls for another event,
+//! leaves none. Of one event only one of the two can be told. So the other was unasked for, and whoever ends
+//! the connection of a dead device sees to it that the queue is looked at once more.)
 
 use crate::marked::Marked;
 use core::{
@@ -23,7 +30,8 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         Atomic,
-        Full, //
+        Full,
+        Relaxed, //
     },
     types::Opaque,
     workqueue::Queue, //
@@ -41,8 +49,10 @@ mod attendant {
     pub(super) const WAITS: u32 = 1;
     /// It was told of an event, and handles completions.
     pub(super) const CALLED: u32 = 2;
+    /// Another event came meanwhile.
+    pub(super) const CALLED_AGAIN: u32 = 3;
     /// It was told to stop.
-    pub(super) const DISMISSED: u32 = 3;
+    pub(super) const DISMISSED: u32 = 4;
 }
 
 /// Why a thread no longer handles completions.
@@ -50,9 +60,10 @@ mod attendant {
 pub enum Attended {
     /// What it waited for is over.
     Over,
-    /// A signal is pending, another thread does it, or the queue pair is being shut down.
+    /// A signal is pending, the thread shall freeze, another one does it, or the queue pair is being shut
+    /// down.
     Left,
-    /// It was dismissed.
+    /// It was dismissed, or would have been.
     Dismissed,
 }
 
@@ -159,28 +170,64 @@ impl Cq {
         unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
     }
 
-    /// Handles completions in the calling thread until `is_over`. Must not be called by a handler. Sleeps;
-    /// `is_over` must not.
+    /// Handles completions in the calling thread until `is_over`, if it `may`. Must not be called by a
+    /// handler. Sleeps; what it asks must not.
     ///
     /// ORDERING: Other threads may handle the completion that brings `is_over` about. They do so with a
     /// full barrier, before [`Cq::handled`] looks whether somebody waits; who waits says so before it
     /// asks `is_over`.
     #[inline]
-    pub(crate) fn attend<F: Fn() -> bool>(&self, is_over: F) -> Attended {
-        // ORDERING: Full, and the look at `closed` comes after it: see `close`.
+    pub(crate) fn attend(
+        &self,
+        may: impl FnOnce() -> bool,
+        is_over: impl Fn() -> bool,
+    ) -> Attended {
+        // ORDERING: Full, and the looks at `may` and `closed` come after it: see `dismiss` and `close`.
         let first = self
             .attendant
             .cmpxchg(attendant::NOBODY, attendant::WAITS, Full);
         if first.is_err() {
             return Attended::Left;
         }
-        self.set_handler(Some(event));
-        let attended = self.wait(&is_over);
-        self.set_handler(self.usual);
-        if self.attendant.xchg(attendant::NOBODY, Full) == attendant::CALLED {
+        let attended = if may() {
+            self.set_handler(Some(event));
+            let attended = self.wait(&is_over);
+            self.set_handler(self.usual);
+            attended
+        } else {
+            Attended::Dismissed
+        };
+        // Whatever was meant for this thread, or came while the item was disabled, is the item's now.
+        if self.attendant.xchg(attendant::NOBODY, Full) != attendant::WAITS {
             self.wake_worker();
         }
         attended
+    }
+
+    /// Whether the thread that attends, which asks, was told of an event.
+    #[inline]
+    fn is_called(&self) -> bool {
+        matches!(
+            self.attendant.read_once(),
+            attendant::CALLED | attendant::CALLED_AGAIN
+        )
+    }
+
+    #[inline]
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.attendant.cmpxchg(from, to, Full).is_ok()
+    }
+
+    /// Changes what the thread does to what becomes of it, if anything; returns what it was.
+    fn advance(&self, becomes: impl Fn(u32) -> Option<u32>) -> u32 {
+        loop {
+            let is = self.attendant.read_once();
+            match becomes(is) {
+                // Somebody else has changed it: look again.
+                Some(to) if !self.change(is, to) => {}
+                _ => return is,
+            }
+        }
     }
 
     fn set_handler(&self, handler: bindings::ib_comp_handler) {
@@ -194,7 +241,7 @@ impl Cq {
         let due = || self.attendant.read_once() != attendant::WAITS || is_over();
         while !self.closed.read_once() {
             self.sleep(&due);
-            if self.attendant.read_once() == attendant::CALLED {
+            if self.is_called() {
                 // SAFETY: This thread attends.
                 unsafe { self.handle(is_over) };
                 if !is_over() {
@@ -207,7 +254,7 @@ impl Cq {
             if self.attendant.read_once() == attendant::DISMISSED {
                 return Attended::Dismissed;
             }
-            // A signal.
+            // A signal, or the thread shall freeze.
             break;
         }
         Attended::Left
@@ -231,31 +278,53 @@ impl Cq {
                 let count = if runs {
                     BUDGET
                 } else {
-                    bindings::ib_process_cq_direct(cq, BUDGET)
+                    let count = bindings::ib_process_cq_direct(cq, BUDGET);
+                    self.learn(count);
+                    count
                 };
-                // Before an event can come, so that the next one calls this thread again.
-                let called = self
-                    .attendant
-                    .cmpxchg(attendant::CALLED, attendant::WAITS, Full);
+                // Before an event can come, so that the next one calls this thread again. What came while the
+                // item was disabled is for the item.
+                let quiet = self.change(attendant::CALLED, attendant::WAITS);
+                let marked = !quiet && self.change(attendant::CALLED_AGAIN, attendant::WAITS);
                 bindings::enable_work(work);
-                if count >= BUDGET || called.is_err() {
+                if count >= BUDGET || marked {
                     return self.wake_worker();
+                }
+                if !quiet {
+                    // Dismissed, so `attend` wakes the item.
+                    return;
                 }
                 bindings::xprtrdma_req_notify(cq)
             };
             if !more {
                 return;
             }
-            let again = self
-                .attendant
-                .cmpxchg(attendant::WAITS, attendant::CALLED, Full);
-            if is_over() || again.is_err() {
+            let again = self.change(attendant::WAITS, attendant::CALLED);
+            if is_over() || !again {
                 return self.wake_worker();
             }
         }
     }
 
-    /// Sleeps until `due`, or until a signal is pending.
+    /// Has a device that learns how many events to spare learn from so many completions, as ib_core does
+    /// for its item.
+    ///
+    /// # Safety
+    ///
+    /// The caller attends, and the item does not run.
+    #[inline]
+    unsafe fn learn(&self, count: c_int) {
+        // SAFETY: The queue is valid; what it learns belongs to who polls it.
+        unsafe {
+            let dim = (*self.as_raw()).dim;
+            if !dim.is_null() {
+                // CAST: A number of completions.
+                bindings::rdma_dim(dim, count as u64);
+            }
+        }
+    }
+
+    /// Sleeps until `due`, until a signal is pending, or until the thread shall freeze.
     #[inline]
     fn sleep<F: Fn() -> bool>(&self, due: &F) {
         /// # Safety
@@ -276,9 +345,15 @@ impl Cq {
         };
     }
 
-    /// Sends a thread away that attends. From any context.
+    /// Sends a thread away that attends, and each that comes until it finds that it `may` again. From any
+    /// context.
+    ///
+    /// ORDERING: What makes that `may` false was written before. The barrier comes before the look for a
+    /// thread; one that comes does it the other way round, so it is found or finds that it may not.
     #[inline]
     pub(crate) fn dismiss(&self) {
+        // SAFETY: A barrier asks for nothing.
+        unsafe { bindings::smp_mb() };
         if self.attendant.read_once() != attendant::NOBODY {
             self.send_away();
         }
@@ -286,24 +361,22 @@ impl Cq {
 
     #[cold]
     fn send_away(&self) {
-        let changed = |from| {
-            self.attendant
-                .cmpxchg(from, attendant::DISMISSED, Full)
-                .is_ok()
-        };
-        if changed(attendant::WAITS) {
-            self.wake();
-        } else if changed(attendant::CALLED) {
-            // It may be long in coming.
-            self.wake_worker();
+        let was = self.advance(|is| match is {
+            attendant::NOBODY | attendant::DISMISSED => None,
+            _ => Some(attendant::DISMISSED),
+        });
+        match was {
+            attendant::WAITS => self.wake(),
+            // It may be long in coming. If it has begun, the item is disabled, and waits for it.
+            attendant::CALLED | attendant::CALLED_AGAIN => self.wake_worker(),
+            _ => {}
         }
     }
 
     /// Nobody attends from now on, but for a thread that is on its way out.
     pub(crate) fn close(&self) {
-        // ORDERING: Full, before the look for a thread. One that comes does it the other way round, so
-        // it is found or finds this.
-        self.closed.xchg(true, Full);
+        // ORDERING: Written before the barrier in `dismiss`; a thread looks at it as at `may`.
+        self.closed.store(true, Relaxed);
         self.dismiss();
     }
 }
@@ -323,12 +396,15 @@ impl Drop for Cq {
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
     // SAFETY: By this function's contract; devices call no handler of a queue that is gone.
     let cq = unsafe { &*context.cast::<Cq>() };
-    let called = cq
-        .attendant
-        .cmpxchg(attendant::WAITS, attendant::CALLED, Full);
-    if called.is_ok() {
+    let was = cq.advance(|is| match is {
+        attendant::WAITS => Some(attendant::CALLED),
+        attendant::CALLED => Some(attendant::CALLED_AGAIN),
+        _ => None,
+    });
+    if was == attendant::WAITS {
         cq.wake();
     } else {
+        // Behind the mark: a disabled item drops it.
         cq.wake_worker();
     }
 }

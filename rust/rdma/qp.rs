@@ -751,16 +751,17 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Handles completions in the calling thread until `is_over`, which a handler will bring about, with a
-    /// full barrier. Returns earlier when a signal is pending, when [`Qp::dismiss`] is called, when the
-    /// connection ends, or at once if another thread does this already. Must not be called by a handler,
-    /// nor with a lock that handlers take. Sleeps; `is_over` must not.
+    /// full barrier. Returns earlier when a signal is pending, when the thread shall freeze, when
+    /// [`Qp::dismiss`] is called, when the connection ends, or at once if it may not or another thread does
+    /// this already. Must not be called by a handler, nor with a lock that handlers take. Sleeps; `may` and
+    /// `is_over` must not.
     #[inline]
-    pub fn attend(&self, is_over: impl Fn() -> bool) -> Attended {
-        self.cq.attend(is_over)
+    pub fn attend(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> Attended {
+        self.cq.attend(may, is_over)
     }
 
-    /// Sends a thread away that attends: others, which may not wait for it, will want completions
-    /// handled from now on. From any context.
+    /// Sends a thread away that attends, or is about to: others, which may not wait for it, will want
+    /// completions handled from now on. Called behind what makes its `may` false. From any context.
     #[inline]
     pub fn dismiss(&self) {
         self.cq.dismiss();

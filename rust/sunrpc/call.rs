@@ -167,7 +167,8 @@ impl<'a, T: Transport> Waiting<'a, T> {
             let runstate = ptr::read_volatile(&raw const (*task).tk_runstate);
             runstate & (1 << bindings::RPC_TASK_NEED_RECV) == 0
                 || ptr::read_volatile(&raw const (*task).tk_rpc_status) != 0
-                || (*(*task).tk_rqstp).rq_connect_cookie != self.xprt.connect_cookie()
+                || ptr::read_volatile(&raw const (*(*task).tk_rqstp).rq_connect_cookie)
+                    != self.xprt.connect_cookie()
                 || !self.xprt.is_connected()
         }
     }

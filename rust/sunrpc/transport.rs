@@ -20,6 +20,7 @@ use crate::{
         Slot, //
     },
     util::{
+        is_prompt,
         Jiffies,
         NoFs,
         Show, //
@@ -41,8 +42,8 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A task whose request times out earlier, in seconds, is not asked to [`Transport::attend`].
-const ATTEND_FROM_S: usize = 20;
+/// A task whose request times out earlier, in jiffies, is not asked to [`Transport::attend`].
+const ATTEND_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
 
 /// What the RPC client asks for when it creates a transport.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +141,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// may wait in the driver's own way; afterwards it goes to sleep if the request is not over. As long
     /// as it is here nobody but the driver wakes it, not even to kill it, and its time is not looked
     /// at; so the driver lets it go after some seconds at the latest. Tasks whose time is short do not
-    /// come here. Task context without locks of the RPC client, NOFS; may sleep.
+    /// come here, nor those of threads with a low priority. Task context without locks of the RPC client, NOFS; may sleep.
     fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a request of the server.
@@ -437,9 +438,11 @@ impl<T: Transport> Ops<T> {
             // CAST: A single bit.
             if (*task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
                 && !xprt.has_others()
-                && (*rqst).rq_timeout >= ATTEND_FROM_S * bindings::CONFIG_HZ as usize
+                && (*rqst).rq_timeout >= ATTEND_FROM
+                && Jiffies((*rqst).rq_majortimeo).is_at_least_ahead(ATTEND_FROM)
                 && (*xprt.as_raw()).snd_task == task
                 && (*task).tk_callback.is_none()
+                && is_prompt()
             {
                 (*task).tk_callback = Some(Self::attend);
             }

@@ -32,6 +32,13 @@ impl Jiffies {
         Self(Self::now().0.wrapping_sub(count))
     }
 
+    /// Whether this time, counted as the kernel does, is at least `span` jiffies ahead.
+    #[inline]
+    pub(crate) fn is_at_least_ahead(self, span: usize) -> bool {
+        // CAST: As in C, a time that is past is a negative distance.
+        self.0.wrapping_sub(Self::now().0) as isize >= span as isize
+    }
+
     /// A span of milliseconds.
     pub fn from_ms(ms: u32) -> Self {
         // SAFETY: No requirements.
@@ -71,6 +78,14 @@ pub fn random() -> u32 {
 pub fn processor_is_wanted() -> bool {
     // SAFETY: No requirements.
     unsafe { !bindings::single_task_running() }
+}
+
+/// Whether the calling thread gets a processor about as soon as a worker does: it has no lower priority,
+/// and no budget of time. What a control group takes from it is not seen.
+#[inline]
+pub(crate) fn is_prompt() -> bool {
+    // SAFETY: No requirements.
+    unsafe { bindings::xprtrdma_is_prompt() }
 }
 
 /// Whether a log line may be written now: at most 20 in five seconds for the whole module.

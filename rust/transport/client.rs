@@ -217,8 +217,8 @@ impl Transport for Client {
     }
 
     fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>) {
-        // Others may have come, and the reply, too.
-        if xprt.has_others() || waiting.is_over() {
+        // The reply may have come.
+        if waiting.is_over() {
             return;
         }
         let current = xprt.data().current.lock().clone();

@@ -118,6 +118,8 @@ mod large {
 
 /// So many calls do not wait for their replies themselves after one that did and had company.
 const ALOOF: u32 = 16;
+/// None does.
+const FOR_GOOD: u32 = u32::MAX;
 
 /// What belongs to one connection.
 pub(crate) struct Endpoint {
@@ -170,13 +172,22 @@ impl Endpoint {
     /// Handles completions in the thread of a call that is the only one, until that is over.
     #[inline]
     pub(crate) fn attend(&self, qp: &Connection, waiting: &Waiting<'_, Client>) {
-        let aloof = self.aloof.read_once();
-        if aloof != 0 {
+        match self.aloof.read_once() {
+            0 => {
+                let alone = || !self.xprt.has_others();
+                if qp.attend(alone, || waiting.is_over()) == Attended::Dismissed {
+                    self.aloof.write_once(ALOOF);
+                }
+            }
+            FOR_GOOD => {}
             // Whether another thread counts the same call does not matter.
-            self.aloof.write_once(aloof - 1);
-        } else if qp.attend(|| waiting.is_over()) == Attended::Dismissed {
-            self.aloof.write_once(ALOOF);
+            calls => self.aloof.write_once(calls - 1),
         }
+    }
+
+    /// From now on no call waits for its reply itself.
+    pub(crate) fn never_attend(&self) {
+        self.aloof.write_once(FOR_GOOD);
     }
 
     /// Tells the connection machine.

@@ -667,9 +667,11 @@ impl Link {
         xprt.reset_window(&send, cwnd(&credits));
         client.region_pages.store(pages, Relaxed);
         *client.current.lock() = Some(qp.handle());
-        // Without memory for it the connection goes without keep-alive.
-        if let Ok(beat) = Beat::new(xprt, &self.common) {
-            *client.beat.lock() = Some(beat);
+        match Beat::new(xprt, &self.common) {
+            Ok(beat) => *client.beat.lock() = Some(beat),
+            // Without memory for it the connection goes without keep-alive; and nobody would send calls away
+            // that wait for their replies themselves.
+            Err(_) => qp.handler().never_attend(),
         }
         trace::connected(
             xprt.id(),

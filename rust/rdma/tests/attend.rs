@@ -51,8 +51,11 @@ const ROUNDS: usize = 2000;
 struct Shared {
     /// Messages that the peer shall have sent.
     wanted: Atomic<usize>,
-    /// Threads that have done what they were to do.
+    /// Errands that have begun, and that have ended.
+    begun: Atomic<usize>,
     done: Atomic<usize>,
+    /// Set by an errand when it has seen what it was to see.
+    seen: Atomic<usize>,
     over: Atomic<bool>,
 }
 
@@ -60,7 +63,9 @@ impl Shared {
     fn new() -> Result<Arc<Self>> {
         let shared = Self {
             wanted: Atomic::new(0),
+            begun: Atomic::new(0),
             done: Atomic::new(0),
+            seen: Atomic::new(0),
             over: Atomic::new(false),
         };
         Ok(Arc::new(shared, GFP_KERNEL)?)
@@ -73,8 +78,13 @@ fn pause(ms: u32) {
 }
 
 fn send(qp: &Connection) -> Result {
+    message(qp, false)
+}
+
+fn message(qp: &Connection, late: bool) -> Result {
     Peer::of(qp).send(Message {
         data: b"message",
+        late,
         ..Message::default()
     })
 }
@@ -98,6 +108,27 @@ impl WorkItem for Errand {
 
     fn run(this: Pin<KBox<Self>>) {
         (this.what)(&this.qp, &this.shared);
+        let shared = this.shared.clone();
+        // The queue pair first: who waits may look whether it is gone.
+        drop(this);
+        shared.done.fetch_add(1, Full);
+    }
+}
+
+/// Waits for errands when it is dropped, so that none outlives its test, however that ends.
+struct Errands(Arc<Shared>);
+
+impl Errands {
+    fn finish(&self) -> Result {
+        self.0.over.store(true, Relaxed);
+        wait_until(|| self.0.done.load(Relaxed) == self.0.begun.load(Relaxed))
+    }
+}
+
+impl Drop for Errands {
+    fn drop(&mut self) {
+        // Nothing can be said of it here.
+        let _ = self.finish();
     }
 }
 
@@ -112,12 +143,14 @@ fn elsewhere(pair: &Pair, shared: &Arc<Shared>, what: fn(&Connection, &Shared)) 
         }),
         GFP_KERNEL,
     )?;
+    shared.begun.fetch_add(1, Full);
     workqueue::system_unbound().enqueue(errand);
     Ok(())
 }
 
-/// Sends threads away that wait for too long, until `shared.over`.
-fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result {
+/// Sends threads away that wait for too long, until the result is dropped.
+fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result<Errands> {
+    let errands = Errands(shared.clone());
     elsewhere(pair, shared, |qp, shared| {
         let mut waited = 0;
         while !shared.over.load(Relaxed) {
@@ -127,14 +160,14 @@ fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result {
                 qp.dismiss();
             }
         }
-        shared.done.fetch_add(1, Full);
-    })
+    })?;
+    Ok(errands)
 }
 
 /// Handles completions until so many messages have come.
 fn attend(pair: &Pair, messages: usize) -> Attended {
     pair.owner
-        .attend(|| pair.keeper.came.load(Relaxed) >= messages)
+        .attend(|| true, || pair.keeper.came.load(Relaxed) >= messages)
 }
 
 #[kunit_tests(xprtrdma_attend)]
@@ -145,7 +178,7 @@ mod suite {
     fn a_thread_handles_what_it_waits_for() -> Test {
         let pair = Pair::connected()?;
         let shared = Shared::new()?;
-        watch(&pair, &shared)?;
+        let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, _| {
             pause(50);
             let _ = send(qp);
@@ -159,8 +192,7 @@ mod suite {
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 3)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
-        shared.over.store(true, Relaxed);
-        wait_until(|| shared.done.load(Relaxed) == 1)?;
+        errands.finish()?;
         drop(pair);
         wait_until(|| Census::now() == Census::NOTHING)?;
         Ok(())
@@ -176,28 +208,52 @@ mod suite {
     }
 
     #[test]
+    fn a_thread_that_may_not_does_not_wait() -> Test {
+        let pair = Pair::connected()?;
+        ensure_eq!(pair.owner.attend(|| false, || false), Attended::Dismissed);
+        send(&pair.owner)?;
+        wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
+        ensure!(pair.keeper.thread.load(Relaxed) != thread());
+        Ok(())
+    }
+
+    // As mlx4 and mlx5 do when they have found their device dead.
+    #[test]
+    fn what_a_device_reports_unasked_is_not_lost() -> Test {
+        let pair = Pair::connected()?;
+        let shared = Shared::new()?;
+        let errands = watch(&pair, &shared)?;
+        elsewhere(&pair, &shared, |qp, _| {
+            pause(50);
+            // It completes when the second was taken off the queue, and the work item is disabled.
+            let _ = message(qp, true);
+            let _ = send(qp);
+        })?;
+        ensure_eq!(attend(&pair, 2), Attended::Over);
+        errands.finish()?;
+        Ok(())
+    }
+
+    #[test]
     fn one_thread_attends_and_may_be_dismissed() -> Test {
         let pair = Pair::connected()?;
         let shared = Shared::new()?;
-        watch(&pair, &shared)?;
+        let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
             // As soon as somebody is there.
-            while qp.attend(|| true) != Attended::Left {
+            while qp.attend(|| true, || true) != Attended::Left && !shared.over.load(Relaxed) {
                 pause(1);
             }
-            shared.wanted.fetch_add(1, Full);
+            shared.seen.fetch_add(1, Full);
             qp.dismiss();
-            shared.done.fetch_add(1, Full);
         })?;
         ensure_eq!(attend(&pair, 1), Attended::Dismissed);
-        wait_until(|| shared.done.load(Relaxed) == 1)?;
-        ensure_eq!(shared.wanted.load(Relaxed), 1);
+        ensure_eq!(shared.seen.load(Relaxed), 1);
         // The event is the work item's.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
-        shared.over.store(true, Relaxed);
-        wait_until(|| shared.done.load(Relaxed) == 2)?;
+        errands.finish()?;
         Ok(())
     }
 
@@ -208,16 +264,15 @@ mod suite {
             let shared = Shared::new()?;
             elsewhere(&pair, &shared, |qp, shared| {
                 // Comes at any time of the end; what it waits for never is.
-                while qp.attend(|| false) != Attended::Left || !shared.over.load(Relaxed) {
+                while qp.attend(|| true, || false) != Attended::Left || !shared.over.load(Relaxed) {
                     pause(1);
                 }
-                shared.done.fetch_add(1, Full);
             })?;
+            let errands = Errands(shared);
             pause(rest);
             let Pair { owner, .. } = pair;
             drop(owner);
-            shared.over.store(true, Relaxed);
-            wait_until(|| shared.done.load(Relaxed) == 1)?;
+            errands.finish()?;
         }
         wait_until(|| Census::now() == Census::NOTHING)?;
         Ok(())
@@ -227,7 +282,7 @@ mod suite {
     fn no_event_is_lost() -> Test {
         let pair = Pair::connected()?;
         let shared = Shared::new()?;
-        watch(&pair, &shared)?;
+        let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
             let mut sent = 0;
             while sent < ROUNDS && !shared.over.load(Relaxed) {
@@ -243,7 +298,6 @@ mod suite {
                 }
                 core::hint::spin_loop();
             }
-            shared.done.fetch_add(1, Full);
         })?;
         let mut dismissed = 0;
         for round in 1..=ROUNDS {
@@ -254,8 +308,7 @@ mod suite {
                 ensure!(now() - start < i64::from(PATIENCE) * 500_000);
             }
         }
-        shared.over.store(true, Relaxed);
-        wait_until(|| shared.done.load(Relaxed) == 2)?;
+        errands.finish()?;
         ensure_eq!(pair.keeper.came.load(Relaxed), ROUNDS);
         ensure!(dismissed <= ROUNDS);
         Ok(())

@@ -60,6 +60,7 @@ pub(super) struct Message<'a> {
     pub(super) immediate: bool,
     pub(super) written: bool,
     pub(super) last: bool,
+    pub(super) late: bool,
 }
 
 /// The peer of a queue pair that is not shut down.
@@ -117,6 +118,7 @@ impl Peer {
             immediate: message.immediate.into(),
             written: message.written.into(),
             last: message.last.into(),
+            late: message.late.into(),
         };
         // SAFETY: As in `sends`; the message is as long as it says.
         to_result(unsafe { bindings::fake_receive(self.0, &raw) })
