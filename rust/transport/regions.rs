@@ -162,21 +162,32 @@ impl RegionPool {
             (result, low && inner.made < self.bound)
         };
         if low {
-            // An error means that it is queued already.
-            let _ = self.common.queue().queue().enqueue(self.clone());
+            self.refill();
         }
         result
     }
 
-    /// Whether `count` regions are free now. If not, the senders will be woken when they are, also
-    /// if that was promised before and has happened in between.
-    pub(crate) fn has(&self, count: usize) -> bool {
-        let mut inner = self.inner.lock();
-        let enough = inner.free.len() >= count;
-        if !enough {
+    /// Whether it is worth asking for `count` regions now: they are free, or there is no memory for more
+    /// and [`RegionPool::take`] will say so. If not, the senders will be woken when it is, also if that
+    /// was promised before and has happened in between.
+    pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
+        let more = {
+            let mut inner = self.inner.lock();
+            if inner.free.len() >= count || inner.short {
+                return true;
+            }
             self.want(&mut inner, count);
+            inner.made < self.bound
+        };
+        if more {
+            self.refill();
         }
-        enough
+        false
+    }
+
+    /// Has more regions made. An error means that it is queued already.
+    fn refill(self: &Arc<Self>) {
+        let _ = self.common.queue().queue().enqueue(self.clone());
     }
 
     fn want(&self, inner: &mut Inner, count: usize) {
@@ -254,33 +265,34 @@ impl RegionPool {
         (inner.made, inner.free.len())
     }
 
+    /// Makes `count` regions more, or as many as may be. Nobody else makes some meanwhile.
     fn grow(&self, count: usize) -> Result {
-        for _ in 0..count {
-            let room = {
+        let room = self.inner.lock().made.saturating_add(count).min(self.bound);
+        // Memory for the list of all is found outside of the lock, once.
+        let mut list = KVec::with_capacity(room, GFP_KERNEL)?;
+        {
+            let mut inner = self.inner.lock();
+            if inner.free.capacity() < room && !inner.closed {
+                while let Some(mr) = inner.free.pop() {
+                    // Cannot fail: the new list is longer.
+                    let _ = list.push_within_capacity(mr);
+                }
+                core::mem::swap(&mut inner.free, &mut list);
+            }
+        }
+        drop(list);
+        loop {
+            {
                 let inner = self.inner.lock();
-                if inner.closed || inner.made >= self.bound {
+                if inner.closed || inner.made >= room {
                     return Ok(());
                 }
-                inner.made + 1
-            };
-            // Memory for the list is found outside of the lock.
-            let mut list = KVec::with_capacity(room, GFP_KERNEL)?;
-            let mr = IdleMr::alloc(&self.pd, self.pages, self.gaps)?;
-            {
-                let mut inner = self.inner.lock();
-                if inner.free.capacity() < room {
-                    while let Some(mr) = inner.free.pop() {
-                        // Cannot fail: the new list is longer.
-                        let _ = list.push_within_capacity(mr);
-                    }
-                    core::mem::swap(&mut inner.free, &mut list);
-                }
-                inner.made += 1;
             }
+            let mr = IdleMr::alloc(&self.pd, self.pages, self.gaps)?;
+            self.inner.lock().made += 1;
             self.xprt.data().stats.count(Counter::MrsAllocated);
             self.put(mr);
         }
-        Ok(())
     }
 }
 
@@ -303,8 +315,13 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // Double what there is.
-        let count = this.inner.lock().made.max(FIRST);
+        // A quarter more, for what is never needed costs memory and the time to make it; and whatever a
+        // sender lacks, who is woken by nothing less.
+        let count = {
+            let inner = this.inner.lock();
+            let lacking = inner.wanted.saturating_sub(inner.free.len());
+            (inner.made / 4).max(FIRST).max(lacking)
+        };
         if this.grow(count).is_err() {
             let wake = {
                 let mut inner = this.inner.lock();
