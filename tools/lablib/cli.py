@@ -280,12 +280,19 @@ def add_count(commands):
     sub.add_argument("--json", metavar="FILE", help="with --instructions: the table as JSON")
     sub.add_argument("--inline-size", type=int, default=0, metavar="OCTETS",
                      help="largest inline message, set on both sides (default: as they come, 4096)")
+    sub.add_argument("--scale", action="store_true",
+                     help="instructions of small reads with NFSv3: from one to 1024 at a time, over "
+                          "one and 50 mounts")
+    cpus_option(sub)
 
     def run(args):
-        if args.instructions:
-            return report.count_instructions(args.kernel, args.client, args.vers, args.rounds,
+        if args.instructions or args.scale:
+            if args.cpus != 1:
+                raise LabError("instructions are counted with one processor")
+            mount = report.SCALE if args.scale else report.options(args.vers)
+            return report.count_instructions(args.kernel, args.client, mount, args.rounds,
                                              args.functions, args.inline_size, args.json)
-        return report.count(args.kernel, args.client, args.vers, args.inline_size)
+        return report.count(args.kernel, args.client, args.vers, args.inline_size, args.cpus)
 
     sub.set_defaults(run=run)
 

@@ -43,6 +43,14 @@ def counts(found):
                                   for key, _ in columns)) for load in ours])
 
 
+def scale(found):
+    """What a small read costs with how many beside it."""
+    yield heading("Instructions of the transport and what it calls: more and more calls, and mounts")
+    yield rst.table(("NFSv3, per RPC", "ours", "in-tree"),
+                    [(load, number(row["service"]), number(found["intree"][load]["service"]))
+                     for load, row in found["ours"].items()])
+
+
 def times(found):
     """Elapsed time, an axis each table."""
     for axis, loads in found.items():
@@ -52,7 +60,8 @@ def times(found):
                         [(load, number(took["ours"]),
                           number((took["in-tree"] + took["in-tree again"]) / 2),
                           number(took["tcp"]),
-                          f"{one['ratio']:.3f}{' (worse)' if one['worse'] else ''}",
+                          f"{one['ratio']:.3f}{' (worse)' if one['worse'] else ''}"
+                          + (f" (at first {one['first']:.3f})" if "first" in one else ""),
                           f"±{100 * one['scatter']:.1f} %")
                          for load, one in loads.items() for took in (one["microseconds"],)])
 
@@ -72,6 +81,8 @@ def write(result):
     if "counts" in result:
         parts += counts(result["counts"])
         parts += profile(result["profile"])
+    if "scale" in result:
+        parts += scale(result["scale"])
     if "times" in result:
         parts += times(result["times"])
     FILE.write_text("\n".join(parts).replace("\n\n\n", "\n\n"))

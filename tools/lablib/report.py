@@ -11,7 +11,11 @@ from .ui import LabError, say
 GUEST = "tools/lablib/guest"
 OPERATIONS_SECONDS = 600
 COUNT_SECONDS = 3600
+# MiB of the server, which may have 1024 calls to answer at a time, and of the client.
+MEMORY = (3072, 2048)
 PROFILE = 60  # functions that are kept
+# In place of a mount's options: from one to many calls at a time, and mounts.
+SCALE = "scale"
 CLIENTS = ("ours", "intree")
 COLUMNS = (("work_requests", "work requests"), ("posts", "post-send calls"),
            ("completions", "completions"), ("recv_posts", "post-recv calls"))
@@ -41,10 +45,10 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
     return found, session, status
 
 
-def with_clients(spec, client, program, version, *words, **more):
-    """The same for programs that are told a mount's options and the clients to use."""
+def with_clients(spec, client, program, *words, **more):
+    """The same for programs that are told, after other words, the clients to use."""
     clients = CLIENTS if client == "both" else [client]
-    return in_client(spec, [options(version), *words, *clients], program,
+    return in_client(spec, [*words, *clients], program,
                      "intree" if client == "intree" else "ours", **more)
 
 
@@ -64,22 +68,22 @@ def count_table(results):
     return "\n".join(line.rstrip() for line in lines)
 
 
-def count(spec, client, version, inline):
+def count(spec, client, version, inline, processors):
     """The table alone."""
-    found, session, status = with_clients(spec, client, "count_clients.py", version,
-                                          inline=inline)
+    found, session, status = with_clients(spec, client, "count_clients.py", options(version),
+                                          inline=inline, processors=processors)
     print(count_table(found))
     return 1 if status or session.complaints else 0
 
 
-def measure_instructions(spec, client, version, rounds, functions, inline=0):
-    """Print instructions per RPC, by where and for whom.
+def measure_instructions(spec, client, mount, rounds, functions, inline=0):
+    """Print instructions per RPC, by where and for whom; `mount`: its options, or SCALE.
 
     (medians, {client: {operation: functions that serve the transport}}, whether all went well)
     """
-    entries, session, status = with_clients(spec, client, "instructions.py", version,
+    entries, session, status = with_clients(spec, client, "instructions.py", mount,
                                             str(rounds), timeout=COUNT_SECONDS, plugin=True,
-                                            inline=inline)
+                                            inline=inline, memory=MEMORY)
     found = instructions.load(session, entries)
     rows = instructions.medians(found)
     print(instructions.table(rows), flush=True)
@@ -99,9 +103,9 @@ def measure_instructions(spec, client, version, rounds, functions, inline=0):
     return rows, profile, not status and not session.complaints
 
 
-def count_instructions(spec, client, version, rounds, functions, inline, output):
+def count_instructions(spec, client, mount, rounds, functions, inline, output):
     """Instructions alone."""
-    rows, profile, good = measure_instructions(spec, client, version, rounds, functions, inline)
+    rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline)
     if output:
         pathlib.Path(output).write_text(
             json.dumps({"counts": rows, "profile": profile}, indent=1) + "\n")
@@ -110,7 +114,7 @@ def count_instructions(spec, client, version, rounds, functions, inline, output)
 
 def demo(spec, client, version):
     """The whole demonstration as a page of text."""
-    found, session, status = with_clients(spec, client, "demo.py", version)
+    found, session, status = with_clients(spec, client, "demo.py", options(version))
     package = session.stock.package
     image = [f"{name} {package['version']}\n             sha256 {checksum}"
              for name, checksum in package["packages"].items()

@@ -4,10 +4,12 @@
 The machine must run with tools/native/instructions.c; what it counts and how is said there.
     instructions.py OPTIONS ROUNDS CLIENT...
 
-measures each client in turn, ROUNDS times.  The counts go to /results, as do the
-symbols; a JSON list on standard output says which file holds what.
+measures each client in turn, ROUNDS times, on a mount with these options, or with the word
+`scale`, from one to 1024 calls at a time and over one and 50 mounts.  The counts go to /results,
+as do the symbols; a JSON list on standard output says which file holds what.
 """
 
+import contextlib
 import ctypes
 import json
 import mmap
@@ -15,6 +17,7 @@ import pathlib
 import struct
 import sys
 
+import axes
 import loads
 import transport
 
@@ -103,33 +106,55 @@ def tell_regions(plugin, symbols, client):
     plugin.command(f"idle {symbols.address('init_stack'):x}")
 
 
-def measure(plugin, client, mount, prefix):
+def usual(options):
+    """(name, load, its mounts) of each kind of operation."""
+    with transport.mounted(options) as mount, loads.Bed(mount) as bed:
+        for load in (*bed.single(), *bed.deep()):
+            yield load.name, load, (mount,)
+
+
+def scale():
+    """The same of small reads, ever more at a time, and over more and more mounts."""
+    for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
+                                        (1, 0, loads.Bed.one_at_a_time, "mount"),
+                                        (axes.MOST_MOUNTS, 0, loads.Bed.one_at_a_time, "mounts")):
+        axis = axes.Axis(options="vers=3,nolock", mounts=mounts, slots=slots)
+        with axes.slots(axis), axes.mounts(axis, True) as places, loads.Bed(*places) as bed:
+            for number, load in of_bed(bed):
+                yield f"READ 4 KiB, {number} {what}", load, places
+
+
+def measure(plugin, client, operations, prefix):
     """One entry per kind of operation."""
     symbols = Symbols(f"{prefix}.symbols")
     tell_regions(plugin, symbols, client)
-    with loads.Bed(mount) as bed:
-        for number, load in enumerate([*bed.single(), *bed.deep()]):
-            load.run(load.count // 2)  # warm up
-            before, file = loads.rpcs(mount), f"{prefix}-{number}.counts"
-            connects = loads.connects(mount)
-            plugin.command("start")
-            load.run(load.count)
-            plugin.stop(file)
-            if loads.connects(mount) != connects:
-                raise RuntimeError(f"{load.name}: the connection broke while we counted")
-            yield {"client": client, "operation": load.name,
-                   "rpcs": loads.rpcs(mount) - before,
-                   "counts": file, "symbols": f"{prefix}.symbols"}
+    for number, (name, load, mounts) in enumerate(operations):
+        def total(statistic, mounts=mounts):
+            return sum(map(statistic, mounts))
+
+        load.run(load.count // 2)  # warm up
+        before, connects = total(loads.rpcs), total(loads.connects)
+        file = f"{prefix}-{number}.counts"
+        plugin.command("start")
+        load.run(load.count)
+        plugin.stop(file)
+        if total(loads.connects) != connects:
+            raise RuntimeError(f"{name}: the connection broke while we counted")
+        yield {"client": client, "operation": name, "rpcs": total(loads.rpcs) - before,
+               "counts": file, "symbols": f"{prefix}.symbols"}
 
 
 def main(options, rounds, clients):
     loads.hold_still()
+    if options == "scale":
+        axes.prepare()
     plugin, found = Plugin(), []
     for each in range(int(rounds)):
         for client in clients:
             print(f"  round {each + 1}: {client}", file=sys.stderr, flush=True)
-            with transport.loaded(client), transport.mounted(options) as mount:
-                found += measure(plugin, client, mount, f"{each}-{client}")
+            with transport.loaded(client), contextlib.closing(
+                    scale() if options == "scale" else usual(options)) as operations:
+                found += measure(plugin, client, operations, f"{each}-{client}")
     print(json.dumps(found))
 
 

@@ -179,8 +179,8 @@ class Bed:
                 *(self.transfer(32, MIB, write) for write in (0, 1))]
 
     def deep(self):
-        """Many small operations at a time."""
-        return [self.transfer(256, 4 * KIB, write, depth)
+        """Many small operations at a time: enough of them for the beginning not to count."""
+        return [self.transfer(1024, 4 * KIB, write, depth)
                 for depth in DEPTHS[1:] for write in (0, 1)]
 
     def everything(self, directory):
@@ -203,5 +203,10 @@ class Bed:
                 *(self.transfer(32, MIB, write, 8) for write in (0, 1))]
 
     def outstanding(self):
-        """Small reads, up to as many at a time as a connection can have."""
-        return [self.transfer(2048, 4 * KIB, 0, depth) for depth in (1, 16, 64, 256, 1024)]
+        """(how many at a time, load): small reads, up to as many as a connection can have."""
+        return [(depth, self.transfer(2048, 4 * KIB, 0, depth))
+                for depth in (1, 16, 64, 256, 1024)]
+
+    def one_at_a_time(self):
+        """(how many mounts, load): small reads that go round the mounts."""
+        return [(len(self.mounts), self.transfer(1024, 4 * KIB, 0))]

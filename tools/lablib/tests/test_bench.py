@@ -2,6 +2,7 @@
 """The judgement of measurements: what rose, what is only scatter, whose instructions."""
 
 import pathlib
+import random
 import tempfile
 import unittest
 
@@ -67,9 +68,21 @@ class Times(unittest.TestCase):
     def test_worse_is_more_than_the_scatter(self):
         steady = bench.judge(self.legs([105, 105, 105], [99, 99, 99], [101, 101, 101]))
         self.assertTrue(steady["worse"])
-        noisy = bench.judge(self.legs([105, 105, 105], [90, 90, 90], [110, 110, 110]))
+        self.assertAlmostEqual(steady["scatter"], 0.02)
+        noisy = bench.judge(self.legs([115, 115, 115], [90, 90, 90], [110, 110, 110]))
         self.assertFalse(noisy["worse"])
-        self.assertAlmostEqual(noisy["ratio"], 1.05)
+        self.assertAlmostEqual(noisy["ratio"], 1.15)
+
+    def test_only_what_looks_worse_is_measured_again(self):
+        found = bench.doubtful({"one": {"a": {"worse": True}, "b": {"worse": False}},
+                                "two": {"c": {"worse": False}}})
+        self.assertEqual(found, {"one": ["a"]})
+
+    def test_of_equal_loads_few_are_called_worse(self):
+        chance = random.Random(1)
+        worse = sum(bench.judge(self.legs(*([chance.lognormvariate(0, 0.1) for _ in range(7)]
+                                            for _ in range(3))))["worse"] for _ in range(500))
+        self.assertLess(worse, 60)
 
     def test_a_drift_weighs_on_both(self):
         found = bench.judge(self.legs([200, 400, 600], [100, 300, 500], [300, 500, 700]))
@@ -83,6 +96,15 @@ class Baseline(unittest.TestCase):
         self.assertEqual(list(baseline.rises(self.recorded, self.recorded)), [])
         fewer = {"GETATTR": {"posts": 0.5, "service": 2000.0}}
         self.assertEqual(list(baseline.rises(self.recorded, fewer)), [])
+
+    def test_goals(self):
+        good = {load: {"work_requests": 2.0, "completions": 1.031, "service": 2990, "kernel": 95}
+                for load in baseline.GOALS}
+        intree = {load: {"kernel": 100} for load in baseline.GOALS}
+        self.assertEqual(list(baseline.missed(good, intree)), [])
+        bad = good | {"READ 4 KiB": {"work_requests": 3.0, "completions": 1.05, "service": 4000,
+                                     "kernel": 98}}
+        self.assertEqual(len(list(baseline.missed(bad, intree))), 4)
 
     def test_a_rise_is_named(self):
         found = list(baseline.rises(self.recorded, {"GETATTR": {"posts": 2.0, "service": 3000.0}}))

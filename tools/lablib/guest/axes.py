@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is varied about the mounts that are measured: connections, mounts, outstanding calls."""
+
+import contextlib
+import dataclasses
+import os
+import typing
+
+import loads
+import transport
+from remote import Remote
+
+TRANSPORTS = {True: "rdma,port=20049", False: "proto=tcp,port=2049"}
+DIRECTORY = "many"
+MOST_MOUNTS, MOST_SLOTS = 50, 1024
+SLOTS = "/proc/sys/sunrpc/rdma_slot_table_entries"
+REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
+MAKE_FILES = """
+import os, sys
+os.makedirs(sys.argv[1])
+for number in range(int(sys.argv[2])):
+    os.close(os.open(f"{sys.argv[1]}/entry-{number}", os.O_CREAT | os.O_WRONLY))
+"""
+
+
+def on_server(*argv):
+    """Run a command in the server."""
+    status, text = Remote("server").call([str(word) for word in argv])
+    if status:
+        raise RuntimeError(f"on the server: {text.decode()}")
+    return text.decode().strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One thing varied, the others as they usually are."""
+
+    loads: typing.Callable = lambda bed: []  # (loads.Bed) -> loads
+    options: str = "vers=4.2"
+    mounts: int = 1
+    long: bool = False          # fewer rounds
+    slots: int = 0              # outstanding calls; 0: as usual
+
+
+AXES = {
+    "one mount": Axis(lambda bed: bed.everything(DIRECTORY)),
+    "nconnect=4": Axis(loads.Bed.several, "vers=4.2,nconnect=4", long=True),
+    "nconnect=16": Axis(loads.Bed.several, "vers=4.2,nconnect=16", long=True),
+    "10 connections": Axis(loads.Bed.several, "vers=3,nolock", 10, long=True),
+    "50 connections": Axis(loads.Bed.several, "vers=3,nolock", MOST_MOUNTS, long=True),
+    "1024 slots": Axis(lambda bed: [load for _, load in bed.outstanding()], "vers=3,nolock",
+                       slots=MOST_SLOTS, long=True),
+}
+
+
+def address(number):
+    """Of the server.  One connection goes to each: the client shares those to the same."""
+    return os.environ["NFS_SERVER"] if not number else f"192.0.2.{100 + number}"
+
+
+def prepare():
+    """What every axis needs of the server."""
+    on_server("python3", "-c", MAKE_FILES, f"{os.environ['NFS_EXPORT_MEM']}/{DIRECTORY}",
+              loads.DIRECTORY_ENTRIES)
+    for number in range(1, MOST_MOUNTS):
+        on_server("ip", "address", "add", f"{address(number)}/24", "dev", "eth0")
+
+
+@contextlib.contextmanager
+def mounts(axis, rdma):
+    """The mounts of an axis; yields where."""
+    with contextlib.ExitStack() as stack:
+        places = [f"/mnt/bench-{number}" for number in range(axis.mounts)]
+        for number, place in enumerate(places):
+            os.makedirs(place, exist_ok=True)
+            transport.run("mount", "-t", "nfs", "-o", f"{axis.options},{TRANSPORTS[rdma]}",
+                          f"{address(number)}:{os.environ['NFS_EXPORT_MEM']}", place)
+            stack.callback(transport.run, "umount", place)
+        yield places
+
+
+@contextlib.contextmanager
+def slots(axis):
+    """Both ends allow as many outstanding calls as the axis wants."""
+    if not axis.slots:
+        yield
+        return
+    with open(SLOTS) as here:
+        usual, servers = here.read(), on_server("cat", REQUESTS)
+    try:
+        set_slots(axis.slots, axis.slots)
+        yield
+    finally:
+        set_slots(usual, servers)
+
+
+def set_slots(here, there):
+    with open(SLOTS, "w") as file:
+        file.write(str(here))
+    on_server("sh", "-c", f"echo {there} > {REQUESTS}")
