@@ -274,6 +274,13 @@ impl<T: Transport> Pool<T> {
         self.buffered.load(Relaxed)
     }
 
+    /// Slots that are not free. Only a hint: it may have changed already.
+    pub(crate) fn in_use(&self) -> usize {
+        let last = usize::from(self.last.load(Relaxed) != NO_SLOT);
+        let free = last + self.free.lock().list.len();
+        self.slots.len().saturating_sub(free)
+    }
+
     /// Frees the buffers of the slots that nobody used since the last call.
     pub(crate) fn trim(&self) {
         let mut from = 0;

@@ -315,12 +315,18 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // A quarter more, for what is never needed costs memory and the time to make it; and whatever a
-        // sender lacks, who is woken by nothing less.
+        // As many as there are calls, at once; if that is not enough, for some take several, a quarter more:
+        // what is never needed costs memory, and the time to make it. And whatever a sender lacks, who is
+        // woken by nothing less.
+        let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();
             let lacking = inner.wanted.saturating_sub(inner.free.len());
-            (inner.made / 4).max(FIRST).max(lacking)
+            let more = match calls.saturating_sub(inner.made) {
+                0 => inner.made / 4,
+                missing => missing,
+            };
+            more.max(lacking).max(FIRST)
         };
         if this.grow(count).is_err() {
             let wake = {

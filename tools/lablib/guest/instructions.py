@@ -132,7 +132,7 @@ def measure(plugin, client, operations, prefix):
         def total(statistic, mounts=mounts):
             return sum(map(statistic, mounts))
 
-        load.run(load.count // 2)  # warm up
+        load.run(load.count)  # warm up: what is made once for as many at a time is there then
         before, connects = total(loads.rpcs), total(loads.connects)
         file = f"{prefix}-{number}.counts"
         plugin.command("start")
