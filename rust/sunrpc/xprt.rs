@@ -180,7 +180,7 @@ impl<T: Transport> Xprt<T> {
         self.pool().buffered()
     }
 
-    /// Frees the message buffers of slots that nobody used since the last call.
+    /// Frees the message buffers of slots that nobody used since the last call, but for a few.
     pub fn trim_slots(&self) {
         self.pool().trim();
     }
@@ -236,7 +236,7 @@ impl<T: Transport> Xprt<T> {
 
     /// Sets how many requests may be in flight, in units of 1/256, to what `cwnd` says; it is
     /// called under the transport's lock, as [`Transport::abandon`] is. Waiting requests notice it
-    /// when the next credit is given back, which is when the request just answered ends.
+    /// when the next credit is given back, or after [`Xprt::nudge_senders`].
     pub fn set_window(&self, cwnd: impl FnOnce() -> u32) {
         let _transport = self.transport_lock().lock();
         let xprt = self.as_raw();
@@ -374,8 +374,16 @@ impl<T: Transport> Xprt<T> {
     ) -> Option<ConnectLock<T>> {
         let cookie = ptr::from_ref(&self.inner).cast_mut().cast();
         // SAFETY: By the caller's contract.
-        unsafe { bindings::xprt_lock_connect(self.as_raw(), task, cookie) }
-            .then(|| ConnectLock(NonNull::from(self)))
+        if !unsafe { bindings::xprt_lock_connect(self.as_raw(), task, cookie) } {
+            return None;
+        }
+        // SAFETY: The task is ours for the duration of the call.
+        let flags = unsafe { (*task).tk_flags };
+        Some(ConnectLock {
+            xprt: NonNull::from(self),
+            // CAST: A single bit.
+            for_trial: flags & bindings::RPC_TASK_SOFTCONN as u16 != 0,
+        })
     }
 
     /// Waits until no back reference is left. Sleeps.
@@ -451,7 +459,10 @@ impl<'a, T: Transport> SendLock<'a, T> {
 ///
 /// While it exists no request is sent, the transport is neither closed nor destroyed. Dropping it
 /// without [`ConnectLock::finish`] ends the attempt with `EAGAIN`.
-pub struct ConnectLock<T: Transport>(NonNull<Xprt<T>>);
+pub struct ConnectLock<T: Transport> {
+    xprt: NonNull<Xprt<T>>,
+    for_trial: bool,
+}
 
 // SAFETY: The lock belongs to its cookie, not to a thread.
 unsafe impl<T: Transport> Send for ConnectLock<T> {}
@@ -460,13 +471,19 @@ impl<T: Transport> ConnectLock<T> {
     /// The transport.
     pub fn xprt(&self) -> &Xprt<T> {
         // SAFETY: The destruction of the transport waits for the lock.
-        unsafe { self.0.as_ref() }
+        unsafe { self.xprt.as_ref() }
+    }
+
+    /// Whether the task that asked for the connection gives up if it cannot be made
+    /// (`RPC_TASK_SOFTCONN`), as the first one of a mount does.
+    pub fn is_for_trial(&self) -> bool {
+        self.for_trial
     }
 
     /// The lock as evidence.
     pub fn send_lock(&mut self) -> SendLock<'_, T> {
         // SAFETY: `self` is the lock; the borrow excludes another one.
-        unsafe { SendLock::new(self.0.as_ref()) }
+        unsafe { SendLock::new(self.xprt.as_ref()) }
     }
 
     /// Ends the attempt. On success the transport is connected from now on; an error reaches the

@@ -435,6 +435,13 @@ impl Link {
                     }
                     Action::Fail { error, reason } => {
                         self.log_failure(&xprt, reason);
+                        // With `nconnect` a transport may be connected long after the mount. No error of
+                        // it may end the call of a hard mount.
+                        let error = if lock.is_for_trial() {
+                            error
+                        } else {
+                            reason.error(false)
+                        };
                         break 'attempt Err(Error::from_errno(error.to_errno()));
                     }
                     Action::TearDown { epoch } => {

@@ -4,8 +4,10 @@
 import os
 
 from lib import faults, module, pattern, xprt
+from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
 from lib.load import RECOVERY_SECONDS, Load
+from lib.workers import together
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
@@ -152,6 +154,35 @@ def client_device_goes_from_an_idle_mount(t):
         faults.add_client_device()
     check(taken < ENV.patience(NOTICED_SECONDS), f"the removal took {taken:.1f} s")
     os.statvfs(mount.where)
+
+
+# covers: peer.md 1.19: connections that the mount has not needed yet cannot be made, for there is no device; that
+# ends a first mount, and no I/O of a hard one.
+@case(versions=("3",), clients=("ours",), seconds=90)
+def device_goes_before_every_connection_was_made(t):
+    mount = t.mount("nconnect=16")
+    here, there = t.directory(mount).path("file")
+    data = pattern.data(1, 0, 64 * KIB)
+    t.server.write(there, data)
+    fd = os.open(here, os.O_RDONLY | os.O_DIRECT)
+    unused = sum(not x["connect_count"] for x in mount.xprts())
+    check(unused, "every connection was made")
+    t.note(f"{unused} connections were not made yet")
+
+    def read(_):
+        problem = pattern.difference(Buffer(len(data)).read(fd, len(data), 0), data)
+        check(problem is None, f"read: {problem}")
+
+    def refused():
+        try:
+            t.log.expect("cannot be connected: no suitable RDMA device")
+        finally:
+            faults.add_client_device()
+
+    faults.remove_client_device()
+    together(32, read, under_way=refused)
+    os.close(fd)
+    check(all(x["connect_count"] for x in mount.xprts()), "not every connection is made")
 
 
 def idle_and_back(t, seconds):
