@@ -2,10 +2,11 @@
 
 //! Requests of the server on the same connection ([`Backchannel`]), RFC 8167.
 //!
-//! A callback has a slot of its own from delivery until its reply has left or was dropped. The
+//! A callback has a slot of its own from delivery until the callback service lets go of it. The
 //! slots are made when the upper layer sets its callback service up and live as long as the
 //! transport. There are twice as many as a connection may use: the server's credits begin anew with
-//! each connection (BC-19), while callbacks of the last one may still be served.
+//! each connection (BC-19), while callbacks of the last one may still be served; and with the reply
+//! the server has its credit back, before the service has let go.
 
 use crate::{
     slot::TaskBuf,
@@ -25,6 +26,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Relaxed,
             Release, //
         },
         SpinLock, //
@@ -39,10 +41,12 @@ use xprtrdma_bindings as bindings;
 ///
 /// While the slot is free, nobody refers to `rqst`.
 #[repr(C)]
-struct BcSlot {
+pub(crate) struct BcSlot {
     rqst: Opaque<bindings::rpc_rqst>,
     /// The connection that the call came on; the RPC client overwrites the request's own record.
     cookie: u32,
+    /// Whether it counts as served; changed under the lock of the slots.
+    counted: Atomic<bool>,
     call: TaskBuf,
     reply: TaskBuf,
 }
@@ -50,12 +54,22 @@ struct BcSlot {
 // SAFETY: Owned memory; used by one owner at a time.
 unsafe impl Send for BcSlot {}
 
-/// The free slots, and how many of the others a connection has.
+/// The free slots, and how many callbacks a connection has.
 struct Slots {
     free: KVec<KBox<BcSlot>>,
-    /// The connection that the last callback came on, and how many of its callbacks have a slot.
+    /// The connection that the last callback came on, and how many of its callbacks have not been
+    /// answered.
     cookie: u32,
     served: u16,
+}
+
+impl Slots {
+    /// The server may send another in the place of this callback, whichever connection it came on.
+    fn uncount(&mut self, slot: &BcSlot) {
+        if slot.counted.xchg(false, Relaxed) && self.cookie == slot.cookie {
+            self.served = self.served.saturating_sub(1);
+        }
+    }
 }
 
 /// The callback slots of a transport.
@@ -92,6 +106,7 @@ impl<T: Transport> Backchannel<T> {
             let mut slot = BcSlot {
                 rqst: Opaque::zeroed(),
                 cookie: 0,
+                counted: Atomic::new(false),
                 call: TaskBuf::new(),
                 reply: TaskBuf::new(),
             };
@@ -111,7 +126,7 @@ impl<T: Transport> Backchannel<T> {
     }
 
     /// A slot for a callback of that connection; `None` if it has as many as it may.
-    fn take(&self, cookie: u32) -> Option<KBox<BcSlot>> {
+    pub(crate) fn take(&self, cookie: u32) -> Option<KBox<BcSlot>> {
         let mut slots = self.slots.lock();
         if slots.cookie != cookie {
             slots.cookie = cookie;
@@ -123,15 +138,19 @@ impl<T: Transport> Backchannel<T> {
         let mut slot = slots.free.pop()?;
         slots.served += 1;
         slot.cookie = cookie;
+        slot.counted.store(true, Relaxed);
         Some(slot)
     }
 
-    /// Takes a slot back, whichever connection its callback came on.
-    fn put(&self, slot: KBox<BcSlot>) {
+    /// The reply to a callback is about to leave: with it the server gets its credit back.
+    pub(crate) fn answering(&self, slot: &BcSlot) {
+        self.slots.lock().uncount(slot);
+    }
+
+    /// Takes a slot back.
+    pub(crate) fn put(&self, slot: KBox<BcSlot>) {
         let mut slots = self.slots.lock();
-        if slots.cookie == slot.cookie {
-            slots.served = slots.served.saturating_sub(1);
-        }
+        slots.uncount(&slot);
         // Cannot fail: the list had room for all slots when it was made.
         let _ = slots.free.push_within_capacity(slot);
     }
@@ -157,7 +176,8 @@ impl<T: Transport> Backchannel<T> {
 impl<T: Transport> Xprt<T> {
     /// Whether callbacks can be delivered.
     pub fn has_callbacks(&self) -> bool {
-        self.inner.backchannel.ready.load(Acquire)
+        // Nobody waits for callbacks of a transport without users, which must not get one by a delivery.
+        self.inner.backchannel.ready.load(Acquire) && !self.is_dying()
     }
 
     /// Hands a request of the server to the callback service. `EBUSY`: as many of this connection
@@ -235,6 +255,10 @@ impl Callback<'_> {
     pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
         // SAFETY: By the caller's contract the request is in a slot, at offset 0.
         Self(unsafe { &*rqst.cast::<BcSlot>() })
+    }
+
+    pub(crate) fn slot(&self) -> &BcSlot {
+        self.0
     }
 
     /// The server's transaction id, in host order.

@@ -270,6 +270,43 @@ mod suite {
         Ok(())
     }
 
+    // covers: BC-04: the server has its credit back with the reply, not when the callback service lets go.
+    #[test]
+    fn an_answered_callback_makes_room_for_the_next() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let lone = Lone::new(false, 20049)?;
+        lone.start_callbacks()?;
+        let backchannel = &lone.xprt().inner.backchannel;
+        let mut taken = KVec::new();
+        for _ in 0..3 {
+            taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
+        }
+        ensure!(backchannel.take(1).is_none());
+        let answered = taken.first().ok_or(EINVAL)?;
+        backchannel.answering(answered);
+        // Sent a second time, perhaps, but counted once.
+        backchannel.answering(answered);
+        taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
+        ensure!(backchannel.take(1).is_none());
+        // What ended unanswered counts when it is given back, what was answered does not again.
+        while let Some(slot) = taken.pop() {
+            backchannel.put(slot);
+        }
+        for _ in 0..3 {
+            taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
+        }
+        ensure!(backchannel.take(1).is_none());
+        // A new connection has all its credits, though the last one's are not given back.
+        taken.push(backchannel.take(2).ok_or(EBUSY)?, GFP_KERNEL)?;
+        while let Some(slot) = taken.pop() {
+            backchannel.put(slot);
+        }
+        drop(lone);
+        drop(class);
+        Ok(())
+    }
+
     #[test]
     fn callbacks_without_memory_leave_nothing() -> Test {
         calm();
