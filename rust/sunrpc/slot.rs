@@ -188,6 +188,9 @@ pub(crate) struct Pool<T: Transport> {
 
 /// Slots whose buffers are freed without letting go of the lock.
 const TRIM_BATCH: usize = 16;
+/// Resting slots that keep their buffers, so that requests can go on that must give memory back when
+/// there is none.
+pub(crate) const RESERVE: usize = 8;
 
 impl<T: Transport> Pool<T> {
     pub(crate) fn new(count: u16) -> Result<impl PinInit<Self>> {
@@ -281,7 +284,8 @@ impl<T: Transport> Pool<T> {
         self.slots.len().saturating_sub(free)
     }
 
-    /// Frees the buffers of the slots that nobody used since the last call.
+    /// Frees the buffers of the slots that nobody used since the last call, but for those that are used
+    /// next.
     pub(crate) fn trim(&self) {
         let mut from = 0;
         loop {
@@ -290,7 +294,8 @@ impl<T: Transport> Pool<T> {
             if let Some(last) = self.pop_last() {
                 let _ = free.list.push_within_capacity(last.index);
             }
-            let to = free.least.min(from + TRIM_BATCH);
+            let spare = free.list.len().saturating_sub(RESERVE);
+            let to = free.least.min(spare).min(from + TRIM_BATCH);
             let resting = free.list.get(from..to).unwrap_or(&[]);
             if resting.is_empty() {
                 free.least = free.list.len();

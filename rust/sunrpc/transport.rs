@@ -41,6 +41,7 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 use xprtrdma_bindings as bindings;
+use xprtrdma_rdma::marked::Marked;
 
 /// A task whose request times out earlier, in jiffies, is not asked to [`Transport::attend`].
 const ATTEND_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
@@ -404,7 +405,10 @@ impl<T: Transport> Ops<T> {
         unsafe { (*rqst).rq_xtime = kernel::bindings::ktime_get() };
         let sent = if callback {
             // SAFETY: The request is a callback that `Backchannel` made.
-            T::send_callback_reply(&mut lock, &unsafe { Callback::new(rqst) })
+            let callback = unsafe { Callback::new(rqst) };
+            // Before it is sent: the server's next one may come at once.
+            xprt.inner.backchannel.answering(callback.slot());
+            T::send_callback_reply(&mut lock, &callback)
         } else {
             // SAFETY: The request is encoded and pinned.
             T::send(&mut lock, &unsafe { Call::new(Slot::from_rqst(rqst)) })
@@ -415,7 +419,7 @@ impl<T: Transport> Ops<T> {
                 unsafe { (*rqst).rq_xmit_bytes_sent += (*rqst).rq_snd_buf.len as usize };
                 if !callback {
                     // SAFETY: The request is pinned and was sent just now.
-                    unsafe { Self::may_attend(xprt, rqst) };
+                    unsafe { Self::add_step(xprt, rqst) };
                 }
                 0
             }
@@ -423,34 +427,60 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Has a task that waits for its reply itself do so in [`Transport::attend`] first, if no other request
-    /// is in flight.
+    /// Gives the task that runs a next step of ours, if what was sent is its own request: one that failed
+    /// then belongs to no connection any more, and one that its task waits for, and that is the only one
+    /// in flight, may be waited for in [`Transport::attend`].
     ///
     /// # Safety
     ///
     /// `rqst` is pinned and has a task; the send lock is held by the caller's task.
     #[inline]
-    unsafe fn may_attend(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
+    unsafe fn add_step(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
         // SAFETY: By the caller's contract. If the task holds the send lock it is the one that runs
         // here; then its next step, and nothing before that, looks at the callback.
         unsafe {
             let task = (*rqst).rq_task;
-            // CAST: A single bit.
-            if (*task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
-                && !xprt.has_others()
-                && (*rqst).rq_timeout >= ATTEND_FROM
-                && Jiffies((*rqst).rq_majortimeo).is_at_least_ahead(ATTEND_FROM)
+            let failed = Slot::<T>::from_rqst(rqst).verdict.read_once() != 0;
+            if (failed || Self::may_attend(xprt, rqst))
                 && (*xprt.as_raw()).snd_task == task
                 && (*task).tk_callback.is_none()
-                && is_prompt()
             {
-                (*task).tk_callback = Some(Self::attend);
+                (*task).tk_callback = Some(if failed { Self::leave } else { Self::attend });
             }
         }
     }
 
+    /// Whether the task of a request may be out of the RPC client's sight for a while, and nobody else
+    /// waits for its connection.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Ops::add_step`].
+    #[inline]
+    unsafe fn may_attend(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
+        // SAFETY: By the caller's contract.
+        unsafe {
+            // CAST: A single bit.
+            (*(*rqst).rq_task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
+                && !xprt.has_others()
+                && (*rqst).rq_timeout >= ATTEND_FROM
+                && Jiffies((*rqst).rq_majortimeo).is_at_least_ahead(ATTEND_FROM)
+                && is_prompt()
+        }
+    }
+
+    /// The step of a task whose request failed while it was sent. The RPC client has noted the connection
+    /// as that of the request after [`Pinned::fail`](crate::call::Pinned::fail), and would end it.
+    unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
+        // SAFETY: As for `attend`.
+        unsafe {
+            let rqst = (*task).tk_rqstp;
+            (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
+        }
+    }
+
     unsafe extern "C" fn attend(task: *mut bindings::rpc_task) {
-        // SAFETY: Called by the RPC client as the task's next step, as `may_attend` asked for: the task
+        // SAFETY: Called by the RPC client as the task's next step, as `add_step` asked for: the task
         // has a request of ours, and does nothing else meanwhile.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);

@@ -27,6 +27,7 @@ use crate::{
         Lease,
         Message, //
     },
+    slot::RESERVE,
     xdr_buf::Part,
 };
 use kernel::{
@@ -151,6 +152,18 @@ mod suite {
     }
 
     #[test]
+    fn a_call_that_fails_in_its_own_send_costs_no_connection() -> Test {
+        let client = Alone::of_nfs4()?;
+        client.null()?.wait()?;
+        fate(Fate::Refused);
+        ensure_eq!(client.null()?.wait(), Err(EXDEV));
+        fate(Fate::Answered);
+        client.null()?.wait()?;
+        ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
+        client.end()
+    }
+
+    #[test]
     fn tasks_without_a_slot_get_one_in_turn() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
@@ -180,17 +193,22 @@ mod suite {
 
     #[test]
     fn buffers_of_slots_at_rest_are_given_back() -> Test {
-        let client = Alone::new()?;
+        calm();
+        // CAST: A handful.
+        driver::slots(RESERVE as u16 + 4);
+        let class = Registration::<Driver>::new()?;
+        let client = Client::new(false)?;
         fate(Fate::Kept);
         let mut pending = KVec::new();
-        for _ in 0..4 {
+        for _ in 0..RESERVE + 4 {
             let memory = Memory::new(0, 2 * PAGE_SIZE, true)?;
             pending.push(client.get(memory)?, GFP_KERNEL)?;
         }
-        client.wait_kept(4)?;
+        client.wait_kept(RESERVE + 4)?;
         let all = client.xprt().buffered();
+        let each = all / (RESERVE + 4);
         // The call, the reply, and two pages whose border is that of head and tail.
-        ensure!(all >= 4 * (512 + 512 + 2 * PAGE_SIZE));
+        ensure!(each >= 512 + 512 + 2 * PAGE_SIZE);
         // Nothing rests.
         client.xprt().trim_slots();
         client.xprt().trim_slots();
@@ -205,16 +223,19 @@ mod suite {
         let running = client.null()?;
         client.wait_kept(1)?;
         client.xprt().trim_slots();
-        ensure_eq!(client.xprt().buffered(), all / 4);
+        // The one that is used and those that stay.
+        ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
         client.xprt().trim_slots();
         client.xprt().trim_slots();
-        ensure_eq!(client.xprt().buffered(), 0);
+        ensure_eq!(client.xprt().buffered(), RESERVE * each);
         fate(Fate::Answered);
         client.null()?.wait()?;
-        ensure!(client.xprt().buffered() > 0);
-        client.end()
+        drop(client);
+        wait_gone()?;
+        drop(class);
+        Ok(())
     }
 
     #[test]
