@@ -265,7 +265,8 @@ impl Conn {
                 }
             }
             Event::Lost(epoch, cause) => {
-                if epoch == self.epoch {
+                // Who waits for the next attempt has nothing yet that could be lost.
+                if epoch == self.epoch && !matches!(self.state, State::Waiting { .. }) {
                     self.end(cause, now);
                 }
             }

@@ -18,7 +18,10 @@ use kernel::{
 };
 use xprtrdma_sunrpc::{
     common::Common,
-    util::Jiffies,
+    util::{
+        Jiffies,
+        NoFs, //
+    },
     xprt::{
         BackRef,
         Xprt, //
@@ -64,6 +67,8 @@ impl WorkItem for Beat {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        // It gives regions back, and whoever closes the connection waits for it.
+        let _nofs = NoFs::enter();
         if let Some(ms) = this.xprt.data().link.tick(&this.xprt) {
             this.after(ms);
         }

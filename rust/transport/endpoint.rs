@@ -282,6 +282,8 @@ impl Endpoint {
 
     fn update_window(&self) {
         self.xprt.set_window(|| cwnd(&self.state.credits.lock()));
+        // The request that was answered ends later, and perhaps not for long: its task may be frozen.
+        self.xprt.nudge_senders();
     }
 
     /// A reply for nobody. True if it can be that of an abandoned call, whose credit comes back.
@@ -290,7 +292,6 @@ impl Endpoint {
         if late {
             self.client().stats.late_replies.add(1);
             self.update_window();
-            self.xprt.nudge_senders();
         }
         late
     }

@@ -375,6 +375,20 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
     assert!(rig.conn.reconnect_delay(rig.now) <= Millis::new(500));
 }
 
+// covers: V1-095
+#[test]
+fn what_is_told_late_of_the_last_connection_ends_no_wait() {
+    let mut rig = Rig::new(Config::default());
+    rig.connect();
+    let last = rig.epoch();
+    rig.cm(CmEvent::Disconnected);
+    rig.event(Event::TornDown(last));
+    rig.event(Event::Start { timeout: None });
+    assert_eq!(rig.conn.phase(), Phase::Waiting);
+    assert_eq!(rig.event(Event::Lost(last, Cause::InvalidateFailed)), []);
+    assert_eq!(rig.conn.phase(), Phase::Waiting);
+}
+
 // covers: MAL-150
 #[test]
 fn an_attempt_waits_for_the_back_off() {
