@@ -123,7 +123,7 @@ help:
 	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it)'
 	@echo '  make check-kernels            build and short tests on every kernel series of the archive'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
-	@echo '  make check-endurance          100 lives, 1500 broken connections there (half an hour)'
+	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
 	@echo '  make check-mutants            faults planted in the module: a test notices each (45 min)'
@@ -132,4 +132,4 @@ help:
 	@echo '  make count                    work requests per operation, ours and in-tree'
 	@echo '  make bench                    elapsed time and exact counts, ours and in-tree (an hour)'
 	@echo '  make bench BENCH=--help       its options'
-	@echo '  make bench-check              fails when an exact count of ours rose'
+	@echo '  make bench-check              fails when an exact count of ours rose, or misses a goal'

@@ -352,7 +352,8 @@ def add_bench(commands):
 
 def add_bench_check(commands):
     sub = commands.add_parser(
-        "bench-check", help="fail when an exact count of ours rose above the recorded one")
+        "bench-check", help="fail when an exact count of ours rose above the recorded one, "
+                            "or misses a goal")
     kernel_option(sub)
     sub.add_argument("--rounds", type=int, default=3, metavar="N",
                      help="of counting instructions; their median counts (default: 3)")

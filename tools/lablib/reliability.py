@@ -135,7 +135,7 @@ What is not shown here
 ======================
 
 * knfsd grants no fewer than four credits. One credit is what every connection begins with.
-* The kernel gives up a connection after five idle minutes; here it is closed at once instead,
+* An idle connection is given up after five minutes; here it is closed at once instead,
   again and again. That the five minutes work is a test in full size
   (``disconnects.idle_connection_is_closed_and_comes_back``).
 * When rxe's only IPv4 address goes and comes back, neither client can connect any more. By rxe's
@@ -160,6 +160,11 @@ What is not shown here
   Four such files were seen in some 100 rounds of it with ours, none in 63 with in-tree, which
   connects again less often; and none in 52 with ours over an rxe whose completer was changed in one
   line, so that it gave such a Read an error: 50 times it did.
+* The server has a fault on iWARP, also with either client: when a connection ends amid its RDMA Reads, it
+  can lose the regions of one, and says so once, "WARNING: ... verbs.c:2164 at ib_destroy_qp_user", below
+  ``svc_rdma_free``. That is told but does not fail a run; with the in-tree client it came in one of four runs
+  of ``tools/lab run --provider siw --client intree -- ./selftests/run --client intree --filter
+  ^disconnects.server_restarts``, in the one that had another pair of machines beside it.
 * Two rounds failed with the in-tree client: a mount in a namespace was refused as unreachable at
   its first attempt, and behind ``signals`` no process of its mounts got an answer for three
   minutes. Both were on a machine that had too much to do.
