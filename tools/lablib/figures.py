@@ -13,7 +13,7 @@ HEAD = """\
 Benchmark figures
 =================
 
-One run of ``make bench``, kernel {kernel}. What the words mean is in
+What ``make bench`` measured, kernel {kernel}. What the words mean is in
 :doc:`benchmarks`.
 """
 KERNEL = (("service", "the transport and what it calls"), ("copies", "of that, copying"),

@@ -22,6 +22,7 @@ import loads
 import transport
 
 RESULTS = pathlib.Path("/results")
+TRIES = 4
 PAGE = 4096
 # nopl 0x74727078(%rax,%rax,1); ret
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
@@ -129,19 +130,25 @@ def measure(plugin, client, operations, prefix):
     symbols = Symbols(f"{prefix}.symbols")
     tell_regions(plugin, symbols, client)
     for number, (name, load, mounts) in enumerate(operations):
-        def total(statistic, mounts=mounts):
-            return sum(map(statistic, mounts))
-
-        load.run(load.count)  # warm up: what is made once for as many at a time is there then
-        before, connects = total(loads.rpcs), total(loads.connects)
         file = f"{prefix}-{number}.counts"
+        yield {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
+               "counts": file, "symbols": f"{prefix}.symbols"}
+
+
+def count(plugin, name, load, mounts, file):
+    """Count a load into a file; how many RPCs it made. On an overloaded host connections break,
+    whoever's they are: what was counted then says nothing."""
+    for _ in range(TRIES):
+        load.run(load.count)  # warm up: what is made once for as many at a time is there then
+        before, connects = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
         plugin.command("start")
         load.run(load.count)
         plugin.stop(file)
-        if total(loads.connects) != connects:
-            raise RuntimeError(f"{name}: the connection broke while we counted")
-        yield {"client": client, "operation": name, "rpcs": total(loads.rpcs) - before,
-               "counts": file, "symbols": f"{prefix}.symbols"}
+        rpcs, now = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
+        if now == connects:
+            return rpcs - before
+        print(f"  again: {name}: the connection broke while we counted", file=sys.stderr, flush=True)
+    raise RuntimeError(f"{name}: the connection broke {TRIES} times while we counted")
 
 
 def main(options, rounds, clients):
