@@ -183,10 +183,7 @@ impl Cq {
         is_over: impl Fn() -> bool,
     ) -> Attended {
         // ORDERING: Full, and the looks at `may` and `closed` come after it: see `dismiss` and `close`.
-        let first = self
-            .attendant
-            .cmpxchg(attendant::NOBODY, attendant::WAITS, Full);
-        if first.is_err() {
+        if !self.change(attendant::NOBODY, attendant::WAITS) {
             return Attended::Left;
         }
         let attended = if may() {

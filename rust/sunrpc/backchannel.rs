@@ -176,7 +176,8 @@ impl<T: Transport> Backchannel<T> {
 impl<T: Transport> Xprt<T> {
     /// Whether callbacks can be delivered.
     pub fn has_callbacks(&self) -> bool {
-        // Nobody waits for callbacks of a transport without users, which must not get one by a delivery.
+        // Nobody waits for callbacks of a transport without users, which must not get one by a delivery. This
+        // is a look only: the last user may go right behind it.
         self.inner.backchannel.ready.load(Acquire) && !self.is_dying()
     }
 

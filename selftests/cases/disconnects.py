@@ -175,11 +175,15 @@ def device_goes_before_every_connection_was_made(t):
 
     def refused():
         try:
-            t.log.expect("cannot be connected: no suitable RDMA device")
+            t.log.expect("cannot be connected: no suitable RDMA device", seconds=ENV.patience(10))
         finally:
             faults.add_client_device()
 
-    faults.remove_client_device()
+    try:
+        faults.remove_client_device()
+    except BaseException:
+        faults.add_client_device()
+        raise
     together(32, read, under_way=refused)
     os.close(fd)
     check(all(x["connect_count"] for x in mount.xprts()), "not every connection is made")

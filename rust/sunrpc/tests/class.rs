@@ -289,7 +289,11 @@ mod suite {
         backchannel.answering(answered);
         taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
         ensure!(backchannel.take(1).is_none());
-        // What ended unanswered counts when it is given back, what was answered does not again.
+        // What was answered does not count again when it is given back.
+        let answered = taken.remove(0).map_err(|_| EINVAL)?;
+        backchannel.put(answered);
+        ensure!(backchannel.take(1).is_none());
+        // What ended unanswered does.
         while let Some(slot) = taken.pop() {
             backchannel.put(slot);
         }
