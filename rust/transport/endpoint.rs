@@ -472,13 +472,16 @@ impl Endpoint {
         let verdict = match state.phase {
             Phase::Sent if state.epoch == self.epoch => judge(&state),
             Phase::Answered => Verdict::Discard(Counter::DupReply),
-            _ => {
-                // Encoded anew since it was sent: this is the reply that was owed.
-                if state.epoch == self.epoch {
-                    request.owed_on.write_once(Epoch::NONE.raw());
-                }
-                Verdict::Discard(Counter::BadXid)
+            _ if request.owed_on.read_once() == self.epoch.raw()
+                && message.invalidation().is_none() =>
+            {
+                // Encoded anew since it was sent, as happens while its connection ends: this is the reply
+                // that was owed.
+                request.owed_on.write_once(Epoch::NONE.raw());
+                self.client().stats.late_replies.add(1);
+                return None;
             }
+            _ => Verdict::Discard(Counter::BadXid),
         };
         if let Verdict::Discard(counter) = verdict {
             drop(state);

@@ -244,8 +244,8 @@ def memory_of_a_killed_call(t):
 
 
 # covers: V1-013: a call is encoded anew when its time is over, but cannot be sent: whoever may send
-# covers: next is stopped.  The reply to what was sent before comes, and the call is killed.  Its
-# covers: credit is free: no other reply will come.
+# covers: next is stopped.  The reply to what was sent before comes, which is no offence of the server,
+# covers: and the call is killed.  Its credit is free: no other reply will come.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def the_credit_of_a_call_encoded_anew(t):
     stage = Stage(t, options=f"timeo={10 * ANEW_SECONDS}")
@@ -266,9 +266,11 @@ def the_credit_of_a_call_encoded_anew(t):
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")
         stage.wait_senders(1, "a call that was encoded anew")
-        odd = stage.counters()["bad_xid"]
+        counters = stage.counters()
         stage.responder.call("release")
-        wait.until(lambda: stage.counters()["bad_xid"] > odd, ENV.patience(10), "the late reply")
+        wait.until(lambda: stage.counters()["late_replies"] > counters["late_replies"],
+                   ENV.patience(10), "the late reply")
+        equal(stage.moved(counters), {}, "offences")
         late.kill()
         late.join(ENV.patience(10), killed=True)
         equal(stage.numbers("credits")[2], 0, "credits of calls that were given up")
