@@ -268,8 +268,8 @@ u32 xprtrdma_random(void)
 
 bool xprtrdma_may_log(void)
 {
-	static DEFINE_RATELIMIT_STATE(rs, 5 * HZ, 20);
+	static struct ratelimit_state rs = RATELIMIT_STATE_INIT_FLAGS(
+		rs, 5 * HZ, 20, RATELIMIT_MSG_ON_RELEASE);
 
-	ratelimit_set_flags(&rs, RATELIMIT_MSG_ON_RELEASE);
 	return __ratelimit(&rs);
 }

@@ -18,4 +18,5 @@ mod holders;
 mod queue;
 mod rpc;
 mod sysctl;
+mod util;
 mod xdr_buf;

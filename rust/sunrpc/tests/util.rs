@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What belongs to no object.
+
+use super::ensure::Test;
+use crate::util::may_log;
+use kernel::prelude::*;
+
+#[kunit_tests(xprtrdma_util)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn the_log_has_a_limit() -> Test {
+        let shown = (0..1000).filter(|_| may_log()).count();
+        // As many as in five seconds, and as many again if those end meanwhile.
+        ensure!(shown <= 40);
+        Ok(())
+    }
+}
