@@ -268,8 +268,8 @@ u32 xprtrdma_random(void)
 
 bool xprtrdma_may_log(void)
 {
-	static struct ratelimit_state rs = RATELIMIT_STATE_INIT_FLAGS(
-		rs, 5 * HZ, 20, RATELIMIT_MSG_ON_RELEASE);
+	static struct ratelimit_state rs =
+		RATELIMIT_STATE_INIT_FLAGS(rs, 5 * HZ, 20, RATELIMIT_MSG_ON_RELEASE);
 
 	return __ratelimit(&rs);
 }
