@@ -21,6 +21,13 @@
 
 #include "helpers.h"
 
+MODULE_VERSION(XPRTRDMA_VERSION);
+
+const char *xprtrdma_version(void)
+{
+	return XPRTRDMA_VERSION;
+}
+
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
 	return ib_post_send(qp, wr, NULL);

@@ -16,6 +16,9 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+/* What rust/version.sh said when the module was built. */
+const char *xprtrdma_version(void);
+
 /* ib_core */
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 bool xprtrdma_req_notify(struct ib_cq *cq);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Time, load, rate-limited logging and the NOFS scope.
+//! Version, time, load, rate-limited logging and the NOFS scope.
 
 use core::ptr;
-use kernel::fmt;
+use kernel::{
+    fmt,
+    prelude::*, //
+};
 use xprtrdma_bindings as bindings;
 
 /// Formats a value of `core`, such as an address, with the kernel's macros.
@@ -13,6 +16,12 @@ impl<V: core::fmt::Display> fmt::Display for Show<'_, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         core::fmt::Display::fmt(self.0, f)
     }
+}
+
+/// The module's version, as `modinfo` shows it.
+pub fn version() -> &'static CStr {
+    // SAFETY: The function returns a string literal.
+    unsafe { CStr::from_char_ptr(bindings::xprtrdma_version()) }
 }
 
 /// A time in jiffies, as the RPC client counts it.

@@ -33,7 +33,8 @@ mod stats;
 use kernel::prelude::*;
 use xprtrdma_sunrpc::{
     class::Registration,
-    sysctl, //
+    sysctl,
+    util::version, //
 };
 
 module! {
@@ -86,7 +87,10 @@ impl kernel::Module for XprtRdma {
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
-        pr_info!("RPC-over-RDMA client transport registered\n");
+        pr_info!(
+            "RPC-over-RDMA client transport registered, version {}\n",
+            version()
+        );
         let sysctls = sysctl::Table::register();
         if sysctls.is_none() {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");

@@ -126,6 +126,20 @@ def intree_module_is_kept_out_while_loaded(t):
     t.server.expect(there, content)
 
 
+# covers: a report names what runs: sysfs, modinfo and the log agree.
+@case(versions=None, clients=("ours",), loaded=False)
+def the_version_is_told_everywhere(t):
+    t.log.mark()
+    module.load()
+    version = pathlib.Path("/sys/module/xprtrdma_rs/version").read_text().strip()
+    check(re.fullmatch(r"\d+\.\d+\.\d+(\+\d+\.g[0-9a-f]+(\.dirty)?)?", version),
+          f"version {version!r}")
+    t.log.expect("xprtrdma_rs", "registered", f"version {version}")
+    done = subprocess.run(["modinfo", "-F", "version", ENV.module_file], stdout=subprocess.PIPE,
+                          text=True, timeout=60, check=True)
+    equal(done.stdout.strip(), version, "the file's version")
+
+
 # How modinfo shows a parameter with its range and default.
 PARAMETER = re.compile(r"^(\w+):.*\((\d+)-(\d+), default (\d+)\)", re.MULTILINE)
 

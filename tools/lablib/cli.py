@@ -24,6 +24,7 @@ def main(argv):
     parser = argparse.ArgumentParser(
         prog="lab", description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action=Version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
                 add_demo, add_programs, add_mutants, add_torture, add_restart, add_bench,
@@ -42,6 +43,17 @@ def main(argv):
     except KeyboardInterrupt:
         say("interrupted")
         return 130
+
+
+class Version(argparse.Action):
+    """Print the version of this source."""
+
+    def __init__(self, option_strings, dest, **_):
+        super().__init__(option_strings, dest, nargs=0, help="print the version of this source")
+
+    def __call__(self, *_):
+        print(proc.output([module.REPO / "rust/version.sh"]).strip())
+        sys.exit(0)
 
 
 def add_root(commands):
