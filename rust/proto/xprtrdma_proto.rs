@@ -69,6 +69,7 @@
 //! | [`plan`](mod@plan) | how a call and its reply travel |
 //! | [`threshold`], [`private_data`] | what two peers agree on when they connect |
 //! | [`credit`], [`ring`] | how many messages may be under way |
+//! | [`defer`](mod@defer) | what waits for room in a queue |
 //! | [`limit`] | patience with a broken peer |
 //! | [`conn`] | the life of a transport's connections |
 //! | [`version`](mod@version) | which protocol version a connection speaks |
@@ -83,6 +84,7 @@
 pub mod chunk;
 pub mod conn;
 pub mod credit;
+pub mod defer;
 pub mod error;
 pub mod header;
 pub mod inbound;

@@ -42,6 +42,10 @@ use xprtrdma_proto::{
         Event, //
     },
     credit::ForwardCredits,
+    defer::{
+        self,
+        Line, //
+    },
     inbound::{
         Discard,
         RemoteError,
@@ -101,6 +105,7 @@ use xprtrdma_sunrpc::{
     },
     common::Common,
     lease::Lease,
+    slot::Slot,
     trace,
     util::Jiffies,
     xprt::BackRef, //
@@ -643,30 +648,7 @@ impl Endpoint {
 
     /// Invalidates the regions of a slot: now, or as soon as there is room in the send queue.
     pub(crate) fn invalidate(&self, qp: &Connection, index: u16) {
-        if !self.try_invalidate(qp, index) {
-            self.defer(index);
-            // Room that came in between was announced to nobody.
-            self.resume(qp);
-        }
-    }
-
-    fn defer(&self, index: u16) {
-        // Cannot fail: there is room for every slot, and each is in it at most once.
-        let _ = self.state.deferred.lock().push_within_capacity(index);
-    }
-
-    /// Posts the invalidations that wait, until there is no room again, which will be announced.
-    fn resume(&self, qp: &Connection) {
-        loop {
-            let index = self.state.deferred.lock().pop();
-            let Some(index) = index else {
-                return;
-            };
-            if !self.try_invalidate(qp, index) {
-                self.defer(index);
-                return;
-            }
-        }
+        defer::post(&Invalidations(qp), index);
     }
 
     /// Invalidates the regions of a slot; `false` if there is no room. If it cannot be done at all
@@ -698,6 +680,36 @@ impl Endpoint {
             self.lost(Cause::InvalidateFailed);
         }
         true
+    }
+}
+
+/// The invalidations of a connection, by the numbers of their slots.
+struct Invalidations<'a>(&'a Connection);
+
+impl Line for Invalidations<'_> {
+    fn post(&self, index: u16) -> bool {
+        self.0.handler().try_invalidate(self.0, index)
+    }
+
+    fn has_room(&self, index: u16) -> bool {
+        let regions = |slot: &Slot<Client>| slot.call().state.lock().regions.len() as u32;
+        let count = self.0.handler().xprt.slot(index).map_or(0, regions);
+        self.0.has_room(0, count)
+    }
+
+    fn put(&self, index: u16) {
+        // Cannot fail: there is room for every slot, and each is in it at most once.
+        let _ = self
+            .0
+            .handler()
+            .state
+            .deferred
+            .lock()
+            .push_within_capacity(index);
+    }
+
+    fn take(&self) -> Option<u16> {
+        self.0.handler().state.deferred.lock().pop()
     }
 }
 
@@ -859,7 +871,7 @@ impl QpHandler for Endpoint {
 
     fn send_space(qp: ArcBorrow<'_, Connection>) {
         // Invalidations first: they end calls, senders begin new ones.
-        qp.handler().resume(&qp);
+        defer::resume(&Invalidations(&qp));
         qp.handler().xprt.wake_senders();
     }
 

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What waits for room in a queue is posted, whatever happens between two steps.
+
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::{
+    cell::{
+        Cell,
+        RefCell, //
+    },
+    collections::VecDeque, //
+};
+use xprtrdma_proto::defer::{
+    self,
+    Line, //
+};
+
+/// A queue for so much.
+const DEPTH: u32 = 4;
+/// What the items take.
+const SIZES: [u32; 4] = [2, 1, 3, 2];
+
+/// A send queue and those who use it. Before each step of one of them another may get its turn, as the
+/// script says.
+struct World {
+    script: Cell<u32>,
+    nested: Cell<u32>,
+    /// What was posted and has not completed, in order.
+    queue: RefCell<VecDeque<u32>>,
+    wants_room: Cell<bool>,
+    /// Completions are handled one at a time.
+    handling: Cell<bool>,
+    list: RefCell<Vec<u16>>,
+    /// The items of tasks that have not come yet.
+    coming: RefCell<Vec<u16>>,
+    posted: RefCell<Vec<u16>>,
+}
+
+impl World {
+    /// With a queue that others have filled.
+    fn new(script: u32) -> Self {
+        Self {
+            script: Cell::new(script),
+            nested: Cell::new(0),
+            queue: RefCell::new(vec![1; DEPTH as usize].into()),
+            wants_room: Cell::new(false),
+            handling: Cell::new(false),
+            list: RefCell::default(),
+            coming: RefCell::new((0..SIZES.len() as u16).collect()),
+            posted: RefCell::default(),
+        }
+    }
+
+    fn room(&self) -> u32 {
+        DEPTH - self.queue.borrow().iter().sum::<u32>()
+    }
+
+    /// A task comes with its item.
+    fn task(&self) {
+        let item = self.coming.borrow_mut().pop();
+        if let Some(item) = item {
+            defer::post(self, item);
+        }
+    }
+
+    /// The oldest post completes.
+    fn completion(&self) {
+        if self.handling.get() || self.queue.borrow_mut().pop_front().is_none() {
+            return;
+        }
+        self.handling.set(true);
+        if self.wants_room.take() {
+            defer::resume(self);
+        }
+        self.handling.set(false);
+    }
+
+    /// Before each step: perhaps another thread's turn.
+    fn others(&self) {
+        let choice = self.script.get() % 3;
+        self.script.set(self.script.get() / 3);
+        self.nested.set(self.nested.get() + 1);
+        match choice {
+            1 => self.completion(),
+            2 if self.nested.get() < 4 => self.task(),
+            _ => {}
+        }
+        self.nested.set(self.nested.get() - 1);
+    }
+}
+
+impl Line for World {
+    fn post(&self, item: u16) -> bool {
+        self.others();
+        let size = SIZES[usize::from(item)];
+        let fits = size <= self.room();
+        if fits {
+            self.queue.borrow_mut().push_back(size);
+            self.posted.borrow_mut().push(item);
+        } else {
+            self.wants_room.set(true);
+        }
+        fits
+    }
+
+    fn has_room(&self, item: u16) -> bool {
+        self.others();
+        let fits = SIZES[usize::from(item)] <= self.room();
+        if !fits {
+            self.wants_room.set(true);
+        }
+        fits
+    }
+
+    fn put(&self, item: u16) {
+        self.others();
+        self.list.borrow_mut().push(item);
+    }
+
+    fn take(&self) -> Option<u16> {
+        self.others();
+        self.list.borrow_mut().pop()
+    }
+}
+
+// covers: V1-103, V1-113: no announcement of room is lost, wherever it comes between the steps of those
+// who look for it. Nothing but completions happens afterwards: no later traffic helps.
+#[test]
+fn whatever_waits_is_posted() {
+    let mut deferred = 0;
+    for script in 0..3u32.pow(12) {
+        let world = World::new(script);
+        while !world.coming.borrow().is_empty() {
+            world.task();
+        }
+        deferred += usize::from(!world.list.borrow().is_empty());
+        while !world.queue.borrow().is_empty() {
+            world.completion();
+        }
+        let mut posted = world.posted.take();
+        posted.sort();
+        assert_eq!((script, posted), (script, vec![0, 1, 2, 3]));
+        assert_eq!(world.list.take(), vec![]);
+    }
+    assert!(deferred > 0);
+}
