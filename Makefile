@@ -7,16 +7,36 @@ LAB := tools/lab
 REPO := $(CURDIR)
 KERNEL_OPTION = $(if $(KERNEL),--kernel '$(KERNEL)')
 
+# The oldest kernel with the Rust interfaces that the module uses.
+OLDEST := 7.2
+
 ifdef KDIR
-# Somebody's own prepared tree, built with the tools of this machine.
+# A distribution's headers or somebody's own prepared tree, with the tools of this machine.
+RUSTC ?= rustc
+BINDGEN ?= bindgen
 ifeq ($(wildcard $(KDIR)/include/config/kernel.release),)
-$(error KDIR=$(KDIR) is no prepared kernel tree (looked for include/config/kernel.release): run 'make modules_prepare' there, or leave KDIR out)
-endif
-ifeq ($(wildcard $(KDIR)/rust/libkernel.rmeta),)
-$(error KDIR=$(KDIR) has no Rust metadata (looked for rust/libkernel.rmeta): set CONFIG_RUST=y and run 'make modules_prepare' there, or leave KDIR out)
+$(error KDIR=$(KDIR) is no prepared kernel tree (looked for include/config/kernel.release): install the headers of that kernel, or run 'make modules_prepare' in a tree of your own)
 endif
 RELEASE := $(shell cat '$(KDIR)/include/config/kernel.release')
-KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)'
+ifneq ($(OLDEST),$(firstword $(shell printf '%s\n' $(OLDEST) $(RELEASE) | sort -V)))
+$(error KDIR=$(KDIR) is kernel $(RELEASE): the module needs the Rust interfaces of $(OLDEST) or newer)
+endif
+ifeq ($(wildcard $(KDIR)/rust/libkernel.rmeta),)
+$(error KDIR=$(KDIR) has no Rust metadata (looked for rust/libkernel.rmeta): the headers packages of Debian leave it out, use KERNEL=$(RELEASE) there; a tree of your own needs CONFIG_RUST=y and 'make modules_prepare')
+endif
+# Metadata of one compiler cannot be read by another.
+COMPILER := $(shell sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$$/\1/p' '$(KDIR)/include/config/auto.conf' 2> /dev/null)
+FOUND := $(shell $(RUSTC) --version 2> /dev/null)
+ifneq ($(COMPILER),)
+ifneq ($(COMPILER),$(FOUND))
+$(error the kernel in KDIR=$(KDIR) was built by '$(COMPILER)', but $(RUSTC) is $(if $(FOUND),'$(FOUND)',not there): install that compiler and name it with RUSTC=/path/to/rustc)
+endif
+endif
+ifeq ($(shell command -v '$(BINDGEN)'),)
+$(error there is no $(BINDGEN): install it (Debian and Ubuntu: bindgen, Arch: rust-bindgen), or name it with BINDGEN=/path/to/bindgen)
+endif
+# Both are named, for the kernel's makefiles take no tools from the environment.
+KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)' RUSTC='$(RUSTC)' BINDGEN='$(BINDGEN)'
 else
 RELEASE = $(shell $(LAB) kernel $(KERNEL_OPTION) --field release)
 endif
@@ -105,7 +125,7 @@ help:
 	@echo 'Build (needs root and mmdebstrap; the result is build/RELEASE/xprtrdma_rs.ko):'
 	@echo '  make                          for the newest complete stock kernel 7.3'
 	@echo '  make KERNEL=7.2               for the newest of a series, or one release'
-	@echo '  make modules KDIR=DIR         for your own prepared tree, with your tools'
+	@echo '  make modules KDIR=DIR         with your tools, for headers with Rust metadata or your own tree'
 	@echo '  make CLIPPY=1                 the same with clippy'
 	@echo '  make modules_install          into $$INSTALL_MOD_PATH/lib/modules'
 	@echo '  make deb                      Debian packages, beside the module'

@@ -22,7 +22,7 @@ keeps in $XPRTRDMA_CACHE (default: ~/.cache/xprtrdma_rs).  Needs root."""
 
 def main(argv):
     parser = argparse.ArgumentParser(
-        prog="lab", description=DESCRIPTION,
+        prog="tools/lab", description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action=Version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

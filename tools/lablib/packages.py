@@ -9,6 +9,8 @@ from . import archive, cache, chroot, proc
 from .ui import LabError, say
 
 FRESH_SECONDS = 24 * 3600
+# The oldest series with the Rust interfaces that the module uses.
+OLDEST = "7.2"
 IMAGE = re.compile(r"linux-image-(\d+\.\d+\.\d+[^-]*(?:-cloud|-rt)?-amd64)$")
 
 
@@ -127,8 +129,11 @@ def choose(packages, spec, where):
     chosen = [item for item in complete if matches(item)]
     if not chosen:
         raise LabError(f"no complete kernel {spec!r} (image, headers and source of one "
-                       f"version) in {where}{nearly(filter(matches, partial))}; use KERNEL= "
-                       f"one of: {', '.join(i[0] for i in complete if ordinary(i[0]))}")
+                       f"version) in {where}{nearly(filter(matches, partial))}{too_old(spec)}; "
+                       "use KERNEL= one of: "
+                       f"{', '.join(i[0] for i in complete if ordinary(i[0]))}; or, for any "
+                       f"kernel from {OLDEST} on that has CONFIG_RUST=y, make modules KDIR= its "
+                       "headers, if they have the Rust metadata, or a prepared tree")
     release, version, names, _ = chosen[-1]
     sums = {n: packages[n, version]["SHA256"] for n in names}
     return {"release": release, "version": version, "packages": sums}
@@ -148,6 +153,12 @@ def nearly(partial):
     """What the newest incomplete match lacks, as a part of a sentence."""
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
+
+
+def too_old(spec):
+    """Whether the module could be built for it at all, as a part of a sentence."""
+    old = re.match(r"\d+\.\d+", spec) and number(spec)[:2] < number(OLDEST)
+    return f"; the module needs the Rust interfaces of {OLDEST} or newer" if old else ""
 
 
 def ordinary(release):

@@ -46,6 +46,16 @@ class Choosing(unittest.TestCase):
             self.assertIn(part, text)
         self.assertNotIn("\n", text)
 
+    def test_what_is_too_old_is_said_and_what_else_can_be_done(self):
+        for spec, old in (("6.18.44-fc-v595", True), ("6.12", True), ("7.1", True),
+                          ("7.4", False), ("9.1.1-arch1-1", False), ("newest", False)):
+            with self.assertRaises(LabError) as caught:
+                packages.choose(LISTS, spec, "here")
+            text = str(caught.exception)
+            self.assertIn("KDIR=", text)
+            self.assertIn(f"from {packages.OLDEST} on", text)
+            self.assertEqual(old, f"interfaces of {packages.OLDEST} or newer" in text, text)
+
     def test_new_images_need_their_parts(self):
         image, version = "linux-image-7.3.4+deb13-amd64", "7.3.4-1"
         lists = archive(("7.3.4+deb13-amd64", version, ALL))

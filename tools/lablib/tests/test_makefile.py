@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What stops a build with KDIR= is said before it begins, with the remedy."""
+
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+from lablib import packages
+
+REPO = pathlib.Path(__file__).resolve().parents[3]
+COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
+OTHER = "rustc 1.95.0 (0123abcde 2026-04-16)"
+
+
+class Tree:
+    """A directory that is as much of a prepared kernel as the checks look at."""
+
+    def __init__(self, where):
+        self.where = pathlib.Path(where)
+        self.tools = {"RUSTC": self.tool("rustc", f"echo '{COMPILER}'"),
+                      "BINDGEN": self.tool("bindgen", "true")}
+        self.put("include/config/kernel.release", "7.3.4-arch1-1\n")
+        self.put("include/config/auto.conf",
+                 f'CONFIG_RUST=y\nCONFIG_RUSTC_VERSION_TEXT="{COMPILER}"\n')
+        self.put("rust/libkernel.rmeta", "")
+
+    def put(self, name, text):
+        path = self.where / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def tool(self, name, does):
+        path = self.put(name, f"#!/bin/sh\n{does}\n")
+        path.chmod(0o755)
+        return path
+
+    def make(self):
+        """(exit status, what make says) of the build, which is not done."""
+        done = subprocess.run(
+            ["make", "-C", REPO, "-n", "modules", f"KDIR={self.where}",
+             *(f"{name}={path}" for name, path in self.tools.items())],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
+            check=False)
+        return done.returncode, done.stdout
+
+
+class Building(unittest.TestCase):
+    def setUp(self):
+        where = tempfile.TemporaryDirectory()
+        self.addCleanup(where.cleanup)
+        self.tree = Tree(where.name)
+
+    def refused(self, *words):
+        """Make stops with a line that has these words."""
+        status, text = self.tree.make()
+        self.assertEqual(status, 2, text)
+        line = next(line for line in text.splitlines() if " *** " in line)
+        for word in words:
+            self.assertIn(word, line)
+
+    def test_headers_with_rust_metadata_are_taken(self):
+        status, text = self.tree.make()
+        self.assertEqual(status, 0, text)
+        self.assertIn(f"RUSTC='{self.tree.tools['RUSTC']}'", text)
+        self.assertIn("build/7.3.4-arch1-1", text)
+
+    def test_no_tree(self):
+        (self.tree.where / "include/config/kernel.release").unlink()
+        self.refused(str(self.tree.where), "kernel.release", "headers", "modules_prepare")
+
+    def test_no_rust_metadata(self):
+        (self.tree.where / "rust/libkernel.rmeta").unlink()
+        self.refused("rust/libkernel.rmeta", "KERNEL=7.3.4-arch1-1", "CONFIG_RUST=y")
+
+    def test_a_kernel_that_is_too_old(self):
+        for release in ("6.12.48+deb13-amd64", "7.1.9"):
+            self.tree.put("include/config/kernel.release", release)
+            self.refused(release, packages.OLDEST)
+        for release in ("7.2.0", "7.2-rc1", "7.10.1", "10.0"):
+            self.tree.put("include/config/kernel.release", release)
+            self.assertEqual(self.tree.make()[0], 0, release)
+
+    def test_another_compiler(self):
+        self.tree.tool("rustc", f"echo '{OTHER}'")
+        self.refused(COMPILER, OTHER, "RUSTC=")
+
+    def test_no_compiler(self):
+        self.tree.tools["RUSTC"] = self.tree.where / "absent"
+        self.refused(COMPILER, "not there", "RUSTC=")
+
+    def test_no_bindgen(self):
+        self.tree.tools["BINDGEN"] = self.tree.where / "absent"
+        self.refused("bindgen", "install", "BINDGEN=")
+
+    def test_the_oldest_kernel_is_the_same_everywhere(self):
+        for file, pattern in (("Makefile", r"^OLDEST := (.*)$"),
+                              ("tools/packaging/dkms.conf",
+                               r'^BUILD_EXCLUSIVE_KERNEL_MIN="(.*)"$')):
+            found = re.search(pattern, (REPO / file).read_text(), re.MULTILINE)
+            self.assertEqual(found[1], packages.OLDEST, file)
+
+
+if __name__ == "__main__":
+    unittest.main()
