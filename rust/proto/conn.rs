@@ -40,10 +40,34 @@
 //!
 //! * Only errors that the RPC client retries leave, except on a first mount ([`ConnectError::error`]).
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
+//! * A connection that was of use gets a successor at once, within limits: see below.
 //! * Two quick losses after the first large Send make the next connections use 1024 octets (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
 //! * A silent peer is probed, a dead one disconnected, a slow one left alone.
 //! * An RPC timer counts only against the connection its call was sent on.
+//!
+//! # At once or later
+//!
+//! While there is no connection every user of the mount waits, so a delay must be good for something: it
+//! spares a peer that cannot keep connections, and it spreads the clients of a server that comes back.
+//!
+//! | The connection                                    | Next attempt                                |
+//! |---------------------------------------------------|---------------------------------------------|
+//! | was closed without need ([`Cause::is_clean`])     | at once                                     |
+//! | had carried a reply and lasted for five seconds   | at once                                     |
+//! | had carried a reply, and we know what we did      | at once: peer and fabric are well, and each |
+//! |                                                   | such end needs another deed of ours         |
+//! | had carried a reply                               | at once, but for three of them in a row and |
+//! |                                                   | one each ten seconds; else after the first  |
+//! |                                                   | delay of the back-off                       |
+//! | never carried a reply                             | after the back-off, ever more slowly        |
+//!
+//! What we do that ends connections: a call is sent again, a call leaves the credits unknown, or memory was
+//! taken back that the server writes to, because the call's process was killed. The server sees its write
+//! refused, and we see a queue pair that is flushed, or the peer's disconnect. Both are told apart from a
+//! failure of the peer by the time only: within five seconds after memory was revoked they are taken for
+//! its consequence ([`Cause::GivenUpCall`]). A server that uses this to drop connections needs a user who
+//! kills processes for each of them.
 
 mod backoff;
 mod cause;
@@ -110,8 +134,11 @@ use self::queue::Queue;
 /// attempt needs a `TornDown`, which counts only after the final action was taken, and with it all before.
 const ACTIONS: usize = 12;
 
-/// How long a useful connection must last for its loss to cost no delay.
+/// How long a useful connection must last for its loss to cost no delay, however often that happens.
 const WORKED: Millis = Millis::from_secs(5);
+
+/// For how long after memory was revoked the server is expected to write there.
+const REVOKED: Millis = Millis::from_secs(5);
 
 /// The step an attempt is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +160,8 @@ struct Up {
     useful: bool,
     /// A reply may have been thrown away, so a waiting call may wait for ever.
     discarded: bool,
+    /// When memory of a call without an answer was taken back last.
+    revoked: Option<Time>,
     keepalive: Option<KeepAlive>,
 }
 
@@ -257,6 +286,11 @@ impl Conn {
             Event::ReplyDiscarded(epoch) => {
                 if let Some(up) = self.up(epoch) {
                     up.discarded = true;
+                }
+            }
+            Event::MemoryRevoked(epoch) => {
+                if let Some(up) = self.up(epoch) {
+                    up.revoked = Some(now);
                 }
             }
             Event::KeepAliveAnswered(epoch) => {
@@ -535,6 +569,7 @@ impl Conn {
             used: now,
             useful: false,
             discarded: false,
+            revoked: None,
             keepalive: self
                 .config
                 .keepalive
@@ -655,6 +690,12 @@ impl Conn {
         let State::Up(up) = &self.state else {
             return;
         };
+        let revoked = up.revoked.is_some_and(|at| now.since(at) <= REVOKED);
+        let cause = if revoked && cause.fits_refused_write() {
+            Cause::GivenUpCall
+        } else {
+            cause
+        };
         let epoch = self.epoch;
         self.history.push(Disconnect {
             epoch,
@@ -663,11 +704,12 @@ impl Conn {
             lasted: now.since(up.since),
             useful: up.useful,
         });
-        // A connection that worked for a while gets a successor at once: the delay is for peers that
-        // cannot be kept, not for those that fail now and then.
-        let worked = up.useful && now.since(up.since) >= WORKED;
-        if cause.is_clean() || worked {
+        // See "At once or later" above.
+        let at_once = now.since(up.since) >= WORKED || cause.is_our_doing();
+        if cause.is_clean() || (up.useful && at_once) {
             self.backoff.closed_cleanly(now);
+        } else if up.useful {
+            self.backoff.lost_young(now);
         } else {
             self.backoff.failed(now);
         }

@@ -43,6 +43,9 @@ pub enum Cause {
     Retransmit,
     /// A call that gets no reply, or calls given up long ago, leave the credits unknown.
     CreditResync,
+    /// The server answered a call whose memory was taken back, because its process was killed or the RPC
+    /// client gave it up: to write there ends the connection.
+    GivenUpCall,
     /// The keep-alive probe stayed unanswered.
     PeerDead,
     /// An address of the path changed.
@@ -65,6 +68,31 @@ impl Cause {
         matches!(
             self,
             Self::Idle | Self::Closed | Self::Shutdown | Self::Forced
+        )
+    }
+
+    /// Whether something that we did ended a connection which the peer and the fabric would have kept.
+    pub(super) const fn is_our_doing(self) -> bool {
+        matches!(
+            self,
+            Self::GivenUpCall | Self::Retransmit | Self::CreditResync
+        )
+    }
+
+    /// Whether the loss is what we see of a peer that wrote to memory which was taken back, or invalidates
+    /// it: our queue pair refuses, and fails with it. Devices report that differently, or say no more than
+    /// that everything is flushed.
+    pub(super) const fn fits_refused_write(self) -> bool {
+        matches!(
+            self,
+            Self::PeerClosed
+                | Self::Completion(
+                    WcStatus::Flushed
+                        | WcStatus::LocalProtection
+                        | WcStatus::RemoteInvalidRequest
+                        | WcStatus::RemoteAccess
+                        | WcStatus::RemoteOperation
+                )
         )
     }
 
@@ -99,6 +127,7 @@ impl Cause {
             Self::RpcTimeout => "rpc timeout",
             Self::Retransmit => "retransmission",
             Self::CreditResync => "call without reply",
+            Self::GivenUpCall => "answer to a call given up",
             Self::PeerDead => "peer dead",
             Self::AddrChanged => "address changed",
             Self::DeviceRemoved => "device removed",

@@ -177,6 +177,8 @@ pub enum Event {
     LargeSendTaken(Epoch),
     /// A message was discarded that may have been the reply somebody waits for.
     ReplyDiscarded(Epoch),
+    /// Memory of a call that the server has not answered is being taken back.
+    MemoryRevoked(Epoch),
     /// The keep-alive probe completed successfully.
     KeepAliveAnswered(Epoch),
     /// The connection is unusable: a failed work request, a rule the peer broke, a bound it exceeded.

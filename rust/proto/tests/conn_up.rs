@@ -129,25 +129,91 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
 #[test]
 fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     for (lasted, useful, at_once) in [
-        (4_999, true, false),
+        (1, true, true),
+        (4_999, true, true),
         (5_000, true, true),
+        (1, false, false),
         (5_000, false, false),
         (600_000, false, false),
     ] {
-        let mut rig = Rig::new(Config {
-            keepalive: None,
-            idle_timeout: None,
-            ..Config::default()
-        });
-        rig.connect();
-        let epoch = rig.epoch();
-        if useful {
-            rig.event(Event::Replied(epoch));
+        let mut rig = endless();
+        let delay = lose(&mut rig, lasted, useful, Cause::PeerClosed);
+        assert_eq!(delay == Millis::ZERO, at_once);
+    }
+}
+
+// covers: MAL-152: a server that answers one call on each connection and drops it is not hammered.
+#[test]
+fn young_connections_are_followed_at_once_within_a_budget() {
+    let mut rig = endless();
+    let mut at_once = |wait, count: usize| -> Vec<bool> {
+        rig.advance(wait);
+        let delays = (0..count).map(|_| lose(&mut rig, 1, true, Cause::PeerClosed));
+        delays.map(|delay| delay == Millis::ZERO).collect()
+    };
+    assert_eq!(at_once(0, 6), [true, true, true, false, false, false]);
+    // It comes back, one by one.
+    assert_eq!(at_once(10_000, 2), [true, false]);
+    assert_eq!(at_once(30_000, 4), [true, true, true, false]);
+    assert_eq!(at_once(600_000, 4), [true, true, true, false]);
+    // What lasted does not need the budget, nor takes from it.
+    assert_eq!(lose(&mut rig, 5_000, true, Cause::PeerClosed), Millis::ZERO);
+}
+
+// What we did ourselves says nothing against the peer, however often we do it.
+#[test]
+fn what_we_did_ourselves_costs_no_delay() {
+    for (cause, ours) in [
+        (Cause::GivenUpCall, true),
+        (Cause::Retransmit, true),
+        (Cause::CreditResync, true),
+        (Cause::RpcTimeout, false),
+        (Cause::PeerDead, false),
+        (Cause::WrongInvalidate, false),
+        (Cause::BadReplies, false),
+        (Cause::Completion(WcStatus::RetryExceeded), false),
+    ] {
+        let mut rig = endless();
+        let delays: Vec<Millis> = (0..50).map(|_| lose(&mut rig, 10, true, cause)).collect();
+        assert_eq!(delays.iter().all(|delay| *delay == Millis::ZERO), ours);
+        // Without a reply nothing says that the peer is well.
+        assert!(lose(&mut rig, 10, false, cause) > Millis::ZERO);
+    }
+}
+
+// What ends a connection soon after memory was taken back is the server's write to it.
+#[test]
+fn a_write_to_memory_of_a_killed_call_has_a_cause_of_its_own() {
+    let refused = [
+        Cause::PeerClosed,
+        Cause::Completion(WcStatus::Flushed),
+        Cause::Completion(WcStatus::LocalProtection),
+        Cause::Completion(WcStatus::RemoteInvalidRequest),
+        Cause::Completion(WcStatus::RemoteAccess),
+        Cause::Completion(WcStatus::RemoteOperation),
+    ];
+    for cause in ALL_CAUSES.into_iter().chain(refused) {
+        for (ago, soon) in [(0, true), (5_000, true), (5_001, false)] {
+            let mut rig = endless();
+            rig.connect();
+            let epoch = rig.epoch();
+            rig.event(Event::MemoryRevoked(epoch));
+            rig.advance(ago);
+            let actions = rig.event(Event::Lost(epoch, cause));
+            let expected = if soon && refused.contains(&cause) {
+                Cause::GivenUpCall
+            } else {
+                cause
+            };
+            assert_eq!(causes(&actions), [expected]);
+            let entry = rig.conn.history().iter().next().map(|entry| entry.cause);
+            assert_eq!(entry, Some(expected));
+            // The next connection does not inherit it, nor does it believe the last one.
+            rig.event(Event::TornDown(epoch));
+            rig.connect();
+            rig.event(Event::MemoryRevoked(epoch));
+            assert_eq!(causes(&rig.cm(CmEvent::Disconnected)), [Cause::PeerClosed]);
         }
-        rig.advance(lasted);
-        rig.event(Event::Lost(epoch, Cause::PeerClosed));
-        rig.event(Event::TornDown(epoch));
-        assert_eq!(rig.conn.reconnect_delay(rig.now) == Millis::ZERO, at_once);
     }
 }
 
@@ -602,7 +668,7 @@ fn every_cause_has_its_own_name() {
     assert_eq!(names.len(), ALL_CAUSES.len());
 }
 
-const ALL_CAUSES: [Cause; 23] = [
+const ALL_CAUSES: [Cause; 24] = [
     Cause::PeerClosed,
     Cause::Completion(WcStatus::Flushed),
     Cause::Completion(WcStatus::LocalLength),
@@ -619,6 +685,7 @@ const ALL_CAUSES: [Cause; 23] = [
     Cause::RpcTimeout,
     Cause::Retransmit,
     Cause::CreditResync,
+    Cause::GivenUpCall,
     Cause::PeerDead,
     Cause::AddrChanged,
     Cause::DeviceRemoved,
@@ -643,6 +710,28 @@ fn stale_events(epoch: Epoch) -> [Event; 12] {
         Event::Lost(epoch, Cause::PostFailed),
         Event::TornDown(epoch),
     ]
+}
+
+/// A connection that nothing but the test ends.
+fn endless() -> Rig {
+    Rig::new(Config {
+        keepalive: None,
+        idle_timeout: None,
+        ..Config::default()
+    })
+}
+
+/// Connects and loses the connection after so many milliseconds; returns the delay.
+fn lose(rig: &mut Rig, lasted: u64, useful: bool, cause: Cause) -> Millis {
+    rig.connect();
+    let epoch = rig.epoch();
+    if useful {
+        rig.event(Event::Replied(epoch));
+    }
+    rig.advance(lasted);
+    rig.event(Event::Lost(epoch, cause));
+    rig.event(Event::TornDown(epoch));
+    rig.conn.reconnect_delay(rig.now)
 }
 
 fn causes(actions: &[Action]) -> Vec<Cause> {
