@@ -256,6 +256,21 @@ def no_call_is_repeated_on_its_connection(capture):
     return f"{len(seen)} calls"
 
 
+# covers: BC-28: each call of the server is answered once, and nothing else is an answer.
+def callbacks_are_answered_once(capture):
+    asked, count = set(), 0
+    for message in capture.messages:
+        key = message.connection, message.xid
+        if not message.ours and message.is_call():
+            asked.add(key)
+        elif message.ours and not message.is_call():
+            need(key in asked, f"frame {message.frame}: an answer to nothing, {message.xid:#x}")
+            asked.discard(key)
+            count += 1
+    need(count, "no callback was answered")
+    return f"{count} callbacks answered, {len(asked)} not"
+
+
 # covers: V1-048, V1-109, MAL-108: while a call is under way no other has its handles.
 def no_handle_is_advertised_twice_at_a_time(capture):
     exposed, pending, count = {}, collections.defaultdict(list), 0
