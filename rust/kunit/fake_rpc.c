@@ -179,6 +179,11 @@ int fake_start_callbacks(struct rpc_xprt *xprt)
 	return xprt->ops->bc_setup(xprt, 1);
 }
 
+u32 fake_callback_slots(struct rpc_xprt *xprt)
+{
+	return xprt->ops->bc_num_slots(xprt);
+}
+
 struct rpc_clnt *fake_clnt(bool soft, bool nfs4)
 {
 	static const struct rpc_timeout quick = {

@@ -18,6 +18,7 @@ mod cm;
 mod fake;
 mod lent;
 mod log;
+mod model;
 mod mr;
 mod pd;
 mod peer;

@@ -11,6 +11,7 @@ mod ensure;
 #[path = "../kunit/allocations.rs"]
 mod allocations;
 
+mod backchannel;
 mod call;
 mod class;
 mod driver;

@@ -316,6 +316,7 @@ impl Pair {
 mod suite {
     use super::*;
 
+    // covers: V1-018, V1-019, BC-07: every Receive is there before the peer knows of the connection.
     #[test]
     fn a_queue_pair_comes_and_goes() -> Test {
         let pair = Pair::new()?;

@@ -108,6 +108,12 @@ impl Lone {
         // SAFETY: By the type invariant.
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
     }
+
+    /// How many callbacks at a time the RPC client is told of.
+    pub(super) fn callback_slots(&self) -> u32 {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::fake_callback_slots(self.0.as_ptr()) }
+    }
 }
 
 impl Drop for Lone {

@@ -1,0 +1,654 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Random lives of memory regions against a model of what the peer can reach.
+//!
+//! A life is a connection with a few regions that are mapped, posted, invalidated by either side, lost
+//! and dropped, in an order that a number decides. After each step everything is compared: which
+//! regions have come back, what is mapped, and, octet by octet, what the device lets the peer do with
+//! every key that it was ever told.
+
+use super::{
+    ensure::Test,
+    fake::{
+        calm,
+        routed,
+        Census,
+        Seen,
+        Verb, //
+    },
+    lent::Lent,
+    log::Log,
+    peer::{
+        Message,
+        Peer, //
+    },
+};
+use crate::{
+    cm::ConnectParam,
+    mr::{
+        Access,
+        ExposedMr,
+        IdleMr,
+        LocalInvalidation,
+        Window, //
+    },
+    pd::Pd,
+    qp::{
+        Qp,
+        QpConfig,
+        QpHandler,
+        QpOwner,
+        Received,
+        SendError,
+        WcStatus, //
+    },
+};
+use core::mem::take;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        new_mutex,
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+    workqueue::{
+        self,
+        Queue, //
+    },
+};
+use xprtrdma_bindings as bindings;
+
+/// Regions of a life.
+const REGIONS: usize = 5;
+/// Lives, and the most steps of one.
+const LIVES: u64 = 40;
+const STEPS: usize = 60;
+
+const CONFIG: QpConfig = QpConfig {
+    send_bytes: 4096,
+    send_wrs: 24,
+    signal_every: 6,
+    message_wrs: 1 + REGIONS as u16,
+    waiting_wrs: 1 + REGIONS as u16,
+    recv_count: 4,
+    recv_batch: 2,
+    recv_size: 512,
+};
+/// Mappings of the queue pair itself: the send ring and the Receives.
+const OWN_MAPPINGS: i32 = 1 + 6;
+const REQUEST: ConnectParam = ConnectParam {
+    private_data: *b"12345678",
+    responder_resources: 4,
+    retry_count: 6,
+    rnr_retry_count: 0,
+};
+const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
+const FAILED: u32 = bindings::ib_wc_status_IB_WC_MW_BIND_ERR;
+
+/// What the handler was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Message(u64),
+    Invalidated(u64),
+    Broken,
+}
+
+/// Has the regions that were posted, and offers every proof to all of them.
+#[pin_data]
+struct Holder {
+    log: Arc<Log<Told>>,
+    #[pin]
+    regions: Mutex<Regions>,
+}
+
+#[derive(Default)]
+struct Regions {
+    exposed: KVec<(usize, ExposedMr<Lent>)>,
+    back: KVec<(usize, IdleMr, Lent)>,
+}
+
+impl Regions {
+    fn offer(
+        &mut self,
+        proves: impl Fn(ExposedMr<Lent>) -> Result<(IdleMr, Lent), ExposedMr<Lent>>,
+    ) {
+        for (id, region) in take(&mut self.exposed) {
+            // A test that misses a region fails.
+            match proves(region) {
+                Ok((mr, lent)) => drop(self.back.push((id, mr, lent), GFP_KERNEL)),
+                Err(region) => drop(self.exposed.push((id, region), GFP_KERNEL)),
+            }
+        }
+    }
+}
+
+impl QpHandler for Arc<Holder> {
+    fn queue(&self) -> &Queue {
+        workqueue::system_unbound()
+    }
+
+    fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
+        let this = qp.handler();
+        if let Some(proof) = message.invalidation() {
+            let mut regions = this.regions.lock();
+            regions.offer(|region| region.remotely_invalidated(proof));
+        }
+        let number = message.bytes().first_chunk().copied().unwrap_or_default();
+        this.log.add(Told::Message(u64::from_ne_bytes(number)));
+    }
+
+    fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation) {
+        let this = qp.handler();
+        let mut regions = this.regions.lock();
+        regions.offer(|region| region.locally_invalidated(proof));
+        drop(regions);
+        this.log.add(Told::Invalidated(token));
+    }
+
+    fn probed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn acknowledged(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn send_space(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn broken(qp: ArcBorrow<'_, Qp<Self>>, _status: WcStatus) {
+        qp.handler().log.add(Told::Broken);
+    }
+}
+
+/// A number after another, the same for every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % sides
+    }
+
+    fn access(&mut self) -> Access {
+        match self.roll(2) {
+            0 => Access::RemoteRead,
+            _ => Access::RemoteWrite,
+        }
+    }
+}
+
+/// What the model knows of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody but us.
+    Idle,
+    /// Mapped, and nothing was posted.
+    Mapped,
+    /// Its registration is in the queue; the device has not got to it.
+    Told,
+    /// The peer reaches it.
+    Registered,
+    /// Its invalidation is in the queue, or done as one of several whose last is not; whether the peer
+    /// reaches it still.
+    Ending(bool),
+    /// Whether the peer reaches it nobody knows.
+    Lost,
+}
+
+/// What is in the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wr {
+    Register(usize),
+    Message,
+    /// Of which region, and, of the last of several, their token.
+    Invalidate(usize, Option<u64>),
+}
+
+/// One region, as the model and the peer see it.
+struct Seat {
+    state: State,
+    idle: Option<(IdleMr, Lent)>,
+    mapped: Option<ExposedMr<Lent>>,
+    /// How it was last exposed, in which group it is ending.
+    window: Option<(Window, Access)>,
+    group: u64,
+    given_back: Arc<Atomic<u32>>,
+}
+
+struct Life {
+    owner: QpOwner<Arc<Holder>>,
+    holder: Arc<Holder>,
+    seats: KVec<Seat>,
+    queue: KVec<Wr>,
+    dice: Dice,
+    /// Messages and invalidations so far.
+    count: u64,
+    /// Nothing can be posted any more; nothing comes any more.
+    closed: bool,
+    broken: bool,
+    trace: KVec<u8>,
+}
+
+impl Life {
+    fn new(seed: u64) -> Result<Self> {
+        calm();
+        let (id, events) = routed()?;
+        let pd = Pd::alloc(id.clone())?;
+        let log = Log::new()?;
+        let holder = Arc::pin_init(
+            pin_init!(Holder {
+                log,
+                regions <- new_mutex!(Regions::default(), "Holder::regions"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let owner = Qp::create(&pd, &CONFIG, holder.clone())?;
+        id.connect(&REQUEST)?;
+        events.wait(|e| matches!(e, Seen::Established { .. }))?;
+        let mut seats = KVec::new();
+        for i in 0..REGIONS {
+            let lent = Lent::new(&[(i * 100, PAGE_SIZE + 300)])?;
+            let seat = Seat {
+                state: State::Idle,
+                given_back: lent.given_back(),
+                idle: Some((IdleMr::alloc(&pd, 2 + i as u32, i % 2 == 1)?, lent)),
+                mapped: None,
+                window: None,
+                group: 0,
+            };
+            seats.push(seat, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            owner,
+            holder,
+            seats,
+            queue: KVec::new(),
+            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            count: 0,
+            closed: false,
+            broken: false,
+            trace: KVec::new(),
+        })
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::of(&self.owner)
+    }
+
+    /// A region in one of these states, if there is one.
+    fn pick(&mut self, is: impl Fn(State) -> bool) -> Option<usize> {
+        let start = self.dice.roll(REGIONS);
+        (0..REGIONS)
+            .map(|i| (start + i) % REGIONS)
+            .find(|&i| is(self.seats[i].state))
+    }
+
+    fn step(&mut self) -> Test {
+        let (name, done) = match self.dice.roll(20) {
+            0..4 => (b'm', self.map()),
+            4 => (b'u', self.unpost()),
+            5..9 => (b'p', self.post()),
+            9..13 => (b'c', self.complete()),
+            13..16 => (b'r', self.remote()),
+            16..19 => (b'i', self.invalidate()),
+            _ => match self.dice.roll(6) {
+                0 => (b'F', self.fail_post()),
+                1 => (b'B', self.break_off()),
+                _ => (b'c', self.complete()),
+            },
+        };
+        self.trace.push(name, GFP_KERNEL)?;
+        done?;
+        self.check()
+    }
+
+    fn map(&mut self) -> Test {
+        let Some(id) = self.pick(|s| s == State::Idle) else {
+            return Ok(());
+        };
+        let access = self.dice.access();
+        let seat = &mut self.seats[id];
+        let (mr, lent) = seat.idle.take().ok_or(EINVAL)?;
+        let region = mr.map(lent, 0, access).map_err(|e| e.error)?;
+        let window = region.window();
+        if let Some((last, _)) = seat.window {
+            // Only the part of the key that is ours changes, and it always does.
+            ensure_eq!(window.handle >> 8, last.handle >> 8);
+            ensure_eq!(window.handle as u8, (last.handle as u8).wrapping_add(1));
+        }
+        seat.window = Some((window, access));
+        seat.mapped = Some(region);
+        seat.state = State::Mapped;
+        Ok(())
+    }
+
+    fn unpost(&mut self) -> Test {
+        let Some(id) = self.pick(|s| s == State::Mapped) else {
+            return Ok(());
+        };
+        let seat = &mut self.seats[id];
+        let region = seat.mapped.take().ok_or(EINVAL)?;
+        seat.idle = Some(region.unposted().map_err(|_| EBUSY)?);
+        seat.state = State::Idle;
+        Ok(())
+    }
+
+    /// Takes all regions that are mapped, in order, and says which.
+    fn take_mapped(&mut self) -> Result<(KVec<usize>, KVec<ExposedMr<Lent>>)> {
+        let (mut ids, mut regions) = (KVec::new(), KVec::new());
+        for (id, seat) in self.seats.iter_mut().enumerate() {
+            if let Some(region) = seat.mapped.take() {
+                ids.push(id, GFP_KERNEL)?;
+                regions.push(region, GFP_KERNEL)?;
+            }
+        }
+        Ok((ids, regions))
+    }
+
+    fn expose(&mut self, ids: &[usize], regions: KVec<ExposedMr<Lent>>, state: State) -> Result {
+        let mut held = self.holder.regions.lock();
+        for (&id, region) in ids.iter().zip(regions) {
+            self.seats[id].state = state;
+            held.exposed.push((id, region), GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    fn post(&mut self) -> Test {
+        let later = self.dice.roll(3) == 0;
+        // The message that rings the doorbell for one that waits.
+        let most = 2 + REGIONS as u32;
+        if self.closed || !self.owner.has_room(256, most) {
+            return Ok(());
+        }
+        let (ids, mut regions) = self.take_mapped()?;
+        let batch = self.owner.begin(64, most).map_err(|_| EAGAIN)?;
+        if later {
+            batch.post_later(64, &mut regions)?;
+            let batch = self.owner.begin(64, 1).map_err(|_| EAGAIN)?;
+            batch.post::<Lent>(64, &mut [])?;
+        } else {
+            batch.post(64, &mut regions)?;
+        }
+        for &id in &ids {
+            self.queue.push(Wr::Register(id), GFP_KERNEL)?;
+        }
+        for _ in 0..1 + usize::from(later) {
+            self.queue.push(Wr::Message, GFP_KERNEL)?;
+        }
+        self.expose(&ids, regions, State::Told)?;
+        ensure_eq!(self.peer().sends() as usize, self.queue.len());
+        Ok(())
+    }
+
+    /// The device refuses a post: perhaps it has part of it, so what was to be registered is lost.
+    fn fail_post(&mut self) -> Test {
+        if self.closed || !self.owner.has_room(64, 1 + REGIONS as u32) {
+            return Ok(());
+        }
+        let (ids, mut regions) = self.take_mapped()?;
+        let batch = self.owner.begin(64, 1 + REGIONS as u32);
+        let batch = batch.map_err(|_| EAGAIN)?;
+        Verb::PostSend.fail(1);
+        ensure!(batch.post(64, &mut regions).is_err());
+        calm();
+        ensure_eq!(self.owner.begin(1, 1).err(), Some(SendError::Closed));
+        self.closed = true;
+        self.expose(&ids, regions, State::Lost)?;
+        Ok(())
+    }
+
+    /// The device gets on with its queue.
+    fn complete(&mut self) -> Test {
+        if self.queue.is_empty() {
+            return Ok(());
+        }
+        let count = 1 + self.dice.roll(self.queue.len());
+        ensure_eq!(self.peer().complete(count as u32, SUCCESS), count as u32);
+        for _ in 0..count {
+            match self.queue.remove(0).map_err(|_| EINVAL)? {
+                Wr::Register(id) => match self.seats[id].state {
+                    State::Told => self.seats[id].state = State::Registered,
+                    State::Ending(_) => self.seats[id].state = State::Ending(true),
+                    state => {
+                        pr_err!("registered as {state:?}\n");
+                        return Err(EINVAL.into());
+                    }
+                },
+                Wr::Message => {}
+                Wr::Invalidate(id, last) => {
+                    self.seats[id].state = State::Ending(false);
+                    let Some(token) = last else { continue };
+                    self.holder.log.wait(|t| *t == Told::Invalidated(token))?;
+                    for seat in &mut self.seats {
+                        if seat.group == token && matches!(seat.state, State::Ending(_)) {
+                            seat.state = State::Idle;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A message that invalidates a region, or that names a key which is nobody's any more.
+    fn remote(&mut self) -> Test {
+        if self.broken {
+            return Ok(());
+        }
+        let hit = self.dice.roll(4) != 0;
+        let id = match hit {
+            true => self.pick(|s| s == State::Registered),
+            false => self.pick(|s| s == State::Idle),
+        };
+        let Some((id, (window, _))) = id.and_then(|id| Some((id, self.seats[id].window?))) else {
+            return self.message(Some(0x5ead_beef));
+        };
+        if hit {
+            self.seats[id].state = State::Idle;
+        }
+        self.message(Some(window.handle))
+    }
+
+    /// The peer sends a message, and it was handled, with all that came before it.
+    fn message(&mut self, invalidates: Option<u32>) -> Test {
+        self.count += 1;
+        let number = self.count;
+        self.peer().send(Message {
+            data: &number.to_ne_bytes(),
+            invalidates,
+            ..Message::default()
+        })?;
+        self.holder.log.wait(|t| *t == Told::Message(number))?;
+        Ok(())
+    }
+
+    /// Invalidates some regions, whether the device has registered them yet or not.
+    fn invalidate(&mut self) -> Test {
+        if self.closed || !self.owner.has_room(0, REGIONS as u32) {
+            return Ok(());
+        }
+        let (mut ids, mut regions) = (KVec::new(), KVec::new());
+        let mut held = self.holder.regions.lock();
+        for (id, region) in take(&mut held.exposed) {
+            let may = matches!(self.seats[id].state, State::Told | State::Registered);
+            if may && self.dice.roll(3) != 0 {
+                ids.push(id, GFP_KERNEL)?;
+                regions.push(region, GFP_KERNEL)?;
+            } else {
+                held.exposed.push((id, region), GFP_KERNEL)?;
+            }
+        }
+        drop(held);
+        let Some((&last, others)) = ids.split_last() else {
+            return Ok(());
+        };
+        self.count += 1;
+        let token = self.count;
+        let batch = self.owner.begin(0, REGIONS as u32).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(token, &mut regions)?;
+        for &id in others {
+            self.queue.push(Wr::Invalidate(id, None), GFP_KERNEL)?;
+        }
+        self.queue
+            .push(Wr::Invalidate(last, Some(token)), GFP_KERNEL)?;
+        let mut held = self.holder.regions.lock();
+        for (&id, region) in ids.iter().zip(regions) {
+            let seat = &mut self.seats[id];
+            seat.state = State::Ending(seat.state == State::Registered);
+            seat.group = token;
+            held.exposed.push((id, region), GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    /// A work request fails, the others are flushed. What was exposed stays so.
+    fn break_off(&mut self) -> Test {
+        if self.queue.is_empty() {
+            return Ok(());
+        }
+        self.peer().complete(1, FAILED);
+        self.holder.log.wait(|t| *t == Told::Broken)?;
+        self.queue.clear();
+        (self.closed, self.broken) = (true, true);
+        for seat in &mut self.seats {
+            if !matches!(seat.state, State::Idle | State::Mapped) {
+                seat.state = State::Lost;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the device lets the peer do what the region's access says. The other is never allowed.
+    fn reached(&self, window: Window, access: Access) -> Result<bool> {
+        let peer = self.peer();
+        let read = peer.read(window.handle, window.offset, 1).is_ok();
+        let written = peer.write(window.handle, window.offset, b"x").is_ok();
+        match access {
+            Access::RemoteRead if !written => Ok(read),
+            Access::RemoteWrite if !read => Ok(written),
+            _ => {
+                pr_err!("{access:?}, but read: {read}, written: {written}\n");
+                Err(EACCES)
+            }
+        }
+    }
+
+    fn check(&mut self) -> Test {
+        if !self.broken {
+            // Whatever has completed is handled before this.
+            self.message(None)?;
+        }
+        let mut held = self.holder.regions.lock();
+        for (id, mr, lent) in take(&mut held.back) {
+            ensure_eq!((id, self.seats[id].state), (id, State::Idle));
+            ensure!(self.seats[id].idle.replace((mr, lent)).is_none());
+        }
+        for (id, region) in take(&mut held.exposed) {
+            let state = self.seats[id].state;
+            ensure!(!matches!(state, State::Idle | State::Mapped));
+            let Err(region) = region.unposted() else {
+                pr_err!("a region that was posted came back: {state:?}\n");
+                return Err(EINVAL.into());
+            };
+            held.exposed.push((id, region), GFP_KERNEL)?;
+        }
+        drop(held);
+        let mut mapped = 0;
+        for (id, seat) in self.seats.iter().enumerate() {
+            ensure_eq!((id, seat.idle.is_some()), (id, seat.state == State::Idle));
+            ensure_eq!(seat.given_back.load(Relaxed), 0);
+            mapped += i32::from(seat.state != State::Idle);
+            let Some((window, access)) = seat.window else {
+                continue;
+            };
+            let expected = match seat.state {
+                State::Idle | State::Mapped | State::Told | State::Ending(false) => false,
+                State::Registered | State::Ending(true) => true,
+                State::Lost => continue,
+            };
+            ensure_eq!((id, self.reached(window, access)?), (id, expected));
+        }
+        ensure_eq!(
+            Census::now(),
+            Census {
+                pds: 1,
+                cqs: 1,
+                qps: 1,
+                mrs: REGIONS as i32,
+                mappings: OWN_MAPPINGS + mapped,
+                connections: Census::now().connections,
+                violations: 0,
+            }
+        );
+        Ok(())
+    }
+
+    /// The end takes everything out of the peer's reach, and gives all memory back.
+    fn end(self) -> Test {
+        let Self {
+            owner,
+            holder,
+            seats,
+            ..
+        } = self;
+        drop(owner);
+        let mut held = holder.regions.lock();
+        ensure!(held.back.is_empty());
+        // Flushed invalidations were no proof: what was exposed is exposed, but may be dropped now.
+        for (id, region) in take(&mut held.exposed) {
+            ensure!(!matches!(seats[id].state, State::Idle | State::Mapped));
+            ensure_eq!(seats[id].given_back.load(Relaxed), 0);
+            drop(region);
+            ensure_eq!(seats[id].given_back.load(Relaxed), 1);
+        }
+        drop(held);
+        for seat in seats {
+            let given_back = seat.given_back.clone();
+            drop(seat);
+            ensure_eq!(given_back.load(Relaxed), 1);
+        }
+        drop(holder);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+}
+
+#[kunit_tests(xprtrdma_mr_model)]
+mod suite {
+    use super::*;
+
+    // covers: V1-098, V1-102, V1-103, V1-104, V1-105, V1-106, V1-108, V1-109, V1-110, V1-113
+    // covers: CM-18, CM-19, MAL-013, MAL-015, MAL-103, MAL-104, MAL-105
+    // covers: RDS-06, RDS-24, RDS-25, RDS-27, RDS-38, RDS-42, RDS-43, RDS-47
+    #[test]
+    fn random_lives_agree_with_the_model() -> Test {
+        let mut letters = [0u32; 128];
+        for seed in 1..=LIVES {
+            let mut life = Life::new(seed)?;
+            for step in 0..STEPS {
+                if let Err(failure) = life.step() {
+                    let trace = core::str::from_utf8(&life.trace).unwrap_or("");
+                    pr_err!("life {seed}, step {step}: {trace}\n");
+                    return Err(failure);
+                }
+                if life.broken {
+                    break;
+                }
+            }
+            for &letter in &life.trace {
+                letters[usize::from(letter)] += 1;
+            }
+            life.end()?;
+        }
+        // Everything has happened.
+        for letter in *b"mupcriFB" {
+            ensure_at_least!(letters[usize::from(letter)], 5);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Callbacks under way, counted for each connection, against a model.
+
+use super::{
+    driver::{
+        calm,
+        Driver, //
+    },
+    ensure::Test,
+    rpc::Lone, //
+};
+use crate::{
+    backchannel::BcSlot,
+    class::Registration,
+    transport::Transport, //
+};
+use kernel::prelude::*;
+
+const MOST: usize = Driver::CALLBACK_SLOTS as usize;
+
+/// A callback that the service has.
+struct Served {
+    slot: KBox<BcSlot>,
+    cookie: u32,
+    answered: bool,
+}
+
+/// Numbers that are the same in every run.
+fn roll(state: &mut u64, sides: usize) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 16) as usize % sides
+}
+
+#[kunit_tests(xprtrdma_backchannel)]
+mod suite {
+    use super::*;
+
+    // covers: BC-04, BC-25, MAL-111: the server may have as many calls under way as it was told, and no more.
+    #[test]
+    fn calls_beyond_the_credits_find_no_slot() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let lone = Lone::new(false, 20049)?;
+        lone.start_callbacks()?;
+        // What the NFS client offers in its session is what the transport takes.
+        ensure_eq!(lone.callback_slots() as usize, MOST);
+        let backchannel = &lone.xprt().inner.backchannel;
+        let mut taken = KVec::new();
+        for _ in 0..MOST {
+            taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
+        }
+        for _ in 0..3 {
+            ensure!(backchannel.take(1).is_none());
+        }
+        // Each that is over makes room for one.
+        for _ in 0..2 * MOST {
+            let slot = taken.remove(0).map_err(|_| EINVAL)?;
+            backchannel.put(slot);
+            taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
+            ensure!(backchannel.take(1).is_none());
+        }
+        while let Some(slot) = taken.pop() {
+            backchannel.put(slot);
+        }
+        drop(lone);
+        drop(class);
+        Ok(())
+    }
+
+    // covers: BC-04, BC-19: in any order of calls, answers, ends and new connections.
+    #[test]
+    fn random_callbacks_are_counted() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let lone = Lone::new(false, 20049)?;
+        lone.start_callbacks()?;
+        let backchannel = &lone.xprt().inner.backchannel;
+        let (mut dice, mut cookie) = (0x5eed, 1u32);
+        let mut served: KVec<Served> = KVec::new();
+        let (mut refused, mut scarce) = (0, 0);
+        for _ in 0..20_000 {
+            let count = served
+                .iter()
+                .filter(|s| s.cookie == cookie && !s.answered)
+                .count();
+            match roll(&mut dice, 16) {
+                0..8 => match backchannel.take(cookie) {
+                    Some(slot) => {
+                        ensure!(count < MOST);
+                        let served_now = Served {
+                            slot,
+                            cookie,
+                            answered: false,
+                        };
+                        served.push(served_now, GFP_KERNEL)?;
+                    }
+                    // No credit; or the service still has every slot, of this connection or of others.
+                    None if count >= MOST => refused += 1,
+                    None => {
+                        ensure_eq!(served.len(), 2 * MOST);
+                        scarce += 1;
+                    }
+                },
+                8..11 if !served.is_empty() => {
+                    let which = roll(&mut dice, served.len());
+                    // Perhaps once more; perhaps of a connection that is gone.
+                    backchannel.answering(&served[which].slot);
+                    served[which].answered = true;
+                }
+                11..15 if !served.is_empty() => {
+                    let which = roll(&mut dice, served.len());
+                    let over = served.remove(which).map_err(|_| EINVAL)?;
+                    backchannel.put(over.slot);
+                }
+                15 => cookie += 1,
+                _ => {}
+            }
+        }
+        ensure_at_least!(refused, 100);
+        ensure_at_least!(scarce, 100);
+        while let Some(over) = served.pop() {
+            backchannel.put(over.slot);
+        }
+        drop(lone);
+        drop(class);
+        Ok(())
+    }
+}
