@@ -73,7 +73,6 @@
 //! | [`limit`] | patience with a broken peer |
 //! | [`conn`] | the life of a transport's connections |
 //! | [`version`](mod@version) | which protocol version a connection speaks |
-//! | [`region`] | who can reach a memory region |
 //! | [`rds`] | the vocabulary of memory regions |
 //! | [`time`], [`wc`] | milliseconds; completion statuses |
 //! | [`error`] | errors, errnos, policy, counters |
@@ -94,7 +93,6 @@ pub mod plan;
 pub mod predict;
 pub mod private_data;
 pub mod rds;
-pub mod region;
 pub mod ring;
 pub mod threshold;
 pub mod time;

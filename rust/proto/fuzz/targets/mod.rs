@@ -10,14 +10,13 @@ mod judge;
 mod message;
 mod plan;
 mod private_data;
-mod region;
 mod source;
 
 /// A name and what runs under it.
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its fuzzer and of its corpus directory.
-pub const ALL: [Target; 8] = [
+pub const ALL: [Target; 7] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),
     ("reverse_call", message::reverse_call),
@@ -25,7 +24,6 @@ pub const ALL: [Target; 8] = [
     ("judge", judge::run),
     ("plan", plan::run),
     ("conn", conn::run),
-    ("region", region::run),
 ];
 
 /// Runs the target with this name.
