@@ -83,7 +83,7 @@ use crate::{
         Millis,
         Time, //
     },
-    version::{
+    v2::negotiate::{
         Negotiator,
         Outcome, //
     },

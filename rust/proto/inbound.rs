@@ -23,6 +23,10 @@ use crate::header::{
     Version,
     Xid, //
 };
+use crate::v2::classify::{
+    classify_optional,
+    classify_v2, //
+};
 use crate::xdr::Reader;
 
 /// What a received message is.
@@ -160,15 +164,15 @@ impl Ambiguous {
 /// The shortest RPC Reply: MSG_DENIED with AUTH_ERROR (RFC 5531 9).
 pub const MIN_RPC_REPLY: usize = 20;
 
-const fn discard(counter: Counter, xid: Option<Xid>) -> Inbound<'static> {
+pub(crate) const fn discard(counter: Counter, xid: Option<Xid>) -> Inbound<'static> {
     Inbound::Discard(Discard { counter, xid })
 }
 
 /// What is known of a message once its fixed words have been read.
-struct Context {
-    fixed: Fixed,
+pub(crate) struct Context {
+    pub(crate) fixed: Fixed,
     version: Version,
-    backchannel: bool,
+    pub(crate) backchannel: bool,
     notes: Notes,
 }
 
@@ -211,18 +215,18 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
 
 /// The first two words of an RPC message, if it has them.
 #[inline]
-fn rpc_words(payload: &[u8]) -> Option<(Xid, u32)> {
+pub(crate) fn rpc_words(payload: &[u8]) -> Option<(Xid, u32)> {
     let mut input = Reader::new(payload);
     Some((Xid(input.u32().ok()?), input.u32().ok()?))
 }
 
 impl Context {
-    fn discard(&self, counter: Counter) -> Inbound<'static> {
+    pub(crate) fn discard(&self, counter: Counter) -> Inbound<'static> {
         discard(counter, Some(self.fixed.xid))
     }
 
     /// A reverse Call that we cannot take.
-    fn refuse(&self, kind: RefusalKind) -> Inbound<'static> {
+    pub(crate) fn refuse(&self, kind: RefusalKind) -> Inbound<'static> {
         Inbound::Refuse(Refusal {
             version: self.version,
             xid: self.fixed.xid,
@@ -240,7 +244,12 @@ impl Context {
 
     /// A message that is a Reply; for an inline one the RPC header was found to say so.
     #[inline]
-    fn reply<'a>(&self, lists: Lists<'a>, payload: &'a [u8], message: &'a [u8]) -> Inbound<'a> {
+    pub(crate) fn reply<'a>(
+        &self,
+        lists: Lists<'a>,
+        payload: &'a [u8],
+        message: &'a [u8],
+    ) -> Inbound<'a> {
         let inline = self.fixed.procedure == proc_nr::MSG;
         let mut notes = self.notes;
         if !inline && !payload.is_empty() {
@@ -258,7 +267,7 @@ impl Context {
     }
 
     /// A message that is a Call, with its RPC header inline.
-    fn reverse_call<'a>(
+    pub(crate) fn reverse_call<'a>(
         &self,
         lists: &Lists<'a>,
         payload: &'a [u8],
@@ -283,7 +292,7 @@ impl Context {
 
     /// A Reply whose RPC header is inline and begins with `rpc_xid`.
     #[inline]
-    fn inline_reply<'a>(
+    pub(crate) fn inline_reply<'a>(
         &self,
         lists: Lists<'a>,
         payload: &'a [u8],
@@ -321,62 +330,6 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
         Some((xid, direction::CALL)) => context.reverse_call(&lists, payload, message, xid),
         Some((xid, direction::REPLY)) => context.inline_reply(lists, payload, message, xid),
         Some(_) => context.discard(Counter::BadPayload),
-    }
-}
-
-/// Version 2: the direction is in the header, so nothing is ever ambiguous (V2-17).
-fn classify_v2<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
-    let inline = context.fixed.procedure == proc_nr::MSG;
-    match input.u32() {
-        Ok(direction::CALL) => {
-            if !context.backchannel {
-                return discard(Counter::BcDisabled, None);
-            }
-            let Ok(lists) = Lists::decode(&mut input) else {
-                return context.refuse(RefusalKind::Chunk);
-            };
-            let payload = input.rest();
-            match rpc_words(payload) {
-                _ if !inline => context.refuse(RefusalKind::Chunk),
-                None => context.refuse(RefusalKind::Chunk),
-                Some((xid, direction::CALL)) => context.reverse_call(&lists, payload, message, xid),
-                Some((_, direction::REPLY)) => discard(Counter::BadDirection, None),
-                Some(_) => discard(Counter::BadPayload, None),
-            }
-        }
-        Ok(direction::REPLY) => {
-            let Ok(lists) = Lists::decode(&mut input) else {
-                return context.discard(Counter::BadChunk);
-            };
-            let payload = input.rest();
-            if !inline {
-                return context.reply(lists, payload, message);
-            }
-            match rpc_words(payload) {
-                None => context.discard(Counter::BadPayloadLen),
-                Some((_, direction::CALL)) => context.discard(Counter::BadDirection),
-                Some((xid, direction::REPLY)) => context.inline_reply(lists, payload, message, xid),
-                Some(_) => context.discard(Counter::BadPayload),
-            }
-        }
-        _ => context.discard(Counter::BadDirection),
-    }
-}
-
-/// Version 2 options: none is defined, so every one is refused, whichever its direction.
-fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
-    let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
-        return context.discard(Counter::ShortMsg);
-    };
-    let complete = match crate::xdr::round_up(len).map(usize::try_from) {
-        Some(Ok(padded)) => padded <= input.rest().len(),
-        _ => false,
-    };
-    match (optdir, complete) {
-        (direction::CALL | direction::REPLY, true) => context.refuse(RefusalKind::InvalOption),
-        (direction::CALL, false) => context.refuse(RefusalKind::Chunk),
-        (direction::REPLY, false) => context.discard(Counter::BadChunk),
-        _ => context.discard(Counter::BadDirection),
     }
 }
 

@@ -6,8 +6,6 @@
 pub const DEFAULT_DISCARD_LIMIT: u32 = 16;
 /// Bad replies after which a call is given up.
 pub const CALL_STRIKES: u8 = 3;
-/// Refusals of version 2 options that may be under way at once (MAL-184).
-pub const MAX_REFUSALS: u32 = 8;
 
 /// How many bad replies one call has drawn, on all its connections together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,32 +57,5 @@ impl DiscardLimit {
             None if self.seen >= self.limit => Reaction::Reconnect,
             None => Reaction::Ignore,
         }
-    }
-}
-
-/// Too many refusals are under way: disconnect and count
-/// [`Counter::OptFlood`](crate::error::Counter::OptFlood).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flood;
-
-/// Counts refusals that have been posted and not completed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refusals(u32);
-
-impl Refusals {
-    /// A refusal is about to be posted.
-    #[inline]
-    pub fn begin(&mut self) -> Result<(), Flood> {
-        if self.0 >= MAX_REFUSALS {
-            return Err(Flood);
-        }
-        self.0 = self.0.saturating_add(1);
-        Ok(())
-    }
-
-    /// Its Send completed.
-    #[inline]
-    pub fn end(&mut self) {
-        self.0 = self.0.saturating_sub(1);
     }
 }

@@ -72,10 +72,15 @@
 //! | [`defer`](mod@defer) | what waits for room in a queue |
 //! | [`limit`] | patience with a broken peer |
 //! | [`conn`] | the life of a transport's connections |
-//! | [`version`](mod@version) | which protocol version a connection speaks |
-//! | [`rds`] | the vocabulary of memory regions |
 //! | [`time`], [`wc`] | milliseconds; completion statuses |
 //! | [`error`] | errors, errnos, policy, counters |
+//!
+//! Two rooms wait for somebody:
+//!
+//! | Room | For whom |
+//! | --- | --- |
+//! | [`v2`] | the driver, when it offers version 2 |
+//! | [`rds`] | a transport of RDS over the same regions: the vocabulary of rds-rdma(7) |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]
@@ -96,7 +101,7 @@ pub mod rds;
 pub mod ring;
 pub mod threshold;
 pub mod time;
-pub mod version;
+pub mod v2;
 pub mod wc;
 pub mod xdr;
 

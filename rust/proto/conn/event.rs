@@ -13,7 +13,7 @@ use crate::{
     error::Error,
     header::Version,
     time::Millis,
-    version::{
+    v2::negotiate::{
         ProbeAnswer,
         VersionPolicy, //
     },

@@ -29,7 +29,7 @@ use common::{
 use xprtrdma_proto::{
     classify,
     header::RefusalKind,
-    limit::{
+    v2::refusals::{
         Refusals,
         MAX_REFUSALS, //
     },

@@ -27,7 +27,7 @@ use xprtrdma_proto::{
         Millis,
         Time, //
     },
-    version::ProbeAnswer,
+    v2::negotiate::ProbeAnswer,
     wc::WcStatus, //
 };
 

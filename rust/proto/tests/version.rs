@@ -5,7 +5,7 @@
 use xprtrdma_proto::{
     inbound::RemoteErrorKind,
     threshold::Thresholds,
-    version::{
+    v2::negotiate::{
         receive_size,
         Negotiator,
         Outcome,

@@ -21,7 +21,7 @@ use xprtrdma_proto::{
         Millis,
         Time, //
     },
-    version::{
+    v2::negotiate::{
         ProbeAnswer,
         VersionPolicy, //
     },

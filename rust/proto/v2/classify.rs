@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sorting of received messages of version 2, behind the fixed words.
+
+use crate::{
+    chunk::Lists,
+    error::Counter,
+    header::{
+        direction,
+        proc_nr,
+        RefusalKind, //
+    },
+    inbound::{
+        discard,
+        rpc_words,
+        Context,
+        Inbound, //
+    },
+    xdr::Reader, //
+};
+
+/// Version 2: the direction is in the header, so nothing is ever ambiguous (V2-17).
+pub(crate) fn classify_v2<'a>(
+    context: &Context,
+    message: &'a [u8],
+    mut input: Reader<'a>,
+) -> Inbound<'a> {
+    let inline = context.fixed.procedure == proc_nr::MSG;
+    match input.u32() {
+        Ok(direction::CALL) => {
+            if !context.backchannel {
+                return discard(Counter::BcDisabled, None);
+            }
+            let Ok(lists) = Lists::decode(&mut input) else {
+                return context.refuse(RefusalKind::Chunk);
+            };
+            let payload = input.rest();
+            match rpc_words(payload) {
+                _ if !inline => context.refuse(RefusalKind::Chunk),
+                None => context.refuse(RefusalKind::Chunk),
+                Some((xid, direction::CALL)) => context.reverse_call(&lists, payload, message, xid),
+                Some((_, direction::REPLY)) => discard(Counter::BadDirection, None),
+                Some(_) => discard(Counter::BadPayload, None),
+            }
+        }
+        Ok(direction::REPLY) => {
+            let Ok(lists) = Lists::decode(&mut input) else {
+                return context.discard(Counter::BadChunk);
+            };
+            let payload = input.rest();
+            if !inline {
+                return context.reply(lists, payload, message);
+            }
+            match rpc_words(payload) {
+                None => context.discard(Counter::BadPayloadLen),
+                Some((_, direction::CALL)) => context.discard(Counter::BadDirection),
+                Some((xid, direction::REPLY)) => context.inline_reply(lists, payload, message, xid),
+                Some(_) => context.discard(Counter::BadPayload),
+            }
+        }
+        _ => context.discard(Counter::BadDirection),
+    }
+}
+
+/// Version 2 options: none is defined, so every one is refused, whichever its direction.
+pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
+    let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
+        return context.discard(Counter::ShortMsg);
+    };
+    let complete = match crate::xdr::round_up(len).map(usize::try_from) {
+        Some(Ok(padded)) => padded <= input.rest().len(),
+        _ => false,
+    };
+    match (optdir, complete) {
+        (direction::CALL | direction::REPLY, true) => context.refuse(RefusalKind::InvalOption),
+        (direction::CALL, false) => context.refuse(RefusalKind::Chunk),
+        (direction::REPLY, false) => context.discard(Counter::BadChunk),
+        _ => context.discard(Counter::BadDirection),
+    }
+}
