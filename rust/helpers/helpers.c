@@ -9,6 +9,7 @@
 #include <linux/highmem.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
+#include <linux/panic.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
 #include <linux/sched/deadline.h>
@@ -93,6 +94,27 @@ void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
 void xprtrdma_bump_rkey(struct ib_mr *mr)
 {
 	ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
+}
+
+/*
+ * Whether a module of this name is loaded that was not built in the kernel's
+ * own tree. All modules are in the set that this one is in. The reference keeps
+ * the module: freeing it waits until its last kobject reference is gone.
+ */
+bool xprtrdma_is_out_of_tree(const char *module)
+{
+	struct kset *modules = THIS_MODULE->mkobj.kobj.kset;
+	struct kobject *kobj = modules ? kset_find_obj(modules, module) : NULL;
+	struct module *found;
+	bool foreign;
+
+	if (!kobj)
+		return false;
+	/* NULL: something built in, which has a place for its parameters. */
+	found = container_of(kobj, struct module_kobject, kobj)->mod;
+	foreign = found && test_bit(TAINT_OOT_MODULE, &found->taints);
+	kobject_put(kobj);
+	return foreign;
 }
 
 struct page *xprtrdma_virt_to_page(const void *addr)

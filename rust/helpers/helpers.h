@@ -45,6 +45,9 @@ void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
 			   int nents, unsigned int dir);
 void xprtrdma_bump_rkey(struct ib_mr *mr);
 
+/* modules */
+bool xprtrdma_is_out_of_tree(const char *module);
+
 /* mm */
 struct page *xprtrdma_virt_to_page(const void *addr);
 unsigned int xprtrdma_memalloc_nofs_save(void);

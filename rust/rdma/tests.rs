@@ -23,3 +23,4 @@ mod mr;
 mod pd;
 mod peer;
 mod qp;
+mod stack;

@@ -9,6 +9,7 @@
 //!
 //! | Module | Concept |
 //! | --- | --- |
+//! | [`stack`] | whose RDMA stack is loaded |
 //! | [`cm`] | addresses, routes, connection events |
 //! | [`device`] | what a device can do |
 //! | [`pd`] | protection domain |
@@ -32,5 +33,6 @@ pub mod mr;
 pub mod pd;
 pub mod qp;
 pub mod spin;
+pub mod stack;
 #[cfg(xprtrdma_kunit)]
 mod tests;

@@ -31,6 +31,7 @@ mod send;
 mod stats;
 
 use kernel::prelude::*;
+use xprtrdma_rdma::stack;
 use xprtrdma_sunrpc::{
     class::Registration,
     sysctl,
@@ -75,6 +76,14 @@ struct XprtRdma {
 
 impl kernel::Module for XprtRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        if let Some(module) = stack::foreign() {
+            pr_err!(
+                "{module} is not the kernel's own, with which this module was built (MLNX_OFED, \
+                 DOCA-OFED?): structures may differ; use the rpcrdma that comes with it, or \
+                 remove it, load the kernel's own and load this module again\n"
+            );
+            return Err(ENOEXEC);
+        }
         params::check()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
@@ -88,7 +97,8 @@ impl kernel::Module for XprtRdma {
             }
         })?;
         pr_info!(
-            "RPC-over-RDMA client transport registered, version {}\n",
+            "RPC-over-RDMA client transport registered, version {}; while this module is loaded \
+             rpcrdma and the NFS/RDMA server are not available\n",
             version()
         );
         let sysctls = sysctl::Table::register();

@@ -5,9 +5,11 @@ import errno
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 
-from lib import module, mounts, pattern, xprt
+from lib import faults, guide, module, mounts, pattern, xprt
 from lib.case import ENV, case, check, equal, wait
 
 REGISTERED = "RPC: Registered rdma transport module"
@@ -138,6 +140,103 @@ def the_version_is_told_everywhere(t):
     done = subprocess.run(["modinfo", "-F", "version", ENV.module_file], stdout=subprocess.PIPE,
                           text=True, timeout=60, check=True)
     equal(done.stdout.strip(), version, "the file's version")
+
+
+# The RDMA stack, each before those that use it.
+STACK = ("ib_core", "rdma_cm")
+# What modpost writes into the kernel's own modules only, and the end of a signature's file.
+OWN, SIGNED = b"\0intree=Y\0", b"~Module signature appended~\n"
+
+
+def as_if_foreign(name, where):
+    """A copy of a module of the kernel that is as if built elsewhere, for instance by OFED."""
+    path = next(pathlib.Path("/usr/lib/modules", os.uname().release).rglob(f"{name}.ko"))
+    content = path.read_bytes()
+    check(content.count(OWN) == 1, f"{path} does not say once that it is the kernel's own")
+    copy = pathlib.Path(where, path.name)
+    copy.write_bytes(content.replace(OWN, OWN.replace(b"intree", b"others")).removesuffix(SIGNED))
+    return copy
+
+
+def command(*argv):
+    """Run a command that must succeed."""
+    subprocess.run(argv, timeout=ENV.patience(60), check=True)
+
+
+def own_stack_and_device():
+    """The kernel's own modules, loaded anew, and the device."""
+    command("modprobe", "-ra", *reversed(STACK))
+    command("modprobe", "-a", "rdma_rxe", "rdma_cm")
+    faults.add_client_device()
+
+
+# covers: no structure of another RDMA stack is touched: the loader does not compare them.
+@case(versions=None, clients=("ours",), loaded=False)
+def foreign_rdma_stack_is_refused(t):
+    where = tempfile.mkdtemp()
+    t.defer(shutil.rmtree, where)
+    faults.remove_client_device()
+    t.defer(own_stack_and_device)
+    for foreign in STACK:
+        command("modprobe", "-ra", "rdma_rxe", *reversed(STACK))
+        # Once the kernel's own, for what it needs.
+        command("modprobe", foreign)
+        command("rmmod", foreign)
+        module.insmod(file=as_if_foreign(foreign, where))
+        command("modprobe", "-a", *STACK)
+        for name in STACK:
+            check(("O" in pathlib.Path(f"/sys/module/{name}/taint").read_text())
+                  == (name == foreign), f"taint of {name} with a foreign {foreign}")
+        t.log.mark()
+        try:
+            module.insmod()
+        except OSError as error:
+            equal(error.errno, errno.ENOEXEC, f"insmod beside a foreign {foreign}")
+        else:
+            module.unload()
+            raise AssertionError(f"insmod beside a foreign {foreign} succeeded")
+        check(not module.loaded(), "the module stays although it failed")
+        t.log.expect(f"xprtrdma_rs: {foreign} is not the kernel's own", "OFED", "rpcrdma")
+
+
+def said(*argv):
+    """What a command that fails says."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=ENV.patience(60), check=False)
+    check(done.returncode, f"{' '.join(map(str, argv))} succeeded")
+    return done.stdout.strip()
+
+
+# covers: what an administrator reads is what he can look up in the guide.
+@case(versions=None, clients=("ours",), loaded=False)
+def commands_say_what_the_guide_says(t):
+    heard = set()
+
+    def insmod(*words, file=ENV.module_file):
+        heard.add(guide.explained("insmod", said("insmod", file, *words)))
+
+    insmod("slots=0")
+    where = pathlib.Path(tempfile.mkdtemp())
+    t.defer(shutil.rmtree, where)
+    content, mark = pathlib.Path(ENV.module_file).read_bytes(), b"\0vermagic="
+    check(content.count(mark) == 1, "the module is not for one kernel")
+    other = where / "other.ko"
+    other.write_bytes(content.replace(mark, mark + b"0", 1)[:-1])
+    insmod(file=other)
+    command("modprobe", "-r", "rdma_cm")
+    t.defer(command, "modprobe", "rdma_cm")
+    insmod()
+    command("modprobe", "rdma_cm")
+    command("modprobe", "rpcrdma")
+    t.defer(module.unload, "intree")
+    insmod()
+    module.unload("intree")
+    module.load()
+    insmod()
+    equal(heard, set(guide.texts("insmod")), "texts of insmod")
+    t.mount(version="4.2")
+    for argv in (("modprobe", "rpcrdma"), ("modprobe", "svcrdma"), ("rmmod", module.name())):
+        guide.explained(argv[0], said(*argv))
 
 
 # How modinfo shows a parameter with its range and default.
