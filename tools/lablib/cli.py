@@ -69,11 +69,19 @@ def add_root(commands):
 def add_kernel(commands):
     sub = commands.add_parser("kernel", help="fetch and prepare a kernel, print its paths")
     kernel_option(sub)
-    sub.add_argument("--field", choices=("release", "image", "modules", "tree", "source"),
-                     help="print this one only")
+    debug = sub.add_mutually_exclusive_group()
+    debug.add_argument("--field", choices=("release", "image", "modules", "tree", "source"),
+                       help="print this one only")
+    debug.add_argument("--debug", action="store_true", help="build the debug kernel, too")
+    sub.add_argument("--behind", action="store_true",
+                     help="build it on processors that nothing else uses (until SIGUSR1)")
 
     def run(args):
         found = kernel.get(root.path(), args.kernel)
+        if args.behind:
+            proc.Behind.begin()
+        if args.debug:
+            kernel.debug(root.path(), found)
         if args.field:
             print(getattr(found, args.field))
             return 0
