@@ -2,6 +2,11 @@
 
 //! Patience with a peer that sends nonsense.
 
+use crate::time::{
+    Millis,
+    Time, //
+};
+
 /// Discarded messages on one connection after which it is closed, unless set otherwise.
 pub const DEFAULT_DISCARD_LIMIT: u32 = 16;
 /// Bad replies after which a call is given up.
@@ -23,20 +28,39 @@ pub enum Reaction {
     FailCall,
 }
 
-/// Counts dropped messages on one connection.
+/// After so long one of the dropped messages is forgotten.
+const FORGOTTEN: Millis = Millis::from_secs(60);
+
+/// Counts dropped messages on one connection, and forgets them one by one: connections last for months,
+/// and this is about a peer that sends nothing useful, not about one that is wrong once a week.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscardLimit {
     limit: u32,
     seen: u32,
+    /// When the last one was forgotten, or there was none.
+    since: Time,
 }
 
 impl DiscardLimit {
     /// A new connection; `limit` of at least one.
     #[inline]
-    pub fn new(limit: u32) -> Self {
+    pub fn new(limit: u32, now: Time) -> Self {
         Self {
             limit: limit.max(1),
             seen: 0,
+            since: now,
+        }
+    }
+
+    /// Time passes. To be called now and then: what comes between two calls may be forgotten as much
+    /// earlier as they are apart.
+    pub fn tick(&mut self, now: Time) {
+        while self.seen > 0 && now.since(self.since) >= FORGOTTEN {
+            self.seen = self.seen.saturating_sub(1);
+            self.since = self.since.after(FORGOTTEN);
+        }
+        if self.seen == 0 {
+            self.since = now;
         }
     }
 

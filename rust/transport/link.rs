@@ -274,6 +274,7 @@ impl Link {
         let endpoint = current.handler();
         let heard = endpoint.heard.load(Relaxed);
         let credits = *endpoint.state.credits.lock();
+        endpoint.state.discards.lock().tick(now());
         if starves(endpoint, &credits) {
             endpoint.react(Event::Lost(endpoint.epoch, Cause::CreditResync));
         }
@@ -616,7 +617,7 @@ impl Link {
             pin_init!(Shared {
                 credits <- new_spinlock!(ForwardCredits::new(credits), "Shared::credits"),
                 discards <- new_spinlock!(
-                    DiscardLimit::new(DEFAULT_DISCARD_LIMIT),
+                    DiscardLimit::new(DEFAULT_DISCARD_LIMIT, now()),
                     "Shared::discards"
                 ),
                 deferred <- new_spinlock!(deferred, "Shared::deferred"),

@@ -31,10 +31,17 @@ use xprtrdma_proto::{
         DEFAULT_DISCARD_LIMIT, //
     },
     ring::ReceiveRing,
+    time::{
+        Millis,
+        Time, //
+    },
     Counter,
     Credits,
     Error, //
 };
+
+/// When connections of these tests begin.
+const START: Time = Time::from_millis(1_000_000);
 
 /// A runner that draws the same cases every time.
 fn runner(cases: u32) -> TestRunner {
@@ -374,7 +381,7 @@ fn no_more_is_advertised_than_is_posted() {
 fn stray_messages_are_borne_up_to_a_limit() {
     assert_eq!(DEFAULT_DISCARD_LIMIT, 16);
     for limit in [0, 1, 2, 16, 100] {
-        let mut discards = DiscardLimit::new(limit);
+        let mut discards = DiscardLimit::new(limit, START);
         for _ in 1..limit.max(1) {
             assert_eq!(discards.discard(None), Reaction::Ignore);
         }
@@ -382,6 +389,49 @@ fn stray_messages_are_borne_up_to_a_limit() {
             assert_eq!(discards.discard(None), Reaction::Reconnect);
         }
     }
+}
+
+// covers: X-03: what a connection of months has borne now and then does not end it.
+#[test]
+fn what_was_borne_long_ago_is_forgotten() {
+    let minute = 60_000;
+    let mut now = START;
+    let mut discards = DiscardLimit::new(16, now);
+    for _ in 0..1_000 {
+        now = now.after(Millis::new(minute));
+        discards.tick(now);
+        assert_eq!(discards.discard(None), Reaction::Ignore);
+    }
+    // More than one a minute come together in the end.
+    let mut seen = 0;
+    while discards.discard(None) == Reaction::Ignore {
+        now = now.after(Millis::new(minute / 2));
+        discards.tick(now);
+        seen += 1;
+        assert!(seen < 40);
+    }
+    // How often it is told the time does not matter.
+    let mut discards = DiscardLimit::new(16, START);
+    let mut often = DiscardLimit::new(16, START);
+    for _ in 0..15 {
+        assert_eq!(discards.discard(None), Reaction::Ignore);
+        assert_eq!(often.discard(None), Reaction::Ignore);
+    }
+    for second in 1..=180 {
+        often.tick(START.after(Millis::new(second * 1_000)));
+    }
+    discards.tick(START.after(Millis::new(3 * minute)));
+    for _ in 0..3 {
+        assert_eq!(discards.discard(None), Reaction::Ignore);
+        assert_eq!(often.discard(None), Reaction::Ignore);
+    }
+    assert_eq!(discards.discard(None), Reaction::Reconnect);
+    assert_eq!(often.discard(None), Reaction::Reconnect);
+    // A quiet time is not saved up.
+    let mut discards = DiscardLimit::new(2, START);
+    discards.tick(START.after(Millis::new(100 * minute)));
+    assert_eq!(discards.discard(None), Reaction::Ignore);
+    assert_eq!(discards.discard(None), Reaction::Reconnect);
 }
 
 // covers: X-03, V1-088
@@ -392,10 +442,10 @@ fn a_bad_reply_to_a_waiting_call_reconnects_and_the_third_ends_it() {
     let mut other = Strikes::default();
     // Every bad reply costs a connection, so each comes on a new one.
     for _ in 0..2 {
-        let mut discards = DiscardLimit::new(16);
+        let mut discards = DiscardLimit::new(16, START);
         assert_eq!(discards.discard(Some(&mut call)), Reaction::Reconnect);
     }
-    let mut discards = DiscardLimit::new(16);
+    let mut discards = DiscardLimit::new(16, START);
     assert_eq!(discards.discard(Some(&mut other)), Reaction::Reconnect);
     assert_eq!(discards.discard(Some(&mut call)), Reaction::FailCall);
     for _ in 0..300 {
