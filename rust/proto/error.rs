@@ -201,8 +201,9 @@ counters! {
     DdpViolation = "ddp_violation",
     /// Regions invalidated by the peer.
     Reminv = "reminv",
-    /// The same without agreement; accepted.
-    ReminvUnexpected = "reminv_unexpected",
+    /// The same by a peer that has not announced that it would. We have, and a server such as Linux's
+    /// takes that for enough (RFC 8797).
+    ReminvUnannounced = "reminv_unannounced",
     /// The peer invalidated a region of another call; disconnected.
     ReminvWrong = "reminv_wrong",
     /// Regions invalidated by us.

@@ -266,7 +266,7 @@ pub fn invalidated(
         if handle == rkey {
             return match agreed {
                 true => Invalidated::Own(index, Counter::Reminv),
-                false => Invalidated::Own(index, Counter::ReminvUnexpected),
+                false => Invalidated::Own(index, Counter::ReminvUnannounced),
             };
         }
         index = index.saturating_add(1);

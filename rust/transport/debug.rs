@@ -74,14 +74,13 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
             "inline: {} out, {} in",
             thresholds.call, thresholds.reply
         )?;
+        // What is ours to announce we always do, and servers go by that alone.
+        let moved = Tally::of(xprt);
         writeln!(
             f,
-            "remote invalidation: {}",
-            if thresholds.remote_invalidation {
-                "yes"
-            } else {
-                "no"
-            }
+            "remote invalidation: announced by the server: {}; used by it: {}",
+            yes_or_no(thresholds.remote_invalidation),
+            yes_or_no(moved.invalidated + moved.invalidated_unannounced > 0)
         )?;
         writeln!(
             f,
@@ -110,6 +109,14 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         }
         Ok(())
     })
+}
+
+fn yes_or_no(is: bool) -> &'static str {
+    if is {
+        "yes"
+    } else {
+        "no"
+    }
 }
 
 /// Regions that exist and that no call uses. While calls come and go the one may not fit the other.
@@ -142,7 +149,7 @@ fn show_counters(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Res
         let value = match counter {
             Counter::MrsInUse => in_use as u64,
             Counter::Reminv => moved.invalidated,
-            Counter::ReminvUnexpected => moved.invalidated_unasked,
+            Counter::ReminvUnannounced => moved.invalidated_unannounced,
             _ => stats.unusual(*counter),
         };
         writeln!(f, "{}: {value}", counter.name())?;

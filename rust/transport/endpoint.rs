@@ -611,7 +611,7 @@ impl Endpoint {
         let count = if counter == Counter::Reminv {
             &mut tally.invalidated
         } else {
-            &mut tally.invalidated_unasked
+            &mut tally.invalidated_unannounced
         };
         // NO-OVERFLOW: As in `settle`.
         *count = count.wrapping_add(1);

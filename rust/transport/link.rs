@@ -691,18 +691,13 @@ impl Link {
         *send.state() = Some(qp);
         if let (true, Some(peer), Some(device)) = (may_log(), xprt.peer(), attempt.device) {
             pr_info!(
-                "{} connected: device {}, inline {}/{}, credits {}, {} pages per region{}\n",
+                "{} connected: device {}, inline {}/{}, credits {}, {} pages per region\n",
                 Show(&peer),
                 device.name(),
                 thresholds.call,
                 thresholds.reply,
                 credits.request().0,
                 pages,
-                if thresholds.remote_invalidation {
-                    ""
-                } else {
-                    ", no remote invalidation"
-                },
             );
         }
     }

@@ -49,8 +49,8 @@ pub(crate) struct Tally {
     pub(crate) copied_in: u64,
     /// Regions that the server invalidated, as agreed.
     pub(crate) invalidated: u64,
-    /// Those that it invalidated without having said that it would.
-    pub(crate) invalidated_unasked: u64,
+    /// Those that it invalidated because we announced support, without having announced its own.
+    pub(crate) invalidated_unannounced: u64,
 }
 
 impl Tally {
@@ -67,7 +67,7 @@ impl Tally {
             sum.copied_out += one.copied_out;
             sum.copied_in += one.copied_in;
             sum.invalidated += one.invalidated;
-            sum.invalidated_unasked += one.invalidated_unasked;
+            sum.invalidated_unannounced += one.invalidated_unannounced;
         }
         sum
     }

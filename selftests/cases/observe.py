@@ -95,6 +95,10 @@ def counters_of_regions_move(t):
     check(xprt.numbers_of("counters", "mrs_allocated")[0] > 0, "no region was allocated")
     wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] == 0, ENV.patience(5),
                "no region in use")
+    # The server of the lab goes by what we announce.
+    check(xprt.numbers_of("counters", "reminv_unannounced")[0] > 0, "nothing invalidated by it")
+    check("remote invalidation: announced by the server: no; used by it: yes" in
+          next(xprt.DEBUGFS.glob("*/state")).read_text(), "state")
 
 
 # covers: tools that read the kernel's statistics understand ours.

@@ -84,7 +84,7 @@ const NAMES: [&str; 38] = [
     "seg_mismatch",
     "ddp_violation",
     "reminv",
-    "reminv_unexpected",
+    "reminv_unannounced",
     "reminv_wrong",
     "local_inv",
     "bc_disabled",

@@ -597,7 +597,7 @@ fn only_a_region_of_the_call_may_be_invalidated() {
         assert_eq!(invalidated(None, regions, agreed), Invalidated::Nothing);
         let counter = match agreed {
             true => Counter::Reminv,
-            false => Counter::ReminvUnexpected,
+            false => Counter::ReminvUnannounced,
         };
         for (index, &rkey) in regions.iter().enumerate() {
             let found = invalidated(Some(rkey), regions, agreed);

@@ -177,8 +177,8 @@ SILENCE = [
 ]
 
 INVALIDATION = [
-    Row("own region invalidated, not agreed", "MAL-013", READ, invalidating(own),
-        ignored("reminv_unexpected")),
+    Row("own region invalidated, not announced", "MAL-013", READ, invalidating(own),
+        ignored("reminv_unannounced")),
     Row("region of another call invalidated", "MAL-014", TWO, one_by_one(hold, answer_kept),
         ended("wrong region invalidated", "reminv_wrong"), times=2),
     # Answered as it should be: its region is idle for the row behind it.
