@@ -187,15 +187,6 @@ impl<'a> Segments<'a> {
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
-
-    /// The sum of the lengths; it cannot overflow, as a slice holds fewer than 2^32 segments.
-    pub fn total(&self) -> u64 {
-        let mut sum = 0u64;
-        for segment in self.clone() {
-            sum = sum.saturating_add(u64::from(segment.length));
-        }
-        sum
-    }
 }
 
 impl Iterator for Segments<'_> {
@@ -233,12 +224,6 @@ impl<'a> ReadList<'a> {
         Ok(Self {
             bytes: start.clone().take(len)?,
         })
-    }
-
-    /// How many segments are left.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.bytes.len() / READ_ENTRY_LEN
     }
 
     /// True if no segment is left.

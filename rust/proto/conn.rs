@@ -158,8 +158,6 @@ struct Up {
     used: Time,
     /// At least one reply arrived.
     useful: bool,
-    /// A reply may have been thrown away, so a waiting call may wait for ever.
-    discarded: bool,
     /// When memory of a call without an answer was taken back last.
     revoked: Option<Time>,
     keepalive: Option<KeepAlive>,
@@ -212,7 +210,6 @@ pub struct Conn {
     inline: InlineFallback,
     version: Negotiator,
     history: History,
-    last_failure: Option<(ConnectError, Time)>,
     actions: Queue<Action, ACTIONS>,
 }
 
@@ -231,7 +228,6 @@ impl Conn {
             inline: InlineFallback::new(),
             version: Negotiator::new(config.version),
             history: History::default(),
-            last_failure: None,
             actions: Queue::new(),
         }
     }
@@ -283,11 +279,6 @@ impl Conn {
                     self.inline.taken();
                 }
             }
-            Event::ReplyDiscarded(epoch) => {
-                if let Some(up) = self.up(epoch) {
-                    up.discarded = true;
-                }
-            }
             Event::MemoryRevoked(epoch) => {
                 if let Some(up) = self.up(epoch) {
                     up.revoked = Some(now);
@@ -305,11 +296,6 @@ impl Conn {
                 }
             }
             Event::RpcTimeout { cookie } => self.rpc_timeout(cookie, now),
-            Event::Retransmit { cookie } => {
-                if cookie == self.cookie {
-                    self.lose(Cause::Retransmit, now);
-                }
-            }
             Event::Close(cause) => self.end(cause, now),
             Event::Backchannel { bound } => self.backchannel = bound,
             Event::TornDown(epoch) => self.torn_down(epoch, now),
@@ -343,11 +329,6 @@ impl Conn {
                 }
             }
         }
-    }
-
-    /// How long the next attempt has to wait, for a driver that queues its worker with a delay.
-    pub fn reconnect_delay(&self, now: Time) -> Millis {
-        self.backoff.not_before().since(now)
     }
 
     /// Lowers the bound of an attempt and of the back-off, as `set_connect_timeout` asks (pNFS).
@@ -409,24 +390,9 @@ impl Conn {
         &self.history
     }
 
-    /// The last failed attempt and when it failed.
-    pub const fn last_failure(&self) -> Option<(ConnectError, Time)> {
-        self.last_failure
-    }
-
     /// Failures in a row since the last reply.
     pub const fn failures(&self) -> u32 {
         self.backoff.failures()
-    }
-
-    /// The version negotiation: what is agreed and what is known of the peer.
-    pub const fn negotiation(&self) -> &Negotiator {
-        &self.version
-    }
-
-    /// Actions that found no room. Always zero; a test relies on it.
-    pub const fn lost_actions(&self) -> u32 {
-        self.actions.lost()
     }
 
     // Commands of the RPC layer.
@@ -534,8 +500,7 @@ impl Conn {
             (_, CmEvent::AddrChange) => self.fail(ConnectError::AddrChanged, now),
             (_, CmEvent::DeviceRemoval) => self.fail(ConnectError::DeviceRemoved, now),
             // An answer to a question that is not open changes nothing.
-            (_, CmEvent::AddrResolved | CmEvent::RouteResolved)
-            | (_, CmEvent::ConnectResponse | CmEvent::Established(_)) => {}
+            (_, CmEvent::AddrResolved | CmEvent::RouteResolved) | (_, CmEvent::Established(_)) => {}
         }
     }
 
@@ -568,7 +533,6 @@ impl Conn {
             since: now,
             used: now,
             useful: false,
-            discarded: false,
             revoked: None,
             keepalive: self
                 .config
@@ -596,7 +560,6 @@ impl Conn {
     fn fail(&mut self, reason: ConnectError, now: Time) {
         self.version.lost();
         self.backoff.failed(now);
-        self.last_failure = Some((reason, now));
         self.state = State::Closing {
             told: false,
             then: Then::Fail(reason),
@@ -634,7 +597,6 @@ impl Conn {
             | CmEvent::AddrError(_)
             | CmEvent::RouteResolved
             | CmEvent::RouteError
-            | CmEvent::ConnectResponse
             | CmEvent::Established(_) => return,
         };
         self.lose(cause, now);
@@ -648,10 +610,9 @@ impl Conn {
         let State::Up(up) = &mut self.state else {
             return;
         };
-        // A reply may have been thrown away, or none ever came: waiting longer helps nobody (X-03, MAL-153).
-        let suspicious = up.discarded || !up.useful;
         match &mut up.keepalive {
-            Some(keepalive) if !suspicious => {
+            // If no reply ever came, waiting longer helps nobody (MAL-153).
+            Some(keepalive) if up.useful => {
                 if let Verdict::Probe = keepalive.probe(now) {
                     self.actions.push(Action::KeepAlive { epoch });
                 }

@@ -42,12 +42,6 @@ impl ForwardCredits {
         }
     }
 
-    /// A new connection: back to one credit. `requested` may differ from before.
-    #[inline]
-    pub fn reset(&mut self, requested: u32) {
-        *self = Self::new(requested);
-    }
-
     /// The credit word of our calls.
     #[inline]
     pub const fn request(&self) -> Credits {
@@ -66,12 +60,6 @@ impl ForwardCredits {
     pub const fn cwnd(&self) -> u64 {
         // CAST: widening.
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
-    }
-
-    /// True if one more call may be sent while `in_flight` wait for their reply (V1-013).
-    #[inline]
-    pub const fn may_send(&self, in_flight: u32) -> bool {
-        in_flight < self.granted.saturating_sub(self.abandoned)
     }
 
     /// A call ends before its reply: the server is still at work on it, so its credit is not free
@@ -119,60 +107,5 @@ impl ForwardCredits {
         let changed = granted != self.granted;
         self.granted = granted;
         Granted { changed, note }
-    }
-}
-
-/// More reverse Calls than reverse credits: disconnect and count
-/// [`Counter::BcOverflow`] (MAL-111).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReverseOverflow;
-
-/// How many Calls of the server we are serving.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReverseCredits {
-    limit: u32,
-    in_use: u32,
-}
-
-impl ReverseCredits {
-    /// Nothing in use; `limit` is how many Calls we can serve at once. Zero while there is no
-    /// backchannel.
-    #[inline]
-    pub const fn new(limit: u32) -> Self {
-        Self { limit, in_use: 0 }
-    }
-
-    /// The credit word of our reverse Replies (BC-04).
-    #[inline]
-    pub const fn grant(&self) -> Credits {
-        Credits(self.limit)
-    }
-
-    /// How many Calls are being served.
-    #[inline]
-    pub const fn in_use(&self) -> u32 {
-        self.in_use
-    }
-
-    /// A reverse Call arrived.
-    #[inline]
-    pub fn begin(&mut self) -> Result<(), ReverseOverflow> {
-        if self.in_use >= self.limit {
-            return Err(ReverseOverflow);
-        }
-        self.in_use = self.in_use.saturating_add(1);
-        Ok(())
-    }
-
-    /// Its Reply was sent, or dropped with its connection.
-    #[inline]
-    pub fn end(&mut self) {
-        self.in_use = self.in_use.saturating_sub(1);
-    }
-
-    /// A new connection: nothing is in use.
-    #[inline]
-    pub fn reset(&mut self) {
-        self.in_use = 0;
     }
 }

@@ -13,7 +13,6 @@ pub mod errno {
     /// The peer does not speak our version.
     pub const EPROTONOSUPPORT: i32 = 93;
     /// The peer does not know an option that we sent.
-    pub const EOPNOTSUPP: i32 = 95;
     /// No RDMA device or route, on an established mount.
     pub const ENETUNREACH: i32 = 101;
     /// Nothing free; retry after a delay.
@@ -45,8 +44,6 @@ pub enum Error {
     RemoteChunk,
     /// RDMA_ERROR: the peer does not speak the version of the call.
     RemoteVersion,
-    /// RDMA2_ERROR: the peer does not know the option that we sent.
-    RemoteOption,
     /// Data are where they must not be, or not where they must be (V1-101).
     DdpViolation,
     /// The Reply chunk does not hold a Reply to this call (V1-070).
@@ -71,17 +68,6 @@ pub enum Error {
     NoDeviceAtMount,
 }
 
-/// What the driver does with the RPC after an [`Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// Invalidate its regions, then complete it with the errno; no retry.
-    FailRpc,
-    /// Hand the errno up; the RPC client sends again when woken or after its delay.
-    Retry,
-    /// Hand the errno up; the RPC client connects again and retransmits.
-    Reconnect,
-}
-
 impl Error {
     /// The errno for the RPC task, negative as the kernel passes it.
     pub const fn to_errno(self) -> i32 {
@@ -91,7 +77,6 @@ impl Error {
             Self::DdpViolation | Self::BadPayload | Self::BadReplies => EIO,
             Self::RemoteChunk => EREMOTEIO,
             Self::RemoteVersion => EPROTONOSUPPORT,
-            Self::RemoteOption => EOPNOTSUPP,
             Self::Disconnected => ENOTCONN,
             Self::Again => EAGAIN,
             Self::NoBuffers => ENOBUFS,
@@ -102,29 +87,6 @@ impl Error {
             Self::NoDeviceAtMount => ENODEV,
         };
         number.wrapping_neg()
-    }
-
-    /// What happens to the RPC.
-    pub const fn policy(self) -> Policy {
-        match self {
-            Self::NoSpace
-            | Self::TooComplex
-            | Self::BadChunk
-            | Self::Unbuildable
-            | Self::RemoteChunk
-            | Self::RemoteVersion
-            | Self::RemoteOption
-            | Self::DdpViolation
-            | Self::BadPayload
-            | Self::BadReplies
-            | Self::NoDeviceAtMount => Policy::FailRpc,
-            Self::Again | Self::NoBuffers => Policy::Retry,
-            Self::Disconnected
-            | Self::Refused
-            | Self::Unreachable
-            | Self::TimedOut
-            | Self::NoDevice => Policy::Reconnect,
-        }
     }
 }
 
@@ -193,8 +155,6 @@ counters! {
     WlistMissing = "wlist_missing",
     /// Reply chunk not returned; harmless.
     RchunkMissing = "rchunk_missing",
-    /// Write chunk length includes the pad; accepted.
-    WchunkRounded = "wchunk_rounded",
     /// Returned handle or offset differs from ours; ignored.
     SegMismatch = "seg_mismatch",
     /// Data placed against the upper-layer binding; the RPC failed.

@@ -75,9 +75,6 @@ pub const FIXED_LEN: usize = 16;
 pub const ERROR_LEN: usize = 20;
 /// The most segments one chunk may have (ULB-26).
 pub const MAX_SEGMENTS: usize = 16;
-/// The largest header that [`CallHeader::encode`] writes: both Read chunks, the Write chunk and
-/// the Reply chunk with [`MAX_SEGMENTS`] each, in version 2.
-pub const MAX_HEADER_LEN: usize = 1324;
 
 /// Values of the procedure word.
 pub(crate) mod proc_nr {
@@ -379,37 +376,3 @@ impl Refusal {
         Ok(ERROR_LEN)
     }
 }
-
-/// Octets of a header, predicted from segment counts alone.
-///
-/// `read` counts the segments of all Read chunks together; `write` and `reply` are the segment
-/// counts of the Write and the Reply chunk, `None` where there is no such chunk.
-#[inline]
-pub const fn header_len(
-    version: Version,
-    read: usize,
-    write: Option<usize>,
-    reply: Option<usize>,
-) -> usize {
-    let lists = read
-        .saturating_mul(READ_ENTRY_LEN)
-        .saturating_add(ABSENT_LEN)
-        .saturating_add(match write {
-            Some(segments) => crate::chunk::chunk_len(segments).saturating_add(ABSENT_LEN),
-            None => ABSENT_LEN,
-        })
-        .saturating_add(match reply {
-            Some(segments) => crate::chunk::chunk_len(segments),
-            None => ABSENT_LEN,
-        });
-    version.fixed_len().saturating_add(lists)
-}
-
-const _: () = assert!(
-    header_len(
-        Version::V2,
-        MAX_SEGMENTS * 2,
-        Some(MAX_SEGMENTS),
-        Some(MAX_SEGMENTS)
-    ) == MAX_HEADER_LEN
-);

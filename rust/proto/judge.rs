@@ -220,22 +220,6 @@ pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
     }
 }
 
-/// Compares the octets placed in a Write chunk with the data count in the RPC message (MAL-070,
-/// MAL-071).
-///
-/// A peer that follows RFC 5666 counts the pad as well; that is accepted and noted.
-pub fn check_data_count(placed: u32, count: u32) -> Result<Notes, Error> {
-    let mut notes = Notes::NONE;
-    if placed == count {
-        return Ok(notes);
-    }
-    if Some(placed) == crate::xdr::round_up(count) {
-        notes.insert(Counter::WchunkRounded);
-        return Ok(notes);
-    }
-    Err(Error::DdpViolation)
-}
-
 /// What a Receive completion says about regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidated {

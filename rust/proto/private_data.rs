@@ -79,12 +79,11 @@ impl PrivateData {
 
 /// Code of the largest announceable size that is not above `size`.
 const fn size_code(size: u32) -> u8 {
-    let code = (size / 1024).saturating_sub(1);
-    if code > 0xff {
+    if size >= MAX_SIZE {
         0xff
     } else {
-        // CAST: checked above.
-        code as u8
+        // CAST: less than 256 * 1024.
+        (size / 1024).saturating_sub(1) as u8
     }
 }
 

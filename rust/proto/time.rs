@@ -41,9 +41,6 @@ impl Time {
 }
 
 impl Millis {
-    /// No time at all.
-    pub const ZERO: Self = Self(0);
-
     /// A span of `ms` milliseconds.
     #[inline]
     pub const fn new(ms: u64) -> Self {

@@ -85,12 +85,6 @@ impl<'a> Writer<'a> {
         Self { rest: buf }
     }
 
-    /// How many octets can still be written.
-    #[inline]
-    pub const fn room(&self) -> usize {
-        self.rest.len()
-    }
-
     /// Puts `N` octets.
     #[inline]
     pub fn array<const N: usize>(&mut self, value: [u8; N]) -> Result<(), Full> {

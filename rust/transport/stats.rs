@@ -114,11 +114,9 @@ impl Stats {
     /// Counts the oddities of an accepted message.
     #[inline]
     pub(crate) fn note(&self, notes: Notes) {
-        if notes != Notes::NONE {
-            for counter in Counter::ALL {
-                if notes.contains(*counter) {
-                    self.count(*counter);
-                }
+        if !notes.is_empty() {
+            for counter in notes.iter() {
+                self.count(counter);
             }
         }
     }

@@ -24,7 +24,6 @@ use xprtrdma_proto::{
     },
     classify,
     credit::ForwardCredits,
-    header::MAX_HEADER_LEN,
     judge,
     judge::Accept,
     plan,
@@ -289,7 +288,7 @@ fn main() {
     };
     let message = answer(shape, &offer);
     let mut credits = ForwardCredits::new(64);
-    let mut buf = [0; MAX_HEADER_LEN];
+    let mut buf = [0; 1324];
     for _ in 0..ROUNDS {
         let found = measured_plan(black_box(shape), black_box(&limits));
         assert_eq!(found, Ok(planned));

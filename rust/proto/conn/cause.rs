@@ -241,7 +241,6 @@ pub const HISTORY: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub struct History {
     ring: [Option<Disconnect>; HISTORY],
-    total: u64,
 }
 
 impl History {
@@ -250,16 +249,10 @@ impl History {
         self.ring.rotate_right(1);
         let [newest, ..] = &mut self.ring;
         *newest = Some(disconnect);
-        self.total = self.total.saturating_add(1);
     }
 
     /// The remembered ones, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Disconnect> {
         self.ring.iter().flatten()
-    }
-
-    /// How many connections have ended since the transport was created.
-    pub const fn total(&self) -> u64 {
-        self.total
     }
 }

@@ -65,7 +65,8 @@ impl Desk {
     /// Hands an event in, from anywhere. `None`: it waits for the worker, who has to be woken.
     pub fn hand_in(&mut self, event: Event, now: Time) -> Option<Actions> {
         if self.staffed {
-            self.mail.push(event);
+            // What finds no room is no news, see `ROOM`.
+            self.mail.offer(event);
             return None;
         }
         self.conn.handle(event, now);

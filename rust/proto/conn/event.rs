@@ -21,17 +21,11 @@ use crate::{
 
 /// Identifies one connection attempt and the connection that comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epoch(u32);
+pub struct Epoch(pub u32);
 
 impl Epoch {
     /// No connection; no attempt ever has it.
     pub const NONE: Self = Self(0);
-
-    /// The epoch with this number, kept in an atomic or a work-request identity.
-    #[inline]
-    pub const fn from_raw(raw: u32) -> Self {
-        Self(raw)
-    }
 
     /// The number, for work-request identities, logs and debugfs.
     #[inline]
@@ -103,8 +97,6 @@ pub enum CmEvent {
     RouteResolved,
     /// It was not.
     RouteError,
-    /// The connection manager wants the active side to act; nothing to decide here.
-    ConnectResponse,
     /// The peer accepted.
     Established(Accepted),
     /// The connection manager failed on our side.
@@ -175,8 +167,6 @@ pub enum Event {
     LargeSend(Epoch),
     /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::threshold::MIN_THRESHOLD) octets. Needed once per connection.
     LargeSendTaken(Epoch),
-    /// A message was discarded that may have been the reply somebody waits for.
-    ReplyDiscarded(Epoch),
     /// Memory of a call that the server has not answered is being taken back.
     MemoryRevoked(Epoch),
     /// The keep-alive probe completed successfully.
@@ -185,14 +175,9 @@ pub enum Event {
     Lost(Epoch, Cause),
     /// An RPC timer fired for a call that was sent under this cookie.
     ///
-    /// If replies have arrived and none was discarded, the peer's host is probed first and a slow server
-    /// keeps its connection; an RPC client that sends again in spite of that is [`Event::Retransmit`].
+    /// If replies have arrived, the peer's host is probed first and a slow server keeps its connection. A
+    /// call that is sent again in spite of that ends it ([`Cause::Retransmit`]).
     RpcTimeout {
-        /// The call's `rq_connect_cookie`.
-        cookie: u32,
-    },
-    /// The RPC layer wants to send a call again that was sent under this cookie.
-    Retransmit {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
     },

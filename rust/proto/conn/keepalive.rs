@@ -118,11 +118,6 @@ impl KeepAlive {
         self.heard = self.heard.max(now);
     }
 
-    /// Whether a probe is outstanding.
-    pub const fn is_probing(&self) -> bool {
-        self.probing.is_some()
-    }
-
     fn hear(&mut self, heard: Time) {
         self.heard = self.heard.max(heard);
         // Anything heard after the probe went out is as good as its answer.

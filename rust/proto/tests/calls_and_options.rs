@@ -28,8 +28,10 @@ use common::{
 };
 use xprtrdma_proto::{
     classify,
+    conn::Cause,
     header::RefusalKind,
     v2::refusals::{
+        Flood,
         Refusals,
         MAX_REFUSALS, //
     },
@@ -374,7 +376,8 @@ fn refusals_under_way_are_limited() {
         for _ in 0..MAX_REFUSALS {
             assert!(refusals.begin().is_ok());
         }
-        assert!(refusals.begin().is_err());
+        let flood = refusals.begin().map_err(Flood::cause);
+        assert_eq!(flood, Err(Cause::OptionFlood));
         assert!(refusals.begin().is_err());
         refusals.end();
         assert!(refusals.begin().is_ok());

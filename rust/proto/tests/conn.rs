@@ -88,9 +88,9 @@ fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
     assert_eq!(rig.epoch(), Epoch::NONE);
     rig.reach(Phase::Address);
     assert_eq!(rig.epoch(), Epoch::NONE.next());
-    let last = Epoch::from_raw(u32::MAX);
-    assert_eq!(Epoch::from_raw(u32::MAX - 1).next(), last);
-    assert_eq!(last.next(), Epoch::from_raw(1));
+    let last = Epoch(u32::MAX);
+    assert_eq!(Epoch(u32::MAX - 1).next(), last);
+    assert_eq!(last.next(), Epoch(1));
 }
 
 // covers: MAL-150, MAL-151, MAL-154
@@ -289,9 +289,9 @@ fn timeouts_can_only_be_lowered() {
         .limit_timeouts(Millis::from_secs(4), Millis::from_secs(2));
     for _ in 0..10 {
         rig.fail_once();
-        assert!(rig.conn.reconnect_delay(rig.now) <= Millis::from_secs(2));
+        assert!(rig.delay() <= Millis::from_secs(2));
     }
-    assert!(rig.conn.reconnect_delay(rig.now) >= Millis::from_secs(1));
+    assert!(rig.delay() >= Millis::from_secs(1));
 }
 
 // covers: MAL-150, MAL-152
@@ -300,7 +300,7 @@ fn the_delay_doubles_with_jitter_up_to_its_maximum() {
     for seed in 0..50 {
         let mut backoff = Backoff::new(BackoffConfig::default(), seed);
         let now = Time::from_millis(1_000_000);
-        assert_eq!(backoff.not_before().since(now), Millis::ZERO);
+        assert_eq!(backoff.not_before().since(now), Millis::default());
         for ceiling in [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {
             backoff.failed(now);
             let delay = backoff.not_before().since(now).get();
@@ -338,8 +338,8 @@ fn clients_do_not_come_back_together() {
     assert!(delays.iter().any(|&d| d < 310) && delays.iter().any(|&d| d > 440));
     // No delay at all is a delay the configuration may ask for.
     let none = BackoffConfig {
-        first: Millis::ZERO,
-        max: Millis::ZERO,
+        first: Millis::default(),
+        max: Millis::default(),
     };
     let mut backoff = Backoff::new(none, 1);
     backoff.failed(now);
@@ -364,7 +364,7 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
         rig.cm(CmEvent::Disconnected);
         rig.event(Event::TornDown(rig.epoch()));
         assert_eq!(rig.conn.failures(), round);
-        assert!(rig.conn.reconnect_delay(rig.now).get() >= floor);
+        assert!(rig.delay().get() >= floor);
         floor = (floor * 2).min(15_000);
     }
     // One reply is enough to be trusted again.
@@ -372,7 +372,7 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(rig.conn.failures(), 0);
     rig.cm(CmEvent::Disconnected);
-    assert!(rig.conn.reconnect_delay(rig.now) <= Millis::new(500));
+    assert!(rig.delay() <= Millis::new(500));
 }
 
 // covers: V1-095
@@ -394,7 +394,7 @@ fn what_is_told_late_of_the_last_connection_ends_no_wait() {
 fn an_attempt_waits_for_the_back_off() {
     let mut rig = Rig::new(Config::default());
     rig.fail_once();
-    let delay = rig.conn.reconnect_delay(rig.now).get();
+    let delay = rig.delay().get();
     let last = rig.epoch();
     assert_eq!(rig.event(Event::Start { timeout: None }), []);
     assert_eq!(rig.conn.phase(), Phase::Waiting);
@@ -430,7 +430,6 @@ fn answers_to_closed_questions_change_nothing() {
                 Event::VersionAnswer(epoch, ProbeAnswer::Reply),
             ),
             (Phase::Closing, Event::TornDown(epoch)),
-            (Phase::Closing, Event::Cm(epoch, CmEvent::ConnectResponse)),
         ];
         for (belongs_to, answer) in answers {
             if belongs_to != stage {
@@ -533,7 +532,6 @@ fn the_version_is_settled_before_the_connection_is_used() {
     rig.reach(Phase::Negotiating);
     rig.event(Event::VersionAnswer(rig.epoch(), range(1, 1)));
     rig.cm(CmEvent::Disconnected);
-    assert_eq!(rig.conn.negotiation().version(), None);
     begins_with_v1(&mut rig);
 }
 
@@ -701,7 +699,6 @@ fn check_failure(
         );
         assert_eq!(error.to_errno(), -errno);
         assert_eq!(rig.conn.phase(), Phase::Down);
-        assert_eq!(rig.conn.last_failure(), Some((reason, rig.now)));
         assert_eq!(rig.conn.failures(), 1);
         // The transport stays usable.
         rig.connect();

@@ -39,7 +39,7 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
         Event::Lost(epoch, Cause::PeerDead),
         Event::Close(Cause::Forced),
         Event::RpcTimeout { cookie },
-        Event::Retransmit { cookie },
+        Event::Lost(epoch, Cause::Retransmit),
         Event::Replied(epoch),
         Event::Backchannel { bound: true },
         Event::Tick(Activity {
@@ -188,11 +188,11 @@ fn without_a_worker_events_are_dealt_with_at_once() {
 fn a_full_mailbox_keeps_the_first_events() {
     let (mut desk, now) = attempt(Phase::Address);
     for raw in 1..=40 {
-        let event = Event::Replied(Epoch::from_raw(raw));
+        let event = Event::Replied(Epoch(raw));
         assert_eq!(desk.hand_in(event, now), None);
     }
     for raw in 1..=16 {
-        let event = Event::Replied(Epoch::from_raw(raw));
+        let event = Event::Replied(Epoch(raw));
         assert_eq!(desk.next_event(), Some(event));
     }
     assert_eq!(desk.next_event(), None);

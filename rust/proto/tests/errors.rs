@@ -4,7 +4,6 @@
 
 use std::collections::HashSet;
 use xprtrdma_proto::{
-    error::Policy,
     inbound::RemoteErrorKind,
     Counter,
     Error,
@@ -13,32 +12,29 @@ use xprtrdma_proto::{
 
 // covers: V1-090, V1-092, V1-093, V1-095, V1-097, V1-101, ULB-28, ULB-32, MAL-008, MAL-023, MAL-043, MAL-150
 #[test]
-fn every_error_has_the_errno_and_policy_of_the_decision() {
+fn every_error_has_the_errno_of_the_decision() {
     use Error::*;
-    use Policy::*;
     let table = [
-        (NoSpace, 5, FailRpc),
-        (TooComplex, 5, FailRpc),
-        (BadChunk, 5, FailRpc),
-        (Unbuildable, 5, FailRpc),
-        (RemoteChunk, 121, FailRpc),
-        (RemoteVersion, 93, FailRpc),
-        (RemoteOption, 95, FailRpc),
-        (DdpViolation, 5, FailRpc),
-        (BadPayload, 5, FailRpc),
-        (BadReplies, 5, FailRpc),
-        (Disconnected, 107, Policy::Reconnect),
-        (Again, 11, Retry),
-        (NoBuffers, 105, Retry),
-        (Refused, 111, Policy::Reconnect),
-        (Unreachable, 113, Policy::Reconnect),
-        (TimedOut, 110, Policy::Reconnect),
-        (NoDevice, 101, Policy::Reconnect),
-        (NoDeviceAtMount, 19, FailRpc),
+        (NoSpace, 5),
+        (TooComplex, 5),
+        (BadChunk, 5),
+        (Unbuildable, 5),
+        (RemoteChunk, 121),
+        (RemoteVersion, 93),
+        (DdpViolation, 5),
+        (BadPayload, 5),
+        (BadReplies, 5),
+        (Disconnected, 107),
+        (Again, 11),
+        (NoBuffers, 105),
+        (Refused, 111),
+        (Unreachable, 113),
+        (TimedOut, 110),
+        (NoDevice, 101),
+        (NoDeviceAtMount, 19),
     ];
-    for (error, number, policy) in table {
+    for (error, number) in table {
         assert_eq!(error.to_errno(), -number);
-        assert_eq!(error.policy(), policy);
     }
 }
 
@@ -55,12 +51,11 @@ fn every_report_of_the_peer_is_final() {
     ];
     for (kind, error) in table {
         assert_eq!(kind.error(), error);
-        assert_eq!(error.policy(), Policy::FailRpc);
     }
 }
 
 /// The names that the requirements give, in their order.
-const NAMES: [&str; 38] = [
+const NAMES: [&str; 37] = [
     "short_msg",
     "bad_vers",
     "bad_proc",
@@ -80,7 +75,6 @@ const NAMES: [&str; 38] = [
     "credit_clamped",
     "wlist_missing",
     "rchunk_missing",
-    "wchunk_rounded",
     "seg_mismatch",
     "ddp_violation",
     "reminv",

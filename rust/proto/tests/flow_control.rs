@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credits, posted Receives and patience, against simple models.
+//! Credits and patience, against simple models.
 
 #![allow(
     clippy::indexing_slicing,
@@ -19,10 +19,7 @@ use proptest::{
     }, //
 };
 use xprtrdma_proto::{
-    credit::{
-        ForwardCredits,
-        ReverseCredits, //
-    },
+    credit::ForwardCredits,
     limit::{
         DiscardLimit,
         Reaction,
@@ -30,7 +27,6 @@ use xprtrdma_proto::{
         CALL_STRIKES,
         DEFAULT_DISCARD_LIMIT, //
     },
-    ring::ReceiveRing,
     time::{
         Millis,
         Time, //
@@ -54,6 +50,11 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, rng)
 }
 
+/// The RPC client's rule: each call in flight takes a part of the window.
+fn may_send(credits: &ForwardCredits, in_flight: u32) -> bool {
+    u64::from(in_flight) << 8 < credits.cwnd()
+}
+
 // covers: V1-011, V1-013, V1-014, V1-016, MAL-153
 #[test]
 fn a_connection_begins_with_one_credit() {
@@ -61,13 +62,10 @@ fn a_connection_begins_with_one_credit() {
     assert_eq!(credits.granted(), 1);
     assert_eq!(credits.cwnd(), 256);
     assert_eq!(credits.request(), Credits(128));
-    assert!(credits.may_send(0));
-    assert!(!credits.may_send(1));
+    assert!(may_send(&credits, 0));
+    assert!(!may_send(&credits, 1));
     assert!(credits.accept(Credits(64)).changed);
     assert_eq!((credits.granted(), credits.cwnd()), (64, 64 << 8));
-    credits.reset(32);
-    assert_eq!((credits.granted(), credits.cwnd()), (1, 256));
-    assert_eq!(credits.request(), Credits(32));
     // Never ask for nothing.
     assert_eq!(ForwardCredits::new(0).request(), Credits(1));
 }
@@ -80,11 +78,11 @@ fn an_abandoned_call_keeps_its_credit() {
     credits.abandon();
     credits.abandon();
     assert_eq!((credits.cwnd(), credits.abandoned()), (256, 2));
-    assert!(credits.may_send(0));
-    assert!(!credits.may_send(1));
+    assert!(may_send(&credits, 0));
+    assert!(!may_send(&credits, 1));
     credits.abandon();
     assert_eq!(credits.cwnd(), 0);
-    assert!(!credits.may_send(0));
+    assert!(!may_send(&credits, 0));
     // Fewer credits than calls given up: still none.
     assert!(credits.accept(Credits(2)).changed);
     assert_eq!(credits.cwnd(), 0);
@@ -106,8 +104,6 @@ fn an_abandoned_call_keeps_its_credit() {
     // A new connection knows of neither.
     assert!(!ForwardCredits::new(8).late());
     assert!(!credits.accept(Credits(3)).changed);
-    credits.reset(8);
-    assert_eq!((credits.abandoned(), credits.cwnd()), (0, 256));
 }
 
 // covers: V1-012, V1-013, V1-015, V1-016, V1-021, MAL-029, MAL-030, MAL-031, MAL-032, X-04, X-05
@@ -134,7 +130,7 @@ fn the_newest_grant_rules() {
         assert_eq!(credits.granted(), granted);
         assert_eq!(credits.cwnd(), u64::from(granted) << 8);
         for in_flight in 0..40 {
-            assert_eq!(credits.may_send(in_flight), in_flight < granted);
+            assert_eq!(may_send(&credits, in_flight), in_flight < granted);
         }
     }
     let mut most = ForwardCredits::new(u32::MAX);
@@ -149,9 +145,6 @@ enum Op {
     Late,
     Reply(u32),
     Error,
-    Discarded,
-    ReverseCall,
-    ReverseReply,
     Reconnect(u32),
 }
 
@@ -163,9 +156,6 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Late),
         4 => grant.prop_map(Op::Reply),
         1 => Just(Op::Error),
-        1 => Just(Op::Discarded),
-        2 => Just(Op::ReverseCall),
-        2 => Just(Op::ReverseReply),
         1 => (1u32..40).prop_map(Op::Reconnect),
     ]
 }
@@ -173,47 +163,21 @@ fn op() -> impl Strategy<Value = Op> {
 /// The machines under test, driven as the driver does, and what a simple model says.
 struct World {
     forward: ForwardCredits,
-    reverse: ReverseCredits,
-    ring: ReceiveRing,
     requested: u32,
     granted: u32,
     in_flight: u32,
     abandoned: u32,
-    serving: u32,
-    posted: u32,
 }
 
-const REVERSE: u32 = 4;
-
 impl World {
-    fn new(requested: u32, batch: u32) -> Self {
-        let mut world = Self {
+    fn new(requested: u32) -> Self {
+        Self {
             forward: ForwardCredits::new(requested),
-            reverse: ReverseCredits::new(REVERSE),
-            ring: ReceiveRing::new(requested, REVERSE, batch),
             requested,
             granted: 1,
             in_flight: 0,
             abandoned: 0,
-            serving: 0,
-            posted: 0,
-        };
-        world.fill();
-        world
-    }
-
-    fn fill(&mut self) {
-        let missing = self.ring.missing();
-        self.ring.post(missing);
-        self.posted += missing;
-    }
-
-    fn received(&mut self) {
-        assert!(self.posted > 0, "a message without a Receive");
-        self.posted -= 1;
-        let more = self.ring.consume();
-        self.ring.post(more);
-        self.posted += more;
+        }
     }
 
     /// Calls without a reply, whether somebody waits for it or not.
@@ -224,7 +188,7 @@ impl World {
     fn step(&mut self, op: &Op) {
         match *op {
             Op::Send => {
-                if self.forward.may_send(self.in_flight) {
+                if may_send(&self.forward, self.in_flight) {
                     self.in_flight += 1;
                     assert!(self.with_the_server() <= self.granted.min(self.requested));
                 } else {
@@ -237,54 +201,21 @@ impl World {
                 self.abandoned += 1;
             }
             Op::Late if self.abandoned > 0 => {
-                self.received();
                 assert!(self.forward.late());
                 self.abandoned -= 1;
             }
             Op::Abandon | Op::Late => {}
             Op::Reply(grant) if self.in_flight > 0 => {
-                self.received();
                 self.in_flight -= 1;
                 self.forward.accept(Credits(grant));
                 self.granted = grant.clamp(1, self.requested);
             }
             Op::Error if self.in_flight > 0 => {
-                self.received();
                 self.in_flight -= 1;
             }
             Op::Reply(_) | Op::Error => {}
-            // A peer that sends what it may not has nothing to complain of; here it stays
-            // within the Receives that are on top.
-            Op::Discarded => {
-                if self.posted > self.with_the_server() + REVERSE - self.serving {
-                    self.received();
-                }
-            }
-            Op::ReverseCall => {
-                if self.serving < REVERSE {
-                    self.received();
-                    assert_eq!(self.reverse.begin(), Ok(()));
-                    self.serving += 1;
-                } else {
-                    assert!(self.reverse.begin().is_err());
-                }
-            }
-            Op::ReverseReply => {
-                self.reverse.end();
-                self.serving = self.serving.saturating_sub(1);
-            }
-            Op::Reconnect(requested) => {
-                self.forward.reset(requested);
-                self.reverse.reset();
-                self.ring = ReceiveRing::new(requested, REVERSE, 8);
-                self.requested = requested;
-                self.granted = 1;
-                self.in_flight = 0;
-                self.abandoned = 0;
-                self.serving = 0;
-                self.posted = 0;
-                self.fill();
-            }
+            // Each connection has credits of its own.
+            Op::Reconnect(requested) => *self = Self::new(requested),
         }
         self.check();
     }
@@ -292,23 +223,16 @@ impl World {
     fn check(&self) {
         assert_eq!(self.forward.granted(), self.granted);
         assert_eq!(self.forward.request(), Credits(self.requested));
-        assert_eq!(self.reverse.in_use(), self.serving);
-        assert_eq!(self.reverse.grant(), Credits(REVERSE));
-        assert_eq!(self.ring.posted(), self.posted);
-        assert!(self.posted <= self.ring.capacity());
-        // A Receive for every reply that may come and every reverse Call that may be sent.
-        assert!(self.posted >= self.requested + REVERSE);
-        assert_eq!(self.ring.advertisable(), self.requested);
     }
 }
 
-// covers: V1-012, V1-013, V1-014, V1-016, V1-017, V1-018, V1-023, V1-102, BC-03, BC-07, BC-08, BC-26, BC-30
+// covers: V1-012, V1-013, V1-014, V1-016, V1-017, V1-023
 #[test]
 fn random_traffic_keeps_every_promise() {
-    let strategy = (1u32..40, 0u32..20, vec(op(), 1..200));
+    let strategy = (1u32..40, vec(op(), 1..200));
     runner(10_000)
-        .run(&strategy, |(requested, batch, ops)| {
-            let mut world = World::new(requested, batch);
+        .run(&strategy, |(requested, ops)| {
+            let mut world = World::new(requested);
             world.check();
             for op in &ops {
                 world.step(op);
@@ -316,64 +240,6 @@ fn random_traffic_keeps_every_promise() {
             Ok(())
         })
         .unwrap();
-}
-
-// covers: BC-04, BC-25, BC-28, MAL-111
-#[test]
-fn reverse_calls_beyond_the_credits_overflow() {
-    for limit in 0..5 {
-        let mut credits = ReverseCredits::new(limit);
-        assert_eq!(credits.grant(), Credits(limit));
-        for _ in 0..limit {
-            assert_eq!(credits.begin(), Ok(()));
-        }
-        assert!(credits.begin().is_err());
-        assert_eq!(credits.in_use(), limit);
-        credits.end();
-        assert_eq!(credits.begin().is_ok(), limit > 0);
-        credits.reset();
-        assert_eq!(credits.in_use(), 0);
-        credits.end();
-        assert_eq!(credits.in_use(), 0);
-    }
-}
-
-// covers: V1-018, V1-019, BC-07
-#[test]
-fn no_more_is_advertised_than_is_posted() {
-    let mut ring = ReceiveRing::new(16, 4, 8);
-    assert_eq!(ring.capacity(), 28);
-    assert_eq!(ring.missing(), 28);
-    assert_eq!(ring.advertisable(), 0);
-    for posted in 1..=28u32 {
-        ring.post(1);
-        assert_eq!(ring.posted(), posted);
-        assert_eq!(ring.missing(), 28 - posted);
-        assert_eq!(ring.advertisable(), posted.saturating_sub(4).min(16));
-    }
-    ring.post(1);
-    assert_eq!(ring.posted(), 28);
-    // A batch at a time, before what is needed runs short.
-    for _ in 0..7 {
-        assert_eq!(ring.consume(), 0);
-    }
-    assert_eq!(ring.consume(), 8);
-    assert_eq!((ring.posted(), ring.advertisable()), (20, 16));
-    // As long as posting fails, the demand stands and grows.
-    assert_eq!(ring.consume(), 9);
-    assert_eq!((ring.posted(), ring.advertisable()), (19, 15));
-    ring.post(9);
-    assert_eq!(ring.missing(), 0);
-    ring.reset();
-    assert_eq!((ring.posted(), ring.missing()), (0, 28));
-    assert_eq!(ring.consume(), 28);
-    // A batch of nothing would never post.
-    let mut ring = ReceiveRing::new(1, 0, 0);
-    ring.post(ring.missing());
-    assert_eq!(ring.consume(), 1);
-    // Nonsense saturates.
-    let ring = ReceiveRing::new(u32::MAX, u32::MAX, u32::MAX);
-    assert_eq!(ring.capacity(), u32::MAX);
 }
 
 // covers: X-03, V1-088, MAL-128

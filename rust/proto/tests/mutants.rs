@@ -35,9 +35,7 @@ use xprtrdma_proto::{
 fn a_writer_knows_its_room() {
     let mut octets = [0; 10];
     let mut out = Writer::new(&mut octets);
-    assert_eq!(out.room(), 10);
     out.array([1; 7]).unwrap();
-    assert_eq!(out.room(), 3);
     out.array([1; 4]).unwrap_err();
 }
 

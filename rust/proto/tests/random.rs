@@ -390,19 +390,18 @@ fn decoding_undoes_encoding() {
             let mut out = Writer::new(&mut octets);
             fixed.encode(&mut out).unwrap();
             lists.encode(&mut out).unwrap();
-            prop_assert_eq!(out.room(), 0);
+            prop_assert!(out.array([0]).is_err());
             octets.extend(&payload);
             let mut input = Reader::new(&octets);
             prop_assert_eq!(Fixed::decode(&mut input).unwrap(), fixed);
             let decoded = Lists::decode(&mut input).unwrap();
             prop_assert_eq!(input.rest(), &payload[..]);
-            prop_assert_eq!(decoded.reads.len(), reads.len());
+            prop_assert_eq!(decoded.reads.clone().count(), reads.len());
             prop_assert_eq!(decoded.writes.len(), writes.len());
             let found: Vec<_> = decoded.reads.map(|e| (e.position, e.segment)).collect();
             prop_assert_eq!(found, reads);
             for (found, expected) in decoded.writes.zip(&writes) {
                 prop_assert_eq!(found.len(), expected.len());
-                prop_assert_eq!(found.total(), total(expected));
                 prop_assert_eq!(&found.collect::<Vec<_>>(), expected);
             }
             let found = decoded.reply.map(Iterator::collect::<Vec<_>>);

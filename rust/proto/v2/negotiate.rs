@@ -19,6 +19,10 @@
 //! The probe is no RPC of the application, so none of this reaches one (V2-35).
 
 use crate::{
+    conn::{
+        Epoch,
+        Event, //
+    },
     header::Version,
     inbound::RemoteErrorKind,
     threshold::{
@@ -49,6 +53,13 @@ pub enum ProbeAnswer {
     Reply,
     /// An error message; ERR_VERS counts whatever `rdma_vers` it carries (V2-07, V2-32).
     Error(RemoteErrorKind),
+}
+
+impl ProbeAnswer {
+    /// What the connection machine is told, if the probe was sent under this epoch.
+    pub const fn event(self, epoch: Epoch) -> Event {
+        Event::VersionAnswer(epoch, self)
+    }
 }
 
 /// How a connection goes on.

@@ -105,9 +105,19 @@ impl Rig {
         self.conn.epoch()
     }
 
+    /// How long an attempt that is asked for now would wait.
+    pub fn delay(&self) -> Millis {
+        let mut conn = self.conn.clone();
+        conn.handle(Event::Start { timeout: None }, self.now);
+        match (conn.phase(), conn.deadline()) {
+            (Phase::Waiting, Some(start)) => start.since(self.now),
+            _ => Millis::default(),
+        }
+    }
+
     /// Starts an attempt, once the back-off has passed, and takes it to `stage`.
     pub fn reach(&mut self, stage: Phase) {
-        let delay = self.conn.reconnect_delay(self.now);
+        let delay = self.delay();
         self.now = self.now.after(delay);
         self.event(Event::Start { timeout: None });
         while self.conn.phase() != stage {
