@@ -22,6 +22,7 @@ use kernel::{
 pub struct Common {
     queue: WorkQueue,
     completions: WorkQueue,
+    ends: WorkQueue,
     debugfs: Dir,
 }
 
@@ -34,6 +35,18 @@ impl Common {
     /// The work queue of what [`Common::queue`] may wait for: with a rescuer of its own.
     pub fn completions(&self) -> &WorkQueue {
         &self.completions
+    }
+
+    /// The work queue on which connections end, with a rescuer of its own: what is done there waits for
+    /// the device and for [`Common::completions`], never for memory of a request or for the RPC client.
+    ///
+    /// Tasks wait for the end of their connection, also on the RPC client's queues and perhaps with the
+    /// send lock. When memory is short a queue may have no worker but its rescuer. So the end needs another
+    /// queue than the RPC client's, where the rescuer may be one of those who wait; than
+    /// [`Common::queue`], where it may be connecting for a minute, or waiting for memory that only the end of
+    /// such a task sets free; and than that of completions, for which an end waits.
+    pub fn ends(&self) -> &WorkQueue {
+        &self.ends
     }
 
     /// The debugfs directory. Without debugfs it is a directory that holds nothing.
@@ -58,7 +71,7 @@ pub fn get() -> Result<Arc<Common>> {
     COMMON.lock().clone().ok_or(ENODEV)
 }
 
-/// Owns what is shared. Dropping it waits for all work on the queue.
+/// Owns what is shared. Dropping it waits for all work on the queues.
 pub(crate) struct Owner(());
 
 impl Owner {
@@ -80,6 +93,7 @@ impl Owner {
         let common = Common {
             queue: WorkQueue::new(c"xprtrdma_rs")?,
             completions: WorkQueue::new(c"xprtrdma_rs-comp")?,
+            ends: WorkQueue::new(c"xprtrdma_rs-end")?,
             debugfs: Dir::new(c"xprtrdma_rs"),
         };
         *place = Some(Arc::new(common, GFP_KERNEL)?);
@@ -95,6 +109,7 @@ impl Drop for Owner {
         // it must not be the one that destroys the queue it runs on.
         if let Some(common) = &common {
             common.queue.flush();
+            common.ends.flush();
         }
         drop(common);
     }

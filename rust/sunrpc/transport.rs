@@ -157,7 +157,9 @@ pub trait Transport: Sized + Send + Sync + 'static {
 
     /// The request ends, or was given to `send` and is encoded again: brings its memory out of the
     /// peer's reach, or starts to. The caller waits until no [`Lease`](crate::lease::Lease) is
-    /// left. Task context, may sleep; the request is not pinned and will not be looked up any more.
+    /// left. Task context, may sleep; the request is not pinned and will not be looked up any more. The task
+    /// may hold the send lock or keep the RPC client's queues busy: if the connection is broken, its end
+    /// has to bring the memory back without either.
     fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>);
 
     /// The request gives its credit back. If it was sent and its reply is still to come, the server

@@ -5,10 +5,7 @@
 use crate::{
     beat::Beat,
     debug,
-    endpoint::{
-        Connection,
-        Endpoint, //
-    },
+    endpoint::Connection,
     link::Link,
     params,
     request::{
@@ -44,10 +41,7 @@ use xprtrdma_proto::{
     credit::ForwardCredits,
     Credits, //
 };
-use xprtrdma_rdma::{
-    marked::Marked,
-    qp::QpOwner, //
-};
+use xprtrdma_rdma::marked::Marked;
 use xprtrdma_sunrpc::{
     backchannel::Callback,
     call::{
@@ -158,8 +152,8 @@ impl Client {
 }
 
 impl Transport for Client {
-    /// The connection, for those who hold the send lock.
-    type Locked = Option<QpOwner<Endpoint>>;
+    /// The connection, for those who hold the send lock. It may have ended: see [`Link`].
+    type Locked = Option<Arc<Connection>>;
     type Call = Request;
 
     const CALLBACK_SLOTS: u16 = CALLBACK_SLOTS;

@@ -4,17 +4,27 @@
 //!
 //! One worker makes a connection: it performs what the machine asks for and waits for what the
 //! connection manager answers. While it works, all events go to its mailbox; afterwards whoever has
-//! an event hands it to the machine at once. Ending a connection is the RPC client's business: the
-//! machine's wish is passed on with [`Xprt::force_disconnect`], and [`Link::close`] does it.
+//! an event hands it to the machine at once.
 //!
-//! Teardown order of a connection, kept by [`Link::close`] and by ownership:
+//! The end of a connection has two halves. [`Link::end`] brings it out of the server's reach, and with
+//! it the memory of all its calls. That needs no lock of the RPC client's, so tasks may wait for it
+//! whatever they hold and wherever they run. [`Link::close`] is the RPC client's business, for which the
+//! send lock must be free: it lets go of the connection, of which nothing may be left for the next one.
+//! When the machine wants an end, both are ordered: a work item for the first half, and
+//! [`Xprt::force_disconnect`] for the second, which does the first as well if nobody has done it yet.
 //!
-//! 1. the send path and the request paths lose sight of it (send lock, `Client::current`);
-//! 2. the queue pair is disconnected, drained and destroyed, so no handler runs any more and nothing is
+//! Teardown order of a connection:
+//!
+//! 1. the queue pair is disconnected, drained and destroyed, so no handler runs any more and nothing is
 //!    posted;
-//! 3. each slot gives up the regions of this connection, which deregisters them and ends the loans
+//! 2. each slot gives up the regions of this connection, which deregisters them and ends the loans
 //!    of the request's memory; a reply that had arrived and only waited for that completes its call;
-//! 4. the pool's regions, then the completion queue, the rings, the protection domain and the id.
+//! 3. the pool's regions;
+//! 4. the send path and the request paths lose sight of it (send lock, `Client::current`), which is first
+//!    if nobody was faster than `close`;
+//! 5. the completion queue, the rings, the protection domain and the id.
+//!
+//! In between senders find the send queue closed: what they have mapped goes back to the pool.
 
 use crate::{
     beat::Beat,
@@ -34,7 +44,7 @@ use crate::{
     },
 };
 use kernel::{
-    impl_has_work, new_condvar, new_spinlock, new_work,
+    impl_has_work, new_condvar, new_mutex, new_spinlock, new_work,
     prelude::*,
     sync::{
         atomic::{
@@ -43,6 +53,7 @@ use kernel::{
         },
         Arc,
         CondVar,
+        Mutex,
         SetOnce,
         SpinLock, //
     },
@@ -162,11 +173,22 @@ pub(crate) struct Link {
     #[pin]
     job: SpinLock<Option<ConnectLock<Client>>>,
     #[pin]
-    work: Work<Link>,
+    work: Work<Link, CONNECT>,
+    /// The connection, until its end. Locked while that is going on, so that whoever wants the same waits
+    /// until it is done.
+    #[pin]
+    owner: Mutex<Option<QpOwner<Endpoint>>>,
+    #[pin]
+    end: Work<Link, END>,
 }
 
+/// The numbers of the work items that make and end connections.
+const CONNECT: u64 = 0;
+const END: u64 = 1;
+
 impl_has_work! {
-    impl HasWork<Self> for Link { self.work }
+    impl HasWork<Self, CONNECT> for Link { self.work }
+    impl HasWork<Self, END> for Link { self.end }
 }
 
 fn now() -> Time {
@@ -207,6 +229,8 @@ impl Link {
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
                 work <- new_work!("Link::work"),
+                owner <- new_mutex!(None, "Link::owner"),
+                end <- new_work!("Link::end"),
             }),
             GFP_KERNEL,
         )
@@ -218,7 +242,8 @@ impl Link {
         // There is none: its send lock would have kept this attempt from starting.
         drop(old);
         // Cannot fail: the worker has ended before the send lock became free.
-        let _ = self.common.queue().queue().enqueue(self.clone());
+        let queue = self.common.queue().queue();
+        let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
     /// Hands an event to the machine: through the worker's mailbox while there is a worker,
@@ -241,7 +266,7 @@ impl Link {
                     // other is made before the order is given.
                     let desk = self.desk.lock();
                     if desk.conn.is_ending(epoch) {
-                        xprt.force_disconnect();
+                        self.order_end(xprt);
                     }
                 }
                 Action::KeepAlive { epoch } => self.probe(xprt, epoch),
@@ -249,6 +274,14 @@ impl Link {
                 _ => {}
             }
         }
+    }
+
+    /// Has both halves of the connection's end done. Does not sleep.
+    fn order_end(&self, xprt: &Xprt<Client>) {
+        xprt.force_disconnect();
+        // An error means that it is queued and has not begun yet.
+        let ends = self.common.ends().queue();
+        let _ = ends.enqueue::<Arc<Self>, END>(xprt.data().link.clone());
     }
 
     /// Asks the peer's device for a sign of life.
@@ -347,6 +380,22 @@ impl Link {
         f(&self.desk.lock().conn)
     }
 
+    /// Brings the connection, if it is the one that is meant, and the memory of all its calls out of the
+    /// server's reach, or waits until somebody else has done so. Nobody who is waited for here may wait for
+    /// the send lock or the RPC client's queues, see the module's documentation. Sleeps.
+    fn end(&self, is_meant: impl FnOnce(Epoch) -> bool) {
+        let mut owner = self.owner.lock();
+        let Some(qp) = owner.take_if(|qp| is_meant(qp.handler().epoch)) else {
+            return;
+        };
+        let conn = qp.handle();
+        // Disconnects and drains.
+        drop(qp);
+        let endpoint = conn.handler();
+        strip(&endpoint.xprt, endpoint.epoch);
+        endpoint.regions.close();
+    }
+
     /// Ends the connection and waits until nothing of it is left. `last`: for good.
     pub(crate) fn close(&self, lock: &mut SendLock<'_, Client>, last: bool) {
         let xprt = lock.xprt();
@@ -366,11 +415,10 @@ impl Link {
         self.drain(xprt);
         if let Some(conn) = conn {
             let epoch = conn.handler().epoch;
-            let regions = conn.handler().regions.clone();
-            // Ends the connection and drains it.
+            self.end(|of| of == epoch);
+            // Of what senders have put back since; there are none now.
+            conn.handler().regions.close();
             drop(conn);
-            strip(xprt, epoch);
-            regions.close();
             self.handle(Event::TornDown(epoch));
             self.drain(xprt);
         }
@@ -550,7 +598,7 @@ impl Link {
             }
             Action::Disconnect { epoch, cause, .. } => {
                 self.log_loss(xprt, epoch, cause);
-                xprt.force_disconnect();
+                self.order_end(xprt);
                 Ok(())
             }
             Action::KeepAlive { .. }
@@ -658,9 +706,13 @@ impl Link {
         qp.handler().thresholds.populate(thresholds);
         let credits = *qp.handler().state.credits.lock();
         let pages = qp.handler().regions.pages();
+        let conn = qp.handle();
         let mut send = lock.send_lock();
         let xprt = send.xprt();
         let client = xprt.data();
+        let old = self.owner.lock().replace(qp);
+        // There is none: it ended before this attempt began.
+        drop(old);
         if peer_data.is_none() {
             client.stats.count(Counter::CmDefault);
         }
@@ -674,21 +726,21 @@ impl Link {
         // The credit of one is what the RPC client counts in units of 256.
         xprt.reset_window(&send, cwnd(&credits));
         client.region_pages.store(pages, Relaxed);
-        *client.current.lock() = Some(qp.handle());
+        *client.current.lock() = Some(conn.clone());
         match Beat::new(xprt, &self.common) {
             Ok(beat) => *client.beat.lock() = Some(beat),
             // Without memory for it the connection goes without keep-alive; and nobody would send calls away
             // that wait for their replies themselves.
-            Err(_) => qp.handler().never_attend(),
+            Err(_) => conn.handler().never_attend(),
         }
         trace::connected(
             xprt.id(),
-            qp.handler().epoch.raw(),
+            conn.handler().epoch.raw(),
             thresholds.call,
             thresholds.reply,
             credits.request().0,
         );
-        *send.state() = Some(qp);
+        *send.state() = Some(conn);
         if let (true, Some(peer), Some(device)) = (may_log(), xprt.peer(), attempt.device) {
             pr_info!(
                 "{} connected: device {}, inline {}/{}, credits {}, {} pages per region\n",
@@ -738,7 +790,7 @@ fn tick() -> Event {
     })
 }
 
-/// Step 3 of the teardown: no region of the dead connection stays with a slot.
+/// Step 2 of the teardown: no region of the dead connection stays with a slot.
 fn strip(xprt: &Xprt<Client>, epoch: Epoch) {
     for slot in xprt.slots() {
         let (regions, idle, answer) = {
@@ -760,7 +812,7 @@ fn strip(xprt: &Xprt<Client>, epoch: Epoch) {
     }
 }
 
-impl WorkItem for Link {
+impl WorkItem<CONNECT> for Link {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -769,6 +821,16 @@ impl WorkItem for Link {
         if let Some(lock) = job {
             this.attempt(lock);
         }
+    }
+}
+
+impl WorkItem<END> for Link {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        // The end that was ordered may be done, and another connection made.
+        this.end(|epoch| this.with_conn(|conn| conn.is_ending(epoch)));
     }
 }
 

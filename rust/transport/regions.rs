@@ -208,16 +208,13 @@ impl RegionPool {
         self.scarce.read_once()
     }
 
-    /// Gives a region back. May sleep once the pool is closed.
+    /// Gives a region back. Does not sleep.
     pub(crate) fn put(&self, mr: IdleMr) {
         let (left, wake) = {
             let mut inner = self.inner.lock();
-            // There is room for every region that was made; a closed pool takes none.
-            let left = if inner.closed {
-                Some(mr)
-            } else {
-                inner.free.push_within_capacity(mr).err().map(|e| e.0)
-            };
+            // There is room for every region that was made. A closed pool takes it as well: a sender that
+            // gives it back may not sleep.
+            let left = inner.free.push_within_capacity(mr).err().map(|e| e.0);
             let enough = inner.wanted != 0 && inner.free.len() >= inner.wanted;
             (left, enough && self.satisfy(&mut inner))
         };
@@ -237,7 +234,7 @@ impl RegionPool {
             let spared = {
                 let mut inner = self.inner.lock();
                 let spared = inner.free.pop();
-                // A closed pool has none.
+                // A pool that was closed meanwhile has none.
                 if spared.is_some() {
                     inner.made -= 1;
                 }
@@ -249,19 +246,25 @@ impl RegionPool {
         inner.least = inner.free.len();
     }
 
-    /// Gives all free regions back to the device; later ones are given back at once. Sleeps.
+    /// Gives all free regions back to the device and makes no more. Those that come back later go with the
+    /// pool, or when it is closed once more. Sleeps.
     pub(crate) fn close(&self) {
-        let free = {
-            let mut inner = self.inner.lock();
-            inner.closed = true;
-            core::mem::take(&mut inner.free)
-        };
-        drop(free);
+        self.inner.lock().closed = true;
+        loop {
+            // The list stays, for those.
+            let free = self.inner.lock().free.pop();
+            if free.is_none() {
+                return;
+            }
+        }
     }
 
-    /// Regions that exist and that are free, for statistics.
+    /// Regions that exist and that are free, for statistics; none of a closed pool.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let inner = self.inner.lock();
+        if inner.closed {
+            return (0, 0);
+        }
         (inner.made, inner.free.len())
     }
 

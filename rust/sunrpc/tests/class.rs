@@ -21,7 +21,8 @@ use super::{
 use crate::{
     class::Registration,
     common,
-    compat, //
+    compat,
+    queue::WorkQueue, //
 };
 use kernel::{
     prelude::*,
@@ -96,16 +97,16 @@ mod suite {
         calm();
         let class = Registration::<Driver>::new()?;
         let shared = common::get()?;
-        // The work is the last one that lets go of its own queue.
-        let work = super::super::queue::Later::new(shared.clone())?;
-        shared
-            .queue()
-            .queue()
-            .enqueue(work.clone())
-            .map_err(|_| EBUSY)?;
+        // Work that is the last to let go of its own queue.
+        let later = |queue: &WorkQueue| -> Result<_> {
+            let work = super::super::queue::Later::new(shared.clone())?;
+            queue.queue().enqueue(work.clone()).map_err(|_| EBUSY)?;
+            Ok(work)
+        };
+        let works = [later(shared.queue())?, later(shared.ends())?];
         drop(shared);
         drop(class);
-        ensure!(work.is_done());
+        ensure!(works.iter().all(|work| work.is_done()));
         Ok(())
     }
 
