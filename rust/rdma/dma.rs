@@ -77,8 +77,12 @@ unsafe impl Send for DmaBuf {}
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// Allocates and maps `len` octets, zeroed. May sleep.
+    /// Allocates and maps `len` octets, zeroed; `EINVAL` for none. May sleep.
     pub(crate) fn new(pd: &Arc<Pd>, len: usize, dir: Direction) -> Result<Self> {
+        if len == 0 {
+            // Not memory, but a pointer to nothing.
+            return Err(EINVAL);
+        }
         let mut mem = KVec::from_elem(0u8, len, GFP_KERNEL | __GFP_NOWARN)?;
         let ptr = mem.as_mut_ptr();
         let dev = pd.raw_device();

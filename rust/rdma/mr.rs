@@ -164,14 +164,17 @@ pub struct MapError<L> {
 impl IdleMr {
     /// Allocates a region of `pages` pages on the device of `pd`. May sleep.
     ///
-    /// With `gaps` the region's pieces need not meet at page borders; the device must offer it.
+    /// `EINVAL` for a region without pages. With `gaps` the region's pieces need not meet at page borders; the device must offer it.
     pub fn alloc(pd: &Arc<Pd>, pages: u32, gaps: bool) -> Result<Self> {
+        if pages == 0 {
+            return Err(EINVAL);
+        }
         let mut sg = KVec::with_capacity(pages as usize, GFP_KERNEL)?;
         for _ in 0..pages {
             sg.push_within_capacity(scatterlist::default())
                 .map_err(|_| ENOMEM)?;
         }
-        // SAFETY: The table has `pages` entries.
+        // SAFETY: The table has `pages` entries, and at least the one that becomes the last.
         unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };
         let kind = if gaps {
             bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS
@@ -496,6 +499,20 @@ impl<L: Lender> ExposedMr<L> {
         } else {
             Ok(self.reclaim())
         }
+    }
+
+    /// Whether the queue pair of this domain may be told about the region. Once for each mapping: a
+    /// second registration of its key would outlive the proof that is about the first, and a queue
+    /// pair of another domain is at work when this one's is drained.
+    #[inline]
+    pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
+        self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
+    }
+
+    /// Whether it may be told to invalidate the region: behind its registration, once.
+    #[inline]
+    pub(crate) fn may_be_invalidated(&self, pd: &Arc<Pd>) -> bool {
+        self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
     fn reclaim(self) -> (IdleMr, L) {

@@ -666,7 +666,7 @@ impl<H: QpHandler> Qp<H> {
     /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
     /// May sleep.
     ///
-    /// `EBUSY` if the id has had a queue pair before.
+    /// `EBUSY` if the id has had a queue pair before, `EINVAL` if messages or Receives have no octets.
     pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
         pd.id().claim_qp()?;
         let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
@@ -1018,12 +1018,19 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
-    /// Accounts for a Send of the first `len` octets of the buffer behind so many registrations.
+    /// Accounts for a Send of the first `len` octets of the buffer behind registrations of `regions`.
     /// Returns what it sends, and its flags.
     #[inline(always)]
-    fn add(&mut self, len: usize, regions: usize) -> Result<(bindings::ib_sge, c_int)> {
+    fn add<L: Lender>(
+        &mut self,
+        len: usize,
+        regions: &[ExposedMr<L>],
+    ) -> Result<(bindings::ib_sge, c_int)> {
+        if !regions.iter().all(|r| r.may_be_posted(&self.qp.pd)) {
+            return Err(EINVAL);
+        }
         // NO-OVERFLOW: A list in memory is shorter.
-        let wrs = (regions as u32).wrapping_add(1);
+        let wrs = (regions.len() as u32).wrapping_add(1);
         if len > self.max_len {
             return Err(EINVAL);
         }
@@ -1044,9 +1051,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts registrations of `regions`, then a Send of the first `len` octets of the buffer: one
     /// doorbell. On error the connection is dead and part of it may have been posted.
+    ///
+    /// `EINVAL`, and nothing has happened, if a region is of another domain than the queue pair or was
+    /// posted since it was mapped.
     #[inline(always)]
     pub fn post<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
-        let (sge, flags) = self.add(len, regions.len())?;
+        let (sge, flags) = self.add(len, regions)?;
         let qp = self.qp;
         let sq = &mut *self.sq;
         if sq.chain.len != 0 {
@@ -1064,7 +1074,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives the
         // post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them until
-        // they are proven unreachable.
+        // they are proven unreachable or, as they are of this domain, this queue pair is drained.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
@@ -1082,7 +1092,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// of which more may follow at once. If it fails later, [`QpHandler::broken`] is called.
     #[inline(never)]
     pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
-        let (sge, flags) = self.add(len, regions.len())?;
+        let (sge, flags) = self.add(len, regions)?;
         let qp = self.qp;
         let sq = &mut *self.sq;
         let (doorbell, cqe) = (qp.doorbell.read_once(), qp.send_cqe.get());
@@ -1127,6 +1137,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts invalidations of `regions`; when the last has completed,
     /// [`QpHandler::invalidated`] is called with `token`. On error the connection is dead.
+    ///
+    /// `EINVAL`, and nothing has happened, if there is no region, or one of another domain, or one that
+    /// was not posted or is being invalidated already.
     pub fn post_invalidate<L: Lender>(self, token: u64, regions: &mut [ExposedMr<L>]) -> Result {
         let Self {
             qp,
@@ -1137,6 +1150,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let wrs = regions.len() as u32;
         if wrs > max_wrs {
             return Err(E2BIG);
+        }
+        if wrs == 0 || !regions.iter().all(|r| r.may_be_invalidated(&qp.pd)) {
+            return Err(EINVAL);
         }
         let sq = &mut *guard;
         // What waits may be their registrations.
@@ -1151,9 +1167,6 @@ impl<H: QpHandler> SendBatch<'_, H> {
             wr.send_flags = flags(signalled);
             signalled = false;
             first = wr;
-        }
-        if first.is_null() {
-            return Err(EINVAL);
         }
         sq.account(0, wrs);
         sq.signal(OpKind::Invalidate { token, seq })?;

@@ -213,6 +213,15 @@ mod suite {
     }
 
     #[test]
+    fn a_region_has_pages() -> Test {
+        let pd = domain()?;
+        ensure_eq!(IdleMr::alloc(&pd, 0, false).err(), Some(EINVAL));
+        ensure_eq!(IdleMr::alloc(&pd, 0, true).err(), Some(EINVAL));
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    #[test]
     fn nothing_cannot_be_mapped() -> Test {
         let pd = domain()?;
         for (pieces, start) in [(&[][..], 0), (&[(0, 0)][..], 0), (&[(0, 100)][..], 100)] {

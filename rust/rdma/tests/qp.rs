@@ -340,6 +340,20 @@ mod suite {
     }
 
     #[test]
+    fn buffers_have_octets() -> Test {
+        for (send_bytes, recv_size) in [(0, 512), (4096, 0)] {
+            let config = QpConfig {
+                send_bytes,
+                recv_size,
+                ..CONFIG
+            };
+            ensure_eq!(Pair::with(&config).err(), Some(EINVAL));
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn its_parts_may_be_dropped_in_every_order() -> Test {
         // Owner, a handle, the domain, the id: 24 orders, connected or not.
         for connected in [false, true] {
@@ -1324,6 +1338,88 @@ mod suite {
         ensure_eq!(pair.peer().sends(), 0);
         drop(pair.owner);
         drop(regions);
+        Ok(())
+    }
+
+    /// How posting a region on a queue pair ends, at once and later; invalidating it there.
+    fn refused(pair: &Pair, region: &mut ExposedMr<Lent>) -> Result<[Result; 3]> {
+        let regions = core::slice::from_mut(region);
+        let begin = || pair.owner.begin(64, 2).map_err(|_| EAGAIN);
+        Ok([
+            begin()?.post(64, regions),
+            begin()?.post_later(64, regions),
+            begin()?.post_invalidate(1, regions),
+        ])
+    }
+
+    const REFUSED: [Result; 3] = [Err(EINVAL); 3];
+
+    #[test]
+    fn a_region_is_for_the_queue_pair_of_its_domain() -> Test {
+        let pair = Pair::connected()?;
+        let other = Pair::connected()?;
+        // On this id, too, there may be another domain; it has no queue pair.
+        let second = Pd::alloc(pair.id.clone())?;
+        for pd in [&other.pd, &second] {
+            let mut region = IdleMr::alloc(pd, 4, false)?
+                .map(Lent::new(&[(0, 100)])?, 0, Access::RemoteWrite)
+                .map_err(|e| e.error)?;
+            ensure_eq!(refused(&pair, &mut region)?, REFUSED);
+            // Nothing has happened, to neither.
+            ensure_eq!(pair.owner.send_occupancy(), (0, 0));
+            ensure_eq!(pair.peer().sends(), 0);
+            let (mr, lent) = region.unposted().map_err(|_| EBUSY)?;
+            drop((mr, lent));
+        }
+        // Nor is one invalidated where it was not posted.
+        let mut region = other.expose(Access::RemoteWrite)?;
+        ensure_eq!(refused(&pair, &mut region)?, REFUSED);
+        ensure_eq!(pair.peer().sends(), 0);
+        drop(other.owner);
+        drop(region);
+        pair.send(10, 1)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_mapping_is_posted_once_and_invalidated_once() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let lent = Lent::new(&[(100, PAGE_SIZE)])?;
+        let (mut mr, mut lent) = (IdleMr::alloc(&pair.pd, 4, false)?, lent);
+        for later in [false, true] {
+            let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
+            let regions = core::slice::from_mut(&mut region);
+            // Behind its registration only.
+            let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+            ensure_eq!(batch.post_invalidate(1, regions), Err(EINVAL));
+            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+            match later {
+                false => batch.post(64, regions)?,
+                true => batch.post_later(64, regions)?,
+            }
+            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+            ensure_eq!(batch.post(64, regions), Err(EINVAL));
+            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+            ensure_eq!(batch.post_later(64, regions), Err(EINVAL));
+            pair.rung_for(2)?;
+            let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+            batch.post_invalidate(2, regions)?;
+            ensure_eq!(refused(&pair, &mut region)?, REFUSED);
+            // The registration, the message, the invalidation.
+            ensure_eq!(peer.sends(), 3);
+            let window = region.window();
+            pair.keeper.kept.lock().exposed = Some(region);
+            ensure_eq!(peer.complete(3, SUCCESS), 3);
+            pair.keeper
+                .log
+                .wait_times(Told::Invalidated(2), 1 + usize::from(later))?;
+            ensure!(peer.write(window.handle, window.offset, b"late").is_err());
+            let back = pair.keeper.kept.lock().back.take();
+            (mr, lent) = back.ok_or(EINVAL)?;
+        }
+        drop((mr, lent));
+        ensure_eq!(Census::now().violations, 0);
         Ok(())
     }
 
