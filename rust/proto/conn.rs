@@ -204,6 +204,8 @@ pub struct Conn {
     epoch: Epoch,
     cookie: u32,
     ever_connected: bool,
+    /// Who asked for the present attempt gives up when it fails.
+    trial: bool,
     stopping: bool,
     backchannel: bool,
     backoff: Backoff,
@@ -222,6 +224,7 @@ impl Conn {
             epoch: Epoch::NONE,
             cookie: 0,
             ever_connected: false,
+            trial: false,
             stopping: false,
             backchannel: false,
             backoff: Backoff::new(config.backoff, seed),
@@ -235,7 +238,7 @@ impl Conn {
     /// Takes in what happened at `now`. Take the actions afterwards.
     pub fn handle(&mut self, event: Event, now: Time) {
         match event {
-            Event::Start { timeout } => self.start(timeout, now),
+            Event::Start { timeout, trial } => self.start(timeout, trial, now),
             Event::Tick(activity) => self.tick(activity, now),
             Event::Cm(epoch, event) => {
                 if epoch == self.epoch {
@@ -397,7 +400,11 @@ impl Conn {
 
     // Commands of the RPC layer.
 
-    fn start(&mut self, timeout: Option<Millis>, now: Time) {
+    fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
+        // Those who join an attempt do not change its bounds.
+        if let State::Down | State::Closing { .. } | State::Stopped = self.state {
+            self.trial = trial;
+        }
         let own = self.config.connect_timeout;
         let total = timeout.map_or(own, |t| own.min(t.max(MIN_CONNECT_TIMEOUT)));
         match &mut self.state {
@@ -407,7 +414,7 @@ impl Conn {
                     *then = Then::Restart(total);
                 }
             }
-            State::Stopped => self.push_failure(ConnectError::Cancelled),
+            State::Stopped => self.push_end(ConnectError::Cancelled),
             State::Waiting { .. } | State::Attempt { .. } | State::Up(_) => {}
         }
     }
@@ -447,6 +454,7 @@ impl Conn {
         let limit = match next {
             Stage::Address | Stage::Route => Some(self.config.resolve_timeout),
             Stage::Negotiating => Some(self.config.version_timeout),
+            Stage::Connecting if self.is_first_mount() => Some(self.config.first_request_timeout),
             Stage::QueuePair | Stage::Connecting => None,
         };
         if let State::Attempt {
@@ -484,14 +492,16 @@ impl Conn {
             (_, CmEvent::AddrError(fault)) => {
                 let reason = match fault {
                     AddrFault::NoDevice => ConnectError::NoDevice,
-                    AddrFault::TimedOut => ConnectError::TimedOut,
+                    AddrFault::NoRoute => ConnectError::NoRoute,
+                    AddrFault::TimedOut => ConnectError::AddrSilent,
                     AddrFault::Other => ConnectError::AddrUnresolved,
                 };
                 self.fail(reason, now);
             }
             (_, CmEvent::RouteError) => self.fail(ConnectError::NoRoute, now),
+            (_, CmEvent::RouteSilent) => self.fail(ConnectError::RouteSilent, now),
             (_, CmEvent::ConnectError) => self.fail(ConnectError::Aborted, now),
-            (_, CmEvent::Unreachable) => self.fail(ConnectError::TimedOut, now),
+            (_, CmEvent::Unreachable) => self.fail(ConnectError::Unanswered, now),
             (_, CmEvent::Rejected { stale: true }) => self.fail(ConnectError::Stale, now),
             (_, CmEvent::Rejected { stale: false }) => self.fail(ConnectError::Refused, now),
             (_, CmEvent::Disconnected | CmEvent::TimewaitExit) => {
@@ -597,6 +607,7 @@ impl Conn {
             | CmEvent::AddrError(_)
             | CmEvent::RouteResolved
             | CmEvent::RouteError
+            | CmEvent::RouteSilent
             | CmEvent::Established(_) => return,
         };
         self.lose(cause, now);
@@ -641,7 +652,7 @@ impl Conn {
             }
             State::Waiting { .. } => {
                 self.state = State::Down;
-                self.push_failure(ConnectError::Cancelled);
+                self.push_end(ConnectError::Cancelled);
             }
             State::Down | State::Closing { .. } | State::Stopped => {}
         }
@@ -703,11 +714,15 @@ impl Conn {
                 end,
             } => {
                 if now >= stage_end.min(end) {
-                    if stage == Stage::Negotiating {
-                        let outcome = self.version.timed_out();
-                        self.negotiated(outcome, now);
-                    } else {
-                        self.fail(ConnectError::TimedOut, now);
+                    match stage {
+                        Stage::Address => self.fail(ConnectError::AddrSilent, now),
+                        Stage::Route => self.fail(ConnectError::RouteSilent, now),
+                        Stage::QueuePair => self.fail(ConnectError::TimedOut, now),
+                        Stage::Connecting => self.fail(ConnectError::Unanswered, now),
+                        Stage::Negotiating => {
+                            let outcome = self.version.timed_out();
+                            self.negotiated(outcome, now);
+                        }
                     }
                 }
             }
@@ -766,18 +781,23 @@ impl Conn {
         self.state = State::Down;
         match then {
             Then::Rest => {}
-            Then::Fail(reason) => self.push_failure(reason),
+            Then::Fail(reason) => self.push_end(reason),
             Then::Restart(total) if !self.stopping => self.begin_or_wait(total, now),
-            Then::Restart(_) => self.push_failure(ConnectError::Cancelled),
+            Then::Restart(_) => self.push_end(ConnectError::Cancelled),
         }
         if self.stopping {
             self.state = State::Stopped;
         }
     }
 
-    fn push_failure(&mut self, reason: ConnectError) {
+    /// Whether the mount waits for this attempt, and ends with its error.
+    const fn is_first_mount(&self) -> bool {
+        self.trial && !self.ever_connected
+    }
+
+    fn push_end(&mut self, reason: ConnectError) {
         self.actions.push(Action::Fail {
-            error: reason.error(!self.ever_connected),
+            error: reason.error(self.is_first_mount()),
             reason,
         });
     }

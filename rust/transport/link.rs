@@ -471,7 +471,9 @@ impl Link {
         let timeout = Some(Millis::new(u64::from(
             lock.xprt().connect_timeout().as_ms(),
         )));
-        self.handle(Event::Start { timeout });
+        // With `nconnect` a transport may be connected long after the mount, by a call that does not give up.
+        let trial = lock.is_for_trial();
+        self.handle(Event::Start { timeout, trial });
         let result = 'attempt: loop {
             loop {
                 let Some(action) = self.poll_action() else {
@@ -484,13 +486,6 @@ impl Link {
                     }
                     Action::Fail { error, reason } => {
                         self.log_failure(&xprt, reason);
-                        // With `nconnect` a transport may be connected long after the mount. No error of
-                        // it may end the call of a hard mount.
-                        let error = if lock.is_for_trial() {
-                            error
-                        } else {
-                            reason.error(false)
-                        };
                         break 'attempt Err(Error::from_errno(error.to_errno()));
                     }
                     Action::TearDown { epoch } => {
@@ -552,13 +547,8 @@ impl Link {
                 let id = CmId::create(xprt.net(), sink).map_err(local)?;
                 let id = Arc::new(id, GFP_KERNEL).map_err(|_| local(ENOMEM))?;
                 attempt.id = Some(id.clone());
-                id.resolve_addr(&peer, ms32(timeout)).map_err(|e| {
-                    fault(if e == ENODEV {
-                        AddrFault::NoDevice
-                    } else {
-                        AddrFault::Other
-                    })
-                })
+                id.resolve_addr(&peer, ms32(timeout))
+                    .map_err(|e| fault(addr_fault(e)))
             }
             Action::ResolveRoute { epoch, timeout } => attempt
                 .id
@@ -778,6 +768,16 @@ fn regions_per_chunk(pages: u32) -> usize {
     needed.div_ceil(pages.max(1) as usize)
 }
 
+/// What the connection manager's error says about an address.
+fn addr_fault(error: Error) -> AddrFault {
+    match error {
+        e if e == ENODEV => AddrFault::NoDevice,
+        e if e == ETIMEDOUT => AddrFault::TimedOut,
+        e if e == ENETUNREACH || e == EHOSTUNREACH => AddrFault::NoRoute,
+        _ => AddrFault::Other,
+    }
+}
+
 fn ms32(span: Millis) -> u32 {
     u32::try_from(span.get()).unwrap_or(u32::MAX)
 }
@@ -845,13 +845,14 @@ impl CmHandler for Sink {
         let link = &self.xprt.data().link;
         let event = match event {
             cm::CmEvent::AddrResolved => CmEvent::AddrResolved,
-            cm::CmEvent::AddrError(status) => CmEvent::AddrError(match Error::from_errno(status) {
-                e if e == ENODEV => AddrFault::NoDevice,
-                e if e == ETIMEDOUT => AddrFault::TimedOut,
-                _ => AddrFault::Other,
-            }),
+            cm::CmEvent::AddrError(status) => {
+                CmEvent::AddrError(addr_fault(Error::from_errno(status)))
+            }
             cm::CmEvent::RouteResolved => CmEvent::RouteResolved,
-            cm::CmEvent::RouteError(_) => CmEvent::RouteError,
+            cm::CmEvent::RouteError(status) => match Error::from_errno(status) {
+                e if e == ETIMEDOUT => CmEvent::RouteSilent,
+                _ => CmEvent::RouteError,
+            },
             cm::CmEvent::Established {
                 private_data,
                 peer_read_depth,

@@ -138,20 +138,6 @@ def impossible_mounts_fail_at_once(t):
     check(not xprt.directories(), "a refused mount leaves a transport")
 
 
-# covers: a wrong port is an error within a bounded time, not a hang.
-@case(versions=None, seconds=150)
-def a_port_without_listener_is_refused(t):
-    before = module.resources()
-    try:
-        t.mount("vers=4.2,proto=rdma,port=20050,soft,retry=0,timeo=20,retrans=1", raw=True)
-    except Refused as refused:
-        t.note(str(refused))
-    else:
-        raise AssertionError("mounted a port that nobody listens on")
-    xprt.wait_gone()
-    module.wait_resources(before)
-
-
 # covers: V1-110: connections made and unmade again and again leave nothing.
 @case(seconds=120, full_seconds=900)
 def remounts_leave_nothing(t):

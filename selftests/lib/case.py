@@ -86,10 +86,11 @@ class Context:
         """Should the case fail, print what `tell()` says before anything is undone."""
         self.witnesses.append(tell)
 
-    def mount(self, options="", export=None, where=None, version=None, **more):
+    def mount(self, options="", export=None, where=None, version=None,
+              seconds=mounts.MOUNT_SECONDS, **more):
         """Mount, to be unmounted at the end; returns a `mounts.Mount`."""
         mount = self.unmounted(options, export, where, version, **more)
-        mount.make()
+        mount.make(seconds)
         return mount
 
     def unmounted(self, options="", export=None, where=None, version=None, **more):

@@ -142,12 +142,18 @@ impl Cause {
 /// Why a connection attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// A step or the whole attempt took too long.
+    /// A step that is ours, the version's negotiation, or the whole attempt took too long.
     TimedOut,
-    /// The address could not be resolved.
+    /// Nobody told the link address of the peer or of the next router.
+    AddrSilent,
+    /// The address could not be resolved for another reason.
     AddrUnresolved,
     /// There is no route, or the peer's host cannot be reached.
     NoRoute,
+    /// Nobody told the path through the fabric.
+    RouteSilent,
+    /// The peer did not answer the connection request.
+    Unanswered,
     /// No RDMA device serves the address, or it lacks what we need.
     NoDevice,
     /// The peer rejected the request.
@@ -175,12 +181,22 @@ pub enum ConnectError {
 impl ConnectError {
     /// What the RPC tasks that wait for the connection are told (section 4.7).
     ///
-    /// `first_mount` says that this transport was never connected. Then a permanent fault ends the mount
-    /// with an error that tells why. Later the same fault must not end the I/O of a hard mount, so only
-    /// values come out that the RPC client retries: the server may be replaced by one that works.
+    /// `first_mount` says that this transport was never connected, and that a call asks for it which gives
+    /// up without a connection. Then a permanent fault ends the mount with an error that tells why. Later the
+    /// same fault must not end the I/O of a hard mount, so only values come out that the RPC client retries:
+    /// the server may be replaced by one that works.
+    ///
+    /// A peer that does not answer is *unreachable* to a first mount. The RPC client would try again after
+    /// "timed out", even for a call that wants to give up, until its own timer has passed, which is three
+    /// minutes for NFS. "Unreachable" is among the errors that end such a call at once, and no other.
     pub const fn error(self, first_mount: bool) -> Error {
         match self {
-            Self::TimedOut => Error::TimedOut,
+            Self::AddrSilent | Self::RouteSilent | Self::Unanswered if first_mount => {
+                Error::Unreachable
+            }
+            Self::TimedOut | Self::AddrSilent | Self::RouteSilent | Self::Unanswered => {
+                Error::TimedOut
+            }
             Self::AddrUnresolved | Self::NoRoute => Error::Unreachable,
             Self::NoDevice if first_mount => Error::NoDeviceAtMount,
             Self::NoDevice | Self::DeviceRemoved => Error::NoDevice,
@@ -202,8 +218,11 @@ impl ConnectError {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TimedOut => "timed out",
+            Self::AddrSilent => "address not resolved: no answer to ARP or neighbour discovery",
             Self::AddrUnresolved => "address not resolved",
             Self::NoRoute => "no route",
+            Self::RouteSilent => "path not resolved: no answer of the fabric's subnet manager",
+            Self::Unanswered => "no answer to the connection request",
             Self::NoDevice => "no suitable RDMA device",
             Self::Refused => "refused",
             Self::Stale => "stale connection at the peer",

@@ -49,6 +49,12 @@ pub struct Config {
     pub connect_timeout: Millis,
     /// Bound of the address step and of the route step.
     pub resolve_timeout: Millis,
+    /// Bound of the wait for the answer to the connection request of a first mount.
+    ///
+    /// A person waits for it, and may have mistyped the address. The connection manager sends the request
+    /// again when it got no answer for about five seconds, so this is long enough for three of them: one
+    /// or two may be lost.
+    pub first_request_timeout: Millis,
     /// Bound of the wait for the answer to the version probe.
     pub version_timeout: Millis,
     /// Delays between attempts.
@@ -66,6 +72,7 @@ impl Default for Config {
         Self {
             connect_timeout: Millis::from_secs(30),
             resolve_timeout: Millis::from_secs(5),
+            first_request_timeout: Millis::from_secs(15),
             version_timeout: Millis::from_secs(5),
             backoff: BackoffConfig::default(),
             keepalive: Some(KeepAliveConfig::default()),
@@ -97,6 +104,8 @@ pub enum CmEvent {
     RouteResolved,
     /// It was not.
     RouteError,
+    /// It was not, because nobody answered in time.
+    RouteSilent,
     /// The peer accepted.
     Established(Accepted),
     /// The connection manager failed on our side.
@@ -123,6 +132,8 @@ pub enum CmEvent {
 pub enum AddrFault {
     /// No RDMA device leads there (`-ENODEV`).
     NoDevice,
+    /// No route leads there (`-ENETUNREACH`, `-EHOSTUNREACH`).
+    NoRoute,
     /// No answer in time (`-ETIMEDOUT`).
     TimedOut,
     /// Anything else.
@@ -150,6 +161,8 @@ pub enum Event {
     Start {
         /// The caller's bound.
         timeout: Option<Millis>,
+        /// The caller gives up when the attempt fails, as the first one of a mount does.
+        trial: bool,
     },
     /// [`Conn::deadline`](super::Conn::deadline) has come, or the driver looked on its own account.
     Tick(Activity),

@@ -46,7 +46,10 @@ fn an_attempt_goes_step_by_step() {
     let mut rig = Rig::new(Config::default());
     assert_eq!(rig.conn.phase(), Phase::Down);
     assert_eq!(rig.conn.deadline(), None);
-    let actions = rig.event(Event::Start { timeout: None });
+    let actions = rig.event(Event::Start {
+        timeout: None,
+        trial: true,
+    });
     let epoch = rig.epoch();
     let timeout = Millis::from_secs(5);
     assert_eq!(actions, [Action::ResolveAddr { epoch, timeout }]);
@@ -106,9 +109,15 @@ fn every_failure_releases_everything_and_then_reports() {
             101,
         ),
         (
+            Cm::AddrError(AddrFault::NoRoute),
+            ConnectError::NoRoute,
+            113,
+            113,
+        ),
+        (
             Cm::AddrError(AddrFault::TimedOut),
-            ConnectError::TimedOut,
-            110,
+            ConnectError::AddrSilent,
+            113,
             110,
         ),
         (
@@ -118,8 +127,9 @@ fn every_failure_releases_everything_and_then_reports() {
             113,
         ),
         (Cm::RouteError, ConnectError::NoRoute, 113, 113),
+        (Cm::RouteSilent, ConnectError::RouteSilent, 113, 110),
         (Cm::ConnectError, ConnectError::Aborted, 107, 107),
-        (Cm::Unreachable, ConnectError::TimedOut, 110, 110),
+        (Cm::Unreachable, ConnectError::Unanswered, 113, 110),
         (
             Cm::Rejected { stale: false },
             ConnectError::Refused,
@@ -212,14 +222,15 @@ fn every_wait_of_an_attempt_is_bounded() {
         version: VersionPolicy::PreferV2,
         ..Config::default()
     };
-    for (stage, bound) in [
-        (Phase::Address, 5_000),
-        (Phase::Route, 5_000),
-        (Phase::QueuePair, 8_000),
-        (Phase::Connecting, 8_000),
-        (Phase::Negotiating, 5_000),
+    for (stage, bound, reason) in [
+        (Phase::Address, 5_000, ConnectError::AddrSilent),
+        (Phase::Route, 5_000, ConnectError::RouteSilent),
+        (Phase::QueuePair, 8_000, ConnectError::TimedOut),
+        (Phase::Connecting, 8_000, ConnectError::Unanswered),
+        (Phase::Negotiating, 5_000, ConnectError::TimedOut),
     ] {
         let mut rig = Rig::new(config);
+        rig.trial = false;
         rig.reach(stage);
         assert_eq!(rig.conn.phase(), stage);
         assert_eq!(rig.conn.deadline(), Some(rig.now.after(Millis::new(bound))));
@@ -232,10 +243,71 @@ fn every_wait_of_an_attempt_is_bounded() {
             rig.event(Event::TornDown(epoch)),
             [Action::Fail {
                 error: Error::TimedOut,
-                reason: ConnectError::TimedOut
+                reason
             }]
         );
         assert_eq!(rig.conn.phase(), Phase::Down);
+    }
+}
+
+// covers: MAL-150: nobody waits for long in front of a first mount; who was connected, or does not give up, has
+// patience.
+#[test]
+fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
+    for (trial, connected) in [(true, false), (true, true), (false, false), (false, true)] {
+        let first = trial && !connected;
+        for (stage, bound, reason) in [
+            (Phase::Address, 5_000, ConnectError::AddrSilent),
+            (Phase::Route, 5_000, ConnectError::RouteSilent),
+            (
+                Phase::Connecting,
+                if first { 15_000 } else { 30_000 },
+                ConnectError::Unanswered,
+            ),
+        ] {
+            let mut rig = Rig::new(Config::default());
+            if connected {
+                rig.connect();
+                rig.event(Event::Close(Cause::Closed));
+                rig.event(Event::TornDown(rig.epoch()));
+            }
+            rig.trial = trial;
+            rig.reach(stage);
+            // Somebody who does not give up joins; that changes nothing.
+            rig.event(Event::Start {
+                timeout: None,
+                trial: false,
+            });
+            let begin = rig.now;
+            while rig.conn.phase() == stage {
+                assert_eq!(rig.conn.deadline().is_some(), true);
+                rig.now = rig.conn.deadline().unwrap_or(rig.now);
+                rig.tick();
+            }
+            assert_eq!(rig.now.since(begin), Millis::new(bound));
+            let error = if first {
+                Error::Unreachable
+            } else {
+                Error::TimedOut
+            };
+            assert_eq!(
+                rig.event(Event::TornDown(rig.epoch())),
+                [Action::Fail { error, reason }]
+            );
+        }
+    }
+}
+
+// covers: MAL-150: the next attempt has the patience of who asks for it.
+#[test]
+fn each_attempt_is_for_who_asked_for_it() {
+    let mut rig = Rig::new(Config::default());
+    for trial in [true, false, true] {
+        rig.trial = trial;
+        rig.reach(Phase::Connecting);
+        rig.cm(CmEvent::Unreachable);
+        let actions = rig.event(Event::TornDown(rig.epoch()));
+        assert_eq!(errnos(&actions), [if trial { -113 } else { -110 }]);
     }
 }
 
@@ -251,7 +323,10 @@ fn the_callers_timeout_bounds_the_whole_attempt() {
         let mut rig = Rig::new(Config::default());
         let start = rig.now;
         let timeout = asked.map(Millis::new);
-        let actions = rig.event(Event::Start { timeout });
+        let actions = rig.event(Event::Start {
+            timeout,
+            trial: false,
+        });
         let epoch = rig.epoch();
         let timeout = Millis::new(bound.min(5_000));
         assert_eq!(actions, [Action::ResolveAddr { epoch, timeout }]);
@@ -383,7 +458,10 @@ fn what_is_told_late_of_the_last_connection_ends_no_wait() {
     let last = rig.epoch();
     rig.cm(CmEvent::Disconnected);
     rig.event(Event::TornDown(last));
-    rig.event(Event::Start { timeout: None });
+    rig.event(Event::Start {
+        timeout: None,
+        trial: true,
+    });
     assert_eq!(rig.conn.phase(), Phase::Waiting);
     assert_eq!(rig.event(Event::Lost(last, Cause::InvalidateFailed)), []);
     assert_eq!(rig.conn.phase(), Phase::Waiting);
@@ -396,7 +474,13 @@ fn an_attempt_waits_for_the_back_off() {
     rig.fail_once();
     let delay = rig.delay().get();
     let last = rig.epoch();
-    assert_eq!(rig.event(Event::Start { timeout: None }), []);
+    assert_eq!(
+        rig.event(Event::Start {
+            timeout: None,
+            trial: true
+        }),
+        []
+    );
     assert_eq!(rig.conn.phase(), Phase::Waiting);
     assert_eq!(rig.conn.deadline(), Some(rig.now.after(Millis::new(delay))));
     rig.advance(delay - 1);
@@ -448,7 +532,13 @@ fn nothing_starts_before_the_old_connection_is_released() {
     let old = rig.epoch();
     rig.event(Event::Replied(old));
     rig.event(Event::Close(Cause::Closed));
-    assert_eq!(rig.event(Event::Start { timeout: None }), []);
+    assert_eq!(
+        rig.event(Event::Start {
+            timeout: None,
+            trial: true
+        }),
+        []
+    );
     assert_eq!(rig.conn.phase(), Phase::Closing);
     let actions = rig.event(Event::TornDown(old));
     let epoch = rig.epoch();
@@ -583,7 +673,10 @@ fn a_close_calls_an_attempt_off() {
     }
     let mut rig = Rig::new(Config::default());
     rig.fail_once();
-    rig.event(Event::Start { timeout: None });
+    rig.event(Event::Start {
+        timeout: None,
+        trial: true,
+    });
     let actions = rig.event(Event::Close(Cause::Forced));
     assert_eq!(errnos(&actions), [-107]);
     assert_eq!(rig.conn.phase(), Phase::Down);
@@ -601,7 +694,10 @@ fn shutdown_is_final_from_every_phase() {
             Phase::Down => {}
             Phase::Waiting => {
                 rig.fail_once();
-                rig.event(Event::Start { timeout: None });
+                rig.event(Event::Start {
+                    timeout: None,
+                    trial: true,
+                });
             }
             Phase::Up => {
                 rig.connect();
@@ -609,7 +705,10 @@ fn shutdown_is_final_from_every_phase() {
             Phase::Closing => {
                 rig.connect();
                 rig.cm(CmEvent::Disconnected);
-                rig.event(Event::Start { timeout: None });
+                rig.event(Event::Start {
+                    timeout: None,
+                    trial: true,
+                });
             }
             _ => rig.reach(stage),
         }
@@ -619,7 +718,10 @@ fn shutdown_is_final_from_every_phase() {
         assert_eq!(rig.conn.phase(), Phase::Stopped);
         assert_eq!(rig.conn.deadline(), None);
         let epoch = rig.epoch();
-        let actions = rig.event(Event::Start { timeout: None });
+        let actions = rig.event(Event::Start {
+            timeout: None,
+            trial: true,
+        });
         assert!(matches!(
             actions[..],
             [Action::Fail {
@@ -656,8 +758,11 @@ fn begins_with_v1(rig: &mut Rig) {
     ));
 }
 
-const ALL_REASONS: [ConnectError; 14] = [
+const ALL_REASONS: [ConnectError; 17] = [
     ConnectError::TimedOut,
+    ConnectError::AddrSilent,
+    ConnectError::RouteSilent,
+    ConnectError::Unanswered,
     ConnectError::AddrUnresolved,
     ConnectError::NoRoute,
     ConnectError::NoDevice,

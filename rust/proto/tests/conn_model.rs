@@ -117,6 +117,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
             let mut answers = answers.into_iter();
             let mut todo = rig.event(Event::Start {
                 timeout: Some(Millis::new(asked)),
+                trial: asked % 2 == 0,
             });
             let bound = Millis::new(asked.clamp(100, 30_000));
             let end = loop {
@@ -335,9 +336,13 @@ impl Step {
         match self.what {
             What::Start(timeout) => Event::Start {
                 timeout: timeout.map(Millis::new),
+                trial: timeout.is_some(),
             },
             What::Answer => match rig.conn.phase() {
-                Phase::Down | Phase::Up | Phase::Stopped => Event::Start { timeout: None },
+                Phase::Down | Phase::Up | Phase::Stopped => Event::Start {
+                    timeout: None,
+                    trial: true,
+                },
                 Phase::Waiting => Event::Tick(Activity::default()),
                 Phase::Address => Event::Cm(epoch, CmEvent::AddrResolved),
                 Phase::Route => Event::Cm(epoch, CmEvent::RouteResolved),
@@ -391,10 +396,12 @@ fn what() -> impl Strategy<Value = What> {
     let cm = prop::sample::select(vec![
         CmEvent::AddrResolved,
         CmEvent::AddrError(AddrFault::NoDevice),
+        CmEvent::AddrError(AddrFault::NoRoute),
         CmEvent::AddrError(AddrFault::TimedOut),
         CmEvent::AddrError(AddrFault::Other),
         CmEvent::RouteResolved,
         CmEvent::RouteError,
+        CmEvent::RouteSilent,
         ACCEPT,
         CmEvent::Established(Accepted {
             peer_read_depth: Some(0),

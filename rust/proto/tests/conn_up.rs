@@ -47,7 +47,10 @@ fn after_an_idle_close_the_next_attempt_starts_at_once() {
     ));
     rig.event(Event::TornDown(epoch));
     assert_eq!(rig.delay(), Millis::default());
-    let actions = rig.event(Event::Start { timeout: None });
+    let actions = rig.event(Event::Start {
+        timeout: None,
+        trial: true,
+    });
     assert!(matches!(actions[..], [Action::ResolveAddr { .. }]));
 }
 
@@ -113,6 +116,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         let mut rig = Rig {
             conn: rig.conn.clone(),
             now: rig.now,
+            trial: true,
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
@@ -636,7 +640,13 @@ fn a_driver_that_takes_no_actions_loses_none() {
     rig.event(Event::TornDown(epoch));
     rig.event(Event::Shutdown);
     for _ in 0..50 {
-        rig.conn.handle(Event::Start { timeout: None }, rig.now);
+        rig.conn.handle(
+            Event::Start {
+                timeout: None,
+                trial: true,
+            },
+            rig.now,
+        );
     }
     assert_eq!(rig.drain().len(), 1);
 }

@@ -55,7 +55,13 @@ fn attempt(phase: Phase) -> (Desk, Time) {
     let mut rig = Rig::new(Config::default());
     let mut desk = Desk::new(rig.conn.clone());
     desk.enter();
-    desk.conn.handle(Event::Start { timeout: None }, rig.now);
+    desk.conn.handle(
+        Event::Start {
+            timeout: None,
+            trial: true,
+        },
+        rig.now,
+    );
     rig.conn = desk.conn.clone();
     while rig.conn.phase() != phase {
         rig.drain();
@@ -116,7 +122,13 @@ fn an_event_before_the_worker_is_over_when_it_comes() {
         assert_eq!(desk.hand_in(event, rig.now), Some([NOTHING; 4]));
         desk.enter();
         assert_eq!(desk.next_event(), None);
-        desk.conn.handle(Event::Start { timeout: None }, rig.now);
+        desk.conn.handle(
+            Event::Start {
+                timeout: None,
+                trial: true,
+            },
+            rig.now,
+        );
         assert!(matches!(
             desk.conn.poll_action(),
             Some(Action::ResolveAddr { .. })

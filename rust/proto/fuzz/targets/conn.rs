@@ -133,6 +133,7 @@ fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
         _ if source.u8() == 0xff => Event::Shutdown,
         _ => Event::Start {
             timeout: Some(Millis::new(u64::from(source.u16()))),
+            trial: true,
         },
     }
 }
@@ -152,7 +153,10 @@ fn answer(phase: Phase, epoch: Epoch) -> Event {
         Phase::Closing => Event::TornDown(epoch),
         Phase::Waiting => Event::Tick(Activity::default()),
         Phase::Up => Event::Replied(epoch),
-        Phase::Down | Phase::Stopped => Event::Start { timeout: None },
+        Phase::Down | Phase::Stopped => Event::Start {
+            timeout: None,
+            trial: true,
+        },
     }
 }
 
@@ -306,7 +310,13 @@ fn finish(mut conn: Conn, mut driver: Driver, now: Time) {
     }
     assert_eq!(conn.phase(), Phase::Stopped);
     assert_eq!(conn.deadline(), None);
-    conn.handle(Event::Start { timeout: None }, now);
+    conn.handle(
+        Event::Start {
+            timeout: None,
+            trial: true,
+        },
+        now,
+    );
     assert!(matches!(conn.poll_action(), Some(Action::Fail { .. })));
     assert_eq!(conn.phase(), Phase::Stopped);
 }

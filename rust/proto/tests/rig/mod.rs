@@ -38,6 +38,8 @@ pub struct Rig {
     pub conn: Conn,
     /// What its clock says.
     pub now: Time,
+    /// Who starts attempts gives up when they fail.
+    pub trial: bool,
 }
 
 impl Rig {
@@ -54,6 +56,7 @@ impl Rig {
         Self {
             conn: Conn::new(config, 1),
             now: Time::from_millis(1_000_000),
+            trial: true,
         }
     }
 
@@ -108,7 +111,11 @@ impl Rig {
     /// How long an attempt that is asked for now would wait.
     pub fn delay(&self) -> Millis {
         let mut conn = self.conn.clone();
-        conn.handle(Event::Start { timeout: None }, self.now);
+        let event = Event::Start {
+            timeout: None,
+            trial: self.trial,
+        };
+        conn.handle(event, self.now);
         match (conn.phase(), conn.deadline()) {
             (Phase::Waiting, Some(start)) => start.since(self.now),
             _ => Millis::default(),
@@ -119,7 +126,10 @@ impl Rig {
     pub fn reach(&mut self, stage: Phase) {
         let delay = self.delay();
         self.now = self.now.after(delay);
-        self.event(Event::Start { timeout: None });
+        self.event(Event::Start {
+            timeout: None,
+            trial: self.trial,
+        });
         while self.conn.phase() != stage {
             match self.conn.phase() {
                 Phase::Address => self.cm(CmEvent::AddrResolved),
@@ -158,6 +168,7 @@ impl Rig {
 
     /// The total bound of an attempt that starts now, in milliseconds.
     pub fn start_bound(&mut self) -> u64 {
+        self.trial = false;
         self.reach(Phase::Connecting);
         let deadline = self.conn.deadline();
         deadline.map_or(0, |deadline| deadline.since(self.now).get())

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Mounts of servers that do not answer: mount(8) says so soon, and the log says why."""
+
+import contextlib
+import ipaddress
+
+from lib import faults, module, wait, xprt
+from lib.case import ENV, case, check
+from lib.env import PORT
+from lib.mounts import Refused
+
+NOBODY = 75        # so far behind the server's address there is none
+UNUSED_PORT = 20050
+# Of the address, and of the address and the connection request. See the guide's table of times.
+ADDRESS_SECONDS = 5
+REQUEST_SECONDS = 15
+# For the processes of mount(8), which take long in an emulated machine.
+SLACK_SECONDS = 5
+RETRY_SECONDS = 120  # mount(8) tries for so long unless told otherwise
+# TCP's port of the lab's server.
+TCP_SILENCE = """
+table inet selftests-tcp {
+    chain in {
+        type filter hook input priority 0
+        tcp dport 2049 drop
+    }
+}
+"""
+
+
+def fails(t, options, most, *words, host=None, seconds=None):
+    """Mount in vain; notes how long that took, and complains of ours if it took longer than `most` or did not
+    say `words`."""
+    clock = wait.Clock()
+    try:
+        mount = t.mount(f"vers=4.2,{options}", raw=True, host=host, seconds=seconds or 200)
+    except Refused as refused:
+        taken, text = clock.seconds(), str(refused)
+    else:
+        mount.remove()
+        raise AssertionError(f"mount -o {options} succeeds")
+    t.note(f"{taken:.1f} s: {text}")
+    if ENV.ours and most:
+        check(taken < ENV.patience(most + SLACK_SECONDS), f"{options}: {taken:.1f} s")
+        for word in words:
+            check(word in text, f"no {word!r} in: {text}")
+
+
+@contextlib.contextmanager
+def leaving_nothing():
+    """What happens in the block leaves neither a transport nor objects of the device."""
+    before = module.resources()
+    yield
+    xprt.wait_gone()
+    module.wait_resources(before)
+
+
+# covers: nobody has the address: mount fails as it does over TCP, when nobody answered for some seconds.
+@case(versions=None, seconds=120)
+def an_absent_host_is_noticed_soon(t):
+    with leaving_nothing():
+        for netid, server in (("rdma", ENV.server), ("rdma6", ENV.server6)):
+            absent = str(ipaddress.ip_address(server) + NOBODY)
+            host = f"[{absent}]" if ":" in absent else absent
+            fails(t, f"proto={netid.replace('rdma', 'tcp')},retry=0", None, host=host)
+            fails(t, f"proto={netid},port={PORT},retry=0", ADDRESS_SECONDS, "No route to host", host=host)
+            if ENV.ours:
+                t.log.expect(absent, "no answer to ARP or neighbour discovery")
+
+
+# covers: mount(8) itself goes on for its two minutes, if it is not told otherwise, and not for ever.
+@case(versions=None, full_only=True, full_seconds=600)
+def mount_ends_its_own_retries(t):
+    absent = str(ipaddress.ip_address(ENV.server) + NOBODY)
+    for proto in ("tcp", f"rdma,port={PORT}"):
+        fails(t, f"proto={proto}", RETRY_SECONDS, "No route to host", host=absent, seconds=400)
+
+
+# covers: a wrong port is an error within a bounded time, not a hang.
+@case(versions=None, seconds=150)
+def a_port_without_listener_is_refused(t):
+    with leaving_nothing():
+        fails(t, f"proto=tcp,port={UNUSED_PORT},retry=0", None)
+        for more in ("hard", "soft,timeo=20,retrans=1"):
+            fails(t, f"proto=rdma,port={UNUSED_PORT},retry=0,{more}", 1, "Connection refused")
+            if ENV.ours:
+                t.log.expect(f"{ENV.server}:{UNUSED_PORT}", "cannot be connected: refused")
+
+
+# covers: a firewall or a dead host between: the request to connect gets no answer.
+@case(versions=None, seconds=240)
+def a_host_that_drops_everything_is_noticed_soon(t):
+    with leaving_nothing():
+        if ENV.full:
+            t.defer(t.server.call, "run", ["nft", "delete", "table", "inet", "selftests-tcp"])
+            t.server.run("nft", "-f", "-", stdin=TCP_SILENCE)
+            fails(t, "proto=tcp,retry=0", None, seconds=400)
+        t.defer(faults.speak, t.server)
+        faults.silence(t.server)
+        # On iWARP the connect request is TCP's, with TCP's patience.
+        rules = (REQUEST_SECONDS, "No route to host") if ENV.provider == "rxe" else (None,)
+        fails(t, f"proto=rdma,port={PORT},retry=0", *rules)
+        if ENV.ours and ENV.provider == "rxe":
+            t.log.expect(f"{ENV.server}:{PORT}", "no answer to the connection request")
+        faults.speak(t.server)
