@@ -75,6 +75,7 @@ mod desk;
 mod event;
 mod inline_fallback;
 mod keepalive;
+mod outage;
 mod queue;
 
 use crate::{
@@ -98,6 +99,7 @@ pub use self::{
         Cause,
         ConnectError,
         Disconnect,
+        Failure,
         History,
         HISTORY, //
     },
@@ -123,6 +125,10 @@ pub use self::{
         KeepAlive,
         KeepAliveConfig,
         Verdict, //
+    },
+    outage::{
+        Outage,
+        Report, //
     },
 };
 
@@ -212,6 +218,9 @@ pub struct Conn {
     inline: InlineFallback,
     version: Negotiator,
     history: History,
+    /// When the present or last attempt began.
+    begun: Time,
+    last_failure: Option<Failure>,
     actions: Queue<Action, ACTIONS>,
 }
 
@@ -231,6 +240,8 @@ impl Conn {
             inline: InlineFallback::new(),
             version: Negotiator::new(config.version),
             history: History::default(),
+            begun: Time::default(),
+            last_failure: None,
             actions: Queue::new(),
         }
     }
@@ -393,9 +404,19 @@ impl Conn {
         &self.history
     }
 
+    /// The last failed attempt.
+    pub const fn last_failure(&self) -> Option<Failure> {
+        self.last_failure
+    }
+
     /// Failures in a row since the last reply.
     pub const fn failures(&self) -> u32 {
         self.backoff.failures()
+    }
+
+    /// Idle time after which a connection without a backchannel is closed; `None` keeps it.
+    pub const fn idle_timeout(&self) -> Option<Millis> {
+        self.config.idle_timeout
     }
 
     // Commands of the RPC layer.
@@ -439,6 +460,7 @@ impl Conn {
 
     fn begin(&mut self, total: Millis, now: Time) {
         self.epoch = self.epoch.next();
+        self.begun = now;
         let timeout = self.config.resolve_timeout.min(total);
         self.state = State::Attempt {
             stage: Stage::Address,
@@ -570,6 +592,11 @@ impl Conn {
     fn fail(&mut self, reason: ConnectError, now: Time) {
         self.version.lost();
         self.backoff.failed(now);
+        self.last_failure = Some(Failure {
+            reason,
+            at: now,
+            lasted: now.since(self.begun),
+        });
         self.state = State::Closing {
             told: false,
             then: Then::Fail(reason),

@@ -238,6 +238,17 @@ impl ConnectError {
     }
 }
 
+/// One failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub reason: ConnectError,
+    /// When it failed.
+    pub at: Time,
+    /// How long it took, without the back-off before it.
+    pub lasted: Millis,
+}
+
 /// One finished connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect {

@@ -23,6 +23,7 @@ use xprtrdma_proto::{
         ConnectError,
         Epoch,
         Event,
+        Failure,
         LocalFault,
         Phase,
         MIN_CONNECT_TIMEOUT, //
@@ -280,11 +281,13 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
             });
             let begin = rig.now;
             while rig.conn.phase() == stage {
-                assert_eq!(rig.conn.deadline().is_some(), true);
+                assert!(rig.conn.deadline().is_some());
                 rig.now = rig.conn.deadline().unwrap_or(rig.now);
                 rig.tick();
             }
             assert_eq!(rig.now.since(begin), Millis::new(bound));
+            let lasted = rig.conn.last_failure().map(|last| last.lasted);
+            assert_eq!(lasted, Some(Millis::new(bound)));
             let error = if first {
                 Error::Unreachable
             } else {
@@ -804,6 +807,12 @@ fn check_failure(
         );
         assert_eq!(error.to_errno(), -errno);
         assert_eq!(rig.conn.phase(), Phase::Down);
+        let last = Failure {
+            reason,
+            at: rig.now,
+            lasted: Millis::default(),
+        };
+        assert_eq!(rig.conn.last_failure(), Some(last));
         assert_eq!(rig.conn.failures(), 1);
         // The transport stays usable.
         rig.connect();

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is told of a server that stays away.
+
+use xprtrdma_proto::{
+    conn::{
+        ConnectError,
+        Outage,
+        Report, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+};
+
+const SECOND: Millis = Millis::from_secs(1);
+
+// Observability: an administrator is told at once, and not hundreds of times.
+#[test]
+fn a_day_without_a_server_costs_few_lines() {
+    let mut outage = Outage::new();
+    let mut told = Vec::new();
+    for second in (10..24 * 3600).step_by(30) {
+        let now = Time::from_millis(second * 1000);
+        let report = outage.failed(ConnectError::AddrSilent, SECOND, true, now, || true);
+        assert_eq!(report.since, Millis::from_secs(second - 9));
+        assert_eq!(u64::from(report.attempts), (second - 10) / 30 + 1);
+        if report.tell {
+            told.push(second - 10);
+        }
+    }
+    let first = [0, 60, 180, 420, 900, 1860, 3780, 7380];
+    assert_eq!(told.get(..first.len()), Some(&first[..]));
+    assert!(told.len() <= 30);
+    // There is one an hour at least.
+    assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= 3630));
+}
+
+// Observability: what is new is told at once.
+#[test]
+fn another_reason_is_told_once_in_each_pause() {
+    let mut outage = Outage::new();
+    let mut tell = |reason, second: u64| {
+        let now = Time::from_millis(second * 1000);
+        outage.failed(reason, SECOND, true, now, || true).tell
+    };
+    assert!(tell(ConnectError::Unanswered, 100));
+    assert!(tell(ConnectError::Refused, 110));
+    for second in 111..159 {
+        assert!(!tell(ConnectError::Refused, second));
+        assert!(!tell(ConnectError::Unanswered, second));
+    }
+    assert!(tell(ConnectError::Refused, 160));
+    assert!(tell(ConnectError::Unanswered, 161));
+    assert!(!tell(ConnectError::Refused, 279));
+    assert!(tell(ConnectError::Refused, 280));
+}
+
+// Observability: the end of an outage is told with its size, and the next one from the start.
+#[test]
+fn a_connection_ends_the_outage() {
+    let mut outage = Outage::new();
+    assert_eq!(outage.ended(Time::from_millis(500_000)).0, 0);
+    for _ in 0..2 {
+        for second in 1000..1007 {
+            let now = Time::from_millis(second * 1000);
+            let report = outage.failed(
+                ConnectError::Refused,
+                Millis::from_secs(4),
+                false,
+                now,
+                || true,
+            );
+            assert_eq!(report.tell, second == 1000);
+        }
+        let ended = outage.ended(Time::from_millis(1_010_000));
+        assert_eq!(ended, (7, Millis::from_secs(14)));
+    }
+    assert_eq!(outage.ended(Time::from_millis(1_020_000)).0, 0);
+}
+
+// Observability: a device that claims to work and is not answered is suspected, once.
+#[test]
+fn a_device_that_is_never_answered_is_suspected() {
+    let suspects = |attempts: &[(ConnectError, bool)]| {
+        let mut outage = Outage::new();
+        let mut now = Time::from_millis(1_000_000);
+        let mut found = Vec::new();
+        for (number, &(reason, active)) in attempts.iter().enumerate() {
+            now = now.after(Millis::from_secs(90));
+            let report: Report = outage.failed(reason, SECOND, active, now, || true);
+            if report.suspect_device {
+                found.push(number);
+            }
+        }
+        found
+    };
+    use ConnectError::{
+        AddrSilent,
+        Refused,
+        Unanswered, //
+    };
+    let silent = (Unanswered, true);
+    assert_eq!(suspects(&[silent]), []);
+    assert_eq!(suspects(&[silent, silent, silent, silent]), [1]);
+    assert_eq!(suspects(&[silent, (Refused, true), silent]), []);
+    assert_eq!(
+        suspects(&[silent, (Unanswered, false), silent, silent]),
+        [3]
+    );
+    assert_eq!(suspects(&[(AddrSilent, true); 9]), []);
+    assert_eq!(suspects(&[(Unanswered, false); 9]), []);
+    // Each outage anew.
+    let mut outage = Outage::new();
+    let now = Time::from_millis(1_000_000);
+    for _ in 0..2 {
+        let mut fail = || {
+            outage
+                .failed(Unanswered, SECOND, true, now, || true)
+                .suspect_device
+        };
+        assert!(!fail());
+        assert!(fail());
+        outage.ended(now);
+    }
+}
+
+// Observability: a line that had to be left out is not lost.
+#[test]
+fn news_keep_until_they_may_be_told() {
+    let mut outage = Outage::new();
+    let mut fail = |reason, second: u64, may_tell: Option<bool>| {
+        let mut asked = false;
+        let now = Time::from_millis(second * 1000);
+        let report = outage.failed(reason, SECOND, true, now, || {
+            asked = true;
+            may_tell == Some(true)
+        });
+        // It has a budget, so it is asked only for what is news.
+        assert_eq!(asked, may_tell.is_some());
+        report.tell
+    };
+    assert!(!fail(ConnectError::Refused, 100, Some(false)));
+    assert!(!fail(ConnectError::Refused, 101, Some(false)));
+    assert!(fail(ConnectError::Refused, 102, Some(true)));
+    assert!(!fail(ConnectError::Refused, 103, None));
+    assert!(!fail(ConnectError::NoRoute, 104, Some(false)));
+    assert!(fail(ConnectError::NoRoute, 105, Some(true)));
+    assert!(!fail(ConnectError::NoRoute, 161, None));
+    assert!(!fail(ConnectError::NoRoute, 162, Some(false)));
+    assert!(fail(ConnectError::Refused, 170, Some(true)));
+    assert!(!fail(ConnectError::Refused, 289, None));
+    assert!(fail(ConnectError::Refused, 290, Some(true)));
+}
