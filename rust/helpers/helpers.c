@@ -19,6 +19,8 @@
 #include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/bc_xprt.h>
 #include <linux/wait_bit.h>
+#include <net/net_namespace.h>
+#include <rdma/ib_cache.h>
 
 #include "helpers.h"
 
@@ -117,6 +119,19 @@ bool xprtrdma_is_out_of_tree(const char *module)
 	return foreign;
 }
 
+bool xprtrdma_port_is_active(struct rdma_cm_id *id)
+{
+	enum ib_port_state state;
+
+	return !ib_get_cached_port_state(id->device, id->port_num, &state) &&
+	       state == IB_PORT_ACTIVE;
+}
+
+unsigned int xprtrdma_netns_number(const struct net *net)
+{
+	return net->ns.inum;
+}
+
 struct page *xprtrdma_virt_to_page(const void *addr)
 {
 	return virt_to_page(addr);
@@ -191,39 +206,58 @@ char *xprtrdma_kstrdup(const char *s)
 	return kstrdup(s, GFP_KERNEL);
 }
 
-static struct {
+static struct xprtrdma_sysctl {
 	u32 value;
 	u32 least;
 	u32 most;
-} xprtrdma_sysctls[XPRTRDMA_SYSCTLS];
+	u32 unit;
+} xprtrdma_sysctls[XPRTRDMA_SYSCTLS] = {
+	[0 ... XPRTRDMA_SYSCTLS - 1] = { .unit = 1 },
+};
+
+/* What is written is rounded down before anybody can see it. */
+static int xprtrdma_sysctl_value(const struct ctl_table *table, int write,
+				 void *buffer, size_t *lenp, loff_t *ppos)
+{
+	struct xprtrdma_sysctl *knob = table->data;
+	u32 value = READ_ONCE(knob->value);
+	const struct ctl_table copy = {
+		.procname	= table->procname,
+		.data		= &value,
+		.maxlen		= sizeof(value),
+		.mode		= table->mode,
+		.extra1		= &knob->least,
+		.extra2		= &knob->most,
+	};
+	int ret;
+
+	ret = proc_douintvec_minmax(&copy, write, buffer, lenp, ppos);
+	if (write && !ret)
+		WRITE_ONCE(knob->value, value - value % knob->unit);
+	return ret;
+}
 
 static const struct ctl_table xprtrdma_sysctl_table[] = {
 	{
 		.procname	= "rdma_slot_table_entries",
-		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_SLOTS].value,
+		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_SLOTS],
 		.maxlen		= sizeof(u32),
 		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_SLOTS].least,
-		.extra2		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_SLOTS].most,
+		.proc_handler	= xprtrdma_sysctl_value,
 	},
 	{
 		.procname	= "rdma_max_inline_read",
-		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_READ].value,
+		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_READ],
 		.maxlen		= sizeof(u32),
 		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_READ].least,
-		.extra2		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_READ].most,
+		.proc_handler	= xprtrdma_sysctl_value,
 	},
 	{
 		.procname	= "rdma_max_inline_write",
-		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_WRITE].value,
+		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_WRITE],
 		.maxlen		= sizeof(u32),
 		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_WRITE].least,
-		.extra2		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_INLINE_WRITE].most,
+		.proc_handler	= xprtrdma_sysctl_value,
 	},
 };
 
@@ -238,11 +272,14 @@ void xprtrdma_unregister_sysctls(struct ctl_table_header *header)
 }
 
 void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
-			    u32 least, u32 most)
+			    u32 least, u32 most, u32 unit)
 {
-	WRITE_ONCE(xprtrdma_sysctls[index].least, least);
-	WRITE_ONCE(xprtrdma_sysctls[index].most, most);
-	WRITE_ONCE(xprtrdma_sysctls[index].value, value);
+	struct xprtrdma_sysctl *knob = &xprtrdma_sysctls[index];
+
+	knob->least = least;
+	knob->most = most;
+	knob->unit = unit;
+	WRITE_ONCE(knob->value, value - value % unit);
 }
 
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)

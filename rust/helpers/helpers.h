@@ -48,6 +48,10 @@ void xprtrdma_bump_rkey(struct ib_mr *mr);
 /* modules */
 bool xprtrdma_is_out_of_tree(const char *module);
 
+/* rdma_cm */
+bool xprtrdma_port_is_active(struct rdma_cm_id *id);
+unsigned int xprtrdma_netns_number(const struct net *net);
+
 /* mm */
 struct page *xprtrdma_virt_to_page(const void *addr);
 unsigned int xprtrdma_memalloc_nofs_save(void);
@@ -77,7 +81,7 @@ enum xprtrdma_sysctl_index {
 struct ctl_table_header *xprtrdma_register_sysctls(void);
 void xprtrdma_unregister_sysctls(struct ctl_table_header *header);
 void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
-			    u32 least, u32 most);
+			    u32 least, u32 most, u32 unit);
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
 /* waiting, time, logging */

@@ -44,6 +44,12 @@ impl Net {
         // SAFETY: By the caller's contract; `Net` is transparent over `Opaque<net>`.
         unsafe { &*raw.cast() }
     }
+
+    /// Its inode number, by which programs such as lsns(8) know it.
+    pub fn number(&self) -> u32 {
+        // SAFETY: The namespace is valid by its type; its number is constant.
+        unsafe { bindings::xprtrdma_netns_number(self.0.get()) }
+    }
 }
 
 /// What the connection manager tells the owner of a [`CmId`].
@@ -238,6 +244,17 @@ impl CmId {
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
         // SAFETY: As above.
         unsafe { addr_from_raw(storage.cast()) }
+    }
+
+    /// Whether the device believes that the port of this id works; false before the address is
+    /// resolved.
+    pub fn is_port_active(&self) -> bool {
+        if self.raw_device().is_none() {
+            return false;
+        }
+        // SAFETY: `id` is valid by the type invariant, and has a device, which exists as long as
+        // the id. The callee checks the number of the port.
+        unsafe { bindings::xprtrdma_port_is_active(self.as_raw()) }
     }
 
     /// Claims the right to create the id's only queue pair.

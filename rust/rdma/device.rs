@@ -10,6 +10,8 @@ use xprtrdma_bindings as bindings;
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceInfo {
     name: [u8; 64],
+    /// The port that the id uses.
+    pub port: u32,
     /// Work requests on one queue.
     pub max_qp_wr: u32,
     /// Entries of one completion queue.
@@ -36,12 +38,15 @@ impl DeviceInfo {
         // SAFETY: The name has a fixed size and is NUL-terminated; a concurrent rename can only
         // mix two names.
         let raw = unsafe { (*dev).name };
+        // SAFETY: The id is valid by its type; the port is written before the device.
+        let port = unsafe { (*id.as_raw()).port_num };
         let mut name = [0u8; 64];
         for (dst, src) in name.iter_mut().zip(raw) {
             *dst = src;
         }
         Some(Self {
             name,
+            port,
             max_qp_wr: limit(attrs.max_qp_wr),
             max_cqe: limit(attrs.max_cqe),
             max_fast_reg_pages: attrs.max_fast_reg_page_list_len,

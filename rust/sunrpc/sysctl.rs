@@ -3,6 +3,7 @@
 //! The sysctls of the transport, in `/proc/sys/sunrpc`, under the names that people know.
 
 use core::{
+    num::NonZero,
     ops::RangeInclusive,
     ptr::NonNull, //
 };
@@ -28,12 +29,14 @@ impl Knob {
         }
     }
 
-    /// Sets value and bounds. Once, before the table is registered: afterwards the value is the
+    /// Sets value, bounds and the unit of which every value is a multiple: it is rounded down, now and
+    /// when somebody writes to the file. Once, before the table is registered: afterwards the value is the
     /// administrator's.
-    pub fn preset(self, value: u32, range: &RangeInclusive<u32>) {
-        // SAFETY: The index is one of the table's.
+    pub fn preset(self, value: u32, range: &RangeInclusive<u32>, unit: NonZero<u32>) {
+        let (least, most) = (*range.start(), *range.end());
+        // SAFETY: The index is one of the table's, and the unit not zero.
         unsafe {
-            bindings::xprtrdma_preset_sysctl(self.index(), value, *range.start(), *range.end());
+            bindings::xprtrdma_preset_sysctl(self.index(), value, least, most, unit.get());
         }
     }
 

@@ -4,6 +4,8 @@
 //!
 //! `xprtrdma_rs/<number of the transport>/`
 //!
+//! and `xprtrdma_rs/parameters`: what holds for connections and mounts that are made now.
+//!
 //! | File | Content |
 //! | --- | --- |
 //! | `state` | peer, connection, sizes, credits, queues, regions, last disconnects |
@@ -16,10 +18,16 @@ use crate::{
         Client, //
     },
     endpoint::Endpoint,
+    link::now,
+    params,
     stats::Tally,
+    tell::Seconds, //
 };
 use kernel::{
-    debugfs::Scope,
+    debugfs::{
+        File,
+        Scope, //
+    },
     fmt,
     prelude::*,
     str::CString,
@@ -50,16 +58,51 @@ pub(crate) fn files(xprt: &Xprt<Client>) -> Result<Pin<KBox<Files>>> {
     KBox::pin_init(scope, GFP_KERNEL)
 }
 
+/// The file of the parameters. Dropping it waits for readers.
+pub(crate) type Parameters = File<()>;
+
+/// Makes the file of the parameters, while the class is registered. Sleeps.
+pub(crate) fn parameters() -> Result<Pin<KBox<Parameters>>> {
+    let common = common::get()?;
+    let dir = common.debugfs();
+    let file = dir.read_callback_file(c"parameters", (), &show_parameters);
+    KBox::pin_init(file, GFP_KERNEL)
+}
+
+fn show_parameters(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    params::show(f)
+}
+
 fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let client = xprt.data();
+    writeln!(f, "transport: xprt-{}-rdma", xprt.id())?;
+    writeln!(f, "netns: {}", xprt.net().number())?;
     match xprt.peer() {
         Some(peer) => writeln!(f, "peer: {peer}")?,
         None => writeln!(f, "peer: unknown")?,
     }
+    let local = *client.local.lock();
+    if let Some(local) = local {
+        writeln!(f, "local: {local}")?;
+    }
+    writeln!(f, "slots: {}", xprt.slots().count())?;
     client.link.with_conn(|conn| {
         writeln!(f, "phase: {}", conn.phase().name())?;
         writeln!(f, "epoch: {}", conn.epoch().raw())?;
-        writeln!(f, "failures in a row: {}", conn.failures())
+        writeln!(f, "failures in a row: {}", conn.failures())?;
+        if let Some(last) = conn.last_failure() {
+            let ago = now().since(last.at);
+            let (reason, lasted) = (last.reason.name(), Seconds(last.lasted));
+            writeln!(
+                f,
+                "last failure: {reason} (after {lasted}), {} ago",
+                Seconds(ago)
+            )?;
+        }
+        match conn.idle_timeout() {
+            Some(idle) => writeln!(f, "idle timeout: {} s", idle.get() / 1000),
+            None => writeln!(f, "idle timeout: never"),
+        }
     })?;
     writeln!(f, "message buffers: {} bytes", xprt.buffered())?;
     let current = client.current.lock().clone();
@@ -69,6 +112,12 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         let (bytes, wrs) = conn.send_occupancy();
         let (made, free) = usage(xprt, endpoint);
         let credits = *endpoint.state.credits.lock();
+        writeln!(
+            f,
+            "device: {}, port {}",
+            endpoint.device.name(),
+            endpoint.device.port
+        )?;
         writeln!(
             f,
             "inline: {} out, {} in",

@@ -82,6 +82,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     cq::Attended,
+    device::DeviceInfo,
     marked::Marked,
     mr::{
         IdleMr,
@@ -135,6 +136,7 @@ pub(crate) struct Endpoint {
     /// What the peers agreed on; set before the first message is sent.
     pub(crate) thresholds: SetOnce<Thresholds>,
     pub(crate) regions: Arc<RegionPool>,
+    pub(crate) device: DeviceInfo,
     /// A reply has come.
     pub(crate) replied: Atomic<bool>,
     /// Whether a Send above the minimum threshold has gone out, and was taken.

@@ -42,6 +42,11 @@ use crate::{
         gather,
         RegionPool, //
     },
+    tell::{
+        self,
+        Again,
+        Named, //
+    },
 };
 use kernel::{
     impl_has_work, new_condvar, new_mutex, new_spinlock, new_work,
@@ -79,7 +84,8 @@ use xprtrdma_proto::{
         Epoch,
         Event,
         KeepAliveConfig,
-        LocalFault, //
+        LocalFault,
+        Outage, //
     },
     credit::ForwardCredits,
     header::MAX_SEGMENTS,
@@ -172,6 +178,9 @@ pub(crate) struct Link {
     peer: SpinLock<Option<PrivateData>>,
     #[pin]
     job: SpinLock<Option<ConnectLock<Client>>>,
+    /// What of failed attempts was told.
+    #[pin]
+    outage: SpinLock<Outage>,
     #[pin]
     work: Work<Link, CONNECT>,
     /// The connection, until its end. Locked while that is going on, so that whoever wants the same waits
@@ -191,7 +200,7 @@ impl_has_work! {
     impl HasWork<Self, END> for Link { self.end }
 }
 
-fn now() -> Time {
+pub(crate) fn now() -> Time {
     Time::from_millis(now_ms())
 }
 
@@ -203,6 +212,14 @@ struct Attempt {
     id: Option<Arc<CmId>>,
     device: Option<DeviceInfo>,
     own: Option<PrivateData>,
+}
+
+impl Attempt {
+    /// The device that it uses, if it has come so far, and whether the port is active.
+    fn place(&self) -> Option<(DeviceInfo, bool)> {
+        let active = self.id.as_ref()?.is_port_active();
+        Some((self.device?, active))
+    }
 }
 
 impl Link {
@@ -228,6 +245,7 @@ impl Link {
                 arrived <- new_condvar!("Link::arrived"),
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
+                outage <- new_spinlock!(Outage::new(), "Link::outage"),
                 work <- new_work!("Link::work"),
                 owner <- new_mutex!(None, "Link::owner"),
                 end <- new_work!("Link::end"),
@@ -342,8 +360,8 @@ impl Link {
 
     fn log_loss(&self, xprt: &Xprt<Client>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        if let (true, Some(peer)) = (may_log(), xprt.peer()) {
-            pr_info!("{} disconnected: {}\n", Show(&peer), cause.name());
+        if may_log() {
+            pr_info!("{} disconnected: {}\n", Show(&Named(xprt)), cause.name());
         }
     }
 
@@ -466,6 +484,7 @@ impl Link {
     fn attempt(&self, mut lock: ConnectLock<Client>) {
         let xprt = lock.xprt().back_ref();
         let mut attempt = Attempt::default();
+        let mut place = None;
         *self.peer.lock() = None;
         self.desk.lock().enter();
         let timeout = Some(Millis::new(u64::from(
@@ -485,10 +504,11 @@ impl Link {
                         break 'attempt Ok(());
                     }
                     Action::Fail { error, reason } => {
-                        self.log_failure(&xprt, reason);
+                        self.log_failure(&xprt, reason, place);
                         break 'attempt Err(Error::from_errno(error.to_errno()));
                     }
                     Action::TearDown { epoch } => {
+                        place = attempt.place();
                         if let Some(qp) = attempt.qp.take() {
                             let regions = qp.handler().regions.clone();
                             drop(qp);
@@ -519,12 +539,29 @@ impl Link {
         lock.finish(result);
     }
 
-    fn log_failure(&self, xprt: &Xprt<Client>, reason: ConnectError) {
-        let epoch = self.desk.lock().conn.epoch();
+    /// `place`: what the attempt used, and whether its port is active.
+    fn log_failure(
+        &self,
+        xprt: &Xprt<Client>,
+        reason: ConnectError,
+        place: Option<(DeviceInfo, bool)>,
+    ) {
+        let (epoch, last) = self.with_conn(|conn| (conn.epoch(), conn.last_failure()));
         trace::connect_failed(xprt.id(), epoch.raw(), reason.name());
-        if let (true, Some(peer)) = (may_log(), xprt.peer()) {
-            pr_warn!("{} cannot be connected: {}\n", Show(&peer), reason.name());
-        }
+        let lasted = last
+            .filter(|last| last.reason == reason)
+            .map_or(Millis::default(), |last| last.lasted);
+        let active = place.is_some_and(|(_, active)| active);
+        let mut outage = self.outage.lock();
+        let report = outage.failed(reason, lasted, active, now(), may_log);
+        drop(outage);
+        tell::failure(
+            xprt,
+            reason,
+            lasted,
+            &report,
+            place.map(|(device, _)| device),
+        );
     }
 
     /// Performs one step of an attempt. An error is what the machine must be told about it.
@@ -670,6 +707,7 @@ impl Link {
             version: Version::V1,
             thresholds: SetOnce::new(),
             regions,
+            device,
             replied: Atomic::new(false),
             large: Atomic::new(0),
             heard: Atomic::new(Jiffies::now().count()),
@@ -712,7 +750,8 @@ impl Link {
                 .min(thresholds.reverse_reply_max(version)),
             Relaxed,
         );
-        *client.local.lock() = attempt.id.as_ref().and_then(|id| id.local_addr());
+        let local = attempt.id.as_ref().and_then(|id| id.local_addr());
+        *client.local.lock() = local;
         // The credit of one is what the RPC client counts in units of 256.
         xprt.reset_window(&send, cwnd(&credits));
         client.region_pages.store(pages, Relaxed);
@@ -731,11 +770,16 @@ impl Link {
             credits.request().0,
         );
         *send.state() = Some(conn);
-        if let (true, Some(peer), Some(device)) = (may_log(), xprt.peer(), attempt.device) {
+        let (failed, since) = self.outage.lock().ended(now());
+        if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
             pr_info!(
-                "{} connected: device {}, inline {}/{}, credits {}, {} pages per region\n",
-                Show(&peer),
+                "{} connected{}: device {} port {}, from {}, inline {}/{}, credits {}, \
+                 {} pages per region\n",
+                Show(&Named(xprt)),
+                Show(&Again(failed, since)),
                 device.name(),
+                device.port,
+                Show(&local),
                 thresholds.call,
                 thresholds.reply,
                 credits.request().0,

@@ -6,9 +6,13 @@
 use crate::module_parameters;
 use core::{
     borrow::Borrow,
+    num::NonZero,
     ops::RangeInclusive, //
 };
-use kernel::prelude::*;
+use kernel::{
+    fmt,
+    prelude::*, //
+};
 use xprtrdma_proto::{
     header::MAX_SEGMENTS,
     time::Millis, //
@@ -20,6 +24,8 @@ pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 
 const SLOTS: RangeInclusive<u32> = 4..=4096;
 const INLINE: RangeInclusive<u32> = 1024..=65536;
+/// Peers announce sizes in units of this (RFC 8797).
+const INLINE_UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
 
 /// Refuses the module's start with a parameter out of its range, and gives the sysctls their
 /// first values.
@@ -51,10 +57,23 @@ pub(crate) fn check() -> Result {
             return Err(EINVAL);
         }
     }
-    Knob::Slots.preset(slots, &SLOTS);
-    Knob::InlineRead.preset(inline, &INLINE);
-    Knob::InlineWrite.preset(inline, &INLINE);
+    Knob::Slots.preset(slots, &SLOTS, NonZero::<u32>::MIN);
+    Knob::InlineRead.preset(inline, &INLINE, INLINE_UNIT);
+    Knob::InlineWrite.preset(inline, &INLINE, INLINE_UNIT);
     Ok(())
+}
+
+/// Shows what holds for connections and mounts that are made now.
+pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (out, back) = inline_sizes();
+    writeln!(f, "slots: {}", slots())?;
+    writeln!(f, "inline_write: {out}")?;
+    writeln!(f, "inline_read: {back}")?;
+    writeln!(f, "region_pages: {}", region_pages())?;
+    writeln!(f, "largest_transfer: {}", max_payload(region_pages()))?;
+    let idle = idle_timeout().map_or(0, |idle| idle.get() / 1000);
+    writeln!(f, "idle_timeout: {idle}")?;
+    writeln!(f, "strict: {}", u32::from(strict()))
 }
 
 /// Requests in flight on one connection of a transport that is made now.

@@ -15,7 +15,7 @@
 //! | [`request`] | what the driver knows of one RPC |
 //! | [`regions`] | the pool of memory regions of a connection |
 //! | [`params`] | what an administrator can set |
-//! | [`stats`], [`debug`] | what an administrator can see |
+//! | [`stats`], [`debug`], [`tell`] | what an administrator can see |
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ mod regions;
 mod request;
 mod send;
 mod stats;
+mod tell;
 
 use kernel::prelude::*;
 use xprtrdma_rdma::stack;
@@ -69,6 +70,8 @@ module! {
 }
 
 struct XprtRdma {
+    // Dropped before the directory that it is in.
+    _parameters: Pin<KBox<debug::Parameters>>,
     // Dropped first: the in-tree module has files of the same names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<client::Client>,
@@ -106,6 +109,7 @@ impl kernel::Module for XprtRdma {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
         Ok(Self {
+            _parameters: debug::parameters()?,
             _sysctls: sysctls,
             _class: class,
         })

@@ -77,7 +77,7 @@ def look_again(stopped, path):
 def failures():
     """Number of a transport -> how many of its attempts to connect have failed in a row."""
     return {d.name: int(re.search(r"failures in a row: (\d+)", (d / "state").read_text())[1])
-            for d in xprt.DEBUGFS.iterdir()}
+            for d in xprt.transports()}
 
 
 # covers: MAL-150: the pauses between attempts get no longer than the RPC client's user wishes:

@@ -38,7 +38,7 @@ def traced():
 def tracepoints_tell_the_life_of_a_call(t):
     tracing.start(t, "xprtrdma_rs")
     mount = t.mount()
-    number = int(next(xprt.DEBUGFS.iterdir()).name)
+    number = int(xprt.transports()[0].name)
     work(t, mount, 1)
     before = mount.connects()
     xprt.force_disconnect()

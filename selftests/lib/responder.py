@@ -36,7 +36,7 @@ class Responder(server.Server):
 
 def transport(port):
     """Our debugfs directory of the transport to this port."""
-    for directory in xprt.DEBUGFS.iterdir():
+    for directory in xprt.transports():
         if f":{port}\n" in (directory / "state").read_text():
             return directory
     raise AssertionError(f"no transport to port {port}")

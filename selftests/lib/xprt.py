@@ -79,6 +79,11 @@ def connected():
     return any("CONNECTED" in words for words in states())
 
 
+def transports():
+    """Our debugfs directories, one for each transport."""
+    return [file.parent for file in DEBUGFS.glob("*/state")]
+
+
 def numbers_of(file, name):
     """The numbers in a line of our debugfs, of the only transport."""
     text = next(DEBUGFS.glob(f"*/{file}")).read_text()

@@ -34,7 +34,8 @@ mod suite {
         calm();
         let (id, log) = routed()?;
         let info = DeviceInfo::of(&id);
-        ensure!(info.is_some_and(|d| d.name().starts_with("fake")));
+        ensure!(info.is_some_and(|d| d.name().starts_with("fake") && d.port == 1));
+        ensure!(id.is_port_active());
         ensure!(id.local_addr().is_some_and(|a| a.ip() == peer().ip()));
         ensure_eq!(log.count(Seen::AddrResolved), 1);
         ensure_eq!(log.count(Seen::RouteResolved), 1);
@@ -75,6 +76,7 @@ mod suite {
         let log = Log::<Seen>::new()?;
         let id = CmId::create(net(), log.clone())?;
         ensure!(DeviceInfo::of(&id).is_none());
+        ensure!(!id.is_port_active());
         // An address of documentation: nothing has it (RFC 3849).
         let nowhere = SocketAddr::new(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1).into(), 20049);
         if id.resolve_addr(&nowhere, 100).is_ok() {

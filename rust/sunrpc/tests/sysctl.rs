@@ -7,6 +7,7 @@ use crate::sysctl::{
     Knob,
     Table, //
 };
+use core::num::NonZero;
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
 
@@ -16,12 +17,13 @@ mod suite {
 
     #[test]
     fn values_are_those_that_were_preset() -> Test {
-        for (knob, value) in [
-            (Knob::Slots, 17),
-            (Knob::InlineRead, 2048),
-            (Knob::InlineWrite, 8192),
+        const UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
+        for (knob, value, unit) in [
+            (Knob::Slots, 17, NonZero::<u32>::MIN),
+            (Knob::InlineRead, 3071, UNIT),
+            (Knob::InlineWrite, 8192, UNIT),
         ] {
-            knob.preset(value, &(4..=10_000));
+            knob.preset(value, &(4..=10_000), unit);
         }
         ensure_eq!(Knob::Slots.get(), 17);
         ensure_eq!(Knob::InlineRead.get(), 2048);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How the log names connections, and what it tells of those that cannot be made.
+
+use crate::client::Client;
+use core::fmt::{
+    self,
+    Display,
+    Formatter, //
+};
+use kernel::prelude::*;
+use xprtrdma_proto::{
+    conn::{
+        ConnectError,
+        Report, //
+    },
+    time::Millis, //
+};
+use xprtrdma_rdma::device::DeviceInfo;
+use xprtrdma_sunrpc::{
+    util::Show,
+    xprt::Xprt, //
+};
+
+/// A transport as log lines name it: as sunrpc does in sysfs, and by its server.
+pub(crate) struct Named<'a>(pub(crate) &'a Xprt<Client>);
+
+impl Display for Named<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "xprt-{}-rdma: ", self.0.id())?;
+        match self.0.peer() {
+            Some(peer) => peer.fmt(f),
+            None => f.write_str("?"),
+        }
+    }
+}
+
+/// Which attempt in a row failed, unless it is the first, and in what time.
+struct Repeated(u32, Millis);
+
+impl Display for Repeated {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 | 1 => Ok(()),
+            n => write!(f, "; attempt {n} in {}", Seconds(self.1)),
+        }
+    }
+}
+
+/// That a connection is not the first attempt: how many failed before, and since when.
+pub(crate) struct Again(pub(crate) u32, pub(crate) Millis);
+
+impl Display for Again {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            1 => write!(f, " after a failed attempt, {}", Seconds(self.1)),
+            n => write!(f, " after {n} failed attempts, {}", Seconds(self.1)),
+        }
+    }
+}
+
+/// A span in seconds and tenths.
+pub(crate) struct Seconds(pub(crate) Millis);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ms = self.0.get();
+        write!(f, "{}.{} s", ms / 1000, ms / 100 % 10)
+    }
+}
+
+/// Tells of an attempt that failed after it had `lasted` so long, if the report says so; `device`: what it used,
+/// if it came so far.
+pub(crate) fn failure(
+    xprt: &Xprt<Client>,
+    reason: ConnectError,
+    lasted: Millis,
+    report: &Report,
+    device: Option<DeviceInfo>,
+) {
+    if report.tell {
+        pr_warn!(
+            "{} cannot be connected: {} (after {}{})\n",
+            Show(&Named(xprt)),
+            reason.name(),
+            Show(&Seconds(lasted)),
+            Show(&Repeated(report.attempts, report.since)),
+        );
+    }
+    if let (true, Some(device)) = (report.suspect_device, device) {
+        pr_warn!(
+            "{} device {} gets no answers, though its port {} is active: if it gets none from \
+             other hosts either, restart it (rxe whose link was down: \
+             'rdma link delete', 'rdma link add')\n",
+            Show(&Named(xprt)),
+            device.name(),
+            device.port,
+        );
+    }
+}

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What an administrator reads while a server stays away, and of which connection."""
+
+import os
+import pathlib
+import re
+
+from lib import faults, module, wait, xprt
+from lib.case import ENV, case, check, equal
+from lib.env import PORT
+from lib.workers import Worker
+
+ATTEMPTS = 5
+SUSPICION_SECONDS = 150  # two attempts of a minute
+
+
+def state(number):
+    """The lines of a transport's debugfs file by their names; the last of a name counts."""
+    text = (xprt.DEBUGFS / str(number) / "state").read_text()
+    return dict(line.partition(": ")[::2] for line in text.splitlines())
+
+
+def touch(_, where):
+    """A call that waits for the server."""
+    os.statvfs(where)
+
+
+def lines(t, *words):
+    return [line for line in t.log.read() if all(word in line for word in words)]
+
+
+# covers: a server that stays away costs a line for each reason, not one for each attempt; and one tells
+# the end.
+@case(versions=("3",), clients=("ours",), seconds=90)
+def a_server_that_stays_away_costs_few_lines(t):
+    mount = t.mount()
+    os.statvfs(mount.where)
+    number = xprt.transports()[0].name
+    t.defer(faults.start_nfsd, t.server)
+    t.log.mark()
+    faults.stop_nfsd(t.server)
+    user = Worker(touch, mount.where)
+    wait.until(lambda: int(state(number)["failures in a row"]) > ATTEMPTS, ENV.patience(40),
+               f"{ATTEMPTS} failed attempts")
+    found = lines(t, "cannot be connected")
+    reasons = [line.partition("cannot be connected: ")[2].partition(" (")[0] for line in found]
+    check(found, "no line")
+    equal(len(set(reasons)), len(reasons), f"reasons of the lines {found}")
+    last = state(number)["last failure"]
+    check(last.partition(" (")[0] in reasons, f"{last}; {found}")
+    faults.start_nfsd(t.server)
+    faults.end_grace(t.server)
+    line = t.log.expect(f"xprt-{number}-rdma: {ENV.server}:{PORT} connected after", seconds=ENV.patience(40))
+    failed = re.search(r"after (\d+) failed attempts, \d+\.\d s:", line)
+    check(failed and int(failed[1]) >= ATTEMPTS, line)
+    user.join(ENV.patience(20))
+
+
+# covers: lines and files about connections tell which is meant, as other tools name it.
+@case(versions=("3",), clients=("ours",))
+def every_connection_can_be_told_from_the_others(t):
+    t.log.mark()
+    mount = t.mount("nconnect=2")
+    wait.until(lambda: os.statvfs(mount.where) and
+               all(x["connect_count"] for x in mount.xprts()), ENV.patience(10),
+               "both are connected")
+    found = lines(t, " connected: ")
+    equal(len(found), 2, f"lines: {found}")
+    netns = os.stat("/proc/self/ns/net").st_ino
+    for directory in xprt.directories():
+        name = directory.name
+        port = xprt.info(directory)["src_port"]
+        local = f"{(directory / 'srcaddr').read_text().strip()}:{port}"
+        shown = state(name.split("-")[1])
+        for key, expected in (("transport", name), ("netns", str(netns)), ("local", local),
+                              ("peer", f"{ENV.server}:{PORT}"),
+                              ("device", f"{faults.device()}, port 1")):
+            equal(shown.get(key), expected, f"{name}: {key}")
+        words = (f"{name}: {ENV.server}:{PORT} connected: device {faults.device()} port 1, "
+                 f"from {local}, inline ")
+        check(any(words in line for line in found), f"no {words!r} in {found}")
+        t.log.mark()
+        (xprt.DEBUGFS / name.split("-")[1] / "disconnect").write_text("1")
+        t.log.expect(f"{name}: {ENV.server}:{PORT} disconnected: forced")
+
+
+# covers: a device that is active and gets no answer is named, with what helps.
+@case(versions=("3",), clients=("ours",), full_only=True, full_seconds=600)
+def a_device_without_answers_is_suspected(t):
+    mount = t.mount()
+    os.statvfs(mount.where)
+    t.defer(faults.speak, t.server)
+    faults.silence(t.server)
+    t.log.mark()
+    xprt.force_disconnect()
+    user = Worker(touch, mount.where)
+    line = t.log.expect(f"device {faults.device()} gets no answers, though its port 1 is active",
+                        seconds=ENV.patience(SUSPICION_SECONDS))
+    t.note(line)
+    equal(len(lines(t, "cannot be connected")), 1 + len(lines(t, "attempt 2 in")), "lines")
+    faults.speak(t.server)
+    user.join(ENV.patience(90))
+
+
+# covers: what holds can be read: the parameters that were given, what sysctls made of them, and what they
+# round to.
+@case(versions=None, clients=("ours",), loaded=False)
+def parameters_can_be_read_as_they_act(t):
+    place = xprt.DEBUGFS / "parameters"
+    given = {"slots": 64, "inline_size": 5000, "region_pages": 33, "idle_timeout": 77, "strict": 1}
+    module.insmod(" ".join(f"{name}={value}" for name, value in given.items()))
+
+    def shown():
+        return dict(line.split(": ") for line in place.read_text().splitlines())
+
+    expected = {"slots": "64", "inline_write": "4096", "inline_read": "4096", "region_pages": "33",
+                "idle_timeout": "77", "strict": "1", "largest_transfer": str(1 << 20)}
+    equal(shown(), expected, "parameters")
+    sysctls = pathlib.Path("/proc/sys/sunrpc")
+    for name, key in (("rdma_max_inline_read", "inline_read"),
+                      ("rdma_max_inline_write", "inline_write")):
+        equal((sysctls / name).read_text().strip(), "4096", f"first value of {name}")
+        for value, acts in ((5000, 4096), (1024, 1024), (2047, 1024), (65536, 65536)):
+            (sysctls / name).write_text(str(value))
+            equal((sysctls / name).read_text().strip(), str(acts), f"{name} after {value}")
+            equal(shown()[key], str(acts), f"{key} after {value}")
+    (sysctls / "rdma_slot_table_entries").write_text("33")
+    equal(shown()["slots"], "33", "slots")
+    mount = t.mount(version="3")
+    os.statvfs(mount.where)
+    shown_by_mount = state(xprt.transports()[0].name)
+    for key, value in (("slots", "33"), ("idle timeout", "77 s")):
+        equal(shown_by_mount[key], value, f"{key} of a mount")
+    mount.remove()
+    module.unload()
+    check(not place.exists(), "the file is left")
