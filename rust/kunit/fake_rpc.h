@@ -28,6 +28,10 @@ struct fake_io {
 	unsigned int got;
 	bool sparse;
 	bool read_data;
+	/* Whether copies of the pages are sent, as with a security flavour that
+	 * encrypts.
+	 */
+	bool wrapped;
 };
 
 /* Makes a transport as the RPC client does, and ends it as it does. */
@@ -50,6 +54,8 @@ void fake_clnt_end(struct rpc_clnt *clnt);
 /* Starts a call; its result is waited for, once. */
 struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
 			   struct fake_io *io);
+/* How often copies of pages were freed since the last time. */
+int fake_releases(void);
 bool fake_is_over(struct rpc_task *task);
 int fake_wait(struct rpc_task *task);
 /* Kills those that have a slot; each result must be waited for all the same. */

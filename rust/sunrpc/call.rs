@@ -11,7 +11,10 @@ use crate::{
         xprt_of,
         Slot, //
     },
-    transport::Transport,
+    transport::{
+        Ops,
+        Transport, //
+    },
     xdr_buf::{
         Part,
         XdrBuf, //
@@ -118,7 +121,28 @@ impl<'a, T: Transport> Call<'a, T> {
     /// Lends a part of the call or of the reply's memory.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Lease<T> {
+        if message == Message::Call {
+            // SAFETY: The request is being sent, so its task does not encode it now.
+            let release = unsafe { (*self.rqst()).rq_release_snd_buf };
+            if let Some(release) = release {
+                self.delay_release(release);
+            }
+        }
         Lease::new(self.slot, message, part)
+    }
+
+    /// The call's pages belong to its security flavour, which frees them through `release` whenever the
+    /// request is encoded anew: that has to wait for the leases from now on.
+    #[cold]
+    fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
+        // SAFETY: Only we send the request, and its task does not encode it now.
+        let before = unsafe { &mut *self.slot.release.get() };
+        // If there is one, `release` is ours already.
+        if before.is_none() {
+            *before = Some(release);
+            // SAFETY: As in `lend`.
+            unsafe { (*self.rqst()).rq_release_snd_buf = Some(Ops::<T>::release_call) };
+        }
     }
 
     /// Zeroes what [`Pinned::placed_start`] reads, so that nothing old can be taken for a reply

@@ -2,9 +2,13 @@
 
 //! Memory of a request that is lent to the peer ([`Lease`]).
 //!
-//! As long as a lease exists, the request can neither be completed nor released nor encoded again:
+//! As long as a lease exists, the request can neither be completed nor released:
 //! [`Pinned::complete`](crate::call::Pinned::complete) refuses, and the release path waits. So an
 //! RPC never ends while the server can reach its memory (V1-103, V1-105), whatever a driver does.
+//!
+//! The RPC client may encode a request anew while it is lent, for it asks nobody before. Head and pages
+//! then get other octets of the same request. Pages that its security flavour made for the last encoding
+//! would be freed: [`Call::lend`](crate::call::Call::lend) sees to it that this waits for the leases, too.
 
 use crate::{
     holders::Holders,
@@ -74,9 +78,10 @@ impl<T: Transport> Clone for Lease<T> {
     }
 }
 
-// SAFETY: By the type invariant the memory stays allocated until the lease is dropped: its release
-// waits for the count. Neither this crate nor the RPC client touches it before the completion,
-// which is refused while the count is not zero.
+// SAFETY: By the type invariant the memory stays allocated until the lease is dropped: head and tail lie
+// in the slot, or in the last of the security flavour's pages; those are released by
+// `Ops::release_call`, and all other pages by the upper layer behind the end of the request. Both wait
+// for the count. No Rust reference to it exists meanwhile: replies are placed when the count is zero.
 unsafe impl<T: Transport> Lender for Lease<T> {
     #[inline]
     fn len(&self) -> usize {

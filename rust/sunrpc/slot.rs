@@ -111,6 +111,9 @@ pub struct Slot<T: Transport> {
     pub(crate) leases: Holders,
     /// An errno that the request must end with, if it was completed before it slept.
     pub(crate) verdict: Atomic<i32>,
+    /// What the request's `rq_release_snd_buf` was before [`Ops`](crate::transport::Ops) took its
+    /// place; `None` if it did not.
+    pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
     index: u16,
     pub(crate) buffers: UnsafeCell<Buffers>,
     #[pin]
@@ -120,7 +123,7 @@ pub struct Slot<T: Transport> {
 // SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
 unsafe impl<T: Transport> Send for Slot<T> {}
 // SAFETY: As above; `buffers` is only reached by the task that owns the slot, or under the pool's lock
-// while nobody does.
+// while nobody does; `release` only by who sends the request, or by its task while nobody can.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -129,6 +132,7 @@ impl<T: Transport> Slot<T> {
             rqst: Opaque::zeroed(),
             leases: Holders::new(),
             verdict: Atomic::new(0),
+            release: UnsafeCell::new(None),
             index,
             buffers: UnsafeCell::new(Buffers::new()),
             call <- T::new_call(),

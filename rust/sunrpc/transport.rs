@@ -352,6 +352,28 @@ impl<T: Transport> Ops<T> {
         }
     }
 
+    /// Stands in for the function with which the security flavour releases the pages of a call that was
+    /// lent ([`Call::lend`]): not before they are out of the peer's reach. Sleeps.
+    ///
+    /// The RPC client calls it when it encodes the request anew, long before [`Ops::prepare`], and
+    /// perhaps without coming that far: encoding may fail and be tried again later. The second caller is
+    /// the end of the request, which has waited already. Both are the request's task, without locks.
+    pub(crate) unsafe extern "C" fn release_call(rqst: *mut bindings::rpc_rqst) {
+        // SAFETY: The request is in a slot of ours.
+        let slot = unsafe { Slot::<T>::from_rqst(rqst) };
+        if slot.is_leased() {
+            // SAFETY: As above. The request is off all queues and not pinned, so nobody else works on it.
+            unsafe { T::revoke(xprt_of::<T>(rqst), &Call::new(slot)) };
+            slot.leases.wait();
+        }
+        // SAFETY: The request is not being sent, so its task, which calls this, has it alone.
+        let release = unsafe { &mut *slot.release.get() }.take();
+        if let Some(release) = release {
+            // SAFETY: The function was the request's own; the memory that it frees is lent no more.
+            unsafe { release(rqst) };
+        }
+    }
+
     unsafe extern "C" fn prepare_request(
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,

@@ -13,6 +13,7 @@ use super::{
     },
     ensure::Test,
     rpc::{
+        releases,
         wait_gone,
         wait_until,
         Alone,
@@ -340,6 +341,49 @@ mod suite {
         ensure_eq!(octets, 6000);
         drop(lease);
         ensure_eq!(pending.wait(), Err(ERESTARTSYS));
+        client.end()
+    }
+
+    // covers: V1-105: a call that is encoded anew, or ends, gives no page back that the peer may still
+    // read.
+    #[test]
+    fn pages_of_the_security_flavour_outlast_their_loan() -> Test {
+        let client = Alone::new()?;
+        fate(Fate::Lent);
+        for killed in [false, true] {
+            releases();
+            let mut memory = Memory::new(0, 2 * PAGE_SIZE, false)?.wrapped();
+            memory.set(0, 0x11);
+            memory.set(PAGE_SIZE, 0x22);
+            let pending = client.put(memory)?;
+            only(&client)?;
+            let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
+            let (sends, revokes) = (driver::SENDS.load(Relaxed), driver::REVOKES.load(Relaxed));
+            if killed {
+                client.kill();
+            } else {
+                client.xprt().force_disconnect();
+            }
+            wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
+            ensure_eq!(releases(), 0);
+            ensure!(loan.first_octets().eq([0x11, 0x22]));
+            ensure_eq!(driver::SENDS.load(Relaxed), sends);
+            drop(loan);
+            if killed {
+                ensure_eq!(pending.wait(), Err(ERESTARTSYS));
+                ensure_eq!(releases(), 1);
+                continue;
+            }
+            client.wait_kept(1)?;
+            ensure_eq!(releases(), 1);
+            // Those of the second encoding are lent in their turn.
+            let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
+            ensure!(loan.first_octets().eq([0x11, 0x22]));
+            drop(loan);
+            answer_all(&client, &[])?;
+            pending.wait()?;
+            ensure_eq!(releases(), 1);
+        }
         client.end()
     }
 

@@ -10,6 +10,10 @@ use crate::{
         Call,
         Waiting, //
     },
+    lease::{
+        Lease,
+        Message, //
+    },
     transport::{
         Create,
         Limits,
@@ -17,6 +21,7 @@ use crate::{
         Transport, //
     },
     util::Jiffies,
+    xdr_buf::Part,
     xprt::{
         ConnectLock,
         SendLock,
@@ -25,6 +30,7 @@ use crate::{
 };
 use core::net::SocketAddr;
 use kernel::{
+    bindings::page,
     new_spinlock,
     prelude::*,
     seq_file::SeqFile,
@@ -36,6 +42,8 @@ use kernel::{
         SpinLock, //
     }, //
 };
+use xprtrdma_bindings as bindings;
+use xprtrdma_rdma::dma::Lender;
 
 /// Where the driver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +71,11 @@ pub(super) enum Fate {
     /// It is sent when another one waits behind it, and fails while that one is being sent, by the
     /// same thread: before its task can sleep.
     FailsAwake = 6,
+    /// It is sent and remembered, and the pages of the call are lent.
+    Lent = 7,
 }
 
-const FATES: [Fate; 7] = [
+const FATES: [Fate; 8] = [
     Fate::Answered,
     Fate::Kept,
     Fate::Waits,
@@ -73,6 +83,7 @@ const FATES: [Fate; 7] = [
     Fate::NotConnected,
     Fate::Refused,
     Fate::FailsAwake,
+    Fate::Lent,
 ];
 
 static FAIL_LIMITS: Atomic<i32> = Atomic::new(0);
@@ -206,12 +217,52 @@ pub(super) struct Driver {
     /// Ids of calls that are kept.
     #[pin]
     kept: SpinLock<KVec<u32>>,
+    /// What was lent.
+    #[pin]
+    lent: SpinLock<Option<Loan>>,
+}
+
+/// The pages of a call that are lent.
+pub(super) struct Loan {
+    _lease: Lease<Driver>,
+    pages: KVec<*mut page>,
+}
+
+// SAFETY: The lease keeps the pages, whoever has it.
+unsafe impl Send for Loan {}
+
+impl Loan {
+    fn new(call: &Call<'_, Driver>) -> Self {
+        let lease = call.lend(Message::Call, Part::Pages);
+        let mut pages = KVec::new();
+        lease.pieces(0, |some, _, _| {
+            // A test that misses a page fails.
+            pages.extend_from_slice(some, GFP_ATOMIC).is_ok()
+        });
+        Self {
+            _lease: lease,
+            pages,
+        }
+    }
+
+    /// The octet at the start of each page.
+    pub(super) fn first_octets(&self) -> impl Iterator<Item = u8> + '_ {
+        self.pages.iter().map(|page| {
+            // SAFETY: The lease keeps the page.
+            unsafe { *bindings::fake_page_address(*page).cast::<u8>() }
+        })
+    }
 }
 
 impl Driver {
     /// The calls that were kept, which are forgotten now.
     pub(super) fn take_kept(&self) -> KVec<u32> {
         core::mem::take(&mut *self.kept.lock())
+    }
+
+    /// What the last call lent.
+    pub(super) fn take_lent(&self) -> Option<Loan> {
+        self.lent.lock().take()
     }
 
     /// How many are.
@@ -243,6 +294,7 @@ impl Transport for Driver {
                 Alive::new(&DRIVERS)
             },
             kept <- new_spinlock!(KVec::new(), "Driver::kept"),
+            lent <- new_spinlock!(None, "Driver::lent"),
         }? Error)
     }
 
@@ -294,6 +346,11 @@ impl Transport for Driver {
             Fate::Answered => answer(xprt, call),
             Fate::Kept => {
                 // A test that misses a call fails.
+                let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
+                Ok(())
+            }
+            Fate::Lent => {
+                *xprt.data().lent.lock() = Some(Loan::new(call));
                 let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                 Ok(())
             }

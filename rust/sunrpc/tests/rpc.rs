@@ -50,6 +50,12 @@ pub(super) fn wait_gone() -> Result {
     wait_until(|| driver::DRIVERS.load(Relaxed) == 0 && driver::CALLS.load(Relaxed) == 0)
 }
 
+/// How often copies of a call's pages were freed since the last time.
+pub(super) fn releases() -> i32 {
+    // SAFETY: No requirements.
+    unsafe { bindings::fake_releases() }
+}
+
 /// A transport without a client.
 ///
 /// # Invariants
@@ -156,6 +162,12 @@ impl Memory {
     /// The pages are the data item of a READ.
     pub(super) fn of_read(mut self: KBox<Self>) -> KBox<Self> {
         self.io.read_data = true;
+        self
+    }
+
+    /// What is sent are copies of the pages, which are freed when the call is encoded anew.
+    pub(super) fn wrapped(mut self: KBox<Self>) -> KBox<Self> {
+        self.io.wrapped = true;
         self
     }
 
