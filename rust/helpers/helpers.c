@@ -196,6 +196,11 @@ bool xprtrdma_is_dying(struct rpc_xprt *xprt)
 	return kref_read(&xprt->kref) == 0;
 }
 
+bool xprtrdma_put_unless_last(struct rpc_xprt *xprt)
+{
+	return refcount_dec_not_one(&xprt->kref.refcount);
+}
+
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port)
 {
 	rpc_set_port((struct sockaddr *)&xprt->addr, port);

@@ -67,6 +67,7 @@ void *xprtrdma_task_alloc(size_t len);
 struct page *xprtrdma_task_page(void);
 void xprtrdma_count_callback(struct rpc_xprt *xprt);
 bool xprtrdma_is_dying(struct rpc_xprt *xprt);
+bool xprtrdma_put_unless_last(struct rpc_xprt *xprt);
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port);
 char *xprtrdma_kstrdup(const char *s);
 

@@ -226,6 +226,11 @@ u32 fake_callback_slots(struct rpc_xprt *xprt)
 	return xprt->ops->bc_num_slots(xprt);
 }
 
+void fake_leave(struct rpc_xprt *xprt)
+{
+	refcount_set(&xprt->kref.refcount, 0);
+}
+
 struct rpc_clnt *fake_clnt(bool soft, bool nfs4)
 {
 	static const struct rpc_timeout quick = {

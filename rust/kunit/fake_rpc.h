@@ -45,6 +45,8 @@ void fake_set_port(struct rpc_xprt *xprt, unsigned short port);
 int fake_source(struct rpc_xprt *xprt, char *buf, size_t len);
 int fake_start_callbacks(struct rpc_xprt *xprt);
 u32 fake_callback_slots(struct rpc_xprt *xprt);
+/* Gives up the only reference; the transport is ended with fake_destroy(). */
+void fake_leave(struct rpc_xprt *xprt);
 
 /* nfs4: one that sends a call again on a new connection only. */
 struct rpc_clnt *fake_clnt(bool soft, bool nfs4);

@@ -9,6 +9,10 @@
 //! the server has its credit back, before the service has let go.
 
 use crate::{
+    common::{
+        self,
+        Common, //
+    },
     slot::TaskBuf,
     transport::Transport,
     xdr_buf::XdrBuf,
@@ -19,7 +23,7 @@ use core::{
     ptr::{self, NonNull}, //
 };
 use kernel::{
-    new_spinlock,
+    impl_has_work, new_spinlock,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
@@ -29,9 +33,15 @@ use kernel::{
             Relaxed,
             Release, //
         },
+        Arc,
         SpinLock, //
     },
-    types::Opaque, //
+    types::Opaque,
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    },
 };
 use xprtrdma_bindings as bindings;
 
@@ -57,6 +67,7 @@ unsafe impl Send for BcSlot {}
 /// The free slots, and how many callbacks a connection has.
 struct Slots {
     free: KVec<KBox<BcSlot>>,
+    farewell: Option<Arc<Farewell>>,
     /// The connection that the last callback came on, and how many of its callbacks have not been
     /// answered.
     cookie: u32,
@@ -68,6 +79,93 @@ impl Slots {
     fn uncount(&mut self, slot: &BcSlot) {
         if slot.counted.xchg(false, Relaxed) && self.cookie == slot.cookie {
             self.served = self.served.saturating_sub(1);
+        }
+    }
+}
+
+/// Gives the last reference to a transport back where this may wait for those who hold its send
+/// lock.
+///
+/// # Invariants
+///
+/// While the work is queued, the transport has a reference for it.
+#[pin_data]
+struct Farewell {
+    #[pin]
+    work: Work<Self>,
+    xprt: NonNull<bindings::rpc_xprt>,
+    common: Arc<Common>,
+}
+
+// SAFETY: A reference to a transport does not belong to a thread.
+unsafe impl Send for Farewell {}
+// SAFETY: `&Farewell` gives nothing out.
+unsafe impl Sync for Farewell {}
+
+impl_has_work! {
+    impl HasWork<Self> for Farewell { self.work }
+}
+
+impl Farewell {
+    /// Sleeps.
+    fn new<T: Transport>(xprt: &Xprt<T>) -> Result<Arc<Self>> {
+        let common = common::get()?;
+        // INVARIANT: Not queued.
+        Arc::pin_init(
+            pin_init!(Self {
+                work <- new_work!("Farewell::work"),
+                // SAFETY: It is the address of a transport.
+                xprt: unsafe { NonNull::new_unchecked(xprt.as_raw()) },
+                common,
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+impl WorkItem for Farewell {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // SAFETY: By the type invariant the reference is the work's, which runs once for it.
+        unsafe { bindings::xprt_put(this.xprt.as_ptr()) };
+    }
+}
+
+/// A reference to a transport that is held while a callback is delivered to it.
+///
+/// # Invariants
+///
+/// The transport counts this value.
+struct Visit<'a, T: Transport>(&'a Xprt<T>);
+
+impl<'a, T: Transport> Visit<'a, T> {
+    /// `None`: the last user of the transport has gone.
+    fn new(xprt: &'a Xprt<T>) -> Option<Self> {
+        // SAFETY: The transport's memory is valid. The callee takes no reference if there is none.
+        let counted = unsafe { bindings::xprt_get(xprt.as_raw()) };
+        // INVARIANT: Counted just now.
+        (!counted.is_null()).then(|| Self(xprt))
+    }
+}
+
+impl<T: Transport> Drop for Visit<'_, T> {
+    /// Does not sleep: the last user of the transport may have gone in the meantime, but then the
+    /// last reference is left to [`Farewell`]. Its put waits for the send lock, whose holder may be
+    /// waiting for us, the completion handler.
+    fn drop(&mut self) {
+        let raw = self.0.as_raw();
+        // SAFETY: This gives the reference of `self` back, by the type invariant, if there are
+        // others.
+        if unsafe { bindings::xprtrdma_put_unless_last(raw) } {
+            return;
+        }
+        let farewell = self.0.inner.backchannel.slots.lock().farewell.clone();
+        // INVARIANT: The reference of `self` becomes that of the work. Only the last one does, so
+        // the work is not queued: it would have another.
+        if let Some(farewell) = farewell {
+            let queue = farewell.common.clone();
+            let _ = queue.queue().queue().enqueue(farewell);
         }
     }
 }
@@ -86,6 +184,7 @@ impl<T: Transport> Backchannel<T> {
         pin_init!(Self {
             slots <- new_spinlock!(Slots {
                 free: KVec::new(),
+                farewell: None,
                 cookie: 0,
                 served: 0,
             }, "Backchannel::slots"),
@@ -114,10 +213,12 @@ impl<T: Transport> Backchannel<T> {
             slot.reply.ensure(PAGE_SIZE, |_| ())?;
             slots.push(KBox::new(slot, GFP_KERNEL)?, GFP_KERNEL)?;
         }
+        let mut farewell = Some(Farewell::new(xprt)?);
         let mut guard = this.slots.lock();
         // Another client of the transport may have been here in the meantime.
         if !this.ready.load(Acquire) {
             core::mem::swap(&mut guard.free, &mut slots);
+            core::mem::swap(&mut guard.farewell, &mut farewell);
             // ORDERING: Pairs with the loads: whoever sees it ready sees the slots.
             this.ready.store(true, Release);
         }
@@ -168,6 +269,8 @@ impl<T: Transport> Backchannel<T> {
         // SAFETY: The slot was turned into a raw pointer by the delivery.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         xprt.inner.backchannel.put(slot);
+        // As a rule this is the callback service, which may put the last one. If it is the delivery
+        // itself, it has another.
         // SAFETY: The reference that the delivery took.
         unsafe { bindings::xprt_put(raw) };
     }
@@ -183,11 +286,18 @@ impl<T: Transport> Xprt<T> {
 
     /// Hands a request of the server to the callback service. `EBUSY`: as many of this connection
     /// as may be are being served (MAL-111); `EMSGSIZE`: it is longer than
-    /// [`Transport::callback_size`] can be.
+    /// [`Transport::callback_size`] can be; `ENODEV`: callbacks are not expected, or not any more.
+    /// Does not sleep.
     pub fn deliver_callback(&self, message: &[u8]) -> Result {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
         }
+        // Before there are slots there is no `Farewell`.
+        if !self.inner.backchannel.ready.load(Acquire) {
+            return Err(ENODEV);
+        }
+        // Until the end, so that the RPC client's own reference is not the last.
+        let _visit = Visit::new(self).ok_or(ENODEV)?;
         let mut slot = self
             .inner
             .backchannel

@@ -333,6 +333,8 @@ impl Endpoint {
                 stats.count(Counter::BcOverflow);
                 self.lost(Cause::BackchannelOverflow);
             }
+            // The last user of the transport has just gone: soon the connection will, too.
+            Err(e) if e == ENODEV => {}
             Err(_) => self.discard(qp, Counter::BadPayloadLen, None, None),
         }
     }

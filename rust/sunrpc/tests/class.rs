@@ -256,7 +256,7 @@ mod suite {
         let class = Registration::<Driver>::new()?;
         let lone = Lone::new(false, 20049)?;
         ensure!(!lone.xprt().has_callbacks());
-        ensure_eq!(lone.xprt().deliver_callback(&[0; 40]), Err(EBUSY));
+        ensure_eq!(lone.xprt().deliver_callback(&[0; 40]), Err(ENODEV));
         lone.start_callbacks()?;
         lone.start_callbacks()?;
         ensure!(lone.xprt().has_callbacks());
@@ -266,6 +266,23 @@ mod suite {
         }
         ensure_eq!(lone.xprt().deliver_callback(&[7; 4097]), Err(EMSGSIZE));
         ensure_eq!(lone.xprt().deliver_callback(&[7; 7]), Err(EMSGSIZE));
+        drop(lone);
+        drop(class);
+        Ok(())
+    }
+
+    #[test]
+    fn callbacks_to_a_transport_without_users_are_refused() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let lone = Lone::new(false, 20049)?;
+        lone.start_callbacks()?;
+        lone.leave();
+        ensure!(lone.xprt().is_dying());
+        for _ in 0..10 {
+            ensure_eq!(lone.xprt().deliver_callback(&[7; 40]), Err(ENODEV));
+            ensure!(lone.xprt().is_dying());
+        }
         drop(lone);
         drop(class);
         Ok(())

@@ -110,6 +110,12 @@ impl Lone {
         Ok(buf)
     }
 
+    /// Its last user goes.
+    pub(super) fn leave(&self) {
+        // SAFETY: By the type invariant; what follows in the life of a transport is left to `drop`.
+        unsafe { bindings::fake_leave(self.0.as_ptr()) }
+    }
+
     pub(super) fn start_callbacks(&self) -> Result {
         // SAFETY: By the type invariant.
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
