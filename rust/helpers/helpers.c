@@ -178,12 +178,12 @@ void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt)
 
 void *xprtrdma_task_alloc(size_t len)
 {
-	return kmalloc(len, rpc_task_gfp_mask());
+	return kzalloc(len, rpc_task_gfp_mask());
 }
 
 struct page *xprtrdma_task_page(void)
 {
-	return alloc_page(rpc_task_gfp_mask());
+	return alloc_page(rpc_task_gfp_mask() | __GFP_ZERO);
 }
 
 void xprtrdma_count_callback(struct rpc_xprt *xprt)

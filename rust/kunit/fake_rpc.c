@@ -327,3 +327,17 @@ void *fake_page_address(struct page *page)
 {
 	return page_address(page);
 }
+
+bool fake_is_zero(const struct xdr_buf *buf)
+{
+	unsigned int i;
+
+	if (memchr_inv(buf->head[0].iov_base, 0, buf->head[0].iov_len) ||
+	    memchr_inv(buf->tail[0].iov_base, 0, buf->tail[0].iov_len))
+		return false;
+	/* As long as the pages begin at the start of the first. */
+	for (i = 0; i < buf->page_len / PAGE_SIZE; i++)
+		if (memchr_inv(page_address(buf->pages[i]), 0, PAGE_SIZE))
+			return false;
+	return true;
+}

@@ -66,5 +66,7 @@ void fake_kill(struct rpc_clnt *clnt);
 struct page *fake_page(void);
 void fake_page_free(struct page *page);
 void *fake_page_address(struct page *page);
+/* Whether all octets that a message could have are zero. */
+bool fake_is_zero(const struct xdr_buf *buf);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is mapped for a device: [`DmaBuf`] owns it, a [`Lender`] lends it.
+//! Memory that is mapped for a device: [`DmaBuf`] owns it, a [`Lender`] keeps what is lent.
 
 use crate::pd::Pd;
 use core::ptr;
@@ -30,13 +30,17 @@ impl Direction {
     }
 }
 
-/// Something that lends pages to a memory region.
+/// Memory that is about to be lent to a memory region.
 ///
 /// # Safety
 ///
-/// Every piece that [`Lender::pieces`] tells of lies in memory that stays allocated, and that
-/// nobody but the device reads or writes as a Rust reference, until the lender is dropped.
-pub unsafe trait Lender: Send {
+/// Every piece that [`Loan::pieces`] tells of lies in memory that stays allocated, and that
+/// nobody but the device reads or writes as a Rust reference, until [`Loan::into_lender`] has been
+/// called and its result is dropped.
+pub unsafe trait Loan {
+    /// What keeps the memory while it is lent.
+    type Lender: Lender;
+
     /// Octets lent.
     fn len(&self) -> usize;
 
@@ -46,11 +50,17 @@ pub unsafe trait Lender: Send {
     /// No piece is empty. Does not sleep.
     fn pieces(&self, start: usize, take: impl FnMut(&[*mut page], usize, usize) -> bool);
 
+    /// The pieces are known to the region now; what they lie in is all that must be kept.
+    fn into_lender(self) -> Self::Lender;
+
     /// Whether nothing is lent.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
+
+/// What keeps memory that is lent to a memory region, until it is dropped; see [`Loan`].
+pub trait Lender: Send {}
 
 /// A buffer of our own that stays mapped for one device.
 ///

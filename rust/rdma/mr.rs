@@ -24,7 +24,8 @@
 use crate::{
     dma::{
         Direction,
-        Lender, //
+        Lender,
+        Loan, //
     },
     marked::Marked,
     pd::Pd,
@@ -150,12 +151,12 @@ impl Drop for Inner {
 /// A region that nobody but us can reach.
 pub struct IdleMr(KBox<Inner>);
 
-/// Why a region could not be mapped; the region and the lender come back.
+/// Why a region could not be mapped; the region and the loan come back.
 pub struct MapError<L> {
     /// The region, idle as before.
     pub mr: IdleMr,
-    /// The memory's lender.
-    pub lender: L,
+    /// The memory.
+    pub loan: L,
     /// The reason: `EINVAL` when nothing is to be mapped, `EIO` when the device or its IOMMU
     /// refused.
     pub error: Error,
@@ -199,27 +200,27 @@ impl IdleMr {
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
 
-    /// Maps as much of the lender's memory from `start` on as one region can hold and gives it a
+    /// Maps as much of the loan's memory from `start` on as one region can hold and gives it a
     /// new key (V1-106). Does not sleep.
     ///
     /// The region counts as exposed from here on, although the peer can reach it only once a
     /// queue pair has posted it.
-    pub fn map<L: Lender>(
+    pub fn map<L: Loan>(
         self,
-        lender: L,
+        loan: L,
         start: usize,
         access: Access,
-    ) -> Result<ExposedMr<L>, MapError<L>> {
+    ) -> Result<ExposedMr<L::Lender>, MapError<L>> {
         let mut inner = self.0;
         let gaps = {
             // SAFETY: The region is valid; its type never changes.
             let kind = unsafe { (*inner.mr.as_ptr()).type_ };
             kind == bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS
         };
-        let fail = |inner, lender, error| {
+        let fail = |inner, loan, error| {
             Err(MapError {
                 mr: IdleMr(inner),
-                lender,
+                loan,
                 error,
             })
         };
@@ -233,13 +234,13 @@ impl IdleMr {
             octets: 0,
             nents: 0,
         };
-        lender.pieces(start, |pages, first, len| filling.add(pages, first, len));
+        loan.pieces(start, |pages, first, len| filling.add(pages, first, len));
         let (nents, length) = (filling.nents, filling.octets as u32);
         if nents == 0 {
-            return fail(inner, lender, EINVAL);
+            return fail(inner, loan, EINVAL);
         }
         let dev = inner.pd.raw_device();
-        // SAFETY: The first `nents` entries of the table were filled in; the lender keeps their
+        // SAFETY: The first `nents` entries of the table were filled in; the loan keeps their
         // pages.
         let mapped = unsafe {
             bindings::xprtrdma_dma_map_sg(
@@ -250,7 +251,7 @@ impl IdleMr {
             )
         };
         if mapped <= 0 {
-            return fail(inner, lender, EIO);
+            return fail(inner, loan, EIO);
         }
         // INVARIANT: These entries are mapped for `access` now; unmapping takes the number given
         // to the mapping call, not the number that it returned.
@@ -270,7 +271,7 @@ impl IdleMr {
         // A region that covers less than it was given would shift every octet behind the gap.
         if used != mapped {
             inner.unmap();
-            return fail(inner, lender, EIO);
+            return fail(inner, loan, EIO);
         }
         // SAFETY: The region is ours until it is posted. The device learns address and key from
         // the registration work request.
@@ -288,7 +289,7 @@ impl IdleMr {
             length,
             posted: UNPOSTED,
             invalidate_seq: 0,
-            lender: ManuallyDrop::new(lender),
+            lender: ManuallyDrop::new(loan.into_lender()),
         })
     }
 }
@@ -309,7 +310,7 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Adds a piece, see [`Lender::pieces`]. `false`: that was all, perhaps not even all of it.
+    /// Adds a piece, see [`Loan::pieces`]. `false`: that was all, perhaps not even all of it.
     fn add(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
         // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
         // allocated a list of entries for, or by the length of a piece of memory.

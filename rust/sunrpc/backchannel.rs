@@ -15,7 +15,7 @@ use crate::{
     },
     slot::TaskBuf,
     transport::Transport,
-    xdr_buf::XdrBuf,
+    xdr_buf::Octets,
     xprt::Xprt, //
 };
 use core::{
@@ -379,9 +379,9 @@ impl Callback<'_> {
     }
 
     /// The encoded reply.
-    pub fn reply(&self) -> XdrBuf<'_> {
+    pub fn reply(&self) -> Octets<'_> {
         // SAFETY: The reply stays as it is until it is sent.
-        unsafe { XdrBuf::from_raw(&raw const (*self.0.rqst.get()).rq_snd_buf) }
+        unsafe { Octets::from_raw(&raw const (*self.0.rqst.get()).rq_snd_buf) }
     }
 
     /// Whether the request came on the current connection: a reply never goes out on another

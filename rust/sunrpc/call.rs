@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request on its way out ([`Call`]) and pinned on its way in ([`Pinned`]).
+//! A request on its way out ([`Call`]; [`Encoded`]: to look at) and pinned on its way in
+//! ([`Pinned`]).
 
 use crate::{
     lease::{
-        Lease,
+        Loan,
         Message, //
     },
     slot::{
@@ -16,35 +17,38 @@ use crate::{
         Transport, //
     },
     xdr_buf::{
+        Octets,
         Part,
         XdrBuf, //
     },
     xprt::Xprt,
 };
 use core::{
-    ptr::{self, NonNull},
-    slice, //
+    ops::Deref,
+    ptr::{self, NonNull}, //
 };
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
-    sync::atomic::Relaxed, //
+    sync::atomic::Relaxed,
+    types::NotThreadSafe, //
 };
 use xprtrdma_bindings as bindings;
 
 /// How much of a reply says whether it is one: the transaction id and the type of the message.
 const START_LEN: usize = 8;
 
-/// A request that its task, or the holder of the send lock on its behalf, works on.
+/// An encoded request, to look at.
 ///
 /// # Invariants
 ///
-/// The request is encoded and neither completed nor released while the value exists.
-pub struct Call<'a, T: Transport> {
+/// The request is encoded, unless it ends before that, and no other thread encodes it anew or
+/// releases it while the value exists.
+pub struct Encoded<'a, T: Transport> {
     slot: &'a Slot<T>,
 }
 
-impl<'a, T: Transport> Call<'a, T> {
+impl<'a, T: Transport> Encoded<'a, T> {
     /// # Safety
     ///
     /// The type invariant must hold for `'a`.
@@ -71,9 +75,9 @@ impl<'a, T: Transport> Call<'a, T> {
 
     /// The encoded call.
     #[inline]
-    pub fn message(&self) -> XdrBuf<'_> {
+    pub fn message(&self) -> Octets<'_> {
         // SAFETY: The type invariant implies that of the view.
-        unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
+        unsafe { Octets::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
     }
 
     /// The memory for the reply.
@@ -87,8 +91,14 @@ impl<'a, T: Transport> Call<'a, T> {
     /// V1-121).
     #[inline]
     pub fn ddp_allowed(&self) -> bool {
-        // SAFETY: An encoded request has a credential with an authenticator.
-        let flags = unsafe { (*(*(*self.rqst()).rq_cred).cr_auth).au_flags };
+        // SAFETY: Valid by the type invariant.
+        let cred = unsafe { (*self.rqst()).rq_cred };
+        // One that ends before it was encoded has none.
+        if cred.is_null() {
+            return false;
+        }
+        // SAFETY: A credential has an authenticator.
+        let flags = unsafe { (*(*cred).cr_auth).au_flags };
         flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
     }
 
@@ -109,18 +119,54 @@ impl<'a, T: Transport> Call<'a, T> {
         // SAFETY: Valid by the type invariant.
         unsafe { (*self.rqst()).rq_connect_cookie == xprt.connect_cookie() }
     }
+}
+
+/// A request that the holder of the send lock sends, perhaps on behalf of another task: what
+/// [`Transport::send`] may do with it, and nobody else.
+///
+/// Its reply can come, and end it, while it is being sent.
+///
+/// # Invariants
+///
+/// As for [`Encoded`]; and there is one such value of a request at a time, in the hands of the
+/// thread that holds the send lock.
+pub struct Call<'a, T: Transport> {
+    encoded: Encoded<'a, T>,
+    _of_this_thread: NotThreadSafe,
+}
+
+impl<'a, T: Transport> Deref for Call<'a, T> {
+    type Target = Encoded<'a, T>;
+
+    #[inline]
+    fn deref(&self) -> &Encoded<'a, T> {
+        &self.encoded
+    }
+}
+
+impl<'a, T: Transport> Call<'a, T> {
+    /// # Safety
+    ///
+    /// The type invariant must hold for `'a`.
+    pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
+        Self {
+            // SAFETY: By the caller's contract.
+            encoded: unsafe { Encoded::new(slot) },
+            _of_this_thread: NotThreadSafe,
+        }
+    }
 
     /// Takes one credit for the request unless it has one. `false`: none is left, and the RPC
     /// client will send the request when there is.
     #[inline]
     pub fn take_credit(&self, xprt: &Xprt<T>) -> bool {
-        // SAFETY: Called with the send lock held, by the driver's `send`.
+        // SAFETY: The send lock is held.
         unsafe { bindings::xprt_request_get_cong(xprt.as_raw(), self.rqst()) }
     }
 
     /// Lends a part of the call or of the reply's memory.
     #[inline]
-    pub fn lend(&self, message: Message, part: Part) -> Lease<T> {
+    pub fn lend(&self, message: Message, part: Part) -> Loan<'_, T> {
         if message == Message::Call {
             // SAFETY: The request is being sent, so its task does not encode it now.
             let release = unsafe { (*self.rqst()).rq_release_snd_buf };
@@ -128,11 +174,13 @@ impl<'a, T: Transport> Call<'a, T> {
                 self.delay_release(release);
             }
         }
-        Lease::new(self.slot, message, part)
+        // SAFETY: The type invariant, for the request was queued before it is sent. Who ends it
+        // waits for leases.
+        unsafe { Loan::new(self.slot, message, part) }
     }
 
-    /// The call's pages belong to its security flavour, which frees them through `release` whenever the
-    /// request is encoded anew: that has to wait for the leases from now on.
+    /// The call's pages belong to its security flavour, which frees them through `release` whenever
+    /// the request is encoded anew: that has to wait for the leases from now on.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
         // SAFETY: Only we send the request, and its task does not encode it now.
@@ -147,20 +195,76 @@ impl<'a, T: Transport> Call<'a, T> {
 
     /// Zeroes what [`Pinned::placed_start`] reads, so that nothing old can be taken for a reply
     /// (V1-070). `EBUSY` while memory is lent: then it belongs to the device, and the zeroes could
-    /// come on top of the reply.
-    #[inline]
+    /// come on top of the reply. `EAGAIN` if a reply came before the request was sent.
+    #[inline(never)]
     pub fn clear_reply(&self) -> Result {
+        // Only we could lend it.
         if self.slot.is_leased() {
             return Err(EBUSY);
         }
+        // SAFETY: Valid by the type invariant.
+        let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
+        // SAFETY: The lock is held, and the RPC client has pinned what it sends.
+        if unsafe { *self.slot.pinned.get() || !is_pending(self.rqst()) } {
+            return Err(EAGAIN);
+        }
         if self.reply().head_len() >= START_LEN {
-            // SAFETY: The head has that many octets, which only we write until the reply arrives.
+            // SAFETY: The head has that many octets. While the lock is held nobody looks the
+            // request up, and without that nobody writes there, nor wakes the task, which would
+            // read.
             unsafe {
                 let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
                 head.cast::<[u8; START_LEN]>().write([0; START_LEN]);
             }
         }
         Ok(())
+    }
+
+    /// Ends the request with an error, as [`Pinned::fail`] does. `EBUSY` while memory is lent.
+    #[cold]
+    pub fn fail(&self, error: Error) -> Result {
+        if self.slot.is_leased() {
+            return Err(EBUSY);
+        }
+        self.slot.verdict.store(error.to_errno(), Relaxed);
+        // SAFETY: Valid by the type invariant.
+        let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
+        // SAFETY: The lock is held, and the RPC client has pinned what it sends.
+        unsafe {
+            if is_pending(self.rqst()) {
+                fail_pending(self.rqst(), error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request waits for its reply: it can be completed once, and a second reply to it is
+/// nothing.
+///
+/// # Safety
+///
+/// The queue lock is held, and the request pinned.
+#[inline]
+unsafe fn is_pending(rqst: *mut bindings::rpc_rqst) -> bool {
+    // SAFETY: By the caller's contract its task exists.
+    let waits = unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) };
+    waits & (1 << bindings::RPC_TASK_NEED_RECV) != 0
+}
+
+/// Ends a pending request with an error.
+///
+/// # Safety
+///
+/// As for [`is_pending`].
+unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
+    // SAFETY: By the caller's contract its task exists.
+    unsafe {
+        (*(*rqst).rq_task).tk_status = error.to_errno();
+        // A task that does not sleep takes this for a broken connection; let it be none that
+        // still exists.
+        (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
+        bindings::xprt_complete_rqst((*rqst).rq_task, 0);
     }
 }
 
@@ -204,7 +308,8 @@ impl<'a, T: Transport> Waiting<'a, T> {
 ///
 /// # Invariants
 ///
-/// The request is pinned once for this value, and `xprt` is its transport.
+/// The request is pinned for this value, of which there is one: [`Xprt::lookup`] sets
+/// `Slot::pinned`, and makes none while it is set. `xprt` is the request's transport.
 pub struct Pinned<T: Transport> {
     slot: NonNull<Slot<T>>,
     xprt: NonNull<Xprt<T>>,
@@ -216,7 +321,7 @@ unsafe impl<T: Transport> Send for Pinned<T> {}
 impl<T: Transport> Pinned<T> {
     /// # Safety
     ///
-    /// `rqst` is in a slot of `xprt` and has just been pinned.
+    /// `rqst` is in a slot of `xprt`, which was marked as pinned just now, and has been pinned.
     pub(crate) unsafe fn new(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> Self {
         // SAFETY: By the caller's contract.
         let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
@@ -277,7 +382,8 @@ impl<T: Transport> Pinned<T> {
             return Err(EBUSY);
         }
         let rqst = self.rqst();
-        // SAFETY: The buffer is valid while the request is pinned and only this thread writes it.
+        // SAFETY: The buffer is valid while the request is pinned. By the type invariant nobody
+        // else places anything there, and without leases no device does.
         unsafe {
             let buf = &raw mut (*rqst).rq_rcv_buf;
             if message.len() <= (*buf).head[0].iov_len {
@@ -346,30 +452,33 @@ impl<T: Transport> Pinned<T> {
             }
             // The item's padding is not sent (V1-053): it lies in front of the tail.
             let pad = data.wrapping_neg() % 4;
-            let tail = &(*rqst).rq_rcv_buf.tail[0];
+            let tail = (*rqst).rq_rcv_buf.tail[0];
             if rest.is_empty() {
                 return Ok(());
             }
             if pad + rest.len() > tail.iov_len {
                 return Err(EMSGSIZE);
             }
-            let tail = slice::from_raw_parts_mut(tail.iov_base.cast::<u8>(), pad + rest.len());
-            let (zeroes, after) = tail.split_at_mut(pad);
-            zeroes.fill(0);
-            after.copy_from_slice(rest);
+            let tail = tail.iov_base.cast::<u8>();
+            ptr::write_bytes(tail, 0, pad);
+            ptr::copy_nonoverlapping(rest.as_ptr(), tail.add(pad), rest.len());
         }
         Ok(())
     }
 
-    /// Completes the request with a reply of `len` octets, which the caller has placed.
+    /// Completes the request with a reply of `len` octets, which the caller has placed. What it has
+    /// not placed of them is zero, or of an earlier reply: the slot's buffers are allocated with
+    /// zeroes. (The pages are the upper layer's own, who gives what it would take back.)
     ///
-    /// Gives the request back while any of its memory is lent: such a request cannot end.
+    /// Gives the request back while any of its memory is lent: such a request cannot end; and if
+    /// there is no room for such a reply.
     pub fn complete(self, len: usize) -> Result<(), Self> {
-        if self.slot().is_leased() {
+        if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
             return Err(self);
         }
         self.finish(|rqst| {
-            // SAFETY: The lock is held, the request pinned; no reply is longer than 2 GiB.
+            // CAST: There is memory for the reply, which is less than 2 GiB.
+            // SAFETY: The lock is held, the request pinned.
             unsafe { bindings::xprt_complete_rqst((*rqst).rq_task, len as c_int) }
         });
         Ok(())
@@ -386,30 +495,36 @@ impl<T: Transport> Pinned<T> {
         }
         self.slot().verdict.store(error.to_errno(), Relaxed);
         self.finish(|rqst| {
-            // SAFETY: The lock is held, the request pinned, so its task exists.
-            unsafe {
-                (*(*rqst).rq_task).tk_status = error.to_errno();
-                // A task that does not sleep takes this for a broken connection; let it be none that
-                // still exists.
-                (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
-                bindings::xprt_complete_rqst((*rqst).rq_task, 0);
-            }
+            // SAFETY: The lock is held, the request pinned.
+            unsafe { fail_pending(rqst, error) }
         });
         Ok(())
+    }
+
+    /// Gives up the pin of `self`, the only one that [`Xprt::lookup`] has made.
+    ///
+    /// # Safety
+    ///
+    /// The queue lock is held. `self` is not used again.
+    #[inline]
+    unsafe fn unpin(&self) {
+        // SAFETY: By the caller's contract, and the type invariant.
+        unsafe {
+            *self.slot().pinned.get() = false;
+            bindings::xprt_unpin_rqst(self.rqst());
+        }
     }
 
     fn finish(self, end: impl FnOnce(*mut bindings::rpc_rqst)) {
         let rqst = self.rqst();
         {
             let _queue = self.xprt().queue_lock().lock();
-            // A request can be completed once; a second reply to it is nothing.
-            // SAFETY: The lock is held, the request pinned, so its task exists.
-            let waits = unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) };
-            if waits & (1 << bindings::RPC_TASK_NEED_RECV) != 0 {
+            // SAFETY: The lock is held, the request pinned.
+            if unsafe { is_pending(rqst) } {
                 end(rqst);
             }
-            // SAFETY: The lock is held; this gives up the pin of `self`.
-            unsafe { bindings::xprt_unpin_rqst(rqst) };
+            // SAFETY: The lock is held; `self` is not used again.
+            unsafe { self.unpin() };
         }
         core::mem::forget(self);
     }
@@ -418,8 +533,8 @@ impl<T: Transport> Pinned<T> {
 impl<T: Transport> Drop for Pinned<T> {
     fn drop(&mut self) {
         let _queue = self.xprt().queue_lock().lock();
-        // SAFETY: The lock is held; the pin belongs to `self`.
-        unsafe { bindings::xprt_unpin_rqst(self.rqst()) };
+        // SAFETY: The lock is held; `self` is not used again.
+        unsafe { self.unpin() };
     }
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of a request that is lent to the peer ([`Lease`]).
+//! Memory of a request that is lent to the peer ([`Loan`], then [`Lease`]).
 //!
 //! As long as a lease exists, the request can neither be completed nor released:
 //! [`Pinned::complete`](crate::call::Pinned::complete) refuses, and the release path waits. So an
 //! RPC never ends while the server can reach its memory (V1-103, V1-105), whatever a driver does.
 //!
-//! The RPC client may encode a request anew while it is lent, for it asks nobody before. Head and pages
-//! then get other octets of the same request. Pages that its security flavour made for the last encoding
-//! would be freed: [`Call::lend`](crate::call::Call::lend) sees to it that this waits for the leases, too.
+//! The RPC client may encode a request anew while it is lent, for it asks nobody before. Head and
+//! pages then get other octets of the same request. Pages that its security flavour made for the
+//! last encoding would be freed: [`Call::lend`](crate::call::Call::lend) sees to it that this waits
+//! for the leases, too.
 
 use crate::{
     holders::Holders,
@@ -21,7 +22,7 @@ use crate::{
 };
 use core::ptr::NonNull;
 use kernel::bindings::page;
-use xprtrdma_rdma::dma::Lender;
+use xprtrdma_rdma::dma;
 
 /// Which message of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,65 +33,88 @@ pub enum Message {
     Reply,
 }
 
-/// A loan of a part of a request's memory.
+/// A part of a request's memory while it is being sent: what may be lent.
+///
+/// # Invariants
+///
+/// `buf` is a message of the request that the lease is about, for `'a`.
+pub struct Loan<'a, T: Transport> {
+    lease: Lease<T>,
+    buf: XdrBuf<'a>,
+    part: Part,
+}
+
+impl<'a, T: Transport> Loan<'a, T> {
+    /// # Safety
+    ///
+    /// The request in the slot is encoded, and queued if a reply is expected. It is neither encoded
+    /// anew nor released for `'a`; its release waits for leases.
+    #[inline]
+    pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Self {
+        let rqst = slot.rqst.get();
+        let raw = match message {
+            // SAFETY: By the caller's contract.
+            Message::Call => unsafe { &raw const (*rqst).rq_snd_buf },
+            // The RPC client's copy, which does not change when the reply is decoded. It is empty
+            // if none is expected.
+            // SAFETY: By the caller's contract.
+            Message::Reply => unsafe { &raw const (*rqst).rq_private_buf },
+        };
+        Self {
+            lease: Lease::new(slot),
+            // SAFETY: By the caller's contract.
+            buf: unsafe { XdrBuf::from_raw(raw) },
+            part,
+        }
+    }
+}
+
+// SAFETY: The memory stays allocated until the lease is dropped: head and tail lie in the slot, or
+// in the last of the security flavour's pages; those are released by `Ops::release_call`, and all
+// other pages by the upper layer behind the end of the request. Both wait for the count. No Rust
+// reference to it exists: replies are placed through raw pointers, and when the count is zero.
+unsafe impl<T: Transport> dma::Loan for Loan<'_, T> {
+    type Lender = Lease<T>;
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.buf.part_len(self.part)
+    }
+
+    #[inline]
+    fn pieces(&self, start: usize, take: impl FnMut(&[*mut page], usize, usize) -> bool) {
+        self.buf.pieces(self.part, start, take);
+    }
+
+    #[inline]
+    fn into_lender(self) -> Lease<T> {
+        self.lease
+    }
+}
+
+/// A part of a request's memory that is lent. It says no more where that is: the request may be
+/// encoded anew at any time.
 ///
 /// # Invariants
 ///
 /// `slot` is valid and its `leases` counts this value.
 pub struct Lease<T: Transport> {
     slot: NonNull<Slot<T>>,
-    message: Message,
-    part: Part,
 }
 
 // SAFETY: The slot outlives the lease and its count is atomic.
 unsafe impl<T: Transport> Send for Lease<T> {}
 
+impl<T: Transport> dma::Lender for Lease<T> {}
+
 impl<T: Transport> Lease<T> {
-    pub(crate) fn new(slot: &Slot<T>, message: Message, part: Part) -> Self {
+    #[inline]
+    pub(crate) fn new(slot: &Slot<T>) -> Self {
         slot.leases.add();
         // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
         Self {
             slot: NonNull::from(slot),
-            message,
-            part,
         }
-    }
-
-    fn buf(&self) -> XdrBuf<'_> {
-        // SAFETY: The slot is valid by the type invariant.
-        let rqst = unsafe { self.slot.as_ref() }.rqst.get();
-        let raw = match self.message {
-            // SAFETY: As above.
-            Message::Call => unsafe { &raw const (*rqst).rq_snd_buf },
-            // SAFETY: As above.
-            Message::Reply => unsafe { &raw const (*rqst).rq_rcv_buf },
-        };
-        // SAFETY: The request's memory is neither released nor encoded again while leases exist.
-        unsafe { XdrBuf::from_raw(raw) }
-    }
-}
-
-impl<T: Transport> Clone for Lease<T> {
-    fn clone(&self) -> Self {
-        // SAFETY: The slot is valid by the type invariant.
-        Self::new(unsafe { self.slot.as_ref() }, self.message, self.part)
-    }
-}
-
-// SAFETY: By the type invariant the memory stays allocated until the lease is dropped: head and tail lie
-// in the slot, or in the last of the security flavour's pages; those are released by
-// `Ops::release_call`, and all other pages by the upper layer behind the end of the request. Both wait
-// for the count. No Rust reference to it exists meanwhile: replies are placed when the count is zero.
-unsafe impl<T: Transport> Lender for Lease<T> {
-    #[inline]
-    fn len(&self) -> usize {
-        self.buf().part_len(self.part)
-    }
-
-    #[inline]
-    fn pieces(&self, start: usize, take: impl FnMut(&[*mut page], usize, usize) -> bool) {
-        self.buf().pieces(self.part, start, take);
     }
 }
 

@@ -43,7 +43,8 @@ impl TaskBuf {
         }
     }
 
-    /// Makes sure that there are at least `len` octets; the content is lost when it grows, and
+    /// Makes sure that there are at least `len` octets; the content is lost when it grows, for
+    /// zeroes, and
     /// `grown` is told by how many octets. Allocates as the calling RPC task may.
     #[inline]
     pub(crate) fn ensure(&mut self, len: usize, grown: impl FnOnce(usize)) -> Result<*mut c_void> {
@@ -114,6 +115,9 @@ pub struct Slot<T: Transport> {
     /// What the request's `rq_release_snd_buf` was before [`Ops`](crate::transport::Ops) took its
     /// place; `None` if it did not.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
+    /// Whether there is a [`Pinned`](crate::call::Pinned) of the request. Protected by the queue
+    /// lock.
+    pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
     pub(crate) buffers: UnsafeCell<Buffers>,
     #[pin]
@@ -123,7 +127,8 @@ pub struct Slot<T: Transport> {
 // SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
 unsafe impl<T: Transport> Send for Slot<T> {}
 // SAFETY: As above; `buffers` is only reached by the task that owns the slot, or under the pool's lock
-// while nobody does; `release` only by who sends the request, or by its task while nobody can.
+// while nobody does; `release` only by who sends the request, or by its task while nobody can;
+// `pinned` only under the queue lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -133,6 +138,7 @@ impl<T: Transport> Slot<T> {
             leases: Holders::new(),
             verdict: Atomic::new(0),
             release: UnsafeCell::new(None),
+            pinned: UnsafeCell::new(false),
             index,
             buffers: UnsafeCell::new(Buffers::new()),
             call <- T::new_call(),

@@ -11,6 +11,7 @@ use crate::{
     call::{
         prepare_reply,
         Call,
+        Encoded,
         Waiting, //
     },
     compat,
@@ -153,22 +154,22 @@ pub trait Transport: Sized + Send + Sync + 'static {
 
     /// Whether a request, just encoded, can be carried at all. An error ends it. Task context, may
     /// sleep.
-    fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result;
+    fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result;
 
     /// The request ends, or was given to `send` and is encoded again: brings its memory out of the
     /// peer's reach, or starts to. The caller waits until no [`Lease`](crate::lease::Lease) is
     /// left. Task context, may sleep; the request is not pinned and will not be looked up any more. The task
     /// may hold the send lock or keep the RPC client's queues busy: if the connection is broken, its end
     /// has to bring the memory back without either.
-    fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>);
+    fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
 
     /// The request gives its credit back. If it was sent and its reply is still to come, the server
     /// is not done with it: returns how many requests may be in flight now, in units of 1/256.
     /// Called under the transport's lock; must not sleep.
-    fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32>;
+    fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32>;
 
     /// The request's timeout has passed without a reply. Task context, may sleep.
-    fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>);
+    fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
 
     /// Attempts shall take no longer than this, and the pauses between them not either; both only get
     /// lower (pNFS gives a data server up sooner). Called under RCU, must not sleep.
@@ -342,7 +343,7 @@ impl<T: Transport> Ops<T> {
             (rqst, xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst))
         };
         // SAFETY: The request is off all queues and not pinned, so nobody else works on it.
-        T::revoke(xprt, &unsafe { Call::new(slot) });
+        T::revoke(xprt, &unsafe { Encoded::new(slot) });
         slot.leases.wait();
         // The memory stays with the slot.
         // SAFETY: These fields belong to the task.
@@ -352,18 +353,20 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Stands in for the function with which the security flavour releases the pages of a call that was
-    /// lent ([`Call::lend`]): not before they are out of the peer's reach. Sleeps.
+    /// Stands in for the function with which the security flavour releases the pages of a call that
+    /// was lent ([`Call::lend`]): not before they are out of the peer's reach. Sleeps.
     ///
     /// The RPC client calls it when it encodes the request anew, long before [`Ops::prepare`], and
-    /// perhaps without coming that far: encoding may fail and be tried again later. The second caller is
-    /// the end of the request, which has waited already. Both are the request's task, without locks.
+    /// perhaps without coming that far: encoding may fail and be tried again later. The second
+    /// caller is the end of the request, which has waited already. Both are the request's task,
+    /// without locks.
     pub(crate) unsafe extern "C" fn release_call(rqst: *mut bindings::rpc_rqst) {
         // SAFETY: The request is in a slot of ours.
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
         if slot.is_leased() {
-            // SAFETY: As above. The request is off all queues and not pinned, so nobody else works on it.
-            unsafe { T::revoke(xprt_of::<T>(rqst), &Call::new(slot)) };
+            // SAFETY: As above. The request is off all queues and not pinned, so nobody else works
+            // on it; the thread that encodes it anew is this one.
+            unsafe { T::revoke(xprt_of::<T>(rqst), &Encoded::new(slot)) };
             slot.leases.wait();
         }
         // SAFETY: The request is not being sent, so its task, which calls this, has it alone.
@@ -399,7 +402,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: By the caller's contract.
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned.
-        let call = unsafe { Call::new(slot) };
+        let call = unsafe { Encoded::new(slot) };
         // Zero in a slot that is handed out, set by `send_request`.
         // SAFETY: By the caller's contract.
         let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
@@ -434,7 +437,8 @@ impl<T: Transport> Ops<T> {
             xprt.inner.backchannel.answering(callback.slot());
             T::send_callback_reply(&mut lock, &callback)
         } else {
-            // SAFETY: The request is encoded and pinned.
+            // SAFETY: The request is encoded and pinned, and only the holder of the send lock sends
+            // it.
             T::send(&mut lock, &unsafe { Call::new(Slot::from_rqst(rqst)) })
         };
         match sent {
@@ -517,7 +521,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: As above; the task has a request of ours.
         let (xprt, slot) = unsafe { (Self::xprt(xprt), Slot::<T>::from_rqst((*task).tk_rqstp)) };
         // SAFETY: The request belongs to this task, whose context this is.
-        T::timed_out(xprt, &unsafe { Call::new(slot) });
+        T::timed_out(xprt, &unsafe { Encoded::new(slot) });
     }
 
     unsafe extern "C" fn release_request(task: *mut bindings::rpc_task) {
@@ -533,7 +537,7 @@ impl<T: Transport> Ops<T> {
             let xprt = xprt_of::<T>(rqst);
             if (*rqst).rq_cong != 0 {
                 // The window gets smaller before the credit comes back: nobody takes it in between.
-                if let Some(cwnd) = T::abandon(xprt, &Call::new(Slot::from_rqst(rqst))) {
+                if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
                     (*xprt.as_raw()).cwnd = cwnd as usize;
                 }
             }

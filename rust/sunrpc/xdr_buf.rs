@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of one RPC message ([`XdrBuf`]): a head, an array of pages, a tail.
+//! The memory of one RPC message ([`XdrBuf`], [`Octets`]): a head, an array of pages, a tail.
 
-use core::slice;
+use core::{
+    marker::PhantomData,
+    ops::Deref,
+    ptr::{self, NonNull},
+    slice, //
+};
 use kernel::{
     bindings::{
         kvec,
@@ -22,113 +27,103 @@ pub enum Part {
     Whole,
 }
 
-/// A view of a `struct xdr_buf`.
+/// The shape of a `struct xdr_buf`.
+///
+/// A reply's may be cut while somebody looks: the RPC client does it when it decodes, and
+/// [`Pinned::place_around`](crate::call::Pinned::place_around). So every look is one at one word,
+/// as with `READ_ONCE()`.
 ///
 /// # Invariants
 ///
-/// The structure, its vectors and its pages stay valid and unchanged in shape while the view
-/// exists; this is so between encoding and release of a request, which is when the views are made.
+/// The structure, its vectors and its pages stay valid while the view exists, and lengths do not
+/// grow; this is so between encoding and release of a request, which is when the views are made.
 #[derive(Clone, Copy)]
-pub struct XdrBuf<'a>(&'a bindings::xdr_buf);
+pub struct XdrBuf<'a>(NonNull<bindings::xdr_buf>, PhantomData<&'a ()>);
+
+/// Reads one member of the structure of a view.
+macro_rules! look {
+    ($view:expr, $($member:tt)+) => {{
+        let raw = $view.0.as_ptr();
+        // SAFETY: The structure is valid by the type invariant of the view.
+        unsafe { ptr::read_volatile(&raw const (*raw).$($member)+) }
+    }};
+}
 
 impl<'a> XdrBuf<'a> {
     /// # Safety
     ///
     /// The type invariant must hold for `'a`.
+    #[inline]
     pub(crate) unsafe fn from_raw(raw: *const bindings::xdr_buf) -> Self {
-        // SAFETY: By the caller's contract.
-        Self(unsafe { &*raw })
+        // SAFETY: By the caller's contract it is valid.
+        let raw = unsafe { NonNull::new_unchecked(raw.cast_mut()) };
+        // INVARIANT: By the caller's contract.
+        Self(raw, PhantomData)
     }
 
     /// Octets of the head: exact in a message to be sent, the most that a reply's head may have.
     #[inline]
     pub fn head_len(&self) -> usize {
-        self.0.head[0].iov_len
+        look!(self, head[0].iov_len)
     }
 
     /// Octets in the pages (capacity, in a reply).
     #[inline]
     pub fn page_len(&self) -> usize {
-        self.0.page_len as usize
+        look!(self, page_len) as usize
     }
 
     /// Octets of the tail (capacity, in a reply).
     #[inline]
     pub fn tail_len(&self) -> usize {
-        self.0.tail[0].iov_len
+        look!(self, tail[0].iov_len)
     }
 
     /// Octets of the whole message to be sent.
     #[inline]
     pub fn len(&self) -> usize {
-        self.0.len as usize
+        look!(self, len) as usize
     }
 
     /// Offset of the head in its page.
     #[inline]
     pub fn head_offset(&self) -> usize {
-        self.0.head[0].iov_base.addr() % PAGE_SIZE
+        look!(self, head[0].iov_base).addr() % PAGE_SIZE
     }
 
     /// Offset of the page data in its first page.
     #[inline]
     pub fn page_offset(&self) -> usize {
-        self.0.page_base as usize % PAGE_SIZE
+        look!(self, page_base) as usize % PAGE_SIZE
     }
 
     /// Offset of the tail in its page.
     #[inline]
     pub fn tail_offset(&self) -> usize {
-        self.0.tail[0].iov_base.addr() % PAGE_SIZE
+        look!(self, tail[0].iov_base).addr() % PAGE_SIZE
     }
 
     /// Whether the message is empty.
     pub fn is_empty(&self) -> bool {
-        self.0.len == 0
+        self.len() == 0
     }
 
     /// Octets that a reply can have at most.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.0.buflen as usize
+        look!(self, buflen) as usize
     }
 
     /// The pages are the data item of a READ.
     #[inline]
     pub fn is_read_data(&self) -> bool {
-        self.0.flags & bindings::XDRBUF_READ != 0
+        look!(self, flags) & bindings::XDRBUF_READ != 0
     }
 
     /// The pages are the data item of a WRITE or a symbolic link.
     #[inline]
     pub fn is_write_data(&self) -> bool {
-        self.0.flags & bindings::XDRBUF_WRITE != 0
-    }
-
-    /// Copies the octets `from..from + out.len()` of the message. Does not sleep.
-    #[inline]
-    pub fn read(&self, from: usize, out: &mut [u8]) -> Result {
-        if let Some(end) = from.checked_add(out.len()) {
-            if end <= self.head_len() {
-                // SAFETY: The head is valid for `head_len` octets and `out` is somebody else's
-                // memory.
-                let head = unsafe {
-                    slice::from_raw_parts(self.0.head[0].iov_base.cast::<u8>(), self.head_len())
-                };
-                out.copy_from_slice(head.get(from..end).ok_or(EINVAL)?);
-                return Ok(());
-            }
-        }
-        // SAFETY: The view is valid; the callee checks the range and writes `out.len()` octets.
-        let err = unsafe {
-            bindings::read_bytes_from_xdr_buf(
-                self.0,
-                u32::try_from(from)?,
-                out.as_mut_ptr().cast(),
-                u32::try_from(out.len())?,
-            )
-        };
-        kernel::error::to_result(err)
+        look!(self, flags) & bindings::XDRBUF_WRITE != 0
     }
 
     /// Octets in a part.
@@ -152,9 +147,9 @@ impl<'a> XdrBuf<'a> {
         let _ = match part {
             Part::Pages => self.rest_of_pages(&mut skip, &mut take),
             Part::Whole => {
-                rest_of(&self.0.head[0], &mut skip, &mut take)
+                rest_of(look!(self, head[0]), &mut skip, &mut take)
                     && self.rest_of_pages(&mut skip, &mut take)
-                    && rest_of(&self.0.tail[0], &mut skip, &mut take)
+                    && rest_of(look!(self, tail[0]), &mut skip, &mut take)
             }
         };
     }
@@ -166,22 +161,75 @@ impl<'a> XdrBuf<'a> {
         skip: &mut usize,
         take: &mut impl FnMut(&[*mut page], usize, usize) -> bool,
     ) -> bool {
-        let skipped = core::cmp::min(*skip, self.page_len());
+        let page_len = self.page_len();
+        let skipped = core::cmp::min(*skip, page_len);
         *skip -= skipped;
-        let len = self.page_len() - skipped;
+        let len = page_len - skipped;
         if len == 0 {
             return true;
         }
-        let at = self.0.page_base as usize + skipped;
+        let at = look!(self, page_base) as usize + skipped;
         let offset = at % PAGE_SIZE;
+        let pages = look!(self, pages);
         // SAFETY: By the type invariant the array has an entry for each page of the range.
-        let pages = unsafe {
-            slice::from_raw_parts(
-                self.0.pages.add(at / PAGE_SIZE),
-                (offset + len).div_ceil(PAGE_SIZE),
+        let first = unsafe { pages.add(at / PAGE_SIZE) };
+        // SAFETY: As above.
+        let pages = unsafe { slice::from_raw_parts(first, (offset + len).div_ceil(PAGE_SIZE)) };
+        take(pages, offset, len)
+    }
+}
+
+/// A message that is to be sent: nobody changes it.
+///
+/// # Invariants
+///
+/// Shape and octets stay as they are while the view exists, but for what an earlier encoding of the
+/// same request lent to the peer, who only reads.
+#[derive(Clone, Copy)]
+pub struct Octets<'a>(XdrBuf<'a>);
+
+impl<'a> Deref for Octets<'a> {
+    type Target = XdrBuf<'a>;
+
+    #[inline]
+    fn deref(&self) -> &XdrBuf<'a> {
+        &self.0
+    }
+}
+
+impl Octets<'_> {
+    /// # Safety
+    ///
+    /// The type invariant must hold for the view's lifetime.
+    #[inline]
+    pub(crate) unsafe fn from_raw(raw: *const bindings::xdr_buf) -> Self {
+        // SAFETY: By the caller's contract.
+        Self(unsafe { XdrBuf::from_raw(raw) })
+    }
+
+    /// Copies the octets `from..from + out.len()` of the message. Does not sleep.
+    #[inline]
+    pub fn read(&self, from: usize, out: &mut [u8]) -> Result {
+        if let Some(end) = from.checked_add(out.len()) {
+            if end <= self.head_len() {
+                let head = look!(self.0, head[0].iov_base).cast::<u8>();
+                // SAFETY: The head is valid for `head_len` octets and `out` is somebody else's
+                // memory.
+                let head = unsafe { slice::from_raw_parts(head, self.head_len()) };
+                out.copy_from_slice(head.get(from..end).ok_or(EINVAL)?);
+                return Ok(());
+            }
+        }
+        // SAFETY: The view is valid; the callee checks the range and writes `out.len()` octets.
+        let err = unsafe {
+            bindings::read_bytes_from_xdr_buf(
+                self.0 .0.as_ptr(),
+                u32::try_from(from)?,
+                out.as_mut_ptr().cast(),
+                u32::try_from(out.len())?,
             )
         };
-        take(pages, offset, len)
+        kernel::error::to_result(err)
     }
 }
 
@@ -189,7 +237,7 @@ impl<'a> XdrBuf<'a> {
 /// wanted.
 #[inline]
 fn rest_of(
-    vector: &kvec,
+    vector: kvec,
     skip: &mut usize,
     take: &mut impl FnMut(&[*mut page], usize, usize) -> bool,
 ) -> bool {

@@ -219,7 +219,8 @@ impl<T: Transport> Xprt<T> {
         Jiffies(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_timeout) })
     }
 
-    /// Looks a pending request up and pins it. If there is none the RPC client counts a bad xid.
+    /// Looks a pending request up and pins it. If there is none the RPC client counts a bad xid. A
+    /// request that is pinned already is not found, either; see [`Xprt::is_pinned`].
     #[inline]
     pub fn lookup(&self, xid: u32) -> Option<Pinned<T>> {
         let _queue = self.queue_lock().lock();
@@ -229,9 +230,24 @@ impl<T: Transport> Xprt<T> {
             if rqst.is_null() {
                 return None;
             }
+            let pinned = &mut *Slot::<T>::from_rqst(rqst).pinned.get();
+            if *pinned {
+                return None;
+            }
+            *pinned = true;
             bindings::xprt_pin_rqst(rqst);
             Some(Pinned::new(self, rqst))
         }
+    }
+
+    /// Whether a request with this id has been looked up, and its [`Pinned`] exists.
+    #[cold]
+    pub fn is_pinned(&self, xid: u32) -> bool {
+        let _queue = self.queue_lock().lock();
+        self.slots().any(|slot| {
+            // SAFETY: The lock is held. A request that is pinned has an id, which stays.
+            unsafe { *slot.pinned.get() && (*slot.rqst.get()).rq_xid == xid.to_be() }
+        })
     }
 
     /// Sets how many requests may be in flight, in units of 1/256, to what `cwnd` says; it is

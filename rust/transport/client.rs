@@ -46,6 +46,7 @@ use xprtrdma_sunrpc::{
     backchannel::Callback,
     call::{
         Call,
+        Encoded,
         Waiting, //
     },
     common,
@@ -125,20 +126,13 @@ impl Client {
     }
 
     /// Ends a call that cannot be carried at all (V1-097).
-    pub(crate) fn refuse(
-        &self,
-        xprt: &Xprt<Self>,
-        call: &Call<'_, Self>,
-        error: xprtrdma_proto::Error,
-    ) {
+    pub(crate) fn refuse(&self, call: &Call<'_, Self>, error: xprtrdma_proto::Error) {
         self.tell_of_refused(call, error);
-        if let Some(pinned) = xprt.lookup(call.xid()) {
-            // Nothing was mapped, so nothing is lent.
-            let _ = pinned.fail(Error::from_errno(error.to_errno()));
-        }
+        // Nothing was mapped, so nothing is lent.
+        let _ = call.fail(Error::from_errno(error.to_errno()));
     }
 
-    fn tell_of_refused(&self, call: &Call<'_, Self>, error: xprtrdma_proto::Error) {
+    fn tell_of_refused(&self, call: &Encoded<'_, Self>, error: xprtrdma_proto::Error) {
         self.stats.failed_marshal.add(1);
         if may_log() {
             let (message, reply) = (call.message(), call.reply());
@@ -233,7 +227,7 @@ impl Transport for Client {
     }
 
     #[inline]
-    fn check(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Result {
+    fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result {
         // Only a device with small regions has calls that cannot be carried.
         if xprt.data().region_pages.read_once() >= SMALL_REGION {
             return Ok(());
@@ -242,7 +236,7 @@ impl Transport for Client {
     }
 
     #[inline]
-    fn revoke(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
+    fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) {
         // As a rule its reply has come.
         if call.slot().call().is_at_work() {
             revoke(xprt, call);
@@ -250,7 +244,7 @@ impl Transport for Client {
     }
 
     #[inline]
-    fn abandon(xprt: &Xprt<Self>, call: &Call<'_, Self>) -> Option<u32> {
+    fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
         // Not the call's state: its lock is taken before the transport's.
         let request = call.slot().call();
         let owed_on = request.owed_on.read_once();
@@ -261,7 +255,7 @@ impl Transport for Client {
         abandon(xprt, owed_on)
     }
 
-    fn timed_out(xprt: &Xprt<Self>, call: &Call<'_, Self>) {
+    fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) {
         let sent_on = call.slot().call().state.lock().epoch;
         let link = &xprt.data().link;
         let (epoch, cookie) = link.with_conn(|conn| (conn.epoch(), conn.cookie()));
@@ -304,7 +298,7 @@ impl Transport for Client {
 
 /// Whether a call can be carried on the present connection.
 #[cold]
-fn check(xprt: &Xprt<Client>, call: &Call<'_, Client>) -> Result {
+fn check(xprt: &Xprt<Client>, call: &Encoded<'_, Client>) -> Result {
     let current = xprt.data().current.lock().clone();
     match current {
         Some(conn) => send::plan_call(&conn, call, conn.handler().thresholds())
@@ -333,7 +327,7 @@ fn abandon(xprt: &Xprt<Client>, owed_on: u32) -> Option<u32> {
 
 /// Takes the memory of a call back that was sent and is not over.
 #[cold]
-fn revoke(xprt: &Xprt<Client>, call: &Call<'_, Client>) {
+fn revoke(xprt: &Xprt<Client>, call: &Encoded<'_, Client>) {
     let request = call.slot().call();
     let epoch = {
         let mut state = request.state.lock();

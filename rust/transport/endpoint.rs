@@ -469,6 +469,11 @@ impl Endpoint {
         judge: &dyn Fn(&State) -> Verdict,
     ) -> Option<u16> {
         let Some(pinned) = found else {
+            if self.xprt.is_pinned(xid.0) {
+                // Another one waits for the invalidation of the call's regions.
+                self.unanswered(qp, message, Counter::DupReply, Some(xid), None);
+                return None;
+            }
             if message.invalidation().is_some() || !self.late() {
                 self.unanswered(qp, message, Counter::BadXid, None, None);
             }
@@ -782,8 +787,10 @@ pub(crate) fn finish(
     match placed {
         Ok(()) => {
             trace::complete(pinned.xprt().id(), pinned.xid(), 0);
-            // No region is left, so no lease is.
-            let _ = pinned.complete(len);
+            // No region is left, so no lease is. But there may be no room for the item's padding.
+            if let Err(pinned) = pinned.complete(len) {
+                fail(pinned, xprtrdma_proto::Error::BadPayload);
+            }
         }
         Err(_) => fail(pinned, xprtrdma_proto::Error::BadPayload),
     }

@@ -68,7 +68,10 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     backchannel::Callback,
-    call::Call,
+    call::{
+        Call,
+        Encoded, //
+    },
     lease::{
         Lease,
         Message, //
@@ -77,6 +80,7 @@ use xprtrdma_sunrpc::{
     transport::NotSent,
     util::processor_is_wanted,
     xdr_buf::{
+        Octets,
         Part,
         XdrBuf, //
     },
@@ -96,6 +100,7 @@ fn run(offset: usize, length: usize) -> Run {
 }
 
 /// The run of a message's pages.
+#[inline(always)]
 fn pages(buf: &XdrBuf<'_>) -> Run {
     run(buf.page_offset(), buf.page_len())
 }
@@ -155,11 +160,11 @@ impl Segmentation for Counted<'_> {
 #[inline(always)]
 pub(crate) fn plan_call(
     conn: &Connection,
-    call: &Call<'_, Client>,
+    call: &Encoded<'_, Client>,
     thresholds: Thresholds,
 ) -> Result<Plan, xprtrdma_proto::Error> {
     let endpoint = conn.handler();
-    let message = call.message();
+    let message = *call.message();
     let reply = call.reply();
     let shape = CallShape {
         head: shape32(message.head_len()),
@@ -205,7 +210,7 @@ impl Mapping<'_> {
         chunk: &mut Chunk,
     ) -> Result<(), Shortage> {
         let buf = match message {
-            Message::Call => call.message(),
+            Message::Call => *call.message(),
             Message::Reply => call.reply(),
         };
         let len = buf.part_len(part);
@@ -290,7 +295,7 @@ pub(crate) fn send_call(
     let planned = match plan_call(conn, call, thresholds) {
         Ok(planned) => planned,
         Err(error) => {
-            client.refuse(xprt, call, error);
+            client.refuse(call, error);
             return Ok(());
         }
     };
@@ -303,7 +308,11 @@ pub(crate) fn send_call(
     if let ReplyPlan::ReplyChunk { .. } = planned.reply {
         // Before the memory is mapped: afterwards it belongs to the device. If it still does, the
         // connection is at its end.
-        call.clear_reply().map_err(|_| NotSent::NotConnected)?;
+        call.clear_reply().map_err(|e| match e {
+            // A reply came before the call was sent.
+            e if e == EAGAIN => NotSent::NoBuffers,
+            _ => NotSent::NotConnected,
+        })?;
     }
 
     let request = call.slot().call();
@@ -478,7 +487,7 @@ fn not_sent(
         }
         Unsent::NoHeader(error) => {
             unmap(conn, call);
-            client.refuse(xprt, call, error);
+            client.refuse(call, error);
             Ok(())
         }
         Unsent::NotPosted => {
@@ -542,7 +551,7 @@ fn map_call(
 #[inline]
 fn encode(
     header: &CallHeader<'_>,
-    message: &XdrBuf<'_>,
+    message: &Octets<'_>,
     pieces: &[(usize, usize)],
     out: &mut [u8],
 ) -> Result<usize, xprtrdma_proto::Error> {

@@ -2,7 +2,10 @@
 
 //! Memory that a test lends to regions.
 
-use crate::dma::Lender;
+use crate::dma::{
+    Lender,
+    Loan, //
+};
 use kernel::{
     bindings::page,
     page::PAGE_SIZE,
@@ -84,7 +87,9 @@ impl Drop for Lent {
 }
 
 // SAFETY: The pieces are in memory that is owned, and only looked at while nothing is exposed.
-unsafe impl Lender for Lent {
+unsafe impl Loan for Lent {
+    type Lender = Self;
+
     fn len(&self) -> usize {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
@@ -106,4 +111,10 @@ unsafe impl Lender for Lent {
             }
         }
     }
+
+    fn into_lender(self) -> Self {
+        self
+    }
 }
+
+impl Lender for Lent {}

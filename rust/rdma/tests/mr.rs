@@ -199,7 +199,7 @@ mod suite {
                 Err(failed) => {
                     ensure_eq!(failed.error, EIO);
                     mr = failed.mr;
-                    lent = failed.lender;
+                    lent = failed.loan;
                 }
             }
             ensure_eq!(Census::now(), REGION);

@@ -13,6 +13,7 @@ use super::{
     },
     ensure::Test,
     rpc::{
+        self,
         releases,
         wait_gone,
         wait_until,
@@ -36,7 +37,6 @@ use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //
 };
-use xprtrdma_rdma::dma::Lender;
 
 /// Answers every call that was kept, with `rest` behind the header.
 fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
@@ -251,13 +251,15 @@ mod suite {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             ensure_eq!(pinned.xid(), xid);
         }
+        // There is one at a time: it may write.
         let answer = reply(xid, &[])?;
-        let mut first = client.xprt().lookup(xid).ok_or(ENOENT)?;
-        let second = client.xprt().lookup(xid).ok_or(ENOENT)?;
-        first.place_inline(&answer)?;
-        first.complete(answer.len()).map_err(|_| EBUSY)?;
-        // A second reply is nothing, and the call's end waits for its pin.
-        second.complete(answer.len()).map_err(|_| EBUSY)?;
+        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        ensure!(client.xprt().lookup(xid).is_none());
+        ensure!(client.xprt().is_pinned(xid));
+        ensure!(!client.xprt().is_pinned(xid.wrapping_add(1)));
+        pinned.place_inline(&answer)?;
+        pinned.complete(answer.len()).map_err(|_| EBUSY)?;
+        ensure!(!client.xprt().is_pinned(xid));
         pending.wait()?;
         ensure!(client.xprt().lookup(xid).is_none());
         client.end()
@@ -270,9 +272,7 @@ mod suite {
         let pending = client.get(Memory::new(0, 5000, false)?)?;
         let xid = only(&client)?;
         let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-        let first = Lease::new(pinned.slot(), Message::Reply, Part::Pages);
-        let second = first.clone();
-        ensure_eq!(first.len(), 5000);
+        let (first, second) = (Lease::new(pinned.slot()), Lease::new(pinned.slot()));
         let answer = reply(xid, &0u32.to_be_bytes())?;
         for lease in [first, second] {
             ensure_eq!(pinned.place_inline(&answer), Err(EBUSY));
@@ -300,19 +300,24 @@ mod suite {
         fate(Fate::Kept);
         let pending = client.null()?;
         let xid = only(&client)?;
-        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         let answer = reply(xid, &[])?;
+        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         pinned.place_inline(&answer)?;
-        {
-            // SAFETY: The request is pinned, so it is neither completed nor released.
-            let call = unsafe { Call::new(pinned.slot()) };
-            let lease = call.lend(Message::Reply, Part::Whole);
-            ensure_eq!(call.clear_reply(), Err(EBUSY));
-            drop(lease);
-            ensure_eq!(pinned.placed_start()[..], answer[..8]);
-            call.clear_reply()?;
-            ensure_eq!(pinned.placed_start(), [0; 8]);
-        }
+        ensure_eq!(pinned.placed_start()[..], answer[..8]);
+        let index = pinned.slot().index();
+        let slot = client.xprt().slot(index).ok_or(EINVAL)?;
+        // SAFETY: Nobody else sends the request, which stays as it is until it is completed below.
+        let call = unsafe { Call::new(slot) };
+        // Whoever has pinned it may be writing there, too.
+        ensure_eq!(call.clear_reply(), Err(EAGAIN));
+        drop(pinned);
+        let loan = call.lend(Message::Reply, Part::Whole);
+        ensure_eq!(call.clear_reply(), Err(EBUSY));
+        ensure_eq!(call.fail(EXDEV), Err(EBUSY));
+        drop(loan);
+        call.clear_reply()?;
+        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        ensure_eq!(pinned.placed_start(), [0; 8]);
         pinned.place_inline(&answer)?;
         pinned.complete(answer.len()).map_err(|_| EBUSY)?;
         pending.wait()?;
@@ -327,25 +332,19 @@ mod suite {
         let xid = only(&client)?;
         let lease = {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-            Lease::new(pinned.slot(), Message::Call, Part::Pages)
+            Lease::new(pinned.slot())
         };
         let revokes = driver::REVOKES.load(Relaxed);
         client.kill();
         // Its task has come as far as asking for its memory, and waits.
         wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
-        let mut octets = 0;
-        lease.pieces(0, |_, _, len| {
-            octets += len;
-            true
-        });
-        ensure_eq!(octets, 6000);
         drop(lease);
         ensure_eq!(pending.wait(), Err(ERESTARTSYS));
         client.end()
     }
 
-    // covers: V1-105: a call that is encoded anew, or ends, gives no page back that the peer may still
-    // read.
+    // covers: V1-105: a call that is encoded anew, or ends, gives no page back that the peer may
+    // still read.
     #[test]
     fn pages_of_the_security_flavour_outlast_their_loan() -> Test {
         let client = Alone::new()?;
@@ -477,9 +476,31 @@ mod suite {
             ensure_eq!(pinned.place_inline(&long), Err(EMSGSIZE));
             ensure_eq!(pinned.place_around(&long, 10), Err(EMSGSIZE));
             ensure_eq!(pinned.place_around(&long, 1000), Err(EMSGSIZE));
+            pinned = match pinned.complete(capacity + 1) {
+                Ok(()) => return Err(EINVAL.into()),
+                Err(pinned) => pinned,
+            };
             pinned.fail(EXDEV).map_err(|_| EBUSY)?;
             ensure_eq!(pending.wait(), Err(EXDEV));
         }
+        client.end()
+    }
+
+    // covers: what a server says that it has placed, and has not, is nobody else's memory.
+    #[test]
+    fn a_reply_that_was_not_placed_is_zero() -> Test {
+        // The slots' first calls, so that their buffers are new.
+        let client = Alone::new()?;
+        fate(Fate::Kept);
+        let memory = Memory::new(0, 2 * PAGE_SIZE, true)?;
+        let pending = client.get(memory)?;
+        let xid = only(&client)?;
+        let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        // SAFETY: The reply's memory is that of a pinned request, and nobody writes there.
+        let zero = unsafe { rpc::is_zero(pinned.slot().rqst.get()) };
+        ensure!(zero);
+        pinned.fail(EXDEV).map_err(|_| EBUSY)?;
+        ensure_eq!(pending.wait(), Err(EXDEV));
         client.end()
     }
 

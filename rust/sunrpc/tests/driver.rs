@@ -8,6 +8,7 @@ use crate::{
     backchannel::Callback,
     call::{
         Call,
+        Encoded,
         Waiting, //
     },
     lease::{
@@ -43,7 +44,7 @@ use kernel::{
     }, //
 };
 use xprtrdma_bindings as bindings;
-use xprtrdma_rdma::dma::Lender;
+use xprtrdma_rdma::dma::Loan;
 
 /// Where the driver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,28 +220,28 @@ pub(super) struct Driver {
     kept: SpinLock<KVec<u32>>,
     /// What was lent.
     #[pin]
-    lent: SpinLock<Option<Loan>>,
+    lent: SpinLock<Option<Lent>>,
 }
 
 /// The pages of a call that are lent.
-pub(super) struct Loan {
+pub(super) struct Lent {
     _lease: Lease<Driver>,
     pages: KVec<*mut page>,
 }
 
 // SAFETY: The lease keeps the pages, whoever has it.
-unsafe impl Send for Loan {}
+unsafe impl Send for Lent {}
 
-impl Loan {
+impl Lent {
     fn new(call: &Call<'_, Driver>) -> Self {
-        let lease = call.lend(Message::Call, Part::Pages);
+        let loan = call.lend(Message::Call, Part::Pages);
         let mut pages = KVec::new();
-        lease.pieces(0, |some, _, _| {
+        loan.pieces(0, |some, _, _| {
             // A test that misses a page fails.
             pages.extend_from_slice(some, GFP_ATOMIC).is_ok()
         });
         Self {
-            _lease: lease,
+            _lease: loan.into_lender(),
             pages,
         }
     }
@@ -261,7 +262,7 @@ impl Driver {
     }
 
     /// What the last call lent.
-    pub(super) fn take_lent(&self) -> Option<Loan> {
+    pub(super) fn take_lent(&self) -> Option<Lent> {
         self.lent.lock().take()
     }
 
@@ -350,7 +351,7 @@ impl Transport for Driver {
                 Ok(())
             }
             Fate::Lent => {
-                *xprt.data().lent.lock() = Some(Loan::new(call));
+                *xprt.data().lent.lock() = Some(Lent::new(call));
                 let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                 Ok(())
             }
@@ -371,9 +372,7 @@ impl Transport for Driver {
                 Err(NotSent::NotConnected)
             }
             Fate::Refused => {
-                if let Some(pinned) = xprt.lookup(call.xid()) {
-                    let _ = pinned.fail(EXDEV);
-                }
+                let _ = call.fail(EXDEV);
                 Ok(())
             }
             Fate::FailsAwake => {
@@ -399,23 +398,23 @@ impl Transport for Driver {
         Ok(())
     }
 
-    fn check(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) -> Result {
+    fn check(_xprt: &Xprt<Self>, _call: &Encoded<'_, Self>) -> Result {
         CHECKS.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    fn revoke(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) {
+    fn revoke(_xprt: &Xprt<Self>, _call: &Encoded<'_, Self>) {
         REVOKES.fetch_add(1, Relaxed);
     }
 
-    fn abandon(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) -> Option<u32> {
+    fn abandon(_xprt: &Xprt<Self>, _call: &Encoded<'_, Self>) -> Option<u32> {
         ABANDONS.fetch_add(1, Relaxed);
         None
     }
 
     fn attend(_xprt: &Xprt<Self>, _waiting: &Waiting<'_, Self>) {}
 
-    fn timed_out(_xprt: &Xprt<Self>, _call: &Call<'_, Self>) {
+    fn timed_out(_xprt: &Xprt<Self>, _call: &Encoded<'_, Self>) {
         TIMEOUTS.fetch_add(1, Relaxed);
     }
 

@@ -56,6 +56,16 @@ pub(super) fn releases() -> i32 {
     unsafe { bindings::fake_releases() }
 }
 
+/// Whether all octets of the memory for a request's reply are zero.
+///
+/// # Safety
+///
+/// The request is pending.
+pub(super) unsafe fn is_zero(rqst: *mut bindings::rpc_rqst) -> bool {
+    // SAFETY: By the caller's contract.
+    unsafe { bindings::fake_is_zero(&raw const (*rqst).rq_rcv_buf) }
+}
+
 /// A transport without a client.
 ///
 /// # Invariants

@@ -4,8 +4,8 @@
 
 use super::ensure::Test;
 use crate::xdr_buf::{
-    Part,
-    XdrBuf, //
+    Octets,
+    Part, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -72,9 +72,9 @@ impl Message {
         Ok(this)
     }
 
-    fn view(&self) -> XdrBuf<'_> {
+    fn view(&self) -> Octets<'_> {
         // SAFETY: The message stays as it is while it is borrowed.
-        unsafe { XdrBuf::from_raw(&self.raw) }
+        unsafe { Octets::from_raw(&self.raw) }
     }
 
     /// The octets of a part from `start` on, as a device would find them.
