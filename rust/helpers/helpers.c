@@ -93,6 +93,15 @@ void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
 	ib_dma_unmap_sg(dev, sg, nents, dir);
 }
 
+u32 xprtrdma_dma_max_entry(struct ib_device *dev)
+{
+	size_t most = ib_dma_max_seg_size(dev);
+
+	if (!ib_uses_virt_dma(dev))
+		most = min(most, dma_max_mapping_size(dev->dma_device));
+	return most;
+}
+
 void xprtrdma_bump_rkey(struct ib_mr *mr)
 {
 	ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
@@ -309,6 +318,11 @@ bool xprtrdma_is_prompt(void)
 void xprtrdma_wait_value(atomic_t *v, int value)
 {
 	wait_var_event(v, atomic_read_acquire(v) == value);
+}
+
+void xprtrdma_wait_other(atomic_t *v, int value)
+{
+	wait_var_event(v, atomic_read_acquire(v) != value);
 }
 
 void xprtrdma_wake_var(atomic_t *v)

@@ -43,6 +43,7 @@ int xprtrdma_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
 			int nents, unsigned int dir);
 void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
 			   int nents, unsigned int dir);
+u32 xprtrdma_dma_max_entry(struct ib_device *dev);
 void xprtrdma_bump_rkey(struct ib_mr *mr);
 
 /* modules */
@@ -89,6 +90,7 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg);
 bool xprtrdma_is_prompt(void);
 void xprtrdma_wait_value(atomic_t *v, int value);
+void xprtrdma_wait_other(atomic_t *v, int value);
 void xprtrdma_wake_var(atomic_t *v);
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);
 unsigned int xprtrdma_jiffies_to_msecs(unsigned long j);

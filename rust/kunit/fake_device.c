@@ -104,6 +104,8 @@ static struct {
 	u32 calls[FAKE_VERBS];
 	u32 fails_at[FAKE_VERBS];
 	bool short_maps;
+	u32 longest_entry;
+	enum fake_death death;
 	enum fake_peer peer;
 	u32 next_qpn;
 	u32 next_key;
@@ -180,6 +182,46 @@ void fake_short_maps(bool on)
 {
 	guard(spinlock_irqsave)(&fake.lock);
 	fake.short_maps = on;
+}
+
+static bool fake_bounce;
+module_param_named(bounce, fake_bounce, bool, 0644);
+MODULE_PARM_DESC(bounce, "the fake device's memory is bounced, on a kernel with swiotlb=force");
+
+/* The machine's bounce buffers; NULL if it has none. */
+static struct io_tlb_mem *bounce_buffers;
+
+void fake_begin(void)
+{
+	fake.parent->dev.dma_io_tlb_mem = fake_bounce ? bounce_buffers : NULL;
+	fake_max_entry(UINT_MAX);
+}
+
+void fake_max_entry(u32 octets)
+{
+	dma_set_max_seg_size(&fake.parent->dev, octets);
+}
+
+u32 fake_longest_entry(void)
+{
+	guard(spinlock_irqsave)(&fake.lock);
+	return fake.longest_entry;
+}
+
+/* What ib_core does when the device does not: it gives up. It also warns. */
+static void fake_drain(struct ib_qp *qp)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	ib_modify_qp(qp, &attr, IB_QP_STATE);
+}
+
+void fake_dies(enum fake_death how)
+{
+	guard(spinlock_irqsave)(&fake.lock);
+	fake.death = how;
+	fake.dev->ops.drain_sq = how == FAKE_LIVES ? NULL : fake_drain;
+	fake.dev->ops.drain_rq = how == FAKE_LIVES ? NULL : fake_drain;
 }
 
 void fake_fail_alloc(u32 nth)
@@ -545,6 +587,8 @@ static int fake_modify_qp(struct ib_qp *base, struct ib_qp_attr *attr, int mask,
 
 	if (fails(FAKE_MODIFY_QP))
 		return -EAGAIN;
+	if (fake.death == FAKE_NO_MODIFY)
+		return -ETIMEDOUT;
 	if (!(mask & IB_QP_STATE))
 		return 0;
 	if (attr->qp_state != IB_QPS_ERR && attr->qp_state != IB_QPS_SQD)
@@ -586,7 +630,7 @@ static int fake_destroy_qp(struct ib_qp *base, struct ib_udata *udata)
 
 	scoped_guard(spinlock_irqsave, &fake.lock) {
 		/* A drain has flushed everything; without one nothing was posted. */
-		if (qp->sq.count || qp->rq.count)
+		if (fake.death == FAKE_LIVES && (qp->sq.count || qp->rq.count))
 			violation("destroy a queue pair with work posted");
 		list_del(&qp->list);
 	}
@@ -767,10 +811,16 @@ static int fake_map_mr_sg(struct ib_mr *base, struct scatterlist *sg, int nents,
 			  unsigned int *offset)
 {
 	struct fake_mr *mr = to_mr(base);
-	int used;
+	struct scatterlist *entry;
+	u32 longest = 0;
+	int i, used;
 
 	if (fails(FAKE_MAP_MR_SG))
 		return -EAGAIN;
+	for_each_sg(sg, entry, nents, i)
+		longest = max(longest, sg_dma_len(entry));
+	scoped_guard(spinlock_irqsave, &fake.lock)
+		fake.longest_entry = longest;
 	mr->pieces = 0;
 	if (mr->gaps)
 		used = set_pieces(mr, sg, nents);
@@ -849,6 +899,10 @@ static int fake_iw_connect(struct iw_cm_id *cm_id, struct iw_cm_conn_param *para
 
 	if (!base || fails(FAKE_CONNECT))
 		return -EAGAIN;
+	if (fake.peer == FAKE_FAILS_LATE) {
+		msleep(500);
+		return -EAGAIN;
+	}
 	qp = to_qp(base);
 	cm_id->add_ref(cm_id);
 	scoped_guard(spinlock_irqsave, &fake.lock) {
@@ -1238,6 +1292,10 @@ static int __init fake_init(void)
 	err = dma_coerce_mask_and_coherent(&fake.parent->dev, DMA_BIT_MASK(64));
 	if (err)
 		goto no_interface;
+	/* A bounce buffer begins where the memory does in its page. */
+	dma_set_min_align_mask(&fake.parent->dev, PAGE_SIZE - 1);
+	bounce_buffers = fake.parent->dev.dma_io_tlb_mem;
+	fake_begin();
 	err = make_interface();
 	if (err)
 		goto no_interface;

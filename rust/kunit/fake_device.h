@@ -44,6 +44,8 @@ enum fake_peer {
 	FAKE_ACCEPTS,
 	FAKE_REFUSES,
 	FAKE_IS_SILENT,
+	/* Not the peer: the device tries for half a second, and fails. */
+	FAKE_FAILS_LATE,
 };
 
 /* A posted work request of a send queue, as the device sees it. */
@@ -68,6 +70,26 @@ u32 fake_calls(enum fake_verb verb);
 void fake_census(struct fake_census *census);
 /* Regions from now on cover one entry less than they are given. */
 void fake_short_maps(bool on);
+
+/*
+ * Before each test: whether the device has bounce buffers, which it has if the
+ * parameter "bounce" is set and the kernel forces them on every device; no
+ * limit of its own for the entries of a list.
+ */
+void fake_begin(void);
+/* Octets of the longest entry of a list that the DMA layer takes. */
+void fake_max_entry(u32 octets);
+/* Octets of the longest entry of the last list that was mapped for a region. */
+u32 fake_longest_entry(void);
+
+/* What a device that is going away does no more; a drain of it does not wait. */
+enum fake_death {
+	FAKE_LIVES,
+	FAKE_NO_MODIFY,
+	FAKE_NO_POST,
+};
+
+void fake_dies(enum fake_death how);
 
 /* Makes the nth allocation of this thread fail (0: none). */
 void fake_fail_alloc(u32 nth);

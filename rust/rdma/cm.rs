@@ -13,10 +13,14 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
+            Acquire,
             Atomic,
-            Full, //
+            Full,
+            Release, //
         },
-        Arc, //
+        new_mutex,
+        Arc,
+        Mutex, //
     },
     types::Opaque, //
 };
@@ -120,8 +124,14 @@ pub struct ConnectParam {
     pub rnr_retry_count: u8,
 }
 
+#[pin_data]
 struct Context {
     handler: Arc<dyn CmHandler>,
+    /// The device and the local address are known, and change no more.
+    resolved: Atomic<bool>,
+    /// Held to connect and to disconnect.
+    #[pin]
+    calls: Mutex<()>,
 }
 
 /// An RC communication identifier, destroyed on drop.
@@ -133,23 +143,33 @@ struct Context {
 /// # Invariants
 ///
 /// - `id` is valid until `drop` and its context is `context`.
+/// - It connects and disconnects with `context.calls` held: the CM keeps what it makes for a request in the
+///   id, and frees it, without a lock, when the request fails.
 /// - Dropped only where it may sleep and outside of its own handler.
 pub struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
     has_qp: Atomic<bool>,
     // Dropped after the id is destroyed, i.e. when no event can come any more.
-    _context: KBox<Context>,
+    context: Pin<KBox<Context>>,
 }
 
-// SAFETY: The CM serialises operations on an id by the id's own locks.
+// SAFETY: An id has no thread affinity.
 unsafe impl Send for CmId {}
-// SAFETY: As above: every operation offered through `&CmId` may run concurrently.
+// SAFETY: Resolution is serialised by the id's state, which changes under a lock of the CM's, connecting and
+// disconnecting by a lock of ours; the rest is read when it does not change any more.
 unsafe impl Sync for CmId {}
 
 impl CmId {
     /// Creates an id in `net` whose events go to `handler`. May sleep.
     pub fn create(net: &Net, handler: Arc<dyn CmHandler>) -> Result<Self> {
-        let context = KBox::new(Context { handler }, GFP_KERNEL)?;
+        let context = KBox::pin_init(
+            pin_init!(Context {
+                handler,
+                resolved: Atomic::new(false),
+                calls <- new_mutex!((), "CmId::calls"),
+            }),
+            GFP_KERNEL,
+        )?;
         let raw: *const Context = &*context;
         // SAFETY: `net` is valid by its type. The context outlives the id: both are owned by the
         // value built below, which destroys the id first.
@@ -167,7 +187,7 @@ impl CmId {
         Ok(Self {
             id: NonNull::new(id).ok_or(ENOMEM)?,
             has_qp: Atomic::new(false),
-            _context: context,
+            context,
         })
     }
 
@@ -214,7 +234,8 @@ impl CmId {
         to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), timeout_ms as usize) })
     }
 
-    /// Sends a connect request. Receives must be posted before. May sleep.
+    /// Sends a connect request. Receives must be posted before. May sleep; must not be called by the
+    /// id's handler.
     pub fn connect(&self, param: &ConnectParam) -> Result {
         let mut raw = bindings::rdma_conn_param {
             private_data: param.private_data.as_ptr().cast(),
@@ -226,21 +247,30 @@ impl CmId {
             rnr_retry_count: param.rnr_retry_count,
             ..Default::default()
         };
-        // SAFETY: `id` is valid by the type invariant; the callee copies the parameters and the
-        // eight octets of private data.
+        let _calls = self.context.calls.lock();
+        // SAFETY: `id` is valid by the type invariant, and nobody disconnects it meanwhile; the callee
+        // copies the parameters and the eight octets of private data.
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
 
-    /// Asks for the end of the connection and moves the queue pair to the error state. May sleep.
+    /// Asks for the end of the connection and moves the queue pair to the error state. May sleep; must not
+    /// be called by the id's handler.
+    ///
+    /// A call of [`CmId::connect`] in another thread is waited for, and on iWARP its answer: of the peer, or
+    /// of a device that gives up.
     pub fn disconnect(&self) -> Result {
-        // SAFETY: `id` is valid by the type invariant.
+        let _calls = self.context.calls.lock();
+        // SAFETY: `id` is valid by the type invariant, and nobody connects it meanwhile.
         to_result(unsafe { bindings::rdma_disconnect(self.as_raw()) })
     }
 
     /// The local address and port of the connection, once resolved.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: `id` is valid; the source address was written before the event that made the
-        // caller ask and is only read here. `sockaddr_storage` has room for either family.
+        if !self.is_resolved() {
+            return None;
+        }
+        // SAFETY: `id` is valid; the source address was written before the event and is only read from
+        // then on. `sockaddr_storage` has room for either family.
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
         // SAFETY: As above.
         unsafe { addr_from_raw(storage.cast()) }
@@ -270,8 +300,16 @@ impl CmId {
         self.id.as_ptr()
     }
 
+    fn is_resolved(&self) -> bool {
+        // ORDERING: Pairs with the release in `cm_event`.
+        self.context.resolved.load(Acquire)
+    }
+
     /// The device that the id is bound to since address resolution.
     pub(crate) fn raw_device(&self) -> Option<NonNull<bindings::ib_device>> {
+        if !self.is_resolved() {
+            return None;
+        }
         // SAFETY: `id` is valid; `device` is written once, before `AddrResolved` is delivered.
         NonNull::new(unsafe { (*self.as_raw()).device })
     }
@@ -325,7 +363,12 @@ unsafe extern "C" fn cm_event(
     // id is destroyed, which waits for this handler.
     let context = unsafe { &*(*id).context.cast::<Context>().cast_const() };
     // SAFETY: `event` is valid for the duration of the call.
-    context.handler.event(unsafe { decode(id, &*event) });
+    let event = unsafe { decode(id, &*event) };
+    if matches!(event, CmEvent::AddrResolved) {
+        // ORDERING: Pairs with the acquire in `is_resolved`.
+        context.resolved.store(true, Release);
+    }
+    context.handler.event(event);
     // Never ask the CM to destroy the id: it has an owner.
     0
 }

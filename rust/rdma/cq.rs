@@ -196,9 +196,24 @@ impl Cq {
         };
         // Whatever was meant for this thread, or came while the item was disabled, is the item's now.
         if self.attendant.xchg(attendant::NOBODY, Full) != attendant::WAITS {
-            self.wake_worker();
+            self.leave_work();
         }
         attended
+    }
+
+    /// Behind the thread's leave: the item shall look at the queue, and [`Cq::stop`] for the thread.
+    #[cold]
+    fn leave_work(&self) {
+        self.wake_worker();
+        if self.closed.read_once() {
+            // SAFETY: An address to wait at. ORDERING: The caller has left with a full barrier.
+            unsafe { bindings::xprtrdma_wake_var(self.attendant_ptr()) };
+        }
+    }
+
+    /// CAST: What the thread does, as C sees it: an `Atomic<u32>` has the layout of an `atomic_t`.
+    fn attendant_ptr(&self) -> *mut bindings::atomic_t {
+        self.attendant.as_ptr().cast()
     }
 
     /// Whether the thread that attends, which asks, was told of an event.
@@ -375,6 +390,23 @@ impl Cq {
         // ORDERING: Written before the barrier in `dismiss`; a thread looks at it as at `may`.
         self.closed.store(true, Relaxed);
         self.dismiss();
+    }
+
+    /// No handler runs any more when this returns, however much is left in the queue. Behind
+    /// [`Cq::close`]. May sleep; must not be called by a handler.
+    ///
+    /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device does not
+    /// change the queue pair's state or does not take the work request that it waits for.
+    pub(crate) fn stop(&self) {
+        // SAFETY: An initialised work item. It is never enabled again: a thread that attends enables it
+        // as often as it disables it.
+        unsafe { bindings::disable_work_sync(self.work()) };
+        // One that came before the queue was closed is `DISMISSED` until it leaves; one that comes later
+        // handles nothing, whatever its state.
+        // SAFETY: The pointer is valid as long as `self`; this may sleep.
+        unsafe {
+            bindings::xprtrdma_wait_other(self.attendant_ptr(), attendant::DISMISSED as c_int)
+        };
     }
 }
 

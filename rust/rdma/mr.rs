@@ -32,7 +32,8 @@ use crate::{
 };
 use core::{
     mem::ManuallyDrop,
-    ptr::{self, NonNull}, //
+    ptr::{self, NonNull},
+    slice, //
 };
 use kernel::{
     bindings::{
@@ -226,6 +227,7 @@ impl IdleMr {
         };
 
         let mut filling = Filling {
+            max_entry: inner.pd.max_entry(),
             // NO-OVERFLOW: A region was allocated a list of entries for its pages.
             room: inner.sg.len().wrapping_mul(PAGE_SIZE),
             sg: &mut inner.sg,
@@ -296,6 +298,8 @@ impl IdleMr {
 
 /// What a region's table is filled with.
 struct Filling<'a> {
+    /// Octets of the longest entry that can be mapped: whole pages, at least one.
+    max_entry: u32,
     sg: &'a mut [scatterlist],
     /// Octets of whole pages that are left.
     room: usize,
@@ -341,7 +345,7 @@ impl Filling<'_> {
         let used = behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1);
         let pages = pages.get(..used / PAGE_SIZE).unwrap_or(pages);
         let sg = self.sg.get_mut(self.nents..).unwrap_or(&mut []);
-        let Some(nents) = fill(sg, pages, first, part) else {
+        let Some(nents) = fill(sg, self.max_entry, pages, first, part) else {
             return false;
         };
         self.added(nents, part, used, behind);
@@ -360,12 +364,18 @@ impl Filling<'_> {
     }
 }
 
-/// Fills entries with `len` octets that begin at `first` of the first page, and go on behind the last
-/// page in those that follow it physically; returns how many were used.
+/// Fills entries of at most `max` octets with `len` octets that begin at `first` of the first page, and go
+/// on behind the last page in those that follow it physically; returns how many were used.
 ///
 /// `None` if a page is missing, which cannot be: a reply's pages are allocated before it is sent.
 #[inline]
-fn fill(sg: &mut [scatterlist], pages: &[*mut page], first: usize, len: usize) -> Option<usize> {
+fn fill(
+    sg: &mut [scatterlist],
+    max: u32,
+    pages: &[*mut page],
+    first: usize,
+    len: usize,
+) -> Option<usize> {
     let most = sg.len();
     let mut entries = sg.iter_mut();
     let mut entry = entries.next()?;
@@ -379,6 +389,9 @@ fn fill(sg: &mut [scatterlist], pages: &[*mut page], first: usize, len: usize) -
             // Pages that follow each other in the memory map share an entry.
             length = length.wrapping_add(PAGE_SIZE as u32);
         } else {
+            if length > max {
+                (entry, length) = cut(entry, &mut entries, length, max)?;
+            }
             entry.length = length;
             entry = entries.next()?;
             set_page(entry, NonNull::new(page)?, 0, 0);
@@ -390,12 +403,40 @@ fn fill(sg: &mut [scatterlist], pages: &[*mut page], first: usize, len: usize) -
     // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
     let whole = pages.len().wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
-    entry.length = length.wrapping_sub(beyond as u32);
+    length = length.wrapping_sub(beyond as u32);
+    if length > max {
+        (entry, length) = cut(entry, &mut entries, length, max)?;
+    }
+    entry.length = length;
     let used = most.wrapping_sub(entries.len());
     let entry = sg.first_mut()?;
     entry.offset = first as u32;
     entry.length = entry.length.wrapping_sub(first as u32);
     Some(used)
+}
+
+/// Cuts `length` octets that begin with the page of `entry` at `max`, which is a number of whole pages.
+/// Returns the entry of the rest, and its octets.
+///
+/// There are entries enough: each that was used so far, or is here, holds a page or more.
+#[cold]
+fn cut<'a>(
+    mut entry: &'a mut scatterlist,
+    entries: &mut slice::IterMut<'a, scatterlist>,
+    mut length: u32,
+    max: u32,
+) -> Option<(&'a mut scatterlist, u32)> {
+    while length > max {
+        let page = (entry.page_link & !SG_BITS) as *mut page;
+        // CAST: A number of pages.
+        let behind = page.wrapping_add(max as usize / PAGE_SIZE);
+        entry.length = max;
+        entry = entries.next()?;
+        set_page(entry, NonNull::new(behind)?, 0, 0);
+        // NO-OVERFLOW: By the condition.
+        length = length.wrapping_sub(max);
+    }
+    Some((entry, length))
 }
 
 /// Points an entry of an initialised table at memory; what the table itself keeps in the entry's
@@ -450,12 +491,16 @@ impl<L: Lender> ExposedMr<L> {
     /// What the peer is told about the region.
     #[inline]
     pub fn window(&self) -> Window {
-        // SAFETY: The region is valid; key and address are constant while it is exposed.
-        let mr = unsafe { &*self.inner.mr.as_ptr() };
+        // No reference to all of it: other fields change.
+        let mr = self.inner.mr.as_ptr();
+        // SAFETY: The region is valid; its key is constant while it is exposed.
+        let handle = unsafe { (*mr).rkey };
+        // SAFETY: Likewise its address.
+        let offset = unsafe { (*mr).iova };
         Window {
-            handle: mr.rkey,
+            handle,
             length: self.length,
-            offset: mr.iova,
+            offset,
         }
     }
 

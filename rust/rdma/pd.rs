@@ -9,6 +9,7 @@ use core::{
 };
 use kernel::{
     error::from_err_ptr,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{
@@ -28,6 +29,8 @@ use xprtrdma_bindings as bindings;
 /// `pd` is valid until `drop`; `id` keeps its device.
 pub struct Pd {
     pd: NonNull<bindings::ib_pd>,
+    /// Octets of the longest entry of a list that is mapped for the device: whole pages, at least one.
+    max_entry: u32,
     /// The domain's queue pair will never again touch a region.
     drained: Atomic<bool>,
     // Dropped after the domain is deallocated.
@@ -47,9 +50,14 @@ impl Pd {
         let pd = from_err_ptr(unsafe {
             bindings::__ib_alloc_pd(dev.as_ptr(), 0, c"xprtrdma_rs".as_char_ptr())
         })?;
+        // SAFETY: As above.
+        let max_entry = unsafe { bindings::xprtrdma_dma_max_entry(dev.as_ptr()) };
+        // CAST: A page is much smaller.
+        let page = PAGE_SIZE as u32;
         // INVARIANT: `pd` was just allocated on the device of `id`.
         let pd = Self {
             pd: NonNull::new(pd).ok_or(ENOMEM)?,
+            max_entry: (max_entry & !(page - 1)).max(page),
             drained: Atomic::new(false),
             id,
         };
@@ -82,6 +90,11 @@ impl Pd {
     pub(crate) fn raw_device(&self) -> *mut bindings::ib_device {
         // SAFETY: The domain is valid by the type invariant; `device` never changes.
         unsafe { (*self.as_raw()).device }
+    }
+
+    #[inline]
+    pub(crate) fn max_entry(&self) -> u32 {
+        self.max_entry
     }
 
     #[inline]

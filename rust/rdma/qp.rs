@@ -65,7 +65,8 @@ use kernel::{
         },
         lock::Guard,
         Arc,
-        ArcBorrow, //
+        ArcBorrow,
+        UniqueArc, //
     },
     types::{
         NotThreadSafe,
@@ -142,8 +143,11 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
 /// Sizes of a [`Qp`].
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
-    /// Octets of the send ring: at least four times the longest message.
+    /// Octets of the send ring, which is one piece of memory.
     pub send_bytes: usize,
+    /// With too little memory in one piece it is smaller, but not than this: at least four times the longest
+    /// message.
+    pub least_send_bytes: usize,
     /// Work requests of the send queue.
     pub send_wrs: u32,
     /// At least every so many work requests one is signalled.
@@ -266,8 +270,10 @@ impl SendQueue {
             opcode: bindings::ib_wr_opcode_IB_WR_SEND,
             ..Default::default()
         };
+        let ring = Self::ring(pd, config)?;
+        let quiet_bytes_most = ring.len() / 4;
         Ok(Self {
-            ring: DmaBuf::new(pd, config.send_bytes, Direction::ToDevice)?,
+            ring,
             head: 0,
             used: 0,
             ops: Fifo::new(
@@ -285,7 +291,7 @@ impl SendQueue {
             // Never more than a quarter of anything stays behind the last signalled post, so a full
             // queue always has a completion coming.
             quiet_wrs_most: config.signal_every.min(config.send_wrs / 4),
-            quiet_bytes_most: config.send_bytes / 4,
+            quiet_bytes_most,
             seq: 0,
             closed: false,
             want_space: false,
@@ -294,6 +300,18 @@ impl SendQueue {
             chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
             impatience: 0,
         })
+    }
+
+    /// Allocates the longest ring for which there is memory.
+    fn ring(pd: &Arc<Pd>, config: &QpConfig) -> Result<DmaBuf> {
+        let mut len = config.send_bytes;
+        loop {
+            let ring = DmaBuf::new(pd, len, Direction::ToDevice);
+            if ring.is_ok() || len <= config.least_send_bytes {
+                return ring;
+            }
+            len = (len / 2).max(config.least_send_bytes);
+        }
     }
 
     /// Finds room for `len` contiguous octets and `wrs` work requests: (offset, octets skipped).
@@ -470,9 +488,9 @@ struct RecvBuf<H: QpHandler> {
 
 impl<H: QpHandler> RecvBuf<H> {
     /// Allocates the buffers of a queue pair. They are of use after [`RecvBuf::bind`]. May sleep.
-    fn table(pd: &Arc<Pd>, config: &QpConfig) -> Result<KVec<Self>> {
+    fn table(pd: &Arc<Pd>, config: &QpConfig) -> Result<KVVec<Self>> {
         let total = usize::from(config.recv_count) + usize::from(config.recv_batch);
-        let mut table = KVec::with_capacity(total, GFP_KERNEL)?;
+        let mut table = KVVec::with_capacity(total, GFP_KERNEL)?;
         for _ in 0..total {
             let mem = DmaBuf::new(pd, config.recv_size, Direction::FromDevice)?;
             let buf = Self {
@@ -490,7 +508,7 @@ impl<H: QpHandler> RecvBuf<H> {
     }
 
     /// Completes the buffers for the queue pair that will be at `qp`, and own the table.
-    fn bind(mut table: KVec<Self>, qp: *const Qp<H>) -> KVec<Self> {
+    fn bind(mut table: KVVec<Self>, qp: *const Qp<H>) -> KVVec<Self> {
         for buf in table.iter_mut() {
             // INVARIANT: The table is complete, and its entries move no more.
             buf.wr = Opaque::new(bindings::ib_recv_wr {
@@ -553,6 +571,8 @@ struct RecvQueue {
     /// How many Receives were ever posted, modulo 2^32.
     posted: u32,
     closed: bool,
+    /// Buffers of dropped [`Held`]s could not be posted; the work that rings the doorbell tells of it.
+    failed: bool,
 }
 
 /// The queue pair of an id.
@@ -620,7 +640,7 @@ pub struct Qp<H: QpHandler> {
     /// Rings it; not queued once `sq` is closed and this was taken back.
     #[pin]
     bell: Work<Qp<H>>,
-    recvs: KVec<RecvBuf<H>>,
+    recvs: KVVec<RecvBuf<H>>,
     /// Buffers of messages that ended with their handlers.
     free: UnsafeCell<Chain>,
     /// So many of `free`, or of the receive queue's `returned`, are posted together. What can wait in
@@ -653,7 +673,7 @@ impl<H: QpHandler> WorkItem for Qp<H> {
         }
         let rung = this.ring(&mut sq);
         drop(sq);
-        if rung.is_err() {
+        if rung.is_err() || this.rq.lock().failed {
             Self::report_broken(
                 this.as_arc_borrow(),
                 WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
@@ -669,6 +689,8 @@ impl<H: QpHandler> Qp<H> {
     /// `EBUSY` if the id has had a queue pair before, `EINVAL` if messages or Receives have no octets.
     pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
         pd.id().claim_qp()?;
+        // Nothing can fail behind the buffers: what is made before them goes in the order of its use.
+        let place = UniqueArc::new_uninit(GFP_KERNEL)?;
         let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
         // One more of each for the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
@@ -704,7 +726,8 @@ impl<H: QpHandler> Qp<H> {
         let sq = SendQueue::new(pd, config)?;
         let recvs = RecvBuf::table(pd, config)?;
         let batch = u32::from(config.recv_batch);
-        let qp = Arc::pin_init(
+        let qp = UniqueArc::pin_init_with(
+            place,
             pin_init!(&this in Self {
                 broken: Atomic::new(false),
                 down: Atomic::new(false),
@@ -719,6 +742,7 @@ impl<H: QpHandler> Qp<H> {
                     returned: Chain::EMPTY,
                     posted: 0,
                     closed: false,
+                    failed: false,
                 }, "Qp::rq"),
                 recvs: RecvBuf::bind(recvs, this.as_ptr()),
                 free: UnsafeCell::new(Chain::EMPTY),
@@ -727,9 +751,8 @@ impl<H: QpHandler> Qp<H> {
                 taken: Atomic::new(0),
                 pd: pd.clone(),
             }),
-            GFP_KERNEL,
         )?;
-        let qp = QpOwner(qp);
+        let qp = QpOwner(qp.into());
         let mut all = Chain::EMPTY;
         for buf in &qp.recvs {
             // SAFETY: Nobody else has them yet.
@@ -878,6 +901,8 @@ impl<H: QpHandler> Qp<H> {
         // At once, for a provider may keep references to regions in the queue pair. Nobody uses it
         // any more: both queues are closed.
         this.raw.destroy();
+        // Nothing completes any more, but if the drain has failed a handler may be at work.
+        this.cq.stop();
         this.pd.set_drained();
     }
 
@@ -934,15 +959,28 @@ impl<H: QpHandler> Qp<H> {
     /// # Safety
     ///
     /// The caller owns the buffer, and gives it up.
-    unsafe fn give_back_held(&self, buf: &RecvBuf<H>) -> Result {
+    unsafe fn give_back_held(&self, buf: &RecvBuf<H>) {
         let mut rq = self.rq.lock();
         // SAFETY: By this function's contract.
         unsafe { rq.returned.push(buf) };
         if rq.returned.len < self.returned_batch {
-            return Ok(());
+            return;
         }
         let returned = rq.returned.take();
-        self.post_recvs(&mut rq, returned)
+        if self.post_recvs(&mut rq, returned).is_err() {
+            rq.failed = true;
+            drop(rq);
+            self.tell_later();
+        }
+    }
+
+    /// Has the work that rings the doorbell tell of what has failed: the caller may hold locks of handlers.
+    #[cold]
+    fn tell_later(&self) {
+        let sq = self.sq.lock();
+        if !sq.closed {
+            self.ring_later();
+        }
     }
 
     /// Posts Receives. Once the queue is closed, which comes before the drain, their buffers are only
@@ -1256,7 +1294,8 @@ impl<H: QpHandler> Drop for Received<'_, H> {
     }
 }
 
-/// A message that outlives its handler call. Dropping it gives the buffer back, from any context.
+/// A message that outlives its handler call. Dropping it gives the buffer back, from any context, but not
+/// while a [`SendBatch`] is held.
 ///
 /// # Invariants
 ///
@@ -1285,9 +1324,8 @@ impl<H: QpHandler> Held<H> {
 
 impl<H: QpHandler> Drop for Held<H> {
     fn drop(&mut self) {
-        // After a failure the queue is closed, and the peer finds no Receive before long.
         // SAFETY: The buffer is not used again.
-        let _ = unsafe { self.qp.give_back_held(self.buf()) };
+        unsafe { self.qp.give_back_held(self.buf()) };
     }
 }
 

@@ -669,6 +669,7 @@ impl Link {
         let credits = wanted.min(depth.saturating_sub(callbacks + batch)).max(1);
         let config = QpConfig {
             send_bytes: (inline * 16).clamp(4 * inline, 256 << 10),
+            least_send_bytes: 4 * inline,
             send_wrs: (credits * 3 + 160).min(depth),
             signal_every: SIGNAL_EVERY,
             message_wrs: 2 * MAX_SEGMENTS as u16 + 1,

@@ -4,12 +4,17 @@
 
 use super::{
     ensure::Test,
-    fake::Census,
+    fake::{
+        calm,
+        Census,
+        Death, //
+    },
     peer::{
         Message,
         Peer, //
     },
     qp::{
+        returned,
         thread,
         wait_until,
         Keeper,
@@ -39,7 +44,7 @@ use kernel::{
     },
 };
 
-type Connection = Qp<Arc<Keeper>>;
+pub(super) type Connection = Qp<Arc<Keeper>>;
 
 /// A thread that waits is sent away after so long, so that a lost event fails a test and does not hang
 /// it. In milliseconds.
@@ -48,19 +53,19 @@ const PATIENCE: u32 = 20_000;
 const ROUNDS: usize = 2000;
 
 /// What threads tell each shared.
-struct Shared {
+pub(super) struct Shared {
     /// Messages that the peer shall have sent.
     wanted: Atomic<usize>,
     /// Errands that have begun, and that have ended.
     begun: Atomic<usize>,
     done: Atomic<usize>,
     /// Set by an errand when it has seen what it was to see.
-    seen: Atomic<usize>,
+    pub(super) seen: Atomic<usize>,
     over: Atomic<bool>,
 }
 
 impl Shared {
-    fn new() -> Result<Arc<Self>> {
+    pub(super) fn new() -> Result<Arc<Self>> {
         let shared = Self {
             wanted: Atomic::new(0),
             begun: Atomic::new(0),
@@ -116,10 +121,10 @@ impl WorkItem for Errand {
 }
 
 /// Waits for errands when it is dropped, so that none outlives its test, however that ends.
-struct Errands(Arc<Shared>);
+pub(super) struct Errands(pub(super) Arc<Shared>);
 
 impl Errands {
-    fn finish(&self) -> Result {
+    pub(super) fn finish(&self) -> Result {
         self.0.over.store(true, Relaxed);
         wait_until(|| self.0.done.load(Relaxed) == self.0.begun.load(Relaxed))
     }
@@ -133,7 +138,11 @@ impl Drop for Errands {
 }
 
 /// Lets another thread do something.
-fn elsewhere(pair: &Pair, shared: &Arc<Shared>, what: fn(&Connection, &Shared)) -> Result {
+pub(super) fn elsewhere(
+    pair: &Pair,
+    shared: &Arc<Shared>,
+    what: fn(&Connection, &Shared),
+) -> Result {
     let errand = KBox::pin_init(
         pin_init!(Errand {
             qp: pair.owner.handle(),
@@ -274,6 +283,39 @@ mod suite {
             drop(owner);
             errands.finish()?;
         }
+        wait_until(|| Census::now() == Census::NOTHING)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_handler_in_a_thread_does_not_outlive_the_owner_either() -> Test {
+        let pair = Pair::connected()?;
+        let shared = Shared::new()?;
+        let errands = Errands(shared.clone());
+        elsewhere(&pair, &shared, |qp, shared| {
+            shared.wanted.store(thread(), Relaxed);
+            qp.attend(|| true, || false);
+        })?;
+        // Until a message finds the thread there.
+        let attends = || {
+            let it = shared.wanted.load(Relaxed);
+            it != 0 && it == pair.keeper.thread.load(Relaxed)
+        };
+        for sent in 1..=ROUNDS {
+            send(&pair.owner)?;
+            wait_until(|| pair.keeper.came.load(Relaxed) == sent)?;
+            if attends() {
+                break;
+            }
+        }
+        pair.be_slow_with_a_message()?;
+        ensure!(attends());
+        Death::NoModify.comes();
+        let Pair { owner, keeper, .. } = pair;
+        drop(owner);
+        ensure_eq!(returned(&keeper), 1);
+        errands.finish()?;
+        calm();
         wait_until(|| Census::now() == Census::NOTHING)?;
         Ok(())
     }

@@ -4,6 +4,11 @@
 
 use super::{
     allocations::each_allocation,
+    attend::{
+        elsewhere,
+        Errands,
+        Shared, //
+    },
     ensure::Test,
     fake::{
         calm,
@@ -11,9 +16,16 @@ use super::{
         peer,
         routed,
         Census,
-        Seen, //
+        Seen,
+        Verb, //
     },
-    log::Log, //
+    log::Log,
+    peer::Answer,
+    qp::{
+        wait_until,
+        Pair,
+        REQUEST, //
+    },
 };
 use crate::{
     cm::CmId,
@@ -23,7 +35,13 @@ use core::net::{
     Ipv6Addr,
     SocketAddr, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Full,
+        Relaxed, //
+    },
+};
 
 #[kunit_tests(xprtrdma_cm)]
 mod suite {
@@ -92,6 +110,32 @@ mod suite {
         let id = CmId::create(net(), Log::<Seen>::new()?)?;
         ensure!(id.resolve_route(100).is_err());
         ensure!(id.disconnect().is_err());
+        Ok(())
+    }
+
+    // The connection manager frees what it made for a connect request that fails, and looks at it to
+    // disconnect.
+    #[test]
+    fn an_id_disconnects_when_it_does_not_connect_any_more() -> Test {
+        for shut_down in [false, true] {
+            let pair = Pair::new()?;
+            Answer::FailsLate.always();
+            let shared = Shared::new()?;
+            let errands = Errands(shared.clone());
+            elsewhere(&pair, &shared, |qp, shared| {
+                if qp.pd().id().connect(&REQUEST).is_err() {
+                    shared.seen.fetch_add(1, Full);
+                }
+            })?;
+            wait_until(|| Verb::Connect.calls() == 1)?;
+            if !shut_down {
+                ensure_eq!(pair.owner.pd().id().disconnect(), Err(EINVAL));
+            }
+            drop(pair);
+            errands.finish()?;
+            ensure_eq!(shared.seen.load(Relaxed), 1);
+            wait_until(|| Census::now() == Census::NOTHING)?;
+        }
         Ok(())
     }
 

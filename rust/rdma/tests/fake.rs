@@ -127,6 +127,30 @@ pub(super) fn calm() {
     // SAFETY: No requirements.
     unsafe { bindings::fake_peer_answers(bindings::fake_peer_FAKE_ACCEPTS) };
     short_maps(false);
+    Death::None.comes();
+    // SAFETY: Nothing is mapped before a test.
+    unsafe { bindings::fake_begin() };
+}
+
+/// What a device does no more that is going away. A drain of it does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    None,
+    NoModify,
+    NoPost,
+}
+
+impl Death {
+    pub(super) fn comes(self) {
+        // SAFETY: The suites run one after the other, and change this while nothing is drained.
+        unsafe {
+            bindings::fake_dies(match self {
+                Self::None => bindings::fake_death_FAKE_LIVES,
+                Self::NoModify => bindings::fake_death_FAKE_NO_MODIFY,
+                Self::NoPost => bindings::fake_death_FAKE_NO_POST,
+            })
+        }
+    }
 }
 
 /// An event of an id, without what it borrows.
@@ -165,6 +189,19 @@ impl CmHandler for Log<Seen> {
 pub(super) fn short_maps(on: bool) {
     // SAFETY: No requirements.
     unsafe { bindings::fake_short_maps(on) }
+}
+
+/// Octets of the longest entry of a list that may be mapped for the device from now on.
+pub(super) fn limit_entries(octets: usize) {
+    // CAST: A test's number of pages.
+    // SAFETY: No requirements.
+    unsafe { bindings::fake_max_entry(octets as u32) }
+}
+
+/// Octets of the longest entry of the last list that was mapped for a region.
+pub(super) fn longest_entry() -> usize {
+    // SAFETY: No requirements.
+    unsafe { bindings::fake_longest_entry() as usize }
 }
 
 /// The namespace in which the device is.

@@ -37,13 +37,18 @@ pub(super) struct Lent {
 impl Lent {
     /// Allocates memory that holds each octet's number, modulo 251.
     pub(super) fn new(pieces: &[(usize, usize)]) -> Result<Self> {
-        let mut mem = KVec::from_elem(0u8, PAGES * PAGE_SIZE, GFP_KERNEL)?;
+        Self::of(PAGES, pieces)
+    }
+
+    /// Likewise, of so many pages.
+    pub(super) fn of(count: usize, pieces: &[(usize, usize)]) -> Result<Self> {
+        let mut mem = KVec::from_elem(0u8, count * PAGE_SIZE, GFP_KERNEL)?;
         for (i, octet) in mem.iter_mut().enumerate() {
             // CAST: Less than 251.
             *octet = (i % 251) as u8;
         }
         let mut pages = KVec::new();
-        for i in 0..PAGES {
+        for i in 0..count {
             // SAFETY: The memory is from the page allocator.
             let page =
                 unsafe { bindings::xprtrdma_virt_to_page(mem.as_ptr().add(i * PAGE_SIZE).cast()) };

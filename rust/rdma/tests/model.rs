@@ -72,6 +72,7 @@ const STEPS: usize = 60;
 
 const CONFIG: QpConfig = QpConfig {
     send_bytes: 4096,
+    least_send_bytes: 4096,
     send_wrs: 24,
     signal_every: 6,
     message_wrs: 1 + REGIONS as u16,

@@ -7,6 +7,8 @@ use super::{
     ensure::Test,
     fake::{
         calm,
+        limit_entries,
+        longest_entry,
         routed,
         short_maps,
         Census,
@@ -278,6 +280,40 @@ mod suite {
                 return Err(EINVAL.into());
             }
             ensure_eq!(Census::now(), MAPPED);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_entry_is_no_longer_than_the_device_takes() -> Test {
+        const P: usize = PAGE_SIZE;
+        calm();
+        for limit in 1..=PAGES + 1 {
+            limit_entries(limit * P + P / 2);
+            let (id, _log) = routed()?;
+            let pd = Pd::alloc(id)?;
+            for (first, len) in [
+                (0, PAGES * P),
+                (100, PAGES * P - 100),
+                (100, PAGES * P - 200),
+                (P, (PAGES - 1) * P),
+                (P - 1, P + 2),
+                (5, 10),
+            ] {
+                for (gaps, arrays) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let lent = Lent::new(&[(first, len)])?;
+                    let lent = if arrays { lent.as_arrays() } else { lent };
+                    let exposed = IdleMr::alloc(&pd, PAGES as u32, gaps)?
+                        .map(lent, 0, Access::RemoteRead)
+                        .map_err(|e| e.error)?;
+                    ensure_eq!(exposed.window().length as usize, len);
+                    // The first begins behind the beginning of its page.
+                    let begin = first % P;
+                    let most = (limit * P).min(begin + len);
+                    ensure!(longest_entry() <= most);
+                    ensure_at_least!(longest_entry(), most - begin);
+                }
+            }
         }
         Ok(())
     }

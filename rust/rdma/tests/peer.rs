@@ -21,6 +21,8 @@ pub(super) enum Answer {
     Accepts,
     Refuses,
     IsSilent,
+    /// Not the peer: the device tries for half a second, and fails.
+    FailsLate,
 }
 
 impl Answer {
@@ -29,6 +31,7 @@ impl Answer {
             Self::Accepts => bindings::fake_peer_FAKE_ACCEPTS,
             Self::Refuses => bindings::fake_peer_FAKE_REFUSES,
             Self::IsSilent => bindings::fake_peer_FAKE_IS_SILENT,
+            Self::FailsLate => bindings::fake_peer_FAKE_FAILS_LATE,
         }
     }
 

@@ -9,6 +9,7 @@ use super::{
         calm,
         routed,
         Census,
+        Death,
         Seen,
         Verb, //
     },
@@ -75,6 +76,8 @@ enum Told {
         first: u8,
         how: Immediate,
     },
+    /// The end of a slow handler.
+    Returned,
     Invalidated(u64),
     Probed,
     Acknowledged,
@@ -135,6 +138,7 @@ impl QpHandler for Arc<Keeper> {
             drop(kept);
             // SAFETY: A handler may sleep.
             unsafe { kernel::bindings::msleep(500) };
+            this.log.add(Told::Returned);
         }
     }
 
@@ -169,6 +173,7 @@ impl QpHandler for Arc<Keeper> {
 
 const CONFIG: QpConfig = QpConfig {
     send_bytes: 4096,
+    least_send_bytes: 4096,
     send_wrs: 16,
     signal_every: 4,
     message_wrs: 4,
@@ -191,7 +196,7 @@ const CONNECTED: Census = Census {
     connections: 1,
     ..PAIR
 };
-const REQUEST: ConnectParam = ConnectParam {
+pub(super) const REQUEST: ConnectParam = ConnectParam {
     private_data: *b"12345678",
     responder_resources: 4,
     retry_count: 6,
@@ -222,6 +227,11 @@ fn keeper() -> Result<Arc<Keeper>> {
     )
 }
 
+/// How many slow handlers have returned.
+pub(super) fn returned(keeper: &Keeper) -> usize {
+    keeper.log.count(Told::Returned)
+}
+
 /// The calling thread.
 pub(super) fn thread() -> usize {
     Task::current_raw() as usize
@@ -240,7 +250,7 @@ pub(super) fn wait_until(condition: impl Fn() -> bool) -> Result {
 }
 
 impl Pair {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         Self::with(&CONFIG)
     }
 
@@ -276,6 +286,21 @@ impl Pair {
 
     fn told(&self, what: Told) -> Result<Told> {
         self.keeper.log.wait(|told| *told == what)
+    }
+
+    /// Has the peer send a message; returns when its handler, which is slow, is at work.
+    pub(super) fn be_slow_with_a_message(&self) -> Result {
+        self.keeper.kept.lock().slow = true;
+        self.peer().send(Message {
+            data: b"slow",
+            ..Message::default()
+        })?;
+        self.told(Told::Message {
+            len: 4,
+            first: b's',
+            how: Immediate::None,
+        })
+        .map(drop)
     }
 
     /// Sends `len` octets, all `fill`.
@@ -434,6 +459,34 @@ mod suite {
             drop(qp);
         }
         ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn with_less_memory_the_send_ring_is_smaller() -> Test {
+        for (least_send_bytes, len) in [(1024, 2048), (3072, 3072)] {
+            calm();
+            let (id, _log) = routed()?;
+            let pd = Pd::alloc(id)?;
+            let config = QpConfig {
+                least_send_bytes,
+                ..CONFIG
+            };
+            Verb::DmaMap.fail(1);
+            let qp = Qp::create(&pd, &config, keeper()?)?;
+            ensure_eq!(Census::now(), PAIR);
+            ensure!(qp.has_room(len, 1));
+            ensure!(!qp.has_room(len + 1, 1));
+            // A quarter of what there is.
+            for fill in 0..2 {
+                let mut batch = qp.begin(len / 4, 1).map_err(|_| EAGAIN)?;
+                batch.buffer().fill(fill);
+                batch.post::<Lent>(len / 4, &mut [])?;
+            }
+            let peer = Peer::of(&qp);
+            ensure_eq!(peer.look(0)?.signalled, 1);
+            ensure_eq!(peer.look(1)?.signalled, 1);
+        }
         Ok(())
     }
 
@@ -1052,6 +1105,21 @@ mod suite {
     }
 
     #[test]
+    fn no_handler_outlives_the_owner_of_a_queue_pair_that_is_not_drained() -> Test {
+        for death in [Death::NoModify, Death::NoPost] {
+            let pair = Pair::connected()?;
+            pair.be_slow_with_a_message()?;
+            death.comes();
+            drop(pair.owner);
+            ensure_eq!(returned(&pair.keeper), 1);
+            drop((pair.pd, pair.id));
+            calm();
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_receive_that_fails_is_told_once() -> Test {
         let pair = Pair::connected()?;
         pair.peer().send(Message {
@@ -1099,6 +1167,35 @@ mod suite {
         Ok(())
     }
 
+    // Whoever keeps a message may give it up with a lock held that a handler takes.
+    #[test]
+    fn kept_receives_that_cannot_be_posted_again_break_it_too() -> Test {
+        let pair = Pair::connected()?;
+        pair.keeper.kept.lock().hold = true;
+        for first in [1, 2] {
+            pair.peer().send(Message {
+                data: &[first],
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 1,
+                first,
+                how: Immediate::None,
+            })?;
+        }
+        let status = Told::Broken(WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR));
+        Verb::PostRecv.fail(1);
+        {
+            let mut kept = pair.keeper.kept.lock();
+            kept.held.clear();
+            ensure_eq!(Verb::PostRecv.calls(), 1);
+        }
+        pair.told(status)?;
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
     #[test]
     fn the_peer_reads_what_it_may_read() -> Test {
         let pair = Pair::connected()?;
@@ -1119,6 +1216,36 @@ mod suite {
             .is_err());
         drop(pair.owner);
         drop(region);
+        Ok(())
+    }
+
+    // With bounce buffers it is too much for one of them.
+    #[test]
+    fn much_memory_is_one_range_to_the_peer() -> Test {
+        const MANY: usize = 100;
+        for gaps in [false, true] {
+            let pair = Pair::connected()?;
+            let (first, len) = (100, (MANY - 1) * PAGE_SIZE);
+            let lent = Lent::of(MANY, &[(first, len)])?;
+            // CAST: A few.
+            let mut region = IdleMr::alloc(&pair.pd, MANY as u32, gaps)?
+                .map(lent, 0, Access::RemoteRead)
+                .map_err(|e| e.error)?;
+            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+            batch.post(64, core::slice::from_mut(&mut region))?;
+            let peer = pair.peer();
+            peer.complete(2, SUCCESS);
+            let window = region.window();
+            ensure_eq!(window.length as usize, len);
+            for at in (0..len - 1000).step_by(PAGE_SIZE - 500) {
+                let seen = peer.read(window.handle, window.offset + at as u64, 1000)?;
+                for (i, octet) in seen.iter().enumerate() {
+                    ensure_eq!(usize::from(*octet), (first + at + i) % 251);
+                }
+            }
+            drop(pair.owner);
+            drop(region);
+        }
         Ok(())
     }
 
