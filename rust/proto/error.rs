@@ -40,6 +40,8 @@ pub enum Error {
     BadChunk,
     /// No combination of chunks lets this call travel within the thresholds (V1-097).
     Unbuildable,
+    /// The device does not map the memory of this call, however often it is asked.
+    Unmappable,
     /// RDMA_ERROR: the peer could not process our chunk lists.
     RemoteChunk,
     /// RDMA_ERROR: the peer does not speak the version of the call.
@@ -74,7 +76,7 @@ impl Error {
         use errno::*;
         let number = match self {
             Self::NoSpace | Self::TooComplex | Self::BadChunk | Self::Unbuildable => EIO,
-            Self::DdpViolation | Self::BadPayload | Self::BadReplies => EIO,
+            Self::DdpViolation | Self::BadPayload | Self::BadReplies | Self::Unmappable => EIO,
             Self::RemoteChunk => EREMOTEIO,
             Self::RemoteVersion => EPROTONOSUPPORT,
             Self::Disconnected => ENOTCONN,

@@ -261,8 +261,31 @@ impl MrError {
         match self {
             Self::Again => Error::Again,
             Self::Busy if busy < BUSY_RETRIES => Error::NoBuffers,
-            Self::Busy | Self::Inval => Error::Unbuildable,
+            Self::Busy => Error::Unmappable,
+            Self::Inval => Error::Unbuildable,
         }
+    }
+}
+
+/// How often in a row the memory of a call could not be mapped: the RPC client only ever tries again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unmapped {
+    /// Xid and connection.
+    call: (u32, u32),
+    times: u8,
+}
+
+impl Unmapped {
+    /// The memory of the call with this xid could not be mapped on the connection with this number. Returns
+    /// what that means for the call.
+    pub fn again(&mut self, xid: u32, connection: u32) -> Error {
+        if self.call != (xid, connection) {
+            self.call = (xid, connection);
+            self.times = 0;
+        }
+        let error = MrError::Busy.error(self.times);
+        self.times = self.times.saturating_add(1);
+        error
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) enum Shortage {
     Wait,
     /// There is no memory for more: try again after a while.
     NoMemory,
+    /// There are, but the device does not map the call's memory now, or ever.
+    Unmapped,
 }
 
 /// See the module's documentation.

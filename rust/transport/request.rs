@@ -20,6 +20,7 @@ use xprtrdma_proto::{
     judge::Verdict,
     limit::Strikes,
     predict::Expected,
+    rds::Unmapped,
     Handle,
     Segment, //
 };
@@ -92,6 +93,7 @@ pub(crate) struct State {
     /// Bad replies to the RPC with this xid, on all its connections together.
     pub(crate) strikes: Strikes,
     pub(crate) xid: u32,
+    pub(crate) unmapped: Unmapped,
     /// What the calls of this slot have moved.
     pub(crate) tally: Tally,
 }
@@ -205,6 +207,7 @@ impl Request {
                 },
                 strikes: Strikes::default(),
                 xid: 0,
+                unmapped: Unmapped::default(),
                 tally: Tally::default(),
             }, "Request::state"),
         })

@@ -10,7 +10,10 @@
 
 use crate::{
     client::Client,
-    endpoint::Connection,
+    endpoint::{
+        Connection,
+        Endpoint, //
+    },
     regions::{
         gather,
         Shortage, //
@@ -234,12 +237,12 @@ impl Mapping<'_> {
         chunk: &mut Chunk,
     ) -> Result<usize, Shortage> {
         let endpoint = conn.handler();
-        let mr = self.idle.pop().ok_or(Shortage::NoMemory)?;
+        let mr = self.idle.pop().ok_or(Shortage::Unmapped)?;
         let region = match mr.map(call.lend(message, part), start, access) {
             Ok(region) => region,
             Err(failed) => {
                 endpoint.regions.put(failed.mr);
-                return Err(Shortage::NoMemory);
+                return Err(Shortage::Unmapped);
             }
         };
         let window = region.window();
@@ -261,7 +264,7 @@ impl Mapping<'_> {
         if fits {
             Ok(window.length as usize)
         } else {
-            Err(Shortage::NoMemory)
+            Err(Shortage::Unmapped)
         }
     }
 }
@@ -471,8 +474,10 @@ fn not_sent(
             client.stats.failed_marshal.add(1);
             unmap(conn, call);
             gather(xprt, &endpoint.regions);
-            if shortage == Shortage::NoMemory {
-                return Err(NotSent::NoBuffers);
+            match shortage {
+                Shortage::Wait => {}
+                Shortage::NoMemory => return Err(NotSent::NoBuffers),
+                Shortage::Unmapped => return unmapped(xprt, endpoint, call),
             }
             xprt.stop_senders();
             // They may have come before the senders were stopped.
@@ -497,6 +502,24 @@ fn not_sent(
             Err(NotSent::NotConnected)
         }
     }
+}
+
+/// The RPC client tries again, for the DMA layer may run short as memory does. But if it refuses what no
+/// time will change, nobody else would ever end the call.
+fn unmapped(
+    xprt: &Xprt<Client>,
+    endpoint: &Endpoint,
+    call: &Call<'_, Client>,
+) -> Result<(), NotSent> {
+    let error = {
+        let mut state = call.slot().call().state.lock();
+        state.unmapped.again(call.xid(), endpoint.epoch.raw())
+    };
+    if error == xprtrdma_proto::Error::NoBuffers {
+        return Err(NotSent::NoBuffers);
+    }
+    xprt.data().refuse(call, error);
+    Ok(())
 }
 
 /// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.

@@ -19,6 +19,7 @@ fn every_error_has_the_errno_of_the_decision() {
         (TooComplex, 5),
         (BadChunk, 5),
         (Unbuildable, 5),
+        (Unmappable, 5),
         (RemoteChunk, 121),
         (RemoteVersion, 93),
         (DdpViolation, 5),

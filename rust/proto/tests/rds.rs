@@ -34,6 +34,7 @@ use xprtrdma_proto::{
         RdmaArgs32,
         RdmaNotify,
         RdmaNotify32,
+        Unmapped,
         BUSY_RETRIES, //
     },
     wc::WcStatus,
@@ -303,11 +304,26 @@ fn errors_reach_the_rpc_client_only_in_its_own_words() {
         (MrError::Again, u8::MAX, Error::Again, -11),
         (MrError::Busy, 0, Error::NoBuffers, -105),
         (MrError::Busy, 7, Error::NoBuffers, -105),
-        (MrError::Busy, 8, Error::Unbuildable, -5),
+        (MrError::Busy, 8, Error::Unmappable, -5),
         (MrError::Inval, 0, Error::Unbuildable, -5),
     ] {
         assert_eq!(error.error(busy), outcome);
         assert_eq!(error.error(busy).to_errno(), errno);
+    }
+}
+
+// covers: RDS-53
+#[test]
+fn memory_that_is_never_mapped_ends_its_call() {
+    let mut unmapped = Unmapped::default();
+    for (xid, connection) in [(0, 0), (7, 1), (8, 1), (7, 1), (7, 2)] {
+        // Another call, or another connection, begins anew.
+        for _ in 0..BUSY_RETRIES {
+            assert_eq!(unmapped.again(xid, connection), Error::NoBuffers);
+        }
+        for _ in 0..300 {
+            assert_eq!(unmapped.again(xid, connection), Error::Unmappable);
+        }
     }
 }
 
