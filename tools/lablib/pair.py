@@ -48,7 +48,7 @@ class Pair:
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
-                 detour=False, processors=1):
+                 detour=False, processors=1, words=()):
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.device = [provider, "detour"] if detour else [provider]
@@ -62,7 +62,7 @@ class Pair:
         self.server = Machine("server", self, server_kernel, memory[0],
                               SERVER_ADDRESSES, disk="disk")
         self.client = Machine("client", self, client_kernel, memory[1], CLIENT_ADDRESSES,
-                              plugin=plugin, processors=processors)
+                              plugin=plugin, processors=processors, words=words)
         self.machines = (self.server, self.client)
 
     def mac(self, role):

@@ -28,9 +28,9 @@ class Machine:
     """A QEMU process, its console log and its control line."""
 
     def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
-                 processors=1):
+                 processors=1, words=()):
         """`lab` is the pair this machine belongs to: root, accel, directories."""
-        self.plugin, self.processors = plugin, processors
+        self.plugin, self.processors, self.words = plugin, processors, words
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
         self.console = lab.results / f"{role}.console"
@@ -56,8 +56,8 @@ class Machine:
     def argv(self, peer, pcap):
         """The QEMU command line."""
         role = self.role
-        words = (f"{KERNEL_WORDS} lab.role={role} lab.addr={','.join(self.addresses)} "
-                 f"lab.repo={REPO}")
+        words = " ".join((KERNEL_WORDS, *self.words, f"lab.role={role}",
+                          f"lab.addr={','.join(self.addresses)}", f"lab.repo={REPO}"))
         argv = ["qemu-system-x86_64", "-name", role, "-nodefaults", "-no-user-config",
                 "-display", "none", "-no-reboot", "-M", "pc",
                 *(accel.COUNTED if self.plugin else self.lab.accel),

@@ -14,6 +14,8 @@ NAMES = {"ours": "ours", "intree": "in-tree"}
 # Of connections that the server accepts from then on.
 SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
+# Of a kernel for the suites, whose device shall have bounce buffers; other devices do not notice.
+BOUNCE = ("swiotlb=force",)
 # sunrpc lets go of a transport some time after the unmount.
 RMMOD = """\
 for module in xprtrdma_rs rpcrdma; do
@@ -60,6 +62,7 @@ class Session:
         self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
                               processors=plan.processors,
+                              words=BOUNCE if plan.suites else (),
                               plugin=native.build(base, "instructions") if plan.plugin else None)
         shutil.copy(native.build(base, "load"), self.pair.results)
         if plan.provider == "siw":
