@@ -476,14 +476,15 @@ impl SendChain {
 /// # Invariants
 ///
 /// - `wr` refers to `cqe` and to `sge`, which refers to `mem`. All are in the table of `qp`, where
-///   they stay as long as it lives.
+///   they stay as long as it lives. The pointer to `cqe` leads to the whole value.
+/// - `qp` is as its `Arc` knows it, once something is posted.
 /// - `wr` belongs to whom the buffer belongs to.
 struct RecvBuf<H: QpHandler> {
     cqe: Opaque<bindings::ib_cqe>,
     wr: Opaque<bindings::ib_recv_wr>,
     sge: Opaque<bindings::ib_sge>,
     mem: DmaBuf,
-    qp: *const Qp<H>,
+    qp: UnsafeCell<*const Qp<H>>,
 }
 
 impl<H: QpHandler> RecvBuf<H> {
@@ -500,28 +501,30 @@ impl<H: QpHandler> RecvBuf<H> {
                 wr: Opaque::new(Default::default()),
                 sge: Opaque::new(mem.sge(0, mem.len())),
                 mem,
-                qp: ptr::null(),
+                qp: UnsafeCell::new(ptr::null()),
             };
             table.push(buf, GFP_KERNEL)?;
         }
         Ok(table)
     }
 
-    /// Completes the buffers for the queue pair that will be at `qp`, and own the table.
-    fn bind(mut table: KVVec<Self>, qp: *const Qp<H>) -> KVVec<Self> {
+    /// Completes the buffers, whose table is.
+    fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
         for buf in table.iter_mut() {
+            let this = ptr::from_mut(buf);
+            // SAFETY: A field of a valid value.
+            let cqe = unsafe { &raw mut (*this).cqe };
             // INVARIANT: The table is complete, and its entries move no more.
             buf.wr = Opaque::new(bindings::ib_recv_wr {
                 __bindgen_anon_1: bindings::ib_recv_wr__bindgen_ty_1 {
                     // CAST: The union's first member is the pointer, as 64 bits.
-                    bindgen_union_field: buf.cqe.get() as u64,
+                    bindgen_union_field: cqe as u64,
                     ..Default::default()
                 },
                 sg_list: buf.sge.get(),
                 num_sge: 1,
                 ..Default::default()
             });
-            buf.qp = qp;
         }
         table
     }
@@ -562,6 +565,25 @@ impl Chain {
     #[inline]
     fn take(&mut self) -> Self {
         core::mem::replace(self, Self::EMPTY)
+    }
+}
+
+/// The completion entry of the send queue of a [`Qp`].
+///
+/// # Invariants
+///
+/// Once something is posted, `ptr` points to `cqe`, and leads to the whole queue pair as its `Arc` knows it.
+#[repr(C)]
+struct SendEntry {
+    cqe: Opaque<bindings::ib_cqe>,
+    ptr: UnsafeCell<*mut bindings::ib_cqe>,
+}
+
+impl SendEntry {
+    #[inline]
+    fn get(&self) -> *mut bindings::ib_cqe {
+        // SAFETY: Only written before anybody else has the queue pair.
+        unsafe { *self.ptr.get() }
     }
 }
 
@@ -626,7 +648,7 @@ impl Drop for RawQp {
 pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,
     down: Atomic<bool>,
-    send_cqe: Opaque<bindings::ib_cqe>,
+    send_cqe: SendEntry,
     // Teardown order: queue pair, completion queue, then what they used: work queue and memory.
     raw: RawQp,
     cq: Pin<KBox<Cq>>,
@@ -728,10 +750,13 @@ impl<H: QpHandler> Qp<H> {
         let batch = u32::from(config.recv_batch);
         let qp = UniqueArc::pin_init_with(
             place,
-            pin_init!(&this in Self {
+            pin_init!(Self {
                 broken: Atomic::new(false),
                 down: Atomic::new(false),
-                send_cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
+                send_cqe: SendEntry {
+                    cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
+                    ptr: UnsafeCell::new(ptr::null_mut()),
+                },
                 raw,
                 cq,
                 handler,
@@ -744,7 +769,7 @@ impl<H: QpHandler> Qp<H> {
                     closed: false,
                     failed: false,
                 }, "Qp::rq"),
-                recvs: RecvBuf::bind(recvs, this.as_ptr()),
+                recvs: RecvBuf::bind(recvs),
                 free: UnsafeCell::new(Chain::EMPTY),
                 free_batch: batch - batch / 4,
                 returned_batch: batch / 4 + 1,
@@ -753,8 +778,16 @@ impl<H: QpHandler> Qp<H> {
             }),
         )?;
         let qp = QpOwner(qp.into());
+        let this = Arc::as_ptr(&qp.0);
+        // SAFETY: A field of a valid value.
+        let cqe = unsafe { &raw const (*this).send_cqe.cqe };
+        // CAST: `Opaque` is transparent.
+        // SAFETY: Nobody else has the queue pair yet.
+        unsafe { *qp.send_cqe.ptr.get() = cqe.cast_mut().cast() };
         let mut all = Chain::EMPTY;
         for buf in &qp.recvs {
+            // SAFETY: As above.
+            unsafe { *buf.qp.get() = this };
             // SAFETY: Nobody else has them yet.
             unsafe { all.push(buf) };
         }
@@ -862,10 +895,25 @@ impl<H: QpHandler> Qp<H> {
     /// [`Qp::shutdown`] finds what is queued here.
     #[cold]
     fn ring_later(&self) {
-        // SAFETY: By the type invariant the object is in an `Arc`.
-        let this = unsafe { ArcBorrow::from_raw(self) };
+        // SAFETY: The pointer leads to the whole object, see `SendEntry`.
+        let this = unsafe { Self::of_send(self.send_cqe.get()) };
         // An error means that it is queued and has not begun yet.
         let _ = self.handler.queue().enqueue(Arc::from(this));
+    }
+
+    /// The queue pair with this entry.
+    ///
+    /// # Safety
+    ///
+    /// `cqe` is [`SendEntry::ptr`] of a queue pair of this type, which is not dropped for all of `'a`.
+    #[inline]
+    unsafe fn of_send<'a>(cqe: *mut bindings::ib_cqe) -> ArcBorrow<'a, Self> {
+        let entry: *mut SendEntry = cqe.cast();
+        // CAST: The entry is the first member.
+        // SAFETY: By the caller's contract.
+        let this: *const Self = unsafe { kernel::container_of!(entry, Self, send_cqe) };
+        // SAFETY: The pointer is from `Arc::as_ptr`; for the rest by the caller's contract.
+        unsafe { ArcBorrow::from_raw(this) }
     }
 
     /// Takes the work that rings the doorbell off its queue, or waits for its end. True if it will not
@@ -1341,9 +1389,11 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
     let buf: *const RecvBuf<H> = unsafe { kernel::container_of!(cqe, RecvBuf<H>, cqe) };
     // SAFETY: The buffer is in the table of its queue pair, see below.
     let buf = unsafe { &*buf };
+    // SAFETY: Written before anything was posted, and not since.
+    let this = unsafe { *buf.qp.get() };
     // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
     // and so waits for this handler, before it gives that up.
-    let qp = unsafe { ArcBorrow::from_raw(buf.qp) };
+    let qp = unsafe { ArcBorrow::from_raw(this) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         Qp::report_broken(qp, WcStatus(wc.status));
         return;
@@ -1369,7 +1419,7 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
                 rkey: wc.ex.bindgen_union_field,
                 pd: qp.pd.as_raw() as usize,
                 // SAFETY: As for `qp`.
-                doorbell: unsafe { &(*buf.qp).doorbell },
+                doorbell: unsafe { &(*this).doorbell },
             }
         });
     H::received(
@@ -1394,11 +1444,9 @@ unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
     // SAFETY: `wc` is valid for the call.
     let wc = unsafe { &*wc };
     // CAST: As posted.
-    let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
-    // SAFETY: By this function's contract the entry is that field of a `Qp<H>`.
-    let qp: *const Qp<H> = unsafe { kernel::container_of!(cqe, Qp<H>, send_cqe) };
-    // SAFETY: As in `recv_done`.
-    let qp = unsafe { ArcBorrow::from_raw(qp) };
+    let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut bindings::ib_cqe;
+    // SAFETY: By this function's contract; the owner keeps the queue pair as in `recv_done`.
+    let qp = unsafe { Qp::<H>::of_send(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         // What was posted is given back by the teardown, which ends the queue pair's life.
         Qp::report_broken(qp, WcStatus(wc.status));
