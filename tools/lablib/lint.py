@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 
-from . import cache, chroot, module, proc
+from . import cache, chroot, module, proc, unused
 from .tally import Tally
 from .ui import LabError, say
 
@@ -114,6 +114,10 @@ class Lint:
             return [str(error)]
         return module.warnings(self.kernel, clippy=True)
 
+    def unused(self):
+        """The module uses what its protocol core offers."""
+        return unused.check(self.root, self.kernel)
+
     def dkms(self):
         """DKMS builds the module from its package."""
         built = module.directory(self.kernel, clippy=True) / module.NAME
@@ -137,7 +141,8 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.no_unsafe, lint.safe_roots,
-                  lint.checkpatch, lint.python, lint.build, lint.dkms):
+                  lint.checkpatch, lint.python, lint.build, lint.unused,
+                  lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the compiler says of unused items is read, and its silence is not believed."""
+
+import pathlib
+import tempfile
+import unittest
+
+from lablib import module, unused
+
+TREE = "   --> /repo/build/unused/rust/transport/../proto"
+CANARY = f"""warning: function `{unused.CANARY}` is never used
+{TREE}/xprtrdma_proto.rs:9:8
+   |
+"""
+SEVERAL = f"""warning: multiple methods are never used
+{TREE}/chunk.rs:351:12
+    |
+349 | impl Segments<'_> {{
+    | ----------------- methods in this implementation
+350 |     pub fn total(&self) {{}}
+    |            ^^^^^
+352 |     pub const fn room(&self) {{}}
+    |                  ^^^^
+
+warning: unused import: `HISTORY`
+{TREE}/conn.rs:78:9
+"""
+OTHERS = f"""warning: fields `credits` and `offset` are never read
+{TREE}/inbound.rs:82:9
+warning: variant `Retransmit` is never constructed
+{TREE}/conn/event.rs:171:5
+"""
+
+
+class Unused(unittest.TestCase):
+
+    def test_what_the_compiler_says(self):
+        self.assertEqual(unused.found(CANARY), [])
+        self.assertEqual(unused.found(CANARY + SEVERAL + OTHERS), [
+            "rust/proto/chunk.rs:351:12: multiple methods are never used: total, room",
+            "rust/proto/conn/event.rs:171:5: variant `Retransmit` is never constructed"])
+
+    def test_silence_is_a_complaint(self):
+        self.assertEqual(len(unused.found("")), 1)
+        self.assertEqual(len(unused.found(OTHERS)), 2)
+
+    def test_the_core_becomes_a_part_of_the_driver(self):
+        with tempfile.TemporaryDirectory() as name:
+            tree = pathlib.Path(name) / "tree"
+            unused.fold(module.REPO, tree)
+            rust = tree / "rust"
+            for path in [*rust.glob("proto/**/*.rs"), *rust.glob("transport/**/*.rs")]:
+                self.assertNotRegex(path.read_text(), r"(?m)^use (xprtrdma_proto|crate::error)\b",
+                                    path)
+            core = (rust / "proto/xprtrdma_proto.rs").read_text()
+            for room in unused.ROOMS:
+                self.assertIn(f"#[allow(dead_code)]\npub mod {room};", core)
+            self.assertIn(unused.CANARY, core)
+            self.assertIn("mod xprtrdma_proto;",
+                          (rust / "transport/xprtrdma_transport.rs").read_text())
+            self.assertNotIn("call use,proto", (rust / "Kbuild").read_text())
+            self.assertFalse((rust / "proto/tests").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
