@@ -88,6 +88,10 @@ struct fake_mr {
 	u32 access;
 	u32 pieces;
 	u32 depth;
+	/* The key of the last registration that was executed. */
+	u32 registered;
+	/* The peer invalidated it, or has tried to, and no proof was taken from that. */
+	bool taken;
 	struct fake_piece piece[] __counted_by(depth);
 };
 
@@ -106,6 +110,7 @@ static struct {
 	bool short_maps;
 	u32 longest_entry;
 	enum fake_death death;
+	bool refuses_keys;
 	enum fake_peer peer;
 	u32 next_qpn;
 	u32 next_key;
@@ -222,6 +227,13 @@ void fake_dies(enum fake_death how)
 	fake.death = how;
 	fake.dev->ops.drain_sq = how == FAKE_LIVES ? NULL : fake_drain;
 	fake.dev->ops.drain_rq = how == FAKE_LIVES ? NULL : fake_drain;
+}
+
+void fake_invalidations(enum rdma_driver_id driver, bool refuses)
+{
+	guard(spinlock_irqsave)(&fake.lock);
+	fake.dev->ops.driver_id = driver;
+	fake.refuses_keys = refuses;
 }
 
 void fake_fail_alloc(u32 nth)
@@ -474,10 +486,12 @@ static void execute(const struct fake_wqe *wqe)
 		if (mr->base.rkey != wqe->posted.key)
 			violation("register a region with another key");
 		mr->valid = true;
+		mr->registered = wqe->posted.key;
+		mr->taken = false;
 		mr->access = wqe->posted.access;
 	} else if (wqe->posted.opcode == IB_WR_LOCAL_INV) {
 		mr = find_mr(wqe->posted.key);
-		if (!mr || !mr->valid)
+		if (!mr || (!mr->valid && !mr->taken))
 			violation("invalidate a region that is not valid");
 		else
 			mr->valid = false;
@@ -983,6 +997,27 @@ static void *device_memory(u64 addr)
 	return phys_to_virt(dma_to_phys(&fake.parent->dev, addr));
 }
 
+/*
+ * A message invalidates a region. False: it may not. A device that does not
+ * refuse finds the region by the key's number, whatever the octet that changes,
+ * as siw does.
+ */
+static bool invalidate(u32 key)
+{
+	struct fake_mr *mr;
+
+	list_for_each_entry(mr, &fake.mrs, list) {
+		if (mr->base.rkey >> 8 != key >> 8)
+			continue;
+		if (fake.refuses_keys && (!mr->valid || mr->registered != key))
+			return false;
+		mr->valid = false;
+		mr->taken = fake.dev->ops.driver_id == RDMA_DRIVER_UNKNOWN;
+		return true;
+	}
+	return !fake.refuses_keys;
+}
+
 int fake_receive(struct ib_qp *base, const struct fake_message *message)
 {
 	struct fake_qp *qp = to_qp(base);
@@ -993,7 +1028,6 @@ int fake_receive(struct ib_qp *base, const struct fake_message *message)
 		.qp = base,
 	};
 	struct fake_wqe *wqe;
-	struct fake_mr *mr;
 	bool ring;
 
 	scoped_guard(spinlock_irqsave, &fake.lock) {
@@ -1011,9 +1045,8 @@ int fake_receive(struct ib_qp *base, const struct fake_message *message)
 		if (message->invalidates) {
 			wc.wc_flags |= IB_WC_WITH_INVALIDATE;
 			wc.ex.invalidate_rkey = message->rkey;
-			mr = find_mr(message->rkey);
-			if (mr)
-				mr->valid = false;
+			if (!invalidate(message->rkey))
+				wc.status = IB_WC_REM_INV_REQ_ERR;
 		}
 		if (message->late) {
 			to_cq(base->recv_cq)->late = wc;
@@ -1021,7 +1054,7 @@ int fake_receive(struct ib_qp *base, const struct fake_message *message)
 			return 0;
 		}
 		ring = push_wc(to_cq(base->recv_cq), &wc);
-		if (message->status != IB_WC_SUCCESS)
+		if (wc.status != IB_WC_SUCCESS)
 			ring |= flush(qp);
 	}
 	ring_bell(to_cq(base->recv_cq), ring);

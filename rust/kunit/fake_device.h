@@ -70,6 +70,11 @@ u32 fake_calls(enum fake_verb verb);
 void fake_census(struct fake_census *census);
 /* Regions from now on cover one entry less than they are given. */
 void fake_short_maps(bool on);
+/*
+ * Whose device it passes for, and whether it refuses a message that invalidates
+ * a key that is not valid.
+ */
+void fake_invalidations(enum rdma_driver_id driver, bool refuses);
 
 /*
  * Before each test: whether the device has bounce buffers, which it has if the

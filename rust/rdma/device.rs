@@ -3,8 +3,54 @@
 //! What an RDMA device can do ([`DeviceInfo`]).
 
 use crate::cm::CmId;
-use core::cmp::min;
+use core::{
+    cmp::min,
+    ptr::NonNull, //
+};
 use xprtrdma_bindings as bindings;
+
+/// Drivers whose devices refuse a message that invalidates a key which is not valid at that moment.
+///
+/// A peer can guess the key that a region will have. If the device lets it invalidate that before
+/// the region is registered, or does not look at the key's last octet, then the message proves
+/// nothing: the registration comes behind it, and the key works when the memory has gone back to its
+/// owner. Verbs promise less than is needed: they let a key be invalid already. So each entry needs
+/// a reason of its own; a region that is not believed to be invalid costs one local invalidation, one
+/// that is wrongly believed to be gives the peer access to other people's memory.
+///
+/// * **rxe**: `rxe_invalidate_mr` compares with the key of the last registration that was executed. If
+///   it is another one, the Receive fails, and with it the queue pair (`execute` in `rxe_resp.c`).
+///   A key that was invalidated before passes; the region's next mapping has another one. What is left
+///   is the middle of a registration, between the stores of the key and of the state: one guess for
+///   each connection at a time of some instructions.
+///
+/// Not here, because of their source:
+///
+/// * **siw**: `siw_invalidate_stag` finds the region by the key's upper octets and compares neither the
+///   last one nor the state; the completion has the key that the peer wrote. Registrations are executed
+///   later, in another thread.
+///
+/// Not here, because nobody has seen it:
+///
+/// * **hfi1**: `rvt_invalidate_rkey` compares as rxe does, and a message that fails there comes without
+///   its invalidation. Read, not tried.
+/// * **mlx5, mlx4, bnxt_re, irdma, cxgb4, hns, erdma, qedr, ocrdma, ionic** and others: the adapter
+///   decides, and the driver reports what it says. What RFC 5040 and the InfiniBand specification
+///   ask of it is no proof: siw implements the former. It can be tried, with a peer that invalidates
+///   the next key of a region before that is registered: if the message never arrives, the device
+///   belongs here.
+const REFUSE_STALE_KEYS: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_RXE];
+
+/// Whether a message that invalidates a key proves, on this device, that the key was valid until then.
+///
+/// # Safety
+///
+/// The device exists.
+pub(crate) unsafe fn refuses_stale_keys(dev: NonNull<bindings::ib_device>) -> bool {
+    // SAFETY: By this function's contract. The operations are constant after registration.
+    let driver = unsafe { (*dev.as_ptr()).ops.driver_id };
+    REFUSE_STALE_KEYS.contains(&driver)
+}
 
 /// The limits of a device that matter to a client of reliable connections and fast registration.
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +72,19 @@ pub struct DeviceInfo {
     pub fast_reg: bool,
     /// A region may have gaps between its pages.
     pub sg_gaps: bool,
+    /// A message of the peer that invalidates a region is a proof of it. Otherwise the peer had better
+    /// send none: each region must be invalidated here all the same.
+    pub refuses_stale_keys: bool,
 }
 
 impl DeviceInfo {
     /// The device of an id; `None` before its address is resolved.
     pub fn of(id: &CmId) -> Option<Self> {
-        let dev = id.raw_device()?.as_ptr();
-        // SAFETY: The device of a resolved id exists as long as the id. Its attributes are
-        // constant after registration.
+        let raw = id.raw_device()?;
+        // SAFETY: The device of a resolved id exists as long as the id.
+        let refuses_stale_keys = unsafe { refuses_stale_keys(raw) };
+        let dev = raw.as_ptr();
+        // SAFETY: As above. Its attributes are constant after registration.
         let attrs = unsafe { &(*dev).attrs };
         // SAFETY: The name has a fixed size and is NUL-terminated; a concurrent rename can only
         // mix two names.
@@ -59,6 +110,7 @@ impl DeviceInfo {
             sg_gaps: attrs.kernel_cap_flags
                 & u64::from(bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG)
                 != 0,
+            refuses_stale_keys,
         })
     }
 

@@ -31,6 +31,7 @@ use crate::{
     pd::Pd,
 };
 use core::{
+    cell::Cell,
     mem::ManuallyDrop,
     ptr::{self, NonNull},
     slice, //
@@ -511,13 +512,15 @@ impl<L: Lender> ExposedMr<L> {
 
     /// Takes the region back on the proof that the peer's message invalidated it.
     ///
-    /// Returns the region unchanged if the proof is about another one, or if the registration still
-    /// waits to be posted: then the peer has guessed the key, and the invalidation comes too early.
+    /// Returns the region unchanged if the proof is about another one or none at all, see
+    /// [`RemoteInvalidation`], or if the registration still waits to be posted: then the peer has guessed
+    /// the key, and the invalidation comes too early.
     pub fn remotely_invalidated(self, proof: &RemoteInvalidation<'_>) -> Result<(IdleMr, L), Self> {
         if proof.rkey == self.window().handle
-            && proof.pd == self.inner.pd.as_raw() as usize
+            && proof.pd.get() == self.inner.pd.as_raw() as usize
             && proof.doorbell.read_once() != self.posted
         {
+            proof.pd.set(NO_PD);
             Ok(self.reclaim())
         } else {
             Err(self)
@@ -628,10 +631,21 @@ impl<L: Lender> ExposedMr<L> {
     }
 }
 
-/// Proof that a message of the peer invalidated the region with this rkey.
+/// Of [`RemoteInvalidation::pd`]: it proves nothing.
+pub(crate) const NO_PD: usize = 0;
+
+/// What a message of the peer says: that it invalidated the region with this rkey.
+///
+/// It is a proof where the device is known to refuse a key that is not valid when the message arrives
+/// ([`DeviceInfo::refuses_stale_keys`](crate::device::DeviceInfo::refuses_stale_keys)): then the device
+/// has executed the registration before, and whatever else proves that the region is invalid is handled
+/// later than this. And it is one once, for the region's next mapping may have the same key again.
+/// Elsewhere the peer may have guessed the key of a registration that comes later, and only our own
+/// invalidation is a proof.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
-    pub(crate) pd: usize,
+    /// The domain of which it proves something.
+    pub(crate) pd: Cell<usize>,
     /// The number of the queue pair's next doorbell: what waits for that was not posted.
     pub(crate) doorbell: &'a Atomic<u32>,
 }
@@ -640,6 +654,11 @@ impl RemoteInvalidation<'_> {
     /// The rkey of the invalidated region.
     pub fn rkey(&self) -> u32 {
         self.rkey
+    }
+
+    /// Whether the device's word is a proof, which was not used yet.
+    pub fn is_proof(&self) -> bool {
+        self.pd.get() != NO_PD
     }
 }
 

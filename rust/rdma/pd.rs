@@ -2,7 +2,10 @@
 
 //! Protection domain: [`Pd`] wraps `struct ib_pd`.
 
-use crate::cm::CmId;
+use crate::{
+    cm::CmId,
+    device::refuses_stale_keys, //
+};
 use core::{
     ptr,
     ptr::NonNull, //
@@ -33,6 +36,8 @@ pub struct Pd {
     max_entry: u32,
     /// The domain's queue pair will never again touch a region.
     drained: Atomic<bool>,
+    /// See [`refuses_stale_keys`].
+    believes: bool,
     // Dropped after the domain is deallocated.
     id: Arc<CmId>,
 }
@@ -59,6 +64,8 @@ impl Pd {
             pd: NonNull::new(pd).ok_or(ENOMEM)?,
             max_entry: (max_entry & !(page - 1)).max(page),
             drained: Atomic::new(false),
+            // SAFETY: As above.
+            believes: unsafe { refuses_stale_keys(dev) },
             id,
         };
         Ok(Arc::new(pd, GFP_KERNEL)?)
@@ -79,6 +86,11 @@ impl Pd {
     pub(crate) fn is_drained(&self) -> bool {
         // ORDERING: Pairs with the release in `set_drained`.
         self.drained.load(Acquire)
+    }
+
+    /// Whether a message that invalidates a region of this domain is a proof of it.
+    pub fn believes_invalidations(&self) -> bool {
+        self.believes
     }
 
     #[inline]

@@ -39,7 +39,8 @@ use crate::{
         ExposedMr,
         LocalInvalidation,
         RemoteInvalidation,
-        FIRST_DOORBELL, //
+        FIRST_DOORBELL,
+        NO_PD, //
     },
     new_spinlock,
     pd::Pd,
@@ -49,7 +50,10 @@ use crate::{
     },
 };
 use core::{
-    cell::UnsafeCell,
+    cell::{
+        Cell,
+        UnsafeCell, //
+    },
     ops::Deref,
     ptr::{self, NonNull},
     slice, //
@@ -671,6 +675,8 @@ pub struct Qp<H: QpHandler> {
     returned_batch: u32,
     /// How many messages ever came, modulo 2^32.
     taken: Atomic<u32>,
+    /// Of which domain a message proves that it invalidated a region.
+    proof_pd: usize,
     pd: Arc<Pd>,
 }
 
@@ -774,6 +780,10 @@ impl<H: QpHandler> Qp<H> {
                 free_batch: batch - batch / 4,
                 returned_batch: batch / 4 + 1,
                 taken: Atomic::new(0),
+                proof_pd: match pd.believes_invalidations() {
+                    true => pd.as_raw() as usize,
+                    false => NO_PD,
+                },
                 pd: pd.clone(),
             }),
         )?;
@@ -1307,7 +1317,7 @@ impl<H: QpHandler> Received<'_, H> {
         unsafe { slice::from_raw_parts(self.buf.mem.ptr(), self.len) }
     }
 
-    /// The region that the message invalidated.
+    /// The region that the message invalidated, as the device says.
     #[inline]
     pub fn invalidation(&self) -> Option<&RemoteInvalidation<'_>> {
         self.invalidated.as_ref()
@@ -1417,7 +1427,7 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
         (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0).then(|| {
             RemoteInvalidation {
                 rkey: wc.ex.bindgen_union_field,
-                pd: qp.pd.as_raw() as usize,
+                pd: Cell::new(qp.proof_pd),
                 // SAFETY: As for `qp`.
                 doorbell: unsafe { &(*this).doorbell },
             }

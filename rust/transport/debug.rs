@@ -123,14 +123,21 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
             "inline: {} out, {} in",
             thresholds.call, thresholds.reply
         )?;
-        // What is ours to announce we always do, and servers go by that alone.
-        let moved = Tally::of(xprt);
-        writeln!(
-            f,
-            "remote invalidation: announced by the server: {}; used by it: {}",
-            yes_or_no(thresholds.remote_invalidation),
-            yes_or_no(moved.invalidated + moved.invalidated_unannounced > 0)
-        )?;
+        if conn.pd().believes_invalidations() {
+            // What is ours to announce we do, and servers go by that alone.
+            let moved = Tally::of(xprt);
+            writeln!(
+                f,
+                "remote invalidation: announced by the server: {}; used by it: {}",
+                yes_or_no(thresholds.remote_invalidation),
+                yes_or_no(moved.invalidated + moved.invalidated_unannounced > 0)
+            )?;
+        } else {
+            writeln!(
+                f,
+                "remote invalidation: not asked for, this device does not prove it"
+            )?;
+        }
         writeln!(
             f,
             "credits: {} requested, {} granted, {} with calls given up",

@@ -655,7 +655,8 @@ impl Link {
         // Once for each connection: what is announced is what is posted.
         let (send_size, receive_size) = xprt.data().inline_sizes();
         attempt.own = Some(PrivateData {
-            remote_invalidation: true,
+            // What proves nothing is not asked for.
+            remote_invalidation: device.refuses_stale_keys,
             send_size,
             receive_size,
         });

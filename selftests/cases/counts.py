@@ -4,9 +4,9 @@
 import os
 import pathlib
 
-from lib import faults, module, pattern, tracing
+from lib import faults, module, pattern, tracing, xprt
 from lib.buffers import Buffer
-from lib.case import case, check
+from lib.case import ENV, case, check, equal
 
 import count
 import loads
@@ -78,6 +78,40 @@ def per_call(mount, probe, call):
     counts, calls = probe.take(), loads.rpcs(mount.where) - before
     check(calls >= TIMES, f"{calls} RPCs")
     return {name: number / calls for name, number in counts.items()}
+
+
+# covers: CM-15, CM-16, MAL-013: a message proves that a region is invalid where the device is known to
+# covers: check that, which siw does not: it is not asked for one, and this side invalidates.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=60)
+def regions_are_invalidated_where_it_is_proven(t):
+    mount = t.mount()
+    here, there = t.directory(mount).path("file")
+    data = pattern.data(22, 0, 64 * KIB)
+    t.server.write(there, data)
+    fd, buffer = os.open(here, os.O_RDWR | os.O_DIRECT), Buffer(64 * KIB)
+    before = mount.xprts()[0]
+    with open(fd, "r+b", buffering=0):
+        for number in range(TIMES):
+            found = buffer.read(fd, len(data), 0)
+            problem = pattern.difference(found, data, 0)
+            check(problem is None, problem)
+            buffer.write(fd, data, 0)
+    after = mount.xprts()[0]
+    t.server.expect(there, data)
+    used = sum(after[name] - before[name]
+               for name in ("read_segments", "write_segments", "reply_segments"))
+    here = after["local_inv_needed"] - before["local_inv_needed"]
+    there = [xprt.numbers_of("counters", name)[0] for name in ("reminv", "reminv_unannounced")]
+    t.note(f"{used} regions, {here} invalidated here; by the server since the mount: {sum(there)}")
+    check(used >= 2 * TIMES, "no regions were used")
+    if ENV.provider == "siw":
+        state = next(xprt.DEBUGFS.glob("*/state")).read_text()
+        check("remote invalidation: not asked for, " in state, state)
+        equal(here, used, "regions invalidated here")
+        equal(there, [0, 0], "regions invalidated by the server")
+    else:
+        equal(here, 0, "regions invalidated here")
+        check(sum(there) >= used, "the server invalidated less than it was given")
 
 
 # covers: V1-064: where the largest reply fits into a message there is no chunk for it, so one work

@@ -83,6 +83,27 @@ def wrong_remote_invalidation(t):
     Stage(t).play_all(access.INVALIDATION)
 
 
+# covers: MAL-013, CM-19: one that nobody asked for is taken for a proof where the device is known to check
+# covers: the key. With siw, which does not, this side invalidates the region all the same.
+@case(versions=(), clients=("ours",), seconds=60)
+def an_invalidation_that_nobody_asked_for(t):
+    stage = Stage(t)
+    seen = [stage.counters()]
+    for deed in (None, "own region invalidated, not announced"):
+        if deed:
+            stage.responder.call("arm", deed)
+        stage.read()
+        seen.append(stage.counters())
+    honest, unasked = ([after[name] - before[name] for name in ("local_inv", "reminv_unannounced")]
+                       for before, after in zip(seen, seen[1:]))
+    t.note(f"regions invalidated here, and by the server: {honest}, then {unasked}")
+    equal(honest, [1, 0], "a reply that invalidates nothing")
+    equal(unasked, [1 if ENV.provider == "siw" else 0, 1], "a reply that invalidates a region")
+    stage.read()
+    equal(stage.causes(), {}, "connections that ended")
+    stage.undisturbed()
+
+
 # covers: MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108
 # covers: RDS-05, RDS-07: a transfer that failed has no reply; the call is repeated, its data right.
 @case(versions=(), clients=("ours",), seconds=60)

@@ -42,9 +42,11 @@ IWARP_CASES = (
     r"^callbacks\.callbacks_work",
     r"^caps\.regions_of_few_pages",
     r"^concurrency\.eight_writers",
+    r"^counts\.regions_are_invalidated",
     r"^data\.direct_transfers",
     r"^disconnects\.(forced_disconnects_under_bulk|server_ends|client_device|hard_mount)",
     r"^files\.extended",
+    r"^hostile\.an_invalidation_that",
     r"^signals\.",
 )
 # What shows that a kernel of another series has everything that the module needs.

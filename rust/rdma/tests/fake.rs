@@ -128,6 +128,7 @@ pub(super) fn calm() {
     unsafe { bindings::fake_peer_answers(bindings::fake_peer_FAKE_ACCEPTS) };
     short_maps(false);
     Death::None.comes();
+    Invalidations::Unknown.always();
     // SAFETY: Nothing is mapped before a test.
     unsafe { bindings::fake_begin() };
 }
@@ -150,6 +151,29 @@ impl Death {
                 Self::NoPost => bindings::fake_death_FAKE_NO_POST,
             })
         }
+    }
+}
+
+/// How the device takes messages that invalidate a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Invalidations {
+    /// As any device of which nothing is known: it checks nothing.
+    Unknown,
+    /// As a device that is known to check the key; it does not.
+    Believed,
+    /// As a device that is known to check the key, and does.
+    Checked,
+}
+
+impl Invalidations {
+    /// From now on.
+    pub(super) fn always(self) {
+        let driver = match self {
+            Self::Unknown => bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
+            Self::Believed | Self::Checked => bindings::rdma_driver_id_RDMA_DRIVER_RXE,
+        };
+        // SAFETY: No requirements.
+        unsafe { bindings::fake_invalidations(driver, self == Self::Checked) }
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
         calm,
         routed,
         Census,
+        Invalidations,
         Seen,
         Verb, //
     },
@@ -193,6 +194,8 @@ enum State {
     Told,
     /// The peer reaches it.
     Registered,
+    /// The peer has invalidated it, says a device whose word is no proof.
+    Void,
     /// Its invalidation is in the queue, or done as one of several whose last is not; whether the peer
     /// reaches it still.
     Ending(bool),
@@ -223,6 +226,7 @@ struct Seat {
 struct Life {
     owner: QpOwner<Arc<Holder>>,
     holder: Arc<Holder>,
+    device: Invalidations,
     seats: KVec<Seat>,
     queue: KVec<Wr>,
     dice: Dice,
@@ -237,6 +241,11 @@ struct Life {
 impl Life {
     fn new(seed: u64) -> Result<Self> {
         calm();
+        let device = match seed % 2 {
+            0 => Invalidations::Unknown,
+            _ => Invalidations::Believed,
+        };
+        device.always();
         let (id, events) = routed()?;
         let pd = Pd::alloc(id.clone())?;
         let log = Log::new()?;
@@ -266,6 +275,7 @@ impl Life {
         Ok(Self {
             owner,
             holder,
+            device,
             seats,
             queue: KVec::new(),
             dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
@@ -397,6 +407,7 @@ impl Life {
         Verb::PostSend.fail(1);
         ensure!(batch.post(64, &mut regions).is_err());
         calm();
+        self.device.always();
         ensure_eq!(self.owner.begin(1, 1).err(), Some(SendError::Closed));
         self.closed = true;
         self.expose(&ids, regions, State::Lost)?;
@@ -436,22 +447,28 @@ impl Life {
         Ok(())
     }
 
-    /// A message that invalidates a region, or that names a key which is nobody's any more.
+    /// A message that invalidates a region, or that names a key which is nobody's any more. Where the
+    /// device's word is no proof, also one for which the peer has guessed the key of a registration that
+    /// comes later; the region stays exposed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());
         }
         let hit = self.dice.roll(4) != 0;
+        let believed = self.device == Invalidations::Believed;
         let id = match hit {
-            true => self.pick(|s| s == State::Registered),
+            true => self.pick(|s| s == State::Registered || (s == State::Told && !believed)),
             false => self.pick(|s| s == State::Idle),
         };
         let Some((id, (window, _))) = id.and_then(|id| Some((id, self.seats[id].window?))) else {
             return self.message(Some(0x5ead_beef));
         };
-        if hit {
-            self.seats[id].state = State::Idle;
-        }
+        let state = &mut self.seats[id].state;
+        *state = match *state {
+            State::Registered if believed => State::Idle,
+            State::Registered => State::Void,
+            other => other,
+        };
         self.message(Some(window.handle))
     }
 
@@ -476,7 +493,10 @@ impl Life {
         let (mut ids, mut regions) = (KVec::new(), KVec::new());
         let mut held = self.holder.regions.lock();
         for (id, region) in take(&mut held.exposed) {
-            let may = matches!(self.seats[id].state, State::Told | State::Registered);
+            let may = matches!(
+                self.seats[id].state,
+                State::Told | State::Registered | State::Void
+            );
             if may && self.dice.roll(3) != 0 {
                 ids.push(id, GFP_KERNEL)?;
                 regions.push(region, GFP_KERNEL)?;
@@ -568,7 +588,9 @@ impl Life {
                 continue;
             };
             let expected = match seat.state {
-                State::Idle | State::Mapped | State::Told | State::Ending(false) => false,
+                State::Idle | State::Mapped | State::Told | State::Void | State::Ending(false) => {
+                    false
+                }
                 State::Registered | State::Ending(true) => true,
                 State::Lost => continue,
             };

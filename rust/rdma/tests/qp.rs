@@ -10,6 +10,7 @@ use super::{
         routed,
         Census,
         Death,
+        Invalidations,
         Seen,
         Verb, //
     },
@@ -27,11 +28,13 @@ use crate::{
         CmId,
         ConnectParam, //
     },
+    device::DeviceInfo,
     mr::{
         Access,
         ExposedMr,
         IdleMr,
-        LocalInvalidation, //
+        LocalInvalidation,
+        Window, //
     },
     pd::Pd,
     qp::{
@@ -104,6 +107,8 @@ struct Kept {
     held: KVec<Held<Arc<Keeper>>>,
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
+    /// What comes back is exposed with the same key again, and the same proof is tried.
+    again: bool,
 }
 
 impl QpHandler for Arc<Keeper> {
@@ -118,6 +123,18 @@ impl QpHandler for Arc<Keeper> {
             match region.remotely_invalidated(proof) {
                 Ok(back) => kept.back = Some(back),
                 Err(region) => kept.exposed = Some(region),
+            }
+            let again = match kept.again {
+                true => kept.back.take(),
+                false => None,
+            };
+            if let Some((mr, lent)) = again {
+                match same_key(&qp, mr, lent, proof.rkey()).map(|r| r.remotely_invalidated(proof)) {
+                    Ok(Ok(back)) => kept.back = Some(back),
+                    Ok(Err(region)) => kept.exposed = Some(region),
+                    // Nothing is exposed, which the test finds.
+                    Err(_) => {}
+                }
             }
         }
         this.thread.store(thread(), Relaxed);
@@ -169,6 +186,25 @@ impl QpHandler for Arc<Keeper> {
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
         qp.handler().log.add(Told::Broken(status));
     }
+}
+
+/// Exposes a region with this key, which it has had before.
+fn same_key(
+    qp: &Qp<Arc<Keeper>>,
+    mut mr: IdleMr,
+    mut lent: Lent,
+    key: u32,
+) -> Result<ExposedMr<Lent>> {
+    for _ in 0..256 {
+        let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
+        if region.window().handle == key {
+            let batch = qp.begin(64, 2).map_err(|_| EAGAIN)?;
+            batch.post(64, core::slice::from_mut(&mut region))?;
+            return Ok(region);
+        }
+        (mr, lent) = region.unposted().map_err(|_| EBUSY)?;
+    }
+    Err(ENOENT)
 }
 
 const CONFIG: QpConfig = QpConfig {
@@ -255,7 +291,12 @@ impl Pair {
     }
 
     fn with(config: &QpConfig) -> Result<Self> {
+        Self::on(Invalidations::Unknown, config)
+    }
+
+    fn on(device: Invalidations, config: &QpConfig) -> Result<Self> {
         calm();
+        device.always();
         let (id, events) = routed()?;
         let pd = Pd::alloc(id.clone())?;
         let keeper = keeper()?;
@@ -1302,9 +1343,24 @@ mod suite {
         Ok(())
     }
 
+    /// Lets the peer send a message that invalidates a region, and waits for its handler.
+    fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
+        pair.peer().send(Message {
+            data,
+            invalidates: Some(key),
+            ..Message::default()
+        })?;
+        pair.told(Told::Message {
+            len: data.len(),
+            first: data[0],
+            how: Immediate::None,
+        })?;
+        Ok(())
+    }
+
     #[test]
     fn a_region_comes_back_when_the_peer_invalidates_it() -> Test {
-        let pair = Pair::connected()?;
+        let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
         let peer = pair.peer();
         let region = pair.expose(Access::RemoteWrite)?;
         let window = region.window();
@@ -1313,16 +1369,7 @@ mod suite {
         // Another key proves nothing.
         let other = window.handle.wrapping_add(0x100);
         for (data, key) in [(&b"wrong"[..], other), (&b"right"[..], window.handle)] {
-            peer.send(Message {
-                data,
-                invalidates: Some(key),
-                ..Message::default()
-            })?;
-            pair.told(Told::Message {
-                len: 5,
-                first: data[0],
-                how: Immediate::None,
-            })?;
+            invalidate(&pair, data, key)?;
             let back = pair.keeper.kept.lock().back.is_some();
             ensure_eq!(back, key == window.handle);
         }
@@ -1340,7 +1387,7 @@ mod suite {
     fn an_invalidation_is_no_proof_for_what_waits() -> Test {
         // Until nobody was quicker to ring the doorbell than we are to keep it silent.
         for _ in 0..20 {
-            let pair = Pair::connected()?;
+            let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
             let peer = pair.peer();
             let lent = Lent::new(&[(0, PAGE_SIZE)])?;
             let mr = IdleMr::alloc(&pair.pd, 4, false)?;
@@ -1350,19 +1397,7 @@ mod suite {
             let silent = Qp::take_bell_back(&pair.owner);
             let window = region.window();
             pair.keeper.kept.lock().exposed = Some(region);
-            let invalidate = |data: &[u8]| -> Test {
-                peer.send(Message {
-                    data,
-                    invalidates: Some(window.handle),
-                    ..Message::default()
-                })?;
-                pair.told(Told::Message {
-                    len: data.len(),
-                    first: data[0],
-                    how: Immediate::None,
-                })?;
-                Ok(())
-            };
+            let invalidate = |data: &[u8]| invalidate(&pair, data, window.handle);
             if silent {
                 ensure_eq!(peer.sends(), 0);
                 invalidate(b"guessed")?;
@@ -1379,6 +1414,149 @@ mod suite {
             }
         }
         Err(ETIMEDOUT.into())
+    }
+
+    /// Exposes a page, later or at once, and lets the peer guess its key before the device has the
+    /// registration, or gets to it. Returns what its key gives access to.
+    fn guessed(pair: &Pair, later: bool) -> Test<Window> {
+        let peer = pair.peer();
+        // As the first message is handled, the guess waits to be judged.
+        pair.keeper.kept.lock().slow = later;
+        let mr = IdleMr::alloc(&pair.pd, 4, false)?;
+        let mut region = mr
+            .map(Lent::new(&[(0, PAGE_SIZE)])?, 0, Access::RemoteWrite)
+            .map_err(|e| e.error)?;
+        let window = region.window();
+        if later {
+            peer.send(Message {
+                data: b"slow",
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 4,
+                first: b's',
+                how: Immediate::None,
+            })?;
+        }
+        let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+        match later {
+            true => batch.post_later(64, core::slice::from_mut(&mut region))?,
+            false => batch.post(64, core::slice::from_mut(&mut region))?,
+        }
+        Qp::take_bell_back(&pair.owner);
+        pair.keeper.kept.lock().exposed = Some(region);
+        peer.send(Message {
+            data: b"guess",
+            invalidates: Some(window.handle),
+            ..Message::default()
+        })?;
+        if later {
+            // Rings. Half a second later the guess is judged.
+            pair.send(10, 1)?;
+        }
+        Ok(window)
+    }
+
+    /// Where the device's word is no proof, a guess frees nothing, nor does a message that is right.
+    fn frees_nothing(later: bool) -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let window = guessed(&pair, later)?;
+        pair.told(Told::Message {
+            len: 5,
+            first: b'g',
+            how: Immediate::None,
+        })?;
+        ensure!(pair.keeper.kept.lock().back.is_none());
+        ensure_at_least!(peer.complete(3, SUCCESS), 2);
+        // So the key works, and what it reaches is still lent.
+        peer.write(window.handle, window.offset, b"answer")?;
+        invalidate(&pair, b"told", window.handle)?;
+        let mut region = {
+            let mut kept = pair.keeper.kept.lock();
+            ensure!(kept.back.is_none());
+            kept.exposed.take().ok_or(EINVAL)?
+        };
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(3, core::slice::from_mut(&mut region))?;
+        pair.keeper.kept.lock().exposed = Some(region);
+        let posted = peer.look(0)?;
+        ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
+        ensure_eq!(peer.complete(1, SUCCESS), 1);
+        pair.told(Told::Invalidated(3))?;
+        ensure!(pair.keeper.kept.lock().back.take().is_some());
+        Ok(())
+    }
+
+    // The message comes when the registration was posted, and the device gets to that later.
+    #[test]
+    fn an_invalidation_is_no_proof_where_keys_are_not_checked() -> Test {
+        frees_nothing(false)
+    }
+
+    // The message comes while the registration waits, and is handled when it was posted.
+    #[test]
+    fn an_invalidation_that_is_handled_late_is_no_proof() -> Test {
+        frees_nothing(true)
+    }
+
+    #[test]
+    fn a_device_that_checks_keys_refuses_the_message() -> Test {
+        for later in [false, true] {
+            let pair = Pair::on(Invalidations::Checked, &CONFIG)?.connect()?;
+            guessed(&pair, later)?;
+            let status = bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR;
+            pair.told(Told::Broken(WcStatus(status)))?;
+            let region = {
+                let mut kept = pair.keeper.kept.lock();
+                ensure!(kept.back.is_none());
+                kept.exposed.take()
+            };
+            drop(pair.owner);
+            drop(region.ok_or(EINVAL)?);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn devices_are_believed_that_are_known() -> Test {
+        for (device, believed) in [
+            (Invalidations::Unknown, false),
+            (Invalidations::Checked, true),
+        ] {
+            calm();
+            device.always();
+            let (id, _log) = routed()?;
+            let info = DeviceInfo::of(&id).ok_or(ENODEV)?;
+            ensure_eq!(info.refuses_stale_keys, believed);
+        }
+        calm();
+        Ok(())
+    }
+
+    #[test]
+    fn an_invalidation_is_a_proof_once() -> Test {
+        let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+        let peer = pair.peer();
+        let region = pair.expose(Access::RemoteWrite)?;
+        let window = region.window();
+        {
+            let mut kept = pair.keeper.kept.lock();
+            kept.exposed = Some(region);
+            kept.again = true;
+        }
+        invalidate(&pair, b"told", window.handle)?;
+        ensure_eq!(peer.complete(2, SUCCESS), 2);
+        // The same key is valid again.
+        peer.write(window.handle, window.offset, b"answer")?;
+        let region = {
+            let mut kept = pair.keeper.kept.lock();
+            ensure!(kept.back.is_none());
+            kept.exposed.take()
+        };
+        drop(pair.owner);
+        drop(region.ok_or(EINVAL)?);
+        Ok(())
     }
 
     #[test]

@@ -155,6 +155,9 @@ class Connection:
             wr.set_wr_atomic(rkey, address, 1)
         elif opcode not in SENDS_OF_ALL_KINDS:
             wr.set_wr_rdma(rkey, address)
+        elif opcode == e.IBV_WR_SEND_WITH_INV:
+            # The library of siw takes the key from here, not from the union with the immediate data.
+            wr.set_wr_rdma(extra, 0)
         self.qp.post_send(wr)
         return self.number
 
