@@ -325,6 +325,16 @@ void xprtrdma_wait_other(atomic_t *v, int value)
 	wait_var_event(v, atomic_read_acquire(v) != value);
 }
 
+void xprtrdma_wait_value_timeout(atomic_t *v, int value, unsigned long timeout)
+{
+	wait_var_event_timeout(v, atomic_read_acquire(v) == value, timeout);
+}
+
+bool xprtrdma_may_linger(void)
+{
+	return !(current->flags & (PF_WQ_WORKER | PF_MEMALLOC));
+}
+
 void xprtrdma_wake_var(atomic_t *v)
 {
 	wake_up_var(v);

@@ -91,6 +91,8 @@ int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg);
 bool xprtrdma_is_prompt(void);
 void xprtrdma_wait_value(atomic_t *v, int value);
 void xprtrdma_wait_other(atomic_t *v, int value);
+void xprtrdma_wait_value_timeout(atomic_t *v, int value, unsigned long timeout);
+bool xprtrdma_may_linger(void);
 void xprtrdma_wake_var(atomic_t *v);
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);
 unsigned int xprtrdma_jiffies_to_msecs(unsigned long j);

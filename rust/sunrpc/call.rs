@@ -16,6 +16,10 @@ use crate::{
         Ops,
         Transport, //
     },
+    util::{
+        may_linger,
+        Jiffies, //
+    },
     xdr_buf::{
         Octets,
         Part,
@@ -298,6 +302,47 @@ impl<'a, T: Transport> Waiting<'a, T> {
                 || ptr::read_volatile(&raw const (*(*task).tk_rqstp).rq_connect_cookie)
                     != self.xprt.connect_cookie()
                 || !self.xprt.is_connected()
+        }
+    }
+}
+
+/// How a request that was not answered leaves the transport.
+pub struct Leaving {
+    task: *mut bindings::rpc_task,
+}
+
+impl Leaving {
+    /// It is encoded again, and its task wants to go on.
+    pub(crate) fn to_be_encoded() -> Self {
+        Self {
+            task: ptr::null_mut(),
+        }
+    }
+
+    /// It ends.
+    ///
+    /// # Safety
+    ///
+    /// `task` runs in this thread and has the request for as long as the result exists.
+    pub(crate) unsafe fn for_good(task: *mut bindings::rpc_task) -> Self {
+        Self { task }
+    }
+
+    /// Waits until none of the request's memory is lent any more, for `ms` milliseconds at most, if this
+    /// thread may wait for what a peer does: the request ends, it is a process's own, and the thread
+    /// is no worker. An asynchronous task may run where the end of its connection would have to run.
+    /// Sleeps. Only the task's own request counts.
+    #[cold]
+    pub fn linger<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
+        if self.task.is_null() {
+            return;
+        }
+        // SAFETY: By the contract of `for_good`.
+        let (flags, rqst) = unsafe { ((*self.task).tk_flags, (*self.task).tk_rqstp) };
+        // CAST: A single bit.
+        let own = flags & bindings::RPC_TASK_ASYNC as u16 == 0 && ptr::eq(rqst, call.rqst());
+        if own && may_linger() {
+            call.slot().leases.wait_at_most(Jiffies::from_ms(ms));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 //! A count of those who hold something, and the wait for the last of them ([`Holders`]).
 
+use crate::util::Jiffies;
 use kernel::sync::atomic::{
     Acquire,
     Atomic,
@@ -73,6 +74,21 @@ impl Holders {
         // SAFETY: The count is valid for the duration of the call.
         unsafe { bindings::xprtrdma_wait_value(count.cast_mut().cast(), AWAITED) };
         // ORDERING: The callee ended with an acquiring look; nobody else is interested.
+        self.0.fetch_sub(AWAITED, Relaxed);
+    }
+
+    /// As [`Holders::wait`], but for `span` at most.
+    #[cold]
+    pub(crate) fn wait_at_most(&self, span: Jiffies) {
+        // ORDERING: As in `wait_for_last`.
+        self.0.fetch_add(AWAITED, Full);
+        let count = &raw const self.0;
+        // CAST: As in `wait_for_last`.
+        // SAFETY: The count is valid for the duration of the call.
+        unsafe {
+            bindings::xprtrdma_wait_value_timeout(count.cast_mut().cast(), AWAITED, span.count())
+        };
+        // ORDERING: As in `wait_for_last`. Holders that are left wake nobody from here on.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 

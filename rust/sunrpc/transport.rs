@@ -12,6 +12,7 @@ use crate::{
         prepare_reply,
         Call,
         Encoded,
+        Leaving,
         Waiting, //
     },
     compat,
@@ -161,7 +162,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// left. Task context, may sleep; the request is not pinned and will not be looked up any more. The task
     /// may hold the send lock or keep the RPC client's queues busy: if the connection is broken, its end
     /// has to bring the memory back without either.
-    fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
+    /// Before, the driver may give the peer some time with [`Leaving::linger`].
+    fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving);
 
     /// The request gives its credit back. If it was sent and its reply is still to come, the server
     /// is not done with it: returns how many requests may be in flight now, in units of 1/256.
@@ -343,7 +345,9 @@ impl<T: Transport> Ops<T> {
             (rqst, xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst))
         };
         // SAFETY: The request is off all queues and not pinned, so nobody else works on it.
-        T::revoke(xprt, &unsafe { Encoded::new(slot) });
+        let call = unsafe { Encoded::new(slot) };
+        // SAFETY: The task runs here.
+        T::revoke(xprt, &call, unsafe { Leaving::for_good(task) });
         slot.leases.wait();
         // The memory stays with the slot.
         // SAFETY: These fields belong to the task.
@@ -366,7 +370,13 @@ impl<T: Transport> Ops<T> {
         if slot.is_leased() {
             // SAFETY: As above. The request is off all queues and not pinned, so nobody else works
             // on it; the thread that encodes it anew is this one.
-            unsafe { T::revoke(xprt_of::<T>(rqst), &Encoded::new(slot)) };
+            unsafe {
+                T::revoke(
+                    xprt_of::<T>(rqst),
+                    &Encoded::new(slot),
+                    Leaving::to_be_encoded(),
+                )
+            };
             slot.leases.wait();
         }
         // SAFETY: The request is not being sent, so its task, which calls this, has it alone.
@@ -411,7 +421,7 @@ impl<T: Transport> Ops<T> {
             if verdict != 0 {
                 return verdict;
             }
-            T::revoke(xprt, &call);
+            T::revoke(xprt, &call, Leaving::to_be_encoded());
         }
         slot.leases.wait();
         // SAFETY: By the caller's contract.

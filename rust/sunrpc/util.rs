@@ -97,6 +97,13 @@ pub(crate) fn is_prompt() -> bool {
     unsafe { bindings::xprtrdma_is_prompt() }
 }
 
+/// Whether the calling thread may be held up for a while: it is no worker, whose queue others may wait for,
+/// and does not reclaim memory.
+pub(crate) fn may_linger() -> bool {
+    // SAFETY: No requirements.
+    unsafe { bindings::xprtrdma_may_linger() }
+}
+
 /// Whether a log line may be written now: at most 20 in five seconds for the whole module.
 pub fn may_log() -> bool {
     // SAFETY: No requirements.

@@ -47,6 +47,7 @@ use xprtrdma_sunrpc::{
     call::{
         Call,
         Encoded,
+        Leaving,
         Waiting, //
     },
     common,
@@ -236,10 +237,10 @@ impl Transport for Client {
     }
 
     #[inline]
-    fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) {
+    fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
         // As a rule its reply has come.
         if call.slot().call().is_at_work() {
-            revoke(xprt, call);
+            revoke(xprt, call, leaving);
         }
     }
 
@@ -247,12 +248,11 @@ impl Transport for Client {
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
         // Not the call's state: its lock is taken before the transport's.
         let request = call.slot().call();
-        let owed_on = request.owed_on.read_once();
-        if owed_on == Epoch::NONE.raw() {
+        if request.owed_on.read_once() == Epoch::NONE.raw() {
             return None;
         }
-        request.owed_on.write_once(Epoch::NONE.raw());
-        abandon(xprt, owed_on)
+        // The reply may be coming just now.
+        abandon(xprt, request.take_owed())
     }
 
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) {
@@ -325,26 +325,53 @@ fn abandon(xprt: &Xprt<Client>, owed_on: u32) -> Option<u32> {
     Some(cwnd(&credits))
 }
 
+/// For how long the task of a call that ends without its reply waits for that, in milliseconds.
+const LINGER_MS: u32 = 1000;
+
 /// Takes the memory of a call back that was sent and is not over.
+///
+/// As a rule its process was killed, and the server is at work on it. If the server writes to memory that
+/// was taken back, its queue pair and ours fail, and everybody who uses the mount waits for the next
+/// connection; and a server that answers within milliseconds does so nearly every time. So the reply is
+/// given some time.
+///
+/// The memory does not stay exposed any longer than the call exists: pages of the page cache or of the
+/// process would be used for something else while the server could still read or write them. So the
+/// task waits, which nobody sees: its process is at its end. It holds its slot meanwhile, and what its
+/// process holds, such as the lock of a directory, which is why it is not given more than a second. Nobody
+/// but tasks of processes waits ([`Leaving::linger`]), and only while there is the connection that owes the
+/// reply: the end of that takes the regions, and so ends the wait.
 #[cold]
-fn revoke(xprt: &Xprt<Client>, call: &Encoded<'_, Client>) {
+fn revoke(xprt: &Xprt<Client>, call: &Encoded<'_, Client>, leaving: Leaving) {
     let request = call.slot().call();
-    let epoch = {
+    let (exposed, epoch) = {
+        let state = request.state.lock();
+        (!state.regions.is_empty(), state.epoch)
+    };
+    let is_current = |conn: &Arc<Connection>| conn.handler().epoch == epoch;
+    let current = || xprt.data().current.lock().clone().filter(is_current);
+    if exposed && xprt.is_connected() && current().is_some() {
+        // See `Endpoint::departed` for the reply.
+        leaving.linger(call, LINGER_MS);
+    }
+    {
         let mut state = request.state.lock();
         if state.regions.is_empty() {
             request.set_phase(&mut state, Phase::Idle);
             return;
         }
+        if state.phase == Phase::Revoked {
+            // The reply has come, and what it left is being invalidated.
+            return;
+        }
         request.set_phase(&mut state, Phase::Revoked);
-        state.epoch
-    };
+    }
     // A connection that is not there any more, or not yet gone, takes care of its regions: its
     // end looks at every slot.
-    let current = xprt.data().current.lock().clone();
-    if let Some(conn) = current {
-        if conn.handler().epoch == epoch {
-            conn.handler().invalidate(&conn, call.slot().index());
-        }
+    if let Some(conn) = current() {
+        let endpoint = conn.handler();
+        endpoint.react(Event::MemoryRevoked(epoch));
+        endpoint.invalidate(&conn, call.slot().index());
     }
 }
 

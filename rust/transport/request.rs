@@ -12,7 +12,10 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Atomic, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
 };
 use xprtrdma_proto::{
     conn::Epoch,
@@ -70,7 +73,8 @@ pub(crate) enum Phase {
     Sent,
     /// Answered; its regions are being invalidated, and its [`State::answer`] waits for that.
     Answered,
-    /// Given up by the RPC client; its regions are being invalidated.
+    /// Given up by the RPC client, whether or not its reply has come since; its regions are being
+    /// invalidated.
     Revoked,
 }
 
@@ -177,7 +181,7 @@ pub(crate) enum ResultChunk {
 pub(crate) struct Request {
     /// The number of the connection that owes the reply; zero after the reply. Of a connection that
     /// has ended it means nothing. `Relaxed`: who sends, judges the reply or ends the RPC has the
-    /// request to itself.
+    /// request to itself; but for a reply that comes when the RPC ends, see [`Request::take_owed`].
     pub(crate) owed_on: Atomic<u32>,
     /// Whether the phase is another than [`Phase::Idle`], for the request's own task: it looks when
     /// the request ends, which is after whatever ended it. Changed with the phase, under its lock.
@@ -217,6 +221,13 @@ impl Request {
     #[inline]
     pub(crate) fn is_at_work(&self) -> bool {
         self.at_work.read_once()
+    }
+
+    /// Takes the number of the connection that owes the reply: of those who end the RPC and who have its
+    /// reply, one gets it.
+    #[cold]
+    pub(crate) fn take_owed(&self) -> u32 {
+        self.owed_on.xchg(Epoch::NONE.raw(), Relaxed)
     }
 
     /// Changes the phase of the request that `state` belongs to.

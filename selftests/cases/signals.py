@@ -12,7 +12,7 @@ import time
 from lib import bystanders, faults, module, mounts, pattern, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
-from lib.workers import Worker
+from lib.workers import Crew, Worker
 
 KIB = 1 << 10
 BLOCK, BLOCKS = 256 * KIB, 4
@@ -85,6 +85,81 @@ def killed_readers_and_writers_harm_nobody(t):
     mount.remove()
     xprt.wait_gone()
     module.wait_resources(before)
+
+
+def list_for_ever(_, path):
+    """List a directory, asking the server each time."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    while True:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.listdir(fd)
+
+
+def longest_pause(stopped, act):
+    """Act again and again; the longest time between two ends, and how often."""
+    last, longest, turns = time.monotonic(), 0.0, 0
+    while not stopped():
+        act()
+        now = time.monotonic()
+        last, longest, turns = now, max(longest, now - last), turns + 1
+    return f"{longest:.3f} {turns}"
+
+
+def look_on(stopped, path):
+    return longest_pause(stopped, lambda: os.stat(path))
+
+
+def read_on(stopped, path):
+    fd, buffer = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(32 * KIB)
+    return longest_pause(stopped, lambda: buffer.read(fd, 32 * KIB, 0))
+
+
+def kill_listings(t):
+    """Kill processes while the server answers them; how many connections that cost, longest pause."""
+    mount = t.mount("noac")
+    top = t.directory(mount)
+    t.server.call("mkdir", f"{top.there}/many")
+    t.server.call("create", f"{top.there}/many", ENV.pick(small=2000, full=5000, debug=1000),
+                  "a-name-of-some-length-")
+    t.server.write(f"{top.there}/read", b"x" * 32 * KIB)
+    connects, kills = mount.connects(), ENV.pick(small=20, full=50, debug=5)
+    slowest = 0.0
+    with Crew(ENV.patience(30)) as others:
+        others.start(look_on, f"{top.here}/read")
+        others.start(read_on, f"{top.here}/read")
+        for _ in range(kills):
+            victim = Worker(list_for_ever, f"{top.here}/many")
+            wait.until(lambda: xprt.waiting_for_replies("READDIR(?:PLUS)?"), ENV.patience(20),
+                       "a listing under way")
+            clock = wait.Clock()
+            victim.kill()
+            victim.join(ENV.patience(20), killed=True)
+            slowest = max(slowest, clock.seconds())
+        others.check()
+    pause = max(float(result.split()[0]) for result in others.results)
+    connects = mount.connects() - connects
+    t.note(f"{kills} kills: {connects} new connections; longest pause of the others {pause:.3f} s; "
+           f"longest end of a killed process {slowest:.3f} s")
+    return connects, pause
+
+
+# covers: V1-105: the server is still writing the listing when the process that asked for it is killed.
+# That costs the others neither their connection nor time.
+@case(clients=("ours",), seconds=120, full_seconds=400)
+def killed_listings_cost_the_others_nothing(t):
+    connects, pause = kill_listings(t)
+    late = xprt.numbers_of("counters", "late_replies")[0]
+    t.note(f"{late} late replies")
+    check(late, "no call was killed while it waited for its reply")
+    equal(xprt.numbers_of("counters", "reminv_wrong"), [0], "wrong regions invalidated")
+    equal(connects, 0, "new connections")
+    check(pause < ENV.patience(2), f"the others had to wait for {pause:.1f} s")
+
+
+# The same for comparison, with what becomes of it.  The kernel of a machine has died of it.
+@case(clients=("intree",), full_only=True, full_seconds=400)
+def killed_listings_of_the_other_client(t):
+    kill_listings(t)
 
 
 def change_mode(_, path):

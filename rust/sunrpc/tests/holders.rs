@@ -8,7 +8,11 @@ use super::{
 };
 use crate::{
     holders::Holders,
-    queue::WorkQueue, //
+    queue::WorkQueue,
+    util::{
+        now_ms,
+        Jiffies, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -95,6 +99,29 @@ mod suite {
             ensure!(held.holders.is_none());
             ensure!(!held.holders.is_awaited());
         }
+        Ok(())
+    }
+
+    #[test]
+    fn a_wait_for_a_while_ends_with_it_or_with_the_last_holder() -> Test {
+        let queue = WorkQueue::new(c"kunit-holders")?;
+        let held = Held::new(1)?;
+        let start = now_ms();
+        held.holders.wait_at_most(Jiffies::from_ms(50));
+        ensure!(now_ms() - start >= 40);
+        ensure!(!held.holders.is_none());
+        ensure!(!held.holders.is_awaited());
+        let other = held.clone();
+        queue.queue().try_spawn(GFP_KERNEL, move || {
+            // Longer than the test waits.
+            other.holders.wait_at_most(Jiffies::from_ms(600_000));
+            other.over.store(true, Release);
+        })?;
+        wait_until(|| held.holders.is_awaited())?;
+        held.remove();
+        wait_until(|| held.over.load(Acquire))?;
+        ensure!(held.holders.is_none());
+        ensure!(!held.holders.is_awaited());
         Ok(())
     }
 
