@@ -101,6 +101,9 @@ pub use self::{
         Disconnect,
         Failure,
         History,
+        QpEvent,
+        Seen,
+        Side,
         HISTORY, //
     },
     desk::{
@@ -221,6 +224,8 @@ pub struct Conn {
     /// When the present or last attempt began.
     begun: Time,
     last_failure: Option<Failure>,
+    /// The lost connection is being ended from this side.
+    disconnecting: bool,
     actions: Queue<Action, ACTIONS>,
 }
 
@@ -242,6 +247,7 @@ impl Conn {
             history: History::default(),
             begun: Time::default(),
             last_failure: None,
+            disconnecting: false,
             actions: Queue::new(),
         }
     }
@@ -312,6 +318,16 @@ impl Conn {
             Event::RpcTimeout { cookie } => self.rpc_timeout(cookie, now),
             Event::Close(cause) => self.end(cause, now),
             Event::Backchannel { bound } => self.backchannel = bound,
+            Event::Disconnecting(epoch) => {
+                if epoch == self.epoch {
+                    self.disconnecting = true;
+                }
+            }
+            Event::Seen(epoch, seen) => {
+                if let Some(lost) = self.history.newest(epoch) {
+                    lost.seen = seen;
+                }
+            }
             Event::TornDown(epoch) => self.torn_down(epoch, now),
             Event::Shutdown => self.shutdown(now),
         }
@@ -499,6 +515,7 @@ impl Conn {
         let stage = match self.state {
             State::Attempt { stage, .. } => stage,
             State::Up(_) => return self.cm_while_up(event, now),
+            State::Closing { .. } => return self.cm_while_closing(event),
             _ => return,
         };
         let epoch = self.epoch;
@@ -638,6 +655,17 @@ impl Conn {
             | CmEvent::Established(_) => return,
         };
         self.lose(cause, now);
+        self.cm_while_closing(event);
+    }
+
+    /// Remembers what tells more about the end of the connection.
+    fn cm_while_closing(&mut self, event: CmEvent) {
+        if self.disconnecting || !event.is_an_end() {
+            return;
+        }
+        if let Some(lost) = self.history.newest(self.epoch) {
+            lost.cm = lost.cm.or(Some(event));
+        }
     }
 
     fn rpc_timeout(&mut self, cookie: u32, now: Time) {
@@ -702,7 +730,10 @@ impl Conn {
             at: now,
             lasted: now.since(up.since),
             useful: up.useful,
+            cm: None,
+            seen: Seen::default(),
         });
+        self.disconnecting = false;
         // See "At once or later" above.
         let at_once = now.since(up.since) >= WORKED || cause.is_our_doing();
         if cause.is_clean() || (up.useful && at_once) {

@@ -34,6 +34,12 @@ use crate::{
         DmaBuf,
         Lender, //
     },
+    failure::{
+        self,
+        Failure,
+        Reports,
+        Side, //
+    },
     marked::Marked,
     mr::{
         ExposedMr,
@@ -605,9 +611,11 @@ struct RecvQueue {
 ///
 /// # Invariants
 ///
-/// `qp` is valid until `gone` is set.
+/// `qp` is valid until `gone` is set. Its context is `reports`, which does not move.
 struct RawQp {
     qp: NonNull<bindings::ib_qp>,
+    /// Outlives the queue pair: the fields go after `drop`.
+    reports: Pin<KBox<Reports>>,
     gone: Atomic<bool>,
     pd: Arc<Pd>,
 }
@@ -704,6 +712,7 @@ impl<H: QpHandler> WorkItem for Qp<H> {
         if rung.is_err() || this.rq.lock().failed {
             Self::report_broken(
                 this.as_arc_borrow(),
+                Side::Send,
                 WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
             );
         }
@@ -726,7 +735,10 @@ impl<H: QpHandler> Qp<H> {
         // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what is
         // made here the work queue outlives it.
         let cq = unsafe { Cq::new(pd.raw_device(), cqe, handler.queue()) }?;
+        let reports = KBox::pin(Reports::new(), GFP_KERNEL)?;
         let mut attr = bindings::ib_qp_init_attr {
+            event_handler: Some(failure::event),
+            qp_context: ptr::from_ref(&*reports).cast_mut().cast(),
             send_cq: cq.as_raw(),
             recv_cq: cq.as_raw(),
             cap: bindings::ib_qp_cap {
@@ -748,6 +760,7 @@ impl<H: QpHandler> Qp<H> {
         let qp = unsafe { (*id).qp };
         let raw = RawQp {
             qp: NonNull::new(qp).ok_or(ENOMEM)?,
+            reports,
             gone: Atomic::new(false),
             pd: pd.clone(),
         };
@@ -964,6 +977,11 @@ impl<H: QpHandler> Qp<H> {
         this.pd.set_drained();
     }
 
+    /// What the device has told of a failure. Whatever is seen while the connection is ended is in it, too.
+    pub fn failure(&self) -> Failure {
+        self.raw.reports.seen()
+    }
+
     /// Octets of the send ring and work requests of the send queue in use, for statistics.
     pub fn send_occupancy(&self) -> (usize, u32) {
         let sq = self.sq.lock();
@@ -1007,7 +1025,8 @@ impl<H: QpHandler> Qp<H> {
         // SAFETY: By the type invariant nobody else uses it now.
         let free = unsafe { (*this.free.get()).take() };
         if this.post_recvs(&mut this.rq.lock(), free).is_err() {
-            Self::report_broken(this, WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR));
+            let status = WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR);
+            Self::report_broken(this, Side::Receive, status);
         }
     }
 
@@ -1057,7 +1076,8 @@ impl<H: QpHandler> Qp<H> {
         to_result(posted)
     }
 
-    fn report_broken(this: ArcBorrow<'_, Self>, status: WcStatus) {
+    fn report_broken(this: ArcBorrow<'_, Self>, side: Side, status: WcStatus) {
+        this.raw.reports.failed(side, status);
         if !this.broken.xchg(true, Relaxed) {
             H::broken(this, status);
         }
@@ -1405,7 +1425,7 @@ unsafe extern "C" fn recv_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
     // and so waits for this handler, before it gives that up.
     let qp = unsafe { ArcBorrow::from_raw(this) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-        Qp::report_broken(qp, WcStatus(wc.status));
+        Qp::report_broken(qp, Side::Receive, WcStatus(wc.status));
         return;
     }
     let immediate = if wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_IMM == 0 {
@@ -1459,7 +1479,7 @@ unsafe extern "C" fn send_done<H: QpHandler>(_cq: *mut bindings::ib_cq, wc: *mut
     let qp = unsafe { Qp::<H>::of_send(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         // What was posted is given back by the teardown, which ends the queue pair's life.
-        Qp::report_broken(qp, WcStatus(wc.status));
+        Qp::report_broken(qp, Side::Send, WcStatus(wc.status));
         return;
     }
     let (op, wake) = {

@@ -17,6 +17,7 @@
 //! | [`mr`] | memory regions: who may touch which memory, and until when |
 //! | [`cq`] | completion queue: who handles completions |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
+//! | [`failure`] | what a device tells of a queue pair that fails |
 //! | [`spin`], [`marked`] | spin locks; loads and stores without a call |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
@@ -28,6 +29,7 @@ pub mod cm;
 pub mod cq;
 pub mod device;
 pub mod dma;
+pub mod failure;
 pub mod marked;
 pub mod mr;
 pub mod pd;

@@ -33,7 +33,10 @@ use kernel::{
     str::CString,
     uaccess::UserSliceReader, //
 };
-use xprtrdma_proto::Counter;
+use xprtrdma_proto::{
+    conn::Disconnect,
+    Counter, //
+};
 use xprtrdma_sunrpc::{
     common,
     xprt::{
@@ -157,10 +160,11 @@ fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         for lost in conn.history().iter() {
             writeln!(
                 f,
-                "disconnect: epoch {}, {}, after {} ms",
+                "disconnect: epoch {}, {}, after {} ms{}",
                 lost.epoch.raw(),
                 lost.cause.name(),
-                lost.lasted.get()
+                lost.lasted.get(),
+                Details(lost)
             )?;
         }
         Ok(())
@@ -172,6 +176,32 @@ fn yes_or_no(is: bool) -> &'static str {
         "yes"
     } else {
         "no"
+    }
+}
+
+/// What else was seen of the end of a connection, in parentheses; nothing if there is nothing.
+pub(crate) struct Details<'a>(pub(crate) &'a Disconnect);
+
+impl core::fmt::Display for Details<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seen = &self.0.seen;
+        let reason = seen.reason.filter(|_| seen.reason != seen.first);
+        let parts = [
+            seen.first
+                .map(|(side, status)| (side.name(), status.name())),
+            reason.map(|(side, status)| (side.name(), status.name())),
+            seen.event.map(|event| ("queue pair", event.name())),
+            self.0.cm.map(|event| ("connection manager", event.name())),
+        ];
+        let mut open = " (";
+        for (who, what) in parts.into_iter().flatten() {
+            write!(f, "{open}{who}: {what}")?;
+            open = "; ";
+        }
+        if open == "; " {
+            write!(f, ")")?;
+        }
+        Ok(())
     }
 }
 

@@ -33,6 +33,7 @@ use crate::{
         Client,
         CALLBACK_SLOTS, //
     },
+    debug::Details,
     endpoint::{
         Endpoint,
         Shared, //
@@ -85,7 +86,10 @@ use xprtrdma_proto::{
         Event,
         KeepAliveConfig,
         LocalFault,
-        Outage, //
+        Outage,
+        QpEvent,
+        Seen,
+        Side, //
     },
     credit::ForwardCredits,
     header::MAX_SEGMENTS,
@@ -97,6 +101,7 @@ use xprtrdma_proto::{
         Millis,
         Time, //
     },
+    wc,
     Counter,
     PrivateData,
     Thresholds,
@@ -110,12 +115,17 @@ use xprtrdma_rdma::{
         ConnectParam, //
     },
     device::DeviceInfo,
+    failure::{
+        self,
+        Failure, //
+    },
     pd::Pd,
     qp::{
         Qp,
         QpConfig,
         QpOwner,
-        SendError, //
+        SendError,
+        WcStatus, //
     },
 };
 use xprtrdma_sunrpc::{
@@ -279,7 +289,7 @@ impl Link {
         for action in actions.into_iter().flatten() {
             match action {
                 Action::Disconnect { epoch, cause, .. } => {
-                    self.log_loss(xprt, epoch, cause);
+                    trace::disconnected(xprt.id(), epoch.raw(), cause.name());
                     // With the lock held: one that has been closed meanwhile needs no more, and no
                     // other is made before the order is given.
                     let desk = self.desk.lock();
@@ -358,10 +368,17 @@ impl Link {
         Some(ms32(deadline.since(now())).max(1))
     }
 
-    fn log_loss(&self, xprt: &Xprt<Client>, epoch: Epoch, cause: Cause) {
-        trace::disconnected(xprt.id(), epoch.raw(), cause.name());
+    /// Tells of the end of a connection when there is no more to come about it: what is known at first,
+    /// such as that everything is flushed, may be the least of it.
+    fn log_loss(&self, xprt: &Xprt<Client>, epoch: Epoch) {
+        let lost = self.with_conn(|conn| conn.history().iter().next().copied());
+        let Some(lost) = lost.filter(|lost| lost.epoch == epoch) else {
+            return;
+        };
         if may_log() {
-            pr_info!("{} disconnected: {}\n", Show(&Named(xprt)), cause.name());
+            let (xprt, cause) = (Named(xprt), lost.cause.name());
+            let details = Details(&lost);
+            pr_info!("{} disconnected: {cause}{}\n", Show(&xprt), Show(&details));
         }
     }
 
@@ -407,9 +424,14 @@ impl Link {
             return;
         };
         let conn = qp.handle();
+        let endpoint = conn.handler();
+        self.handle(Event::Disconnecting(endpoint.epoch));
+        let before = conn.failure();
         // Disconnects and drains.
         drop(qp);
-        let endpoint = conn.handler();
+        let seen = seen(before, conn.failure());
+        self.handle(Event::Seen(endpoint.epoch, seen));
+        self.log_loss(&endpoint.xprt, endpoint.epoch);
         strip(&endpoint.xprt, endpoint.epoch);
         endpoint.regions.close();
     }
@@ -449,7 +471,7 @@ impl Link {
                 return;
             };
             if let Action::Disconnect { epoch, cause, .. } = action {
-                self.log_loss(xprt, epoch, cause);
+                trace::disconnected(xprt.id(), epoch.raw(), cause.name());
             }
         }
     }
@@ -624,7 +646,7 @@ impl Link {
                 Err(Event::LocalFault(epoch, LocalFault::DeviceUnsuitable))
             }
             Action::Disconnect { epoch, cause, .. } => {
-                self.log_loss(xprt, epoch, cause);
+                trace::disconnected(xprt.id(), epoch.raw(), cause.name());
                 self.order_end(xprt);
                 Ok(())
             }
@@ -805,6 +827,25 @@ fn starves(endpoint: &Endpoint, credits: &ForwardCredits) -> bool {
             false
         }
         start => Jiffies::since(start).as_ms() >= STARVED_MS,
+    }
+}
+
+/// What the device told of a failure before we ended the connection, and after all. At the end everything
+/// that is left is flushed, which says nothing; but if something else failed it is the reason.
+fn seen(before: Failure, after: Failure) -> Seen {
+    let work = |failed: Option<(failure::Side, WcStatus)>| {
+        failed.map(|(side, status)| {
+            let side = match side {
+                failure::Side::Send => Side::Send,
+                failure::Side::Receive => Side::Receive,
+            };
+            (side, wc::WcStatus::from_raw(status.0))
+        })
+    };
+    Seen {
+        first: work(before.first),
+        reason: work(after.reason),
+        event: after.event.map(QpEvent::from_raw),
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     Cause,
     ConnectError,
     KeepAliveConfig,
+    Seen, //
 };
 use crate::{
     error::Error,
@@ -127,6 +128,36 @@ pub enum CmEvent {
     TimewaitExit,
 }
 
+impl CmEvent {
+    /// Whether it tells of the end of a connection.
+    pub(super) const fn is_an_end(self) -> bool {
+        matches!(
+            self,
+            Self::ConnectError
+                | Self::Unreachable
+                | Self::Rejected { .. }
+                | Self::Disconnected
+                | Self::AddrChange
+                | Self::DeviceRemoval
+                | Self::TimewaitExit
+        )
+    }
+
+    /// A short name for logs and debugfs, of one that tells of the end of a connection.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ConnectError => "connect error",
+            Self::Unreachable => "unreachable",
+            Self::Rejected { .. } => "rejected",
+            Self::Disconnected => "disconnected by the peer",
+            Self::AddrChange => "address changed",
+            Self::DeviceRemoval => "device removal",
+            Self::TimewaitExit => "end of time-wait",
+            _ => "other event",
+        }
+    }
+}
+
 /// Why an address was not resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddrFault {
@@ -203,6 +234,11 @@ pub enum Event {
         /// Whether a backchannel is bound.
         bound: bool,
     },
+    /// This lost connection is being ended from this side now; what the connection manager tells about it
+    /// from here on is our own doing.
+    Disconnecting(Epoch),
+    /// What the device has told about the end of a lost connection; after `Disconnecting`.
+    Seen(Epoch, Seen),
     /// Everything of this epoch is drained and released.
     TornDown(Epoch),
     /// End everything; no further attempt will start.

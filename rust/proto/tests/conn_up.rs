@@ -20,6 +20,9 @@ use xprtrdma_proto::{
         Event,
         LocalFault,
         Phase,
+        QpEvent,
+        Seen,
+        Side,
         HISTORY, //
     },
     time::{
@@ -649,6 +652,67 @@ fn a_driver_that_takes_no_actions_loses_none() {
         );
     }
     assert_eq!(rig.drain().len(), 1);
+}
+
+// Observability: "flushed" tells that something else came first, which may be told later.
+#[test]
+fn what_is_told_about_the_end_is_remembered_with_it() {
+    let mut rig = endless();
+    rig.connect();
+    let epoch = rig.epoch();
+    let newest = |rig: &Rig| rig.conn.history().iter().next().copied();
+    rig.event(Event::Lost(epoch, Cause::Completion(WcStatus::Flushed)));
+    assert_eq!(
+        newest(&rig).map(|lost| (lost.cm, lost.seen)),
+        Some((None, Seen::default()))
+    );
+    // The first word of the connection manager counts, if it tells of an end.
+    for event in [
+        CmEvent::RouteResolved,
+        CmEvent::Disconnected,
+        CmEvent::TimewaitExit,
+    ] {
+        assert_eq!(rig.cm(event), []);
+    }
+    assert_eq!(
+        newest(&rig).and_then(|lost| lost.cm),
+        Some(CmEvent::Disconnected)
+    );
+    let seen = Seen {
+        first: Some((Side::Receive, WcStatus::Flushed)),
+        reason: Some((Side::Send, WcStatus::RetryExceeded)),
+        event: Some(QpEvent::from_raw(3)),
+    };
+    // Of another connection nothing is taken.
+    rig.event(Event::Seen(epoch.next(), seen));
+    assert_eq!(newest(&rig).map(|lost| lost.seen), Some(Seen::default()));
+    rig.event(Event::Seen(epoch, seen));
+    assert_eq!(newest(&rig).map(|lost| lost.seen), Some(seen));
+    assert_eq!(seen.event, Some(QpEvent::AccessError));
+    rig.event(Event::TornDown(epoch));
+
+    // What we bring about ourselves tells nothing.
+    rig.connect();
+    let epoch = rig.epoch();
+    rig.event(Event::Close(Cause::Forced));
+    rig.event(Event::Disconnecting(epoch));
+    rig.cm(CmEvent::Disconnected);
+    assert_eq!(
+        newest(&rig).map(|lost| (lost.epoch, lost.cm)),
+        Some((epoch, None))
+    );
+    rig.event(Event::TornDown(epoch));
+
+    // The word that is the cause is there, and the next attempt's belong to nobody's end.
+    rig.connect();
+    let epoch = rig.epoch();
+    rig.cm(CmEvent::TimewaitExit);
+    rig.event(Event::TornDown(epoch));
+    rig.reach(Phase::Address);
+    rig.cm(CmEvent::DeviceRemoval);
+    rig.cm(CmEvent::Disconnected);
+    let expected = Some((epoch, Some(CmEvent::TimewaitExit)));
+    assert_eq!(newest(&rig).map(|lost| (lost.epoch, lost.cm)), expected);
 }
 
 // Observability: an administrator can tell the causes apart.

@@ -29,6 +29,10 @@ use crate::{
         ConnectParam, //
     },
     device::DeviceInfo,
+    failure::{
+        Failure,
+        Side, //
+    },
     mr::{
         Access,
         ExposedMr,
@@ -641,6 +645,8 @@ mod suite {
         pair.peer().close()?;
         pair.told(Told::Broken(WcStatus(FLUSHED)))?;
         pair.events.wait(|e| *e == Seen::Disconnected)?;
+        let flushed = (pair.owner.failure().first, pair.owner.failure().reason);
+        ensure!(matches!(flushed, (Some((_, WcStatus::FLUSHED)), None)));
         let keeper = pair.keeper.clone();
         drop(pair);
         ensure_eq!(Census::now(), Census::NOTHING);
@@ -1168,6 +1174,11 @@ mod suite {
             ..Message::default()
         })?;
         pair.told(Told::Broken(WcStatus::LOCAL_LENGTH))?;
+        let failed = Some((Side::Receive, WcStatus::LOCAL_LENGTH));
+        ensure_eq!(
+            (pair.owner.failure().first, pair.owner.failure().reason),
+            (failed, failed)
+        );
         let keeper = pair.keeper.clone();
         drop(pair);
         ensure_eq!(keeper.log.count(Told::Broken(WcStatus::FLUSHED)), 0);
@@ -1180,11 +1191,49 @@ mod suite {
         let pair = Pair::connected()?;
         pair.send(10, 0)?;
         let status = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
+        ensure_eq!(pair.owner.failure(), Failure::default());
         ensure_eq!(pair.peer().complete(1, status), 1);
         pair.told(Told::Broken(WcStatus::RETRY_EXCEEDED))?;
-        let keeper = pair.keeper.clone();
+        let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
         drop(pair);
+        // What is flushed at the end comes later.
+        let failed = Some((Side::Send, WcStatus::RETRY_EXCEEDED));
+        ensure_eq!(
+            (handle.failure().first, handle.failure().reason),
+            (failed, failed)
+        );
         ensure_eq!(keeper.log.count(Told::Broken(WcStatus::FLUSHED)), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn the_first_event_of_a_failure_is_kept() -> Test {
+        let pair = Pair::connected()?;
+        for (event, kept) in [
+            (bindings::ib_event_type_IB_EVENT_COMM_EST, None),
+            (
+                bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+                Some(bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR),
+            ),
+            (
+                bindings::ib_event_type_IB_EVENT_QP_FATAL,
+                Some(bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR),
+            ),
+        ] {
+            let qp = pair.owner.raw_qp();
+            let mut event = bindings::ib_event {
+                event,
+                ..Default::default()
+            };
+            // SAFETY: The queue pair is valid; a device calls its handler like this.
+            unsafe {
+                // CAST: The union's members are pointers, as 64 bits.
+                event.element.bindgen_union_field = qp as u64;
+                let handler = (*qp).event_handler.ok_or(EINVAL)?;
+                handler(&mut event, (*qp).qp_context);
+            }
+            ensure_eq!(pair.owner.failure().event, kept);
+        }
         Ok(())
     }
 
