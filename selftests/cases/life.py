@@ -108,7 +108,14 @@ def pauses_between_attempts_are_as_short_as_wished_for(t):
     check(max(pauses) < 10, f"pauses: {pauses}")
 
 
-# covers: suspend: user space is frozen as for suspending, with calls under way, and thawed.
+# What a software device under load does to a connection by itself: on a machine that is too busy the
+# server repeats a Read whose data are late.  rxe answers that anew although the call was answered and its
+# region is invalid by now, finds the key wrong, and fails the queue pair; or the retries are used up.
+OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
+
+
+# covers: suspend: user space is frozen as for suspending, with calls under way, and thawed.  Nothing here
+# ends the connection because of that.
 @case(versions=("3", "4.2"), seconds=90, stock_only=True)
 def suspending_with_a_live_mount(t):
     mount = t.mount()
@@ -119,7 +126,14 @@ def suspending_with_a_live_mount(t):
         # Comes back by itself after five seconds.
         state.write_text("freeze")
         load.wait_progress(RECOVERY_SECONDS, 2)
-    equal(mount.connects(), 1, "connections")
+    lost = mount.connects() - 1
+    t.note(f"connection lost {lost} times")
+    check(lost < 2, f"connection lost {lost} times")
+    if ENV.ours:
+        causes = xprt.disconnects()
+        for cause, details in causes:
+            t.note(f"{cause}{details}")
+        equal({cause for cause, _ in causes} - OF_THE_FABRIC, set(), "why the connection ended")
 
 
 # covers: swap files are refused, in words.  Not with NFSv4: there the kernel's client takes a refusal

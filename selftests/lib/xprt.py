@@ -91,6 +91,12 @@ def numbers_of(file, name):
     return [int(number) for number in re.findall(r"\d+", line.partition(":")[2])]
 
 
+def disconnects():
+    """Why the last connections of the only transport ended: cause, and what else was seen."""
+    text = next(DEBUGFS.glob("*/state")).read_text()
+    return re.findall(r"^disconnect: epoch \d+, (.*), after \d+ ms(.*)$", text, re.MULTILINE)
+
+
 def force_disconnect():
     """Break every connection from this side.
 
