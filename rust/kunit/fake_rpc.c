@@ -3,6 +3,7 @@
  * What the RPC client's users do, for the KUnit suites of the transport class.
  * The server is the suites' own driver, which answers its own calls.
  */
+#include <linux/completion.h>
 #include <linux/cred.h>
 #include <linux/gfp.h>
 #include <linux/in.h>
@@ -10,7 +11,9 @@
 #include <linux/sunrpc/clnt.h>
 #include <linux/sunrpc/sched.h>
 #include <linux/sunrpc/xprt.h>
+#include <linux/timer.h>
 #include <linux/wait_bit.h>
+#include <linux/workqueue.h>
 #include <net/net_namespace.h>
 
 #include "../helpers/helpers.h"
@@ -229,6 +232,59 @@ u32 fake_callback_slots(struct rpc_xprt *xprt)
 void fake_leave(struct rpc_xprt *xprt)
 {
 	refcount_set(&xprt->kref.refcount, 0);
+}
+
+struct delivery {
+	struct work_struct work;
+	struct completion done;
+	struct rpc_xprt *xprt;
+	void (*deliver)(struct rpc_xprt *xprt);
+};
+
+static void deliver_work(struct work_struct *work)
+{
+	struct delivery *this = container_of(work, struct delivery, work);
+
+	this->deliver(this->xprt);
+	complete(&this->done);
+}
+
+static void no_timer(struct timer_list *timer)
+{
+}
+
+static const struct rpc_xprt_ops *real_ops;
+
+/* The delivery has just found nobody who serves the callback. */
+static void leave_and_free(struct rpc_rqst *rqst)
+{
+	rqst->rq_xprt->ops = real_ops;
+	xprt_put(rqst->rq_xprt);
+	real_ops->bc_free_rqst(rqst);
+}
+
+int fake_leave_amid(struct rpc_xprt *xprt,
+		    void (*deliver)(struct rpc_xprt *xprt))
+{
+	struct delivery this = { .xprt = xprt, .deliver = deliver };
+	static struct rpc_xprt_ops ops;
+	bool soon;
+
+	/* What xprt_create_transport() makes. */
+	timer_setup(&xprt->timer, no_timer, 0);
+	real_ops = xprt->ops;
+	ops = *real_ops;
+	ops.bc_free_rqst = leave_and_free;
+	xprt->ops = &ops;
+	set_bit(XPRT_LOCKED, &xprt->state);
+	INIT_WORK_ONSTACK(&this.work, deliver_work);
+	init_completion(&this.done);
+	queue_work(system_dfl_wq, &this.work);
+	soon = wait_for_completion_timeout(&this.done, 20 * HZ);
+	clear_and_wake_up_bit(XPRT_LOCKED, &xprt->state);
+	flush_work(&this.work);
+	destroy_work_on_stack(&this.work);
+	return soon ? 0 : -ETIMEDOUT;
 }
 
 struct rpc_clnt *fake_clnt(bool soft, bool nfs4)

@@ -47,6 +47,12 @@ int fake_start_callbacks(struct rpc_xprt *xprt);
 u32 fake_callback_slots(struct rpc_xprt *xprt);
 /* Gives up the only reference; the transport is ended with fake_destroy(). */
 void fake_leave(struct rpc_xprt *xprt);
+/*
+ * Gives it up amid a delivery on another thread, while a third party holds the
+ * send lock, and ends the transport.
+ */
+int fake_leave_amid(struct rpc_xprt *xprt,
+		    void (*deliver)(struct rpc_xprt *xprt));
 
 /* nfs4: one that sends a call again on a new connection only. */
 struct rpc_clnt *fake_clnt(bool soft, bool nfs4);

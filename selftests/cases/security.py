@@ -7,7 +7,9 @@ import pathlib
 
 from lib import kerberos, pattern
 from lib.buffers import Buffer
-from lib.case import ENV, case, check, equal
+from lib.case import ENV, case, check, equal, wait
+from lib.injection import Injection
+from lib.responder import Responder
 from lib.workers import Worker
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -81,6 +83,38 @@ def as_user(_, uid, path, content):
             return file.read() == content
     except OSError as error:
         return errno.errorcode[error.errno]
+
+
+def write_directly(_, path, content):
+    """In a process of its own: one large write."""
+    buffer = Buffer(len(content))
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o644)
+    buffer.write(fd, content, 0)
+    os.close(fd)
+
+
+# covers: MAL-104, V1-105: with privacy the kernel frees a call's pages when it encodes the call
+# anew, and may find no others then.  The server must not see what becomes of them.
+@case(versions=(), clients=("ours",), debug_only=True, seconds=100)
+def pages_of_a_call_encoded_anew_are_out_of_reach(t):
+    realm, responder = kerberos.Realm(t), Responder()
+    t.defer(responder.close)
+    mount = realm.mount("krb5p", "timeo=50", version="3", port=responder.port)
+    here, there = t.directory(mount).path("file")
+    # A checksum that has no memory would end the call: pages only.
+    injection = Injection(t, ("fail_page_alloc",))
+    injection.only_module("auth_rpcgss")
+    content = pattern.data(11, 0, 64 * KIB)
+    responder.call("arm", "held write")
+    writer = Worker(write_directly, here, content)
+    wait.until(lambda: responder.call("log")[0] == 0, ENV.patience(20), "the call is held")
+    equal(responder.call("again"), "the same", "the call's memory")
+    injection.every(1)
+    wait.until(injection.met, ENV.patience(20), "encoded anew, without memory")
+    equal(responder.call("again"), "RDMA Read: rem_access", "the pages of the last encoding")
+    t.note(f"{injection.stop()} allocations failed")
+    writer.join(ENV.patience(20))
+    t.server.expect(there, content)
 
 
 # covers: V1-119: who a user is comes from the ticket, by name; without a ticket nobody gets in.

@@ -14,8 +14,8 @@ TIMES = 1 << 20
 class Injection:
     """The switches of both kinds of failure; what is set is undone at the end of the case."""
 
-    def __init__(self, t):
-        self.t = t
+    def __init__(self, t, kinds=KINDS):
+        self.t, self.kinds = t, kinds
         # Also allocations that may wait for memory, and without a trace for each.
         self.set(ignore_gfp_wait="N", verbose=0)
         self.write("fail_page_alloc", "min-order", 0)
@@ -27,15 +27,15 @@ class Injection:
         self.t.defer(path.write_text, before)
 
     def set(self, **values):
-        for kind in KINDS:
+        for kind in self.kinds:
             for name, value in values.items():
                 self.write(kind, name.replace("_", "-"), value)
 
-    def only_module(self):
-        """Spare allocations without a function of the loaded module among the callers."""
-        start, end = text(module.name())
+    def only_module(self, name=None):
+        """Spare allocations without a function of a module, of ours at first, among the callers."""
+        start, end = text(name or module.name())
         # The last one fails other things, but counts what fails like the others.
-        for kind in (*KINDS, "fail_sunrpc"):
+        for kind in (*self.kinds, "fail_sunrpc"):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))
             self.write(kind, "require-end", hex(end))
@@ -44,18 +44,16 @@ class Injection:
         """Let every nth allocation fail."""
         self.set(interval=nth, times=TIMES, probability=100)
 
-    @staticmethod
-    def met():
+    def met(self):
         """How many have failed since `every`."""
-        left = sum(int((DEBUG / kind / "times").read_text()) for kind in KINDS)
-        return len(KINDS) * TIMES - left
+        left = sum(int((DEBUG / kind / "times").read_text()) for kind in self.kinds)
+        return len(self.kinds) * TIMES - left
 
-    @classmethod
-    def stop(cls):
+    def stop(self):
         """No more failures; how many there were."""
-        for kind in KINDS:
+        for kind in self.kinds:
             (DEBUG / kind / "probability").write_text("0")
-        return cls.met()
+        return self.met()
 
 
 def text(name):

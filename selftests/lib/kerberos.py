@@ -171,7 +171,7 @@ class Realm:
         self.log.seek(0)
         return self.log.read()
 
-    def mount(self, flavour):
+    def mount(self, flavour, options="", **more):
         """Mount with Kerberos.
 
         rpc.gssd looks for a client's new pipe, then for its old one.  When the kernel makes both
@@ -180,15 +180,16 @@ class Realm:
         takes instead are none that its library still knows (gssd_scan_clnt and
         limit_krb5_enctypes, nfs-utils 2.8).  Then a daemon that looks anew is needed.
         """
+        options = f"sec={flavour},{options}" if options else f"sec={flavour}"
         try:
-            return self.t.mount(f"sec={flavour}")
+            return self.t.mount(options, **more)
         except mounts.Refused:
             if OLD_PIPE not in self.said():
                 raise
         self.t.note("rpc.gssd took a client's old pipe: started again")
         self.end_gssd()
         self.start_gssd()
-        return self.t.mount(f"sec={flavour}")
+        return self.t.mount(options, **more)
 
     @staticmethod
     def log_in():

@@ -288,6 +288,20 @@ mod suite {
         Ok(())
     }
 
+    // covers: the last reference is not put by the handler that delivers a callback: whoever closes
+    // the connection, and so holds the send lock, waits for that handler.
+    #[test]
+    fn the_last_user_may_leave_amid_a_delivery() -> Test {
+        calm();
+        let class = Registration::<Driver>::new()?;
+        let lone = Lone::new(false, 20049)?;
+        lone.start_callbacks()?;
+        lone.leave_amid_delivery()?;
+        wait_gone()?;
+        drop(class);
+        Ok(())
+    }
+
     // covers: BC-04: the server has its credit back with the reply, not when the callback service lets go.
     #[test]
     fn an_answered_callback_makes_room_for_the_next() -> Test {

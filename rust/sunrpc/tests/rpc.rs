@@ -126,6 +126,25 @@ impl Lone {
         unsafe { bindings::fake_leave(self.0.as_ptr()) }
     }
 
+    /// Its last user goes while a callback is delivered and the connection is being closed;
+    /// afterwards it ends by itself. `ETIMEDOUT`: the delivery waits for the end of the closing.
+    pub(super) fn leave_amid_delivery(self) -> Result {
+        /// # Safety
+        ///
+        /// `xprt` is a transport of our class.
+        unsafe extern "C" fn deliver(xprt: *mut bindings::rpc_xprt) {
+            // SAFETY: By the caller's contract.
+            let xprt = unsafe { Xprt::<Driver>::from_raw(NonNull::new_unchecked(xprt)) };
+            // A test that delivers nothing fails.
+            let _ = xprt.deliver_callback(&[7; 40]);
+        }
+
+        // SAFETY: By the type invariant; the callee ends the transport, as `self` would.
+        let result = unsafe { bindings::fake_leave_amid(self.0.as_ptr(), Some(deliver)) };
+        core::mem::forget(self);
+        to_result(result)
+    }
+
     pub(super) fn start_callbacks(&self) -> Result {
         // SAFETY: By the type invariant.
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })

@@ -174,6 +174,7 @@ SILENCE = [
         ignored(), times=3),
     Row("held", "MAL-106", READ, hold, ignored()),
     Row("held list", "MAL-104", LIST, hold, ignored()),
+    Row("held write", "MAL-104", WRITE, hold, ignored()),
 ]
 
 INVALIDATION = [
