@@ -311,9 +311,13 @@ mod suite {
         pair.be_slow_with_a_message()?;
         ensure!(attends());
         Death::NoModify.comes();
-        let Pair { owner, keeper, .. } = pair;
-        drop(owner);
-        ensure_eq!(returned(&keeper), 1);
+        let keeper = pair.keeper.clone();
+        {
+            let pair = pair;
+            drop(pair.owner);
+            ensure_eq!(returned(&keeper), 1);
+            // What else there is goes here.
+        }
         errands.finish()?;
         calm();
         wait_until(|| Census::now() == Census::NOTHING)?;
