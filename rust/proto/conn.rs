@@ -40,7 +40,7 @@
 //!
 //! * Only errors that the RPC client retries leave, except on a first mount ([`ConnectError::error`]).
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
-//! * A connection that was of use gets a successor at once, within limits: see below.
+//! * A connection that was of use gets a successor at once if it lasted, or if we ended it: see below.
 //! * Two quick losses after the first large Send make the next connections use 1024 octets (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
 //! * A silent peer is probed, a dead one disconnected, a slow one left alone.
@@ -57,10 +57,11 @@
 //! | had carried a reply and lasted for five seconds   | at once                                     |
 //! | had carried a reply, and we know what we did      | at once: peer and fabric are well, and each |
 //! |                                                   | such end needs another deed of ours         |
-//! | had carried a reply                               | at once, but for three of them in a row and |
-//! |                                                   | one each ten seconds; else after the first  |
-//! |                                                   | delay of the back-off                       |
+//! | had carried a reply                               | after the first delay of the back-off       |
 //! | never carried a reply                             | after the back-off, ever more slowly        |
+//!
+//! A peer that ends a young connection has its reason, and half a second costs little: knfsd accepts connections
+//! on a device while that is being removed, and the removal then waits for them for ever.
 //!
 //! What we do that ends connections: a call is sent again, a call leaves the credits unknown, or memory was
 //! taken back that the server writes to, because the call's process was killed. The server sees its write
@@ -738,8 +739,6 @@ impl Conn {
         let at_once = now.since(up.since) >= WORKED || cause.is_our_doing();
         if cause.is_clean() || (up.useful && at_once) {
             self.backoff.closed_cleanly(now);
-        } else if up.useful {
-            self.backoff.lost_young(now);
         } else {
             self.backoff.failed(now);
         }

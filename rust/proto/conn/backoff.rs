@@ -26,12 +26,6 @@ impl Default for BackoffConfig {
     }
 }
 
-/// So many connections in a row that were of use, but not for long, get their successor at once.
-const PROMPT: u64 = 3;
-
-/// One more of them does after each such span.
-const PROMPT_AGAIN: Millis = Millis::from_secs(10);
-
 /// Exponential back-off with jitter.
 ///
 /// The delay doubles with every failure in a row and is drawn from the upper half of its range, so that the
@@ -42,8 +36,6 @@ pub struct Backoff {
     config: BackoffConfig,
     failures: u32,
     not_before: Time,
-    /// When no prompt successor is missing in the budget any more.
-    prompt_full: Time,
     random: u64,
 }
 
@@ -54,7 +46,6 @@ impl Backoff {
             config,
             failures: 0,
             not_before: Time::from_millis(0),
-            prompt_full: Time::from_millis(0),
             random: seed,
         }
     }
@@ -71,19 +62,6 @@ impl Backoff {
     /// The failures counted so far stay counted; closing an unused connection proves nothing.
     pub fn closed_cleanly(&mut self, now: Time) {
         self.not_before = now;
-    }
-
-    /// A young connection was lost that was of use: the next attempt may start at once, unless too many of
-    /// its kind ended of late.
-    pub fn lost_young(&mut self, now: Time) {
-        let full = self.prompt_full.max(now);
-        let most = PROMPT_AGAIN.get().saturating_mul(PROMPT);
-        if full.after(PROMPT_AGAIN).since(now) <= Millis::new(most) {
-            self.prompt_full = full.after(PROMPT_AGAIN);
-            self.closed_cleanly(now);
-        } else {
-            self.failed(now);
-        }
     }
 
     /// A reply arrived, so the connection was of use: the next failure counts as the first.

@@ -135,8 +135,8 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
 #[test]
 fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     for (lasted, useful, at_once) in [
-        (1, true, true),
-        (4_999, true, true),
+        (1, true, false),
+        (4_999, true, false),
         (5_000, true, true),
         (1, false, false),
         (5_000, false, false),
@@ -150,23 +150,14 @@ fn the_loss_of_a_connection_that_worked_costs_no_delay() {
 
 // covers: MAL-152: a server that answers one call on each connection and drops it is not hammered.
 #[test]
-fn young_connections_are_followed_at_once_within_a_budget() {
+fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     let mut rig = endless();
-    let mut at_once = |wait, count: usize| -> Vec<bool> {
-        rig.advance(wait);
-        let delays = (0..count).map(|_| lose(&mut rig, 1, true, Cause::PeerClosed));
-        delays.map(|delay| delay == Millis::default()).collect()
-    };
-    assert_eq!(at_once(0, 6), [true, true, true, false, false, false]);
-    // It comes back, one by one.
-    assert_eq!(at_once(10_000, 2), [true, false]);
-    assert_eq!(at_once(30_000, 4), [true, true, true, false]);
-    assert_eq!(at_once(600_000, 4), [true, true, true, false]);
-    // What lasted does not need the budget, nor takes from it.
-    assert_eq!(
-        lose(&mut rig, 5_000, true, Cause::PeerClosed),
-        Millis::default()
-    );
+    for _ in 0..50 {
+        let delay = lose(&mut rig, 1, true, Cause::PeerClosed);
+        assert!(delay > Millis::default());
+        // A reply came, so it gets no longer.
+        assert!(delay <= Millis::new(500));
+    }
 }
 
 // What we did ourselves says nothing against the peer, however often we do it.
