@@ -1156,10 +1156,12 @@ mod suite {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
             pair.be_slow_with_a_message()?;
+            // Whoever drops the last one waits for the completion queue in any case.
+            let handle = pair.owner.handle();
             death.comes();
             drop(pair.owner);
             ensure_eq!(returned(&pair.keeper), 1);
-            drop((pair.pd, pair.id));
+            drop((handle, pair.pd, pair.id));
             calm();
             ensure_eq!(Census::now(), Census::NOTHING);
         }
