@@ -49,6 +49,9 @@ def fails(t, options, most, *words, host=None, seconds=None):
 @contextlib.contextmanager
 def leaving_nothing():
     """What happens in the block leaves neither a transport nor objects of the device."""
+    # The last case's connection may still be on its way out.
+    wait.until(lambda: all("cm_id 0" in line for line in module.resources() if line),
+               ENV.patience(20), "no connection left")
     before = module.resources()
     yield
     xprt.wait_gone()
