@@ -12,7 +12,6 @@ pub mod errno {
     pub const ENODEV: i32 = 19;
     /// The peer does not speak our version.
     pub const EPROTONOSUPPORT: i32 = 93;
-    /// The peer does not know an option that we sent.
     /// No RDMA device or route, on an established mount.
     pub const ENETUNREACH: i32 = 101;
     /// Nothing free; retry after a delay.

@@ -92,6 +92,7 @@ use xprtrdma_proto::{
         Side, //
     },
     credit::ForwardCredits,
+    error::errno,
     header::MAX_SEGMENTS,
     limit::{
         DiscardLimit,
@@ -857,10 +858,12 @@ fn regions_per_chunk(pages: u32) -> usize {
 
 /// What the connection manager's error says about an address.
 fn addr_fault(error: Error) -> AddrFault {
-    match error {
-        e if e == ENODEV => AddrFault::NoDevice,
-        e if e == ETIMEDOUT => AddrFault::TimedOut,
-        e if e == ENETUNREACH || e == EHOSTUNREACH => AddrFault::NoRoute,
+    // By number: not every kernel has Rust names for all of them.
+    // NO-OVERFLOW: An errno is a small negative number.
+    match error.to_errno().wrapping_neg() {
+        errno::ENODEV => AddrFault::NoDevice,
+        errno::ETIMEDOUT => AddrFault::TimedOut,
+        errno::ENETUNREACH | errno::EHOSTUNREACH => AddrFault::NoRoute,
         _ => AddrFault::Other,
     }
 }
