@@ -40,7 +40,8 @@
 //!
 //! * Only errors that the RPC client retries leave, except on a first mount ([`ConnectError::error`]).
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
-//! * A connection that was of use gets a successor at once if it lasted, or if we ended it: see below.
+//! * A connection that was of use gets a successor at once if it lasted, or if we ended it: see
+//!   below.
 //! * Two quick losses after the first large Send make the next connections use 1024 octets (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
 //! * A silent peer is probed, a dead one disconnected, a slow one left alone.
@@ -48,8 +49,9 @@
 //!
 //! # At once or later
 //!
-//! While there is no connection every user of the mount waits, so a delay must be good for something: it
-//! spares a peer that cannot keep connections, and it spreads the clients of a server that comes back.
+//! While there is no connection every user of the mount waits, so a delay must be good for
+//! something: it spares a peer that cannot keep connections, and it spreads the clients of a server
+//! that comes back.
 //!
 //! | The connection                                    | Next attempt                                |
 //! |---------------------------------------------------|---------------------------------------------|

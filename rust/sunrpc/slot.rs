@@ -43,8 +43,7 @@ impl TaskBuf {
         }
     }
 
-    /// Makes sure that there are at least `len` octets; the content is lost when it grows, for
-    /// zeroes, and
+    /// Makes sure that there are at least `len` octets; when it grows the content is zeroes, and
     /// `grown` is told by how many octets. Allocates as the calling RPC task may.
     #[inline]
     pub(crate) fn ensure(&mut self, len: usize, grown: impl FnOnce(usize)) -> Result<*mut c_void> {

@@ -85,7 +85,10 @@ pub(crate) fn slots() -> u16 {
 /// Sizes of the largest messages without RDMA on a connection that is made now, in octets,
 /// multiples of 1024: sent and received.
 pub(crate) fn inline_sizes() -> (u32, u32) {
-    let size = |knob: Knob| knob.get().clamp(*INLINE.start(), *INLINE.end()) & !1023;
+    let size = |knob: Knob| {
+        let size = knob.get().clamp(*INLINE.start(), *INLINE.end());
+        size - size % INLINE_UNIT
+    };
     (size(Knob::InlineWrite), size(Knob::InlineRead))
 }
 
