@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tables of the pages that programs write."""
 
+import re
+
+
+def cell(content):
+    """One cell of a csv-table."""
+    text = str(content)
+    return '"' + text.replace('"', '""') + '"' if re.search(r'[",\n]|^\s', text) else text
+
 
 def row(*cells):
-    """One row of a list-table."""
-    return "".join(f"   {'  ' if i else '* '}- {cell}\n" for i, cell in enumerate(cells))
+    """One row of a csv-table, which is one line."""
+    return f"   {', '.join(map(cell, cells))}\n"
 
 
 def table(head, rows, *options):
-    """A list-table whose first row is its heading."""
-    return "".join([".. list-table::\n", *(f"   :{o}\n" for o in ("header-rows: 1", *options)),
+    """A csv-table whose first row is its heading."""
+    return "".join([".. csv-table::\n", *(f"   :{o}\n" for o in ("header-rows: 1", *options)),
                     "\n", row(*head), *(row(*cells) for cells in rows)])

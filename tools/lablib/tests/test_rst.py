@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A table of a page gives back the cells that it was made from."""
+
+import csv
+import unittest
+
+from lablib import rst
+
+
+class Table(unittest.TestCase):
+    ROWS = (("a", 1), ("x, y", '"quoted", and "more"'), ("", " leading"), ("``code``", "–"))
+
+    def test_cells_come_back(self):
+        head, *rows = rst.table(("one", "two"), self.ROWS).splitlines()[3:]
+        self.assertEqual(head, "   one, two")
+        # As docutils reads it.
+        found = csv.reader((row.strip() for row in rows), skipinitialspace=True, strict=True)
+        self.assertEqual(list(map(tuple, found)),
+                         [tuple(map(str, row)) for row in self.ROWS])
+
+    def test_options(self):
+        self.assertEqual(rst.table(("a",), [], "widths: 9").splitlines(),
+                         [".. csv-table::", "   :header-rows: 1", "   :widths: 9", "", "   a"])
+
+
+if __name__ == "__main__":
+    unittest.main()
