@@ -10,7 +10,7 @@ from lib.case import case, check, equal
 from lib.env import REPO
 from lib.injection import Injection
 
-from lablib import ktap
+from lablib.checks import ktap
 
 DEBUG = pathlib.Path("/sys/kernel/debug")
 SUITES = DEBUG / "kunit"

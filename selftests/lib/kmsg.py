@@ -3,7 +3,7 @@
 
 import os
 
-from lablib import judge
+from lablib.machine import judge
 
 from . import wait
 

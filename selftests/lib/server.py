@@ -13,7 +13,7 @@ import select
 import socket
 import time
 
-from lablib import wire
+from lablib.machine import wire
 
 from . import pattern
 

@@ -8,10 +8,13 @@ import pathlib
 import signal
 import sys
 
-from . import (baseline, bench, beside, cache, check, chroot, figures, ide, kernel, module,
-               mutants, pcap, proc, report, root, shell, shutdown, torture)
-from .session import Plan, Session
-from .ui import LabError, say
+from .base import cache, chroot, proc
+from .base.ui import LabError, say
+from .bench import baseline, bench, figures, report
+from .build import ide, kernel, module, root
+from .checks import beside, check, mutants, pcap, shutdown, torture
+from .machine import shell
+from .machine.session import Plan, Session
 
 DESCRIPTION = """\
 Builds xprtrdma_rs and runs it in virtual machines.
@@ -236,7 +239,7 @@ def add_mutants(commands):
     sub.add_argument("--write", action="store_true",
                      help="write the table in Documentation/verification.rst")
     sub.add_argument("names", nargs="*", metavar="NAME",
-                     help="of a fault in tools/lablib/mutants.toml (default: all)")
+                     help="of a fault in tools/lablib/checks/mutants.toml (default: all)")
     sub.set_defaults(run=lambda args: mutants.check(args.kernel, args.names, args.write))
 
 

@@ -21,7 +21,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from lablib import wire  # noqa: E402
+from lablib.machine import wire  # noqa: E402
 
 LOCAL_SOCKET = "/run/lab.sock"
 # A command's output waits in its pipe while this much is queued to the host.

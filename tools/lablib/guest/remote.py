@@ -17,7 +17,7 @@ import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from lablib import wire  # noqa: E402
+from lablib.machine import wire  # noqa: E402
 
 LOCAL_SOCKET = "/run/lab.sock"
 STREAM = 0

@@ -6,8 +6,8 @@ import random
 import tempfile
 import unittest
 
-from lablib import baseline, bench, instructions
-from lablib.ui import LabError
+from lablib.base.ui import LabError
+from lablib.bench import baseline, bench, instructions
 
 SYMBOLS = """\
 ffffffff80000000 T _stext

@@ -4,8 +4,8 @@
 import re
 import unittest
 
-from lablib.beside import Found, of_both, worse
-from lablib.programs import PROGRAMS, Program
+from lablib.build.programs import PROGRAMS, Program
+from lablib.checks.beside import Found, of_both, worse
 
 NFSTEST = Program("nfstest_x", "an NFStest")
 RECALLS = Program("nfstest_y", "an NFStest with groups to be", groups={"Recall": 2})

@@ -3,7 +3,7 @@
 
 import unittest
 
-from lablib import documented
+from lablib.checks import documented
 
 
 class Documented(unittest.TestCase):

@@ -3,7 +3,7 @@
 
 import unittest
 
-from lablib import judge
+from lablib.machine import judge
 
 REPORTS = (
     "BUG: KASAN: slab-use-after-free in rpcrdma_x+0x10/0x20",

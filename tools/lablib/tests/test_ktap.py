@@ -3,8 +3,8 @@
 
 import unittest
 
-from lablib.ktap import Parser
-from lablib.tally import of_closing_line
+from lablib.base.tally import of_closing_line
+from lablib.checks.ktap import Parser
 
 CASES = (
     ("all pass", "TAP version 13\n1..2\nok 1 a\nok 2 - b", 0, (2, 0, 0)),

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from lablib import packages
+from lablib.build import packages
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
 COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"

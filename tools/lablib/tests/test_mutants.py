@@ -6,7 +6,8 @@ import subprocess
 import sys
 import unittest
 
-from lablib import module, mutants
+from lablib.build import module
+from lablib.checks import mutants
 
 LEAST = 24  # faults that a test notices
 

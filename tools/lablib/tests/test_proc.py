@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from lablib import proc
+from lablib.base import proc
 
 # Says which nice value it has whenever it is asked, through a child of its own.
 TELL = 'while read -r _; do sh -c "exec nice"; done'

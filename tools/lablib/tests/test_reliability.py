@@ -4,7 +4,7 @@
 import csv
 import unittest
 
-from lablib import reliability
+from lablib.checks import reliability
 
 
 def run(client, recovery, failed=0, failures=()):

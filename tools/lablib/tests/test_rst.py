@@ -4,7 +4,7 @@
 import csv
 import unittest
 
-from lablib import rst
+from lablib.base import rst
 
 
 class Table(unittest.TestCase):

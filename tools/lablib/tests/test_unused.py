@@ -5,7 +5,8 @@ import pathlib
 import tempfile
 import unittest
 
-from lablib import module, unused
+from lablib.build import module
+from lablib.checks import unused
 
 TREE = "   --> /repo/build/unused/rust/transport/../proto"
 CANARY = f"""warning: function `{unused.CANARY}` is never used

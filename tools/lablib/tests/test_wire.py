@@ -3,7 +3,7 @@
 
 import unittest
 
-from lablib import wire
+from lablib.machine import wire
 
 FRAMES = [(wire.RUN, 2, b'{"argv": ["true"]}'), (wire.IN, 2, b""),
           (wire.OUT, 4, bytes(range(256))), (wire.EXIT, 2, b'{"status": 0}')]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make bench-check`: the exact counts must not rise above the recorded ones, nor above the goals."""
+
+import json
+import pathlib
+
+from ..base.tally import Tally
+from ..base.ui import LabError, say
+from ..build import kernel, root
+from . import bench
+
+FILE = pathlib.Path(__file__).resolve().parents[2] / "bench-baseline.json"
+# What may not rise, and by how much it may all the same: a part of the recorded number and
+# a constant. Queue work of the provider's is the same in every run; how often the processor
+# falls idle between two packets, and with it scheduling, depends on the server.
+TOLERANCE = {
+    "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
+    "recv_posts": (0.02, 0.01), "transport": (0.01, 5), "service": (0.06, 20),
+    "copies": (0.02, 10),
+    "kernel": (0.05, 0), "works": (0.05, 0.1), "allocations": (0.02, 0.05),
+}
+# Calls at a time share posts, how many of them is the scheduler's matter: only that they do counts.
+SHARED_POSTS = 0.98
+# What an RPC may take whatever was recorded; `kernel` beside what it takes with the in-tree client.
+# (work requests, completions, service, kernel)
+GOALS = {
+    "GETATTR": (2, 1.04, None, 0.97),
+    "READ 4 KiB": (2, 1.04, 3050, 0.97), "WRITE 4 KiB": (2, 1.04, 3050, 0.97),
+    "READ 1 MiB": (2, 1.04, 10_000, 0.99), "WRITE 1 MiB": (2, 1.04, 10_000, 0.99),
+} | {f"{what} 4 KiB, {depth} at a time": (2, 1.04, None, 0.98)
+     for what in ("READ", "WRITE") for depth in (16, 64)}
+GOAL = ("work_requests", "completions", "service")
+
+
+def most(load, counter, recorded):
+    """What a counter may be at most."""
+    if counter == "posts" and "at a time" in load:
+        return SHARED_POSTS
+    part, constant = TOLERANCE[counter]
+    return recorded * (1 + part) + constant
+
+
+def rises(recorded, measured):
+    """Lines about counts that rose; both are {load: {counter: number}}."""
+    for load, counters in recorded.items():
+        if load not in measured:
+            yield f"{load}: not measured"
+            continue
+        for name, before in counters.items():
+            now = measured[load].get(name)
+            if now is None:
+                yield f"{load}: {name} not measured"
+            elif now > most(load, name, before):
+                yield f"{load}: {name} rose from {before:,.2f} to {now:,.2f}"
+
+
+def missed(ours, intree):
+    """Lines about goals that are not reached; both are {load: {counter: number}}."""
+    for load, (*limits, part) in GOALS.items():
+        for name, limit in zip(GOAL, limits):
+            # Numbers of work requests and completions are exact but for what is rounded.
+            if limit and ours[load][name] > limit + 0.001:
+                yield f"{load}: {name} {ours[load][name]:,.2f}, at most {limit:,}"
+        ratio = ours[load]["kernel"] / intree[load]["kernel"]
+        if ratio > part:
+            yield f"{load}: kernel {ratio:.3f} of the in-tree client's, at most {part}"
+
+
+def record(counts, release):
+    """Write the baseline."""
+    kept = {load: {name: round(counters[name], 3) for name in TOLERANCE if name in counters}
+            for load, counters in counts.items()}
+    FILE.write_text(json.dumps({"kernel": release, "per RPC": kept}, indent=1) + "\n")
+    say(f"written: {FILE}")
+
+
+def measure(spec, rounds):
+    """The counts of both clients, and the kernel's release."""
+    counts, _, good = bench.counts(spec, "4.2", rounds)
+    if not good:
+        raise LabError("the counts were not taken: see above")
+    return counts, kernel.get(root.path(), spec).release
+
+
+def check(spec, rounds, measured, write):
+    """Compare with what was recorded, or record; `measured`: a file of `make bench`."""
+    if measured:
+        found = json.loads(pathlib.Path(measured).read_text())
+        counts, release = found["counts"], found["kernel"]
+    else:
+        counts, release = measure(spec, rounds)
+    if write:
+        record(counts["ours"], release)
+        return 0
+    recorded = json.loads(FILE.read_text())
+    if recorded["kernel"] != release:
+        raise LabError(f"recorded with kernel {recorded['kernel']}, measured with {release}: "
+                       "instructions do not compare; use KERNEL= or record again")
+    tally = Tally()
+    for loads, word, lines in (
+            (recorded["per RPC"], "ROSE", list(rises(recorded["per RPC"], counts["ours"]))),
+            (GOALS, "MISSED", list(missed(counts["ours"], counts["intree"])))):
+        for line in lines:
+            say(f"{word}: {line}")
+        for load in loads:
+            tally.judge(load, not any(line.startswith(f"{load}: ") for line in lines))
+    print(tally.line(), flush=True)
+    return 0 if tally.good() else 1

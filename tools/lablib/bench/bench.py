@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make bench`: elapsed time and exact counts, ours beside the in-tree client."""
+
+import dataclasses
+import json
+import statistics
+
+from ..base.ui import LabError, say
+from ..build import kernel, root
+from . import report
+
+# Axes of guest/bench.py; the first is the usual case.
+AXES = ("one mount", "nconnect=4", "nconnect=16", "10 connections", "50 connections",
+        "1024 slots")
+SECONDS = 3600
+FIRST, OURS, SECOND, TCP = "in-tree", "ours", "in-tree again", "tcp"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """How much to measure."""
+
+    axes: tuple = AXES
+    rounds: int = 7
+    long_rounds: int = 3
+    scale: float = 1.0
+    count_rounds: int = 3
+    scale_rounds: int = 1
+
+    @classmethod
+    def quick(cls):
+        return cls(axes=AXES[:1], rounds=2, long_rounds=1, scale=0.25, count_rounds=1,
+                   scale_rounds=0)
+
+
+def judge(legs):
+    """What a load's legs say: medians, and whether ours is worse than scatter explains."""
+    bases = [(a + b) / 2 for a, b in zip(legs[FIRST], legs[SECOND])]
+    ratios = [ours / base for ours, base in zip(legs[OURS], bases)]
+    # The same thing measured twice, leg against leg, as ours is one leg.
+    scatter = statistics.median(abs(a - b) / base
+                                for a, b, base in zip(legs[FIRST], legs[SECOND], bases))
+    ratio = statistics.median(ratios)
+    return {"microseconds": {leg: statistics.median(values) / 1e3
+                             for leg, values in legs.items()},
+            "ratio": ratio, "ratios": ratios, "scatter": scatter,
+            "worse": ratio > 1 + scatter}
+
+
+def table(judged):
+    """Text, one line per load."""
+    width = max(map(len, judged)) + 2
+    lines = ["microseconds".ljust(width) + "".join(
+        title.rjust(14) for title in (OURS, FIRST, TCP, "ours/in-tree", "scatter"))]
+    for load, found in judged.items():
+        took = found["microseconds"]
+        base = (took[FIRST] + took[SECOND]) / 2
+        lines.append(load.ljust(width) + "".join(
+            f"{number:14,.0f}" for number in (took[OURS], base, took[TCP]))
+            + f"{found['ratio']:14.3f}     ±{100 * found['scatter']:6.1f} %"
+            + ("  worse" if found["worse"] else "")
+            + (f"  (at first {found['first']:.3f})" if "first" in found else ""))
+    return "\n".join(lines)
+
+
+def measure_times(spec, rounds, long_rounds, scale, axes):
+    """({axis: {load: judged}}, whether all went well); `axes`: {name: [loads], none for all}."""
+    plan = {"rounds": rounds, "long_rounds": long_rounds, "scale": scale, "axes": axes}
+    found, session, status = report.in_client(
+        spec, [json.dumps(plan)], "bench.py", timeout=SECONDS, memory=report.MEMORY)
+    judged = {axis: {load: judge(legs) for load, legs in loads.items()}
+              for axis, loads in found.items()}
+    return judged, not status and not session.complaints
+
+
+def doubtful(judged):
+    """{axis: [loads]} that look worse: of fifty equal ones, a few do."""
+    found = {axis: [load for load, one in loads.items() if one["worse"]]
+             for axis, loads in judged.items()}
+    return {axis: loads for axis, loads in found.items() if loads}
+
+
+def times(spec, scope):
+    """({axis: {load: judged}}, whether all went well)
+
+    What looks worse is measured again, in as many rounds as a short load has, and that counts.
+    """
+    judged, good = measure_times(spec, scope.rounds, scope.long_rounds, scope.scale,
+                                 dict.fromkeys(scope.axes, ()))
+    again = doubtful(judged)
+    if again:
+        say("again, for it looks worse: " + "; ".join(
+            f"{axis}: {', '.join(loads)}" for axis, loads in again.items()))
+        repeated, fine = measure_times(spec, scope.rounds, scope.rounds, scope.scale, again)
+        good &= fine
+        for axis, loads in repeated.items():
+            for load, one in loads.items():
+                judged[axis][load] = one | {"first": judged[axis][load]["ratio"]}
+    return judged, good
+
+
+def counts(spec, version, rounds, client="both", functions=0):
+    """Exact counts {client: {load: {what: per RPC}}}, their profile, whether all went well."""
+    mount = report.options(version)
+    merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)
+    seen, session, status = report.with_clients(spec, client, "count_clients.py", mount)
+    for name, loads in seen.items():
+        for load, numbers in loads.items():
+            merged[name][load] |= numbers
+    return merged, profile, good and not status and not session.complaints
+
+
+def run(spec, version, scope, with_times, with_counts, functions):
+    """Measure and print the tables: (everything for a JSON file, whether all went well)
+
+    What has been measured is not lost when the rest fails.
+    """
+    result, good = {"kernel": kernel.get(root.path(), spec).release}, True
+
+    def take_times():
+        result["times"], fine = times(spec, scope)
+        for axis, judged in result["times"].items():
+            print(f"\n{axis}\n{table(judged)}", flush=True)
+        return fine
+
+    def measure_counts():
+        result["counts"], profile, fine = counts(spec, version, scope.count_rounds,
+                                                 functions=functions)
+        result["profile"] = profile["ours"]
+        print("\n" + report.count_table(result["counts"]), flush=True)
+        return fine
+
+    def measure_scale():
+        result["scale"], _, fine = report.measure_instructions(spec, "both", report.SCALE,
+                                                               scope.scale_rounds, 0)
+        return fine
+
+    for wanted, measure in ((with_times, take_times), (with_counts, measure_counts),
+                            (with_counts and scope.scale_rounds, measure_scale)):
+        if wanted:
+            try:
+                good &= measure()
+            except LabError as error:
+                say(f"error: {error}")
+                good = False
+    return result, good

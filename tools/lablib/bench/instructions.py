@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Instructions of the client's kernel per RPC: from the plugin's counts to tables.
+
+What is counted is said in tools/native/instructions.c.
+"""
+
+import bisect
+import collections
+import re
+import statistics
+
+from ..base import cache, chroot, proc
+from ..base.ui import LabError
+from ..machine.session import NAMES
+
+# Numbers of the plugin's classes, as guest/instructions.py gives them.
+OTHER, TRANSPORT, RXE, ENTRY, TIMER, IDLE = 0, 1, 2, 3, 4, 7
+KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY))
+# Groups of code by address; a module that is not named is in the rest.
+GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "sunrpc": "sunrpc",
+          "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
+          "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
+# kernel: all but idleness and timer interrupts; service: the transport and what it calls,
+# rxe excluded; copies: what of that copies and fills memory; then the kernel's parts by
+# address; then numbers of calls.
+COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
+           "timer", "switches", "wakeups", "works", "allocations")
+NAME = 120  # characters of a function's that are shown
+COPY = frozenset(("memcpy_orig", "memset_orig", "__memcpy", "__memset", "__memmove", "memcpy",
+                  "memset", "memmove", "__pi_memcpy", "__pi_memset", "__pi_memmove",
+                  "copy_page", "clear_page_rep", "clear_page_orig", "clear_page_erms"))
+HASH = re.compile(r"\[[0-9a-f]{14,16}\]")  # of a crate, in names of Rust functions
+# What allocates memory, by the beginnings of names.
+ALLOCATE = ("kmem_cache_alloc", "__kmalloc", "__kvmalloc", "krealloc_node", "get_free_pages",
+            "__alloc_pages", "alloc_pages_bulk", "vmalloc")
+
+
+class Symbols:
+    """Functions by address."""
+
+    def __init__(self, path):
+        self.entries = []
+        for line in path.read_text().splitlines():
+            address, kind, rest = line.split(" ", 2)
+            name, _, module = rest.partition("\t")
+            # Data and markers of sections begin no function.
+            if kind in "tTwW" and not name.startswith(("__pfx_", "__cfi_")):
+                self.entries.append((int(address, 16), name, module.strip("[]")))
+        self.entries.sort(key=lambda entry: entry[0])
+        self.starts = [entry[0] for entry in self.entries]
+
+    def find(self, address):
+        """(function, module) that holds an address; the kernel itself is module ""."""
+        place = bisect.bisect_right(self.starts, address) - 1
+        return self.entries[place][1:] if place >= 0 else ("?", "")
+
+
+class Counts:
+    """What the plugin wrote for one load."""
+
+    def __init__(self, path, symbols, rpcs):
+        """`rpcs`: divide by so many."""
+        self.functions = collections.Counter()  # (function, module, class): instructions
+        self.calls = collections.Counter()      # (function, class): times its first block ran
+        lines = path.read_text().splitlines()
+        if not lines or lines[-1] != "end 0":
+            raise LabError(f"{path}: incomplete")
+        known, starts = {}, set(symbols.starts)
+        for line in lines[:-1]:
+            address, instructions, kind, times = line.split()
+            address, times = int(address, 16), int(times)
+            if address not in known:
+                known[address] = symbols.find(address)
+            name, module = known[address]
+            self.functions[name, module, int(kind)] += int(instructions) * times / rpcs
+            if address in starts:
+                self.calls[name, int(kind)] += times / rpcs
+
+    def called(self, *beginnings, kinds=range(IDLE + 1)):
+        """How often functions so named were called in these classes."""
+        return sum(times for (name, kind), times in self.calls.items()
+                   if kind in kinds and name.startswith(beginnings))
+
+    def row(self):
+        """One number per column."""
+        found = dict.fromkeys(COLUMNS, 0.0)
+        for (name, module, kind), number in self.functions.items():
+            if kind == TIMER:
+                found["timer"] += number
+            elif kind != IDLE:
+                found["kernel"] += number
+                found[GROUPS.get(module, "rest")] += number
+            if kind == TRANSPORT:
+                found["service"] += number
+                if name in COPY:
+                    found["copies"] += number
+        found["switches"] = self.called("__switch_to_asm")
+        found["wakeups"] = self.called("ttwu_do_activate")
+        found["works"] = self.called("__queue_work")
+        found["allocations"] = self.called(*ALLOCATE, kinds=(TRANSPORT,))
+        return found
+
+    def profile(self, kinds):
+        """{(function, module): instructions} of the classes."""
+        found = collections.Counter()
+        for (name, module, kind), number in self.functions.items():
+            if kind in kinds:
+                found[name, module] += number
+        return found
+
+
+def load(session, entries):
+    """{client: {operation: [Counts of each round]}}"""
+    symbols, found = {}, {}
+    for entry in entries:
+        name = entry["symbols"]
+        if name not in symbols:
+            symbols[name] = Symbols(session.pair.results / name)
+        rounds = found.setdefault(entry["client"], {}).setdefault(entry["operation"], [])
+        rounds.append(Counts(session.pair.results / entry["counts"], symbols[name],
+                             entry["rpcs"]))
+    return found
+
+
+def medians(found):
+    """{client: {operation: {column: median of the rounds}}}"""
+    return {client: {operation: {column: statistics.median(c.row()[column] for c in rounds)
+                                 for column in COLUMNS}
+                     for operation, rounds in operations.items()}
+            for client, operations in found.items()}
+
+
+def readable(root, names):
+    """{symbol: name as written in the source}"""
+    names = sorted(names)
+    argv = chroot.command(root, ["c++filt", *names], [cache.directory()])
+    return dict(zip(names, HASH.sub("", proc.output(argv)).splitlines()))
+
+
+def table(rows):
+    """The clients side by side, one line each per operation."""
+    clients = list(rows)
+    width = 12
+    lines = ["per RPC".ljust(34) + "".join(column.rjust(width) for column in COLUMNS)]
+    for operation in rows[clients[0]]:
+        for client in clients:
+            cells = rows[client][operation]
+            lines.append(operation.ljust(26) + NAMES[client].ljust(8)
+                         + "".join((f"{cells[c]:.2f}" if cells[c] < 100 else f"{cells[c]:,.0f}"
+                                    ).rjust(width) for c in COLUMNS))
+    return "\n".join(lines)
+
+
+def top(root, counts, kinds, number):
+    """The functions with most instructions: [name, module, instructions]."""
+    chosen = counts.profile(kinds).most_common(number)
+    names = readable(root, {name for (name, _), _ in chosen})
+    return [[names[name][:NAME], module, count] for (name, module), count in chosen]
+
+
+def listing(functions, total):
+    """The same as text, one line each."""
+    return "\n".join(f"{count:12,.1f} {100 * count / total:5.1f} %  "
+                     f"{name}{f' [{module}]' if module else ''}"
+                     for name, module, count in functions)

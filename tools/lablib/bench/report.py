@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What `make demo` and `make count` print."""
+
+import json
+import pathlib
+
+from ..base.ui import LabError, say
+from ..build import root
+from ..machine import wire
+from ..machine.session import NAMES, Plan, Session
+from . import instructions
+
+GUEST = "tools/lablib/guest"
+OPERATIONS_SECONDS = 600
+COUNT_SECONDS = 3600
+# MiB of the server, which may have 1024 calls to answer at a time, and of the client.
+MEMORY = (3072, 2048)
+PROFILE = 60  # functions that are kept
+# In place of a mount's options: from one to many calls at a time, and mounts.
+SCALE = "scale"
+CLIENTS = ("ours", "intree")
+COLUMNS = (("work_requests", "work requests"), ("posts", "post-send calls"),
+           ("completions", "completions"), ("recv_posts", "post-recv calls"))
+
+
+def options(version):
+    return f"vers={version},rdma,port=20049"
+
+
+def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, **more):
+    """Run a reporting program in the client: (its JSON, the session, its status)."""
+    plan = Plan(client=client, spec=spec, load=False, timeout=timeout, **more)
+    session, output, status = Session(plan), [], None
+
+    def sink(kind, data):
+        if kind == wire.OUT:
+            output.append(data)
+        else:
+            say(data.decode(errors="replace").rstrip())
+
+    with session:
+        status = session.run(["python3", "-B", f"{GUEST}/{program}", *words], sink)
+    try:
+        found = json.loads(b"".join(output))
+    except ValueError:
+        raise LabError(f"{program}: exit status {status}, no report") from None
+    return found, session, status
+
+
+def with_clients(spec, client, program, *words, **more):
+    """The same for programs that are told, after other words, the clients to use."""
+    clients = CLIENTS if client == "both" else [client]
+    return in_client(spec, [*words, *clients], program,
+                     "intree" if client == "intree" else "ours", **more)
+
+
+def count_table(results):
+    """Counts per RPC, the clients side by side."""
+    clients = list(results)
+    width = 14
+    first = max(map(len, results[clients[0]])) + 2
+    lines = ["per RPC".ljust(first) + "".join(
+        title.center(width * len(clients)) for _, title in COLUMNS)]
+    lines.append(" " * first + "".join(NAMES[c].rjust(width - 2).ljust(width)
+                                       for _ in COLUMNS for c in clients))
+    for operation in results[clients[0]]:
+        cells = (f"{results[c][operation][key]:.2f}".rjust(width - 2).ljust(width)
+                 for key, _ in COLUMNS for c in clients)
+        lines.append(operation.ljust(first) + "".join(cells))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def count(spec, client, version, inline, processors):
+    """The table alone."""
+    found, session, status = with_clients(spec, client, "count_clients.py", options(version),
+                                          inline=inline, processors=processors)
+    print(count_table(found))
+    return 1 if status or session.complaints else 0
+
+
+def measure_instructions(spec, client, mount, rounds, functions, inline=0):
+    """Print instructions per RPC, by where and for whom; `mount`: its options, or SCALE.
+
+    (medians, {client: {operation: functions that serve the transport}}, whether all went well)
+    """
+    entries, session, status = with_clients(spec, client, "instructions.py", mount,
+                                            str(rounds), timeout=COUNT_SECONDS, plugin=True,
+                                            inline=inline, memory=MEMORY)
+    found = instructions.load(session, entries)
+    rows = instructions.medians(found)
+    print(instructions.table(rows), flush=True)
+    for name, operations in found.items() if functions else ():
+        for operation, counted in operations.items():
+            for title, key, kinds in (
+                    ("transport and what it calls", "service", {instructions.TRANSPORT}),
+                    ("whole kernel", "kernel", instructions.KERNEL)):
+                print(f"\n{name}, {operation}, {title}:")
+                print(instructions.listing(
+                    instructions.top(root.path(), counted[-1], kinds, functions),
+                    rows[name][operation][key]), flush=True)
+    profile = {name: {operation: instructions.top(root.path(), counted[-1],
+                                                  {instructions.TRANSPORT}, PROFILE)
+                      for operation, counted in operations.items()}
+               for name, operations in found.items()}
+    return rows, profile, not status and not session.complaints
+
+
+def count_instructions(spec, client, mount, rounds, functions, inline, output):
+    """Instructions alone."""
+    rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline)
+    if output:
+        pathlib.Path(output).write_text(
+            json.dumps({"counts": rows, "profile": profile}, indent=1) + "\n")
+    return 0 if good else 1
+
+
+def demo(spec, client, version):
+    """The whole demonstration as a page of text."""
+    found, session, status = with_clients(spec, client, "demo.py", options(version))
+    package = session.stock.package
+    image = [f"{name} {package['version']}\n             sha256 {checksum}"
+             for name, checksum in package["packages"].items()
+             if "image" in name or "binary" in name or "modules" in name]
+    print("\nNFS over RDMA, client in Rust" if "ours" in found else "\nNFS over RDMA")
+    print("=" * 78)
+    print(f"kernel       {session.stock.release}, unmodified, in both machines")
+    print("packages     " + "\n             ".join(image))
+    if session.module:
+        print(f"module       {session.module}")
+    for name, one in found.items():
+        print(f"\n{'our client' if name == 'ours' else 'in-tree client, same run'}")
+        print(f"  mount      {one['mount']}")
+        for line in one["log"]:
+            print(f"  log        {line}")
+        print(f"  copied     {one['files']} files both ways: " + ", ".join(
+            f"{what} {seconds:.1f} s" for what, seconds in one["seconds"].items()))
+        for what, equal in one["equal"].items():
+            print(f"  checksums  {what}: {'equal' if equal else 'DIFFERENT'}")
+    print("\n" + count_table({name: one["counts"] for name, one in found.items()}))
+    equal = all(all(one["equal"].values()) for one in found.values())
+    good = equal and not status and not session.complaints
+    print(f"\n{'Everything as it should be.' if good else 'FAILED, see above.'}")
+    return 0 if good else 1

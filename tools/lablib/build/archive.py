@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Where packages come from: the archive this machine already uses."""
+
+import shutil
+
+from ..base import proc
+from ..base.ui import LabError
+
+RELEASE = "trixie"
+# Names that say "this is Debian" before `apt-get update` ever ran.
+RELEASES = ("bookworm", RELEASE, "forky", "sid", "oldstable", "stable", "testing",
+            "unstable")
+KERNEL_SUITE = f"{RELEASE}-backports"
+
+
+def mirror():
+    """The address of the Debian archive in this machine's apt configuration.
+
+    None when there is none: mmdebstrap then uses its own default.
+    """
+    if not shutil.which("apt-get"):
+        return None
+    found = proc.output(["apt-get", "indextargets", "--format",
+                         "$(REPO_URI)|$(COMPONENT)|$(RELEASE)|$(LABEL)",
+                         "Created-By: Packages"])
+    for line in found.splitlines():
+        uri, component, release, label = line.split("|")
+        known = label == "Debian" or (label.startswith("$") and release in RELEASES)
+        if known and component == "main":
+            return uri.rstrip("/")
+    return None
+
+
+def apt_options():
+    """The proxy settings of this machine, as options for apt elsewhere."""
+    if not shutil.which("apt-config"):
+        return []
+    lines = proc.output(["apt-config", "dump", "Acquire"]).splitlines()
+    return [line for line in lines
+            if "::Proxy" in line and not line.endswith('"";')]
+
+
+def install_on_host(package):
+    """Install the one package the host may lack."""
+    if not shutil.which("apt-get"):
+        raise LabError(f"{package} is missing and this is no Debian: install it by hand")
+    log = "/dev/null"
+    for argv in (["apt-get", "update"],
+                 ["apt-get", "install", "-y", "--no-install-recommends", package]):
+        proc.run_logged(f"{' '.join(argv)} (the host lacks {package})", argv, log, 600)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A kernel tree to carry away, and a module of the kernel's own source to build there.
+
+The tree is what a package of headers has, without the headers that the module does not read: the
+machines are slow. The module is built here too, with the same tree under the name that the place
+will have: what comes out there must be the same, byte for byte.
+"""
+
+import os
+
+from ..base import cache, chroot, proc
+
+# One of the kernel's own, a file system of three files: emulated, a compiler takes its time.
+SOURCE, MODULE = "fs/bfs", "bfs.ko"
+LEFT_OUT = ("include/config", "scripts/atomic", "scripts/coccinelle", "scripts/dtc",
+            "scripts/gdb", "scripts/kconfig", "scripts/sbom")
+PARTS = ("Makefile", ".config", "Module.symvers", "include", "scripts", "arch/x86/include",
+         "tools/objtool/objtool")
+MORE = "include/config/auto.conf include/config/kernel.release arch/x86/Makefile*"
+NAME = os.path.basename(SOURCE)
+# Building it: the working directory holds both.
+BUILD = f"make -s -C tree M=\"$PWD/{NAME}\" modules"
+RECIPE = f"""\
+set -eux
+mkdir -p "$3"
+mount --bind "$2" "$3"
+cd "$3"
+tar -c -C "$1" {' '.join(f'--exclude={part}' for part in LEFT_OUT)} {' '.join(PARTS)} > parts
+mkdir tree
+tar -x -C tree -f parts
+(cd "$1" && tar -c {MORE}) | tar -x -C tree
+cp -r "$1/{SOURCE}" .
+{BUILD}
+grep -hoE '(include|arch/x86/include)/[^ )]*[.]h' {NAME}/.*.cmd | sort -u > read
+find tree/include tree/arch/x86/include -name '*.h' | sed 's|^tree/||' | sort > there
+comm -13 read there | grep -v generated/ | sed 's|^|tree/|' | xargs rm
+rm -r {NAME}
+cp -r "$1/{SOURCE}" .
+tar -c --sort=name --owner=0 --group=0 -f tree.tar tree {NAME}
+find tree {NAME} -type f | sort | xargs sha256sum > tree.sums
+{BUILD}
+mv {NAME}/{MODULE} .
+rm -r tree {NAME} parts read there
+"""
+
+
+def files(base, kernel, place):
+    """The tree with the module's source, their check sums, the module as built in `place`."""
+    def make(target):
+        target.mkdir(parents=True)
+        log = target.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        argv = ["sh", "-c", RECIPE, "sh", kernel.tree, target, place]
+        proc.run_logged(f"a kernel tree to carry away (log: {log})",
+                        chroot.command(base, argv, [cache.directory()]), log, 600)
+
+    path = cache.entry("kbuild", cache.key(RECIPE, kernel.release, kernel.tree, place), make)
+    return [path / "tree.tar", path / "tree.sums", path / MODULE]

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Kernel artefacts: what the machines boot and what modules are built against."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+from ..base import cache, chroot, proc
+from ..base.ui import LabError, say
+from . import packages
+
+DEFAULT = "7.3"
+# Raise when the recipe below changes what a finished kernel contains.
+RECIPE = 1
+DEBUG_RECIPE = pathlib.Path(__file__).resolve().parents[2] / "debug-kernel"
+DEBUG_SECONDS = 3600
+# Drivers no virtual machine has; leaving them out saves half the work.
+NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
+              "drivers/iio", "drivers/hwmon", "drivers/staging", "drivers/usb",
+              "drivers/scsi", "drivers/input", "drivers/net/ethernet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One kernel in the cache."""
+
+    release: str
+    image: pathlib.Path
+    modules: pathlib.Path  # holds <release>/
+    tree: pathlib.Path     # prepared for external modules
+    llvm: bool = False     # built with clang
+    debug: bool = False
+    source: pathlib.Path | None = None
+    package: dict | None = None
+
+
+def get(root, spec=None):
+    """The newest complete stock kernel of a series, or a given release."""
+    choice = packages.resolve(root, spec or DEFAULT)
+    made_by = tools(root, "rustc", "bindgen", "gcc", "pahole")
+    name = f"{choice['release']}-{cache.key(RECIPE, choice['version'], made_by)}"
+    path = cache.entry("kernel", name, lambda target: make(root, choice, target))
+    return Kernel(release=choice["release"], image=path / "vmlinuz",
+                  modules=path / "modules", tree=path / "tree",
+                  source=path / "linux-source.tar.xz",
+                  package=json.loads((path / "package.json").read_text()))
+
+
+def tools(root, *names):
+    """The versions of tools in the root: what they make depends on them."""
+    return proc.output(chroot.command(
+        root, ["dpkg-query", "-W", "-f", "${Package}=${Version}\n", *names]))
+
+
+def make(root, choice, target):
+    """Fetch the packages and prepare everything below `target`."""
+    release = choice["release"]
+    debs, tree = target / "debs", target / "tree"
+    debs.mkdir(parents=True)
+    log = target.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    say(f"kernel {release}, packages {choice['version']}; log: {log}")
+
+    def run(text, argv, cwd="/", timeout=600):
+        proc.run_logged(text, chroot.command(root, argv, [cache.directory()], cwd),
+                        log, timeout)
+
+    def shell(text, script, *args, cwd="/"):
+        run(text, ["sh", "-euxc", script, "sh", *args], cwd)
+
+    wanted = [f"{name}={choice['version']}" for name in choice["packages"]]
+    proc.run_logged(f"downloading {len(wanted)} packages",
+                    packages.Archive(root).apt("apt-get", "download", *wanted, cwd=debs),
+                    log, 600)
+    shell("unpacking packages", 'for deb in "$1"/*.deb; do dpkg-deb -x "$deb" "$2"; done',
+          debs, target / "files")
+    files = target / "files"
+    # Newer packages keep image and configuration beside the modules.
+    beside = f"usr/lib/modules/{release}"
+    one_of(files, f"boot/vmlinuz-{release}", f"{beside}/vmlinuz").rename(target / "vmlinuz")
+    config = one_of(files, f"boot/config-{release}", f"{beside}/config")
+    config.rename(target / "config")
+    source = one_of(files, "usr/src/linux-source-*.tar.xz")
+    source.rename(target / "linux-source.tar.xz")
+
+    one_of(files, "usr/lib/modules", "lib/modules").rename(target / "modules")
+    for link in ("build", "source"):
+        (target / "modules" / release / link).unlink(missing_ok=True)
+    for part in NO_MODULES:
+        cache.remove(target / "modules" / release / "kernel" / part)
+    # Unpacked here once, not slowly in every machine.
+    shell("unpacking modules",
+          'find "$1" -name "*.ko.xz" -print0 | xargs -0 -P2 -n64 xz -d; '
+          'mkdir "$3"; mkdir "$3/lib"; ln -s "$1" "$3/lib/modules"; '
+          'depmod -b "$3" "$2"; rm -r "$3"',
+          target / "modules", release, target / "depmod")
+
+    tree.mkdir()
+    shell("unpacking the source",
+          'tar -x --strip-components=1 -C "$2" -f "$1"', target / "linux-source.tar.xz", tree)
+    shutil.copy(target / "config", tree / ".config")
+    make_argv = ["make", "-j2", f"KERNELRELEASE={release}"]
+    run("configuring the tree", [*make_argv, "olddefconfig"], tree)
+    run("preparing the tree for modules", [*make_argv, "modules_prepare"], tree)
+    symvers = one_of(files, f"usr/src/linux-headers-{release}/Module.symvers")
+    shutil.copy(symvers, tree / "Module.symvers")
+    # Module BTF is made against the BTF of the kernel image.
+    shell("extracting vmlinux", 'scripts/extract-vmlinux "$1" > vmlinux',
+          target / "vmlinuz", cwd=tree)
+    cache.remove(files)
+    cache.remove(debs)
+    (target / "package.json").write_text(json.dumps(choice, indent=1))
+
+
+def one_of(base, *patterns):
+    """The first match below `base`; packages moved their files over time."""
+    for pattern in patterns:
+        for found in base.glob(pattern):
+            return found
+    raise LabError(f"the kernel packages hold none of {', '.join(patterns)}")
+
+
+def debug(root, stock):
+    """The debug kernel, built from the stock kernel's source when missing."""
+    recipe = sorted(p for p in DEBUG_RECIPE.iterdir() if p.is_file())
+    name = cache.key(stock.package["version"], tools(root, "rustc", "clang"),
+                     *(p.read_text() for p in recipe))
+
+    def build(target):
+        log = target.with_suffix(".log")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        proc.run_logged(f"building the debug kernel (log: {log})",
+                        [DEBUG_RECIPE / "build", "--root", root, "--source", stock.source,
+                         "--out", target, "--jobs", "2"], log, DEBUG_SECONDS)
+
+    path = cache.entry("debug-kernel", name, build)
+    return Kernel(release=(path / "release").read_text().strip(), image=path / "bzImage",
+                  modules=path / "modules/lib/modules", tree=path / "tree", llvm=True,
+                  debug=True)

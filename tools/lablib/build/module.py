@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Building our kernel module with the toolchain of the root."""
+
+import pathlib
+import shutil
+
+from ..base import cache, chroot, proc
+from ..base.ui import LabError, say
+
+REPO = pathlib.Path(__file__).resolve().parents[3]
+NAME = "xprtrdma_rs.ko"
+SUITES = "xprtrdma_rs_kunit.ko"
+BUILD_SECONDS = 900
+
+
+def directory(kernel, clippy=False, suites=False):
+    """Where the objects for this kernel go."""
+    return REPO / "build" / (kernel.release + ("-clippy" if clippy else "")
+                             + ("-kunit" if suites else ""))
+
+
+def make(kernel, objects, *words, tree=REPO):
+    """kbuild's command line for this module."""
+    argv = ["make", "-C", kernel.tree, f"KERNELRELEASE={kernel.release}",
+            f"M={tree}", f"MO={objects}"]
+    return argv + (["LLVM=1"] if kernel.llvm else []) + list(words)
+
+
+def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, suites=False):
+    """Build the module; the file, relative to the repository.
+
+    `show` puts make's output on the terminal; it is in the log in any case.  A copy of the source
+    in `tree` is built into `objects`; both lie in the repository.  `suites`: not the module itself
+    but the one with the KUnit suites.
+    """
+    if not (REPO / "Kbuild").exists():
+        raise LabError(f"no module to build: {REPO}/Kbuild is missing; "
+                       "use --client intree or none")
+    objects, name = objects or directory(kernel, clippy, suites), SUITES if suites else NAME
+    with cache.locked(objects):
+        objects.mkdir(exist_ok=True)
+        log = objects / "build.log"
+        log.unlink(missing_ok=True)
+        words = (["-j2", "modules"] + (["CLIPPY=1"] if clippy else [])
+                 + (["XPRTRDMA_KUNIT=1"] if suites else []))
+        argv = chroot.command(root, make(kernel, objects, *words, tree=tree),
+                              [cache.directory(), REPO], REPO)
+        run = proc.run_shown if show else proc.run_logged
+        text = f"building {name} for {kernel.release}{' with clippy' if clippy else ''}"
+        run(text, argv, log, BUILD_SECONDS)
+        # kbuild puts it beside the Kbuild file that names it.
+        shutil.copy(objects / "rust" / name, objects / name)
+    return (objects / name).relative_to(REPO)
+
+
+def warnings(kernel, clippy=False, suites=False):
+    """What the tools complained about in the last build."""
+    text = (directory(kernel, clippy, suites) / "build.log").read_text()
+    return [line for line in text.splitlines() if "warning" in line.lower()]
+
+
+def clean():
+    """Forget everything that was built, but not the runs."""
+    build_directory = REPO / "build"
+    for path in build_directory.iterdir() if build_directory.exists() else ():
+        if path.name != "runs":
+            say(f"removing {path.relative_to(REPO)}")
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The C parts of the lab (tools/native), shared libraries built with the root's compiler."""
+
+import pathlib
+
+from ..base import cache, chroot, proc
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "native"
+FLAGS = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden")
+SECONDS = 120
+
+
+def build(root, name):
+    """Build `name`.c when its source is new; the file."""
+    files = [*sorted(SOURCE.glob("*.h")), SOURCE / f"{name}.c"]
+
+    def make(target):
+        target.mkdir(parents=True)
+        argv = ["gcc", *FLAGS, "-o", target / f"{name}.so", SOURCE / f"{name}.c"]
+        proc.run_logged(f"building {name}.so",
+                        chroot.command(root, argv, [cache.directory(), SOURCE]),
+                        target.with_suffix(".log"), SECONDS)
+
+    key = cache.key(root.name, *FLAGS, *(path.read_text() for path in files))
+    return cache.entry("native", f"{name}-{key}", make) / f"{name}.so"

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What kernel packages the archive holds, seen from inside the root."""
+
+import json
+import re
+import time
+
+from ..base import cache, chroot, proc
+from ..base.ui import LabError, say
+from . import archive
+
+FRESH_SECONDS = 24 * 3600
+# The oldest series with the Rust interfaces that the module uses.
+OLDEST = "7.2"
+IMAGE = re.compile(r"linux-image-(\d+\.\d+\.\d+[^-]*(?:-cloud|-rt)?-amd64)$")
+
+
+class Archive:
+    """The kernel suite's package lists, kept apart from the root's own."""
+
+    def __init__(self, root):
+        self.root = root
+        self.state = cache.directory() / "apt"
+        self.state.mkdir(parents=True, exist_ok=True)
+        (self.state / "lists/partial").mkdir(parents=True, exist_ok=True)
+        self.sources = self.state / "sources.list"
+        mirror = archive.mirror() or self.mirror_of_root()
+        self.sources.write_text(f"deb {mirror} {archive.KERNEL_SUITE} main\n")
+        self.where = f"{archive.KERNEL_SUITE} of {mirror}"
+
+    def mirror_of_root(self):
+        """The archive mmdebstrap chose when the host names none."""
+        found = re.search(r"^deb (?:\[.*\] )?(\S+) ",
+                          (self.root / "etc/apt/sources.list").read_text(), re.M)
+        if not found:
+            raise LabError("no Debian archive in this machine's apt configuration")
+        return found[1]
+
+    def apt(self, *argv, cwd="/"):
+        """The argument list of an apt command on these lists."""
+        options = ["-o", f"Dir::Etc::sourcelist={self.sources}",
+                   "-o", "Dir::Etc::sourceparts=/dev/null",
+                   "-o", f"Dir::State::lists={self.state}/lists",
+                   "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=",
+                   "-o", "APT::Sandbox::User=root"]
+        for line in archive.apt_options():
+            name, value = line.rstrip(";").split(" ", 1)
+            options += ["-o", f"{name}={value.strip(chr(34))}"]
+        return chroot.command(self.root, [argv[0], *options, *argv[1:]],
+                              binds=[cache.directory()], cwd=cwd)
+
+    def packages(self):
+        """Every kernel package as {(name, version): fields}, lists renewed."""
+        log = self.state / "update.log"
+        proc.run_logged(f"reading the package lists of {self.where}",
+                        self.apt("apt-get", "update"), log, 300)
+        names = proc.output(self.apt("apt-cache", "pkgnames", "linux-")).split()
+        wanted = [n for n in names if re.match(r"linux-[a-z]+-\d", n)]
+        if not wanted:
+            raise LabError(f"no kernel package in {self.where}; see {log}")
+        text = proc.output(self.apt("apt-cache", "show", "--all-versions", *wanted), 120)
+        found = {}
+        for stanza in text.split("\n\n"):
+            fields = dict(re.findall(r"^(\w[\w-]*): (.*)$", stanza, re.M))
+            if "Package" in fields:
+                found[fields["Package"], fields["Version"]] = fields
+        return found
+
+
+def number(text):
+    """A sort key for kernel releases."""
+    return [int(n) for n in re.findall(r"\d+", text)]
+
+
+def needed(packages, image, version):
+    """The packages of one kernel: what to download, or what is missing."""
+    release = image.removeprefix("linux-image-")
+    series = re.match(r"\d+\.\d+", release)[0]
+    names = {image, f"linux-headers-{release}", f"linux-source-{series}"}
+    # Newer images are shells that depend on the parts of the same version.
+    depends = packages[image, version].get("Depends", "")
+    names |= set(re.findall(rf"(linux-\w+-{re.escape(release)}) \(= ", depends))
+    missing = sorted(n for n in names if (n, version) not in packages)
+    return sorted(names), missing
+
+
+def resolve(root, spec):
+    """The newest complete kernel that `spec` (series or release) names.
+
+    The answer is remembered for a day, so that a warm build needs no network.
+    """
+    memory = cache.directory() / "apt" / f"resolved-{spec}.json"
+    known = json.loads(memory.read_text()) if memory.exists() else None
+    if known and 0 <= time.time() - memory.stat().st_mtime < FRESH_SECONDS:
+        return known
+    try:
+        source = Archive(root)
+        with cache.locked(source.state / "lists"):
+            packages = source.packages()
+    except LabError as error:
+        if not known:
+            raise
+        say(f"keeping {known['release']}: {str(error).splitlines()[0]}")
+        return known
+    choice = choose(packages, spec, source.where)
+    memory.write_text(json.dumps(choice, indent=1))
+    return choice
+
+
+def sorted_out(packages):
+    """Complete kernels and others, each as (release, version, packages, what is missing)."""
+    complete, partial = [], []
+    for name, version in packages:
+        found = IMAGE.match(name)
+        if found:
+            names, missing = needed(packages, name, version)
+            (partial if missing else complete).append((found[1], version, names, missing))
+    return complete, partial
+
+
+def choose(packages, spec, where):
+    """Pick from the lists; raise one line that says what to do."""
+    complete, partial = sorted_out(packages)
+    complete.sort(key=lambda item: (number(item[0]), number(item[1])))
+
+    def matches(item):
+        series = item[0].startswith((f"{spec}.", f"{spec}+"))
+        return item[0] == spec or (series and ordinary(item[0]))
+
+    chosen = [item for item in complete if matches(item)]
+    if not chosen:
+        raise LabError(f"no complete kernel {spec!r} (image, headers and source of one "
+                       f"version) in {where}{nearly(filter(matches, partial))}{too_old(spec)}; "
+                       "use KERNEL= one of: "
+                       f"{', '.join(i[0] for i in complete if ordinary(i[0]))}; or, for any "
+                       f"kernel from {OLDEST} on that has CONFIG_RUST=y, make modules KDIR= its "
+                       "headers, if they have the Rust metadata, or a prepared tree")
+    release, version, names, _ = chosen[-1]
+    sums = {n: packages[n, version]["SHA256"] for n in names}
+    return {"release": release, "version": version, "packages": sums}
+
+
+def series(root):
+    """The series with a complete ordinary kernel, and those without one, of the archive."""
+    source = Archive(root)
+    with cache.locked(source.state / "lists"):
+        packages = source.packages()
+    whole, lacking = ({re.match(r"\d+\.\d+", item[0])[0] for item in items if ordinary(item[0])}
+                      for items in sorted_out(packages))
+    return sorted(whole, key=number), sorted(lacking - whole, key=number)
+
+
+def nearly(partial):
+    """What the newest incomplete match lacks, as a part of a sentence."""
+    found = sorted(partial, key=lambda item: number(item[0]))
+    return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
+
+
+def too_old(spec):
+    """Whether the module could be built for it at all, as a part of a sentence."""
+    old = re.match(r"\d+\.\d+", spec) and number(spec)[:2] < number(OLDEST)
+    return f"; the module needs the Rust interfaces of {OLDEST} or newer" if old else ""
+
+
+def ordinary(release):
+    """Whether this is the ordinary flavour."""
+    return re.fullmatch(r"[\d.]+[^-]*-amd64", release) is not None

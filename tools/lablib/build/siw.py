@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The iWARP provider in software, which Debian's kernels leave out.
+
+Built from the stock kernel's own source, for the server and, unless that has the
+debug kernel, for the client: a second kind of RDMA device, with other limits and
+another connection manager than RoCE's.
+"""
+
+import shutil
+
+from ..base import cache, chroot, proc
+
+SOURCE = "drivers/infiniband/sw/siw"
+SECONDS = 600
+# Raise when the recipe below changes what the result contains.
+RECIPE = 1
+
+
+def build(root, stock):
+    """Build siw.ko for a stock kernel when missing; the directory that holds it."""
+    def make(target):
+        log = target.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        # A copy: building in place would change what the cache promises to keep.
+        shutil.copytree(stock.tree / SOURCE, target / "siw")
+        argv = ["make", "-C", stock.tree, f"KERNELRELEASE={stock.release}",
+                f"M={target}/siw", "CONFIG_RDMA_SIW=m", "-j2", "modules"]
+        proc.run_logged(f"building siw for {stock.release} (log: {log})",
+                        chroot.command(root, argv, [cache.directory()]), log, SECONDS)
+        shutil.copy(target / "siw/siw.ko", target / "siw.ko")
+        cache.remove(target / "siw")
+
+    return cache.entry("siw", cache.key(RECIPE, stock.package["version"]), make)

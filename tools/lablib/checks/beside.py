@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Other people's programs with the in-tree client and with ours, side by side.
+
+A case that passes with the in-tree client and fails with ours is a bug of ours. What fails with
+both is run once more over TCP: only what fails there too is a matter of the NFS client, of the
+server or of the program.
+"""
+
+import collections
+import json
+import re
+import shutil
+
+from ..base import rst
+from ..base.tally import Tally
+from ..base.ui import LabError, say
+from ..build import module, root
+from ..build.programs import PROGRAMS
+from ..machine import wire
+from ..machine.session import Plan, Session
+
+PAGE = module.REPO / "Documentation/programs.rst"
+# What the page says, program by program: not every run is of all of them.
+RECORD = module.REPO / "tools/lablib/programs.json"
+CLIENTS = ("intree", "ours")
+# A program with a case that fails with ours only runs as often as this with both.
+RUNS = 3
+# How often, of how much, when: differs from run to run.
+COUNTS = re.compile(r"\(\d+ passed, \d+ failed\)|\d+(\.\d+)?")
+# Python's report of an exception: where in the program, innermost last, and what.
+TRACEBACK = "Traceback (most recent call last):"
+FUNCTION = re.compile(r'^\s+File ".*", line \d+, in (?P<name>\w+)$')
+TRACED = re.compile(r"^\s+(?P<name>[\w.]+(Error|Exception|Interrupt|Exit)\b.*)$")
+
+
+def exception(lines, start):
+    """The exception whose traceback begins in that line, and where it came from."""
+    function = "?"
+    for line in lines[start + 1:start + 200]:
+        if match := TRACED.match(line):
+            return f"{match['name']} in {function}"
+        if match := FUNCTION.match(line):
+            function = match["name"]
+    return "an exception"
+
+
+class Found:
+    """What one program said, in one or more runs."""
+
+    def __init__(self):
+        self.cases = collections.defaultdict(lambda: [0, 0])  # name: passed, failed
+        self.failures = collections.Counter()                 # name: in so many runs
+        self.groups = []
+        self.runs = 0
+
+    def add(self, program, output, status):
+        """Read a run of the program."""
+        self.runs += 1
+        group, failed, lines, verdicts = "", set(), output.splitlines(), 0
+        self.groups = []
+
+        def case(name, bad):
+            self.cases[name][bad] += 1
+            if bad:
+                failed.add(name)
+
+        if not program.line:
+            case("the program", status != 0)
+            lines = []
+        for number, line in enumerate(lines):
+            if program.group and (match := program.group.match(line)):
+                group = COUNTS.sub("N", match["name"]).strip()
+                self.groups.append(group)
+            elif match := program.line.match(line):
+                name = match["name"].strip()
+                name = exception(lines, number) if name == TRACEBACK else name
+                name = COUNTS.sub("N", name)
+                case(f"{group} | {name}" if group else name, match["verdict"].startswith("FAIL"))
+                verdicts += 1
+        if program.line and (status not in (0, 1) or not verdicts):
+            case(f"the program itself (status {status})", True)
+        for start, count in program.groups.items():
+            seen = sum(name.startswith(start) for name in self.groups)
+            if seen < count:
+                case(f"the program itself ({seen} of {count} groups named {start})", True)
+        self.failures.update(failed)
+
+    def totals(self):
+        """Passed and failed in the first run."""
+        return [sum(counts[bad] for counts in self.cases.values()) for bad in (0, 1)]
+
+
+def worse(intree, ours):
+    """The cases that never fail with the in-tree client and fail with ours, or are missing."""
+    failing = [name for name in ours.failures if name not in intree.failures]
+    return sorted(failing) + [f"{name}: not run" for name in dict.fromkeys(intree.groups)
+                              if name not in ours.groups]
+
+
+def run(program, client, spec, found):
+    """Run a program with a client, or over TCP; what the machines complain about."""
+    say(f"{program.name}, {client}")
+    tcp = client == "tcp"
+    plan = Plan(client="none" if tcp else client, spec=spec, timeout=program.seconds + 60,
+                memory=(2048, program.memory))
+    session, status = Session(plan), None
+    for file in program.files(root.path(), session.kernel) if program.files else ():
+        shutil.copy(file, session.pair.results)
+    path = session.pair.results / f"{program.name}.log"
+    # Not buffered: a look at it shows how far a program is.
+    with open(path, "wb", buffering=0) as log, session:
+        status = session.run(["sh", "-c", program.script("tcp" if tcp else "rdma")],
+                             lambda kind, data: log.write(data)
+                             if kind in (wire.OUT, wire.ERR) else None)
+    found.add(program, path.read_text(errors="replace"), status)
+    return session.complaints
+
+
+def compare(program, spec, runs, tally):
+    """Run one program with both clients, more than once if need be; its row of the record."""
+    found, row = {client: Found() for client in CLIENTS}, {}
+    for number in range(runs):
+        for client, of_client in found.items():
+            complaints = run(program, client, spec, of_client)
+            tally.judge(f"{program.name}, {client}: {'; '.join(complaints)[:300]}",
+                        not complaints)
+        if not number:
+            row = {client: found[client].totals() for client in CLIENTS}
+        bad = worse(found["intree"], found["ours"])
+        if not bad:
+            break
+        say(f"{program.name}: with ours only, run {number + 1}: {'; '.join(bad)[:300]}")
+    ours = found["ours"]
+    row |= {"groups": len(ours.groups), "runs": ours.runs,
+            "worse": {name: ours.failures[name] for name in bad}}
+    row["both"] = {name: None for name in sorted(ours.failures) if name not in row["worse"]}
+    return row
+
+
+def over_tcp(program, spec, row, tally):
+    """Say of what fails with both clients whether it fails over TCP."""
+    found = Found()
+    complaints = run(program, "tcp", spec, found)
+    tally.judge(f"{program.name}, TCP: {'; '.join(complaints)[:300]}", not complaints)
+    for name in row["both"]:
+        row["both"][name] = name in found.failures
+        if not row["both"][name]:
+            say(f"{program.name}: fails with both clients, but not over TCP: {name}")
+
+
+def keep(program, row):
+    """Into the record and onto the page. Read late: another run may have written meanwhile."""
+    record = json.loads(RECORD.read_text()) | {program.name: row}
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    PAGE.write_text(page(record))
+
+
+def check(spec, names, write, runs):
+    """Run the programs; the exit status."""
+    unknown = set(names) - {p.name for p in PROGRAMS}
+    if unknown:
+        raise LabError(f"no such program: {', '.join(sorted(unknown))} (known: "
+                       f"{', '.join(p.name for p in PROGRAMS)})")
+    tally = Tally()
+    for program in PROGRAMS:
+        if names and program.name not in names:
+            continue
+        row = compare(program, spec, runs or RUNS, tally)
+        say(f"{program.name}: passed and failed: in-tree {row['intree']}, ours {row['ours']}")
+        for name, times in row["worse"].items():
+            tally.fail(f"{program.name}: fails with ours only, in {times} of {row['runs']} runs: "
+                       f"{name}")
+        if not row["worse"]:
+            tally.ok()
+        if write:
+            keep(program, row)
+        if row["both"]:
+            over_tcp(program, spec, row, tally)
+            if write:
+                keep(program, row)
+    print(tally.line(), flush=True)
+    return 0 if tally.good() else 1
+
+
+HEADER = """\
+.. SPDX-License-Identifier: GPL-2.0
+
+.. Written by tools/lab programs --write.
+
+==========================
+Other people's programs
+==========================
+
+Programs of others on a mount over RDMA (NFSv4.2 where nothing else is said, rxe, stock kernel and
+server), each with the in-tree client and with ours, one after the other in machines of their own:
+``make check-programs``. The numbers count what the program itself calls passed and failed. A case
+that fails with ours and not with the in-tree client fails the run, after the program was repeated
+with both; so does a group of cases that our run lacks. The numbers of cases that read a capture
+differ with the operations that a client divides the data into.
+
+"""
+HEAD = ("Program", "what it does", "in-tree: passed, failed", "ours: passed, failed",
+        "worse with ours")
+BOTH = """
+What fails with both clients, and whether it fails over TCP:
+
+"""
+BOTH_HEAD = ("Program", "case", "groups of cases in which it fails", "over TCP")
+
+
+def of_both(row):
+    """The failures with both clients, by case: in how many groups, in how many of them over TCP."""
+    counted = {}
+    for name, tcp in row["both"].items():
+        groups, failing = counted.get(case := name.rpartition(" | ")[2], (0, 0))
+        counted[case] = (groups + 1, None if tcp is None else failing + tcp)
+    return counted
+
+
+def page(record):
+    """The committed table."""
+    rows, both = [], []
+    for program in PROGRAMS:
+        row = record.get(program.name)
+        if not row:
+            continue
+        groups = f" ({row['groups']} groups)" if row["groups"] else ""
+        rows.append((f"``{program.name}``", program.what,
+                     f"{row['intree'][0]}, {row['intree'][1]}",
+                     f"{row['ours'][0]}, {row['ours'][1]}{groups}",
+                     "; ".join(row["worse"]) or "nothing"))
+        for case, (groups, tcp) in of_both(row).items():
+            over = "not run" if tcp is None else "passes" if not tcp else \
+                "fails" if tcp == groups else f"fails in {tcp}"
+            both.append((f"``{program.name}``", case, groups if row["groups"] else "", over))
+    return HEADER + rst.table(HEAD, rows) + (BOTH + rst.table(BOTH_HEAD, both) if both else "")

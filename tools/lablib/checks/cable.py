@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of what a capture shows our client doing.
+
+tshark takes the packets apart; the messages in the Sends are decoded by
+tools/host/xdr_oracle.py, which shares no code with the module.
+"""
+
+import collections
+import dataclasses
+import importlib.util
+import inspect
+import itertools
+import struct
+import sys
+
+from ..base.tally import Tally
+from ..base.ui import LabError, say
+from ..build import module
+from . import pcap
+
+FIELDS = ("frame.number", "ip.src", "ipv6.src", "infiniband.bth.opcode",
+          "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.reth.r_key",
+          "infiniband.reth.va", "infiniband.reth.dmalen",
+          "infiniband.mad.transactionid", "infiniband.mad.attributeid",
+          "infiniband.cm.req.localqpn", "infiniband.cm.rep.localqpn",
+          "infiniband.cm.req.responderres", "infiniband.cm.req.initdepth",
+          "infiniband.cm.req.ip_cm.private", "udp.payload")
+# Operations of a reliable connection (InfiniBand specification, volume 1, table 35).
+SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0, 1, 2, 4
+SEND_LAST_INVALIDATE, SEND_ONLY_INVALIDATE = 22, 23
+WRITE_FIRST, WRITE_ONLY, READ_REQUEST = 6, 10, 12
+READ_RESPONSES, ACKNOWLEDGE = (13, 14, 15, 16), 17
+BULK = "infiniband.bth.opcode in {7,8,13,14,15,16}"
+DATAGRAM = 100
+SENDS = (SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY, SEND_LAST_INVALIDATE,
+         SEND_ONLY_INVALIDATE)
+LASTS = (SEND_LAST, SEND_ONLY, SEND_LAST_INVALIDATE, SEND_ONLY_INVALIDATE)
+# What RPC messages begin with (RFC 5531 9).
+CALL = 0
+BTH, IETH, ICRC = 12, 4, 4
+CONNECT_REQUEST, CONNECT_REPLY = 0x10, 0x13
+CONNECTION_CONFIGURATION = 100417
+PAGE, MIB = 1 << 12, 1 << 20
+CLIENT = ("192.0.2.2", "2001:db8::2")
+
+
+@dataclasses.dataclass
+class Packet:
+    """One RoCE packet, as far as it matters here."""
+
+    frame: int
+    ours: bool       # sent by the client
+    opcode: int
+    psn: int
+    key: int | None
+    address: int | None
+    length: int | None
+    payload: bytes
+
+
+@dataclasses.dataclass
+class Message:
+    """One RPC-over-RDMA message."""
+
+    frame: int
+    ours: bool
+    connection: int
+    header: list     # as xdr_oracle describes it
+    octets: bytes
+
+    @property
+    def xid(self):
+        return self.header[1]
+
+    @property
+    def inline(self):
+        """The RPC message in the Send; nothing if it is in a chunk."""
+        return self.octets[self.header[9]:] if self.header[0] == "lists" else b""
+
+    def is_call(self):
+        """Calls of the client come from us, those of the server from there."""
+        rpc = self.inline
+        if len(rpc) >= 8:
+            return struct.unpack_from(">I", rpc, 4)[0] == CALL
+        return self.ours    # NOMSG: we never answer a callback that way
+
+    def segments(self):
+        """(handle, length, offset, whether for reading) of everything advertised."""
+        if self.header[0] != "lists":
+            return
+        reads, writes, reply = self.header[6:9]
+        for _, *segment in reads:
+            yield (*segment, True)
+        for chunk in (*writes, *([reply] if reply else [])):
+            for segment in chunk:
+                yield (*segment, False)
+
+
+def oracle():
+    """tools/host/xdr_oracle.py as a module."""
+    path = module.REPO / "tools/host/xdr_oracle.py"
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location("xdr_oracle", path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+class Capture:
+    """The connections and messages of a capture."""
+
+    def __init__(self, path):
+        self.packets, self.requests, self.connections = [], [], {}
+        self.waiting, self.numbers = {}, itertools.count()
+        for row in rows(path):
+            self.take(row)
+        if not self.connections:
+            raise LabError(f"no connection in {path}")
+        self.messages = list(self.assemble())
+
+    def take(self, row):
+        """One line of tshark."""
+        frame, v4, v6, opcode, queue, psn, key, address, length, tid, kind, asker, \
+            answerer, resources, depth, private, payload = row
+        if not opcode:
+            return
+        ours, opcode, queue = (v4 or v6) in CLIENT, int(opcode), int(queue, 0)
+        if opcode == DATAGRAM:
+            if kind and int(kind, 0) == CONNECT_REQUEST and ours:
+                self.waiting[tid] = int(asker, 0)
+                self.requests.append((int(resources, 0), int(depth, 0), bytes.fromhex(
+                    private.replace(":", ""))))
+            elif kind and int(kind, 0) == CONNECT_REPLY and tid in self.waiting:
+                # Queue pairs on both sides lead to the number of the connection.
+                # Of their own, for a queue pair's number may come back.
+                number, here = next(self.numbers), self.waiting.pop(tid)
+                self.connections[False, here] = self.connections[True, int(answerer, 0)] = number
+            return
+        number = self.connections.get((ours, queue))
+        if number is not None:
+            def value(text):
+                return int(text, 0) if text else None
+
+            self.packets.append((number, Packet(
+                int(frame), ours, opcode, int(psn), value(key), value(address),
+                value(length), bytes.fromhex(payload.replace(":", "")))))
+
+    def assemble(self):
+        """Every message once, however often its packets were sent."""
+        decoder = oracle()
+        parts, seen = collections.defaultdict(bytes), set()
+        for number, packet in self.packets:
+            if packet.opcode not in SENDS or (number, packet.ours, packet.psn) in seen:
+                continue
+            seen.add((number, packet.ours, packet.psn))
+            begin = BTH + (IETH if packet.opcode in (SEND_LAST_INVALIDATE,
+                                                     SEND_ONLY_INVALIDATE) else 0)
+            pad = packet.payload[1] >> 4 & 3
+            stream = number, packet.ours
+            if packet.opcode in (SEND_FIRST, SEND_ONLY, SEND_ONLY_INVALIDATE):
+                parts[stream] = b""
+            parts[stream] += packet.payload[begin:len(packet.payload) - ICRC - pad]
+            if packet.opcode in LASTS:
+                octets = parts.pop(stream)
+                yield Message(packet.frame, packet.ours, number, decoder.decode(octets), octets)
+
+
+def rows(path):
+    """The fields of every packet of RoCE; without the payload of those that carry data."""
+    packets = pcap.tshark(path, "-Y", f"infiniband && !({BULK})", "-E", "occurrence=f",
+                          fields=FIELDS)
+    packets += [row + [""] * (len(FIELDS) - len(row))
+                for row in pcap.tshark(path, "-Y", BULK, fields=FIELDS[:6])]
+    return sorted(packets, key=lambda row: int(row[0]))
+
+
+def need(condition, what):
+    """Complain unless the condition holds."""
+    if not condition:
+        raise AssertionError(what)
+
+
+# covers: V1-008, V1-085: the client sends messages, answers Reads and acknowledges.  Its keep-alive
+# is a Write of no octets, which names no memory.
+def nothing_but_sends_comes_from_the_client(capture):
+    counts = collections.Counter()
+    for _, packet in capture.packets:
+        if packet.ours:
+            counts[packet.opcode] += 1
+            probe = packet.opcode == WRITE_ONLY and not packet.length
+            need(packet.opcode in (*SENDS[:4], *READ_RESPONSES, ACKNOWLEDGE) or probe,
+                 f"frame {packet.frame}: operation {packet.opcode}")
+    return f"packets by operation: {dict(sorted(counts.items()))}"
+
+
+# covers: V1-002, V1-004, V1-085: no record mark, no other program's messages.
+def every_send_is_a_message_of_version_one(capture):
+    count = 0
+    for message in capture.messages:
+        if not message.ours:
+            continue
+        count += 1
+        need(message.header[0] == "lists", f"frame {message.frame}: {message.header}")
+        need(message.header[2] == 1, f"frame {message.frame}: version {message.header[2]}")
+        rpc = message.inline
+        if rpc:
+            need(struct.unpack_from(">I", rpc)[0] == message.xid,
+                 f"frame {message.frame}: two xids")
+        if len(rpc) >= 16 and message.is_call():
+            program = struct.unpack_from(">I", rpc, 12)[0]
+            need(program != CONNECTION_CONFIGURATION, f"frame {message.frame}: program {program}")
+    need(count, "the client sent no message")
+    return f"{count} messages"
+
+
+# covers: V1-022: the server may read as much as our device allows, we read nothing.
+# covers: CM-02, CM-03, CM-04: the private data of the connect request.
+def connect_requests_are_complete(capture):
+    need(capture.requests, "no connect request")
+    for resources, depth, private in capture.requests:
+        need(resources > 0, "no responder resources are offered")
+        need(depth == 0, f"initiator depth {depth}")
+        need(private[:6] == bytes.fromhex("f6ab0e180101"), f"private data {private.hex()}")
+        need(not any(private[8:]), f"octets behind the private data: {private.hex()}")
+    return f"{len(capture.requests)} connect requests"
+
+
+# covers: V1-011, V1-012, V1-014: never more calls under way than the server granted last, one
+# before its first Reply.
+def calls_in_flight_stay_within_the_grant(capture):
+    grant, most = collections.defaultdict(lambda: 1), 0
+    open_calls = collections.defaultdict(set)
+    for message in capture.messages:
+        number = message.connection
+        if message.ours and message.is_call():
+            need(message.header[3] > 0, f"frame {message.frame}: no credits requested")
+            open_calls[number].add(message.xid)
+            flying = len(open_calls[number])
+            most = max(most, flying)
+            need(flying <= grant[number],
+                 f"frame {message.frame}: {flying} calls, {grant[number]} granted")
+        elif not message.ours and message.xid in open_calls[number]:
+            open_calls[number].discard(message.xid)
+            if message.header[0] == "lists":
+                grant[number] = message.header[3]
+    return f"at most {most} calls in flight"
+
+
+# covers: ULB-34: a call goes over one connection once.
+def no_call_is_repeated_on_its_connection(capture):
+    seen = collections.Counter()
+    for message in capture.messages:
+        if message.ours and message.is_call() and message.xid:
+            seen[message.connection, message.xid] += 1
+    again = [f"{xid:#x}" for (_, xid), count in seen.items() if count > 1]
+    need(not again, f"sent again on the same connection: {', '.join(again[:5])}")
+    return f"{len(seen)} calls"
+
+
+# covers: BC-28: each call of the server is answered once, and nothing else is an answer.
+def callbacks_are_answered_once(capture):
+    asked, count = set(), 0
+    for message in capture.messages:
+        key = message.connection, message.xid
+        if not message.ours and message.is_call():
+            asked.add(key)
+        elif message.ours and not message.is_call():
+            need(key in asked, f"frame {message.frame}: an answer to nothing, {message.xid:#x}")
+            asked.discard(key)
+            count += 1
+    need(count, "no callback was answered")
+    return f"{count} callbacks answered, {len(asked)} not"
+
+
+# covers: V1-048, V1-109, MAL-108: while a call is under way no other has its handles.
+def no_handle_is_advertised_twice_at_a_time(capture):
+    exposed, pending, count = {}, collections.defaultdict(list), 0
+    for message in capture.messages:
+        key = message.connection, message.xid
+        if message.ours and message.is_call():
+            for handle, *_ in message.segments():
+                holder = exposed.setdefault((message.connection, handle), message.xid)
+                need(holder == message.xid, f"frame {message.frame}: handle {handle:#x} still "
+                     f"belongs to call {holder:#x}")
+                pending[key].append(handle)
+                count += 1
+        elif not message.ours and key in pending:
+            for handle in pending.pop(key):
+                exposed.pop((message.connection, handle), None)
+    need(count, "no handle was advertised")
+    return f"{count} handles"
+
+
+# covers: V1-037, V1-055, V1-063: what the server does with our memory is what we offered, when
+# we offered it.
+def the_server_stays_within_what_was_offered(capture):
+    offered, count = collections.defaultdict(dict), 0
+    order = sorted([(m.frame, m, None) for m in capture.messages]
+                   + [(p.frame, None, (n, p)) for n, p in capture.packets
+                      if not p.ours and p.length and p.opcode in (WRITE_FIRST, WRITE_ONLY,
+                                                                  READ_REQUEST)],
+                   key=lambda entry: entry[0])
+    for frame, message, access in order:
+        if message:
+            calls = offered[message.connection]
+            if message.ours and message.is_call():
+                calls[message.xid] = list(message.segments())
+            elif not message.ours:
+                calls.pop(message.xid, None)
+            continue
+        number, packet = access
+        reading, count = packet.opcode == READ_REQUEST, count + 1
+        need(any(handle == packet.key and may_read == reading
+                 and offset <= packet.address
+                 and packet.address + packet.length <= offset + length
+                 for segments in offered[number].values()
+                 for handle, length, offset, may_read in segments),
+             f"frame {frame}: access to {packet.key:#x}, {packet.address:#x}, "
+             f"{packet.length} octets, which no call under way offers")
+    need(count, "the server touched no memory")
+    return f"{count} accesses"
+
+
+# covers: V1-038, V1-044, RDS-60: one region for each chunk, as large as the data.  A Position-Zero
+# or Reply chunk needs more where the parts of its message meet inside of pages.
+def a_chunk_is_one_segment(capture):
+    kinds = collections.Counter()
+    for message in capture.messages:
+        if not message.ours or not message.is_call():
+            continue
+        reads, writes, reply = message.header[6:9]
+        where = f"frame {message.frame}"
+        chunks = collections.defaultdict(list)
+        for position, *segment in reads:
+            need(position % 4 == 0, f"{where}: position {position}")
+            chunks[position].append(segment)
+        need(len(writes) <= 1, f"{where}: {len(writes)} Write chunks")
+        need(all(len(chunk) == 1 for chunk in (*writes, *(chunks[p] for p in chunks if p))),
+             f"{where}: data in several segments: {reads}, {writes}")
+        for chunk in (chunks[0], reply or []):
+            for (_, length, offset), (_, _, following) in zip(chunk, chunk[1:]):
+                need((offset + length) % PAGE or following % PAGE, f"{where}: {chunk}")
+        kinds["Read chunks of 1 MiB"] += any(length == MIB for _, _, length, _ in reads)
+        kinds["Write chunks of 1 MiB"] += any(chunk[0][1] == MIB for chunk in writes)
+        kinds["Reply chunks"] += bool(reply)
+        kinds["long calls"] += message.header[4]
+    for kind in ("Read chunks of 1 MiB", "Write chunks of 1 MiB", "Reply chunks", "long calls"):
+        need(kinds[kind], f"no {kind}")
+    return ", ".join(f"{kind}: {number}" for kind, number in sorted(kinds.items()))
+
+
+def tests():
+    """The functions above that take a capture, in their order."""
+    return [function for name, function in globals().items()
+            if inspect.isfunction(function) and not name.startswith("_")
+            and list(inspect.signature(function).parameters) == ["capture"]]
+
+
+def judge(path):
+    """Run every test on a capture; returns the tally."""
+    capture, tally = Capture(path), Tally()
+    for function in tests():
+        try:
+            found = function(capture)
+            say(f"ok: cable.{function.__name__}: {found}")
+            tally.ok()
+        except AssertionError as error:
+            say(f"not ok: cable.{function.__name__}: {error}")
+            tally.fail(f"cable.{function.__name__}: {error}")
+    return tally

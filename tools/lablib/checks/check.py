@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The checking targets: parts that each give a tally, summed."""
+
+import shutil
+import sys
+import tempfile
+import unittest
+
+from ..base import cache, chroot, proc
+from ..base.tally import Tally, of_closing_line
+from ..base.ui import LabError, say
+from ..build import kernel, module, packages, root
+from ..machine import wire
+from ..machine.session import Plan, Session
+from . import cable, lint, pcap, shutdown
+from .ktap import Parser
+
+PARTS = ("host", "lint", "vm", "cable", "shutdown", "debug", "iwarp", "endurance", "full",
+         "debug-full", "kernels")
+# What the plain check runs.
+ALL = PARTS[:5]
+HOST_SECONDS = 20 * 60
+# The tests' own limits; booting and judging come on top.
+VM_SECONDS = {"vm": 35 * 60, "cable": 10 * 60, "debug": 40 * 60,
+              "iwarp": 15 * 60, "full": 3 * 3600, "debug-full": 10 * 3600,
+              "kernels": 10 * 60, "endurance": 3 * 3600}
+FULL_PARTS = ("full", "debug-full", "endurance")
+DEBUG_PARTS = ("debug", "debug-full", "iwarp", "endurance")
+RUNNER = "selftests/run"
+# Both clients do the same things to the same bytes.
+CABLE_SEED = 8166
+# What the cable is watched for: every kind of message and chunk, callbacks, broken connections.
+CABLE_CASES = (
+    r"^mounts\.every_version",
+    r"^callbacks\.callbacks_work",
+    r"^data\.direct_transfers_around",
+    r"^disconnects\.forced_disconnects_under_inline_load",
+    r"^files\.(extended|large_directories|posix_acls|symbolic)",
+)
+# The other kind of RDMA device, whose connections come and go in another way.
+IWARP_CASES = (
+    r"^load\.nothing_is_left",
+    r"^mounts\.",
+    r"^callbacks\.callbacks_work",
+    r"^caps\.regions_of_few_pages",
+    r"^concurrency\.eight_writers",
+    r"^counts\.regions_are_invalidated",
+    r"^data\.direct_transfers",
+    r"^disconnects\.(forced_disconnects_under_bulk|server_ends|client_device|hard_mount)",
+    r"^files\.extended",
+    r"^hostile\.an_invalidation_that",
+    r"^signals\.",
+)
+# What shows that a kernel of another series has everything that the module needs.
+KERNELS_CASES = (
+    r"^load\.",
+    r"^mounts\.",
+    r"^callbacks\.callbacks_work",
+    r"^data\.direct_transfers_around",
+    r"^disconnects\.forced_disconnects_under_bulk",
+    r"^files\.(extended|large_directories|posix_acls)",
+)
+# Many times over on the debug kernel: lives of the module, connections broken from both sides.
+ENDURANCE_CASES = (
+    r"^load\.module_survives_many_lives",
+    r"^disconnects\.forced_disconnects_under_inline_load",
+    r"^disconnects\.server_ends_connections",
+)
+
+
+def run(parts, spec):
+    """Run the parts and print the closing line; the exit status agrees."""
+    total = Tally()
+    for part in parts:
+        say(f"checking: {part}")
+        try:
+            tally = RUN.get(part, machines)(spec, part)
+        except LabError as error:
+            say(f"error: {error}")
+            tally = Tally()
+            tally.fail(str(error).splitlines()[0])
+        say(f"{part}: {tally.line()}")
+        total.add(tally, part)
+    for note in total.notes:
+        say(note)
+    print(total.line(), flush=True)
+    return 0 if total.good() else 1
+
+
+def host(_spec, _part):
+    """Tests that need no kernel: tools/check-host has them."""
+    program = module.REPO / "tools/check-host"
+    if not program.exists():
+        raise LabError("tools/check-host is missing")
+    argv = [program]
+    if not shutil.which("cargo"):
+        argv = chroot.command(root.path(), argv, [cache.directory(), module.REPO],
+                              module.REPO, env={"CARGO_HOME": f"{cache.directory()}/cargo"})
+    log = module.REPO / "build/check-host.log"
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    try:
+        proc.run_shown("host tests", argv, log, HOST_SECONDS)
+        failure = None
+    except LabError as error:
+        failure = error
+    tally = of_closing_line(proc.tail(log))
+    if tally is None:
+        tally = Tally()
+        tally.fail(str(failure or "host tests: no closing line").splitlines()[0])
+    elif failure and not tally.failed:
+        tally.fail(str(failure).splitlines()[0])
+    tally.add(own_tests())
+    return tally
+
+
+def own_tests():
+    """The lab's tests of its own judgement."""
+    suite = unittest.defaultTestLoader.discover(
+        str(module.REPO / "tools/lablib/tests"), top_level_dir=str(module.REPO / "tools"))
+    result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(suite)
+    tally = Tally(passed=result.testsRun - len(result.failures) - len(result.errors))
+    for test, _ in result.failures + result.errors:
+        tally.fail(str(test))
+    return tally
+
+
+def lints(spec, _part):
+    """Format, licences, unsafe code, warnings."""
+    base = root.path()
+    return lint.run(base, kernel.get(base, spec))
+
+
+def machines(spec, part, client="ours", capture=None, seed=None):
+    """The selftests in the client machine, against a stock server."""
+    if not (module.REPO / RUNNER).exists():
+        raise LabError(f"{RUNNER} is missing")
+    full, debug = part in FULL_PARTS, part in DEBUG_PARTS
+    plan = Plan(client=client, spec=spec, debug=debug, suites=part in ("debug", "debug-full"),
+                memory=(4096, 2048) if part.endswith("full") else (2048, 2048),
+                provider="siw" if part == "iwarp" else "rxe", load=False,
+                timeout=VM_SECONDS[part], pcap=capture)
+    argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
+    if seed is not None:
+        argv += ["--seed", str(seed)]
+    for name in {"cable": CABLE_CASES, "iwarp": IWARP_CASES, "kernels": KERNELS_CASES,
+                 "endurance": ENDURANCE_CASES}.get(part, ()):
+        argv += ["--filter", name]
+    parser, lines = Parser(), LineSplitter()
+    session = Session(plan)
+    report = session.pair.results / "selftests.ktap"
+
+    def sink(kind, data):
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        if kind == wire.OUT:
+            ktap.write(data)
+            for line in lines.feed(data):
+                parser.feed(line)
+
+    status = None
+    with open(report, "wb") as ktap, session:
+        status = session.run(argv, sink)
+    tally = parser.end(status)
+    if session.suites:
+        found = module.warnings(session.kernel, suites=True)
+        tally.judge(f"the build of the KUnit suites: {'; '.join(found)[:300]}", not found)
+    # The machines themselves are a test: silent kernels, nothing left behind.
+    tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
+                not session.complaints)
+    return tally
+
+
+def watched(spec, part):
+    """The same script with our client and the in-tree one, and what the cable shows of both."""
+    tally = Tally()
+    with tempfile.TemporaryDirectory(dir=cache.directory()) as where:
+        captures = {client: f"{where}/{client}.pcap" for client in ("ours", "intree")}
+        for client, capture in captures.items():
+            tally.add(machines(spec, part, client, capture, CABLE_SEED), client)
+        tally.add(cable.judge(captures["ours"]))
+        tally.judge("tshark finds errors of ours", not pcap.judge(*captures.values()))
+    return tally
+
+
+def kernels(_spec, part):
+    """Build for and run on the newest kernel of every series that the archive holds."""
+    base, tally = root.path(), Tally()
+    whole, lacking = packages.series(base)
+    for series in lacking:
+        say(f"{series}: an image alone; headers or source of its version are not in the archive")
+    for series in whole:
+        target = kernel.get(base, series)
+        warnings = lint.Lint(base, target).build()
+        tally.judge(f"{target.release}: the build: {'; '.join(warnings)[:300]}", not warnings)
+        tally.add(machines(series, part), target.release)
+    return tally
+
+
+def restarts(spec, _part):
+    """The client machine restarts under live mounts."""
+    return shutdown.run(spec)
+
+
+def debug(spec, part):
+    """Everything in small on the debug kernel."""
+    tally = machines(spec, part)
+    tally.add(shutdown.run(spec, debug=True))
+    return tally
+
+
+RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug": debug,
+       "kernels": kernels}
+
+
+class LineSplitter:
+    """Whole lines out of arbitrary pieces."""
+
+    def __init__(self):
+        self.rest = b""
+
+    def feed(self, data):
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Whether the administrator's guide has everything that the module says and shows."""
+
+import re
+
+from ..build import module
+
+RUST = module.REPO / "rust"
+# Those that can print; what lies deeper in them are tests.
+CRATES = ("rdma", "sunrpc", "transport")
+GUIDE = module.REPO / "Documentation/admin-guide.rst"
+PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+# What stands for a value, and how a literal goes on in the next line.
+HOLE = re.compile(r"\{[^{}]*\}")
+CONTINUED = re.compile(r"\\\n\s*")
+COUNTER = re.compile(r'^    \w+ = "(\w+)",$', re.MULTILINE)
+NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
+LABEL = re.compile(r'writeln!\(\s*f,\s*"([a-z][a-z_ ]*): ')
+EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILINE)
+# The status of work that did not fail, which ends no connection.
+NEVER_SHOWN = ("success",)
+PARAMETER = re.compile(r"^        (\w+): u32 \{$", re.MULTILINE)
+
+
+def messages():
+    """Each log message: its literal pieces."""
+    for path in sorted(path for crate in CRATES for path in (RUST / crate).glob("*.rs")):
+        for literal in PRINT.findall(path.read_text()):
+            text = CONTINUED.sub("", literal).replace('\\"', '"').replace("\\n", "")
+            yield [piece.strip() for piece in HOLE.split(text)]
+
+
+def names():
+    """(kind, name) of everything with a name of its own."""
+    for kind, pattern, files in (
+            ("counter", COUNTER, ("proto/error.rs",)),
+            ("cause", NAME, ("proto/conn/cause.rs", "proto/wc.rs")),
+            ("line of debugfs", LABEL, ("transport/debug.rs",)),
+            ("tracepoint", EVENT, ("helpers/trace.h",)),
+            ("parameter", PARAMETER, ("transport/xprtrdma_transport.rs",))):
+        found = [name for file in files for name in pattern.findall((RUST / file).read_text())]
+        if not found:
+            yield kind, "(none found in the source: is this check out of date?)"
+        yield from ((kind, name) for name in found if name not in NEVER_SHOWN)
+
+
+def missing(guide=None):
+    """What the guide lacks, a line each."""
+    text = " ".join((guide or GUIDE.read_text()).split())
+    for pieces in messages():
+        # The guide has words of its own for values, and leaves advice out.
+        longest = max(pieces, key=len)
+        if longest.split(": ")[0] not in text:
+            yield f"log message: {longest}"
+    for kind, name in names():
+        if not re.search(rf"``[^`]*\b{re.escape(name)}\b[^`]*``", text):
+            yield f"{kind}: {name}"

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Checks of the source text and of a build from nothing."""
+
+import ast
+import re
+import shutil
+import subprocess
+
+from ..base import cache, chroot, proc
+from ..base.tally import Tally
+from ..base.ui import LabError, say
+from ..build import module
+from . import unused
+
+REPO = module.REPO
+# Formats without comments, files that are not ours to change, and raw bytes.
+NO_SPDX = re.compile(r"(^COPYING|\.json|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin"
+                     r"|\.proptest-regressions)$")
+SPDX = "SPDX-License-Identifier: GPL-2.0"
+SPDX_LINES = 5
+# The crates that are promised to hold no unsafe code.
+SAFE = ("rust/proto", "rust/transport")
+CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
+
+
+# From the package to a module, without touching what DKMS keeps of this machine.
+DKMS = """
+tools/packaging/build "$1" --out /tmp/deb
+dpkg-deb -x /tmp/deb/xprtrdma-rs-dkms_*.deb /tmp/dkms
+name=$(basename /tmp/dkms/usr/src/*)
+mkdir /tmp/dkms/tree
+dkms build "${name%-*}/${name##*-}" -k "$2" --kernelsourcedir "$3" \\
+    --sourcetree /tmp/dkms/usr/src --dkmstree /tmp/dkms/tree ||
+    { cat /tmp/dkms/tree/*/*/build/make.log; exit 1; }
+test -e /tmp/dkms/tree/*/*/"$2"/*/module/xprtrdma_rs.ko*
+"""
+
+
+class Lint:
+    """The tools of the root, applied to the files of the repository."""
+
+    def __init__(self, root, kernel):
+        self.root, self.kernel = root, kernel
+        listed = proc.output(self.inside(
+            ["git", "-c", f"safe.directory={REPO}", "ls-files", "-z", "--cached",
+             "--others", "--exclude-standard"]))
+        self.files = [REPO / name for name in listed.split("\0")
+                      if name and (REPO / name).is_file()]
+
+    def inside(self, argv):
+        return chroot.command(self.root, argv, [cache.directory(), REPO], REPO)
+
+    def named(self, *endings):
+        return [path for path in self.files if path.name.endswith(endings)]
+
+    def spdx(self):
+        """Every file says under which licence it is."""
+        for path in self.files:
+            name = str(path.relative_to(REPO))
+            if NO_SPDX.search(name):
+                continue
+            with open(path, errors="replace") as text:
+                head = "".join(line for line, _ in zip(text, range(SPDX_LINES)))
+            if SPDX not in head:
+                yield f"{name}: no {SPDX} in the first {SPDX_LINES} lines"
+
+    def rustfmt(self):
+        """Rust sources are formatted."""
+        sources = self.named(".rs")
+        if not sources:
+            return ["no Rust source found"]
+        return printed(self.inside(["rustfmt", "--check", "-l", "--edition", "2021",
+                                    *map(str, sources)]))
+
+    def no_unsafe(self):
+        """The protocol and the driver hold no unsafe code."""
+        for path in self.named(".rs"):
+            name = str(path.relative_to(REPO))
+            if not name.startswith(SAFE):
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.search(r"\bunsafe\b", line) and "unsafe_code" not in line:
+                    yield f"{name}:{number}: {line.strip()}"
+
+    def safe_roots(self):
+        """The two crates forbid unsafe code in their root files."""
+        for name, crate in (("proto", "xprtrdma_proto"), ("transport", "xprtrdma_transport")):
+            path = REPO / "rust" / name / f"{crate}.rs"
+            if not path.exists():
+                yield f"{path.relative_to(REPO)}: missing"
+            elif "#![forbid(unsafe_code)]" not in path.read_text():
+                yield f"{path.relative_to(REPO)}: does not forbid unsafe code"
+
+    def checkpatch(self):
+        """C sources satisfy the kernel's own checker."""
+        sources = self.named(".c", ".h")
+        if not sources:
+            return ["no C source found"]
+        script = self.kernel.tree / "scripts/checkpatch.pl"
+        return printed(self.inside(["perl", script, *CHECKPATCH, *map(str, sources)]))
+
+    def python(self):
+        """Python programs are at least Python."""
+        for path in self.named(".py"):
+            try:
+                ast.parse(path.read_text(), str(path))
+            except SyntaxError as error:
+                yield str(error)
+
+    def build(self):
+        """A build from nothing with clippy prints no warning."""
+        shutil.rmtree(module.directory(self.kernel, clippy=True), ignore_errors=True)
+        try:
+            module.build(self.root, self.kernel, clippy=True)
+        except LabError as error:
+            return [str(error)]
+        return module.warnings(self.kernel, clippy=True)
+
+    def unused(self):
+        """The module uses what its protocol core offers."""
+        return unused.check(self.root, self.kernel)
+
+    def dkms(self):
+        """DKMS builds the module from its package."""
+        built = module.directory(self.kernel, clippy=True) / module.NAME
+        done = subprocess.run(
+            self.inside(["sh", "-ec", DKMS, "dkms", built, self.kernel.release,
+                         self.kernel.tree]),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=module.BUILD_SECONDS, check=False)
+        return done.stdout.splitlines()[-20:] if done.returncode else []
+
+
+def printed(argv):
+    """All lines that a checker prints; its status says nothing more."""
+    done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+    lines = sorted(set(done.stdout.splitlines()))
+    return lines or ([f"exit status {done.returncode}"] if done.returncode else [])
+
+
+def run(root, kernel):
+    """Every check of this file, each a test."""
+    lint, tally = Lint(root, kernel), Tally()
+    for check in (lint.spdx, lint.rustfmt, lint.no_unsafe, lint.safe_roots,
+                  lint.checkpatch, lint.python, lint.build, lint.unused,
+                  lint.dkms):
+        found = list(check())
+        say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
+        for line in found[:20]:
+            say(f"    {line}")
+        tally.judge(check.__doc__, not found)
+    return tally

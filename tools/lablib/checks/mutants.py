@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Faults planted in the module, and the selftests that notice them.
+
+`mutants.toml` has the faults: a text of one source file that is there exactly once,
+and what takes its place.  Each is built in a copy of the source and loaded in the
+client machine, where its tests must fail, or the kernel must complain, or something
+must be left behind.  Before that the same tests pass with the module as it is.
+`tools/host/mutants` does the like, by a generator, with the protocol core and its
+host tests.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import time
+import tomllib
+
+from ..base import cache, rst
+from ..base.tally import Tally
+from ..base.ui import LabError, say
+from ..build import kernel, module, root
+from ..machine import judge, wire
+from ..machine.session import Plan, Session
+from .check import LineSplitter
+
+TABLE = module.REPO / "tools/lablib/checks/mutants.toml"
+# How each fault was noticed when it was planted last.
+RECORD = module.REPO / "tools/lablib/mutants.json"
+PAGE = module.REPO / "Documentation/verification.rst"
+BEGIN, END = ".. Written by tools/lab mutants --write.\n", ".. End of what is written.\n"
+WHERE = module.REPO / "build/mutants"
+# What the module is made of; the rest of rust/proto is for the host.
+SOURCE = ("Kbuild", "rust")
+NOT_SOURCE = ("fuzz", "tests", "benches", "examples", "target")
+# A run with a fault may take so much longer than one without.
+TIMES, MORE_SECONDS = 3, 30
+VERSIONS = "3,4.2"
+BASELINE_SECONDS = 25 * 60
+RESULT = re.compile(r"^(ok|not ok) \d+ (.*?)(?: # SKIP.*)?$")
+SECONDS = re.compile(r"^# (\d+\.\d) s$")
+# The last line of a traceback, or what the runner says itself.
+REASON = re.compile(r"^# (\w*(?:Error|Timeout|Exception|Refused): .*|no end after .*"
+                    r"|kernel report:.*|left mounted: .*|ended with status .*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One entry of the table."""
+
+    name: str
+    what: str             # is broken
+    file: str
+    find: str             # there exactly once
+    put: str              # in its place
+    tests: tuple = ()     # patterns of selftests
+    debug: bool = False   # needs the debug kernel
+    full: bool = False    # needs the tests in full size
+    why: str = ""         # no test can notice it
+
+    @property
+    def kind(self):
+        return self.debug, self.full
+
+    def applied(self, text):
+        """The source with the fault."""
+        count = text.count(self.find)
+        if count != 1:
+            raise LabError(f"fault {self.name}: its text is {count} times in {self.file}, "
+                           "not once; mend tools/lablib/checks/mutants.toml")
+        return text.replace(self.find, self.put)
+
+
+def table():
+    """All faults, in the order of the file."""
+    entries = tomllib.loads(TABLE.read_text())["fault"]
+    faults = [Fault(**entry | {"tests": tuple(entry.get("tests", ()))}) for entry in entries]
+    for fault in faults:
+        fault.applied((module.REPO / fault.file).read_text())
+        if bool(fault.tests) == bool(fault.why):
+            raise LabError(f"fault {fault.name}: it has either tests or a reason to have none")
+    if len({fault.name for fault in faults}) != len(faults):
+        raise LabError(f"{TABLE.name}: a name is there twice")
+    return faults
+
+
+class Builder:
+    """A copy of the source and its objects for one kernel; every fault starts from both."""
+
+    tree = WHERE / "tree"
+
+    def __init__(self, base, target):
+        self.base, self.target = base, target
+        self.objects = WHERE / target.release
+        self.clean = WHERE / f"{target.release}.clean"
+        if self.clean.exists():
+            # The objects may be those of a fault whose run was ended by force.
+            replace(self.clean, self.objects)
+        self.file = self.module()
+        replace(self.objects, self.clean)
+
+    @classmethod
+    def copy_source(cls):
+        """Bring the copy up to date; what changes gets a new time, so that it is built again."""
+        wanted = {pathlib.Path(SOURCE[0])}
+        for top, names, files in os.walk(module.REPO / SOURCE[1]):
+            names[:] = [name for name in names if name not in NOT_SOURCE]
+            wanted |= {pathlib.Path(top, name).relative_to(module.REPO) for name in files}
+        for path in cls.tree.rglob("*"):
+            if path.is_file() and path.relative_to(cls.tree) not in wanted:
+                path.unlink()
+        for name in wanted:
+            content, copy = (module.REPO / name).read_bytes(), cls.tree / name
+            if not copy.exists() or copy.read_bytes() != content:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(content)
+
+    def module(self):
+        """Build what is in the tree; the file, relative to the repository."""
+        return module.build(self.base, self.target, tree=self.tree, objects=self.objects)
+
+    @contextlib.contextmanager
+    def planted(self, fault):
+        """The module with a fault, while the block runs."""
+        source = self.tree / fault.file
+        original, times = source.read_bytes(), source.stat()
+        try:
+            source.write_text(fault.applied(original.decode()))
+            # Under a name of its own: machines that stay may remember a file.
+            file = WHERE / f"{fault.name}.ko"
+            shutil.copy(module.REPO / self.module(), file)
+            yield file.relative_to(module.REPO)
+        finally:
+            # Old times on both: nothing of the fault stays, nothing is built again.
+            source.write_bytes(original)
+            os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+            replace(self.clean, self.objects)
+
+
+def replace(source, target):
+    """Make one directory like the other, whole or not at all."""
+    making = target.with_name(f"{target.name}.tmp")
+    cache.remove(making)
+    shutil.copytree(source, making, symlinks=True)
+    cache.remove(target)
+    making.rename(target)
+
+
+class Machines:
+    """Server and client, booted when they are needed and kept while they are clean."""
+
+    def __init__(self, spec, debug):
+        # Each run brings its own module.
+        self.plan = Plan(client="none", spec=spec, debug=debug, load=False)
+        self.session = None
+
+    def run(self, argv, limit, file):
+        """Run the selftests with a module: (output, why they did not end or None)."""
+        def sink(kind, data):
+            if kind == wire.OUT:
+                parts.append(data)
+                for line in filter(RESULT.match, lines.feed(data)):
+                    say(f"  {line}")
+
+        if not self.session:
+            self.session = Session(self.plan).__enter__()
+        session, parts, lines = self.session, [], LineSplitter()
+        session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}"}
+        command = session.channel.start(argv, sink, env=session.environment, cwd="/repo")
+        try:
+            command.wait(limit, session.pair.attend)
+            broken = None
+        except TimeoutError:
+            broken = f"no end after {limit:.0f} s"
+        except LabError as error:
+            broken = f"the machine died: {str(error).splitlines()[0]}"
+        return b"".join(parts).decode(errors="replace"), broken
+
+    def complaints(self, ended):
+        """What is wrong with the machines; they are kept only if nothing is."""
+        session = self.session
+        if ended:
+            with session.recorded():
+                session.clean_up()
+                session.complaints += session.pair.judge()
+            found = session.complaints
+        else:
+            found = [text for machine in session.pair.machines for text in judge.verdict(machine)]
+        if found or not ended:
+            self.stop()
+        return found
+
+    def stop(self):
+        if self.session:
+            self.session.stack.close()
+            self.session = None
+
+
+def results(output):
+    """Name of a case -> (good, seconds, reason); in the order of the run."""
+    found, seconds, reason = {}, 0.0, ""
+    for line in output.splitlines():
+        if match := RESULT.match(line):
+            found[match[2]] = (match[1] == "ok", seconds, reason)
+            seconds, reason = 0.0, ""
+        elif match := SECONDS.match(line):
+            seconds = float(match[1])
+        elif match := REASON.match(line):
+            reason = match[1]
+    return found
+
+
+def command(tests, full, stop=True):
+    # Also on a debug kernel, which would choose one version for each case by itself.
+    argv = ["./selftests/run", "--vers", VERSIONS,
+            *(["--stop"] if stop else []), *(["--size", "full"] if full else [])]
+    for test in tests:
+        argv += ["--filter", test]
+    return argv
+
+
+def splat(complaint):
+    """The telling line of a complaint."""
+    lines = complaint.splitlines()
+    return next((line for line in lines if judge.SPLAT.search(line)), lines[0])
+
+
+def one_line(text):
+    """Without what differs from run to run: time stamps, addresses, process numbers."""
+    text = re.sub(r"^(\w+: )?\[ *\d+\.\d+\]\s*(\[ *T\d+\]\s*)?", "", text.strip())
+    return re.sub(r"\s+", " ", text)[:160]
+
+
+class Campaign:
+    """Plants faults of one kind: one kernel, one size."""
+
+    def __init__(self, spec, kind):
+        self.debug, self.full = kind
+        base = root.path()
+        target = kernel.get(base, spec)
+        target = kernel.debug(base, target) if self.debug else target
+        self.builder = Builder(base, target)
+        self.machines = Machines(spec, self.debug)
+        self.seconds = {}
+
+    def baseline(self, faults):
+        """All tests with the module as it is; what is wrong."""
+        tests = sorted({test for fault in faults for test in fault.tests})
+        output, broken = self.machines.run(command(tests, self.full, stop=False),
+                                           BASELINE_SECONDS, self.builder.file)
+        complaints = self.machines.complaints(ended=not broken)
+        found = results(output)
+        self.seconds = {name: seconds for name, (good, seconds, _) in found.items() if good}
+        return [*(f"{name}: {reason}" for name, (good, _, reason) in found.items() if not good),
+                *filter(None, [broken]), *map(splat, complaints)]
+
+    def plant(self, fault):
+        """(noticed, how)."""
+        mine = [name for name in self.seconds
+                if any(re.search(test, name) for test in fault.tests)]
+        if not all(any(re.search(test, name) for name in mine) for test in fault.tests):
+            return False, "its tests do not pass without it"
+        limit = TIMES * sum(self.seconds[name] for name in mine) + MORE_SECONDS
+        limit *= 2 if self.debug else 1
+        with self.builder.planted(fault) as file:
+            output, broken = self.machines.run(command(fault.tests, self.full), limit, file)
+            complaints = self.machines.complaints(ended=not broken)
+        (WHERE / f"{fault.name}.ktap").write_text(output)
+        how = [f"{name} fails: {reason}" for name, (good, _, reason) in results(output).items()
+               if not good]
+        if broken:
+            at = next((name for name in mine if name not in results(output)), "the end")
+            how.append(f"{at}: {broken}")
+        how += map(splat, complaints)
+        return bool(how), "; ".join(map(one_line, how[:2]))
+
+    def close(self):
+        self.machines.stop()
+
+
+def check(spec, names, write):
+    """Plant the faults; the exit status says whether each was noticed."""
+    faults, tally = table(), Tally()
+    unknown = set(names) - {fault.name for fault in faults}
+    if unknown:
+        raise LabError(f"no such fault: {', '.join(sorted(unknown))}")
+    wanted = [fault for fault in faults if not names or fault.name in names]
+    record, start = json.loads(RECORD.read_text()), time.monotonic()
+    Builder.copy_source()
+    for kind in sorted({fault.kind for fault in wanted if not fault.why}):
+        group = [fault for fault in wanted if fault.kind == kind and not fault.why]
+        campaign = Campaign(spec, kind)
+        try:
+            say(f"the tests of {len(group)} faults, without them")
+            wrong = "; ".join(campaign.baseline(group))
+            tally.judge(f"without a fault: {wrong}", not wrong)
+            for number, fault in enumerate(group, 1):
+                say(f"{number} of {len(group)}: {fault.name}: {fault.what}")
+                noticed, how = judged(campaign, fault)
+                took = f"({time.monotonic() - start:.0f} s so far)"
+                say(f"{'noticed: ' + how if noticed else 'NOT NOTICED: ' + how} {took}")
+                tally.judge(f"{fault.name}: {how or 'not noticed'}", noticed)
+                if noticed:
+                    record[fault.name] = how
+                    save(faults, record, write)
+        finally:
+            campaign.close()
+    for fault in wanted:
+        if fault.why:
+            tally.skip(f"{fault.name}: {fault.why}")
+    save(faults, record, write)
+    if write:
+        write_page(faults)
+    for note in tally.notes:
+        say(note)
+    print(tally.line(), flush=True)
+    return 0 if tally.good() else 1
+
+
+def save(faults, record, write):
+    """Remember how faults were noticed, in the order of the table."""
+    if write:
+        order = {fault.name: record[fault.name] for fault in faults if fault.name in record}
+        RECORD.write_text(json.dumps(order, indent=1) + "\n")
+
+
+def judged(campaign, fault):
+    """A fault that cannot be built or a machine that does not boot is no fault noticed."""
+    try:
+        return campaign.plant(fault)
+    except LabError as error:
+        campaign.machines.stop()
+        return False, f"could not be tried: {str(error).splitlines()[0]}"
+
+
+def plain(pattern):
+    """A pattern as a reader wants to see it."""
+    return re.sub(r"\\(.)", r"\1", pattern.strip("^$"))
+
+
+def rows(faults):
+    """The table of the documentation."""
+    lines = []
+    for fault in faults:
+        tests = ", ".join(f"``{plain(test)}``" for test in fault.tests)
+        kernel_note = " (debug kernel)" if fault.debug else " (full size)" if fault.full else ""
+        lines.append((f"``{fault.name}``: {fault.what}",
+                      f"``{fault.file.removeprefix('rust/')}``",
+                      tests + kernel_note if tests else f"nothing: {fault.why}"))
+    return rst.table(("Fault", "file", "noticed by"), lines)
+
+
+def write_page(faults):
+    """Put the table where the page has its marks."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{rows(faults)}\n{END}{rest.split(END)[1]}")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Reading a capture with tshark: what is wrong, and in which layer.
+
+tshark's NFS dissector calls a good part of correct NFS/RDMA traffic malformed,
+whatever the client.  So the layer decides: infiniband and rpcordma must be
+free of errors, and above them only what an in-tree capture shows is excused.
+"""
+
+import collections
+import pathlib
+import subprocess
+
+from ..base import chroot
+from ..base.ui import LabError, say
+from ..build import root
+
+OURS = ("infiniband", "rpcordma")
+SECONDS = 900
+SEVERITY_ERROR = 8388608
+
+
+def tshark(path, *options, fields):
+    """The fields of packets of a capture, in rows."""
+    path = pathlib.Path(path).resolve()
+    if not path.exists():
+        raise LabError(f"no capture {path}")
+    # RoCE over IPv6 has no checksum of UDP: the packets have one of their own.
+    argv = ["tshark", "-r", f"/lab/in/{path.name}", "-o", "udp.ignore_ipv6_zero_checksum:TRUE",
+            *options, "-T", "fields"]
+    argv += [word for field in fields for word in ("-e", field)]
+    try:
+        done = subprocess.run(
+            chroot.command(root.path(), argv, [(path.parent, "/lab/in")]),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=SECONDS,
+            check=False)
+    except subprocess.TimeoutExpired:
+        raise LabError(f"tshark: no end after {SECONDS} s") from None
+    if done.returncode:
+        raise LabError(f"tshark: {done.stderr.strip()[-500:]}")
+    return [line.split("\t") for line in done.stdout.split("\n") if line]
+
+
+def findings(path):
+    """Counter of (layer, message) over all frames with an error."""
+    lines = tshark(path, "-Y", f"_ws.malformed || _ws.expert.severity == {SEVERITY_ERROR}",
+                   fields=("frame.protocols", "_ws.expert.message"))
+    found = collections.Counter()
+    for protocols, message in lines:
+        layers = [p for p in protocols.split(":") if not p.startswith("_ws")]
+        found[layers[-1] if layers else "?", message] += 1
+    return found
+
+
+def judge(capture, reference=None):
+    """Print the findings; 1 when one of them is ours."""
+    found = findings(capture)
+    excused = findings(reference) if reference else {}
+    wrong = 0
+    for (layer, message), count in sorted(found.items()):
+        known = layer not in OURS and (not reference or (layer, message) in excused)
+        wrong += not known
+        say(f"{'excused' if known else 'WRONG'}: {count} frames, {layer}: {message}")
+    print(f"{len(found)} kinds of errors, {wrong} not excused")
+    return 1 if wrong else 0

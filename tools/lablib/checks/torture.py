@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make torture`: faults at random times, in machines of their own for each client.
+
+The program in the client machine is selftests/torture; `reliability` makes the page
+of what it found.
+"""
+
+import datetime
+import json
+import random
+import sys
+
+from ..base.tally import Tally, of_closing_line
+from ..base.ui import say
+from ..machine import wire
+from ..machine.session import Plan, Session
+from . import reliability
+
+CLIENTS = ("intree", "ours")
+# The last round ends when it ends, and then everything is taken down.
+MORE_SECONDS = 900
+# With little memory there is pressure soon; the debug kernel needs more for itself.
+MEMORY = {False: (2048, 1024), True: (2048, 2048)}
+
+
+def check(spec, clients, debug, processors, minutes, seed, names, write):
+    """Run it with each client; returns the exit status."""
+    seed = random.randrange(1 << 32) if seed is None else seed
+    total = Tally()
+    for client in clients:
+        tally, found = run(spec, client, debug, processors, minutes, seed, names)
+        if found:
+            print(reliability.text(found), flush=True)
+            if write:
+                reliability.keep(found)
+        if len(clients) > 1:
+            say(f"{client}: {tally.line()}")
+        # What the in-tree client does beside ours is told, not judged.
+        if client == "ours" or len(clients) == 1:
+            total.add(tally)
+    for note in total.notes:
+        say(note)
+    print(total.line(), flush=True)
+    return 0 if total.good() else 1
+
+
+def run(spec, client, debug, processors, minutes, seed, names):
+    """One run: (tally, what it wrote or None)."""
+    plan = Plan(client=client, spec=spec, debug=debug, load=False, memory=MEMORY[debug],
+                timeout=minutes * 60 + MORE_SECONDS, detour=True, processors=processors)
+    session, output, status = Session(plan), bytearray(), None
+    argv = ["./selftests/torture", "--minutes", str(minutes), "--seed", str(seed)]
+    for name in names:
+        argv += ["--fault", name]
+
+    def sink(kind, data):
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        if kind == wire.OUT:
+            output.extend(data)
+
+    with session:
+        status = session.run(argv, sink)
+    tally = of_closing_line(output.decode(errors="replace"))
+    if tally is None:
+        tally = Tally()
+        tally.fail("the program did not end" if status is None else f"exit status {status}")
+    elif status and not tally.failed:
+        tally.fail(f"exit status {status}")
+    tally.judge("; ".join(c.splitlines()[0] for c in session.complaints), not session.complaints)
+    report = session.pair.results / "torture.json"
+    if not report.exists():
+        return tally, None
+    found = json.loads(report.read_text())
+    found["processors"] = processors
+    found["date"] = datetime.date.today().isoformat()
+    found["complaints"] = [c.splitlines()[0] for c in session.complaints]
+    report.write_text(json.dumps(found) + "\n")
+    return tally, found

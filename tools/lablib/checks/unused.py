@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Public items of the protocol core that the module does not use.
+
+Of a crate's public items the compiler takes for granted that somebody uses them.  So a copy of the
+core is folded into a copy of the driver, as a private module: there the compiler's own analysis of
+dead code follows the module's entry points through every call, method, constant and constructed
+variant, and tells what it does not reach.  Tests, benches, fuzzers and examples are not there.
+
+Rooms may wait: their items count as used, and with them what they use, so a room is no place to
+hide something that is not its own.
+
+Limits: methods of traits count as used if the trait is, fields are not looked at, and neither are
+re-exports.  What is compiled under a condition is looked at as the kernel compiles it.
+"""
+
+import re
+import shutil
+
+from ..base.ui import LabError
+from ..build import module
+
+# Modules of the core that may be unused.
+ROOMS = ("v2", "rds")
+CORE = "xprtrdma_proto"
+DRIVER = "xprtrdma_transport"
+# Found, or the others are not found either.
+CANARY = "planted_by_the_lab_and_used_by_nobody"
+NOT_SOURCE = shutil.ignore_patterns("target", "tests", "fuzz", "benches", "examples")
+NEVER = re.compile(r"^(?:warning|error): (.* never (?:used|constructed))$")
+PLACE = re.compile(r"^ *--> .*?/((?:proto|transport)/(?!\.\./)(?:(?!/\.\./)\S)+)$")
+LABEL = re.compile(r"^ *(\d+)? *\| +(?:pub(?:\([a-z ]+\))? )?(?:const )?"
+                   r"(?:fn |const |struct |enum )?(\w+)")
+
+
+def fold(source, tree):
+    """A copy of the module's source below `tree`, in which the core is a part of the driver."""
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(source / "rust", tree / "rust", ignore=NOT_SOURCE)
+    shutil.copy(source / "Kbuild", tree / "Kbuild")
+    rust = tree / "rust"
+    for path in (rust / "proto").rglob("*.rs"):
+        change(path, r"(?<![\w$])crate(?=::)", f"crate::{CORE}")
+    for path in (rust / "transport").rglob("*.rs"):
+        change(path, rf"(?<![\w:`]){CORE}(?=::)", f"crate::{CORE}")
+    core = rust / f"proto/{CORE}.rs"
+    change(core, r"^#!\[cfg_attr.*\n", "")
+    for room in ROOMS:
+        change(core, rf"^pub mod {room};", rf"#[allow(dead_code)]\n\g<0>", 1)
+    change(core, r"\Z", f"\npub fn {CANARY}() {{}}\n")
+    change(rust / f"transport/{DRIVER}.rs", r"\A((?:\s*|//.*|#!\[.*)\n)*",
+           rf'\g<0>#[path = "../proto/{CORE}.rs"]\nmod {CORE};\n', 1)
+    kbuild = rust / "Kbuild"
+    change(kbuild, rf"^\tproto/{CORE}\.o \\\n", "", 1)
+    change(kbuild, rf" \$\(obj\)/proto/{CORE}\.o", "", 1)
+    change(kbuild, rf"^(RUSTFLAGS_transport/\S+ :=) \$\(call use,proto\)",
+           r"\g<1> --cap-lints=warn -Aunreachable_pub", 1)
+
+
+def change(path, old, new, times=None):
+    """Replace what matches in a file, so many times if given."""
+    text, count = re.subn(old, new, path.read_text(), count=times or 0, flags=re.MULTILINE)
+    if times and count != times:
+        raise LabError(f"{path}: no {old}")
+    path.write_text(text)
+
+
+def found(log):
+    """What a build's log says of unused items, with their places; the lab's own is left out."""
+    lines, canary, complaints = log.splitlines(), False, []
+    for number, line in enumerate(lines):
+        never = NEVER.match(line)
+        place = never and number + 1 < len(lines) and PLACE.match(lines[number + 1])
+        if not place:
+            continue
+        if CANARY in line:
+            canary = True
+            continue
+        complaints.append(f"rust/{place[1]}: {never[1]}{names(lines[number + 2:], never[1])}")
+    if not canary:
+        complaints.append("the compiler did not tell of an unused item that the lab had planted")
+    return complaints
+
+
+def names(lines, what):
+    """The items, where the compiler's first line says only that there are several."""
+    if not what.startswith("multiple"):
+        return ""
+    listed = []
+    for line, below in zip(lines, lines[1:]):
+        if not line.strip():
+            break
+        if re.match(r"^ *\| +\^+$", below) and LABEL.match(line):
+            listed.append(LABEL.match(line)[2])
+    return f": {', '.join(listed)}"
+
+
+def check(root, kernel):
+    """Build it; the complaints."""
+    tree = module.REPO / "build/unused"
+    objects = tree.with_name("unused-objects")
+    fold(module.REPO, tree)
+    shutil.rmtree(objects, ignore_errors=True)
+    module.build(root, kernel, tree=tree, objects=objects)
+    return found((objects / "build.log").read_text())

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Machines: one (qemu), both (pair), a run of both (session), their control line."""

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The host's end of a machine's control line: run commands inside it."""
+
+import itertools
+import json
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+
+from ..base.ui import LabError
+from . import wire
+
+# What a command's starter elsewhere is told when its machine went down.
+LOST = 255
+
+
+class MachineDied(LabError):
+    """The machine ended while someone waited for it."""
+
+
+class Command:
+    """A command in a machine, started and not yet forgotten."""
+
+    def __init__(self, channel, stream, sink, on_exit):
+        self.channel, self.stream, self.sink = channel, stream, sink
+        self.ended, self.on_exit = threading.Event(), on_exit
+        self.status = None
+
+    def wait(self, timeout, attend=None):
+        """The exit status; raise when the machine dies or time runs out.
+
+        `attend` is called again and again meanwhile."""
+        deadline = time.monotonic() + timeout
+        while not self.ended.wait(0.2):
+            self.channel.check_alive()
+            if attend:
+                attend()
+            if time.monotonic() > deadline:
+                raise TimeoutError
+        if self.status is None:
+            self.channel.check_alive()
+            raise MachineDied(f"{self.channel.name}: control line closed")
+        return self.status
+
+    def write(self, data):
+        """Bytes for its standard input; none means end of input."""
+        for start in range(0, len(data), wire.CHUNK):
+            self.channel.send(wire.IN, self.stream, data[start:start + wire.CHUNK])
+        if not data:
+            self.channel.send(wire.IN, self.stream)
+
+    def kill(self, number=signal.SIGKILL):
+        self.channel.send(wire.SIGNAL, self.stream, bytes([number]))
+
+
+class Channel:
+    """One machine's control line.  A thread of its own reads it."""
+
+    def __init__(self, name, path, check_alive, serve):
+        """`serve(request, reply)` answers a command that the guest starts
+        elsewhere; it returns a function that takes its later frames."""
+        self.name, self.check_alive, self.serve = name, check_alive, serve
+        self.numbers = itertools.count(2, 2)
+        self.commands, self.served = {}, {}
+        self.hello = threading.Event()
+        self.outgoing = queue.SimpleQueue()
+        self.socket = self.connect(path)
+        for job in (self.read, self.transmit):
+            threading.Thread(target=job, daemon=True).start()
+
+    def connect(self, path):
+        """QEMU makes the socket before it starts the machine; wait for it."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                line = socket.socket(socket.AF_UNIX)
+                line.connect(str(path))
+                return line
+            except (FileNotFoundError, ConnectionRefusedError):
+                line.close()
+                self.check_alive()
+                if time.monotonic() > deadline:
+                    raise MachineDied(f"{self.name}: QEMU did not start") from None
+                time.sleep(0.02)
+
+    def wait_for_agent(self, timeout):
+        deadline = time.monotonic() + timeout
+        while not self.hello.wait(0.1):
+            self.check_alive()
+            if time.monotonic() > deadline:
+                raise MachineDied(f"{self.name}: not booted within {timeout} s")
+
+    def start(self, argv, sink=None, env=None, cwd="/", use_pty=False, stdin=b"",
+              on_exit=None):
+        """Start a command; `sink(kind, data)` takes its output as it comes.
+
+        `stdin` is all of its input; None leaves it open for `write`.
+        """
+        stream = next(self.numbers)
+        command = Command(self, stream, sink or to_terminal, on_exit)
+        self.commands[stream] = command
+        self.send(wire.RUN, stream, {"argv": [str(a) for a in argv], "env": env or {},
+                                     "cwd": cwd, "pty": use_pty})
+        if stdin is not None:
+            if stdin:
+                command.write(stdin)
+            command.write(b"")
+        return command
+
+    def call(self, argv, timeout=60, **options):
+        """Run a command to its end: (status, everything it printed)."""
+        parts = []
+        command = self.start(argv, lambda kind, data: parts.append(data), **options)
+        try:
+            status = command.wait(timeout)
+        except TimeoutError:
+            command.kill()
+            raise LabError(f"{self.name}: {' '.join(map(str, argv))}: no end after "
+                           f"{timeout} s") from None
+        return status, b"".join(parts).decode(errors="replace")
+
+    def check_call(self, argv, timeout=60, **options):
+        """Like call, but a failure raises; returns the output."""
+        status, text = self.call(argv, timeout, **options)
+        if status:
+            raise LabError(f"{self.name}: {' '.join(map(str, argv))}: exit status "
+                           f"{status}:\n{text.strip()[-2000:]}")
+        return text
+
+    def send(self, kind, stream, payload=b""):
+        self.outgoing.put(wire.encode(kind, stream, payload))
+
+    def transmit(self):
+        """A writer of its own, so that reading never waits for writing."""
+        try:
+            while True:
+                self.socket.sendall(self.outgoing.get())
+        except OSError:
+            pass
+
+    def read(self):
+        decoder = wire.Decoder()
+        try:
+            while data := self.socket.recv(65536):
+                for frame in decoder.feed(data):
+                    self.handle(*frame)
+        except OSError:
+            pass
+        for command in list(self.commands.values()):
+            command.ended.set()
+            if command.on_exit:
+                command.on_exit(LOST)
+
+    def handle(self, kind, stream, payload):
+        if kind == wire.HELLO:
+            self.hello.set()
+        elif kind == wire.RUN:
+            def reply(what, data=b""):
+                self.send(what, stream, data)
+                if what == wire.EXIT:
+                    self.served.pop(stream, None)
+            self.served[stream] = self.serve(json.loads(payload), reply)
+        elif stream in self.served:
+            self.served[stream](kind, payload)
+        elif stream in self.commands:
+            command = self.commands[stream]
+            if kind == wire.EXIT:
+                command.status = json.loads(payload)["status"]
+                del self.commands[stream]
+                command.ended.set()
+                if command.on_exit:
+                    command.on_exit(command.status)
+            else:
+                command.sink(kind, payload)
+
+
+def to_terminal(kind, data):
+    """The default sink: our own standard output and error."""
+    out = sys.stderr.buffer if kind == wire.ERR else sys.stdout.buffer
+    out.write(data)
+    out.flush()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The initramfs of a lab machine: busybox, the init script, a few modules."""
+
+import pathlib
+
+from ..base import cache
+
+INIT = pathlib.Path(__file__).parents[1] / "guest/init"
+# What is needed to reach the root over virtio-9p; the rest is loaded from it.
+MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_console",
+           "9p", "9pnet_virtio", "overlay")
+
+
+def path(root, kernel):
+    """The image for this kernel, made first when missing."""
+    busybox = root / "usr/bin/busybox"
+    name = f"{kernel.release}-" + cache.key(INIT.read_text(), root, kernel.modules, MODULES)
+    return cache.entry("initramfs", name, lambda t: write(t, busybox, kernel)) / "image"
+
+
+def load_order(directory):
+    """The files to insmod, dependencies first; built-in modules need none."""
+    depends, by_name = {}, {}
+    for line in (directory / "modules.dep").read_text().splitlines():
+        file, needs = line.split(":", 1)
+        depends[file] = needs.split()
+        by_name[pathlib.Path(file).name.removesuffix(".ko")] = file
+    order = []
+    for name in MODULES:
+        file = by_name.get(name)
+        if file:
+            # modules.dep lists what is needed with the deepest last.
+            order += [f for f in [*reversed(depends[file]), file] if f not in order]
+    return order
+
+
+def write(target, busybox, kernel):
+    """Write the archive (cpio "newc", which the kernel unpacks as it is)."""
+    directory = kernel.modules / kernel.release
+    order = load_order(directory)
+    target.mkdir(parents=True)
+    with open(target / "image", "wb") as out:
+        archive = Cpio(out)
+        for name in ("bin", "dev", "proc", "sys", "modules"):
+            archive.add(name, 0o040755)
+        archive.add("init", 0o100755, INIT.read_bytes())
+        archive.add("bin/busybox", 0o100755, busybox.read_bytes())
+        names = [pathlib.Path(f).name for f in order]
+        archive.add("modules/order", 0o100644, "".join(f"{n}\n" for n in names).encode())
+        for file, name in zip(order, names):
+            archive.add(f"modules/{name}", 0o100644, (directory / file).read_bytes())
+        archive.add("TRAILER!!!", 0)
+
+
+class Cpio:
+    """Just enough of the archive format for directories and files."""
+
+    def __init__(self, out):
+        self.out, self.inode = out, 0
+
+    def add(self, name, mode, data=b""):
+        self.inode += 1
+        label = name.encode() + b"\0"
+        fields = (self.inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(label), 0)
+        self.write(b"070701" + b"".join(b"%08X" % f for f in fields) + label)
+        self.write(data)
+
+    def write(self, data):
+        self.out.write(data + b"\0" * (-len(data) % 4))

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The server machine and the client machine of one run."""
+
+import contextlib
+import datetime
+import os
+import pathlib
+import queue
+import shutil
+import tempfile
+
+from ..base import chroot, proc
+from ..base.ui import LabError, say, step
+from . import accel, judge, wire
+from .qemu import REPO, Machine
+
+RUNS = REPO / "build/runs"
+KEEP_RUNS = 20
+SERVER_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
+CLIENT_ADDRESSES = ("192.0.2.2/24", "2001:db8::2/64")
+DISK_BYTES = 8 << 30
+SETUP_SECONDS = 300
+# What programs in the client get to know about the server.
+ENVIRONMENT = {"NFS_SERVER": "192.0.2.1", "NFS_SERVER6": "2001:db8::1",
+               "NFS_EXPORT_MEM": "/srv/mem", "NFS_EXPORT_DISK": "/srv/disk",
+               "NFS_MOUNT": "/mnt/nfs"}
+
+
+def new_results():
+    """A fresh results directory; old ones are thinned out."""
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
+        shutil.rmtree(old, ignore_errors=True)
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    path = RUNS / f"{stamp}-{os.getpid()}"
+    path.mkdir()
+    return path
+
+
+def forget_the_dead():
+    """Remove the run directories of labs that were killed."""
+    for path in pathlib.Path(tempfile.gettempdir()).glob("lab-[0-9]*-*"):
+        if not os.path.exists(f"/proc/{path.name.split('-')[1]}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class Pair:
+    """Both machines, up and joined by a cable; a context manager."""
+
+    def __init__(self, root, server_kernel, client_kernel, results=None,
+                 memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
+                 detour=False, processors=1, words=()):
+        self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.device = [provider, "detour"] if detour else [provider]
+        self.pcap, self.accel = pcap, accel.choose(root, server_kernel)
+        self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
+        forget_the_dead()
+        self.run_dir = pathlib.Path(self.stack.enter_context(
+            tempfile.TemporaryDirectory(prefix=f"lab-{os.getpid()}-")))
+        with open(self.run_dir / "disk", "wb") as disk:
+            disk.truncate(DISK_BYTES)
+        self.server = Machine("server", self, server_kernel, memory[0],
+                              SERVER_ADDRESSES, disk="disk")
+        self.client = Machine("client", self, client_kernel, memory[1], CLIENT_ADDRESSES,
+                              plugin=plugin, processors=processors, words=words)
+        self.machines = (self.server, self.client)
+
+    def mac(self, role):
+        return {"server": 1, "client": 2}[role]
+
+    def __enter__(self):
+        try:
+            self.boot()
+        except LabError as error:
+            self.stack.close()
+            reports = [r for m in self.machines for r in judge.verdict(m)]
+            raise LabError("\n".join([str(error), *reports])) from None
+        except BaseException:
+            self.stack.close()
+            raise
+        return self
+
+    def boot(self):
+        """Power both on and make them server and client."""
+        proc.run_logged("formatting the server's disk",
+                        chroot.command(self.root, ["mkfs.ext4", "-q", "-F", "/lab/run/disk"],
+                                       [(self.run_dir, "/lab/run")]),
+                        self.results / "mkfs.log", 60)
+        with step(f"booting both machines ({self.accel[1].split(',')[0]}, "
+                  f"results: {self.results})"):
+            for machine, peer in ((self.server, "client"), (self.client, "server")):
+                self.stack.callback(machine.stop)
+                machine.start(peer, self.pcap and machine is self.client)
+            for machine in self.machines:
+                machine.wait_booted()
+            jobs = [(machine, self.start_setup(machine)) for machine in self.machines]
+            for machine, job in jobs:
+                self.finish_setup(machine, job)
+
+    def start_setup(self, machine):
+        return machine.channel.start([f"/repo/tools/lablib/guest/{machine.role}-up",
+                                      *self.device], self.log_sink(machine.role))
+
+    def finish_setup(self, machine, job):
+        try:
+            status = job.wait(SETUP_SECONDS)
+        except TimeoutError:
+            status = f"no end after {SETUP_SECONDS} s"
+        if status:
+            log = self.results / f"{machine.role}.setup"
+            raise LabError(f"{machine.role}-up: {status}:\n{proc.tail(log)}")
+
+    def log_sink(self, role):
+        """A sink that collects a machine's set-up messages in a file."""
+        log = open(self.results / f"{role}.setup", "ab", buffering=0)
+        self.stack.callback(log.close)
+        return lambda kind, data: log.write(data)
+
+    def serve(self, request, reply):
+        """A program in a machine asks for a command elsewhere."""
+        if request["where"] == "lab":
+            self.requests.put((request["argv"], reply))
+            return lambda kind, payload: None
+        target = {"server": self.server, "client": self.client}[request["where"]].channel
+        command = target.start(
+            request["argv"], reply, env=request.get("env"), cwd=request.get("cwd", "/"),
+            stdin=None, on_exit=lambda status: reply(wire.EXIT, {"status": status}))
+        return lambda kind, payload: target.send(kind, command.stream, payload)
+
+    def attend(self):
+        """Do what programs asked of the lab itself; called by the main thread,
+        because machines can only be started there."""
+        while not self.requests.empty():
+            argv, reply = self.requests.get()
+            try:
+                self.power(*argv)
+                status = 0
+            except (LabError, KeyError, TypeError, OSError, StopIteration) as error:
+                reply(wire.ERR, f"lab: {' '.join(argv)}: {error}\n".encode())
+                status = 1
+            reply(wire.EXIT, {"status": status})
+
+    def power(self, role, action):
+        """The server's power, or the client's cable; a server that comes back serves again."""
+        {("server", "off"): self.server.stop,
+         ("server", "on"): lambda: self.switch_on(self.server),
+         ("client", "unplug"): lambda: self.client.plug(False),
+         ("client", "plug"): lambda: self.client.plug(True)}[role, action]()
+
+    def switch_on(self, machine):
+        with step(f"switching the {machine.role} on again"):
+            machine.start("client")
+            machine.wait_booted()
+            self.finish_setup(machine, self.start_setup(machine))
+
+    def blocked_tasks(self):
+        """After a hang: let every machine that still listens say where."""
+        for machine in self.machines:
+            with contextlib.suppress(LabError, TimeoutError):
+                machine.channel.call(["sh", "-c", "echo w > /proc/sysrq-trigger; "
+                                      "echo l > /proc/sysrq-trigger"], 10)
+
+    def judge(self):
+        """Complaints about both machines: left-overs, reports in the consoles."""
+        complaints = []
+        for machine in self.machines:
+            try:
+                status, text = machine.channel.call(
+                    ["python3", "-B", "/repo/tools/lablib/guest/leftovers.py",
+                     machine.role], 120)
+                if status:
+                    complaints += [f"{machine.role}: {line}" for line in text.splitlines()]
+                _, text = machine.channel.call(["dmesg"], 30)
+                (self.results / f"{machine.role}.dmesg").write_text(text)
+                for known in judge.foreign(text)[1]:
+                    say(f"{machine.role}: a report that is not ours: {known.reason} "
+                        f"(as with {known.shown_by})")
+            except LabError as error:
+                complaints.append(str(error))
+            complaints += judge.verdict(machine)
+        return complaints
+
+    def __exit__(self, kind, error, trace):
+        self.stack.close()

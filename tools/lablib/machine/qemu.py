@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One virtual machine."""
+
+import json
+import pathlib
+import socket
+import subprocess
+import time
+
+from ..base import chroot, proc
+from ..base.ui import LabError
+from . import accel, initramfs
+from .channel import Channel, MachineDied
+
+# Paths as the machine's QEMU sees them, inside the root.
+RUN_DIR = "/lab/run"
+REPO = pathlib.Path(__file__).resolve().parents[3]
+BOOT_SECONDS = 300
+MONITOR_SECONDS = 30
+# The machines are tests, not targets: no mitigation is worth its time under
+# emulation.  A panic ends QEMU at once, and an oops is a panic.
+KERNEL_WORDS = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
+                "no_timer_check tsc=reliable audit=0 selinux=0 apparmor=0 "
+                "random.trust_cpu=on net.ifnames=0 cryptomgr.notests "
+                "kasan_multi_shot")
+
+
+class Machine:
+    """A QEMU process, its console log and its control line."""
+
+    def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
+                 processors=1, words=()):
+        """`lab` is the pair this machine belongs to: root, accel, directories."""
+        self.plugin, self.processors, self.words = plugin, processors, words
+        self.role, self.lab, self.kernel = role, lab, kernel
+        self.memory, self.addresses, self.disk = memory, addresses, disk
+        self.console = lab.results / f"{role}.console"
+        self.process, self.channel = None, None
+
+    def start(self, peer, pcap=False):
+        """Power on, joined by a cable to the machine named `peer`."""
+        lab = self.lab
+        binds = [(lab.root, "/lab/root"), (lab.run_dir, RUN_DIR),
+                 (self.kernel.modules, "/lab/modules"), (REPO, "/lab/repo"),
+                 (lab.results, "/lab/results"), (self.kernel.image.parent, "/lab/kernel"),
+                 (initramfs.path(lab.root, self.kernel).parent, "/lab/initramfs")]
+        if self.plugin:
+            binds.append((self.plugin.parent, "/lab/plugin"))
+        for name in (f"{self.role}.ctl", f"{self.role}.net", f"{self.role}.mon"):
+            (lab.run_dir / name).unlink(missing_ok=True)
+        with open(lab.results / f"{self.role}.qemu", "ab") as log:
+            self.process = proc.spawn(chroot.command(lab.root, self.argv(peer, pcap), binds),
+                                      stdout=log, stderr=subprocess.STDOUT)
+        self.channel = Channel(self.role, lab.run_dir / f"{self.role}.ctl",
+                               self.check_alive, lab.serve)
+
+    def argv(self, peer, pcap):
+        """The QEMU command line."""
+        role = self.role
+        words = " ".join((KERNEL_WORDS, *self.words, f"lab.role={role}",
+                          f"lab.addr={','.join(self.addresses)}", f"lab.repo={REPO}"))
+        argv = ["qemu-system-x86_64", "-name", role, "-nodefaults", "-no-user-config",
+                "-display", "none", "-no-reboot", "-M", "pc",
+                *(accel.COUNTED if self.plugin else self.lab.accel),
+                "-smp", str(self.processors), "-m", str(self.memory),
+                "-kernel", f"/lab/kernel/{self.kernel.image.name}",
+                "-initrd", "/lab/initramfs/image", "-append", words,
+                "-chardev", f"file,id=console,path=/lab/results/{self.console.name},append=on",
+                "-serial", "chardev:console",
+                "-device", "virtio-serial-pci",
+                "-chardev", f"socket,id=ctl,path={RUN_DIR}/{role}.ctl,server=on,wait=off",
+                "-device", "virtserialport,chardev=ctl,name=lab",
+                "-chardev", f"socket,id=mon,path={RUN_DIR}/{role}.mon,server=on,wait=off",
+                "-mon", "chardev=mon,mode=control",
+                "-netdev", f"dgram,id=net,local.type=unix,local.path={RUN_DIR}/{role}.net,"
+                           f"remote.type=unix,remote.path={RUN_DIR}/{peer}.net",
+                # Without merged buffers the NIC's driver has no page pool. With one, rxe can
+                # deadlock: it frees the packets of a failed queue pair under its state lock, and
+                # giving a page back to a pool lets the network's softirq run, which wants it too.
+                "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mrg_rxbuf=off,romfile=,"
+                           f"mac=52:54:00:00:00:{self.lab.mac(role):02x}"]
+        for tag, readonly in (("root", "on"), ("modules", "on"), ("repo", "on"),
+                              ("results", "off")):
+            argv += ["-fsdev", f"local,id={tag},path=/lab/{tag},security_model=none,"
+                               f"readonly={readonly},multidevs=remap",
+                     "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+        if self.disk:
+            argv += ["-drive", f"if=virtio,format=raw,cache=unsafe,file={RUN_DIR}/{self.disk}"]
+        if self.plugin:
+            argv += ["-plugin", f"file=/lab/plugin/{self.plugin.name},out=/lab/results"]
+        if pcap:
+            argv += ["-object", "filter-dump,id=dump,netdev=net,maxlen=65536,"
+                                "file=/lab/results/capture.pcap"]
+        return argv
+
+    def check_alive(self):
+        """Raise when QEMU has ended."""
+        if self.process.poll() is not None:
+            text = proc.tail(self.lab.results / f"{self.role}.qemu").strip()
+            raise MachineDied(f"{self.role}: the machine ended by itself"
+                              + (f": {text[-500:]}" if text else " (panic or power-off)"))
+
+    def wait_booted(self):
+        start = time.monotonic()
+        self.channel.wait_for_agent(BOOT_SECONDS)
+        return time.monotonic() - start
+
+    def plug(self, into):
+        """Plug the cable in, or pull it out."""
+        requests = ({"execute": "qmp_capabilities"},
+                    {"execute": "set_link", "arguments": {"name": "net", "up": into}})
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(MONITOR_SECONDS)
+            line.connect(str(self.lab.run_dir / f"{self.role}.mon"))
+            answers = line.makefile()
+            answers.readline()  # the greeting
+            for request in requests:
+                line.sendall(json.dumps(request).encode())
+                # Events may come in between.
+                answer = next(a for a in map(json.loads, answers) if "event" not in a)
+                if "error" in answer:
+                    raise LabError(f"{self.role}: {answer['error']['desc']}")
+
+    def stop(self):
+        """Pull the plug."""
+        if self.process:
+            proc.stop(self.process)

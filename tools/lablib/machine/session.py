@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A run: both machines, a transport module, maybe a mount, a command, a verdict."""
+
+import contextlib
+import dataclasses
+import shutil
+
+from ..base.ui import LabError, say, step
+from ..build import kernel, module, native, root, siw
+from . import judge, pair
+
+MOUNT_SECONDS = 120
+# The clients, for readers.
+NAMES = {"ours": "ours", "intree": "in-tree"}
+# Of connections that the server accepts from then on.
+SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
+UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
+# Of a kernel for the suites, whose device shall have bounce buffers; other devices do not notice.
+BOUNCE = ("swiotlb=force",)
+# sunrpc lets go of a transport some time after the unmount.
+RMMOD = """\
+for module in xprtrdma_rs rpcrdma; do
+    if [ -d /sys/module/$module ]; then
+        timeout 20 sh -c "until rmmod $module 2> /tmp/rmmod; do sleep 0.2; done" ||
+            { cat /tmp/rmmod; exit 1; }
+    fi
+done"""
+
+
+@dataclasses.dataclass
+class Plan:
+    """What the command line asked for."""
+
+    client: str = "ours"        # ours, intree or none
+    load: bool = True           # or leave loading to the command
+    spec: str | None = None     # kernel series or release
+    debug: bool = False         # debug kernel in the client
+    suites: bool = False        # build the KUnit suites, which only a debug kernel can run
+    version: str | None = None  # NFS version of the lab's own mount
+    options: str = ""           # more mount options
+    export: str = "mem"
+    memory: tuple = (2048, 2048)
+    provider: str = "rxe"       # or siw
+    detour: bool = False        # for tc-netem, see guest/device-up
+    timeout: float = 600
+    pcap: str | None = None
+    results: str | None = None
+    plugin: bool = False        # count the client's instructions
+    processors: int = 1         # of the client; instructions are counted on one
+    inline: int = 0             # octets of the largest inline message that the sides take; 0: usual
+
+
+class Session:
+    """Boots on entry, tears down on exit; `complaints` is the verdict."""
+
+    def __init__(self, plan):
+        self.plan, self.complaints = plan, []
+        base = root.path()
+        self.stock = kernel.get(base, plan.spec)
+        self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
+        self.module = module.build(base, self.kernel) if plan.client == "ours" else None
+        self.suites = module.build(base, self.kernel, suites=True) if plan.suites else None
+        self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
+                              pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
+                              processors=plan.processors,
+                              words=BOUNCE if plan.suites else (),
+                              plugin=native.build(base, "instructions") if plan.plugin else None)
+        shutil.copy(native.build(base, "load"), self.pair.results)
+        if plan.provider == "siw":
+            shutil.copy(siw.build(base, self.stock) / "siw.ko", self.pair.results)
+        self.environment = pair.ENVIRONMENT | {
+            "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if plan.debug else "",
+            "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
+            "LAB_SUITES": f"/repo/{self.suites}" if self.suites else "",
+            "LAB_KERNEL": self.kernel.release, "LAB_PROVIDER": plan.provider,
+            "LAB_INLINE_SIZE": str(plan.inline or "")}
+
+    def __enter__(self):
+        self.stack = contextlib.ExitStack()
+        self.stack.enter_context(self.pair)
+        try:
+            dirty = [report for machine in self.pair.machines for report in judge.verdict(machine)]
+            if dirty:
+                raise LabError("void: a kernel was not clean before anything was loaded\n"
+                               + "\n".join(dirty))
+            if self.plan.inline:
+                self.pair.server.channel.check_call(
+                    ["sh", "-c", f"echo {self.plan.inline} > {SERVER_INLINE}"])
+            if self.plan.load and self.plan.client != "none":
+                self.load()
+            if self.plan.version or self.plan.options:
+                self.mount()
+        except LabError as error:
+            self.complaints.append(str(error))
+            self.finish()
+            self.tell()
+            raise LabError("the session did not start") from None
+        except BaseException:
+            self.stack.close()
+            raise
+        return self
+
+    @property
+    def channel(self):
+        """The client machine's control line."""
+        return self.pair.client.channel
+
+    def load(self):
+        """Load the transport: ours with insmod, as a user would."""
+        command = ["modprobe", "rpcrdma"] if self.plan.client == "intree" else \
+            ["insmod", self.environment["LAB_MODULE"]]
+        self.channel.check_call(command)
+
+    def mount(self):
+        """Make the lab's own mount, /mnt/nfs."""
+        options = ",".join(filter(None, (f"vers={self.plan.version or '4.2'}", "rdma",
+                                         "port=20049", self.plan.options)))
+        source = f"{pair.ENVIRONMENT['NFS_SERVER']}:/srv/{self.plan.export}"
+        with step(f"mount -o {options} {source} /mnt/nfs"):
+            self.channel.check_call(["mount", "-t", "nfs", "-o", options, source, "/mnt/nfs"],
+                                    MOUNT_SECONDS)
+
+    def run(self, argv, sink=None, **options):
+        """Run a command in the client to its end; None when it never came."""
+        command = self.channel.start(argv, sink, env=self.environment,
+                                     cwd=options.pop("cwd", "/repo"), **options)
+        try:
+            return command.wait(self.plan.timeout, self.pair.attend)
+        except TimeoutError:
+            self.complaints.append(f"no end after {self.plan.timeout:.0f} s: "
+                                   f"{' '.join(map(str, argv))}")
+            self.pair.blocked_tasks()
+            command.kill()
+            return None
+
+    def clean_up(self):
+        """Undo the lab's own mount and module; tests may have done it."""
+        for undo in (UMOUNT, RMMOD):
+            status, text = self.channel.call(["sh", "-c", undo], MOUNT_SECONDS)
+            if status:
+                self.complaints.append(f"client: cleaning up: {text.strip()}")
+
+    def finish(self):
+        """Judge and power off."""
+        try:
+            with step("judging and powering off"):
+                with self.recorded():
+                    self.clean_up()
+                self.complaints += self.pair.judge()
+        finally:
+            self.stack.close()
+            if self.plan.pcap:
+                with self.recorded():
+                    shutil.move(self.pair.results / "capture.pcap", self.plan.pcap)
+
+    @contextlib.contextmanager
+    def recorded(self):
+        """Turn an error of the lab into a complaint about the run."""
+        try:
+            yield
+        except (LabError, OSError) as error:
+            self.complaints.append(str(error))
+
+    def __exit__(self, kind, error, trace):
+        if error and not isinstance(error, LabError):
+            self.stack.close()  # interrupted: off at once, without a verdict
+            return False
+        if error:
+            self.complaints.append(str(error))
+        self.finish()
+        self.tell()
+        return True
+
+    def tell(self):
+        """Print the verdict."""
+        for complaint in self.complaints:
+            say(f"FAILED: {complaint}")
