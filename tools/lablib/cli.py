@@ -9,6 +9,7 @@ import signal
 import sys
 
 from .base import cache, chroot, proc
+from .base.paths import REPO
 from .base.ui import LabError, say
 from .bench import baseline, bench, figures, report
 from .build import ide, kernel, module, root
@@ -55,7 +56,7 @@ class Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help="print the version of this source")
 
     def __call__(self, *_):
-        print(proc.output([module.REPO / "rust/version.sh"]).strip())
+        print(proc.output([REPO / "rust/version.sh"]).strip())
         sys.exit(0)
 
 
@@ -438,8 +439,8 @@ def add_exec(commands):
     sub.add_argument("cmd", nargs="+", metavar="CMD")
 
     def run(args):
-        argv = chroot.command(root.path(), args.cmd, [cache.directory(), module.REPO],
-                              module.REPO, env={"CARGO_HOME": f"{cache.directory()}/cargo"})
+        argv = chroot.command(root.path(), args.cmd, [cache.directory(), REPO],
+                              REPO, env={"CARGO_HOME": f"{cache.directory()}/cargo"})
         child = proc.spawn(argv, stdin=None)
         try:
             return child.wait()

@@ -4,12 +4,13 @@
 import json
 import pathlib
 
+from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
 from ..build import kernel, root
 from . import bench
 
-FILE = pathlib.Path(__file__).resolve().parents[2] / "bench-baseline.json"
+FILE = REPO / "tools/bench-baseline.json"
 # What may not rise, and by how much it may all the same: a part of the recorded number and
 # a constant. Queue work of the provider's is the same in every run; how often the processor
 # falls idle between two packets, and with it scheduling, depends on the server.

@@ -2,11 +2,11 @@
 """Documentation/benchmark-figures.rst: what one run of `make bench` measured."""
 
 from ..base import rst
+from ..base.paths import REPO
 from ..base.ui import say
-from ..build import module
 from . import report
 
-FILE = module.REPO / "Documentation/benchmark-figures.rst"
+FILE = REPO / "Documentation/benchmark-figures.rst"
 HEAD = """\
 .. SPDX-License-Identifier: GPL-2.0
 .. Written by tools/lab bench --document; do not edit.

@@ -12,10 +12,10 @@ import shlex
 import shutil
 
 from ..base import cache, chroot, proc
+from ..base.paths import REPO
 from ..base.ui import LabError, say
 from . import kernel, module, root
 
-REPO = module.REPO
 CRATES = ("proto", "bindings", "rdma", "sunrpc", "transport")
 CRATE = "xprtrdma_{}"
 # What kbuild gives to every crate of an external module.

@@ -7,13 +7,14 @@ import pathlib
 import shutil
 
 from ..base import cache, chroot, proc
+from ..base.paths import REPO
 from ..base.ui import LabError, say
 from . import packages
 
 DEFAULT = "7.3"
 # Raise when the recipe below changes what a finished kernel contains.
 RECIPE = 1
-DEBUG_RECIPE = pathlib.Path(__file__).resolve().parents[2] / "debug-kernel"
+DEBUG_RECIPE = REPO / "tools/debug-kernel"
 DEBUG_SECONDS = 3600
 # Drivers no virtual machine has; leaving them out saves half the work.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Building our kernel module with the toolchain of the root."""
 
-import pathlib
 import shutil
 
 from ..base import cache, chroot, proc
+from ..base.paths import REPO
 from ..base.ui import LabError, say
 
-REPO = pathlib.Path(__file__).resolve().parents[3]
 NAME = "xprtrdma_rs.ko"
 SUITES = "xprtrdma_rs_kunit.ko"
 BUILD_SECONDS = 900

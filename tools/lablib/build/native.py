@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The C parts of the lab (tools/native), shared libraries built with the root's compiler."""
 
-import pathlib
 
 from ..base import cache, chroot, proc
+from ..base.paths import REPO
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2] / "native"
+SOURCE = REPO / "tools/native"
 FLAGS = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden")
 SECONDS = 120
 

@@ -12,16 +12,17 @@ import re
 import shutil
 
 from ..base import rst
+from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from ..build import module, root
+from ..build import root
 from ..build.programs import PROGRAMS
 from ..machine import wire
 from ..machine.session import Plan, Session
 
-PAGE = module.REPO / "Documentation/programs.rst"
+PAGE = REPO / "Documentation/programs.rst"
 # What the page says, program by program: not every run is of all of them.
-RECORD = module.REPO / "tools/lablib/programs.json"
+RECORD = REPO / "tools/lablib/programs.json"
 CLIENTS = ("intree", "ours")
 # A program with a case that fails with ours only runs as often as this with both.
 RUNS = 3

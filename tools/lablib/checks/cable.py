@@ -13,9 +13,9 @@ import itertools
 import struct
 import sys
 
+from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from ..build import module
 from . import pcap
 
 FIELDS = ("frame.number", "ip.src", "ipv6.src", "infiniband.bth.opcode",
@@ -98,7 +98,7 @@ class Message:
 
 def oracle():
     """tools/host/xdr_oracle.py as a module."""
-    path = module.REPO / "tools/host/xdr_oracle.py"
+    path = REPO / "tools/host/xdr_oracle.py"
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("xdr_oracle", path)
     loaded = importlib.util.module_from_spec(spec)

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 from ..base import cache, chroot, proc
+from ..base.paths import REPO
 from ..base.tally import Tally, of_closing_line
 from ..base.ui import LabError, say
 from ..build import kernel, module, packages, root
@@ -89,14 +90,14 @@ def run(parts, spec):
 
 def host(_spec, _part):
     """Tests that need no kernel: tools/check-host has them."""
-    program = module.REPO / "tools/check-host"
+    program = REPO / "tools/check-host"
     if not program.exists():
         raise LabError("tools/check-host is missing")
     argv = [program]
     if not shutil.which("cargo"):
-        argv = chroot.command(root.path(), argv, [cache.directory(), module.REPO],
-                              module.REPO, env={"CARGO_HOME": f"{cache.directory()}/cargo"})
-    log = module.REPO / "build/check-host.log"
+        argv = chroot.command(root.path(), argv, [cache.directory(), REPO],
+                              REPO, env={"CARGO_HOME": f"{cache.directory()}/cargo"})
+    log = REPO / "build/check-host.log"
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)
     try:
@@ -117,7 +118,7 @@ def host(_spec, _part):
 def own_tests():
     """The lab's tests of its own judgement."""
     suite = unittest.defaultTestLoader.discover(
-        str(module.REPO / "tools/lablib/tests"), top_level_dir=str(module.REPO / "tools"))
+        str(REPO / "tools/lablib/tests"), top_level_dir=str(REPO / "tools"))
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(suite)
     tally = Tally(passed=result.testsRun - len(result.failures) - len(result.errors))
     for test, _ in result.failures + result.errors:
@@ -133,7 +134,7 @@ def lints(spec, _part):
 
 def machines(spec, part, client="ours", capture=None, seed=None):
     """The selftests in the client machine, against a stock server."""
-    if not (module.REPO / RUNNER).exists():
+    if not (REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
     full, debug = part in FULL_PARTS, part in DEBUG_PARTS
     plan = Plan(client=client, spec=spec, debug=debug, suites=part in ("debug", "debug-full"),

@@ -3,12 +3,12 @@
 
 import re
 
-from ..build import module
+from ..base.paths import REPO
 
-RUST = module.REPO / "rust"
+RUST = REPO / "rust"
 # Those that can print; what lies deeper in them are tests.
 CRATES = ("rdma", "sunrpc", "transport")
-GUIDE = module.REPO / "Documentation/admin-guide.rst"
+GUIDE = REPO / "Documentation/admin-guide.rst"
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 # What stands for a value, and how a literal goes on in the next line.
 HOLE = re.compile(r"\{[^{}]*\}")

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 
 from ..base import cache, chroot, proc
+from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
 from ..build import module
 from . import unused
 
-REPO = module.REPO
 # Formats without comments, files that are not ours to change, and raw bytes.
 NO_SPDX = re.compile(r"(^COPYING|\.json|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin"
                      r"|\.proptest-regressions)$")

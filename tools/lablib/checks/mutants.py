@@ -20,6 +20,7 @@ import time
 import tomllib
 
 from ..base import cache, rst
+from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
 from ..build import kernel, module, root
@@ -27,12 +28,12 @@ from ..machine import judge, wire
 from ..machine.session import Plan, Session
 from .check import LineSplitter
 
-TABLE = module.REPO / "tools/lablib/checks/mutants.toml"
+TABLE = REPO / "tools/lablib/checks/mutants.toml"
 # How each fault was noticed when it was planted last.
-RECORD = module.REPO / "tools/lablib/mutants.json"
-PAGE = module.REPO / "Documentation/verification.rst"
+RECORD = REPO / "tools/lablib/mutants.json"
+PAGE = REPO / "Documentation/verification.rst"
 BEGIN, END = ".. Written by tools/lab mutants --write.\n", ".. End of what is written.\n"
-WHERE = module.REPO / "build/mutants"
+WHERE = REPO / "build/mutants"
 # What the module is made of; the rest of rust/proto is for the host.
 SOURCE = ("Kbuild", "rust")
 NOT_SOURCE = ("fuzz", "tests", "benches", "examples", "target")
@@ -79,7 +80,7 @@ def table():
     entries = tomllib.loads(TABLE.read_text())["fault"]
     faults = [Fault(**entry | {"tests": tuple(entry.get("tests", ()))}) for entry in entries]
     for fault in faults:
-        fault.applied((module.REPO / fault.file).read_text())
+        fault.applied((REPO / fault.file).read_text())
         if bool(fault.tests) == bool(fault.why):
             raise LabError(f"fault {fault.name}: it has either tests or a reason to have none")
     if len({fault.name for fault in faults}) != len(faults):
@@ -106,14 +107,14 @@ class Builder:
     def copy_source(cls):
         """Bring the copy up to date; what changes gets a new time, so that it is built again."""
         wanted = {pathlib.Path(SOURCE[0])}
-        for top, names, files in os.walk(module.REPO / SOURCE[1]):
+        for top, names, files in os.walk(REPO / SOURCE[1]):
             names[:] = [name for name in names if name not in NOT_SOURCE]
-            wanted |= {pathlib.Path(top, name).relative_to(module.REPO) for name in files}
+            wanted |= {pathlib.Path(top, name).relative_to(REPO) for name in files}
         for path in cls.tree.rglob("*"):
             if path.is_file() and path.relative_to(cls.tree) not in wanted:
                 path.unlink()
         for name in wanted:
-            content, copy = (module.REPO / name).read_bytes(), cls.tree / name
+            content, copy = (REPO / name).read_bytes(), cls.tree / name
             if not copy.exists() or copy.read_bytes() != content:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(content)
@@ -131,8 +132,8 @@ class Builder:
             source.write_text(fault.applied(original.decode()))
             # Under a name of its own: machines that stay may remember a file.
             file = WHERE / f"{fault.name}.ko"
-            shutil.copy(module.REPO / self.module(), file)
-            yield file.relative_to(module.REPO)
+            shutil.copy(REPO / self.module(), file)
+            yield file.relative_to(REPO)
         finally:
             # Old times on both: nothing of the fault stays, nothing is built again.
             source.write_bytes(original)

@@ -6,12 +6,12 @@ import re
 import statistics
 
 from ..base import rst
-from ..build import module
+from ..base.paths import REPO
 from ..machine.session import NAMES
 
-PAGE = module.REPO / "Documentation/reliability.rst"
+PAGE = REPO / "Documentation/reliability.rst"
 # What the page says: the runs that were written to it, one a line.
-RECORD = module.REPO / "tools/lablib/reliability.json"
+RECORD = REPO / "tools/lablib/reliability.json"
 MIB = 1 << 20
 # Where a console lies, in a kernel report as `judge` words it: of no use on another machine.
 CONSOLE = re.compile(r" \(all in [^)]*\)")

@@ -16,6 +16,7 @@ re-exports.  What is compiled under a condition is looked at as the kernel compi
 import re
 import shutil
 
+from ..base.paths import REPO
 from ..base.ui import LabError
 from ..build import module
 
@@ -45,14 +46,14 @@ def fold(source, tree):
     core = rust / f"proto/{CORE}.rs"
     change(core, r"^#!\[cfg_attr.*\n", "")
     for room in ROOMS:
-        change(core, rf"^pub mod {room};", rf"#[allow(dead_code)]\n\g<0>", 1)
+        change(core, rf"^pub mod {room};", r"#[allow(dead_code)]\n\g<0>", 1)
     change(core, r"\Z", f"\npub fn {CANARY}() {{}}\n")
     change(rust / f"transport/{DRIVER}.rs", r"\A((?:\s*|//.*|#!\[.*)\n)*",
            rf'\g<0>#[path = "../proto/{CORE}.rs"]\nmod {CORE};\n', 1)
     kbuild = rust / "Kbuild"
     change(kbuild, rf"^\tproto/{CORE}\.o \\\n", "", 1)
     change(kbuild, rf" \$\(obj\)/proto/{CORE}\.o", "", 1)
-    change(kbuild, rf"^(RUSTFLAGS_transport/\S+ :=) \$\(call use,proto\)",
+    change(kbuild, r"^(RUSTFLAGS_transport/\S+ :=) \$\(call use,proto\)",
            r"\g<1> --cap-lints=warn -Aunreachable_pub", 1)
 
 
@@ -96,9 +97,9 @@ def names(lines, what):
 
 def check(root, kernel):
     """Build it; the complaints."""
-    tree = module.REPO / "build/unused"
+    tree = REPO / "build/unused"
     objects = tree.with_name("unused-objects")
-    fold(module.REPO, tree)
+    fold(REPO, tree)
     shutil.rmtree(objects, ignore_errors=True)
     module.build(root, kernel, tree=tree, objects=objects)
     return found((objects / "build.log").read_text())

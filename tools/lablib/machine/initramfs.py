@@ -4,8 +4,9 @@
 import pathlib
 
 from ..base import cache
+from ..base.paths import REPO
 
-INIT = pathlib.Path(__file__).parents[1] / "guest/init"
+INIT = REPO / "tools/lablib/guest/init"
 # What is needed to reach the root over virtio-9p; the rest is loaded from it.
 MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_console",
            "9p", "9pnet_virtio", "overlay")

@@ -10,9 +10,10 @@ import shutil
 import tempfile
 
 from ..base import chroot, proc
+from ..base.paths import REPO
 from ..base.ui import LabError, say, step
 from . import accel, judge, wire
-from .qemu import REPO, Machine
+from .qemu import Machine
 
 RUNS = REPO / "build/runs"
 KEEP_RUNS = 20

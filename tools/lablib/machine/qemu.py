@@ -2,19 +2,18 @@
 """One virtual machine."""
 
 import json
-import pathlib
 import socket
 import subprocess
 import time
 
 from ..base import chroot, proc
+from ..base.paths import REPO
 from ..base.ui import LabError
 from . import accel, initramfs
 from .channel import Channel, MachineDied
 
 # Paths as the machine's QEMU sees them, inside the root.
 RUN_DIR = "/lab/run"
-REPO = pathlib.Path(__file__).resolve().parents[3]
 BOOT_SECONDS = 300
 MONITOR_SECONDS = 30
 # The machines are tests, not targets: no mitigation is worth its time under

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from lablib.build import module
+from lablib.base.paths import REPO
 from lablib.checks import mutants
 
 LEAST = 24  # faults that a test notices
@@ -18,13 +18,13 @@ class Table(unittest.TestCase):
         self.assertGreaterEqual(len([fault for fault in faults if fault.tests]), LEAST)
         for fault in faults:
             with self.subTest(fault.name):
-                original = (module.REPO / fault.file).read_text()
+                original = (REPO / fault.file).read_text()
                 self.assertNotEqual(fault.applied(original), original)
 
     def test_every_test_exists(self):
         for size in ("small", "full"):
             listed = subprocess.run(
-                [sys.executable, "-B", module.REPO / "selftests/run", "--list", "--size", size,
+                [sys.executable, "-B", REPO / "selftests/run", "--list", "--size", size,
                  "--vers", mutants.VERSIONS], stdout=subprocess.PIPE, text=True, timeout=60,
                 check=True).stdout.splitlines()
             for fault in mutants.table():

@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
-from lablib.build import module
+from lablib.base.paths import REPO
 from lablib.checks import unused
 
 TREE = "   --> /repo/build/unused/rust/transport/../proto"
@@ -48,7 +48,7 @@ class Unused(unittest.TestCase):
     def test_the_core_becomes_a_part_of_the_driver(self):
         with tempfile.TemporaryDirectory() as name:
             tree = pathlib.Path(name) / "tree"
-            unused.fold(module.REPO, tree)
+            unused.fold(REPO, tree)
             rust = tree / "rust"
             for path in [*rust.glob("proto/**/*.rs"), *rust.glob("transport/**/*.rs")]:
                 self.assertNotRegex(path.read_text(), r"(?m)^use (xprtrdma_proto|crate::error)\b",
