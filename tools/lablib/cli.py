@@ -8,11 +8,11 @@ import pathlib
 import signal
 import sys
 
+from .artefacts import ide, kernel, module, root
 from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
 from .bench import baseline, bench, figures, report
-from .build import ide, kernel, module, root
 from .checks import beside, check, mutants, pcap, shutdown, torture
 from .machine import shell
 from .machine.session import Plan, Session

@@ -4,10 +4,10 @@
 import json
 import pathlib
 
+from ..artefacts import kernel, root
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from ..build import kernel, root
 from . import bench
 
 FILE = REPO / "tools/bench-baseline.json"

@@ -5,8 +5,8 @@ import dataclasses
 import json
 import statistics
 
+from ..artefacts import kernel, root
 from ..base.ui import LabError, say
-from ..build import kernel, root
 from . import report
 
 # Axes of guest/bench.py; the first is the usual case.

@@ -4,8 +4,8 @@
 import json
 import pathlib
 
+from ..artefacts import root
 from ..base.ui import LabError, say
-from ..build import root
 from ..machine import wire
 from ..machine.session import NAMES, Plan, Session
 from . import instructions

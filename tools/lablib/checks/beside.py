@@ -11,12 +11,12 @@ import json
 import re
 import shutil
 
+from ..artefacts import root
+from ..artefacts.programs import PROGRAMS
 from ..base import rst
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from ..build import root
-from ..build.programs import PROGRAMS
 from ..machine import wire
 from ..machine.session import Plan, Session
 

@@ -6,11 +6,11 @@ import sys
 import tempfile
 import unittest
 
+from ..artefacts import kernel, module, packages, root
 from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally, of_closing_line
 from ..base.ui import LabError, say
-from ..build import kernel, module, packages, root
 from ..machine import wire
 from ..machine.session import Plan, Session
 from . import cable, lint, pcap, shutdown

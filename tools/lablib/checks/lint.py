@@ -6,11 +6,11 @@ import re
 import shutil
 import subprocess
 
+from ..artefacts import module
 from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from ..build import module
 from . import unused
 
 # Formats without comments, files that are not ours to change, and raw bytes.

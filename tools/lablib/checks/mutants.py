@@ -19,11 +19,11 @@ import shutil
 import time
 import tomllib
 
+from ..artefacts import kernel, module, root
 from ..base import cache, rst
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from ..build import kernel, module, root
 from ..machine import judge, wire
 from ..machine.session import Plan, Session
 from .check import LineSplitter

@@ -10,9 +10,9 @@ import collections
 import pathlib
 import subprocess
 
+from ..artefacts import root
 from ..base import chroot
 from ..base.ui import LabError, say
-from ..build import root
 
 OURS = ("infiniband", "rpcordma")
 SECONDS = 900

@@ -16,9 +16,9 @@ re-exports.  What is compiled under a condition is looked at as the kernel compi
 import re
 import shutil
 
+from ..artefacts import module
 from ..base.paths import REPO
 from ..base.ui import LabError
-from ..build import module
 
 # Modules of the core that may be unused.
 ROOMS = ("v2", "rds")

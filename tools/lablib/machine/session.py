@@ -5,8 +5,8 @@ import contextlib
 import dataclasses
 import shutil
 
+from ..artefacts import kernel, module, native, root, siw
 from ..base.ui import LabError, say, step
-from ..build import kernel, module, native, root, siw
 from . import judge, pair
 
 MOUNT_SECONDS = 120

@@ -4,7 +4,7 @@
 import re
 import unittest
 
-from lablib.build.programs import PROGRAMS, Program
+from lablib.artefacts.programs import PROGRAMS, Program
 from lablib.checks.beside import Found, of_both, worse
 
 NFSTEST = Program("nfstest_x", "an NFStest")

@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 import unittest
 
+from lablib.artefacts import packages
 from lablib.base.paths import REPO
-from lablib.build import packages
 
 COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
 OTHER = "rustc 1.95.0 (0123abcde 2026-04-16)"

@@ -3,8 +3,8 @@
 
 import unittest
 
+from lablib.artefacts import packages
 from lablib.base.ui import LabError
-from lablib.build import packages
 
 
 def archive(*kernels):

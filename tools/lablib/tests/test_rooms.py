@@ -7,8 +7,9 @@ import unittest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 # Which rooms a room may use, beside itself.
-BELOW = {"base": (), "build": ("base",), "machine": ("base", "build"), "guest": ("machine",),
-         "bench": ("base", "build", "machine"), "checks": ("base", "build", "machine")}
+BELOW = {"base": (), "artefacts": ("base",), "machine": ("base", "artefacts"),
+         "guest": ("machine",), "bench": ("base", "artefacts", "machine"),
+         "checks": ("base", "artefacts", "machine")}
 
 
 def imports(path):
