@@ -82,7 +82,6 @@ mod outage;
 mod queue;
 
 use crate::{
-    header::Version,
     time::{
         Millis,
         Time, //
@@ -91,6 +90,7 @@ use crate::{
         Negotiator,
         Outcome, //
     },
+    wire::header::Version, //
 };
 
 pub use self::{

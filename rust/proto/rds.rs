@@ -17,12 +17,12 @@ use core::mem::{
 };
 
 use crate::{
-    chunk::{
+    error::Error,
+    wc::WcStatus,
+    wire::chunk::{
         Handle,
         Segment, //
-    },
-    error::Error,
-    wc::WcStatus, //
+    }, //
 };
 
 /// A place in a region that a peer can access: the region's key and an offset into the region (RDS-20).

@@ -58,20 +58,13 @@
 //!
 //! # Modules
 //!
+//! Each uses only those below it.
+//!
 //! | Module | Concept |
 //! | --- | --- |
-//! | [`xdr`] | cursors over octets |
-//! | [`chunk`] | segments and chunk lists |
-//! | [`header`] | fixed words, everything that we send |
-//! | [`inbound`] | what a received message is |
-//! | [`judge`](mod@judge) | whether a Reply fits its call |
-//! | [`predict`] | the Replies that nearly all calls get |
-//! | [`plan`](mod@plan) | how a call and its reply travel |
-//! | [`threshold`], [`private_data`] | what two peers agree on when they connect |
-//! | [`credit`] | how many messages may be under way |
-//! | [`defer`](mod@defer) | what waits for room in a queue |
-//! | [`limit`] | patience with a broken peer |
 //! | [`conn`] | the life of a transport's connections |
+//! | [`rpc`] | one RPC: its way out, and its reply |
+//! | [`wire`] | what is on the wire |
 //! | [`time`], [`wc`] | milliseconds; completion statuses |
 //! | [`error`] | errors, errnos, counters |
 //!
@@ -85,58 +78,68 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]
 
-pub mod chunk;
 pub mod conn;
-pub mod credit;
-pub mod defer;
 pub mod error;
-pub mod header;
-pub mod inbound;
-pub mod judge;
-pub mod limit;
-pub mod plan;
-pub mod predict;
-pub mod private_data;
 pub mod rds;
-pub mod threshold;
+pub mod rpc;
 pub mod time;
 pub mod v2;
 pub mod wc;
-pub mod xdr;
+pub mod wire;
 
-pub use chunk::{
-    ChunkLists,
-    Handle,
-    ReadChunk,
-    Segment, //
-};
 pub use error::{
     Counter,
     Error,
     Notes, //
 };
-pub use header::{
-    CallHeader,
-    Credits,
-    Refusal,
-    ReverseReplyHeader,
-    Version,
-    Xid, //
+pub use rpc::{
+    classify::classify,
+    credit,
+    defer,
+    judge::{
+        self,
+        judge,
+        Offer,
+        Verdict, //
+    },
+    limit,
+    plan::{
+        self,
+        plan,
+        CallPlan,
+        Plan,
+        ReplyPlan, //
+    },
+    predict, //
 };
-pub use inbound::{
-    classify,
-    Inbound, //
+pub use wire::{
+    chunk::{
+        self,
+        ChunkLists,
+        Handle,
+        ReadChunk,
+        Segment, //
+    },
+    header::{
+        self,
+        CallHeader,
+        Credits,
+        Refusal,
+        ReverseReplyHeader,
+        Version,
+        Xid, //
+    },
+    inbound::{
+        self,
+        Inbound, //
+    },
+    private_data::{
+        self,
+        PrivateData, //
+    },
+    threshold::{
+        self,
+        Thresholds, //
+    },
+    xdr, //
 };
-pub use judge::{
-    judge,
-    Offer,
-    Verdict, //
-};
-pub use plan::{
-    plan,
-    CallPlan,
-    Plan,
-    ReplyPlan, //
-};
-pub use private_data::PrivateData;
-pub use threshold::Thresholds;

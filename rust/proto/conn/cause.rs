@@ -39,6 +39,7 @@ pub enum Cause {
     /// A callback's reply does not fit (MAL-131).
     BackchannelReplyTooBig,
     /// Unknown version 2 options beyond the bound (MAL-184).
+    #[allow(dead_code, reason = "room v2: no option is refused before")]
     OptionFlood,
     /// An RPC timer fired and nothing vouches for the peer.
     RpcTimeout,

@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     error::Error,
-    header::Version,
     time::Millis,
     v2::negotiate::{
         ProbeAnswer,
         VersionPolicy, //
     },
+    wire::header::Version, //
 };
 
 /// Identifies one connection attempt and the connection that comes of it.
@@ -204,12 +204,13 @@ pub enum Event {
     /// An action of the attempt could not be performed.
     LocalFault(Epoch, LocalFault),
     /// The version probe was answered.
+    #[allow(dead_code, reason = "room v2: the driver sends no probe before")]
     VersionAnswer(Epoch, ProbeAnswer),
     /// A valid reply arrived. Needed once per connection, harmless more often.
     Replied(Epoch),
-    /// A Send of more than [`MIN_THRESHOLD`](crate::threshold::MIN_THRESHOLD) octets was posted. Needed once per connection.
+    /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) octets was posted. Needed once per connection.
     LargeSend(Epoch),
-    /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::threshold::MIN_THRESHOLD) octets. Needed once per connection.
+    /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) octets. Needed once per connection.
     LargeSendTaken(Epoch),
     /// Memory of a call that the server has not answered is being taken back.
     MemoryRevoked(Epoch),

@@ -4,11 +4,11 @@
 
 use super::Cause;
 use crate::{
-    threshold::MIN_THRESHOLD,
     time::{
         Millis,
         Time, //
     },
+    wire::threshold::MIN_THRESHOLD, //
 };
 
 /// Losses in a row that condemn the advertised size.

@@ -3,20 +3,22 @@
 //! Sorting of received messages of version 2, behind the fixed words.
 
 use crate::{
-    chunk::Lists,
     error::Counter,
-    header::{
-        direction,
-        proc_nr,
-        RefusalKind, //
-    },
-    inbound::{
-        discard,
-        rpc_words,
-        Context,
-        Inbound, //
-    },
-    xdr::Reader, //
+    wire::{
+        chunk::Lists,
+        header::{
+            direction,
+            proc_nr,
+            RefusalKind, //
+        },
+        inbound::{
+            discard,
+            rpc_words,
+            Context,
+            Inbound, //
+        },
+        xdr::Reader, //
+    }, //
 };
 
 /// Version 2: the direction is in the header, so nothing is ever ambiguous (V2-17).
@@ -67,7 +69,7 @@ pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) ->
     let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
         return context.discard(Counter::ShortMsg);
     };
-    let complete = match crate::xdr::round_up(len).map(usize::try_from) {
+    let complete = match crate::wire::xdr::round_up(len).map(usize::try_from) {
         Some(Ok(padded)) => padded <= input.rest().len(),
         _ => false,
     };

@@ -19,16 +19,14 @@
 //! The probe is no RPC of the application, so none of this reaches one (V2-35).
 
 use crate::{
-    conn::{
-        Epoch,
-        Event, //
-    },
-    header::Version,
-    inbound::RemoteErrorKind,
-    threshold::{
-        MIN_THRESHOLD,
-        MIN_THRESHOLD_V2, //
-    },
+    wire::{
+        header::Version,
+        inbound::RemoteErrorKind,
+        threshold::{
+            MIN_THRESHOLD,
+            MIN_THRESHOLD_V2, //
+        }, //
+    }, //
 };
 
 /// Largest message before the negotiation has ended, in octets (V2-04, X-17).
@@ -53,13 +51,6 @@ pub enum ProbeAnswer {
     Reply,
     /// An error message; ERR_VERS counts whatever `rdma_vers` it carries (V2-07, V2-32).
     Error(RemoteErrorKind),
-}
-
-impl ProbeAnswer {
-    /// What the connection machine is told, if the probe was sent under this epoch.
-    pub const fn event(self, epoch: Epoch) -> Event {
-        Event::VersionAnswer(epoch, self)
-    }
 }
 
 /// How a connection goes on.

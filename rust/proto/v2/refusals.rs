@@ -2,22 +2,14 @@
 
 //! How many refused options may be under way (MAL-184).
 
-use crate::conn::Cause;
-
 /// Refusals of version 2 options that may be under way at once (MAL-184).
 pub const MAX_REFUSALS: u32 = 8;
 
-/// Too many refusals are under way: disconnect and count
+/// Too many refusals are under way: end the connection with
+/// [`Cause::OptionFlood`](crate::conn::Cause::OptionFlood) and count
 /// [`Counter::OptFlood`](crate::error::Counter::OptFlood).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood;
-
-impl Flood {
-    /// Why the connection ends.
-    pub const fn cause(self) -> Cause {
-        Cause::OptionFlood
-    }
-}
 
 /// Counts refusals that have been posted and not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

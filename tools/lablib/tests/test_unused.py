@@ -45,6 +45,20 @@ class Unused(unittest.TestCase):
         self.assertEqual(len(unused.found("")), 1)
         self.assertEqual(len(unused.found(OTHERS)), 2)
 
+    def test_an_excuse_names_its_room(self):
+        with tempfile.TemporaryDirectory() as name:
+            rust = pathlib.Path(name)
+            for place in ("proto/a.rs", "proto/tests/b.rs"):
+                (rust / place).parent.mkdir(parents=True, exist_ok=True)
+                (rust / place).write_text(
+                    '#[allow(dead_code, reason = "room v2: later")]\n'
+                    '#[allow(\n    dead_code,\n    reason = "room rds: later"\n)]\n'
+                    '#[allow(dead_code, reason = "room cellar: later")]\n#[allow(dead_code)]\n')
+            self.assertEqual(list(unused.excuses(rust)), [
+                "rust/proto/a.rs:6: unused, and waits for no room",
+                "rust/proto/a.rs:7: unused, and waits for no room"])
+        self.assertEqual(list(unused.excuses(module.REPO / "rust")), [])
+
     def test_the_core_becomes_a_part_of_the_driver(self):
         with tempfile.TemporaryDirectory() as name:
             tree = pathlib.Path(name) / "tree"

@@ -6,19 +6,23 @@
 //! segments each chunk would need, and picks the cheapest legal form whose headers fit both ways. The
 //! reply is decided first, because its chunks are part of the call's header.
 
-use crate::chunk::{
-    ABSENT_LEN,
-    CHUNK_LEN,
-    READ_ENTRY_LEN,
-    SEGMENT_LEN, //
+use crate::{
+    error::Error,
+    wire::{
+        chunk::{
+            ABSENT_LEN,
+            CHUNK_LEN,
+            READ_ENTRY_LEN,
+            SEGMENT_LEN, //
+        },
+        header::{
+            Version,
+            MAX_SEGMENTS, //
+        },
+        threshold::Thresholds,
+        xdr, //
+    }, //
 };
-use crate::error::Error;
-use crate::header::{
-    Version,
-    MAX_SEGMENTS, //
-};
-use crate::threshold::Thresholds;
-use crate::xdr;
 
 /// The parts of a marshalled RPC Call, in octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,11 +2,13 @@
 
 //! Inline thresholds: the largest message that one Send carries, per direction (RFC 8166 3.3.2).
 
-use crate::header::Version;
-use crate::private_data::PrivateData;
+use crate::wire::{
+    header::Version,
+    private_data::PrivateData, //
+};
 
-/// The threshold that every version 1 peer supports (V1-025), in octets.
-pub const MIN_THRESHOLD: u32 = 1024;
+pub use super::private_data::MIN_THRESHOLD;
+
 /// The threshold that every version 2 peer supports (V2-01), in octets.
 pub const MIN_THRESHOLD_V2: u32 = 4096;
 

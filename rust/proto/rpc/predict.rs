@@ -4,21 +4,25 @@
 //!
 //! The header of a good Reply is known beforehand but for the grant and the length that was written.
 //! [`predicted`] compares it word for word with that. What it accepts, [`classify`](crate::classify)
-//! and [`judge`](mod@crate::judge) accept with the same result, in several times as many
+//! and [`judge`](mod@crate::rpc::judge) accept with the same result, in several times as many
 //! instructions; what it does not recognise, they decide about. So no rule is here alone.
 
-use crate::chunk::Segment;
-use crate::error::Notes;
-use crate::header::{
-    direction,
-    proc_nr,
-    Credits,
-    Version,
-    Xid, //
+use crate::{
+    error::Notes,
+    rpc::judge::Accept,
+    wire::{
+        chunk::Segment,
+        header::{
+            direction,
+            proc_nr,
+            Credits,
+            Version,
+            Xid, //
+        },
+        inbound::MIN_RPC_REPLY,
+        xdr::Reader, //
+    }, //
 };
-use crate::inbound::MIN_RPC_REPLY;
-use crate::judge::Accept;
-use crate::xdr::Reader;
 
 /// The chunk that a call offered for its results, if it is one of those that are predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub enum Expected<'a> {
     /// None.
     Inline,
     /// A Write chunk of one segment; the longest RPC message without its data, see
-    /// [`Offer::non_data_max`](crate::judge::Offer::non_data_max).
+    /// [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
     Write(&'a Segment, u32),
     /// A Reply chunk of one segment.
     Reply(&'a Segment),

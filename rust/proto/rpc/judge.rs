@@ -6,26 +6,30 @@
 //! changed anything. What can only be seen in the Reply chunk's memory is checked by
 //! [`check_reply_chunk`] once that memory is ours again.
 
-use crate::chunk::{
-    Handle,
-    Segment,
-    Segments, //
+use crate::{
+    error::{
+        Counter,
+        Error,
+        Notes, //
+    },
+    wire::{
+        chunk::{
+            Handle,
+            Segment,
+            Segments, //
+        },
+        header::{
+            direction,
+            Credits,
+            Xid, //
+        },
+        inbound::{
+            Reply,
+            MIN_RPC_REPLY, //
+        },
+        xdr::Reader, //
+    }, //
 };
-use crate::error::{
-    Counter,
-    Error,
-    Notes, //
-};
-use crate::header::{
-    direction,
-    Credits,
-    Xid, //
-};
-use crate::inbound::{
-    Reply,
-    MIN_RPC_REPLY, //
-};
-use crate::xdr::Reader;
 
 /// What a call offered, and what its reply may look like.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,14 +52,14 @@ pub enum Verdict {
     Accept(Accept),
     /// Invalidate, then complete the call with the error.
     Fail(Error, Counter),
-    /// Drop it and count; the call stays as it is. See [`DiscardLimit`](crate::limit::DiscardLimit).
+    /// Drop it and count; the call stays as it is. See [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     Discard(Counter),
 }
 
 /// Where the parts of an accepted Reply are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accept {
-    /// The grant as sent: give it to [`ForwardCredits::accept`](crate::credit::ForwardCredits::accept).
+    /// The grant as sent: give it to [`ForwardCredits::accept`](crate::rpc::credit::ForwardCredits::accept).
     pub grant: Credits,
     /// Where the inline RPC message starts in the received message; see `inline_len`.
     pub inline_offset: usize,

@@ -2,8 +2,6 @@
 
 //! The private data of connection set-up (RFC 8797).
 
-use crate::threshold::MIN_THRESHOLD;
-
 /// What a peer announces when a connection is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
@@ -15,6 +13,8 @@ pub struct PrivateData {
     pub receive_size: u32,
 }
 
+/// The threshold that every version 1 peer supports (V1-025), in octets.
+pub const MIN_THRESHOLD: u32 = 1024;
 /// Octets of the message.
 pub const PRIVATE_DATA_LEN: usize = 8;
 /// The largest size that can be announced, in octets.

@@ -5,21 +5,25 @@
 //! The first four words are the same in every version (V1-079). Version 2 adds one word, the
 //! direction, and is otherwise laid out like version 1.
 
-use crate::chunk::{
-    ChunkLists,
-    ReadChunk,
-    Segment,
-    ABSENT_LEN,
-    CHUNK_LEN,
-    READ_ENTRY_LEN,
-    SEGMENT_LEN, //
-};
-use crate::error::Error;
-use crate::xdr::{
-    Full,
-    Malformed,
-    Reader,
-    Writer, //
+use crate::{
+    error::Error,
+    wire::{
+        chunk::{
+            ChunkLists,
+            ReadChunk,
+            Segment,
+            ABSENT_LEN,
+            CHUNK_LEN,
+            READ_ENTRY_LEN,
+            SEGMENT_LEN, //
+        },
+        xdr::{
+            Full,
+            Malformed,
+            Reader,
+            Writer, //
+        }, //
+    }, //
 };
 
 /// A transaction id; the same number in the transport and in the RPC header (V1-076).

@@ -2,8 +2,10 @@
 
 //! Credits in both directions; neither knows of the other (BC-03).
 
-use crate::error::Counter;
-use crate::header::Credits;
+use crate::{
+    error::Counter,
+    wire::header::Credits, //
+};
 
 /// The sunrpc congestion window of one credit is `1 << CWND_SHIFT`.
 pub const CWND_SHIFT: u32 = 8;

@@ -7,7 +7,7 @@
 //! [`Lists::decode`], so that walking them later cannot fail. Every loop consumes input and is
 //! therefore bounded by the length of the message; no count from the wire sizes anything.
 
-use crate::xdr::{
+use crate::wire::xdr::{
     Full,
     Malformed,
     Reader,

@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sorting of received messages before any call is looked up.
-//!
-//! [`classify`] looks at the length, the fixed words and the direction, in that order, and says
-//! what a message is. It never says that a message is good: a [`Reply`] still has to pass
-//! [`judge`](crate::judge::judge) against what its call offered.
+//! What a received message is, before any call is looked up.
 
-use crate::chunk::Lists;
-use crate::error::{
-    Counter,
-    Error,
-    Notes, //
+use crate::{
+    error::{
+        Counter,
+        Error,
+        Notes, //
+    },
+    wire::{
+        chunk::Lists,
+        header::{
+            proc_nr,
+            Credits,
+            Fixed,
+            Refusal,
+            RefusalKind,
+            Version,
+            Xid, //
+        },
+        xdr::Reader, //
+    }, //
 };
-use crate::header::{
-    direction,
-    err_nr,
-    proc_nr,
-    Credits,
-    Fixed,
-    Refusal,
-    RefusalKind,
-    Version,
-    Xid, //
-};
-use crate::v2::classify::{
-    classify_optional,
-    classify_v2, //
-};
-use crate::xdr::Reader;
 
 /// What a received message is.
 #[derive(Clone, Debug)]
@@ -54,7 +48,7 @@ pub struct Discard {
     pub counter: Counter,
     /// The xid, if the message was long enough to have one that may be trusted. If a call waits
     /// for it on this connection, the call has drawn a bad reply; see
-    /// [`DiscardLimit`](crate::limit::DiscardLimit).
+    /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     pub xid: Option<Xid>,
 }
 
@@ -171,46 +165,9 @@ pub(crate) const fn discard(counter: Counter, xid: Option<Xid>) -> Inbound<'stat
 /// What is known of a message once its fixed words have been read.
 pub(crate) struct Context {
     pub(crate) fixed: Fixed,
-    version: Version,
+    pub(crate) version: Version,
     pub(crate) backchannel: bool,
-    notes: Notes,
-}
-
-/// Sorts a received message.
-///
-/// `version` is the one spoken on this connection (the probe's while a negotiation is under
-/// way); `backchannel` says whether reverse Calls are expected.
-#[inline]
-pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<'_> {
-    let mut input = Reader::new(message);
-    let Ok(fixed) = Fixed::decode(&mut input) else {
-        return discard(Counter::ShortMsg, None);
-    };
-    if fixed.procedure == proc_nr::ERROR {
-        return classify_error(&fixed, version, input);
-    }
-    if fixed.version != version.number() {
-        return discard(Counter::BadVers, Some(fixed.xid));
-    }
-    let mut notes = Notes::NONE;
-    if message.len() & 3 != 0 {
-        notes.insert(Counter::OddLen);
-    }
-    let context = Context {
-        fixed,
-        version,
-        backchannel,
-        notes,
-    };
-    match (fixed.procedure, version) {
-        (proc_nr::MSG | proc_nr::NOMSG, _) if message.len() < version.min_header_len() => {
-            discard(Counter::ShortMsg, Some(fixed.xid))
-        }
-        (proc_nr::MSG | proc_nr::NOMSG, Version::V1) => classify_v1(&context, message, input),
-        (proc_nr::MSG | proc_nr::NOMSG, Version::V2) => classify_v2(&context, message, input),
-        (proc_nr::OPTIONAL, Version::V2) => classify_optional(&context, input),
-        _ => discard(Counter::BadProc, Some(fixed.xid)),
-    }
+    pub(crate) notes: Notes,
 }
 
 /// The first two words of an RPC message, if it has them.
@@ -234,7 +191,7 @@ impl Context {
         })
     }
 
-    fn ambiguous(&self) -> Inbound<'static> {
+    pub(crate) fn ambiguous(&self) -> Inbound<'static> {
         Inbound::Ambiguous(Ambiguous {
             xid: self.fixed.xid,
             version: self.version,
@@ -307,69 +264,4 @@ impl Context {
         }
         self.reply(lists, payload, message)
     }
-}
-
-/// Version 1: the direction is the RPC header's `msg_type`, where that is inline (BC-01).
-#[inline]
-fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
-    let Ok(lists) = Lists::decode(&mut input) else {
-        return context.ambiguous();
-    };
-    let payload = input.rest();
-    if context.fixed.procedure == proc_nr::NOMSG {
-        // A Reply has no Read list and a Call has its message in one; with neither a Read list
-        // nor a Reply chunk nobody can have put a message anywhere.
-        return if !lists.reads.is_empty() || lists.is_empty() {
-            context.ambiguous()
-        } else {
-            context.reply(lists, payload, message)
-        };
-    }
-    match rpc_words(payload) {
-        None => context.discard(Counter::BadPayloadLen),
-        Some((xid, direction::CALL)) => context.reverse_call(&lists, payload, message, xid),
-        Some((xid, direction::REPLY)) => context.inline_reply(lists, payload, message, xid),
-        Some(_) => context.discard(Counter::BadPayload),
-    }
-}
-
-/// Error messages: ERR_VERS means the same under every version number, the others only
-/// under ours.
-fn classify_error(fixed: &Fixed, version: Version, mut input: Reader<'_>) -> Inbound<'static> {
-    let undecodable = discard(Counter::ErrUndecodable, Some(fixed.xid));
-    let mut notes = Notes::NONE;
-    let kind = match (input.u32(), version) {
-        (Ok(err_nr::VERS), _) => {
-            let (Ok(low), Ok(high)) = (input.u32(), input.u32()) else {
-                return undecodable;
-            };
-            notes.insert(Counter::ErrVers);
-            RemoteErrorKind::Version { low, high }
-        }
-        (Ok(err_nr::CHUNK), Version::V1) => {
-            notes.insert(Counter::ErrChunk);
-            RemoteErrorKind::Chunk
-        }
-        (Ok(err_nr::CHUNK), Version::V2) => {
-            notes.insert(Counter::ErrBadHeader);
-            RemoteErrorKind::Chunk
-        }
-        (Ok(err_nr::INVAL_OPTION), Version::V2) => {
-            notes.insert(Counter::ErrInvalOption);
-            RemoteErrorKind::InvalOption
-        }
-        _ => return undecodable,
-    };
-    let any_version = matches!(kind, RemoteErrorKind::Version { .. });
-    if !any_version && fixed.version != version.number() {
-        return discard(Counter::BadVers, Some(fixed.xid));
-    }
-    if !input.rest().is_empty() {
-        notes.insert(Counter::Trailing);
-    }
-    Inbound::Error(RemoteError {
-        xid: fixed.xid,
-        kind,
-        notes,
-    })
 }

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One RPC: how its call travels, and what its reply must look like.
+//!
+//! | Module | Concept |
+//! | --- | --- |
+//! | [`plan`] | how a call and its reply travel |
+//! | [`defer`] | what waits for room in a queue |
+//! | [`classify`] | what a received message is |
+//! | [`predict`] | the Replies that nearly all calls get |
+//! | [`judge`] | whether a Reply fits its call |
+//! | [`credit`] | how many calls may be in flight |
+//! | [`limit`] | patience with a broken peer |
+
+pub mod classify;
+pub mod credit;
+pub mod defer;
+pub mod judge;
+pub mod limit;
+pub mod plan;
+pub mod predict;

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is on the wire, and what it means by itself: no call and no connection is known here.
+//!
+//! | Module | Concept |
+//! | --- | --- |
+//! | [`xdr`] | cursors over bytes |
+//! | [`chunk`] | segments and chunk lists |
+//! | [`header`] | fixed words, everything that we send |
+//! | [`inbound`] | what a received message is |
+//! | [`private_data`], [`threshold`] | what two peers agree on when they connect |
+
+pub mod chunk;
+pub mod header;
+pub mod inbound;
+pub mod private_data;
+pub mod threshold;
+pub mod xdr;
