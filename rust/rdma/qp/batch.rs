@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Posting to the send queue: [`SendBatch`].
+
+use super::{
+    send::{
+        aligned,
+        OpKind,
+        SendQueue, //
+    },
+    Qp,
+    QpHandler, //
+};
+use crate::{
+    dma::Lender,
+    marked::Marked,
+    mr::ExposedMr,
+    spin::Spin, //
+};
+use core::{
+    ptr,
+    slice, //
+};
+use kernel::{
+    prelude::*,
+    sync::lock::Guard, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Why a message cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// No room now; [`QpHandler::send_space`] will be called.
+    Full,
+    /// The queue pair is dead or being shut down.
+    Closed,
+}
+
+impl<H: QpHandler> Qp<H> {
+    /// Starts a post: reserves room for a message of up to `max_len` octets and `max_wrs` work requests
+    /// and, until the batch is posted or dropped, holds the send queue's lock. Does not sleep.
+    #[inline(always)]
+    pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
+        let mut sq = self.sq.lock();
+        if sq.closed {
+            return Err(SendError::Closed);
+        }
+        let Some((offset, skipped)) = sq.room(max_len, max_wrs) else {
+            sq.want_space = true;
+            return Err(SendError::Full);
+        };
+        Ok(SendBatch {
+            qp: self,
+            sq,
+            offset,
+            skipped,
+            max_len,
+            max_wrs,
+        })
+    }
+
+    /// Whether [`Qp::begin`] would find room now. If not, [`QpHandler::send_space`] will be called,
+    /// also if that was promised before and has happened in between.
+    pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
+        let mut sq = self.sq.lock();
+        let room = sq.closed || sq.room(max_len, max_wrs).is_some();
+        sq.want_space |= !room;
+        room
+    }
+}
+
+/// A post in the making: room for one message, and the send queue's lock.
+///
+/// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be held while a batch is
+/// begun; those must not be taken while a batch is held.
+pub struct SendBatch<'a, H: QpHandler> {
+    qp: &'a Qp<H>,
+    sq: Guard<'a, SendQueue, Spin>,
+    offset: usize,
+    skipped: usize,
+    max_len: usize,
+    max_wrs: u32,
+}
+
+impl<H: QpHandler> SendBatch<'_, H> {
+    /// The room for the message.
+    #[inline]
+    pub fn buffer(&mut self) -> &mut [u8] {
+        // SAFETY: These octets of the ring are free, i.e. no posted or waiting Send refers to them, and
+        // stay so while the lock is held. They were initialised when the ring was allocated.
+        unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
+    }
+
+    /// Accounts for a Send of the first `len` octets of the buffer behind registrations of `regions`.
+    /// Returns what it sends, and its flags.
+    #[inline(always)]
+    fn add<L: Lender>(
+        &mut self,
+        len: usize,
+        regions: &[ExposedMr<L>],
+    ) -> Result<(bindings::ib_sge, c_int)> {
+        if !regions.iter().all(|r| r.may_be_posted(&self.qp.pd)) {
+            return Err(EINVAL);
+        }
+        // NO-OVERFLOW: A list in memory is shorter.
+        let wrs = (regions.len() as u32).wrapping_add(1);
+        if len > self.max_len {
+            return Err(EINVAL);
+        }
+        if wrs > self.max_wrs {
+            return Err(E2BIG);
+        }
+        let sq = &mut *self.sq;
+        // NO-OVERFLOW: There is room for `max_len` octets behind `offset`, and for what is skipped.
+        sq.account(self.skipped.wrapping_add(aligned(len)), wrs);
+        let signalled = sq.must_signal();
+        if signalled {
+            sq.signal(OpKind::Send)?;
+        }
+        sq.head = self.offset.wrapping_add(aligned(len));
+        sq.ring.sync_for_device(self.offset, len);
+        Ok((sq.ring.sge(self.offset, len), flags(signalled)))
+    }
+
+    /// Posts registrations of `regions`, then a Send of the first `len` octets of the buffer: one
+    /// doorbell. On error the connection is dead and part of it may have been posted.
+    ///
+    /// `EINVAL`, and nothing has happened, if a region is of another domain than the queue pair or was
+    /// posted since it was mapped.
+    #[inline(always)]
+    pub fn post<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        let (sge, flags) = self.add(len, regions)?;
+        let qp = self.qp;
+        let sq = &mut *self.sq;
+        if sq.chain.len != 0 {
+            qp.ring(sq)?;
+        }
+        let cqe = qp.send_cqe.get();
+        sq.sge = sge;
+        sq.send.sg_list = &mut sq.sge;
+        sq.send.send_flags = flags;
+        // CAST: The union's first member is the pointer, as 64 bits.
+        sq.send.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        let mut first: *mut bindings::ib_send_wr = &mut sq.send;
+        for region in regions.iter_mut().rev() {
+            first = region.reg_wr(cqe, first);
+        }
+        // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives the
+        // post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them until
+        // they are proven unreachable or, as they are of this domain, this queue pair is drained.
+        unsafe { qp.submit(&mut sq.closed, first) }
+    }
+
+    /// Whether waiting is worth it, as the last messages that waited have shown. To be asked once for
+    /// each message that may wait: those that do not are counted.
+    #[inline]
+    pub fn may_wait(&mut self) -> bool {
+        let patient = self.sq.impatience == 0;
+        self.sq.impatience = self.sq.impatience.saturating_sub(1);
+        patient
+    }
+
+    /// As [`SendBatch::post`], but the doorbell is rung before long: after what else is queued on
+    /// [`QpHandler::queue`] now, by the next post that does not wait, or when too much waits. For messages
+    /// of which more may follow at once. If it fails later, [`QpHandler::broken`] is called.
+    #[inline(never)]
+    pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        let (sge, flags) = self.add(len, regions)?;
+        let qp = self.qp;
+        let sq = &mut *self.sq;
+        let (doorbell, cqe) = (qp.doorbell.read_once(), qp.send_cqe.get());
+        if let Err(error) = sq.chain.push(doorbell, regions, sge, flags, cqe) {
+            // It was accounted for already.
+            sq.closed = true;
+            return Err(error);
+        }
+        if sq.chain.len > sq.chain.full {
+            return qp.ring(sq);
+        }
+        if sq.chain.messages == 1 {
+            qp.ring_later();
+        }
+        Ok(())
+    }
+
+    /// Posts an RDMA Write of no octets: the peer's device acknowledges it without a key, a credit
+    /// or anybody's help, and [`QpHandler::probed`] is called. On error the connection is dead.
+    pub fn post_probe(self) -> Result {
+        let Self {
+            qp,
+            sq: mut guard,
+            max_wrs,
+            ..
+        } = self;
+        if max_wrs == 0 {
+            return Err(E2BIG);
+        }
+        let sq = &mut *guard;
+        let mut write = bindings::ib_rdma_wr::default();
+        write.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        write.wr.send_flags = flags(true);
+        // CAST: The union's first member is the pointer, as 64 bits.
+        write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
+        qp.ring(sq)?;
+        sq.account(0, 1);
+        sq.signal(OpKind::Probe)?;
+        // SAFETY: One work request, without memory.
+        unsafe { qp.submit(&mut sq.closed, &write.wr) }
+    }
+
+    /// Posts invalidations of `regions`; when the last has completed,
+    /// [`QpHandler::invalidated`] is called with `token`. On error the connection is dead.
+    ///
+    /// `EINVAL`, and nothing has happened, if there is no region, or one of another domain, or one that
+    /// was not posted or is being invalidated already.
+    pub fn post_invalidate<L: Lender>(self, token: u64, regions: &mut [ExposedMr<L>]) -> Result {
+        let Self {
+            qp,
+            sq: mut guard,
+            max_wrs,
+            ..
+        } = self;
+        let wrs = regions.len() as u32;
+        if wrs > max_wrs {
+            return Err(E2BIG);
+        }
+        if wrs == 0 || !regions.iter().all(|r| r.may_be_invalidated(&qp.pd)) {
+            return Err(EINVAL);
+        }
+        let sq = &mut *guard;
+        // What waits may be their registrations.
+        qp.ring(sq)?;
+        sq.seq += 1;
+        let seq = sq.seq;
+        let mut first = ptr::null_mut();
+        // The queue works in order: the last completion speaks for all.
+        let mut signalled = true;
+        for region in regions.iter_mut().rev() {
+            let wr = region.inv_wr(seq, qp.send_cqe.get(), first);
+            wr.send_flags = flags(signalled);
+            signalled = false;
+            first = wr;
+        }
+        sq.account(0, wrs);
+        sq.signal(OpKind::Invalidate { token, seq })?;
+        // SAFETY: A chain of the regions' own work requests; for the rest as in `post`.
+        unsafe { qp.submit(&mut sq.closed, first) }
+    }
+}
+
+#[inline]
+pub(super) fn flags(signalled: bool) -> c_int {
+    if signalled {
+        // CAST: A single bit.
+        bindings::ib_send_flags_IB_SEND_SIGNALED as c_int
+    } else {
+        0
+    }
+}

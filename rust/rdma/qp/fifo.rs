@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A queue of fixed capacity.
+
+use kernel::prelude::*;
+
+/// A queue of fixed capacity.
+pub(super) struct Fifo<T: Copy> {
+    slots: KVec<T>,
+    first: usize,
+    len: usize,
+}
+
+impl<T: Copy> Fifo<T> {
+    pub(super) fn new(capacity: usize, fill: T) -> Result<Self> {
+        Ok(Self {
+            slots: KVec::from_elem(fill, capacity, GFP_KERNEL)?,
+            first: 0,
+            len: 0,
+        })
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, value: T) -> Result {
+        let cap = self.slots.len();
+        if self.len == cap {
+            return Err(ENOSPC);
+        }
+        let at = self.first + self.len;
+        let at = if at < cap { at } else { at - cap };
+        *self.slots.get_mut(at).ok_or(ENOSPC)? = value;
+        self.len += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let value = *self.slots.get(self.first)?;
+        self.first += 1;
+        if self.first == self.slots.len() {
+            self.first = 0;
+        }
+        self.len -= 1;
+        Some(value)
+    }
+}

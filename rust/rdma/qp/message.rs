@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages that arrive, and the completion that brings them.
+//!
+//! A completed Receive lends its buffer to the handler as [`Received`]; dropping that gives the
+//! buffer back, so every path does so exactly once.
+
+use super::{
+    recv::RecvBuf,
+    Qp,
+    QpHandler,
+    WcStatus, //
+};
+use crate::{
+    failure::Side,
+    marked::Marked,
+    mr::RemoteInvalidation, //
+};
+use core::{
+    cell::Cell,
+    ptr::NonNull,
+    slice, //
+};
+use kernel::{
+    sync::{
+        Arc,
+        ArcBorrow, //
+    },
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    },
+};
+use xprtrdma_bindings as bindings;
+
+/// A message in its receive buffer, lent to [`QpHandler::received`].
+///
+/// It stays in the thread of the handler and ends with it at the latest: the lifetime and
+/// [`NotThreadSafe`] see to that.
+///
+/// # Invariants
+///
+/// The buffer is one of `qp` and belongs to this value, and the device wrote `len` octets into it.
+pub struct Received<'a, H: QpHandler> {
+    qp: ArcBorrow<'a, Qp<H>>,
+    buf: &'a RecvBuf<H>,
+    len: usize,
+    invalidated: Option<RemoteInvalidation<'a>>,
+    immediate: Immediate,
+    _in_handler: NotThreadSafe,
+}
+
+/// Immediate data of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Immediate {
+    /// There were none.
+    None,
+    /// They came with a message (MAL-011).
+    WithSend,
+    /// They came with an RDMA Write: a Receive was used up, but there is no message (MAL-012).
+    WithWrite,
+}
+
+impl<H: QpHandler> Received<'_, H> {
+    /// The message's octets, as received from the network.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: By the type invariant; the buffer is not posted while `self` exists.
+        unsafe { slice::from_raw_parts(self.buf.mem.ptr(), self.len) }
+    }
+
+    /// The region that the message invalidated, as the device says.
+    #[inline]
+    pub fn invalidation(&self) -> Option<&RemoteInvalidation<'_>> {
+        self.invalidated.as_ref()
+    }
+
+    /// Whether immediate data came, and how.
+    #[inline]
+    pub fn immediate(&self) -> Immediate {
+        self.immediate
+    }
+
+    /// Keeps the buffer beyond the handler.
+    pub fn hold(self) -> Held<H> {
+        let held = Held {
+            qp: Arc::from(self.qp),
+            buf: NonNull::from(self.buf),
+            len: self.len,
+        };
+        core::mem::forget(self);
+        held
+    }
+}
+
+impl<H: QpHandler> Drop for Received<'_, H> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Handlers are the only place where such a value is, and it is not used again.
+        if unsafe { self.qp.give_back(self.buf) } {
+            // SAFETY: As above.
+            unsafe { Qp::post_free(self.qp) };
+        }
+    }
+}
+
+/// A message that outlives its handler call. Dropping it gives the buffer back, from any context, but not
+/// while a [`SendBatch`] is held.
+///
+/// # Invariants
+///
+/// As for [`Received`].
+pub struct Held<H: QpHandler> {
+    qp: Arc<Qp<H>>,
+    buf: NonNull<RecvBuf<H>>,
+    len: usize,
+}
+
+// SAFETY: Exclusive access to a buffer that `qp` keeps.
+unsafe impl<H: QpHandler> Send for Held<H> {}
+
+impl<H: QpHandler> Held<H> {
+    fn buf(&self) -> &RecvBuf<H> {
+        // SAFETY: By the type invariant it is in the table of `qp`.
+        unsafe { self.buf.as_ref() }
+    }
+
+    /// The message's octets, as received from the network.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: As for `Received::bytes`.
+        unsafe { slice::from_raw_parts(self.buf().mem.ptr(), self.len) }
+    }
+}
+
+impl<H: QpHandler> Drop for Held<H> {
+    fn drop(&mut self) {
+        // SAFETY: The buffer is not used again.
+        unsafe { self.qp.give_back_held(self.buf()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by ib_core only, for a work request posted with the `cqe` of a [`RecvBuf<H>`].
+pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
+    _cq: *mut bindings::ib_cq,
+    wc: *mut bindings::ib_wc,
+) {
+    // SAFETY: `wc` is valid for the call.
+    let wc = unsafe { &*wc };
+    // CAST: As posted.
+    let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
+    // SAFETY: By this function's contract the entry is that field of a `RecvBuf<H>`.
+    let buf: *const RecvBuf<H> = unsafe { kernel::container_of!(cqe, RecvBuf<H>, cqe) };
+    // SAFETY: The buffer is in the table of its queue pair, see below.
+    let buf = unsafe { &*buf };
+    // SAFETY: Written before anything was posted, and not since.
+    let this = unsafe { *buf.qp.get() };
+    // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
+    // and so waits for this handler, before it gives that up.
+    let qp = unsafe { ArcBorrow::from_raw(this) };
+    if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+        Qp::report_broken(qp, Side::Receive, WcStatus(wc.status));
+        return;
+    }
+    let immediate = if wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_IMM == 0 {
+        Immediate::None
+    } else if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
+        Immediate::WithWrite
+    } else {
+        Immediate::WithSend
+    };
+    let len = match immediate {
+        // The octets are counted, but not here.
+        Immediate::WithWrite => 0,
+        _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
+    };
+    buf.mem.sync_for_cpu(0, len);
+    // Nobody else writes it, by the type invariant.
+    qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
+    let invalidated =
+        (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0).then(|| {
+            RemoteInvalidation {
+                rkey: wc.ex.bindgen_union_field,
+                pd: Cell::new(qp.proof_pd),
+                // SAFETY: As for `qp`.
+                doorbell: unsafe { &(*this).doorbell },
+            }
+        });
+    H::received(
+        qp,
+        // INVARIANT: The Receive has completed, so the buffer is ours.
+        Received {
+            qp,
+            buf,
+            len,
+            invalidated,
+            immediate,
+            _in_handler: NotThreadSafe,
+        },
+    );
+    qp.cq.handled();
+}
