@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A region that the peer may be able to reach, and how it is taken back.
+
+use super::{
+    proof::{
+        LocalInvalidation,
+        RemoteInvalidation,
+        NO_PD, //
+    },
+    IdleMr,
+    Inner,
+    Window, //
+};
+use crate::{
+    dma::Lender,
+    marked::Marked,
+    pd::Pd, //
+};
+use core::mem::ManuallyDrop;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Of [`ExposedMr::posted`]: no queue pair was told about the region.
+const UNPOSTED: u32 = 0;
+
+/// Of [`ExposedMr::posted`]: the registration was posted at once.
+const AT_ONCE: u32 = 1;
+
+/// The least number of a doorbell for which registrations wait.
+pub(crate) const FIRST_DOORBELL: u32 = 2;
+
+/// A region that the peer may be able to reach, with the lender of its memory.
+///
+/// Dropping it deregisters the region, which may sleep. One that was posted may only be dropped when
+/// its queue pair is shut down; before, it is leaked with its memory.
+pub struct ExposedMr<L: Lender> {
+    inner: ManuallyDrop<KBox<Inner>>,
+    length: u32,
+    // How a queue pair was told about it: see the constants; else the number of the doorbell for which
+    // its registration waits or has waited.
+    posted: u32,
+    // Which posted invalidation covers this region; 0: none.
+    invalidate_seq: u64,
+    lender: ManuallyDrop<L>,
+}
+
+impl<L: Lender> Drop for ExposedMr<L> {
+    fn drop(&mut self) {
+        if self.posted != UNPOSTED && !self.inner.pd.is_drained() {
+            // Work requests may still refer to the region: neither it nor its memory can go. The
+            // request that lent the memory will wait for ever, which is bad, but not wrong.
+            pr_err!("a region was dropped while its queue pair is in use\n");
+            return;
+        }
+        // SAFETY: Dropped once, here; the region is deregistered and unmapped before its memory
+        // goes back to the lender.
+        unsafe {
+            ManuallyDrop::drop(&mut self.inner);
+            ManuallyDrop::drop(&mut self.lender);
+        }
+    }
+}
+
+impl<L: Lender> ExposedMr<L> {
+    /// A region that was mapped just now, over `length` octets of the lender's memory.
+    #[inline]
+    pub(super) fn new(inner: KBox<Inner>, length: u32, lender: L) -> Self {
+        Self {
+            inner: ManuallyDrop::new(inner),
+            length,
+            posted: UNPOSTED,
+            invalidate_seq: 0,
+            lender: ManuallyDrop::new(lender),
+        }
+    }
+
+    /// What the peer is told about the region.
+    #[inline]
+    pub fn window(&self) -> Window {
+        // No reference to all of it: other fields change.
+        let mr = self.inner.mr.as_ptr();
+        // SAFETY: The region is valid; its key is constant while it is exposed.
+        let handle = unsafe { (*mr).rkey };
+        // SAFETY: Likewise its address.
+        let offset = unsafe { (*mr).iova };
+        Window {
+            handle,
+            length: self.length,
+            offset,
+        }
+    }
+
+    /// The lender of the region's memory.
+    pub fn lender(&self) -> &L {
+        &self.lender
+    }
+
+    /// Takes the region back on the proof that the peer's message invalidated it.
+    ///
+    /// Returns the region unchanged if the proof is about another one or none at all, see
+    /// [`RemoteInvalidation`], or if the registration still waits to be posted: then the peer has guessed
+    /// the key, and the invalidation comes too early.
+    pub fn remotely_invalidated(self, proof: &RemoteInvalidation<'_>) -> Result<(IdleMr, L), Self> {
+        if proof.rkey == self.window().handle
+            && proof.pd.get() == self.inner.pd.as_raw() as usize
+            && proof.doorbell.read_once() != self.posted
+        {
+            proof.pd.set(NO_PD);
+            Ok(self.reclaim())
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Takes the region back on the proof that our own invalidation completed.
+    ///
+    /// Returns the region unchanged if the proof does not cover it.
+    pub fn locally_invalidated(self, proof: &LocalInvalidation) -> Result<(IdleMr, L), Self> {
+        if self.invalidate_seq != 0
+            && self.invalidate_seq <= proof.seq
+            && proof.pd == self.inner.pd.as_raw() as usize
+        {
+            Ok(self.reclaim())
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Takes the region back if no queue pair was ever told about it.
+    pub fn unposted(self) -> Result<(IdleMr, L), Self> {
+        if self.posted != UNPOSTED {
+            Err(self)
+        } else {
+            Ok(self.reclaim())
+        }
+    }
+
+    /// Whether the queue pair of this domain may be told about the region. Once for each mapping: a
+    /// second registration of its key would outlive the proof that is about the first, and a queue
+    /// pair of another domain is at work when this one's is drained.
+    #[inline]
+    pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
+        self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
+    }
+
+    /// Whether it may be told to invalidate the region: behind its registration, once.
+    #[inline]
+    pub(crate) fn may_be_invalidated(&self, pd: &Arc<Pd>) -> bool {
+        self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)
+    }
+
+    fn reclaim(self) -> (IdleMr, L) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: Both are taken once; `this` is not used again, nor dropped.
+        let (mut inner, lender) = unsafe {
+            (
+                ManuallyDrop::take(&mut this.inner),
+                ManuallyDrop::take(&mut this.lender),
+            )
+        };
+        inner.unmap();
+        (IdleMr(inner), lender)
+    }
+
+    /// The registration, in front of `next`. It is the region's own and moves no more.
+    #[inline]
+    pub(crate) fn reg_wr(
+        &mut self,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> &mut bindings::ib_send_wr {
+        self.posted = AT_ONCE;
+        let wr = &mut self.inner.reg.wr;
+        // CAST: The union's first member is the pointer, as 64 bits.
+        wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        wr.next = next;
+        wr
+    }
+
+    /// A registration that waits for the doorbell with this number. It refers to the region, but not to
+    /// its own work requests, which are for the invalidation then.
+    pub(crate) fn new_reg_wr(
+        &mut self,
+        doorbell: u32,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> bindings::ib_reg_wr {
+        self.posted = doorbell;
+        let reg = &self.inner.reg;
+        let mut copy = bindings::ib_reg_wr {
+            mr: reg.mr,
+            key: reg.key,
+            access: reg.access,
+            ..Default::default()
+        };
+        copy.wr.next = next;
+        copy.wr.opcode = reg.wr.opcode;
+        // CAST: As in `reg_wr`.
+        copy.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        copy
+    }
+
+    /// The invalidation, in front of `next`, likewise.
+    pub(crate) fn inv_wr(
+        &mut self,
+        seq: u64,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> &mut bindings::ib_send_wr {
+        self.invalidate_seq = seq;
+        let wr = &mut self.inner.inv;
+        // CAST: As in `reg_wr`.
+        wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        wr.next = next;
+        wr
+    }
+}

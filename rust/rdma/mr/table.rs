@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table of a region's memory: a scatterlist, filled with the pages of a loan.
+
+use core::{
+    ptr::NonNull,
+    slice, //
+};
+use kernel::{
+    bindings::{
+        page,
+        scatterlist, //
+    },
+    page::PAGE_SIZE,
+};
+
+/// The bits of `scatterlist::page_link` that are no part of the page's address (linux/scatterlist.h).
+const SG_BITS: usize = 3;
+
+/// What a region's table is filled with.
+pub(super) struct Filling<'a> {
+    /// Octets of the longest entry that can be mapped: whole pages, at least one.
+    max_entry: u32,
+    sg: &'a mut [scatterlist],
+    /// Octets of whole pages that are left.
+    room: usize,
+    /// Whether it may continue where one piece does not end, or the next does not begin, at a page
+    /// border.
+    gaps: bool,
+    /// Where the last piece ended in its page.
+    end: usize,
+    /// Octets and entries so far.
+    pub(super) octets: usize,
+    pub(super) nents: usize,
+}
+
+impl<'a> Filling<'a> {
+    /// A table of which nothing is filled in yet.
+    #[inline]
+    pub(super) fn new(sg: &'a mut [scatterlist], max_entry: u32, gaps: bool) -> Self {
+        Self {
+            max_entry,
+            // NO-OVERFLOW: A region was allocated a list of entries for its pages.
+            room: sg.len().wrapping_mul(PAGE_SIZE),
+            sg,
+            gaps,
+            end: 0,
+            octets: 0,
+            nents: 0,
+        }
+    }
+
+    /// Adds a piece, see [`Loan::pieces`]. `false`: that was all, perhaps not even all of it.
+    pub(super) fn add(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
+        // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
+        // allocated a list of entries for, or by the length of a piece of memory.
+        if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
+            return false;
+        }
+        // As a rule a small transfer is in one page.
+        let behind = first.wrapping_add(len);
+        if behind > PAGE_SIZE {
+            return self.add_pages(pages, first, len);
+        }
+        let page = pages.first().copied().and_then(NonNull::new);
+        let (Some(entry), Some(page)) = (self.sg.get_mut(self.nents), page) else {
+            return false;
+        };
+        set_page(entry, page, len as u32, first as u32);
+        self.added(1, len, PAGE_SIZE, behind);
+        true
+    }
+
+    /// Adds a piece of more than one page, for which there is at least a page.
+    #[inline(never)]
+    fn add_pages(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
+        // NO-OVERFLOW: As in `add`.
+        // A piece that is too long for the rest of the region is cut at a page border.
+        let part = core::cmp::min(len, self.room.wrapping_sub(first));
+        let behind = first.wrapping_add(part);
+        let used = behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1);
+        let pages = pages.get(..used / PAGE_SIZE).unwrap_or(pages);
+        let sg = self.sg.get_mut(self.nents..).unwrap_or(&mut []);
+        let Some(nents) = fill(sg, self.max_entry, pages, first, part) else {
+            return false;
+        };
+        self.added(nents, part, used, behind);
+        part == len
+    }
+
+    /// Accounts for so many entries and octets, which take `used` octets of whole pages and end at
+    /// `behind`.
+    #[inline]
+    fn added(&mut self, nents: usize, octets: usize, used: usize, behind: usize) {
+        // NO-OVERFLOW: As in `add`.
+        self.nents = self.nents.wrapping_add(nents);
+        self.octets = self.octets.wrapping_add(octets);
+        self.room = self.room.wrapping_sub(used);
+        self.end = behind % PAGE_SIZE;
+    }
+}
+
+/// Fills entries of at most `max` octets with `len` octets that begin at `first` of the first page, and go
+/// on behind the last page in those that follow it physically; returns how many were used.
+///
+/// `None` if a page is missing, which cannot be: a reply's pages are allocated before it is sent.
+#[inline]
+fn fill(
+    sg: &mut [scatterlist],
+    max: u32,
+    pages: &[*mut page],
+    first: usize,
+    len: usize,
+) -> Option<usize> {
+    let most = sg.len();
+    let mut entries = sg.iter_mut();
+    let mut entry = entries.next()?;
+    let (&page, others) = pages.split_first()?;
+    // Whole pages at first, for this loop is most of the work for a large transfer.
+    set_page(entry, NonNull::new(page)?, 0, 0);
+    let mut length = PAGE_SIZE as u32;
+    let mut next = page.wrapping_add(1);
+    for &page in others {
+        if page == next {
+            // Pages that follow each other in the memory map share an entry.
+            length = length.wrapping_add(PAGE_SIZE as u32);
+        } else {
+            if length > max {
+                (entry, length) = cut(entry, &mut entries, length, max)?;
+            }
+            entry.length = length;
+            entry = entries.next()?;
+            set_page(entry, NonNull::new(page)?, 0, 0);
+            length = PAGE_SIZE as u32;
+            next = page;
+        }
+        next = next.wrapping_add(1);
+    }
+    // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
+    let whole = pages.len().wrapping_mul(PAGE_SIZE);
+    let beyond = whole.wrapping_sub(first.wrapping_add(len));
+    length = length.wrapping_sub(beyond as u32);
+    if length > max {
+        (entry, length) = cut(entry, &mut entries, length, max)?;
+    }
+    entry.length = length;
+    let used = most.wrapping_sub(entries.len());
+    let entry = sg.first_mut()?;
+    entry.offset = first as u32;
+    entry.length = entry.length.wrapping_sub(first as u32);
+    Some(used)
+}
+
+/// Cuts `length` octets that begin with the page of `entry` at `max`, which is a number of whole pages.
+/// Returns the entry of the rest, and its octets.
+///
+/// There are entries enough: each that was used so far, or is here, holds a page or more.
+#[cold]
+fn cut<'a>(
+    mut entry: &'a mut scatterlist,
+    entries: &mut slice::IterMut<'a, scatterlist>,
+    mut length: u32,
+    max: u32,
+) -> Option<(&'a mut scatterlist, u32)> {
+    while length > max {
+        let page = (entry.page_link & !SG_BITS) as *mut page;
+        // CAST: A number of pages.
+        let behind = page.wrapping_add(max as usize / PAGE_SIZE);
+        entry.length = max;
+        entry = entries.next()?;
+        set_page(entry, NonNull::new(behind)?, 0, 0);
+        // NO-OVERFLOW: By the condition.
+        length = length.wrapping_sub(max);
+    }
+    Some((entry, length))
+}
+
+/// Points an entry of an initialised table at memory; what the table itself keeps in the entry's
+/// lowest bits stays.
+#[inline]
+fn set_page(entry: &mut scatterlist, page: NonNull<page>, len: u32, offset: u32) {
+    entry.page_link = (entry.page_link & SG_BITS) | page.addr().get();
+    entry.offset = offset;
+    entry.length = len;
+}
