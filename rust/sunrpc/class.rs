@@ -5,10 +5,10 @@
 
 use crate::{
     compat,
+    ops::Ops,
     slot::Pool,
     transport::{
         Create,
-        Ops,
         Transport, //
     },
     util::{

@@ -9,7 +9,8 @@
 //! | Module | Concept | C structure |
 //! | --- | --- | --- |
 //! | [`class`] | a transport class, registered while it lives | `xprt_class` |
-//! | [`transport`] | the trait behind the class; its contracts | `rpc_xprt_ops` |
+//! | [`transport`] | the trait behind the class: the contract with a driver | |
+//! | `ops` | the operations of the class, made from the trait | `rpc_xprt_ops` |
 //! | [`xprt`] | one transport, its locks and back references | `rpc_xprt` |
 //! | [`slot`] | the pool of request slots | `rpc_rqst` |
 //! | [`call`] | a request on its way out, and pinned on its way in | `rpc_rqst`, `rpc_task` |
@@ -36,6 +37,7 @@ pub mod common;
 mod compat;
 mod holders;
 pub mod lease;
+mod ops;
 pub mod queue;
 pub mod slot;
 pub mod sysctl;

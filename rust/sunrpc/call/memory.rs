@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory for a reply, before its request is sent.
+
+use crate::{
+    slot::{
+        xprt_of,
+        Slot, //
+    },
+    transport::Transport,
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Prepares the memory for a reply before the request is queued. Sleeps.
+///
+/// # Safety
+///
+/// `rqst` is being queued by its own task, after encoding.
+#[inline]
+pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
+    // SAFETY: By the caller's contract nobody else touches the request now.
+    let buf = unsafe { &mut (*slot.rqst.get()).rq_rcv_buf };
+    let kind = buf.flags & (bindings::XDRBUF_READ | bindings::XDRBUF_SPARSE_PAGES);
+    if buf.page_len == 0 || kind == bindings::XDRBUF_READ {
+        return Ok(());
+    }
+    prepare_pages(slot, buf)
+}
+
+/// Prepares a reply's memory with pages that are sparse, or no READ's.
+#[inline(never)]
+fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
+    if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
+        let count = (buf.page_base as usize + buf.page_len as usize).div_ceil(PAGE_SIZE);
+        for i in 0..count {
+            // SAFETY: The array has an entry for each page of the range; its owner frees what is
+            // in it.
+            unsafe {
+                let entry = buf.pages.add(i);
+                if (*entry).is_null() {
+                    *entry = bindings::xprtrdma_task_page();
+                    if (*entry).is_null() {
+                        return Err(ENOMEM);
+                    }
+                }
+            }
+        }
+    }
+    // A reply with pages that is no READ will be placed whole by the peer. If head and tail meet
+    // the pages at page borders, one region covers all three.
+    let head = buf.head[0].iov_len;
+    let page_end = buf.page_base as usize + buf.page_len as usize;
+    if buf.flags & bindings::XDRBUF_READ == 0
+        && head <= PAGE_SIZE
+        && buf.tail[0].iov_len <= PAGE_SIZE
+        && buf.page_base as usize % PAGE_SIZE == 0
+        && page_end % PAGE_SIZE == 0
+    {
+        // SAFETY: The slot's buffers belong to this task.
+        let buffers = unsafe { &mut *slot.buffers.get() };
+        // SAFETY: The request is in use.
+        let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
+        let grown = |octets| xprt.pool().count_buffered(octets);
+        // Memory of a power of two is aligned to its size, so the border is where it is wanted.
+        if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE, grown) {
+            let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);
+            buf.head[0].iov_base = border.wrapping_sub(head).cast();
+            buf.tail[0].iov_base = border.cast();
+        }
+    }
+    Ok(())
+}

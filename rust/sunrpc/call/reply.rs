@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A request whose reply is being processed: [`Pinned`].
+
+use super::{
+    fail_pending,
+    is_pending,
+    START_LEN, //
+};
+use crate::{
+    slot::Slot,
+    transport::Transport,
+    xdr_buf::{
+        Part,
+        XdrBuf, //
+    },
+    xprt::Xprt,
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A request whose reply is being processed: neither released nor encoded again until unpinned.
+///
+/// Dropping it leaves the request pending.
+///
+/// # Invariants
+///
+/// The request is pinned for this value, of which there is one: [`Xprt::lookup`] sets
+/// `Slot::pinned`, and makes none while it is set. `xprt` is the request's transport.
+pub struct Pinned<T: Transport> {
+    slot: NonNull<Slot<T>>,
+    xprt: NonNull<Xprt<T>>,
+}
+
+// SAFETY: A pin does not belong to a thread.
+unsafe impl<T: Transport> Send for Pinned<T> {}
+
+impl<T: Transport> Pinned<T> {
+    /// # Safety
+    ///
+    /// `rqst` is in a slot of `xprt`, which was marked as pinned just now, and has been pinned.
+    pub(crate) unsafe fn new(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> Self {
+        // SAFETY: By the caller's contract.
+        let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
+        Self {
+            slot,
+            xprt: NonNull::from(xprt),
+        }
+    }
+
+    /// The slot with the driver's data.
+    #[inline]
+    pub fn slot(&self) -> &Slot<T> {
+        // SAFETY: A pinned request keeps its slot, by the type invariant.
+        unsafe { self.slot.as_ref() }
+    }
+
+    /// The transport.
+    #[inline]
+    pub fn xprt(&self) -> &Xprt<T> {
+        // SAFETY: A transport outlives its pinned requests.
+        unsafe { self.xprt.as_ref() }
+    }
+
+    fn rqst(&self) -> *mut bindings::rpc_rqst {
+        self.slot().rqst.get()
+    }
+
+    /// The transaction id, in host order.
+    pub fn xid(&self) -> u32 {
+        // SAFETY: Constant while the request is encoded.
+        u32::from_be(unsafe { (*self.rqst()).rq_xid })
+    }
+
+    /// The memory for the reply.
+    pub fn reply(&self) -> XdrBuf<'_> {
+        // SAFETY: A pinned request keeps its buffers.
+        unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
+    }
+
+    /// The first octets of a reply that the peer placed in the reply's memory; zeroes if its head
+    /// cannot have so many.
+    #[inline]
+    pub fn placed_start(&self) -> [u8; START_LEN] {
+        if self.slot().is_leased() || self.reply().head_len() < START_LEN {
+            return [0; START_LEN];
+        }
+        // SAFETY: The head has that many octets, which nobody writes now.
+        unsafe {
+            let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
+            head.cast::<[u8; START_LEN]>().read()
+        }
+    }
+
+    /// Copies a reply that arrived inline into the reply's memory. `EMSGSIZE` if it does not fit
+    /// (MAL-094), `EBUSY` while memory is lent.
+    pub fn place_inline(&mut self, message: &[u8]) -> Result {
+        if self.slot().is_leased() {
+            return Err(EBUSY);
+        }
+        let rqst = self.rqst();
+        // SAFETY: The buffer is valid while the request is pinned. By the type invariant nobody
+        // else places anything there, and without leases no device does.
+        unsafe {
+            let buf = &raw mut (*rqst).rq_rcv_buf;
+            if message.len() <= (*buf).head[0].iov_len {
+                ptr::copy_nonoverlapping(
+                    message.as_ptr(),
+                    (*buf).head[0].iov_base.cast(),
+                    message.len(),
+                );
+                return Ok(());
+            }
+            let part_len = self.reply().part_len(Part::Whole);
+            if message.len() > part_len {
+                return Err(EMSGSIZE);
+            }
+            // The callee bounds by `len`, which is the capacity until the request completes.
+            let len = (*buf).len;
+            (*buf).len = u32::try_from(part_len)?;
+            let err = bindings::write_bytes_to_xdr_buf(
+                buf,
+                0,
+                message.as_ptr().cast_mut().cast(),
+                u32::try_from(message.len())?,
+            );
+            (*buf).len = len;
+            kernel::error::to_result(err)
+        }
+    }
+
+    /// Copies the inline part of a reply whose data item, `data` octets, is already in the pages:
+    /// what precedes the item to the head, what follows it to the tail. `EMSGSIZE` if it does not
+    /// fit, `EBUSY` while memory is lent.
+    ///
+    /// The decoder expects the data right behind the head, so the head is cut to what arrived.
+    pub fn place_around(&mut self, message: &[u8], data: usize) -> Result {
+        if self.slot().is_leased() {
+            return Err(EBUSY);
+        }
+        let rqst = self.rqst();
+        // SAFETY: As in `place_inline`. The reply's shape is changed in both copies of the buffer
+        // structure alike, which is what the RPC client checks.
+        unsafe {
+            let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
+            let page_len = (*rqst).rq_rcv_buf.page_len as usize;
+            if message.len() > head_len && data < page_len {
+                // What follows a short item belongs into the pages, behind it; only a reply without
+                // an item has anything there.
+                return if data == 0 {
+                    self.place_inline(message)
+                } else {
+                    Err(EMSGSIZE)
+                };
+            }
+            let (head, rest) = match message.split_at_checked(head_len) {
+                Some(parts) => parts,
+                None => (message, &[][..]),
+            };
+            ptr::copy_nonoverlapping(
+                head.as_ptr(),
+                (*rqst).rq_rcv_buf.head[0].iov_base.cast(),
+                head.len(),
+            );
+            let cut = u32::try_from(head_len - head.len())?;
+            for buf in [&raw mut (*rqst).rq_rcv_buf, &raw mut (*rqst).rq_private_buf] {
+                (*buf).head[0].iov_len = head.len();
+                (*buf).buflen -= cut;
+            }
+            // The item's padding is not sent (V1-053): it lies in front of the tail.
+            let pad = data.wrapping_neg() % 4;
+            let tail = (*rqst).rq_rcv_buf.tail[0];
+            if rest.is_empty() {
+                return Ok(());
+            }
+            if pad + rest.len() > tail.iov_len {
+                return Err(EMSGSIZE);
+            }
+            let tail = tail.iov_base.cast::<u8>();
+            ptr::write_bytes(tail, 0, pad);
+            ptr::copy_nonoverlapping(rest.as_ptr(), tail.add(pad), rest.len());
+        }
+        Ok(())
+    }
+
+    /// Completes the request with a reply of `len` octets, which the caller has placed. What it has
+    /// not placed of them is zero, or of an earlier reply: the slot's buffers are allocated with
+    /// zeroes. (The pages are the upper layer's own, who gives what it would take back.)
+    ///
+    /// Gives the request back while any of its memory is lent: such a request cannot end; and if
+    /// there is no room for such a reply.
+    pub fn complete(self, len: usize) -> Result<(), Self> {
+        if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
+            return Err(self);
+        }
+        self.finish(|rqst| {
+            // CAST: There is memory for the reply, which is less than 2 GiB.
+            // SAFETY: The lock is held, the request pinned.
+            unsafe { bindings::xprt_complete_rqst((*rqst).rq_task, len as c_int) }
+        });
+        Ok(())
+    }
+
+    /// Ends the request, which was given to [`Transport::send`], with an error. Gives it back while
+    /// any of its memory is lent.
+    ///
+    /// The error reaches the task whether or not it already sleeps: a task that was not asleep
+    /// encodes the request again and meets the error there.
+    pub fn fail(self, error: Error) -> Result<(), Self> {
+        if self.slot().is_leased() {
+            return Err(self);
+        }
+        self.slot().verdict.store(error.to_errno(), Relaxed);
+        self.finish(|rqst| {
+            // SAFETY: The lock is held, the request pinned.
+            unsafe { fail_pending(rqst, error) }
+        });
+        Ok(())
+    }
+
+    /// Gives up the pin of `self`, the only one that [`Xprt::lookup`] has made.
+    ///
+    /// # Safety
+    ///
+    /// The queue lock is held. `self` is not used again.
+    #[inline]
+    unsafe fn unpin(&self) {
+        // SAFETY: By the caller's contract, and the type invariant.
+        unsafe {
+            *self.slot().pinned.get() = false;
+            bindings::xprt_unpin_rqst(self.rqst());
+        }
+    }
+
+    fn finish(self, end: impl FnOnce(*mut bindings::rpc_rqst)) {
+        let rqst = self.rqst();
+        {
+            let _queue = self.xprt().queue_lock().lock();
+            // SAFETY: The lock is held, the request pinned.
+            if unsafe { is_pending(rqst) } {
+                end(rqst);
+            }
+            // SAFETY: The lock is held; `self` is not used again.
+            unsafe { self.unpin() };
+        }
+        core::mem::forget(self);
+    }
+}
+
+impl<T: Transport> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        let _queue = self.xprt().queue_lock().lock();
+        // SAFETY: The lock is held; `self` is not used again.
+        unsafe { self.unpin() };
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The C operations made from a [`Transport`]: pointers become references, and one method is called.
+
+mod request;
+mod step;
+
+use crate::{
+    backchannel::Backchannel,
+    compat,
+    transport::Transport,
+    util::{
+        Jiffies,
+        Show, //
+    },
+    xprt::{
+        SendLock,
+        Xprt, //
+    },
+};
+use core::ptr::NonNull;
+use kernel::{
+    prelude::*,
+    seq_file::SeqFile, //
+};
+use xprtrdma_bindings as bindings;
+
+/// The C operations of a driver.
+pub(crate) struct Ops<T: Transport>(core::marker::PhantomData<T>);
+
+#[expect(
+    clippy::missing_safety_doc,
+    reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
+)]
+impl<T: Transport> Ops<T> {
+    pub(crate) const OPS: bindings::rpc_xprt_ops = bindings::rpc_xprt_ops {
+        set_buffer_size: None,
+        reserve_xprt: Some(bindings::xprt_reserve_xprt_cong),
+        release_xprt: Some(bindings::xprt_release_xprt_cong),
+        alloc_slot: Some(Self::alloc_slot),
+        free_slot: Some(Self::free_slot),
+        rpcbind: Some(bindings::rpcb_getport_async),
+        set_port: Some(Self::set_port),
+        connect: Some(Self::connect),
+        get_srcaddr: Some(Self::get_srcaddr),
+        get_srcport: Some(Self::get_srcport),
+        buf_alloc: Some(Self::buf_alloc),
+        buf_free: Some(Self::buf_free),
+        prepare_request: Some(Self::prepare_request),
+        send_request: Some(Self::send_request),
+        abort_send_request: None,
+        wait_for_reply_request: Some(bindings::xprt_wait_for_reply_request_def),
+        timer: Some(Self::timer),
+        release_request: Some(Self::release_request),
+        close: Some(Self::close),
+        destroy: Some(Self::destroy),
+        set_connect_timeout: Some(Self::set_connect_timeout),
+        print_stats: Some(Self::print_stats),
+        enable_swap: Some(Self::enable_swap),
+        disable_swap: Some(Self::disable_swap),
+        inject_disconnect: Some(Self::inject_disconnect),
+        bc_setup: Some(Self::bc_setup),
+        bc_maxpayload: Some(Self::bc_maxpayload),
+        bc_num_slots: Some(Self::bc_num_slots),
+        bc_free_rqst: Some(Self::bc_free_rqst),
+        bc_destroy: Some(Self::bc_destroy),
+    };
+
+    /// # Safety
+    ///
+    /// `raw` is a transport of class `T` for the duration of the caller.
+    unsafe fn xprt<'a>(raw: *mut bindings::rpc_xprt) -> &'a Xprt<T> {
+        // SAFETY: By the caller's contract; the RPC client never passes null.
+        unsafe { Xprt::from_raw(NonNull::new_unchecked(raw)) }
+    }
+
+    unsafe extern "C" fn set_port(xprt: *mut bindings::rpc_xprt, port: c_ushort) {
+        // SAFETY: Called by the RPC client for a transport of ours.
+        unsafe { crate::class::set_port(xprt, port) }
+    }
+
+    unsafe extern "C" fn connect(xprt: *mut bindings::rpc_xprt, task: *mut bindings::rpc_task) {
+        // SAFETY: As above; `task` holds the send lock.
+        if let Some(lock) = unsafe { Self::xprt(xprt).lock_connect(task) } {
+            T::connect(lock);
+        } else {
+            // Cannot be: the caller has just taken the lock for `task`.
+            // SAFETY: As above.
+            unsafe { bindings::xprtrdma_xprt_clear_connecting(xprt) };
+        }
+    }
+
+    unsafe extern "C" fn get_srcaddr(
+        xprt: *mut bindings::rpc_xprt,
+        buf: *mut c_char,
+        len: usize,
+    ) -> c_int {
+        // SAFETY: As above.
+        let Some(addr) = T::local_addr(unsafe { Self::xprt(xprt) }) else {
+            return compat::ENOTCONN;
+        };
+        // SAFETY: The buffer has `len` writable octets.
+        let out = unsafe { core::slice::from_raw_parts_mut(buf.cast::<u8>(), len) };
+        match kernel::str::CString::try_from_fmt(fmt!("{}", Show(&addr.ip()))) {
+            Ok(text) => {
+                let text = text.to_bytes_with_nul();
+                match out.get_mut(..text.len()) {
+                    Some(out) => {
+                        out.copy_from_slice(text);
+                        // CAST: An address has at most 40 characters.
+                        text.len() as c_int - 1
+                    }
+                    None => ENOSPC.to_errno(),
+                }
+            }
+            Err(e) => e.to_errno(),
+        }
+    }
+
+    unsafe extern "C" fn get_srcport(xprt: *mut bindings::rpc_xprt) -> c_ushort {
+        // SAFETY: As above.
+        T::local_addr(unsafe { Self::xprt(xprt) }).map_or(0, |addr| addr.port())
+    }
+
+    unsafe extern "C" fn close(xprt: *mut bindings::rpc_xprt) {
+        // SAFETY: As above; the send lock is held.
+        T::close(&mut unsafe { SendLock::new(Self::xprt(xprt)) });
+        // SAFETY: As above.
+        unsafe { bindings::xprt_disconnect_done(xprt) };
+    }
+
+    unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
+        // SAFETY: The last call for this transport; the send lock is held for good.
+        unsafe { crate::class::destroy::<T>(raw) }
+    }
+
+    unsafe extern "C" fn set_connect_timeout(
+        xprt: *mut bindings::rpc_xprt,
+        connect: c_ulong,
+        reconnect: c_ulong,
+    ) {
+        // SAFETY: As above.
+        let xprt = unsafe { Self::xprt(xprt) };
+        xprt.lower_timeouts(connect, reconnect);
+        T::lower_timeouts(xprt, Jiffies(connect), Jiffies(reconnect));
+    }
+
+    unsafe extern "C" fn print_stats(
+        xprt: *mut bindings::rpc_xprt,
+        seq: *mut kernel::bindings::seq_file,
+    ) {
+        // SAFETY: As above; the file is ours for the duration of the call.
+        unsafe { T::show_stats(Self::xprt(xprt), SeqFile::from_raw(seq)) }
+    }
+
+    unsafe extern "C" fn enable_swap(_xprt: *mut bindings::rpc_xprt) -> c_int {
+        // Connecting allocates in rdma_cm and in the device's driver, which cannot promise
+        // progress while memory is being swapped out to this very transport.
+        pr_warn!("swap files on NFS over RDMA are not supported\n");
+        compat::EOPNOTSUPP
+    }
+
+    unsafe extern "C" fn disable_swap(_xprt: *mut bindings::rpc_xprt) {}
+
+    unsafe extern "C" fn inject_disconnect(xprt: *mut bindings::rpc_xprt) {
+        // SAFETY: As above.
+        unsafe { Self::xprt(xprt) }.force_disconnect();
+    }
+
+    unsafe extern "C" fn bc_setup(xprt: *mut bindings::rpc_xprt, _min: c_uint) -> c_int {
+        // SAFETY: As above.
+        let xprt = unsafe { Self::xprt(xprt) };
+        Backchannel::setup(xprt)
+            .and_then(|()| T::start_callbacks(xprt))
+            .err()
+            .map_or(0, Error::to_errno)
+    }
+
+    unsafe extern "C" fn bc_maxpayload(xprt: *mut bindings::rpc_xprt) -> usize {
+        // SAFETY: As above; the destruction of a transport waits for RCU readers.
+        T::callback_size(unsafe { Self::xprt(xprt) })
+    }
+
+    unsafe extern "C" fn bc_num_slots(_xprt: *mut bindings::rpc_xprt) -> c_uint {
+        T::CALLBACK_SLOTS.into()
+    }
+
+    unsafe extern "C" fn bc_free_rqst(rqst: *mut bindings::rpc_rqst) {
+        // SAFETY: Called once for every callback that was delivered.
+        unsafe { Backchannel::<T>::free(rqst) }
+    }
+
+    unsafe extern "C" fn bc_destroy(_xprt: *mut bindings::rpc_xprt, _max: c_uint) {
+        // The requests are freed with the transport.
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a task does next whose request was sent: a step of ours in front of its sleep.
+
+use super::Ops;
+use crate::{
+    call::Waiting,
+    slot::{
+        xprt_of,
+        Slot, //
+    },
+    transport::Transport,
+    util::{
+        is_prompt,
+        Jiffies,
+        NoFs, //
+    },
+    xprt::Xprt,
+};
+use xprtrdma_bindings as bindings;
+use xprtrdma_rdma::marked::Marked;
+
+/// A task whose request times out earlier, in jiffies, is not asked to [`Transport::attend`].
+const ATTEND_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
+
+#[expect(
+    clippy::missing_safety_doc,
+    reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
+)]
+impl<T: Transport> Ops<T> {
+    /// Gives the task that runs a next step of ours, if what was sent is its own request: one that failed
+    /// then belongs to no connection any more, and one that its task waits for, and that is the only one
+    /// in flight, may be waited for in [`Transport::attend`].
+    ///
+    /// # Safety
+    ///
+    /// `rqst` is pinned and has a task; the send lock is held by the caller's task.
+    #[inline]
+    pub(super) unsafe fn add_step(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
+        // SAFETY: By the caller's contract. If the task holds the send lock it is the one that runs
+        // here; then its next step, and nothing before that, looks at the callback.
+        unsafe {
+            let task = (*rqst).rq_task;
+            let failed = Slot::<T>::from_rqst(rqst).verdict.read_once() != 0;
+            if (failed || Self::may_attend(xprt, rqst))
+                && (*xprt.as_raw()).snd_task == task
+                && (*task).tk_callback.is_none()
+            {
+                (*task).tk_callback = Some(if failed { Self::leave } else { Self::attend });
+            }
+        }
+    }
+
+    /// Whether the task of a request may be out of the RPC client's sight for a while, and nobody else
+    /// waits for its connection.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Ops::add_step`].
+    #[inline]
+    unsafe fn may_attend(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
+        // SAFETY: By the caller's contract.
+        unsafe {
+            // CAST: A single bit.
+            (*(*rqst).rq_task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
+                && !xprt.has_others()
+                && (*rqst).rq_timeout >= ATTEND_FROM
+                && Jiffies((*rqst).rq_majortimeo).is_at_least_ahead(ATTEND_FROM)
+                && is_prompt()
+        }
+    }
+
+    /// The step of a task whose request failed while it was sent. The RPC client has noted the connection
+    /// as that of the request after [`Pinned::fail`](crate::call::Pinned::fail), and would end it.
+    unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
+        // SAFETY: As for `attend`.
+        unsafe {
+            let rqst = (*task).tk_rqstp;
+            (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
+        }
+    }
+
+    unsafe extern "C" fn attend(task: *mut bindings::rpc_task) {
+        // SAFETY: Called by the RPC client as the task's next step, as `add_step` asked for: the task
+        // has a request of ours, and does nothing else meanwhile.
+        unsafe {
+            let xprt = xprt_of::<T>((*task).tk_rqstp);
+            let _nofs = NoFs::enter();
+            T::attend(xprt, &Waiting::new(xprt, task));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! References from what a driver owns back to the transport.
+
+use super::Xprt;
+use crate::{
+    holders::Holders,
+    transport::Transport, //
+};
+use core::{
+    ops::Deref,
+    ptr::NonNull, //
+};
+
+impl<T: Transport> Xprt<T> {
+    /// A counted reference from something that the driver's data owns back to the transport.
+    ///
+    /// Destruction of the transport waits, after [`Transport::stop`], until all of them are gone.
+    pub fn back_ref(&self) -> BackRef<T> {
+        self.inner.back_refs.add();
+        // INVARIANT: Counted just now.
+        BackRef(NonNull::from(self))
+    }
+
+    /// Waits until no back reference is left. Sleeps.
+    pub(crate) fn wait_for_back_refs(&self) {
+        self.inner.back_refs.wait();
+    }
+}
+
+/// See [`Xprt::back_ref`].
+///
+/// # Invariants
+///
+/// The transport is valid, and counts this value.
+pub struct BackRef<T: Transport>(NonNull<Xprt<T>>);
+
+// SAFETY: `Xprt<T>` is `Sync` and the count atomic.
+unsafe impl<T: Transport> Send for BackRef<T> {}
+
+// SAFETY: As above.
+unsafe impl<T: Transport> Sync for BackRef<T> {}
+
+impl<T: Transport> Deref for BackRef<T> {
+    type Target = Xprt<T>;
+
+    #[inline]
+    fn deref(&self) -> &Xprt<T> {
+        // SAFETY: By the type invariant.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Transport> Clone for BackRef<T> {
+    fn clone(&self) -> Self {
+        self.back_ref()
+    }
+}
+
+impl<T: Transport> Drop for BackRef<T> {
+    fn drop(&mut self) {
+        // SAFETY: Valid by the type invariant.
+        let count = unsafe { &raw const (*self.0.as_ptr()).inner.back_refs };
+        // SAFETY: As above, and this value is counted.
+        unsafe { Holders::remove(count) }
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The counters that the RPC client keeps.
+
+use super::Xprt;
+use crate::{
+    transport::Transport,
+    util::Jiffies, //
+};
+
+/// Counters that the RPC client and this crate keep for every transport.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "the names are those of the statistics line")]
+pub struct XprtStat {
+    pub bind_count: usize,
+    pub connect_count: usize,
+    pub connect_time_s: u64,
+    pub idle_time_s: u64,
+    pub sends: usize,
+    pub recvs: usize,
+    pub bad_xids: usize,
+    pub req_u: u64,
+    pub bklog_u: u64,
+}
+
+impl<T: Transport> Xprt<T> {
+    /// The counters kept by the RPC client.
+    pub fn stat(&self) -> XprtStat {
+        let connected = self.is_connected();
+        let _transport = self.transport_lock().lock();
+        // SAFETY: Plain numbers; the lock protects most of them.
+        unsafe {
+            let xprt = &*self.as_raw();
+            let ms = |j: usize| u64::from(Jiffies(j).as_ms());
+            XprtStat {
+                bind_count: xprt.stat.bind_count,
+                connect_count: xprt.stat.connect_count,
+                connect_time_s: ms(xprt.stat.connect_time) / 1000,
+                idle_time_s: if connected {
+                    ms(self.unused().count()) / 1000
+                } else {
+                    0
+                },
+                sends: xprt.stat.sends,
+                recvs: xprt.stat.recvs,
+                bad_xids: xprt.stat.bad_xids,
+                req_u: xprt.stat.req_u,
+                bklog_u: xprt.stat.bklog_u,
+            }
+        }
+    }
+}

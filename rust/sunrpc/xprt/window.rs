@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How many requests may be in flight, and the senders that wait for that or for something else.
+
+use super::{
+    SendLock,
+    Xprt, //
+};
+use crate::{
+    compat,
+    transport::Transport, //
+};
+use core::ptr;
+use xprtrdma_bindings as bindings;
+
+impl<T: Transport> Xprt<T> {
+    /// Sets how many requests may be in flight, in units of 1/256, to what `cwnd` says; it is
+    /// called under the transport's lock, as [`Transport::abandon`] is. Waiting requests notice it
+    /// when the next credit is given back, or after [`Xprt::nudge_senders`].
+    pub fn set_window(&self, cwnd: impl FnOnce() -> u32) {
+        let _transport = self.transport_lock().lock();
+        let xprt = self.as_raw();
+        // SAFETY: The lock is held.
+        unsafe {
+            (*xprt).cwnd = cwnd() as usize;
+            // The RPC client does so only when a request gives its credit back. That does not happen
+            // if nothing is in flight any more, and whoever came then would wait for ever.
+            if (*xprt).cong < (*xprt).cwnd {
+                bindings::xprtrdma_xprt_clear_cwnd_wait(xprt);
+            }
+        }
+    }
+
+    /// Lets one waiting sender look at the window, when no request ends that would.
+    pub fn nudge_senders(&self) {
+        self.stop_senders();
+        self.wake_senders();
+    }
+
+    /// Starts the credit accounting of a new connection: nothing in flight, one credit (V1-014).
+    pub fn reset_window(&self, _lock: &SendLock<'_, T>, cwnd: u32) {
+        let _transport = self.transport_lock().lock();
+        for slot in self.slots() {
+            // SAFETY: `rq_cong` is protected by the lock.
+            unsafe { (*slot.rqst.get()).rq_cong = 0 };
+        }
+        // SAFETY: The lock is held.
+        unsafe {
+            (*self.as_raw()).cong = 0;
+            (*self.as_raw()).cwnd = cwnd as usize;
+        }
+    }
+
+    /// Announces that senders must wait. The caller must look at what it waits for once more
+    /// afterwards, and whoever gives it back must call [`Xprt::wake_senders`].
+    pub fn stop_senders(&self) {
+        // SAFETY: The transport is valid.
+        unsafe { bindings::xprt_wait_for_buffer_space(self.as_raw()) };
+        compat::smp_mb();
+    }
+
+    /// Lets senders go on.
+    pub fn wake_senders(&self) {
+        compat::smp_mb();
+        // SAFETY: The transport is valid.
+        unsafe { bindings::xprt_write_space(self.as_raw()) };
+    }
+
+    /// Whether a request is in flight. Only a hint: it may have changed already.
+    pub fn is_busy(&self) -> bool {
+        // SAFETY: A plain number.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
+    }
+
+    /// Whether other requests than the caller's, which has a credit, are in flight; likewise a hint.
+    #[inline]
+    pub fn has_others(&self) -> bool {
+        // SAFETY: A plain number, in units of 1/256.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) > 1 << 8 }
+    }
+}
