@@ -27,13 +27,15 @@ class Page(unittest.TestCase):
         page = reliability.page([run("ours", [1.0]), run("intree", [3.0, 4.0])])
         row = next(line for line in page.splitlines() if "nothing is heard" in line)
         self.assertEqual(next(csv.reader([row.strip()], skipinitialspace=True)), [
-            "``silence``: nothing is heard", "3", "1, 0, 0, 0", "1.0, 1.0", "1",
-            "2, 0, 0, 0", "3.5, 4.0", "2"])
+            "``silence``: nothing is heard", "1", "1.0, 1.0", "–", "1",
+            "2", "3.5, 4.0", "–", "2"])
+        self.assertIn("* in-tree, 7.3: 1 runs, 30 minutes, 2 rounds; left behind: nothing", page)
         self.assertNotIn("What failed", page)
 
     def test_failures_are_told_with_their_reason(self):
         trace = "Traceback\n  File x\nlib.wait.Timeout: not within 9 s: progress\ntask 1\n"
         page = reliability.page([run("ours", [], 1, [{"fault": "silence", "text": trace}])])
+        self.assertIn("nothing is heard, 1: 1 failed, ", page)
         self.assertIn("``lib.wait.Timeout: not within 9 s: progress``", page)
         worker = "AssertionError: worker rewrite: status 1\nTraceback\nOSError: [Errno 5] oh\n"
         page = reliability.page([run("ours", [], 1, [{"fault": "silence", "text": worker}])])
