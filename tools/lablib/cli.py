@@ -384,7 +384,7 @@ def add_bench_check(commands):
     sub.add_argument("--measured", metavar="FILE",
                      help="what make bench wrote, instead of measuring")
     sub.add_argument("--write", action="store_true",
-                     help=f"record {baseline.FILE.name} instead of comparing")
+                     help=f"record tools/results/{baseline.RECORD}.csv instead of comparing")
     sub.set_defaults(run=lambda args: baseline.check(args.kernel, args.rounds, args.measured,
                                                      args.write))
 

@@ -5,12 +5,12 @@ import json
 import pathlib
 
 from ..artefacts import kernel, root
-from ..base.paths import REPO
+from ..base import records
 from ..base.tally import Tally
 from ..base.ui import LabError, say
 from . import bench
 
-FILE = REPO / "tools/bench-baseline.json"
+RECORD = "counts"
 # What may not rise, and by how much it may all the same: a part of the recorded number and
 # a constant. Queue work of the provider's is the same in every run; how often the processor
 # falls idle between two packets, and with it scheduling, depends on the server.
@@ -68,11 +68,18 @@ def missed(ours, intree):
 
 
 def record(counts, release):
-    """Write the baseline."""
-    kept = {load: {name: round(counters[name], 3) for name in TOLERANCE if name in counters}
-            for load, counters in counts.items()}
-    FILE.write_text(json.dumps({"kernel": release, "per RPC": kept}, indent=1) + "\n")
-    say(f"written: {FILE}")
+    """Write the baseline: a load each line, what its RPC takes."""
+    records.write(RECORD, ("release", "load", *TOLERANCE), [
+        (release, load, *(round(counters[name], 3) if name in counters else ""
+                          for name in TOLERANCE)) for load, counters in counts.items()])
+    say(f"written: {records.RESULTS / RECORD}.csv")
+
+
+def recorded():
+    """The baseline {load: {counter: number}}, and the kernel's release."""
+    rows = records.read(RECORD)
+    return {row["load"]: {name: float(row[name]) for name in TOLERANCE if row[name]}
+            for row in rows}, rows[0]["release"]
 
 
 def measure(spec, rounds):
@@ -93,13 +100,13 @@ def check(spec, rounds, measured, write):
     if write:
         record(counts["ours"], release)
         return 0
-    recorded = json.loads(FILE.read_text())
-    if recorded["kernel"] != release:
-        raise LabError(f"recorded with kernel {recorded['kernel']}, measured with {release}: "
+    before, with_kernel = recorded()
+    if with_kernel != release:
+        raise LabError(f"recorded with kernel {with_kernel}, measured with {release}: "
                        "instructions do not compare; use KERNEL= or record again")
     tally = Tally()
     for loads, word, lines in (
-            (recorded["per RPC"], "ROSE", list(rises(recorded["per RPC"], counts["ours"]))),
+            (before, "ROSE", list(rises(before, counts["ours"]))),
             (GOALS, "MISSED", list(missed(counts["ours"], counts["intree"])))):
         for line in lines:
             say(f"{word}: {line}")

@@ -7,13 +7,12 @@ server or of the program.
 """
 
 import collections
-import json
 import re
 import shutil
 
 from ..artefacts import root
 from ..artefacts.programs import PROGRAMS
-from ..base import rst
+from ..base import records, rst
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
@@ -22,8 +21,10 @@ from ..machine.session import Plan, Session
 
 PAGE = REPO / "Documentation/programs.rst"
 # What the page says, program by program: not every run is of all of them.
-RECORD = REPO / "tools/lablib/programs.json"
+RECORD, FAILURES = "programs", "program-failures"
 CLIENTS = ("intree", "ours")
+# How the record says whether a case fails over TCP, too.
+TCP = {"yes": True, "no": False, "": None}
 # A program with a case that fails with ours only runs as often as this with both.
 RUNS = 3
 # How often, of how much, when: differs from run to run.
@@ -151,9 +152,39 @@ def over_tcp(program, spec, row, tally):
 
 def keep(program, row):
     """Into the record and onto the page. Read late: another run may have written meanwhile."""
-    record = json.loads(RECORD.read_text()) | {program.name: row}
-    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    record = load() | {program.name: row}
+    save(record)
     PAGE.write_text(page(record))
+
+
+def load():
+    """The record: name of a program -> its row."""
+    record = {}
+    for found in records.read(RECORD):
+        record[found["program"]] = {
+            client: [int(found[f"{client} {what}"]) for what in ("passed", "failed")]
+            for client in CLIENTS} | {"groups": int(found["groups"]), "runs": int(found["runs"]),
+                                      "worse": {}, "both": {}}
+    for found in records.read(FAILURES):
+        row = record[found["program"]]
+        if found["times with ours only"]:
+            row["worse"][found["case"]] = int(found["times with ours only"])
+        else:
+            row["both"][found["case"]] = TCP[found["fails over TCP"]]
+    return record
+
+
+def save(record):
+    records.write(RECORD, ("program", *(f"{client} {what}" for client in CLIENTS
+                                        for what in ("passed", "failed")), "groups", "runs"),
+                  [(name, *(number for client in CLIENTS for number in row[client]),
+                    row["groups"], row["runs"]) for name, row in record.items()])
+    words = {value: word for word, value in TCP.items()}
+    records.write(FAILURES, ("program", "case", "times with ours only", "fails over TCP"),
+                  [row for name, of_program in record.items() for row in (
+                      *((name, case, times, "") for case, times in of_program["worse"].items()),
+                      *((name, case, "", words[tcp])
+                        for case, tcp in of_program["both"].items()))])
 
 
 def check(spec, names, write, runs):

@@ -14,7 +14,7 @@ from ..base.ui import LabError, say
 from . import unused
 
 # Formats without comments, files that are not ours to change, and raw bytes.
-NO_SPDX = re.compile(r"(^COPYING|\.json|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin"
+NO_SPDX = re.compile(r"(^COPYING|\.json|\.csv|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin"
                      r"|\.proptest-regressions)$")
 SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5

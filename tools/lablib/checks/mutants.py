@@ -11,7 +11,6 @@ host tests.
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -20,7 +19,7 @@ import time
 import tomllib
 
 from ..artefacts import kernel, module, root
-from ..base import cache, rst
+from ..base import cache, records, rst
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
@@ -30,7 +29,7 @@ from .check import LineSplitter
 
 TABLE = REPO / "tools/lablib/checks/mutants.toml"
 # How each fault was noticed when it was planted last.
-RECORD = REPO / "tools/lablib/mutants.json"
+RECORD = "mutants"
 PAGE = REPO / "Documentation/verification.rst"
 BEGIN, END = ".. Written by tools/lab mutants --write.\n", ".. End of what is written.\n"
 WHERE = REPO / "build/mutants"
@@ -289,7 +288,7 @@ def check(spec, names, write):
     if unknown:
         raise LabError(f"no such fault: {', '.join(sorted(unknown))}")
     wanted = [fault for fault in faults if not names or fault.name in names]
-    record, start = json.loads(RECORD.read_text()), time.monotonic()
+    record, start = recorded(), time.monotonic()
     Builder.copy_source()
     for kind in sorted({fault.kind for fault in wanted if not fault.why}):
         group = [fault for fault in wanted if fault.kind == kind and not fault.why]
@@ -321,11 +320,16 @@ def check(spec, names, write):
     return 0 if tally.good() else 1
 
 
+def recorded():
+    """Name of a fault -> how it was noticed."""
+    return {row["fault"]: row["noticed"] for row in records.read(RECORD)}
+
+
 def save(faults, record, write):
     """Remember how faults were noticed, in the order of the table."""
     if write:
-        order = {fault.name: record[fault.name] for fault in faults if fault.name in record}
-        RECORD.write_text(json.dumps(order, indent=1) + "\n")
+        records.write(RECORD, ("fault", "noticed"), [
+            (fault.name, record[fault.name]) for fault in faults if fault.name in record])
 
 
 def judged(campaign, fault):

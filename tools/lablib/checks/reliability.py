@@ -2,17 +2,18 @@
 """The page of faults survived, made from what runs of `torture` wrote."""
 
 import itertools
-import json
 import re
 import statistics
 
-from ..base import rst
+from ..base import records, rst
 from ..base.paths import REPO
 from ..machine.session import NAMES
 
 PAGE = REPO / "Documentation/reliability.rst"
-# What the page says: the runs that were written to it, one a line.
-RECORD = REPO / "tools/lablib/reliability.json"
+# What the page says, of the runs that were written to it: the runs themselves, what came of each
+# fault with each version, what failed, and what the faults are.
+RUNS, ROWS, FAILURES, FAULTS = ("torture-runs", "torture-rows", "torture-failures",
+                                "torture-faults")
 MIB = 1 << 20
 # Where a console lies, in a kernel report as `judge` words it: of no use on another machine.
 CONSOLE = re.compile(r" \(all in [^)]*\)")
@@ -23,13 +24,60 @@ COLUMNS = 2 + len(VERSIONS)
 
 def keep(found):
     """Add a run to the record and make the page anew."""
-    runs = load() + [json.loads(CONSOLE.sub("", json.dumps(found)))]
-    RECORD.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n")
-    PAGE.write_text(page(runs))
+    runs = [*load(), found]
+    save(runs)
+    # As it will be from now on.
+    PAGE.write_text(page(load()))
+
+
+def name_of(run, taken):
+    """A name that no other run has."""
+    name = "-".join([run["date"], run["client"], *(["debug"] if run["debug"] else []),
+                     str(run["seed"])])
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def save(runs):
+    """Write the record."""
+    named, faults = {}, {}
+    for run in runs:
+        named[name_of(run, named)] = run
+        faults |= run["faults"]
+    records.write(FAULTS, ("fault", "what"), faults.items())
+    records.write(RUNS, ("run", "date", "client", "debug", "kernel", "processors", "seed",
+                         "minutes", "ended", "complaints"),
+                  [(name, run["date"], run["client"], int(run["debug"]), run["kernel"],
+                    run.get("processors", 1), run["seed"], f"{run['minutes']:g}",
+                    int(run["ended"]), "; ".join(CONSOLE.sub("", c) for c in run["complaints"]))
+                   for name, run in named.items()])
+    records.write(ROWS, ("run", "fault", "vers", "failed", "errors", "splats", "bytes",
+                         "recovery"),
+                  [(name, fault, version, row["failed"], row["errors"], row["splats"],
+                    row["bytes"], " ".join(map(str, row["recovery"])))
+                   for name, run in named.items() for fault, versions in run["rows"].items()
+                   for version, row in versions.items()])
+    records.write(FAILURES, ("run", "fault", "reason"),
+                  [(name, failure["fault"], reason(CONSOLE.sub("", failure["text"])))
+                   for name, run in named.items() for failure in run["failures"]])
 
 
 def load():
-    return json.loads(RECORD.read_text()) if RECORD.exists() else []
+    """The runs of the record, each as `torture` writes it."""
+    faults = {row["fault"]: row["what"] for row in records.read(FAULTS)}
+    runs = {row["run"]: {
+        "date": row["date"], "client": row["client"], "debug": row["debug"] == "1",
+        "kernel": row["kernel"], "processors": int(row["processors"]), "seed": int(row["seed"]),
+        "minutes": float(row["minutes"]), "ended": row["ended"] == "1",
+        "complaints": row["complaints"].split("; ") if row["complaints"] else [],
+        "faults": faults, "rows": {}, "failures": []} for row in records.read(RUNS)}
+    for row in records.read(ROWS):
+        runs[row["run"]]["rows"].setdefault(row["fault"], {})[row["vers"]] = {
+            "recovery": [float(seconds) for seconds in row["recovery"].split()],
+            **{key: int(row[key]) for key in ("bytes", "failed", "errors", "splats")}}
+    for row in records.read(FAILURES):
+        runs[row["run"]]["failures"].append({"fault": row["fault"], "text": row["reason"]})
+    return list(runs.values())
 
 
 def summed(runs):

@@ -57,7 +57,7 @@ class Unused(unittest.TestCase):
             self.assertEqual(list(unused.excuses(rust)), [
                 "rust/proto/a.rs:6: unused, and waits for no room",
                 "rust/proto/a.rs:7: unused, and waits for no room"])
-        self.assertEqual(list(unused.excuses(module.REPO / "rust")), [])
+        self.assertEqual(list(unused.excuses(REPO / "rust")), [])
 
     def test_the_core_becomes_a_part_of_the_driver(self):
         with tempfile.TemporaryDirectory() as name:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Records of runs: tables in tools/results, in which a record is a line."""
+
+import csv
+
+from .paths import REPO
+
+RESULTS = REPO / "tools/results"
+
+
+def read(name):
+    """The records of a table, each a dictionary of texts; none if there is no such table."""
+    path = RESULTS / f"{name}.csv"
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(name, columns, rows):
+    """Write a table anew, in this order; a row is a sequence of cells."""
+    if len(set(columns)) != len(columns):
+        raise ValueError(f"{name}: two columns of one name: {columns}")
+    rows = [[str(cell) for cell in row] for row in rows]
+    for row in rows:
+        if len(row) != len(columns) or any("\n" in cell for cell in row):
+            raise ValueError(f"{name}: not a line of {len(columns)} cells: {row}")
+    with open(RESULTS / f"{name}.csv", "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
