@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Why attempts fail and connections end, and the memory of it.
+//! Why attempts fail and connections end.
 
-use super::{
-    CmEvent,
-    Epoch, //
-};
 use crate::{
     error::Error,
-    time::{
-        Millis,
-        Time, //
-    },
     wc::WcStatus, //
 };
 
@@ -239,135 +231,5 @@ impl ConnectError {
             Self::VersionUnsupported => "no common version",
             Self::Cancelled => "cancelled",
         }
-    }
-}
-
-/// One failed attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Why.
-    pub reason: ConnectError,
-    /// When it failed.
-    pub at: Time,
-    /// How long it took, without the back-off before it.
-    pub lasted: Millis,
-}
-
-/// Which queue a work request was on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The send queue.
-    Send,
-    /// The receive queue.
-    Receive,
-}
-
-impl Side {
-    /// A short name for logs and debugfs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Send => "send",
-            Self::Receive => "receive",
-        }
-    }
-}
-
-/// An asynchronous event that tells of a failing queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QpEvent {
-    /// The queue pair failed, for a reason of the device.
-    Fatal,
-    /// A request of the peer was malformed.
-    RequestError,
-    /// A request of the peer was for memory that it may not reach.
-    AccessError,
-    /// The device failed.
-    DeviceFatal,
-    /// Any other.
-    Other,
-}
-
-impl QpEvent {
-    /// Classifies the number of an `enum ib_event_type`.
-    pub const fn from_raw(event: u32) -> Self {
-        match event {
-            1 => Self::Fatal,
-            2 => Self::RequestError,
-            3 => Self::AccessError,
-            8 => Self::DeviceFatal,
-            _ => Self::Other,
-        }
-    }
-
-    /// A short name for logs and debugfs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fatal => "fatal error",
-            Self::RequestError => "bad request of the peer",
-            Self::AccessError => "access of the peer refused",
-            Self::DeviceFatal => "device failed",
-            Self::Other => "other event",
-        }
-    }
-}
-
-/// What the device told about the end of a connection: "flushed" tells that something else came first,
-/// and that may be here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// The first work request that failed before we ended the connection.
-    pub first: Option<(Side, WcStatus)>,
-    /// The first one that was not only flushed.
-    pub reason: Option<(Side, WcStatus)>,
-    /// The first asynchronous event of a failure.
-    pub event: Option<QpEvent>,
-}
-
-/// One finished connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disconnect {
-    /// Which connection.
-    pub epoch: Epoch,
-    /// Why it ended.
-    pub cause: Cause,
-    /// When it ended.
-    pub at: Time,
-    /// How long it was established.
-    pub lasted: Millis,
-    /// Whether at least one reply arrived on it.
-    pub useful: bool,
-    /// The connection manager's event that told of the end, if it came before we ended the connection
-    /// there.
-    pub cm: Option<CmEvent>,
-    /// What the device told.
-    pub seen: Seen,
-}
-
-/// How many finished connections are remembered.
-pub const HISTORY: usize = 8;
-
-/// The last [`HISTORY`] finished connections.
-#[derive(Clone, Debug, Default)]
-pub struct History {
-    ring: [Option<Disconnect>; HISTORY],
-}
-
-impl History {
-    /// Remembers `disconnect` and forgets the oldest one if there is no room.
-    pub(super) fn push(&mut self, disconnect: Disconnect) {
-        self.ring.rotate_right(1);
-        let [newest, ..] = &mut self.ring;
-        *newest = Some(disconnect);
-    }
-
-    /// The one of this number, if it is the newest.
-    pub(super) fn newest(&mut self, epoch: Epoch) -> Option<&mut Disconnect> {
-        let [newest, ..] = &mut self.ring;
-        newest.as_mut().filter(|newest| newest.epoch == epoch)
-    }
-
-    /// The remembered ones, newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Disconnect> {
-        self.ring.iter().flatten()
     }
 }

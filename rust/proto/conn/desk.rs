@@ -3,10 +3,10 @@
 //! Where events are handed in, whoever drives the machine ([`Desk`]).
 
 use super::{
-    queue::Queue,
-    Action,
-    Conn,
-    Event, //
+    action::Action,
+    event::Event,
+    machine::Conn,
+    queue::Queue, //
 };
 use crate::time::Time;
 

@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What goes into the connection machine and what comes out of it.
+//! What goes into the connection machine.
 
 use super::{
-    Activity, //
-    BackoffConfig,
-    Cause,
-    ConnectError,
-    KeepAliveConfig,
-    Seen, //
+    cause::Cause,
+    keepalive::Activity,
+    seen::Seen, //
 };
 use crate::{
-    error::Error,
     time::Millis,
-    v2::negotiate::{
-        ProbeAnswer,
-        VersionPolicy, //
-    },
-    wire::header::Version, //
+    v2::negotiate::ProbeAnswer, //
 };
 
 /// Identifies one connection attempt and the connection that comes of it.
@@ -42,49 +34,6 @@ impl Epoch {
         }
     }
 }
-
-/// What the administrator and the driver decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Bound of one whole attempt; the caller may ask for less.
-    pub connect_timeout: Millis,
-    /// Bound of the address step and of the route step.
-    pub resolve_timeout: Millis,
-    /// Bound of the wait for the answer to the connection request of a first mount.
-    ///
-    /// A person waits for it, and may have mistyped the address. The connection manager sends the request
-    /// again when it got no answer for about five seconds, so this is long enough for three of them: one
-    /// or two may be lost.
-    pub first_request_timeout: Millis,
-    /// Bound of the wait for the answer to the version probe.
-    pub version_timeout: Millis,
-    /// Delays between attempts.
-    pub backoff: BackoffConfig,
-    /// Probing of silent peers; `None` switches it off.
-    pub keepalive: Option<KeepAliveConfig>,
-    /// Idle time after which the connection is closed; `None` keeps it.
-    pub idle_timeout: Option<Millis>,
-    /// Which protocol versions may be used.
-    pub version: VersionPolicy,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Millis::from_secs(30),
-            resolve_timeout: Millis::from_secs(5),
-            first_request_timeout: Millis::from_secs(15),
-            version_timeout: Millis::from_secs(5),
-            backoff: BackoffConfig::default(),
-            keepalive: Some(KeepAliveConfig::default()),
-            idle_timeout: Some(Millis::from_secs(300)),
-            version: VersionPolicy::V1Only,
-        }
-    }
-}
-
-/// The shortest total bound of an attempt that a caller can ask for.
-pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);
 
 /// What the peer said when it accepted the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,11 +144,11 @@ pub enum Event {
         /// The caller gives up when the attempt fails, as the first one of a mount does.
         trial: bool,
     },
-    /// [`Conn::deadline`](super::Conn::deadline) has come, or the driver looked on its own account.
+    /// [`Conn::deadline`](super::machine::Conn::deadline) has come, or the driver looked on its own account.
     Tick(Activity),
     /// The connection manager reported something.
     Cm(Epoch, CmEvent),
-    /// [`Action::CreateQp`] was performed and the Receives are posted.
+    /// [`Action::CreateQp`](super::action::Action::CreateQp) was performed and the Receives are posted.
     QpCreated(Epoch),
     /// An action of the attempt could not be performed.
     LocalFault(Epoch, LocalFault),
@@ -244,118 +193,4 @@ pub enum Event {
     TornDown(Epoch),
     /// End everything; no further attempt will start.
     Shutdown,
-}
-
-/// Something the driver has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Create a CM id for this epoch and resolve the server's address.
-    ResolveAddr {
-        /// Mark the id with it.
-        epoch: Epoch,
-        /// For the connection manager.
-        timeout: Millis,
-    },
-    /// Resolve the route.
-    ResolveRoute {
-        /// Which attempt.
-        epoch: Epoch,
-        /// For the connection manager.
-        timeout: Millis,
-    },
-    /// Create PD, CQs and QP, and post the Receives.
-    CreateQp {
-        /// Which attempt.
-        epoch: Epoch,
-    },
-    /// Send the connect request with our private data.
-    Connect {
-        /// Which attempt.
-        epoch: Epoch,
-        /// Use no larger call threshold than this on this connection, whatever the peer says (CM-24).
-        inline_cap: Option<u32>,
-    },
-    /// Send the version 2 probe, alone, with one credit in hand.
-    SendVersionProbe {
-        /// Which attempt.
-        epoch: Epoch,
-    },
-    /// The connection is ready. Set the cookie, reset the credits to one, wake the RPC tasks.
-    Established {
-        /// Which connection.
-        epoch: Epoch,
-        /// The new value of [`Conn::cookie`](super::Conn::cookie).
-        cookie: u32,
-        /// What to speak on it.
-        version: Version,
-    },
-    /// Release everything of a failed attempt, then report [`Event::TornDown`].
-    TearDown {
-        /// Which attempt.
-        epoch: Epoch,
-    },
-    /// The attempt is over and everything released: wake the RPC tasks with the error.
-    Fail {
-        /// For the RPC tasks.
-        error: Error,
-        /// For the log.
-        reason: ConnectError,
-    },
-    /// Post one keep-alive probe. If it cannot be posted the connection is [`Cause::PostFailed`].
-    KeepAlive {
-        /// Which connection.
-        epoch: Epoch,
-    },
-    /// End the connection: set the cookie, disconnect, drain, release, then report [`Event::TornDown`].
-    Disconnect {
-        /// Which connection.
-        epoch: Epoch,
-        /// The new value of [`Conn::cookie`](super::Conn::cookie).
-        cookie: u32,
-        /// Why.
-        cause: Cause,
-    },
-}
-
-/// Where the transport stands, for logs and debugfs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// No connection and nobody wants one.
-    Down,
-    /// An attempt waits for the back-off.
-    Waiting,
-    /// Resolving the address.
-    Address,
-    /// Resolving the route.
-    Route,
-    /// Creating the queue pair.
-    QueuePair,
-    /// Waiting for the peer's accept.
-    Connecting,
-    /// Negotiating the version.
-    Negotiating,
-    /// Connected.
-    Up,
-    /// Being torn down.
-    Closing,
-    /// Shut down for good.
-    Stopped,
-}
-
-impl Phase {
-    /// A short name for logs and debugfs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Down => "down",
-            Self::Waiting => "waiting",
-            Self::Address => "resolving address",
-            Self::Route => "resolving route",
-            Self::QueuePair => "creating queue pair",
-            Self::Connecting => "connecting",
-            Self::Negotiating => "negotiating version",
-            Self::Up => "up",
-            Self::Closing => "closing",
-            Self::Stopped => "stopped",
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 //! Living with a peer whose advertised Receive Size is not true (CM-24, MAL-149).
 
-use super::Cause;
+use super::cause::Cause;
 use crate::{
     time::{
         Millis,

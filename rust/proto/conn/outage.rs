@@ -2,7 +2,7 @@
 
 //! What the log tells of a server that stays away: the first failure, then ever less.
 
-use super::ConnectError;
+use super::cause::ConnectError;
 use crate::time::{
     Millis,
     Time, //

@@ -117,4 +117,4 @@ def check(root, kernel):
     fold(REPO, tree)
     shutil.rmtree(objects, ignore_errors=True)
     module.build(root, kernel, tree=tree, objects=objects)
-    return [*excuses(module.REPO / "rust"), *found((objects / "build.log").read_text())]
+    return [*excuses(REPO / "rust"), *found((objects / "build.log").read_text())]

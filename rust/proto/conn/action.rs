@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What comes out of the connection machine.
+
+use super::{
+    cause::{
+        Cause,
+        ConnectError, //
+    },
+    event::Epoch, //
+};
+use crate::{
+    error::Error,
+    time::Millis,
+    wire::header::Version, //
+};
+
+/// Something the driver has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Create a CM id for this epoch and resolve the server's address.
+    ResolveAddr {
+        /// Mark the id with it.
+        epoch: Epoch,
+        /// For the connection manager.
+        timeout: Millis,
+    },
+    /// Resolve the route.
+    ResolveRoute {
+        /// Which attempt.
+        epoch: Epoch,
+        /// For the connection manager.
+        timeout: Millis,
+    },
+    /// Create PD, CQs and QP, and post the Receives.
+    CreateQp {
+        /// Which attempt.
+        epoch: Epoch,
+    },
+    /// Send the connect request with our private data.
+    Connect {
+        /// Which attempt.
+        epoch: Epoch,
+        /// Use no larger call threshold than this on this connection, whatever the peer says (CM-24).
+        inline_cap: Option<u32>,
+    },
+    /// Send the version 2 probe, alone, with one credit in hand.
+    SendVersionProbe {
+        /// Which attempt.
+        epoch: Epoch,
+    },
+    /// The connection is ready. Set the cookie, reset the credits to one, wake the RPC tasks.
+    Established {
+        /// Which connection.
+        epoch: Epoch,
+        /// The new value of [`Conn::cookie`](super::machine::Conn::cookie).
+        cookie: u32,
+        /// What to speak on it.
+        version: Version,
+    },
+    /// Release everything of a failed attempt, then report
+    /// [`Event::TornDown`](super::event::Event::TornDown).
+    TearDown {
+        /// Which attempt.
+        epoch: Epoch,
+    },
+    /// The attempt is over and everything released: wake the RPC tasks with the error.
+    Fail {
+        /// For the RPC tasks.
+        error: Error,
+        /// For the log.
+        reason: ConnectError,
+    },
+    /// Post one keep-alive probe. If it cannot be posted the connection is [`Cause::PostFailed`].
+    KeepAlive {
+        /// Which connection.
+        epoch: Epoch,
+    },
+    /// End the connection: set the cookie, disconnect, drain, release, then report
+    /// [`Event::TornDown`](super::event::Event::TornDown).
+    Disconnect {
+        /// Which connection.
+        epoch: Epoch,
+        /// The new value of [`Conn::cookie`](super::machine::Conn::cookie).
+        cookie: u32,
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// Where the transport stands, for logs and debugfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// No connection and nobody wants one.
+    Down,
+    /// An attempt waits for the back-off.
+    Waiting,
+    /// Resolving the address.
+    Address,
+    /// Resolving the route.
+    Route,
+    /// Creating the queue pair.
+    QueuePair,
+    /// Waiting for the peer's accept.
+    Connecting,
+    /// Negotiating the version.
+    Negotiating,
+    /// Connected.
+    Up,
+    /// Being torn down.
+    Closing,
+    /// Shut down for good.
+    Stopped,
+}
+
+impl Phase {
+    /// A short name for logs and debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Waiting => "waiting",
+            Self::Address => "resolving address",
+            Self::Route => "resolving route",
+            Self::QueuePair => "creating queue pair",
+            Self::Connecting => "connecting",
+            Self::Negotiating => "negotiating version",
+            Self::Up => "up",
+            Self::Closing => "closing",
+            Self::Stopped => "stopped",
+        }
+    }
+}

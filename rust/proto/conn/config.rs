@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the administrator and the driver decide about connections.
+
+use super::{
+    backoff::BackoffConfig,
+    keepalive::KeepAliveConfig, //
+};
+use crate::{
+    time::Millis,
+    v2::negotiate::VersionPolicy, //
+};
+
+/// What the administrator and the driver decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bound of one whole attempt; the caller may ask for less.
+    pub connect_timeout: Millis,
+    /// Bound of the address step and of the route step.
+    pub resolve_timeout: Millis,
+    /// Bound of the wait for the answer to the connection request of a first mount.
+    ///
+    /// A person waits for it, and may have mistyped the address. The connection manager sends the request
+    /// again when it got no answer for about five seconds, so this is long enough for three of them: one
+    /// or two may be lost.
+    pub first_request_timeout: Millis,
+    /// Bound of the wait for the answer to the version probe.
+    pub version_timeout: Millis,
+    /// Delays between attempts.
+    pub backoff: BackoffConfig,
+    /// Probing of silent peers; `None` switches it off.
+    pub keepalive: Option<KeepAliveConfig>,
+    /// Idle time after which the connection is closed; `None` keeps it.
+    pub idle_timeout: Option<Millis>,
+    /// Which protocol versions may be used.
+    pub version: VersionPolicy,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Millis::from_secs(30),
+            resolve_timeout: Millis::from_secs(5),
+            first_request_timeout: Millis::from_secs(15),
+            version_timeout: Millis::from_secs(5),
+            backoff: BackoffConfig::default(),
+            keepalive: Some(KeepAliveConfig::default()),
+            idle_timeout: Some(Millis::from_secs(300)),
+            version: VersionPolicy::V1Only,
+        }
+    }
+}
+
+/// The shortest total bound of an attempt that a caller can ask for.
+pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);

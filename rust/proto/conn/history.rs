@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of attempts that failed and of connections that ended.
+
+use super::{
+    cause::{
+        Cause,
+        ConnectError, //
+    },
+    event::{
+        CmEvent,
+        Epoch, //
+    },
+    seen::Seen, //
+};
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// One failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub reason: ConnectError,
+    /// When it failed.
+    pub at: Time,
+    /// How long it took, without the back-off before it.
+    pub lasted: Millis,
+}
+
+/// One finished connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disconnect {
+    /// Which connection.
+    pub epoch: Epoch,
+    /// Why it ended.
+    pub cause: Cause,
+    /// When it ended.
+    pub at: Time,
+    /// How long it was established.
+    pub lasted: Millis,
+    /// Whether at least one reply arrived on it.
+    pub useful: bool,
+    /// The connection manager's event that told of the end, if it came before we ended the connection
+    /// there.
+    pub cm: Option<CmEvent>,
+    /// What the device told.
+    pub seen: Seen,
+}
+
+/// How many finished connections are remembered.
+pub const HISTORY: usize = 8;
+
+/// The last [`HISTORY`] finished connections.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    ring: [Option<Disconnect>; HISTORY],
+}
+
+impl History {
+    /// Remembers `disconnect` and forgets the oldest one if there is no room.
+    pub(super) fn push(&mut self, disconnect: Disconnect) {
+        self.ring.rotate_right(1);
+        let [newest, ..] = &mut self.ring;
+        *newest = Some(disconnect);
+    }
+
+    /// The one of this number, if it is the newest.
+    pub(super) fn newest(&mut self, epoch: Epoch) -> Option<&mut Disconnect> {
+        let [newest, ..] = &mut self.ring;
+        newest.as_mut().filter(|newest| newest.epoch == epoch)
+    }
+
+    /// The remembered ones, newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Disconnect> {
+        self.ring.iter().flatten()
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the device tells of the end of a connection.
+
+use crate::wc::WcStatus;
+
+/// Which queue a work request was on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The send queue.
+    Send,
+    /// The receive queue.
+    Receive,
+}
+
+impl Side {
+    /// A short name for logs and debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+        }
+    }
+}
+
+/// An asynchronous event that tells of a failing queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpEvent {
+    /// The queue pair failed, for a reason of the device.
+    Fatal,
+    /// A request of the peer was malformed.
+    RequestError,
+    /// A request of the peer was for memory that it may not reach.
+    AccessError,
+    /// The device failed.
+    DeviceFatal,
+    /// Any other.
+    Other,
+}
+
+impl QpEvent {
+    /// Classifies the number of an `enum ib_event_type`.
+    pub const fn from_raw(event: u32) -> Self {
+        match event {
+            1 => Self::Fatal,
+            2 => Self::RequestError,
+            3 => Self::AccessError,
+            8 => Self::DeviceFatal,
+            _ => Self::Other,
+        }
+    }
+
+    /// A short name for logs and debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fatal => "fatal error",
+            Self::RequestError => "bad request of the peer",
+            Self::AccessError => "access of the peer refused",
+            Self::DeviceFatal => "device failed",
+            Self::Other => "other event",
+        }
+    }
+}
+
+/// What the device told about the end of a connection: "flushed" tells that something else came first,
+/// and that may be here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The first work request that failed before we ended the connection.
+    pub first: Option<(Side, WcStatus)>,
+    /// The first one that was not only flushed.
+    pub reason: Option<(Side, WcStatus)>,
+    /// The first asynchronous event of a failure.
+    pub event: Option<QpEvent>,
+}
