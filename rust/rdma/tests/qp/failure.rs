@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What fails, and who is told.
+
+use super::*;
+
+#[kunit_tests(xprtrdma_qp_failure)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn the_peer_may_end_the_connection_at_any_time() -> Test {
+        let pair = Pair::connected()?;
+        for i in 0..3 {
+            pair.send(100, i)?;
+        }
+        pair.peer().close()?;
+        pair.told(Told::Broken(WcStatus(FLUSHED)))?;
+        pair.events.wait(|e| *e == Seen::Disconnected)?;
+        let flushed = (pair.owner.failure().first, pair.owner.failure().reason);
+        ensure!(matches!(flushed, (Some((_, WcStatus::FLUSHED)), None)));
+        let keeper = pair.keeper.clone();
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        // Said once, however many work requests failed.
+        ensure_eq!(keeper.log.count(Told::Broken(WcStatus(FLUSHED))), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_receive_that_fails_is_told_once() -> Test {
+        let pair = Pair::connected()?;
+        pair.peer().send(Message {
+            status: bindings::ib_wc_status_IB_WC_LOC_LEN_ERR,
+            ..Message::default()
+        })?;
+        pair.told(Told::Broken(WcStatus::LOCAL_LENGTH))?;
+        let failed = Some((Side::Receive, WcStatus::LOCAL_LENGTH));
+        ensure_eq!(
+            (pair.owner.failure().first, pair.owner.failure().reason),
+            (failed, failed)
+        );
+        let keeper = pair.keeper.clone();
+        drop(pair);
+        ensure_eq!(keeper.log.count(Told::Broken(WcStatus::FLUSHED)), 0);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_send_that_fails_is_told_once() -> Test {
+        let pair = Pair::connected()?;
+        pair.send(10, 0)?;
+        let status = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
+        ensure_eq!(pair.owner.failure(), Failure::default());
+        ensure_eq!(pair.peer().complete(1, status), 1);
+        pair.told(Told::Broken(WcStatus::RETRY_EXCEEDED))?;
+        let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
+        drop(pair);
+        // What is flushed at the end comes later.
+        let failed = Some((Side::Send, WcStatus::RETRY_EXCEEDED));
+        ensure_eq!(
+            (handle.failure().first, handle.failure().reason),
+            (failed, failed)
+        );
+        ensure_eq!(keeper.log.count(Told::Broken(WcStatus::FLUSHED)), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn the_first_event_of_a_failure_is_kept() -> Test {
+        let pair = Pair::connected()?;
+        for (event, kept) in [
+            (bindings::ib_event_type_IB_EVENT_COMM_EST, None),
+            (
+                bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+                Some(bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR),
+            ),
+            (
+                bindings::ib_event_type_IB_EVENT_QP_FATAL,
+                Some(bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR),
+            ),
+        ] {
+            let qp = pair.owner.raw_qp();
+            let mut event = bindings::ib_event {
+                event,
+                ..Default::default()
+            };
+            // SAFETY: The queue pair is valid; a device calls its handler like this.
+            unsafe {
+                // CAST: The union's members are pointers, as 64 bits.
+                event.element.bindgen_union_field = qp as u64;
+                let handler = (*qp).event_handler.ok_or(EINVAL)?;
+                handler(&mut event, (*qp).qp_context);
+            }
+            ensure_eq!(pair.owner.failure().event, kept);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn receives_that_cannot_be_posted_again_break_the_connection() -> Test {
+        let pair = Pair::connected()?;
+        Verb::PostRecv.fail(1);
+        for _ in 0..CONFIG.recv_batch {
+            pair.peer().send(Message {
+                data: b"x",
+                ..Message::default()
+            })?;
+            pair.keeper
+                .log
+                .wait(|told| matches!(told, Told::Message { .. }))?;
+        }
+        let status = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR;
+        pair.told(Told::Broken(WcStatus(status)))?;
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    // Whoever keeps a message may give it up with a lock held that a handler takes.
+    #[test]
+    fn kept_receives_that_cannot_be_posted_again_break_it_too() -> Test {
+        let pair = Pair::connected()?;
+        pair.keeper.kept.lock().hold = true;
+        for first in [1, 2] {
+            pair.peer().send(Message {
+                data: &[first],
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 1,
+                first,
+                how: Immediate::None,
+            })?;
+        }
+        let status = Told::Broken(WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR));
+        Verb::PostRecv.fail(1);
+        {
+            let mut kept = pair.keeper.kept.lock();
+            kept.held.clear();
+            ensure_eq!(Verb::PostRecv.calls(), 1);
+        }
+        pair.told(status)?;
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Invalidations: which is a proof, and of what.
+
+use super::*;
+
+#[kunit_tests(xprtrdma_qp_invalidation)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_region_comes_back_when_it_is_invalidated_here() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let mut region = pair.expose(Access::RemoteWrite)?;
+        let window = region.window();
+        let given_back = region.lender().given_back();
+        // Across a page border.
+        let data = [0xa5u8; 100];
+        peer.write(window.handle, window.offset + PAGE_SIZE as u64 - 150, &data)?;
+        ensure!(peer.read(window.handle, window.offset, 1).is_err());
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(77, core::slice::from_mut(&mut region))?;
+        pair.keeper.kept.lock().exposed = Some(region);
+        let posted = peer.look(0)?;
+        ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
+        ensure_eq!((posted.key, posted.signalled), (window.handle, 1));
+        ensure_eq!(peer.complete(1, SUCCESS), 1);
+        pair.told(Told::Invalidated(77))?;
+        ensure!(peer.write(window.handle, window.offset, b"late").is_err());
+        let back = pair.keeper.kept.lock().back.take();
+        let (mr, lent) = back.ok_or(EINVAL)?;
+        // Only now is it sure that what the device wrote can be read.
+        let written = lent.octets().get(PAGE_SIZE - 50..PAGE_SIZE + 50);
+        ensure_eq!(written, Some(&data[..]));
+        ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 0);
+        ensure_eq!(Census::now().mappings, CONNECTED.mappings);
+        drop((mr, lent));
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_comes_back_when_the_peer_invalidates_it() -> Test {
+        let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+        let peer = pair.peer();
+        let region = pair.expose(Access::RemoteWrite)?;
+        let window = region.window();
+        peer.write(window.handle, window.offset, &[7; 10])?;
+        pair.keeper.kept.lock().exposed = Some(region);
+        // Another key proves nothing.
+        let other = window.handle.wrapping_add(0x100);
+        for (data, key) in [(&b"wrong"[..], other), (&b"right"[..], window.handle)] {
+            invalidate(&pair, data, key)?;
+            let back = pair.keeper.kept.lock().back.is_some();
+            ensure_eq!(back, key == window.handle);
+        }
+        let back = pair.keeper.kept.lock().back.take();
+        let (mr, lent) = back.ok_or(EINVAL)?;
+        ensure_eq!(lent.octets().get(100..110), Some(&[7u8; 10][..]));
+        ensure_eq!(Census::now().mappings, CONNECTED.mappings);
+        // The same region serves again.
+        let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
+        ensure!(exposed.window().handle != window.handle);
+        Ok(())
+    }
+
+    #[test]
+    fn an_invalidation_is_no_proof_for_what_waits() -> Test {
+        // Until nobody was quicker to ring the doorbell than we are to keep it silent.
+        for _ in 0..20 {
+            let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+            let peer = pair.peer();
+            let lent = Lent::new(&[(0, PAGE_SIZE)])?;
+            let mr = IdleMr::alloc(&pair.pd, 4, false)?;
+            let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
+            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+            batch.post_later(64, core::slice::from_mut(&mut region))?;
+            let silent = Qp::take_bell_back(&pair.owner);
+            let window = region.window();
+            pair.keeper.kept.lock().exposed = Some(region);
+            let invalidate = |data: &[u8]| invalidate(&pair, data, window.handle);
+            if silent {
+                ensure_eq!(peer.sends(), 0);
+                invalidate(b"guessed")?;
+                ensure!(pair.keeper.kept.lock().back.is_none());
+                pair.send(10, 1)?;
+            }
+            pair.rung_for(if silent { 3 } else { 2 })?;
+            ensure_at_least!(peer.complete(3, SUCCESS), 2);
+            peer.write(window.handle, window.offset, b"answer")?;
+            invalidate(b"told")?;
+            ensure!(pair.keeper.kept.lock().back.take().is_some());
+            if silent {
+                return Ok(());
+            }
+        }
+        Err(ETIMEDOUT.into())
+    }
+
+    /// Exposes a page, later or at once, and lets the peer guess its key before the device has the
+    /// registration, or gets to it. Returns what its key gives access to.
+    fn guessed(pair: &Pair, later: bool) -> Test<Window> {
+        let peer = pair.peer();
+        // As the first message is handled, the guess waits to be judged.
+        pair.keeper.kept.lock().slow = later;
+        let mr = IdleMr::alloc(&pair.pd, 4, false)?;
+        let mut region = mr
+            .map(Lent::new(&[(0, PAGE_SIZE)])?, 0, Access::RemoteWrite)
+            .map_err(|e| e.error)?;
+        let window = region.window();
+        if later {
+            peer.send(Message {
+                data: b"slow",
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 4,
+                first: b's',
+                how: Immediate::None,
+            })?;
+        }
+        let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+        match later {
+            true => batch.post_later(64, core::slice::from_mut(&mut region))?,
+            false => batch.post(64, core::slice::from_mut(&mut region))?,
+        }
+        Qp::take_bell_back(&pair.owner);
+        pair.keeper.kept.lock().exposed = Some(region);
+        peer.send(Message {
+            data: b"guess",
+            invalidates: Some(window.handle),
+            ..Message::default()
+        })?;
+        if later {
+            // Rings. Half a second later the guess is judged.
+            pair.send(10, 1)?;
+        }
+        Ok(window)
+    }
+
+    /// Where the device's word is no proof, a guess frees nothing, nor does a message that is right.
+    fn frees_nothing(later: bool) -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let window = guessed(&pair, later)?;
+        pair.told(Told::Message {
+            len: 5,
+            first: b'g',
+            how: Immediate::None,
+        })?;
+        ensure!(pair.keeper.kept.lock().back.is_none());
+        ensure_at_least!(peer.complete(3, SUCCESS), 2);
+        // So the key works, and what it reaches is still lent.
+        peer.write(window.handle, window.offset, b"answer")?;
+        invalidate(&pair, b"told", window.handle)?;
+        let mut region = {
+            let mut kept = pair.keeper.kept.lock();
+            ensure!(kept.back.is_none());
+            kept.exposed.take().ok_or(EINVAL)?
+        };
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(3, core::slice::from_mut(&mut region))?;
+        pair.keeper.kept.lock().exposed = Some(region);
+        let posted = peer.look(0)?;
+        ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
+        ensure_eq!(peer.complete(1, SUCCESS), 1);
+        pair.told(Told::Invalidated(3))?;
+        ensure!(pair.keeper.kept.lock().back.take().is_some());
+        Ok(())
+    }
+
+    // The message comes when the registration was posted, and the device gets to that later.
+    #[test]
+    fn an_invalidation_is_no_proof_where_keys_are_not_checked() -> Test {
+        frees_nothing(false)
+    }
+
+    // The message comes while the registration waits, and is handled when it was posted.
+    #[test]
+    fn an_invalidation_that_is_handled_late_is_no_proof() -> Test {
+        frees_nothing(true)
+    }
+
+    #[test]
+    fn a_device_that_checks_keys_refuses_the_message() -> Test {
+        for later in [false, true] {
+            let pair = Pair::on(Invalidations::Checked, &CONFIG)?.connect()?;
+            guessed(&pair, later)?;
+            let status = bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR;
+            pair.told(Told::Broken(WcStatus(status)))?;
+            let region = {
+                let mut kept = pair.keeper.kept.lock();
+                ensure!(kept.back.is_none());
+                kept.exposed.take()
+            };
+            drop(pair.owner);
+            drop(region.ok_or(EINVAL)?);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn devices_are_believed_that_are_known() -> Test {
+        for (device, believed) in [
+            (Invalidations::Unknown, false),
+            (Invalidations::Checked, true),
+        ] {
+            calm();
+            device.always();
+            let (id, _log) = routed()?;
+            let info = DeviceInfo::of(&id).ok_or(ENODEV)?;
+            ensure_eq!(info.refuses_stale_keys, believed);
+        }
+        calm();
+        Ok(())
+    }
+
+    #[test]
+    fn an_invalidation_is_a_proof_once() -> Test {
+        let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+        let peer = pair.peer();
+        let region = pair.expose(Access::RemoteWrite)?;
+        let window = region.window();
+        {
+            let mut kept = pair.keeper.kept.lock();
+            kept.exposed = Some(region);
+            kept.again = true;
+        }
+        invalidate(&pair, b"told", window.handle)?;
+        ensure_eq!(peer.complete(2, SUCCESS), 2);
+        // The same key is valid again.
+        peer.write(window.handle, window.offset, b"answer")?;
+        let region = {
+            let mut kept = pair.keeper.kept.lock();
+            ensure!(kept.back.is_none());
+            kept.exposed.take()
+        };
+        drop(pair.owner);
+        drop(region.ok_or(EINVAL)?);
+        Ok(())
+    }
+
+    #[test]
+    fn an_invalidation_is_no_proof_for_what_came_later() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        let mut first = pair.expose(Access::RemoteWrite)?;
+        let mut second = pair.expose(Access::RemoteWrite)?;
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(1, core::slice::from_mut(&mut first))?;
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(2, core::slice::from_mut(&mut second))?;
+        pair.keeper.kept.lock().exposed = Some(second);
+        // The first completion comes with the second region in hand.
+        peer.complete(1, SUCCESS);
+        pair.told(Told::Invalidated(1))?;
+        ensure!(pair.keeper.kept.lock().back.is_none());
+        peer.complete(1, SUCCESS);
+        pair.told(Told::Invalidated(2))?;
+        ensure!(pair.keeper.kept.lock().back.is_some());
+        drop(pair.owner);
+        drop(first);
+        Ok(())
+    }
+}

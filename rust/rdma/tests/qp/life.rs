@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A queue pair comes, is connected, and goes.
+
+use super::*;
+
+#[kunit_tests(xprtrdma_qp)]
+mod suite {
+    use super::*;
+
+    // covers: V1-018, V1-019, BC-07: every Receive is there before the peer knows of the connection.
+    #[test]
+    fn a_queue_pair_comes_and_goes() -> Test {
+        let pair = Pair::new()?;
+        ensure_eq!(Census::now(), PAIR);
+        ensure_eq!(pair.peer().receives(), RECVS);
+        ensure_eq!(pair.owner.receives_posted(), RECVS as usize);
+        ensure_eq!(pair.owner.send_occupancy(), (0, 0));
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn an_id_has_one_queue_pair() -> Test {
+        let Pair { owner, pd, .. } = Pair::new()?;
+        ensure_eq!(Qp::create(&pd, &CONFIG, keeper()?).err(), Some(EBUSY));
+        ensure_eq!(Census::now(), PAIR);
+        drop(owner);
+        ensure_eq!(Qp::create(&pd, &CONFIG, keeper()?).err(), Some(EBUSY));
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_have_octets() -> Test {
+        for (send_bytes, recv_size) in [(0, 512), (4096, 0)] {
+            let config = QpConfig {
+                send_bytes,
+                recv_size,
+                ..CONFIG
+            };
+            ensure_eq!(Pair::with(&config).err(), Some(EINVAL));
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn its_parts_may_be_dropped_in_every_order() -> Test {
+        // Owner, a handle, the domain, the id: 24 orders, connected or not.
+        for connected in [false, true] {
+            for number in 0..24usize {
+                let pair = if connected {
+                    Pair::connected()?
+                } else {
+                    Pair::new()?
+                };
+                let Pair {
+                    owner,
+                    keeper,
+                    pd,
+                    id,
+                    ..
+                } = pair;
+                let mut handle = Some(owner.handle());
+                let (mut owner, mut pd, mut id) = (Some(owner), Some(pd), Some(id));
+                drop(keeper);
+                let (mut left, mut code) = ([0usize, 1, 2, 3], number);
+                for len in (1..=4).rev() {
+                    let at = code % len;
+                    code /= len;
+                    match left[at] {
+                        0 => drop(owner.take()),
+                        1 => drop(handle.take()),
+                        2 => drop(pd.take()),
+                        _ => drop(id.take()),
+                    }
+                    // The one chosen goes, those behind it move up.
+                    left.copy_within(at + 1.., at);
+                }
+                ensure_eq!(Census::now(), Census::NOTHING);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_that_fails_leaves_nothing() -> Test {
+        calm();
+        // Each call of each verb that making a queue pair needs.
+        for (verb, calls) in [
+            (Verb::CreateCq, 1),
+            (Verb::CreateQp, 1),
+            (Verb::ModifyQp, 1),
+            (Verb::DmaMap, 1 + RECVS),
+            (Verb::PostRecv, 1),
+        ] {
+            for nth in 1..=calls {
+                let (id, _log) = routed()?;
+                let pd = Pd::alloc(id)?;
+                verb.fail(nth);
+                let failed = Qp::create(&pd, &CONFIG, keeper()?).err();
+                let (made, expected) = (
+                    verb.calls(),
+                    if verb == Verb::DmaMap { EIO } else { EAGAIN },
+                );
+                calm();
+                if failed != Some(expected) || made < nth {
+                    pr_err!("{verb:?} {nth}: {failed:?} after {made} calls\n");
+                    return Err(EINVAL.into());
+                }
+                ensure_eq!(
+                    Census::now(),
+                    Census {
+                        pds: 1,
+                        ..Census::NOTHING
+                    }
+                );
+            }
+            // There are no more of them.
+            let (id, _log) = routed()?;
+            let pd = Pd::alloc(id)?;
+            verb.fail(0);
+            let qp = Qp::create(&pd, &CONFIG, keeper()?)?;
+            ensure_eq!(verb.calls(), calls);
+            drop(qp);
+        }
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_pair_without_memory_leaves_nothing() -> Test {
+        calm();
+        let errors = each_allocation(
+            || {
+                let (id, _log) = routed()?;
+                Ok((Pd::alloc(id)?, keeper()?))
+            },
+            |(pd, keeper)| Qp::create(pd, &CONFIG, keeper.clone()).map(drop),
+            |(pd, keeper)| {
+                ensure_eq!(
+                    Census::now(),
+                    Census {
+                        pds: 1,
+                        ..Census::NOTHING
+                    }
+                );
+                drop((pd, keeper));
+                ensure_eq!(Census::now(), Census::NOTHING);
+                Ok(())
+            },
+        )?;
+        // Both queues of the device, its completions, our ring, buffers, lists and queue pair.
+        ensure_at_least!(errors, 7 + RECVS as usize);
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_comes_up_and_goes() -> Test {
+        let pair = Pair::connected()?;
+        ensure_eq!(Census::now(), CONNECTED);
+        ensure_eq!(&*connect_data(), &b"12345678"[..]);
+        // The device says what we have to serve in another field than InfiniBand does.
+        pair.events.wait(|e| {
+            *e == Seen::Established {
+                greeting: true,
+                depth: 4,
+            }
+        })?;
+        pair.id.disconnect()?;
+        pair.events.wait(|e| *e == Seen::Disconnected)?;
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_refused_connection_leaves_nothing() -> Test {
+        let pair = Pair::new()?;
+        Answer::Refuses.always();
+        pair.id.connect(&REQUEST)?;
+        pair.events.wait(|e| matches!(e, Seen::Rejected(_)))?;
+        ensure_eq!(Census::now(), PAIR);
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_late_answer_is_an_answer() -> Test {
+        for how in [Answer::Accepts, Answer::Refuses] {
+            let pair = Pair::new()?;
+            Answer::IsSilent.always();
+            pair.id.connect(&REQUEST)?;
+            ensure_eq!(Census::now(), CONNECTED);
+            pair.peer().answer(how)?;
+            pair.events
+                .wait(|e| matches!(e, Seen::Established { .. } | Seen::Rejected(_)))?;
+            drop(pair);
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_that_cannot_connect_leaves_nothing() -> Test {
+        let pair = Pair::new()?;
+        Verb::Connect.fail(1);
+        ensure!(pair.id.connect(&REQUEST).is_err());
+        ensure_eq!(Census::now(), PAIR);
+        drop(pair);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_connect_request_without_memory_leaves_nothing() -> Test {
+        calm();
+        let errors = each_allocation(
+            Pair::new,
+            |pair| pair.id.connect(&REQUEST),
+            |pair| {
+                drop(pair);
+                ensure_eq!(Census::now(), Census::NOTHING);
+                Ok(())
+            },
+        )?;
+        ensure_at_least!(errors, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn work_in_flight_ends_with_the_owner() -> Test {
+        let pair = Pair::connected()?;
+        for i in 0..10 {
+            pair.send(50, i)?;
+        }
+        let region = pair.expose_without_work()?;
+        let handle = pair.owner.handle();
+        drop(pair.owner);
+        // Nothing can be posted, nothing is: the region may go.
+        ensure_eq!(handle.begin(1, 1).err(), Some(SendError::Closed));
+        let given_back = region.lender().given_back();
+        drop(region);
+        ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 1);
+        drop(handle);
+        drop((pair.pd, pair.id));
+        drop(pair.keeper);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn no_handler_outlives_the_owner_of_a_queue_pair_that_is_not_drained() -> Test {
+        for death in [Death::NoModify, Death::NoPost] {
+            let pair = Pair::connected()?;
+            pair.be_slow_with_a_message()?;
+            // Whoever drops the last one waits for the completion queue in any case.
+            let handle = pair.owner.handle();
+            death.comes();
+            drop(pair.owner);
+            ensure_eq!(returned(&pair.keeper), 1);
+            drop((handle, pair.pd, pair.id));
+            calm();
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+}

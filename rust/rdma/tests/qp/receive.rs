@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receives: messages that come, are kept, and whose buffers are posted again.
+
+use super::*;
+
+#[kunit_tests(xprtrdma_qp_receive)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn messages_come_in_and_receives_are_posted_again() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        for i in 0..50usize {
+            // CAST: Less than 50.
+            let data = [i as u8; 512];
+            let data = data.get(..512 - i).unwrap_or(&[]);
+            peer.send(Message {
+                data,
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 512 - i,
+                first: i as u8,
+                how: Immediate::None,
+            })?;
+            // Never less than promised.
+            posted_again(&pair)?;
+        }
+        ensure_eq!(Census::now(), CONNECTED);
+        Ok(())
+    }
+
+    /// Waits until the handler of the last message has returned, and what it took is posted again.
+    fn posted_again(pair: &Pair) -> Result {
+        wait_until(|| pair.owner.receives_posted() >= usize::from(CONFIG.recv_count))
+    }
+
+    #[test]
+    fn immediate_data_are_told_from_messages() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        peer.send(Message {
+            data: b"with",
+            immediate: true,
+            ..Message::default()
+        })?;
+        pair.told(Told::Message {
+            len: 4,
+            first: b'w',
+            how: Immediate::WithSend,
+        })?;
+        // The count is of octets written elsewhere.
+        peer.send(Message {
+            data: b"elsewhere",
+            immediate: true,
+            written: true,
+            ..Message::default()
+        })?;
+        pair.told(Told::Message {
+            len: 0,
+            first: 0,
+            how: Immediate::WithWrite,
+        })?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_may_be_held() -> Test {
+        let pair = Pair::connected()?;
+        let peer = pair.peer();
+        pair.keeper.kept.lock().hold = true;
+        for i in 0..RECVS as usize {
+            let data = [b'a' + i as u8; 100];
+            peer.send(Message {
+                data: data.get(..1 + i).unwrap_or(&[]),
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 1 + i,
+                first: b'a' + i as u8,
+                how: Immediate::None,
+            })?;
+        }
+        // All buffers are held: nothing is posted, nothing is lost.
+        ensure_eq!(pair.owner.receives_posted(), 0);
+        ensure_eq!(peer.receives(), 0);
+        let held = core::mem::take(&mut pair.keeper.kept.lock().held);
+        for (i, message) in held.iter().enumerate() {
+            ensure_eq!(message.bytes().len(), 1 + i);
+            ensure!(message.bytes().iter().all(|octet| *octet == b'a' + i as u8));
+        }
+        drop(held);
+        ensure_eq!(peer.receives(), RECVS);
+        Ok(())
+    }
+
+    /// Waits until the handlers of all completions so far have returned.
+    fn wait_for_handlers(pair: &Pair) -> Result {
+        let probes = pair.keeper.log.count(Told::Probed);
+        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_probe()?;
+        pair.peer().complete(1, SUCCESS);
+        pair.keeper.log.wait_times(Told::Probed, probes + 1)
+    }
+
+    #[test]
+    fn what_was_promised_is_posted_without_another_message() -> Test {
+        // Each batch with every number of messages that are kept, and come first, last or between.
+        for (batch, total) in [(1, 5), (2, 6), (3, 7), (8, 12)] {
+            let config = QpConfig {
+                recv_batch: batch,
+                ..CONFIG
+            };
+            for (kept, step) in (0..=total).flat_map(|kept| [1, 11].map(|step| (kept, step))) {
+                let pair = Pair::with(&config)?.connect()?;
+                let peer = pair.peer();
+                for i in 0..total {
+                    pair.keeper.kept.lock().hold = i * step % total < kept;
+                    peer.send(Message {
+                        data: &[i as u8],
+                        ..Message::default()
+                    })?;
+                    pair.told(Told::Message {
+                        len: 1,
+                        first: i as u8,
+                        how: Immediate::None,
+                    })?;
+                }
+                wait_for_handlers(&pair)?;
+                ensure_eq!(pair.owner.receives_posted(), peer.receives() as usize);
+                let held = core::mem::take(&mut pair.keeper.kept.lock().held);
+                let now = total - held.len();
+                ensure_at_least!(pair.owner.receives_posted() + usize::from(batch), now + 1);
+                drop(held);
+                ensure_at_least!(peer.receives(), u32::from(config.recv_count) + 1);
+                ensure_eq!(pair.owner.receives_posted(), peer.receives() as usize);
+            }
+        }
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_is_in_the_receive_that_took_it() -> Test {
+        let pair = Pair::connected()?;
+        for i in 0..50u8 {
+            // In the order of posting or not; some are kept meanwhile.
+            pair.keeper.kept.lock().hold = i % 16 == 1;
+            pair.peer().send(Message {
+                data: &[i; 100],
+                last: i % 3 != 0,
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 100,
+                first: i,
+                how: Immediate::None,
+            })?;
+            wait_for_handlers(&pair)?;
+        }
+        let held = core::mem::take(&mut pair.keeper.kept.lock().held);
+        ensure_eq!(held.len(), 4);
+        for (message, i) in held.iter().zip([1u8, 17, 33, 49]) {
+            ensure!(message.bytes().iter().all(|octet| *octet == i));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn held_messages_outlive_the_connection() -> Test {
+        let pair = Pair::connected()?;
+        pair.keeper.kept.lock().hold = true;
+        pair.peer().send(Message {
+            data: b"kept",
+            ..Message::default()
+        })?;
+        pair.told(Told::Message {
+            len: 4,
+            first: b'k',
+            how: Immediate::None,
+        })?;
+        let keeper = pair.keeper.clone();
+        drop(pair);
+        // The queue pair is gone, its memory is not.
+        let left = Census::now();
+        ensure_eq!((left.qps, left.connections), (0, 0));
+        ensure_eq!(left.mappings, PAIR.mappings);
+        let held = core::mem::take(&mut keeper.kept.lock().held);
+        ensure!(held.iter().all(|message| message.bytes() == b"kept"));
+        drop(held);
+        ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    #[test]
+    fn a_handler_that_is_late_posts_nothing() -> Test {
+        let pair = Pair::connected()?;
+        // A batch is complete when the last handler returns.
+        for i in 1..=CONFIG.recv_batch {
+            pair.keeper.kept.lock().slow = i == CONFIG.recv_batch;
+            pair.peer().send(Message {
+                data: &[i as u8],
+                ..Message::default()
+            })?;
+            pair.told(Told::Message {
+                len: 1,
+                first: i as u8,
+                how: Immediate::None,
+            })?;
+        }
+        Verb::PostRecv.fail(0);
+        drop(pair.owner);
+        // The drain's own, behind which nothing may be.
+        ensure_eq!(Verb::PostRecv.calls(), 1);
+        Ok(())
+    }
+}
