@@ -83,6 +83,15 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
+/// Drops what is named; nothing is alive on the device then.
+macro_rules! leaves_nothing {
+    ($($what:expr),+) => {
+        $(drop($what);)+
+        ensure_eq!(Census::now(), Census::NOTHING);
+    };
+}
+pub(super) use leaves_nothing;
+
 /// What a handler was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
@@ -341,19 +350,29 @@ impl Pair {
         self.keeper.log.wait(|told| *told == what)
     }
 
-    /// Has the peer send a message; returns when its handler, which is slow, is at work.
-    pub(super) fn be_slow_with_a_message(&self) -> Result {
-        self.keeper.kept.lock().slow = true;
+    /// Has the peer send a message, and waits until the handler was told.
+    fn takes(&self, data: &[u8]) -> Result {
         self.peer().send(Message {
-            data: b"slow",
+            data,
             ..Message::default()
         })?;
+        self.told_of(data)
+    }
+
+    /// Waits until the handler was told of a message with these octets.
+    fn told_of(&self, data: &[u8]) -> Result {
         self.told(Told::Message {
-            len: 4,
-            first: b's',
+            len: data.len(),
+            first: data.first().copied().unwrap_or(0),
             how: Immediate::None,
         })
         .map(drop)
+    }
+
+    /// Has the peer send a message; returns when its handler, which is slow, is at work.
+    pub(super) fn be_slow_with_a_message(&self) -> Result {
+        self.keeper.kept.lock().slow = true;
+        self.takes(b"slow")
     }
 
     /// Sends `len` octets, all `fill`.
@@ -375,13 +394,47 @@ impl Pair {
         wait_until(|| self.peer().sends() == count)
     }
 
+    /// Maps a region of one piece, which no queue pair knows.
+    fn map(&self, first: usize, len: usize, access: Access) -> Result<ExposedMr<Lent>> {
+        let lent = Lent::new(&[(first, len)])?;
+        let mr = IdleMr::alloc(&self.pd, 4, false)?;
+        mr.map(lent, 0, access).map_err(|e| e.error)
+    }
+
+    /// Posts the registration of a region and a message.
+    fn post(&self, region: &mut ExposedMr<Lent>) -> Result {
+        let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+        batch.post(64, core::slice::from_mut(region))
+    }
+
+    /// Likewise, and the doorbell is left to others.
+    fn post_later(&self, region: &mut ExposedMr<Lent>) -> Result {
+        let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
+        batch.post_later(64, core::slice::from_mut(region))
+    }
+
+    /// Posts the invalidation of a region.
+    fn post_invalidate(&self, token: u64, region: &mut ExposedMr<Lent>) -> Result {
+        let batch = self.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+        batch.post_invalidate(token, core::slice::from_mut(region))
+    }
+
+    /// Nothing has come back; what is exposed goes when its queue pair is shut down.
+    fn ends_exposed(self) -> Test {
+        let region = {
+            let mut kept = self.keeper.kept.lock();
+            ensure!(kept.back.is_none());
+            kept.exposed.take()
+        };
+        drop(self.owner);
+        drop(region.ok_or(EINVAL)?);
+        Ok(())
+    }
+
     /// Exposes a page for `access`, tells the peer, and lets the device work.
     fn expose(&self, access: Access) -> Result<ExposedMr<Lent>> {
-        let lent = Lent::new(&[(100, 2 * PAGE_SIZE)])?;
-        let mr = IdleMr::alloc(&self.pd, 4, false)?;
-        let mut region = mr.map(lent, 0, access).map_err(|e| e.error)?;
-        let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
-        batch.post(64, core::slice::from_mut(&mut region))?;
+        let mut region = self.map(100, 2 * PAGE_SIZE, access)?;
+        self.post(&mut region)?;
         let peer = self.peer();
         ensure_eq!(peer.look(0)?.opcode, bindings::ib_wr_opcode_IB_WR_REG_MR);
         ensure_eq!(peer.look(1)?.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
@@ -391,12 +444,8 @@ impl Pair {
 
     /// Posts the registration of a region, which the device does not get to.
     fn expose_without_work(&self) -> Result<ExposedMr<Lent>> {
-        let mr = IdleMr::alloc(&self.pd, 4, false)?;
-        let mut region = mr
-            .map(Lent::new(&[(0, 1000)])?, 0, Access::RemoteWrite)
-            .map_err(|e| e.error)?;
-        let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
-        batch.post(64, core::slice::from_mut(&mut region))?;
+        let mut region = self.map(0, 1000, Access::RemoteWrite)?;
+        self.post(&mut region)?;
         match region.unposted() {
             Ok(_) => Err(EINVAL),
             Err(region) => Ok(region),
@@ -416,10 +465,6 @@ fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
         invalidates: Some(key),
         ..Message::default()
     })?;
-    pair.told(Told::Message {
-        len: data.len(),
-        first: data[0],
-        how: Immediate::None,
-    })?;
+    pair.told_of(data)?;
     Ok(())
 }

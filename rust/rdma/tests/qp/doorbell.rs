@@ -78,14 +78,9 @@ mod suite {
     #[test]
     fn a_region_is_registered_before_it_is_invalidated() -> Test {
         let pair = Pair::connected()?;
-        let lent = Lent::new(&[(0, PAGE_SIZE)])?;
-        let mr = IdleMr::alloc(&pair.pd, 4, false)?;
-        let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
-        let regions = core::slice::from_mut(&mut region);
-        let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
-        batch.post_later(64, regions)?;
-        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
-        batch.post_invalidate(7, regions)?;
+        let mut region = pair.map(0, PAGE_SIZE, Access::RemoteRead)?;
+        pair.post_later(&mut region)?;
+        pair.post_invalidate(7, &mut region)?;
         let key = region.window().handle;
         pair.keeper.kept.lock().exposed = Some(region);
         let peer = pair.peer();
@@ -117,10 +112,7 @@ mod suite {
         // With more regions than there are places it is refused as a whole.
         let mut regions = KVec::new();
         for _ in 0..8 {
-            let mr = IdleMr::alloc(&pair.pd, 4, false)?;
-            let lent = Lent::new(&[(0, PAGE_SIZE)])?;
-            let region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
-            regions.push(region, GFP_KERNEL)?;
+            regions.push(pair.map(0, PAGE_SIZE, Access::RemoteRead)?, GFP_KERNEL)?;
         }
         let batch = pair.owner.begin(64, 9).map_err(|_| EAGAIN)?;
         ensure_eq!(batch.post_later(64, &mut regions), Err(ENOSPC));
@@ -148,8 +140,7 @@ mod suite {
         let failed = WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR);
         pair.told(Told::Broken(failed))?;
         ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Closed));
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 }

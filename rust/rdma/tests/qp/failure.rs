@@ -20,8 +20,7 @@ mod suite {
         let flushed = (pair.owner.failure().first, pair.owner.failure().reason);
         ensure!(matches!(flushed, (Some((_, WcStatus::FLUSHED)), None)));
         let keeper = pair.keeper.clone();
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         // Said once, however many work requests failed.
         ensure_eq!(keeper.log.count(Told::Broken(WcStatus(FLUSHED))), 1);
         Ok(())
@@ -113,8 +112,7 @@ mod suite {
         }
         let status = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR;
         pair.told(Told::Broken(WcStatus(status)))?;
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 
@@ -124,15 +122,7 @@ mod suite {
         let pair = Pair::connected()?;
         pair.keeper.kept.lock().hold = true;
         for first in [1, 2] {
-            pair.peer().send(Message {
-                data: &[first],
-                ..Message::default()
-            })?;
-            pair.told(Told::Message {
-                len: 1,
-                first,
-                how: Immediate::None,
-            })?;
+            pair.takes(&[first])?;
         }
         let status = Told::Broken(WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR));
         Verb::PostRecv.fail(1);
@@ -142,8 +132,7 @@ mod suite {
             ensure_eq!(Verb::PostRecv.calls(), 1);
         }
         pair.told(status)?;
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 }

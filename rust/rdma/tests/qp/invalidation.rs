@@ -19,8 +19,7 @@ mod suite {
         let data = [0xa5u8; 100];
         peer.write(window.handle, window.offset + PAGE_SIZE as u64 - 150, &data)?;
         ensure!(peer.read(window.handle, window.offset, 1).is_err());
-        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
-        batch.post_invalidate(77, core::slice::from_mut(&mut region))?;
+        pair.post_invalidate(77, &mut region)?;
         pair.keeper.kept.lock().exposed = Some(region);
         let posted = peer.look(0)?;
         ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
@@ -70,11 +69,8 @@ mod suite {
         for _ in 0..20 {
             let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
             let peer = pair.peer();
-            let lent = Lent::new(&[(0, PAGE_SIZE)])?;
-            let mr = IdleMr::alloc(&pair.pd, 4, false)?;
-            let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
-            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
-            batch.post_later(64, core::slice::from_mut(&mut region))?;
+            let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
+            pair.post_later(&mut region)?;
             let silent = Qp::take_bell_back(&pair.owner);
             let window = region.window();
             pair.keeper.kept.lock().exposed = Some(region);
@@ -103,26 +99,14 @@ mod suite {
         let peer = pair.peer();
         // As the first message is handled, the guess waits to be judged.
         pair.keeper.kept.lock().slow = later;
-        let mr = IdleMr::alloc(&pair.pd, 4, false)?;
-        let mut region = mr
-            .map(Lent::new(&[(0, PAGE_SIZE)])?, 0, Access::RemoteWrite)
-            .map_err(|e| e.error)?;
+        let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
         let window = region.window();
         if later {
-            peer.send(Message {
-                data: b"slow",
-                ..Message::default()
-            })?;
-            pair.told(Told::Message {
-                len: 4,
-                first: b's',
-                how: Immediate::None,
-            })?;
+            pair.takes(b"slow")?;
         }
-        let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
         match later {
-            true => batch.post_later(64, core::slice::from_mut(&mut region))?,
-            false => batch.post(64, core::slice::from_mut(&mut region))?,
+            true => pair.post_later(&mut region)?,
+            false => pair.post(&mut region)?,
         }
         Qp::take_bell_back(&pair.owner);
         pair.keeper.kept.lock().exposed = Some(region);
@@ -143,11 +127,7 @@ mod suite {
         let pair = Pair::connected()?;
         let peer = pair.peer();
         let window = guessed(&pair, later)?;
-        pair.told(Told::Message {
-            len: 5,
-            first: b'g',
-            how: Immediate::None,
-        })?;
+        pair.told_of(b"guess")?;
         ensure!(pair.keeper.kept.lock().back.is_none());
         ensure_at_least!(peer.complete(3, SUCCESS), 2);
         // So the key works, and what it reaches is still lent.
@@ -158,8 +138,7 @@ mod suite {
             ensure!(kept.back.is_none());
             kept.exposed.take().ok_or(EINVAL)?
         };
-        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
-        batch.post_invalidate(3, core::slice::from_mut(&mut region))?;
+        pair.post_invalidate(3, &mut region)?;
         pair.keeper.kept.lock().exposed = Some(region);
         let posted = peer.look(0)?;
         ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
@@ -188,13 +167,7 @@ mod suite {
             guessed(&pair, later)?;
             let status = bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR;
             pair.told(Told::Broken(WcStatus(status)))?;
-            let region = {
-                let mut kept = pair.keeper.kept.lock();
-                ensure!(kept.back.is_none());
-                kept.exposed.take()
-            };
-            drop(pair.owner);
-            drop(region.ok_or(EINVAL)?);
+            pair.ends_exposed()?;
         }
         Ok(())
     }
@@ -230,14 +203,7 @@ mod suite {
         ensure_eq!(peer.complete(2, SUCCESS), 2);
         // The same key is valid again.
         peer.write(window.handle, window.offset, b"answer")?;
-        let region = {
-            let mut kept = pair.keeper.kept.lock();
-            ensure!(kept.back.is_none());
-            kept.exposed.take()
-        };
-        drop(pair.owner);
-        drop(region.ok_or(EINVAL)?);
-        Ok(())
+        pair.ends_exposed()
     }
 
     #[test]
@@ -246,10 +212,8 @@ mod suite {
         let peer = pair.peer();
         let mut first = pair.expose(Access::RemoteWrite)?;
         let mut second = pair.expose(Access::RemoteWrite)?;
-        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
-        batch.post_invalidate(1, core::slice::from_mut(&mut first))?;
-        let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
-        batch.post_invalidate(2, core::slice::from_mut(&mut second))?;
+        pair.post_invalidate(1, &mut first)?;
+        pair.post_invalidate(2, &mut second)?;
         pair.keeper.kept.lock().exposed = Some(second);
         // The first completion comes with the second region in hand.
         peer.complete(1, SUCCESS);

@@ -16,8 +16,7 @@ mod suite {
         ensure_eq!(pair.peer().receives(), RECVS);
         ensure_eq!(pair.owner.receives_posted(), RECVS as usize);
         ensure_eq!(pair.owner.send_occupancy(), (0, 0));
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 
@@ -146,8 +145,7 @@ mod suite {
                         ..Census::NOTHING
                     }
                 );
-                drop((pd, keeper));
-                ensure_eq!(Census::now(), Census::NOTHING);
+                leaves_nothing!(pd, keeper);
                 Ok(())
             },
         )?;
@@ -170,8 +168,7 @@ mod suite {
         })?;
         pair.id.disconnect()?;
         pair.events.wait(|e| *e == Seen::Disconnected)?;
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 
@@ -182,8 +179,7 @@ mod suite {
         pair.id.connect(&REQUEST)?;
         pair.events.wait(|e| matches!(e, Seen::Rejected(_)))?;
         ensure_eq!(Census::now(), PAIR);
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 
@@ -197,8 +193,7 @@ mod suite {
             pair.peer().answer(how)?;
             pair.events
                 .wait(|e| matches!(e, Seen::Established { .. } | Seen::Rejected(_)))?;
-            drop(pair);
-            ensure_eq!(Census::now(), Census::NOTHING);
+            leaves_nothing!(pair);
         }
         Ok(())
     }
@@ -209,8 +204,7 @@ mod suite {
         Verb::Connect.fail(1);
         ensure!(pair.id.connect(&REQUEST).is_err());
         ensure_eq!(Census::now(), PAIR);
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 
@@ -221,8 +215,7 @@ mod suite {
             Pair::new,
             |pair| pair.id.connect(&REQUEST),
             |pair| {
-                drop(pair);
-                ensure_eq!(Census::now(), Census::NOTHING);
+                leaves_nothing!(pair);
                 Ok(())
             },
         )?;

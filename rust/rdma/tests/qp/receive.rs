@@ -73,15 +73,7 @@ mod suite {
         pair.keeper.kept.lock().hold = true;
         for i in 0..RECVS as usize {
             let data = [b'a' + i as u8; 100];
-            peer.send(Message {
-                data: data.get(..1 + i).unwrap_or(&[]),
-                ..Message::default()
-            })?;
-            pair.told(Told::Message {
-                len: 1 + i,
-                first: b'a' + i as u8,
-                how: Immediate::None,
-            })?;
+            pair.takes(data.get(..1 + i).unwrap_or(&[]))?;
         }
         // All buffers are held: nothing is posted, nothing is lost.
         ensure_eq!(pair.owner.receives_posted(), 0);
@@ -118,15 +110,7 @@ mod suite {
                 let peer = pair.peer();
                 for i in 0..total {
                     pair.keeper.kept.lock().hold = i * step % total < kept;
-                    peer.send(Message {
-                        data: &[i as u8],
-                        ..Message::default()
-                    })?;
-                    pair.told(Told::Message {
-                        len: 1,
-                        first: i as u8,
-                        how: Immediate::None,
-                    })?;
+                    pair.takes(&[i as u8])?;
                 }
                 wait_for_handlers(&pair)?;
                 ensure_eq!(pair.owner.receives_posted(), peer.receives() as usize);
@@ -172,15 +156,7 @@ mod suite {
     fn held_messages_outlive_the_connection() -> Test {
         let pair = Pair::connected()?;
         pair.keeper.kept.lock().hold = true;
-        pair.peer().send(Message {
-            data: b"kept",
-            ..Message::default()
-        })?;
-        pair.told(Told::Message {
-            len: 4,
-            first: b'k',
-            how: Immediate::None,
-        })?;
+        pair.takes(b"kept")?;
         let keeper = pair.keeper.clone();
         drop(pair);
         // The queue pair is gone, its memory is not.
@@ -189,8 +165,7 @@ mod suite {
         ensure_eq!(left.mappings, PAIR.mappings);
         let held = core::mem::take(&mut keeper.kept.lock().held);
         ensure!(held.iter().all(|message| message.bytes() == b"kept"));
-        drop(held);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(held);
         Ok(())
     }
 
@@ -200,15 +175,7 @@ mod suite {
         // A batch is complete when the last handler returns.
         for i in 1..=CONFIG.recv_batch {
             pair.keeper.kept.lock().slow = i == CONFIG.recv_batch;
-            pair.peer().send(Message {
-                data: &[i as u8],
-                ..Message::default()
-            })?;
-            pair.told(Told::Message {
-                len: 1,
-                first: i as u8,
-                how: Immediate::None,
-            })?;
+            pair.takes(&[i as u8])?;
         }
         Verb::PostRecv.fail(0);
         drop(pair.owner);

@@ -43,8 +43,7 @@ mod suite {
             let mut region = IdleMr::alloc(&pair.pd, MANY as u32, gaps)?
                 .map(lent, 0, Access::RemoteRead)
                 .map_err(|e| e.error)?;
-            let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
-            batch.post(64, core::slice::from_mut(&mut region))?;
+            pair.post(&mut region)?;
             let peer = pair.peer();
             peer.complete(2, SUCCESS);
             let window = region.window();
@@ -68,8 +67,7 @@ mod suite {
         let mut region = IdleMr::alloc(&pair.pd, 4, true)?
             .map(Lent::new(&pieces)?, 0, Access::RemoteRead)
             .map_err(|e| e.error)?;
-        let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;
-        batch.post(64, core::slice::from_mut(&mut region))?;
+        pair.post(&mut region)?;
         let peer = pair.peer();
         peer.complete(2, SUCCESS);
         let window = region.window();

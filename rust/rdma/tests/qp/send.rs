@@ -151,8 +151,7 @@ mod suite {
         ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Closed));
         // There is nothing to wait for.
         ensure!(pair.owner.has_room(1, 1));
-        drop(pair);
-        ensure_eq!(Census::now(), Census::NOTHING);
+        leaves_nothing!(pair);
         Ok(())
     }
 
