@@ -3,19 +3,32 @@
 //! A transport ([`Client`]): what the RPC client asks for, and who does it.
 
 use crate::{
-    beat::Beat,
-    debug,
-    endpoint::Connection,
-    link::Link,
-    params,
-    request::{
-        Phase,
-        Request, //
+    connection::{
+        credits::abandon,
+        Connection, //
     },
-    send,
-    stats::{
-        self,
-        Stats, //
+    counters::Stats,
+    link::{
+        keepalive::Beat,
+        Link, //
+    },
+    observe::{
+        debugfs,
+        mountstats, //
+    },
+    params,
+    rpc::{
+        callback::{
+            self,
+            CALLBACK_SLOTS, //
+        },
+        invalidate::revoke,
+        request::Request,
+        send,
+        shape::{
+            check,
+            SMALL_REGION, //
+        },
     },
 };
 use core::net::SocketAddr;
@@ -33,13 +46,9 @@ use kernel::{
         SpinLock, //
     },
 };
-use xprtrdma_proto::{
-    conn::{
-        Epoch,
-        Event, //
-    },
-    credit::ForwardCredits,
-    Credits, //
+use xprtrdma_proto::conn::{
+    Epoch,
+    Event, //
 };
 use xprtrdma_rdma::marked::Marked;
 use xprtrdma_sunrpc::{
@@ -68,23 +77,6 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// Requests of the server that are served at a time.
-pub(crate) const CALLBACK_SLOTS: u16 = 16;
-
-/// What we grant the server for its requests (BC-04).
-pub(crate) fn callback_credits() -> Credits {
-    Credits(CALLBACK_SLOTS.into())
-}
-
-/// Regions of so many pages and more can carry whatever the RPC client may ask for.
-const SMALL_REGION: u32 = 64;
-
-/// The RPC client's window for our credits.
-pub(crate) fn cwnd(credits: &ForwardCredits) -> u32 {
-    // CAST: We never ask for more credits than a transport has slots, and get no more than that.
-    credits.cwnd() as u32
-}
-
 /// One transport.
 #[pin_data]
 pub(crate) struct Client {
@@ -106,7 +98,7 @@ pub(crate) struct Client {
     #[pin]
     pub(crate) beat: SpinLock<Option<Arc<Beat>>>,
     #[pin]
-    debug: Mutex<Option<Pin<KBox<debug::Files>>>>,
+    debug: Mutex<Option<Pin<KBox<debugfs::Files>>>>,
 }
 
 impl Client {
@@ -133,7 +125,7 @@ impl Client {
         let _ = call.fail(Error::from_errno(error.to_errno()));
     }
 
-    fn tell_of_refused(&self, call: &Encoded<'_, Self>, error: xprtrdma_proto::Error) {
+    pub(crate) fn tell_of_refused(&self, call: &Encoded<'_, Self>, error: xprtrdma_proto::Error) {
         self.stats.failed_marshal.add(1);
         if may_log() {
             let (message, reply) = (call.message(), call.reply());
@@ -182,7 +174,7 @@ impl Transport for Client {
     }
 
     fn start(xprt: &Xprt<Self>) -> Result {
-        let files = debug::files(xprt)?;
+        let files = debugfs::files(xprt)?;
         *xprt.data().debug.lock() = Some(files);
         Ok(())
     }
@@ -222,7 +214,7 @@ impl Transport for Client {
     ) -> Result<(), NotSent> {
         let xprt = lock.xprt();
         match lock.state() {
-            Some(conn) => send::send_callback_reply(xprt, conn, callback),
+            Some(conn) => callback::send_callback_reply(xprt, conn, callback),
             None => Err(NotSent::NotConnected),
         }
     }
@@ -278,7 +270,7 @@ impl Transport for Client {
     }
 
     fn show_stats(xprt: &Xprt<Self>, m: &SeqFile) {
-        stats::show(xprt, m);
+        mountstats::show(xprt, m);
     }
 
     fn local_addr(xprt: &Xprt<Self>) -> Option<SocketAddr> {
@@ -293,85 +285,6 @@ impl Transport for Client {
     fn callback_size(xprt: &Xprt<Self>) -> usize {
         let size = xprt.data().callback_size.load(Relaxed) as usize;
         size.min(kernel::page::PAGE_SIZE)
-    }
-}
-
-/// Whether a call can be carried on the present connection.
-#[cold]
-fn check(xprt: &Xprt<Client>, call: &Encoded<'_, Client>) -> Result {
-    let current = xprt.data().current.lock().clone();
-    match current {
-        Some(conn) => send::plan_call(&conn, call, conn.handler().thresholds())
-            .map(|_| ())
-            .map_err(|error| {
-                xprt.data().tell_of_refused(call, error);
-                Error::from_errno(error.to_errno())
-            }),
-        None => Ok(()),
-    }
-}
-
-/// A call ends whose reply the connection with the number `owed_on` still owes.
-#[cold]
-fn abandon(xprt: &Xprt<Client>, owed_on: u32) -> Option<u32> {
-    // No reference is taken: the last one must not be dropped here.
-    let current = xprt.data().current.lock();
-    let endpoint = current.as_ref()?.handler();
-    if endpoint.epoch.raw() != owed_on {
-        return None;
-    }
-    let mut credits = endpoint.state.credits.lock();
-    credits.abandon();
-    Some(cwnd(&credits))
-}
-
-/// For how long the task of a call that ends without its reply waits for that, in milliseconds.
-const LINGER_MS: u32 = 1000;
-
-/// Takes the memory of a call back that was sent and is not over.
-///
-/// As a rule its process was killed, and the server is at work on it. If the server writes to memory that
-/// was taken back, its queue pair and ours fail, and everybody who uses the mount waits for the next
-/// connection; and a server that answers within milliseconds does so nearly every time. So the reply is
-/// given some time.
-///
-/// The memory does not stay exposed any longer than the call exists: pages of the page cache or of the
-/// process would be used for something else while the server could still read or write them. So the
-/// task waits, which nobody sees: its process is at its end. It holds its slot meanwhile, and what its
-/// process holds, such as the lock of a directory, which is why it is not given more than a second. Nobody
-/// but tasks of processes waits ([`Leaving::linger`]), and only while there is the connection that owes the
-/// reply: the end of that takes the regions, and so ends the wait.
-#[cold]
-fn revoke(xprt: &Xprt<Client>, call: &Encoded<'_, Client>, leaving: Leaving) {
-    let request = call.slot().call();
-    let (exposed, epoch) = {
-        let state = request.state.lock();
-        (!state.regions.is_empty(), state.epoch)
-    };
-    let is_current = |conn: &Arc<Connection>| conn.handler().epoch == epoch;
-    let current = || xprt.data().current.lock().clone().filter(is_current);
-    if exposed && xprt.is_connected() && current().is_some() {
-        // See `Endpoint::departed` for the reply.
-        leaving.linger(call, LINGER_MS);
-    }
-    {
-        let mut state = request.state.lock();
-        if state.regions.is_empty() {
-            request.set_phase(&mut state, Phase::Idle);
-            return;
-        }
-        if state.phase == Phase::Revoked {
-            // The reply has come, and what it left is being invalidated.
-            return;
-        }
-        request.set_phase(&mut state, Phase::Revoked);
-    }
-    // A connection that is not there any more, or not yet gone, takes care of its regions: its
-    // end looks at every slot.
-    if let Some(conn) = current() {
-        let endpoint = conn.handler();
-        endpoint.react(Event::MemoryRevoked(epoch));
-        endpoint.invalidate(&conn, call.slot().index());
     }
 }
 

@@ -5,31 +5,26 @@
 //! The rules of the protocol are in `xprtrdma_proto`, the kernel's contracts in `xprtrdma_sunrpc`
 //! and `xprtrdma_rdma`. What is left here is moving octets between them.
 //!
-//! | Module | Concept |
+//! | Room | What is in it |
 //! | --- | --- |
 //! | [`client`] | a transport: what the RPC client asks for |
-//! | [`link`] | its connection: attempts, loss, back-off |
-//! | [`beat`] | looks after a connection that is silent |
-//! | [`endpoint`] | one connection's queue pair: messages in |
-//! | [`send`] | messages out |
-//! | [`request`] | what the driver knows of one RPC |
-//! | [`regions`] | the pool of memory regions of a connection |
+//! | [`observe`] | what an administrator can see: debugfs, mountstats |
+//! | [`link`] | between connections: attempts, loss, back-off, silence |
+//! | [`rpc`] | one RPC, in the order in which it happens |
+//! | [`connection`] | what lives as long as one queue pair |
 //! | [`params`] | what an administrator can set |
-//! | [`stats`], [`debug`], [`tell`] | what an administrator can see |
+//! | [`counters`], [`log`] | what is counted, and how the log says it |
 
 #![forbid(unsafe_code)]
 
-mod beat;
 mod client;
-mod debug;
-mod endpoint;
+mod connection;
+mod counters;
 mod link;
+mod log;
+mod observe;
 mod params;
-mod regions;
-mod request;
-mod send;
-mod stats;
-mod tell;
+mod rpc;
 
 use kernel::prelude::*;
 use xprtrdma_rdma::stack;
@@ -71,7 +66,7 @@ module! {
 
 struct XprtRdma {
     // Dropped before the directory that it is in.
-    _parameters: Pin<KBox<debug::Parameters>>,
+    _parameters: Pin<KBox<observe::debugfs::Parameters>>,
     // Dropped first: the in-tree module has files of the same names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<client::Client>,
@@ -109,7 +104,7 @@ impl kernel::Module for XprtRdma {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
         Ok(Self {
-            _parameters: debug::parameters()?,
+            _parameters: observe::debugfs::parameters()?,
             _sysctls: sysctls,
             _class: class,
         })

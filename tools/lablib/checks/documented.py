@@ -6,7 +6,7 @@ import re
 from ..base.paths import REPO
 
 RUST = REPO / "rust"
-# Those that can print; what lies deeper in them are tests.
+# Those that can print.
 CRATES = ("rdma", "sunrpc", "transport")
 GUIDE = REPO / "Documentation/admin-guide.rst"
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -24,7 +24,8 @@ PARAMETER = re.compile(r"^        (\w+): u32 \{$", re.MULTILINE)
 
 def messages():
     """Each log message: its literal pieces."""
-    for path in sorted(path for crate in CRATES for path in (RUST / crate).glob("*.rs")):
+    for path in sorted(path for crate in CRATES for path in (RUST / crate).rglob("*.rs")
+                       if "tests" not in path.parts):
         for literal in PRINT.findall(path.read_text()):
             text = CONTINUED.sub("", literal).replace('\\"', '"').replace("\\n", "")
             yield [piece.strip() for piece in HOLE.split(text)]
@@ -35,7 +36,7 @@ def names():
     for kind, pattern, files in (
             ("counter", COUNTER, ("proto/error.rs",)),
             ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/seen.rs", "proto/wc.rs")),
-            ("line of debugfs", LABEL, ("transport/debug.rs",)),
+            ("line of debugfs", LABEL, ("transport/observe/debugfs.rs",)),
             ("tracepoint", EVENT, ("helpers/trace.h",)),
             ("parameter", PARAMETER, ("transport/xprtrdma_transport.rs",))):
         found = [name for file in files for name in pattern.findall((RUST / file).read_text())]

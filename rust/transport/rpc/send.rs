@@ -10,20 +10,26 @@
 
 use crate::{
     client::Client,
-    endpoint::{
+    connection::{
+        regions::Shortage,
         Connection,
         Endpoint, //
     },
-    regions::{
-        gather,
-        Shortage, //
-    },
-    request::{
-        Chunk,
-        Phase,
-        Region,
-        ResultChunk,
-        State, //
+    rpc::{
+        map::{
+            gather,
+            map_call,
+            unmap, //
+        },
+        request::{
+            Phase,
+            ResultChunk,
+            State, //
+        },
+        shape::{
+            plan_call,
+            shape32, //
+        },
     },
 };
 use kernel::{
@@ -35,239 +41,28 @@ use xprtrdma_proto::{
         Cause,
         Event, //
     },
-    header::{
-        ReverseReplyHeader,
-        MAX_SEGMENTS, //
-    },
     limit::Strikes,
-    plan,
-    plan::{
-        CallShape,
-        Limits,
-        RegionLimits,
-        ReplyShape,
-        Run,
-        Segmentation, //
-    },
     CallHeader,
     CallPlan,
     ChunkLists,
-    Counter,
-    Handle,
     Plan,
     ReadChunk,
     ReplyPlan,
     Segment,
-    Thresholds,
     Xid, //
 };
 use xprtrdma_rdma::{
     marked::Marked,
-    mr::{
-        Access,
-        IdleMr, //
-    },
-    qp::SendError,
+    qp::SendError, //
 };
 use xprtrdma_sunrpc::{
-    backchannel::Callback,
-    call::{
-        Call,
-        Encoded, //
-    },
-    lease::{
-        Lease,
-        Message, //
-    },
+    call::Call,
     trace,
     transport::NotSent,
     util::processor_is_wanted,
-    xdr_buf::{
-        Octets,
-        Part,
-        XdrBuf, //
-    },
-    xprt::Xprt,
+    xdr_buf::Octets,
+    xprt::Xprt, //
 };
-
-fn shape32(len: usize) -> u32 {
-    // No RPC message comes near 4 GiB; a length that did would not fit any plan.
-    u32::try_from(len).unwrap_or(u32::MAX)
-}
-
-fn run(offset: usize, length: usize) -> Run {
-    Run {
-        offset: shape32(offset),
-        length: shape32(length),
-    }
-}
-
-/// The run of a message's pages.
-#[inline(always)]
-fn pages(buf: &XdrBuf<'_>) -> Run {
-    run(buf.page_offset(), buf.page_len())
-}
-
-/// The runs of a message.
-fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
-    [
-        run(buf.head_offset(), buf.head_len()),
-        pages(buf),
-        run(buf.tail_offset(), buf.tail_len()),
-    ]
-}
-
-/// What a region of this connection can hold.
-fn region_limits(conn: &Connection) -> RegionLimits {
-    let pool = &conn.handler().regions;
-    RegionLimits {
-        pages: pool.pages(),
-        page_size: kernel::page::PAGE_SIZE as u32,
-        gaps: pool.gaps(),
-    }
-}
-
-/// Counts the segments that chunks of a call would have.
-struct Counted<'a> {
-    regions: RegionLimits,
-    message: XdrBuf<'a>,
-    reply: XdrBuf<'a>,
-}
-
-impl Segmentation for Counted<'_> {
-    #[inline(always)]
-    fn read(&self) -> usize {
-        self.regions.segments(&[pages(&self.message)])
-    }
-
-    fn call(&self) -> usize {
-        self.regions.segments(&whole(&self.message))
-    }
-
-    fn reduced_call(&self) -> usize {
-        // The rest of a reduced call is never sent by a chunk of its own.
-        0
-    }
-
-    #[inline(always)]
-    fn write(&self) -> usize {
-        self.regions.segments(&[pages(&self.reply)])
-    }
-
-    fn reply(&self) -> usize {
-        self.regions.segments(&whole(&self.reply))
-    }
-}
-
-/// Decides how a call travels.
-#[inline(always)]
-pub(crate) fn plan_call(
-    conn: &Connection,
-    call: &Encoded<'_, Client>,
-    thresholds: Thresholds,
-) -> Result<Plan, xprtrdma_proto::Error> {
-    let endpoint = conn.handler();
-    let message = *call.message();
-    let reply = call.reply();
-    let shape = CallShape {
-        head: shape32(message.head_len()),
-        pages: shape32(message.page_len()),
-        tail: shape32(message.tail_len()),
-        tail_padded: true,
-        eligible: message.is_write_data(),
-    };
-    let reply_shape = ReplyShape {
-        head: shape32(reply.head_len()),
-        pages: shape32(reply.page_len()),
-        tail: shape32(reply.tail_len()),
-        eligible: reply.is_read_data(),
-    };
-    let counts = Counted {
-        regions: region_limits(conn),
-        message,
-        reply,
-    };
-    let limits = Limits {
-        version: endpoint.version,
-        thresholds,
-        segments: MAX_SEGMENTS,
-    };
-    plan(&shape, &reply_shape, &counts, call.ddp_allowed(), &limits)
-}
-
-/// Where what is mapped comes from and goes to.
-struct Mapping<'a> {
-    idle: &'a mut KVec<IdleMr>,
-    regions: &'a mut KVec<Region>,
-}
-
-impl Mapping<'_> {
-    /// Maps a part of a message, region by region.
-    #[inline(always)]
-    fn add_chunk(
-        &mut self,
-        conn: &Connection,
-        call: &Call<'_, Client>,
-        (message, part): (Message, Part),
-        access: Access,
-        chunk: &mut Chunk,
-    ) -> Result<(), Shortage> {
-        let buf = match message {
-            Message::Call => *call.message(),
-            Message::Reply => call.reply(),
-        };
-        let len = buf.part_len(part);
-        let mut start = 0;
-        while start < len {
-            start += self.add_region(conn, call, (message, part), start, access, chunk)?;
-        }
-        Ok(())
-    }
-
-    /// Maps as much as a region can hold, from the octet at `start` on; returns how much that was.
-    // As a loop around all of this, the compiler would prepare for a second region, which is rare.
-    #[inline(never)]
-    fn add_region(
-        &mut self,
-        conn: &Connection,
-        call: &Call<'_, Client>,
-        (message, part): (Message, Part),
-        start: usize,
-        access: Access,
-        chunk: &mut Chunk,
-    ) -> Result<usize, Shortage> {
-        let endpoint = conn.handler();
-        let mr = self.idle.pop().ok_or(Shortage::Unmapped)?;
-        let region = match mr.map(call.lend(message, part), start, access) {
-            Ok(region) => region,
-            Err(failed) => {
-                endpoint.regions.put(failed.mr);
-                return Err(Shortage::Unmapped);
-            }
-        };
-        let window = region.window();
-        trace::register(
-            endpoint.xprt.id(),
-            call.xid(),
-            window.handle,
-            window.offset,
-            window.length,
-            access == Access::RemoteWrite,
-        );
-        // There is room: reserved by the caller.
-        let _ = self.regions.push_within_capacity(region);
-        let fits = chunk.push(Segment {
-            handle: Handle(window.handle),
-            length: window.length,
-            offset: window.offset,
-        });
-        if fits {
-            Ok(window.length as usize)
-        } else {
-            Err(Shortage::Unmapped)
-        }
-    }
-}
 
 /// Why a call with a plan and a credit was not posted.
 enum Unsent {
@@ -459,6 +254,31 @@ fn post_call(
     Ok(len)
 }
 
+/// Writes header and inline pieces; returns how long they are together.
+#[inline]
+fn encode(
+    header: &CallHeader<'_>,
+    message: &Octets<'_>,
+    pieces: &[(usize, usize)],
+    out: &mut [u8],
+) -> Result<usize, xprtrdma_proto::Error> {
+    let mut len = header.encode(out)?;
+    for &(from, count) in pieces {
+        if count == 0 {
+            continue;
+        }
+        let room = out
+            .get_mut(len..)
+            .and_then(|o| o.get_mut(..count))
+            .ok_or(xprtrdma_proto::Error::NoSpace)?;
+        message
+            .read(from, room)
+            .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
+        len += count;
+    }
+    Ok(len)
+}
+
 /// What becomes of a call that was not posted.
 #[cold]
 fn not_sent(
@@ -522,94 +342,8 @@ fn unmapped(
     Ok(())
 }
 
-/// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
-fn map_call(
-    xprt: &Xprt<Client>,
-    conn: &Arc<Connection>,
-    call: &Call<'_, Client>,
-    planned: &Plan,
-    needed: usize,
-    state: &mut State,
-) -> Result<(), Shortage> {
-    let pool = &conn.handler().regions;
-    let (idle, regions) = (&mut state.idle, &mut state.regions);
-    regions
-        .reserve(needed, GFP_NOWAIT)
-        .map_err(|_| Shortage::NoMemory)?;
-    // As a rule the slot has kept what it needs.
-    let missing = needed.saturating_sub(idle.len());
-    if missing != 0 {
-        idle.reserve(missing, GFP_NOWAIT)
-            .map_err(|_| Shortage::NoMemory)?;
-        pool.take(missing, idle)
-            .inspect_err(|_| xprt.data().stats.no_region.add(1))?;
-    }
-    let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
-    let mut mapping = Mapping { idle, regions };
-    let mut map = |what, access, chunk| mapping.add_chunk(conn, call, what, access, chunk);
-    let mapped = match planned.call {
-        CallPlan::Inline => Ok(()),
-        CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), Access::RemoteRead, reads),
-        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
-            map((Message::Call, Part::Whole), Access::RemoteRead, reads)
-        }
-    };
-    let mapped = mapped.and_then(|()| match planned.reply {
-        ReplyPlan::Inline => Ok(()),
-        ReplyPlan::WriteChunk { .. } => {
-            map((Message::Reply, Part::Pages), Access::RemoteWrite, results)
-        }
-        ReplyPlan::ReplyChunk { .. } => {
-            map((Message::Reply, Part::Whole), Access::RemoteWrite, results)
-        }
-    });
-    // Contiguous memory may have needed fewer than were counted.
-    while let Some(mr) = idle.pop() {
-        pool.put(mr);
-    }
-    mapped
-}
-
-/// Writes header and inline pieces; returns how long they are together.
-#[inline]
-fn encode(
-    header: &CallHeader<'_>,
-    message: &Octets<'_>,
-    pieces: &[(usize, usize)],
-    out: &mut [u8],
-) -> Result<usize, xprtrdma_proto::Error> {
-    let mut len = header.encode(out)?;
-    for &(from, count) in pieces {
-        if count == 0 {
-            continue;
-        }
-        let room = out
-            .get_mut(len..)
-            .and_then(|o| o.get_mut(..count))
-            .ok_or(xprtrdma_proto::Error::NoSpace)?;
-        message
-            .read(from, room)
-            .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
-        len += count;
-    }
-    Ok(len)
-}
-
-/// Gives the regions of a call back that was not posted.
-fn unmap(conn: &Connection, call: &Call<'_, Client>) {
-    let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
-    while let Some(region) = regions.pop() {
-        // None of them was posted; one that had been would be deregistered here.
-        if let Ok((mr, _lease)) = region.unposted() {
-            conn.handler().regions.put(mr);
-        }
-    }
-    // The list is for the next call.
-    call.slot().call().state.lock().regions = regions;
-}
-
 /// Makes the senders wait for room in the send queue.
-fn no_room(
+pub(crate) fn no_room(
     xprt: &Xprt<Client>,
     conn: &Connection,
     error: SendError,
@@ -628,49 +362,4 @@ fn no_room(
             NotSent::Wait
         }
     }
-}
-
-/// Sends the reply to a callback. It takes no forward credit.
-pub(crate) fn send_callback_reply(
-    xprt: &Xprt<Client>,
-    conn: &Arc<Connection>,
-    callback: &Callback<'_>,
-) -> Result<(), NotSent> {
-    let endpoint = conn.handler();
-    if !callback.came_on_this_connection(xprt) {
-        // A reply never goes out on another connection (BC-27): it is dropped, and the server asks
-        // again.
-        return Ok(());
-    }
-    let reply = callback.reply();
-    let header = ReverseReplyHeader {
-        version: endpoint.version,
-        xid: Xid(callback.xid()),
-        credits: crate::client::callback_credits(),
-    };
-    let max = endpoint.thresholds().reverse_reply_max(endpoint.version) as usize;
-    if reply.len() > max {
-        xprt.data().stats.count(Counter::BcReplyTooBig);
-        endpoint.react(Event::Lost(endpoint.epoch, Cause::BackchannelReplyTooBig));
-        return Ok(());
-    }
-    let max_len = endpoint.version.min_header_len() + reply.len();
-    let mut batch = conn
-        .begin(max_len, 1)
-        .map_err(|e| no_room(xprt, conn, e, max_len, 1))?;
-    let buffer = batch.buffer();
-    let len = header.encode(buffer).map_err(|_| NotSent::NotConnected)?;
-    let room = buffer
-        .get_mut(len..)
-        .and_then(|b| b.get_mut(..reply.len()))
-        .ok_or(NotSent::NotConnected)?;
-    reply.read(0, room).map_err(|_| NotSent::NotConnected)?;
-    if batch
-        .post::<Lease<Client>>(len + reply.len(), &mut [])
-        .is_err()
-    {
-        endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
-        return Err(NotSent::NotConnected);
-    }
-    Ok(())
 }

@@ -17,26 +17,26 @@ use crate::{
         force_disconnect,
         Client, //
     },
-    endpoint::Endpoint,
+    connection::Endpoint,
+    counters::Tally,
     link::now,
-    params,
-    stats::Tally,
-    tell::Seconds, //
+    log::{
+        Details,
+        Seconds, //
+    },
+    params, //
 };
+use core::fmt;
 use kernel::{
     debugfs::{
         File,
         Scope, //
     },
-    fmt,
     prelude::*,
     str::CString,
     uaccess::UserSliceReader, //
 };
-use xprtrdma_proto::{
-    conn::Disconnect,
-    Counter, //
-};
+use xprtrdma_proto::Counter;
 use xprtrdma_sunrpc::{
     common,
     xprt::{
@@ -179,34 +179,8 @@ fn yes_or_no(is: bool) -> &'static str {
     }
 }
 
-/// What else was seen of the end of a connection, in parentheses; nothing if there is nothing.
-pub(crate) struct Details<'a>(pub(crate) &'a Disconnect);
-
-impl core::fmt::Display for Details<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = &self.0.seen;
-        let reason = seen.reason.filter(|_| seen.reason != seen.first);
-        let parts = [
-            seen.first
-                .map(|(side, status)| (side.name(), status.name())),
-            reason.map(|(side, status)| (side.name(), status.name())),
-            seen.event.map(|event| ("queue pair", event.name())),
-            self.0.cm.map(|event| ("connection manager", event.name())),
-        ];
-        let mut open = " (";
-        for (who, what) in parts.into_iter().flatten() {
-            write!(f, "{open}{who}: {what}")?;
-            open = "; ";
-        }
-        if open == "; " {
-            write!(f, ")")?;
-        }
-        Ok(())
-    }
-}
-
 /// Regions that exist and that no call uses. While calls come and go the one may not fit the other.
-fn usage(xprt: &Xprt<Client>, endpoint: &Endpoint) -> (usize, usize) {
+pub(crate) fn usage(xprt: &Xprt<Client>, endpoint: &Endpoint) -> (usize, usize) {
     let (made, free) = endpoint.regions.usage();
     let kept: usize = xprt
         .slots()

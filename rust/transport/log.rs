@@ -12,6 +12,7 @@ use kernel::prelude::*;
 use xprtrdma_proto::{
     conn::{
         ConnectError,
+        Disconnect,
         Report, //
     },
     time::Millis, //
@@ -32,6 +33,32 @@ impl Display for Named<'_> {
             Some(peer) => peer.fmt(f),
             None => f.write_str("?"),
         }
+    }
+}
+
+/// What else was seen of the end of a connection, in parentheses; nothing if there is nothing.
+pub(crate) struct Details<'a>(pub(crate) &'a Disconnect);
+
+impl Display for Details<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let seen = &self.0.seen;
+        let reason = seen.reason.filter(|_| seen.reason != seen.first);
+        let parts = [
+            seen.first
+                .map(|(side, status)| (side.name(), status.name())),
+            reason.map(|(side, status)| (side.name(), status.name())),
+            seen.event.map(|event| ("queue pair", event.name())),
+            self.0.cm.map(|event| ("connection manager", event.name())),
+        ];
+        let mut open = " (";
+        for (who, what) in parts.into_iter().flatten() {
+            write!(f, "{open}{who}: {what}")?;
+            open = "; ";
+        }
+        if open == "; " {
+            write!(f, ")")?;
+        }
+        Ok(())
     }
 }
 

@@ -4,11 +4,8 @@
 
 use crate::{
     client::Client,
-    endpoint::{
-        finish,
-        Endpoint, //
-    },
-    stats::Tally,
+    connection::Endpoint,
+    counters::Tally, //
 };
 use kernel::{
     prelude::*,
@@ -54,14 +51,6 @@ pub(crate) struct Answer {
     pub(crate) result: ResultChunk,
     /// The message, if its inline part is needed.
     pub(crate) message: Option<Held<Endpoint>>,
-}
-
-impl Answer {
-    /// Ends the call, whose regions are all out of the server's reach now.
-    pub(crate) fn finish(self) {
-        let message = self.message.as_ref().map_or(&[][..], Held::bytes);
-        finish(self.pinned, &self.verdict, self.result, message);
-    }
 }
 
 /// Where an RPC is, as far as the connection is concerned.

@@ -27,7 +27,9 @@ use kernel::{
         WorkItem, //
     },
 };
-use xprtrdma_proto::Counter;
+use xprtrdma_proto::{
+    Counter, //
+};
 use xprtrdma_rdma::{
     marked::Marked,
     mr::IdleMr,
@@ -38,10 +40,7 @@ use xprtrdma_rdma::{
 use xprtrdma_sunrpc::{
     common::Common,
     util::NoFs,
-    xprt::{
-        BackRef,
-        Xprt, //
-    },
+    xprt::BackRef, //
 };
 
 /// Regions made when a connection is made, the least that a refill adds, and what is kept when idle.
@@ -297,20 +296,6 @@ impl RegionPool {
             self.inner.lock().made += 1;
             self.xprt.data().stats.count(Counter::MrsAllocated);
             self.put(mr);
-        }
-    }
-}
-
-/// Takes the regions back that slots keep for their next calls. Called by who holds the send lock or
-/// looks after the connection: all of them are of this one.
-pub(crate) fn gather(xprt: &Xprt<Client>, pool: &RegionPool) {
-    for slot in xprt.slots() {
-        loop {
-            let kept = slot.call().state.lock().idle.pop();
-            let Some(mr) = kept else {
-                break;
-            };
-            pool.put(mr);
         }
     }
 }

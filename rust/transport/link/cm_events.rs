@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the connection manager tells.
+
+use crate::client::Client;
+use kernel::prelude::*;
+use xprtrdma_proto::{
+    conn::{
+        Accepted,
+        AddrFault,
+        CmEvent,
+        Epoch,
+        Event, //
+    },
+    error::errno,
+    PrivateData, //
+};
+use xprtrdma_rdma::cm::{
+    self,
+    CmHandler, //
+};
+use xprtrdma_sunrpc::xprt::BackRef;
+
+/// Receives the connection manager's events about one attempt or connection.
+pub(crate) struct Sink {
+    pub(crate) xprt: BackRef<Client>,
+    pub(crate) epoch: Epoch,
+}
+
+impl CmHandler for Sink {
+    fn event(&self, event: cm::CmEvent<'_>) {
+        let link = &self.xprt.data().link;
+        let event = match event {
+            cm::CmEvent::AddrResolved => CmEvent::AddrResolved,
+            cm::CmEvent::AddrError(status) => {
+                CmEvent::AddrError(addr_fault(Error::from_errno(status)))
+            }
+            cm::CmEvent::RouteResolved => CmEvent::RouteResolved,
+            cm::CmEvent::RouteError(status) => match Error::from_errno(status) {
+                e if e == ETIMEDOUT => CmEvent::RouteSilent,
+                _ => CmEvent::RouteError,
+            },
+            cm::CmEvent::Established {
+                private_data,
+                peer_read_depth,
+            } => {
+                *link.peer.lock() = PrivateData::find(private_data);
+                CmEvent::Established(Accepted {
+                    peer_read_depth: Some(peer_read_depth),
+                })
+            }
+            cm::CmEvent::ConnectError(_) => CmEvent::ConnectError,
+            cm::CmEvent::Unreachable(_) => CmEvent::Unreachable,
+            cm::CmEvent::Rejected { stale, .. } => CmEvent::Rejected { stale },
+            cm::CmEvent::Disconnected => CmEvent::Disconnected,
+            cm::CmEvent::AddrChange => CmEvent::AddrChange,
+            cm::CmEvent::DeviceRemoval => CmEvent::DeviceRemoval,
+            cm::CmEvent::TimewaitExit => CmEvent::TimewaitExit,
+            cm::CmEvent::Other(_) => return,
+        };
+        link.react(&self.xprt, Event::Cm(self.epoch, event));
+    }
+}
+
+/// What the connection manager's error says about an address.
+pub(crate) fn addr_fault(error: Error) -> AddrFault {
+    // By number: not every kernel has Rust names for all of them.
+    // NO-OVERFLOW: An errno is a small negative number.
+    match error.to_errno().wrapping_neg() {
+        errno::ENODEV => AddrFault::NoDevice,
+        errno::ETIMEDOUT => AddrFault::TimedOut,
+        errno::ENETUNREACH | errno::EHOSTUNREACH => AddrFault::NoRoute,
+        _ => AddrFault::Other,
+    }
+}

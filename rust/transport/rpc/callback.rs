@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests of the server, and our replies to them.
+
+use crate::{
+    client::Client,
+    connection::{
+        Connection,
+        Endpoint, //
+    },
+    rpc::send::no_room, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_proto::{
+    conn::{
+        Cause,
+        Event, //
+    },
+    header::ReverseReplyHeader,
+    inbound::ReverseCall,
+    limit::Reaction,
+    Counter,
+    Credits,
+    Refusal,
+    Xid, //
+};
+use xprtrdma_sunrpc::{
+    backchannel::Callback,
+    lease::Lease,
+    trace,
+    transport::NotSent,
+    xprt::Xprt, //
+};
+
+/// Requests of the server that are served at a time.
+pub(crate) const CALLBACK_SLOTS: u16 = 16;
+
+/// What we grant the server for its requests (BC-04).
+pub(crate) fn callback_credits() -> Credits {
+    Credits(CALLBACK_SLOTS.into())
+}
+
+/// Sends the reply to a callback. It takes no forward credit.
+pub(crate) fn send_callback_reply(
+    xprt: &Xprt<Client>,
+    conn: &Arc<Connection>,
+    callback: &Callback<'_>,
+) -> Result<(), NotSent> {
+    let endpoint = conn.handler();
+    if !callback.came_on_this_connection(xprt) {
+        // A reply never goes out on another connection (BC-27): it is dropped, and the server asks
+        // again.
+        return Ok(());
+    }
+    let reply = callback.reply();
+    let header = ReverseReplyHeader {
+        version: endpoint.version,
+        xid: Xid(callback.xid()),
+        credits: callback_credits(),
+    };
+    let max = endpoint.thresholds().reverse_reply_max(endpoint.version) as usize;
+    if reply.len() > max {
+        xprt.data().stats.count(Counter::BcReplyTooBig);
+        endpoint.react(Event::Lost(endpoint.epoch, Cause::BackchannelReplyTooBig));
+        return Ok(());
+    }
+    let max_len = endpoint.version.min_header_len() + reply.len();
+    let mut batch = conn
+        .begin(max_len, 1)
+        .map_err(|e| no_room(xprt, conn, e, max_len, 1))?;
+    let buffer = batch.buffer();
+    let len = header.encode(buffer).map_err(|_| NotSent::NotConnected)?;
+    let room = buffer
+        .get_mut(len..)
+        .and_then(|b| b.get_mut(..reply.len()))
+        .ok_or(NotSent::NotConnected)?;
+    reply.read(0, room).map_err(|_| NotSent::NotConnected)?;
+    if batch
+        .post::<Lease<Client>>(len + reply.len(), &mut [])
+        .is_err()
+    {
+        endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
+        return Err(NotSent::NotConnected);
+    }
+    Ok(())
+}
+
+impl Endpoint {
+    pub(crate) fn reverse_call(&self, qp: &Connection, call: &ReverseCall<'_>) {
+        let stats = &self.client().stats;
+        stats.note(call.notes);
+        stats.callbacks.add(1);
+        trace::callback(self.xprt.id(), call.xid.0, call.payload.len() as u32);
+        match self.xprt.deliver_callback(call.payload) {
+            Ok(()) => {}
+            Err(e) if e == EBUSY => {
+                stats.count(Counter::BcOverflow);
+                self.lost(Cause::BackchannelOverflow);
+            }
+            // The last user of the transport has just gone: soon the connection will, too.
+            Err(e) if e == ENODEV => {}
+            Err(_) => self.discard(qp, Counter::BadPayloadLen, None, None),
+        }
+    }
+
+    pub(crate) fn send_refusal(&self, qp: &Connection, refusal: &Refusal) {
+        // A peer that needs many of them is broken.
+        if self.state.discards.lock().discard(None) != Reaction::Ignore {
+            self.lost(Cause::BadReplies);
+            return;
+        }
+        let credits = callback_credits();
+        // Without room the refusal is lost, which the server must expect of any error.
+        let Ok(mut batch) = qp.begin(xprtrdma_proto::header::ERROR_LEN, 1) else {
+            return;
+        };
+        let Ok(len) = refusal.encode(credits, batch.buffer()) else {
+            return;
+        };
+        if batch.post::<Lease<Client>>(len, &mut []).is_err() {
+            self.lost(Cause::PostFailed);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a call that was answered.
+
+use crate::{
+    client::Client,
+    rpc::request::{
+        Answer,
+        Phase,
+        Request,
+        ResultChunk,
+        State, //
+    },
+};
+use kernel::prelude::*;
+use xprtrdma_proto::{
+    conn::Epoch,
+    judge::{
+        check_reply_chunk,
+        Verdict, //
+    },
+    Counter,
+    Xid, //
+};
+use xprtrdma_rdma::{
+    marked::Marked,
+    qp::Held, //
+};
+use xprtrdma_sunrpc::{
+    call::Pinned,
+    trace, //
+};
+
+impl Answer {
+    /// Ends the call, whose regions are all out of the server's reach now.
+    pub(crate) fn finish(self) {
+        let message = self.message.as_ref().map_or(&[][..], Held::bytes);
+        finish(self.pinned, &self.verdict, self.result, message);
+    }
+}
+
+/// The call is answered: gives back what ends it if all its regions are out of the server's reach;
+/// otherwise that is kept with the call until they are.
+#[inline]
+pub(crate) fn conclude(
+    request: &Request,
+    state: &mut State,
+    pinned: Pinned<Client>,
+    verdict: &Verdict,
+) -> Option<Pinned<Client>> {
+    request.owed_on.write_once(Epoch::NONE.raw());
+    if state.regions.is_empty() {
+        request.set_phase(state, Phase::Idle);
+        return Some(pinned);
+    }
+    state.answer = Some(Answer {
+        pinned,
+        verdict: *verdict,
+        result: state.offer.result,
+        message: None,
+    });
+    request.set_phase(state, Phase::Answered);
+    None
+}
+
+/// Ends a call whose regions are all out of the server's reach.
+#[inline]
+pub(crate) fn finish(
+    mut pinned: Pinned<Client>,
+    verdict: &Verdict,
+    result: ResultChunk,
+    message: &[u8],
+) {
+    let accept = match verdict {
+        Verdict::Accept(accept) => accept,
+        // Counted when it came.
+        Verdict::Fail(error, _) => return fail(pinned, *error),
+        // Dropped messages end no call.
+        Verdict::Discard(_) => return,
+    };
+    let inline = message
+        .get(accept.inline_offset..)
+        .and_then(|m| m.get(..accept.inline_len))
+        .unwrap_or(&[]);
+    let padded = (accept.placed as usize).next_multiple_of(4);
+    let (placed, len) = if accept.reply_len != 0 {
+        if let Err(error) = check_reply_chunk(&pinned.placed_start(), Xid(pinned.xid())) {
+            let stats = &pinned.xprt().data().stats;
+            stats.count(Counter::BadPayload);
+            return fail(pinned, error);
+        }
+        (Ok(()), accept.reply_len as usize)
+    } else if result == ResultChunk::Write {
+        (
+            pinned.place_around(inline, accept.placed as usize),
+            inline.len() + padded,
+        )
+    } else {
+        (pinned.place_inline(inline), inline.len())
+    };
+    match placed {
+        Ok(()) => {
+            trace::complete(pinned.xprt().id(), pinned.xid(), 0);
+            // No region is left, so no lease is. But there may be no room for the item's padding.
+            if let Err(pinned) = pinned.complete(len) {
+                fail(pinned, xprtrdma_proto::Error::BadPayload);
+            }
+        }
+        Err(_) => fail(pinned, xprtrdma_proto::Error::BadPayload),
+    }
+}
+
+#[cold]
+fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error) {
+    trace::complete(pinned.xprt().id(), pinned.xid(), error.to_errno());
+    // No region is left, so no lease is.
+    let _ = pinned.fail(Error::from_errno(error.to_errno()));
+}

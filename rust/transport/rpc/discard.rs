@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages that are dropped, and what follows if there are too many.
+
+use crate::{
+    client::Client,
+    connection::{
+        Connection,
+        Endpoint, //
+    },
+    rpc::{
+        complete::{
+            conclude,
+            finish, //
+        },
+        request::Phase, //
+    },
+};
+use xprtrdma_proto::{
+    conn::Cause,
+    judge::Verdict,
+    limit::Reaction,
+    Counter,
+    Xid, //
+};
+use xprtrdma_rdma::qp::Received;
+use xprtrdma_sunrpc::{
+    call::Pinned,
+    trace, //
+};
+
+impl Endpoint {
+    /// Drops a message. If it invalidated a region, nobody can tell what else is wrong (MAL-015,
+    /// MAL-016), so then the connection goes.
+    #[cold]
+    pub(crate) fn unanswered(
+        &self,
+        qp: &Connection,
+        message: &Received<'_, Self>,
+        counter: Counter,
+        xid: Option<Xid>,
+        found: Option<Pinned<Client>>,
+    ) {
+        if message.invalidation().is_some() {
+            self.client().stats.count(counter);
+            self.client().stats.count(Counter::ReminvWrong);
+            self.lost(Cause::WrongInvalidate);
+        } else {
+            self.discard(qp, counter, xid, found);
+        }
+    }
+
+    /// Drops a message, and acts if that happens too often.
+    #[cold]
+    pub(crate) fn discard(
+        &self,
+        qp: &Connection,
+        counter: Counter,
+        xid: Option<Xid>,
+        found: Option<Pinned<Client>>,
+    ) {
+        self.client().stats.count(counter);
+        self.client().stats.bad_reply.add(1);
+        trace::discard(self.xprt.id(), xid.map_or(0, |xid| xid.0), counter.name());
+        // Without an xid that may be trusted it is nobody's.
+        let pinned = found.filter(|_| xid.is_some());
+        let reaction = match &pinned {
+            Some(pinned) => {
+                let mut state = pinned.slot().call().state.lock();
+                let ours = matches!(state.phase, Phase::Sent) && state.epoch == self.epoch;
+                let strikes = ours.then_some(&mut state.strikes);
+                self.state.discards.lock().discard(strikes)
+            }
+            None => self.state.discards.lock().discard(None),
+        };
+        match (reaction, pinned) {
+            (Reaction::Ignore, _) => {}
+            (Reaction::FailCall, Some(pinned)) => {
+                let verdict = Verdict::Fail(xprtrdma_proto::Error::BadReplies, counter);
+                let index = pinned.slot().index();
+                let Some(slot) = self.xprt.slot(index) else {
+                    return;
+                };
+                let mut state = slot.call().state.lock();
+                let result = state.offer.result;
+                let ending = conclude(slot.call(), &mut state, pinned, &verdict);
+                drop(state);
+                match ending {
+                    Some(pinned) => finish(pinned, &verdict, result, &[]),
+                    None => self.invalidate(qp, index),
+                }
+            }
+            (Reaction::Reconnect, Some(_)) => self.lost(Cause::BadReply),
+            (Reaction::Reconnect | Reaction::FailCall, None) => self.lost(Cause::BadReplies),
+        }
+    }
+}

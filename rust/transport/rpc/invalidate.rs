@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bringing a call's memory out of the server's reach.
+
+use crate::{
+    client::Client,
+    connection::{
+        Connection,
+        Endpoint, //
+    },
+    rpc::request::{
+        Phase,
+        State, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_proto::{
+    conn::{
+        Cause,
+        Event, //
+    },
+    defer::{
+        self,
+        Line, //
+    },
+    judge::{
+        invalidated,
+        Invalidated, //
+    },
+    Counter,
+    Handle, //
+};
+use xprtrdma_rdma::{
+    mr::{
+        IdleMr,
+        RemoteInvalidation, //
+    },
+    qp::SendError, //
+};
+use xprtrdma_sunrpc::{
+    call::{
+        Encoded,
+        Leaving, //
+    },
+    slot::Slot,
+    trace,
+    xprt::Xprt, //
+};
+
+/// A message invalidated a region that is none of the call's.
+pub(crate) struct Foreign;
+
+impl Endpoint {
+    /// Takes back the region that the reply's message invalidated, if it is one of this call.
+    #[inline]
+    pub(crate) fn remotely_invalidated(
+        &self,
+        state: &mut State,
+        proof: &RemoteInvalidation<'_>,
+    ) -> Result<(), Foreign> {
+        let handles = state.regions.iter().map(|r| Handle(r.window().handle));
+        let agreed = state.offer.invalidation;
+        let Invalidated::Own(index, counter) =
+            invalidated(Some(Handle(proof.rkey())), handles, agreed)
+        else {
+            return Err(Foreign);
+        };
+        let tally = &mut state.tally;
+        let count = if counter == Counter::Reminv {
+            &mut tally.invalidated
+        } else {
+            &mut tally.invalidated_unannounced
+        };
+        // NO-OVERFLOW: As in `settle`.
+        *count = count.wrapping_add(1);
+        // As a rule there is one.
+        let region = if index + 1 == state.regions.len() {
+            state.regions.pop().ok_or(Foreign)?
+        } else {
+            state.regions.remove(index).map_err(|_| Foreign)?
+        };
+        match region.remotely_invalidated(proof) {
+            Ok((mr, _lease)) => {
+                self.keep(state, mr);
+                Ok(())
+            }
+            Err(region) => {
+                let _ = state.regions.push_within_capacity(region);
+                if proof.is_proof() {
+                    // The server has not been told this key yet. Keep it exposed.
+                    return Err(Foreign);
+                }
+                // The device does not check what the server writes: this side invalidates all the same.
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves a region with the slot for its next call, unless there is one or a sender waits for
+    /// regions.
+    #[inline]
+    fn keep(&self, state: &mut State, mr: IdleMr) {
+        if !state.idle.is_empty() || self.regions.is_scarce() {
+            self.regions.put(mr);
+        } else if let Err(full) = state.idle.push_within_capacity(mr) {
+            // Cannot be: the region came by this list.
+            self.regions.put(full.0);
+        }
+    }
+
+    /// Invalidates the regions of a slot: now, or as soon as there is room in the send queue.
+    pub(crate) fn invalidate(&self, qp: &Connection, index: u16) {
+        defer::post(&Invalidations(qp), index);
+    }
+
+    /// Invalidates the regions of a slot; `false` if there is no room. If it cannot be done at all
+    /// the connection goes, and its end takes care of them (V1-098).
+    fn try_invalidate(&self, qp: &Connection, index: u16) -> bool {
+        let Some(slot) = self.xprt.slot(index) else {
+            return true;
+        };
+        let mut state = slot.call().state.lock();
+        let count = state.regions.len() as u32;
+        let posted = match qp.begin(0, count) {
+            Ok(batch) => {
+                self.client()
+                    .stats
+                    .count_many(Counter::LocalInv, count.into());
+                trace::invalidate(self.xprt.id(), index.into(), count);
+                batch
+                    .post_invalidate(u64::from(index), &mut state.regions)
+                    .inspect_err(|e| {
+                        pr_warn!("cannot invalidate {count} regions of slot {index}: {e:?}\n")
+                    })
+                    .is_ok()
+            }
+            Err(SendError::Full) => return false,
+            Err(SendError::Closed) => false,
+        };
+        drop(state);
+        if !posted {
+            self.lost(Cause::InvalidateFailed);
+        }
+        true
+    }
+}
+
+/// The invalidations of a connection, by the numbers of their slots.
+pub(crate) struct Invalidations<'a>(pub(crate) &'a Connection);
+
+impl Line for Invalidations<'_> {
+    fn post(&self, index: u16) -> bool {
+        self.0.handler().try_invalidate(self.0, index)
+    }
+
+    fn has_room(&self, index: u16) -> bool {
+        let regions = |slot: &Slot<Client>| slot.call().state.lock().regions.len() as u32;
+        let count = self.0.handler().xprt.slot(index).map_or(0, regions);
+        self.0.has_room(0, count)
+    }
+
+    fn put(&self, index: u16) {
+        // Cannot fail: there is room for every slot, and each is in it at most once.
+        let _ = self
+            .0
+            .handler()
+            .state
+            .deferred
+            .lock()
+            .push_within_capacity(index);
+    }
+
+    fn take(&self) -> Option<u16> {
+        self.0.handler().state.deferred.lock().pop()
+    }
+}
+
+/// For how long the task of a call that ends without its reply waits for that, in milliseconds.
+const LINGER_MS: u32 = 1000;
+
+/// Takes the memory of a call back that was sent and is not over.
+///
+/// As a rule its process was killed, and the server is at work on it. If the server writes to memory that
+/// was taken back, its queue pair and ours fail, and everybody who uses the mount waits for the next
+/// connection; and a server that answers within milliseconds does so nearly every time. So the reply is
+/// given some time.
+///
+/// The memory does not stay exposed any longer than the call exists: pages of the page cache or of the
+/// process would be used for something else while the server could still read or write them. So the
+/// task waits, which nobody sees: its process is at its end. It holds its slot meanwhile, and what its
+/// process holds, such as the lock of a directory, which is why it is not given more than a second. Nobody
+/// but tasks of processes waits ([`Leaving::linger`]), and only while there is the connection that owes the
+/// reply: the end of that takes the regions, and so ends the wait.
+#[cold]
+pub(crate) fn revoke(xprt: &Xprt<Client>, call: &Encoded<'_, Client>, leaving: Leaving) {
+    let request = call.slot().call();
+    let (exposed, epoch) = {
+        let state = request.state.lock();
+        (!state.regions.is_empty(), state.epoch)
+    };
+    let is_current = |conn: &Arc<Connection>| conn.handler().epoch == epoch;
+    let current = || xprt.data().current.lock().clone().filter(is_current);
+    if exposed && xprt.is_connected() && current().is_some() {
+        // See `Endpoint::departed` for the reply.
+        leaving.linger(call, LINGER_MS);
+    }
+    {
+        let mut state = request.state.lock();
+        if state.regions.is_empty() {
+            request.set_phase(&mut state, Phase::Idle);
+            return;
+        }
+        if state.phase == Phase::Revoked {
+            // The reply has come, and what it left is being invalidated.
+            return;
+        }
+        request.set_phase(&mut state, Phase::Revoked);
+    }
+    // A connection that is not there any more, or not yet gone, takes care of its regions: its
+    // end looks at every slot.
+    if let Some(conn) = current() {
+        let endpoint = conn.handler();
+        endpoint.react(Event::MemoryRevoked(epoch));
+        endpoint.invalidate(&conn, call.slot().index());
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The regions of a call: mapping its memory, and giving regions back that were not posted.
+
+use crate::{
+    client::Client,
+    connection::{
+        regions::{
+            RegionPool,
+            Shortage, //
+        },
+        Connection, //
+    },
+    rpc::request::{
+        Chunk,
+        Region,
+        State, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_proto::{
+    CallPlan,
+    Handle,
+    Plan,
+    ReplyPlan,
+    Segment, //
+};
+use xprtrdma_rdma::mr::{
+    Access,
+    IdleMr, //
+};
+use xprtrdma_sunrpc::{
+    call::Call,
+    lease::Message,
+    trace,
+    xdr_buf::Part,
+    xprt::Xprt, //
+};
+
+/// Where what is mapped comes from and goes to.
+struct Mapping<'a> {
+    idle: &'a mut KVec<IdleMr>,
+    regions: &'a mut KVec<Region>,
+}
+
+impl Mapping<'_> {
+    /// Maps a part of a message, region by region.
+    #[inline(always)]
+    fn add_chunk(
+        &mut self,
+        conn: &Connection,
+        call: &Call<'_, Client>,
+        (message, part): (Message, Part),
+        access: Access,
+        chunk: &mut Chunk,
+    ) -> Result<(), Shortage> {
+        let buf = match message {
+            Message::Call => *call.message(),
+            Message::Reply => call.reply(),
+        };
+        let len = buf.part_len(part);
+        let mut start = 0;
+        while start < len {
+            start += self.add_region(conn, call, (message, part), start, access, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Maps as much as a region can hold, from the octet at `start` on; returns how much that was.
+    // As a loop around all of this, the compiler would prepare for a second region, which is rare.
+    #[inline(never)]
+    fn add_region(
+        &mut self,
+        conn: &Connection,
+        call: &Call<'_, Client>,
+        (message, part): (Message, Part),
+        start: usize,
+        access: Access,
+        chunk: &mut Chunk,
+    ) -> Result<usize, Shortage> {
+        let endpoint = conn.handler();
+        let mr = self.idle.pop().ok_or(Shortage::Unmapped)?;
+        let region = match mr.map(call.lend(message, part), start, access) {
+            Ok(region) => region,
+            Err(failed) => {
+                endpoint.regions.put(failed.mr);
+                return Err(Shortage::Unmapped);
+            }
+        };
+        let window = region.window();
+        trace::register(
+            endpoint.xprt.id(),
+            call.xid(),
+            window.handle,
+            window.offset,
+            window.length,
+            access == Access::RemoteWrite,
+        );
+        // There is room: reserved by the caller.
+        let _ = self.regions.push_within_capacity(region);
+        let fits = chunk.push(Segment {
+            handle: Handle(window.handle),
+            length: window.length,
+            offset: window.offset,
+        });
+        if fits {
+            Ok(window.length as usize)
+        } else {
+            Err(Shortage::Unmapped)
+        }
+    }
+}
+
+/// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
+pub(crate) fn map_call(
+    xprt: &Xprt<Client>,
+    conn: &Arc<Connection>,
+    call: &Call<'_, Client>,
+    planned: &Plan,
+    needed: usize,
+    state: &mut State,
+) -> Result<(), Shortage> {
+    let pool = &conn.handler().regions;
+    let (idle, regions) = (&mut state.idle, &mut state.regions);
+    regions
+        .reserve(needed, GFP_NOWAIT)
+        .map_err(|_| Shortage::NoMemory)?;
+    // As a rule the slot has kept what it needs.
+    let missing = needed.saturating_sub(idle.len());
+    if missing != 0 {
+        idle.reserve(missing, GFP_NOWAIT)
+            .map_err(|_| Shortage::NoMemory)?;
+        pool.take(missing, idle)
+            .inspect_err(|_| xprt.data().stats.no_region.add(1))?;
+    }
+    let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
+    let mut mapping = Mapping { idle, regions };
+    let mut map = |what, access, chunk| mapping.add_chunk(conn, call, what, access, chunk);
+    let mapped = match planned.call {
+        CallPlan::Inline => Ok(()),
+        CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), Access::RemoteRead, reads),
+        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
+            map((Message::Call, Part::Whole), Access::RemoteRead, reads)
+        }
+    };
+    let mapped = mapped.and_then(|()| match planned.reply {
+        ReplyPlan::Inline => Ok(()),
+        ReplyPlan::WriteChunk { .. } => {
+            map((Message::Reply, Part::Pages), Access::RemoteWrite, results)
+        }
+        ReplyPlan::ReplyChunk { .. } => {
+            map((Message::Reply, Part::Whole), Access::RemoteWrite, results)
+        }
+    });
+    // Contiguous memory may have needed fewer than were counted.
+    while let Some(mr) = idle.pop() {
+        pool.put(mr);
+    }
+    mapped
+}
+
+/// Gives the regions of a call back that was not posted.
+pub(crate) fn unmap(conn: &Connection, call: &Call<'_, Client>) {
+    let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
+    while let Some(region) = regions.pop() {
+        // None of them was posted; one that had been would be deregistered here.
+        if let Ok((mr, _lease)) = region.unposted() {
+            conn.handler().regions.put(mr);
+        }
+    }
+    // The list is for the next call.
+    call.slot().call().state.lock().regions = regions;
+}
+
+/// Takes the regions back that slots keep for their next calls. Called by who holds the send lock or
+/// looks after the connection: all of them are of this one.
+pub(crate) fn gather(xprt: &Xprt<Client>, pool: &RegionPool) {
+    for slot in xprt.slots() {
+        loop {
+            let kept = slot.call().state.lock().idle.pop();
+            let Some(mr) = kept else {
+                break;
+            };
+            pool.put(mr);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages in: what the completion handlers of a connection do.
+//!
+//! A message is classified and judged by the protocol core before anything in it is believed.
+//! Only an accepted reply changes the state of a call, and only a call whose regions are all out of
+//! the server's reach is completed.
+
+use crate::{
+    client::Client,
+    connection::{
+        Connection,
+        Endpoint, //
+    },
+    rpc::{
+        complete::{
+            conclude,
+            finish, //
+        },
+        invalidate::Invalidations,
+        request::{
+            Phase,
+            Request,
+            ResultChunk,
+            State, //
+        },
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::ArcBorrow,
+    workqueue::Queue, //
+};
+use xprtrdma_proto::{
+    conn::{
+        Cause,
+        Epoch,
+        Event, //
+    },
+    defer,
+    inbound::{
+        Discard,
+        RemoteError,
+        RemoteErrorKind,
+        Reply, //
+    },
+    judge::{
+        judge,
+        Offer,
+        Verdict, //
+    },
+    predict::{
+        predicted,
+        subject, //
+    },
+    wc,
+    Counter,
+    Inbound,
+    Version,
+    Xid, //
+};
+use xprtrdma_rdma::{
+    marked::Marked,
+    mr::LocalInvalidation,
+    qp::{
+        Immediate,
+        QpHandler,
+        Received,
+        WcStatus, //
+    },
+    spin::SpinLockGuard, //
+};
+use xprtrdma_sunrpc::{
+    call::Pinned,
+    trace,
+    util::Jiffies, //
+};
+
+impl QpHandler for Endpoint {
+    fn queue(&self) -> &Queue {
+        self.common.completions().queue()
+    }
+
+    fn received(qp: ArcBorrow<'_, Connection>, message: Received<'_, Self>) {
+        let this = qp.handler();
+        this.heard.write_once(Jiffies::now().count());
+        match message.immediate() {
+            Immediate::None => {}
+            Immediate::WithSend => this.client().stats.count(Counter::Imm),
+            Immediate::WithWrite => {
+                this.client().stats.count(Counter::Imm);
+                this.lost(Cause::Immediate);
+                return;
+            }
+        }
+        let index = match this.find(&message) {
+            Some(pinned) => this
+                .predicted(pinned, &message)
+                .unwrap_or_else(|pinned| this.unpredicted(&qp, &message, Some(pinned))),
+            None => this.unpredicted(&qp, &message, None),
+        };
+        let Some(index) = index else {
+            return;
+        };
+        // The reply waits, in its buffer, for the invalidation of the call's regions.
+        if let Some(slot) = this.xprt.slot(index) {
+            let held = message.hold();
+            if let Some(answer) = &mut slot.call().state.lock().answer {
+                answer.message = Some(held);
+            }
+        }
+        this.invalidate(&qp, index);
+    }
+
+    fn invalidated(qp: ArcBorrow<'_, Connection>, token: u64, proof: &LocalInvalidation) {
+        let this = qp.handler();
+        let Some(slot) = u16::try_from(token).ok().and_then(|i| this.xprt.slot(i)) else {
+            return;
+        };
+        let mut state = slot.call().state.lock();
+        if state.epoch != this.epoch {
+            this.client().stats.count(Counter::StaleEpoch);
+            return;
+        }
+        while let Some(region) = state.regions.pop() {
+            match region.locally_invalidated(proof) {
+                Ok((mr, _lease)) => this.regions.put(mr),
+                Err(region) => {
+                    let _ = state.regions.push_within_capacity(region);
+                    break;
+                }
+            }
+        }
+        if !state.regions.is_empty() {
+            // Cannot be: one post invalidates all regions of a call.
+            drop(state);
+            this.lost(Cause::InvalidateFailed);
+            return;
+        }
+        let answer = slot.call().take_answer(&mut state);
+        drop(state);
+        if let Some(answer) = answer {
+            answer.finish();
+        }
+    }
+
+    fn probed(qp: ArcBorrow<'_, Connection>) {
+        let this = qp.handler();
+        this.react(Event::KeepAliveAnswered(this.epoch));
+    }
+
+    fn acknowledged(qp: ArcBorrow<'_, Connection>) {
+        qp.handler().heard.write_once(Jiffies::now().count());
+    }
+
+    fn send_space(qp: ArcBorrow<'_, Connection>) {
+        // Invalidations first: they end calls, senders begin new ones.
+        defer::resume(&Invalidations(&qp));
+        qp.handler().xprt.wake_senders();
+    }
+
+    fn broken(qp: ArcBorrow<'_, Connection>, status: WcStatus) {
+        let status = wc::WcStatus::from_raw(status.0);
+        qp.handler().lost(Cause::Completion(status));
+    }
+}
+
+impl Endpoint {
+    /// The call that a message seems to be about.
+    #[inline]
+    fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Client>> {
+        let xid = subject(message.bytes())?;
+        self.xprt.lookup(xid.0)
+    }
+
+    /// Deals with the reply that `pinned` expects, as nearly every message is one; if it is another,
+    /// the call comes back. Otherwise what [`Endpoint::answer`] returns.
+    #[inline]
+    fn predicted(
+        &self,
+        pinned: Pinned<Client>,
+        message: &Received<'_, Self>,
+    ) -> Result<Option<u16>, Pinned<Client>> {
+        let index = pinned.slot().index();
+        let Some(slot) = self.xprt.slot(index) else {
+            return Err(pinned);
+        };
+        let request = slot.call();
+        let state = request.state.lock();
+        let ours = state.phase == Phase::Sent && state.epoch == self.epoch;
+        let expected = match state.offer.expected() {
+            Some(expected) if ours && self.version == Version::V1 => expected,
+            _ => return Err(pinned),
+        };
+        let Some(accept) = predicted(message.bytes(), expected) else {
+            return Err(pinned);
+        };
+        let verdict = Verdict::Accept(accept);
+        let waits = self.settle(pinned, request, state, &verdict, message);
+        Ok(waits.then_some(index))
+    }
+
+    /// Deals with any other message. Returns what [`Endpoint::answer`] does.
+    #[cold]
+    fn unpredicted(
+        &self,
+        qp: &Connection,
+        message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
+    ) -> Option<u16> {
+        let callbacks = self.xprt.has_callbacks();
+        let inbound = xprtrdma_proto::classify(message.bytes(), self.version, callbacks);
+        match &inbound {
+            Inbound::Reply(reply) => self.reply(qp, reply, message, found),
+            Inbound::Ambiguous(a) => {
+                let inbound = a.resolve(found.is_some());
+                self.no_reply(qp, &inbound, message, found)
+            }
+            other => self.no_reply(qp, other, message, found),
+        }
+    }
+
+    fn reply(
+        &self,
+        qp: &Connection,
+        reply: &Reply<'_>,
+        message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
+    ) -> Option<u16> {
+        self.answer(qp, reply.xid, message, found, &|state| {
+            let segments = state.offer.chunk.segments();
+            let writes = [segments];
+            let offer = Offer {
+                writes: match state.offer.result {
+                    ResultChunk::Write => &writes,
+                    _ => &[],
+                },
+                reply: (state.offer.result == ResultChunk::Reply).then_some(segments),
+                non_data_max: state.offer.non_data,
+                strict: self.strict,
+            };
+            judge(reply, &offer)
+        })
+    }
+
+    /// Deals with a message that is no reply. Returns what [`Endpoint::answer`] does.
+    #[cold]
+    fn no_reply(
+        &self,
+        qp: &Connection,
+        inbound: &Inbound<'_>,
+        message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
+    ) -> Option<u16> {
+        match inbound {
+            Inbound::Error(error) => return self.remote_error(qp, error, message, found),
+            Inbound::ReverseCall(call) => self.reverse_call(qp, call),
+            Inbound::Refuse(refusal) => self.send_refusal(qp, refusal),
+            Inbound::Discard(Discard { counter, xid }) => {
+                self.unanswered(qp, message, *counter, *xid, found)
+            }
+            // Not given to this function.
+            Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
+        }
+        None
+    }
+
+    fn remote_error(
+        &self,
+        qp: &Connection,
+        error: &RemoteError,
+        message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
+    ) -> Option<u16> {
+        let counter = match error.kind {
+            RemoteErrorKind::Version { .. } => Counter::ErrVers,
+            RemoteErrorKind::Chunk => Counter::ErrChunk,
+            RemoteErrorKind::InvalOption => Counter::ErrInvalOption,
+        };
+        self.answer(qp, error.xid, message, found, &|_| {
+            if error.notes.contains(Counter::Trailing) {
+                self.client().stats.count(Counter::Trailing);
+            }
+            Verdict::Fail(error.kind.error(), counter)
+        })
+    }
+
+    /// Lets `judge` decide about an answer to the call that was found, and carries the verdict out.
+    /// Returns the number of a slot whose regions must be invalidated before the call can end.
+    fn answer(
+        &self,
+        qp: &Connection,
+        xid: Xid,
+        message: &Received<'_, Self>,
+        found: Option<Pinned<Client>>,
+        judge: &dyn Fn(&State) -> Verdict,
+    ) -> Option<u16> {
+        let Some(pinned) = found else {
+            return self.unclaimed(qp, xid, message);
+        };
+        let index = pinned.slot().index();
+        let slot = self.xprt.slot(index)?;
+        let request = slot.call();
+        let state = request.state.lock();
+        let verdict = match state.phase {
+            Phase::Sent if state.epoch == self.epoch => judge(&state),
+            Phase::Answered => Verdict::Discard(Counter::DupReply),
+            _ if request.owed_on.read_once() == self.epoch.raw() => {
+                // Encoded anew since it was sent, as happens while its connection ends: this is the reply
+                // that was owed.
+                request.owed_on.write_once(Epoch::NONE.raw());
+                drop(state);
+                self.client().stats.late_replies.add(1);
+                self.check_revoked(message);
+                return None;
+            }
+            _ => Verdict::Discard(Counter::BadXid),
+        };
+        if let Verdict::Discard(counter) = verdict {
+            drop(state);
+            self.unanswered(qp, message, counter, Some(xid), Some(pinned));
+            return None;
+        }
+        let waits = self.settle(pinned, request, state, &verdict, message);
+        waits.then_some(index)
+    }
+
+    /// A reply counts: carries out what was decided about it. True if regions must be invalidated
+    /// before the call can end.
+    #[inline(always)]
+    fn settle(
+        &self,
+        pinned: Pinned<Client>,
+        request: &Request,
+        mut state: SpinLockGuard<'_, State>,
+        verdict: &Verdict,
+        message: &Received<'_, Self>,
+    ) -> bool {
+        if let Some(proof) = message.invalidation() {
+            if self.remotely_invalidated(&mut state, proof).is_err() {
+                drop(state);
+                self.client().stats.count(Counter::ReminvWrong);
+                self.lost(Cause::WrongInvalidate);
+                return false;
+            }
+        }
+        if let Verdict::Accept(accept) = verdict {
+            // NO-OVERFLOW: 64 bits last for centuries.
+            let placed = u64::from(accept.placed).wrapping_add(accept.reply_len.into());
+            let tally = &mut state.tally;
+            tally.copied_in = tally.copied_in.wrapping_add(accept.inline_len as u64);
+            tally.placed_bytes = tally.placed_bytes.wrapping_add(placed);
+        }
+        let (xid, result) = (state.xid, state.offer.result);
+        let ending = conclude(request, &mut state, pinned, verdict);
+        drop(state);
+        match verdict {
+            Verdict::Accept(accept) => {
+                self.client().stats.note(accept.notes);
+                trace::reply(
+                    self.xprt.id(),
+                    xid,
+                    accept.inline_len as u32,
+                    accept.placed + accept.reply_len,
+                    accept.grant.0,
+                );
+                self.learn(accept);
+            }
+            Verdict::Fail(_, counter) => self.client().stats.count(*counter),
+            Verdict::Discard(_) => {}
+        }
+        match ending {
+            Some(pinned) => {
+                finish(pinned, verdict, result, message.bytes());
+                false
+            }
+            None => true,
+        }
+    }
+}

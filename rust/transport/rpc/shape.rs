@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a call travels: its shape, and the plan for it.
+
+use crate::{
+    client::Client,
+    connection::Connection, //
+};
+use kernel::prelude::*;
+use xprtrdma_proto::{
+    header::MAX_SEGMENTS,
+    plan::{
+        self,
+        CallShape,
+        RegionLimits,
+        ReplyShape,
+        Run,
+        Segmentation, //
+    },
+    Plan,
+    Thresholds, //
+};
+use xprtrdma_sunrpc::{
+    call::Encoded,
+    xdr_buf::XdrBuf,
+    xprt::Xprt, //
+};
+
+pub(crate) fn shape32(len: usize) -> u32 {
+    // No RPC message comes near 4 GiB; a length that did would not fit any plan.
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+pub(crate) fn run(offset: usize, length: usize) -> Run {
+    Run {
+        offset: shape32(offset),
+        length: shape32(length),
+    }
+}
+
+/// The run of a message's pages.
+#[inline(always)]
+pub(crate) fn pages(buf: &XdrBuf<'_>) -> Run {
+    run(buf.page_offset(), buf.page_len())
+}
+
+/// The runs of a message.
+fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
+    [
+        run(buf.head_offset(), buf.head_len()),
+        pages(buf),
+        run(buf.tail_offset(), buf.tail_len()),
+    ]
+}
+
+/// What a region of this connection can hold.
+fn region_limits(conn: &Connection) -> RegionLimits {
+    let pool = &conn.handler().regions;
+    RegionLimits {
+        pages: pool.pages(),
+        page_size: kernel::page::PAGE_SIZE as u32,
+        gaps: pool.gaps(),
+    }
+}
+
+/// Counts the segments that chunks of a call would have.
+struct Counted<'a> {
+    regions: RegionLimits,
+    message: XdrBuf<'a>,
+    reply: XdrBuf<'a>,
+}
+
+impl Segmentation for Counted<'_> {
+    #[inline(always)]
+    fn read(&self) -> usize {
+        self.regions.segments(&[pages(&self.message)])
+    }
+
+    fn call(&self) -> usize {
+        self.regions.segments(&whole(&self.message))
+    }
+
+    fn reduced_call(&self) -> usize {
+        // The rest of a reduced call is never sent by a chunk of its own.
+        0
+    }
+
+    #[inline(always)]
+    fn write(&self) -> usize {
+        self.regions.segments(&[pages(&self.reply)])
+    }
+
+    fn reply(&self) -> usize {
+        self.regions.segments(&whole(&self.reply))
+    }
+}
+
+/// Decides how a call travels.
+#[inline(always)]
+pub(crate) fn plan_call(
+    conn: &Connection,
+    call: &Encoded<'_, Client>,
+    thresholds: Thresholds,
+) -> Result<Plan, xprtrdma_proto::Error> {
+    let endpoint = conn.handler();
+    let message = *call.message();
+    let reply = call.reply();
+    let shape = CallShape {
+        head: shape32(message.head_len()),
+        pages: shape32(message.page_len()),
+        tail: shape32(message.tail_len()),
+        tail_padded: true,
+        eligible: message.is_write_data(),
+    };
+    let reply_shape = ReplyShape {
+        head: shape32(reply.head_len()),
+        pages: shape32(reply.page_len()),
+        tail: shape32(reply.tail_len()),
+        eligible: reply.is_read_data(),
+    };
+    let counts = Counted {
+        regions: region_limits(conn),
+        message,
+        reply,
+    };
+    let limits = plan::Limits {
+        version: endpoint.version,
+        thresholds,
+        segments: MAX_SEGMENTS,
+    };
+    plan::plan(&shape, &reply_shape, &counts, call.ddp_allowed(), &limits)
+}
+
+/// Whether a call can be carried on the present connection.
+#[cold]
+pub(crate) fn check(xprt: &Xprt<Client>, call: &Encoded<'_, Client>) -> Result {
+    let current = xprt.data().current.lock().clone();
+    match current {
+        Some(conn) => plan_call(&conn, call, conn.handler().thresholds())
+            .map(|_| ())
+            .map_err(|error| {
+                xprt.data().tell_of_refused(call, error);
+                Error::from_errno(error.to_errno())
+            }),
+        None => Ok(()),
+    }
+}
+
+/// Regions of so many pages and more can carry whatever the RPC client may ask for.
+pub(crate) const SMALL_REGION: u32 = 64;
