@@ -6,21 +6,21 @@ import re
 from .case import check
 from .env import REPO
 
-HEADING = "What a command says\n==="
-ROW = re.compile(r'^   \* - ``(\w+)``\n     - "([^"]+)"$', re.MULTILINE)
+HEADING = "What a command says\n---"
+TERM = re.compile(r'^``(\w+)``: "([^"]+)"$', re.MULTILINE)
 
 
 def texts(command):
-    """The texts that the guide's table has of a command."""
+    """The texts that the guide's list has of a command."""
     guide = (REPO / "Documentation/admin-guide.rst").read_text()
-    table = guide.split(HEADING, 1)[1].split("\n===", 1)[0]
-    found = [text for name, text in ROW.findall(table) if name == command]
+    section = guide.split(HEADING, 1)[1].split("\n---", 1)[0]
+    found = [text for name, text in TERM.findall(section) if name == command]
     check(found, f"the guide has no text of {command}")
     return found
 
 
 def explained(command, said):
-    """The text of the table that a command's complaint has in it."""
+    """The text of the list that a command's complaint has in it."""
     found = [text for text in texts(command) if text in said]
     check(len(found) == 1, f"{command} says {said!r}; the guide has {texts(command)}")
     return found[0]
