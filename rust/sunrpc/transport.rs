@@ -83,6 +83,8 @@ impl NotSent {
 /// `send`, `close`, `connect` and `stop` of one transport never run at the same time: all hold its
 /// send lock. Everything else may run at any time between creation and `stop`.
 pub trait Transport: Sized + Send + Sync + 'static {
+    /// The driver's data about a transport.
+    type Data: Send + Sync;
     /// State protected by the send lock.
     type Locked: Default + Send;
     /// The driver's data about a request, kept from one use of a slot to the next.
@@ -92,7 +94,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn limits(create: &Create) -> Result<Limits>;
 
     /// Makes the driver's data. Process context, may sleep.
-    fn new(create: &Create) -> impl PinInit<Self, Error>;
+    fn new(create: &Create) -> impl PinInit<Self::Data, Error>;
 
     /// Makes the driver's data of one slot. Process context, may sleep.
     fn new_call() -> impl PinInit<Self::Call, Error>;

@@ -60,7 +60,7 @@ pub(crate) struct Inner<T: Transport> {
     locked: UnsafeCell<T::Locked>,
     // Teardown order: the driver's data first, then the slots that it may refer to.
     #[pin]
-    pub(crate) data: T,
+    pub(crate) data: T::Data,
     #[pin]
     pub(crate) pool: Pool<T>,
     #[pin]
@@ -71,7 +71,7 @@ impl<T: Transport> Inner<T> {
     pub(crate) fn new<P>(
         timeout: bindings::rpc_timeout,
         locked: T::Locked,
-        data: impl PinInit<T, Error>,
+        data: impl PinInit<T::Data, Error>,
         pool: P,
     ) -> impl PinInit<Self, Error>
     where
@@ -127,7 +127,7 @@ impl<T: Transport> Xprt<T> {
 
     /// The driver's data.
     #[inline]
-    pub fn data(&self) -> &T {
+    pub fn data(&self) -> &T::Data {
         &self.inner.data
     }
 

@@ -8,6 +8,7 @@ use crate::{
         Connection, //
     },
     counters::Stats,
+    driver::Rdma,
     link::{
         keepalive::Beat,
         Link, //
@@ -119,13 +120,13 @@ impl Client {
     }
 
     /// Ends a call that cannot be carried at all (V1-097).
-    pub(crate) fn refuse(&self, call: &Call<'_, Self>, error: xprtrdma_proto::Error) {
+    pub(crate) fn refuse(&self, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
         self.tell_of_refused(call, error);
         // Nothing was mapped, so nothing is lent.
         let _ = call.fail(Error::from_errno(error.to_errno()));
     }
 
-    pub(crate) fn tell_of_refused(&self, call: &Encoded<'_, Self>, error: xprtrdma_proto::Error) {
+    pub(crate) fn tell_of_refused(&self, call: &Encoded<'_, Rdma>, error: xprtrdma_proto::Error) {
         self.stats.failed_marshal.add(1);
         if may_log() {
             let (message, reply) = (call.message(), call.reply());
@@ -138,7 +139,8 @@ impl Client {
     }
 }
 
-impl Transport for Client {
+impl Transport for Rdma {
+    type Data = Client;
     /// The connection, for those who hold the send lock. It may have ended: see [`Link`].
     type Locked = Option<Arc<Connection>>;
     type Call = Request;
@@ -155,8 +157,8 @@ impl Transport for Client {
         })
     }
 
-    fn new(create: &Create) -> impl PinInit<Self, Error> {
-        try_pin_init!(Self {
+    fn new(create: &Create) -> impl PinInit<Client, Error> {
+        try_pin_init!(Client {
             link: Link::new(common::get()?, create, &Self::limits(create)?)?,
             current <- new_spinlock!(None, "Client::current"),
             local <- new_spinlock!(None, "Client::local"),
@@ -289,6 +291,6 @@ impl Transport for Client {
 }
 
 /// Ends the connection because a test or an administrator wants it.
-pub(crate) fn force_disconnect(xprt: &Xprt<Client>) {
+pub(crate) fn force_disconnect(xprt: &Xprt<Rdma>) {
     xprt.data().link.force(xprt);
 }

@@ -5,6 +5,7 @@
 use crate::{
     client::Client,
     connection::regions::RegionPool, //
+    driver::Rdma,
 };
 use kernel::{
     prelude::*,
@@ -60,7 +61,7 @@ const FOR_GOOD: u32 = u32::MAX;
 
 /// What belongs to one connection.
 pub(crate) struct Endpoint {
-    pub(crate) xprt: BackRef<Client>,
+    pub(crate) xprt: BackRef<Rdma>,
     pub(crate) common: Arc<Common>,
     pub(crate) epoch: Epoch,
     pub(crate) version: Version,
@@ -109,7 +110,7 @@ impl Endpoint {
 
     /// Handles completions in the thread of a call that is the only one, until that is over.
     #[inline]
-    pub(crate) fn attend(&self, qp: &Connection, waiting: &Waiting<'_, Client>) {
+    pub(crate) fn attend(&self, qp: &Connection, waiting: &Waiting<'_, Rdma>) {
         match self.aloof.read_once() {
             0 => {
                 let alone = || !self.xprt.has_others();

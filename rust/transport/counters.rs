@@ -2,7 +2,7 @@
 
 //! Counters of one transport ([`Stats`]).
 
-use crate::client::Client;
+use crate::driver::Rdma;
 use kernel::sync::atomic::{
     Atomic,
     Relaxed, //
@@ -51,7 +51,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// What the calls of all slots have moved.
-    pub(crate) fn of(xprt: &Xprt<Client>) -> Self {
+    pub(crate) fn of(xprt: &Xprt<Rdma>) -> Self {
         let mut sum = Self::default();
         for slot in xprt.slots() {
             let one = slot.call().state.lock().tally;

@@ -27,8 +27,8 @@
 //! In between senders find the send queue closed: what they have mapped goes back to the pool.
 
 use crate::{
-    client::Client,
     connection::Endpoint,
+    driver::Rdma,
     params, //
 };
 use kernel::{
@@ -112,7 +112,7 @@ pub(crate) struct Link {
     #[pin]
     peer: SpinLock<Option<PrivateData>>,
     #[pin]
-    job: SpinLock<Option<ConnectLock<Client>>>,
+    job: SpinLock<Option<ConnectLock<Rdma>>>,
     /// What of failed attempts was told.
     #[pin]
     outage: SpinLock<Outage>,
@@ -172,7 +172,7 @@ impl Link {
     }
 
     /// Starts a connection attempt.
-    pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Client>) {
+    pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Rdma>) {
         let old = self.job.lock().replace(lock);
         // There is none: its send lock would have kept this attempt from starting.
         drop(old);
@@ -183,7 +183,7 @@ impl Link {
 
     /// Hands an event to the machine: through the worker's mailbox while there is a worker,
     /// otherwise directly, and then does what the machine asks for.
-    pub(crate) fn react(&self, xprt: &Xprt<Client>, event: Event) {
+    pub(crate) fn react(&self, xprt: &Xprt<Rdma>, event: Event) {
         let handed_in = self.desk.lock().hand_in(event, now());
         match handed_in {
             Some(actions) => self.carry_out(xprt, actions),
@@ -192,7 +192,7 @@ impl Link {
     }
 
     /// Does what the machine asks for while there is no worker.
-    fn carry_out(&self, xprt: &Xprt<Client>, actions: Actions) {
+    fn carry_out(&self, xprt: &Xprt<Rdma>, actions: Actions) {
         for action in actions.into_iter().flatten() {
             match action {
                 Action::Disconnect { epoch, cause, .. } => {
@@ -212,7 +212,7 @@ impl Link {
     }
 
     /// Has both halves of the connection's end done. Does not sleep.
-    fn order_end(&self, xprt: &Xprt<Client>) {
+    fn order_end(&self, xprt: &Xprt<Rdma>) {
         xprt.force_disconnect();
         // An error means that it is queued and has not begun yet.
         let ends = self.common.ends().queue();
@@ -220,12 +220,12 @@ impl Link {
     }
 
     /// Ends the connection by order of an administrator or a test.
-    pub(crate) fn force(&self, xprt: &Xprt<Client>) {
+    pub(crate) fn force(&self, xprt: &Xprt<Rdma>) {
         self.react(xprt, Event::Close(Cause::Forced));
     }
 
     /// Callbacks may come from now on: the connection is not idle without calls (BC-16).
-    pub(crate) fn bind_backchannel(&self, xprt: &Xprt<Client>) {
+    pub(crate) fn bind_backchannel(&self, xprt: &Xprt<Rdma>) {
         self.react(xprt, Event::Backchannel { bound: true });
     }
 

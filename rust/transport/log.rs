@@ -2,7 +2,7 @@
 
 //! How the log names connections, and what it tells of those that cannot be made.
 
-use crate::client::Client;
+use crate::driver::Rdma;
 use core::fmt::{
     self,
     Display,
@@ -24,7 +24,7 @@ use xprtrdma_sunrpc::{
 };
 
 /// A transport as log lines name it: as sunrpc does in sysfs, and by its server.
-pub(crate) struct Named<'a>(pub(crate) &'a Xprt<Client>);
+pub(crate) struct Named<'a>(pub(crate) &'a Xprt<Rdma>);
 
 impl Display for Named<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -100,7 +100,7 @@ impl Display for Seconds {
 /// Tells of an attempt that failed after it had `lasted` so long, if the report says so; `device`: what it used,
 /// if it came so far.
 pub(crate) fn failure(
-    xprt: &Xprt<Client>,
+    xprt: &Xprt<Rdma>,
     reason: ConnectError,
     lasted: Millis,
     report: &Report,

@@ -12,6 +12,7 @@
 //! | [`link`] | between connections: attempts, loss, back-off, silence |
 //! | [`rpc`] | one RPC, in the order in which it happens |
 //! | [`connection`] | what lives as long as one queue pair |
+//! | [`driver`] | the name of the driver in sunrpc's types |
 //! | [`params`] | what an administrator can set |
 //! | [`counters`], [`log`] | what is counted, and how the log says it |
 
@@ -20,6 +21,7 @@
 mod client;
 mod connection;
 mod counters;
+mod driver;
 mod link;
 mod log;
 mod observe;
@@ -69,7 +71,7 @@ struct XprtRdma {
     _parameters: Pin<KBox<observe::debugfs::Parameters>>,
     // Dropped first: the in-tree module has files of the same names.
     _sysctls: Option<sysctl::Table>,
-    _class: Registration<client::Client>,
+    _class: Registration<driver::Rdma>,
 }
 
 impl kernel::Module for XprtRdma {

@@ -274,6 +274,7 @@ impl Driver {
 }
 
 impl Transport for Driver {
+    type Data = Self;
     type Locked = ();
     type Call = Alive;
 

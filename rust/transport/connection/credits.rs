@@ -3,11 +3,11 @@
 //! The credits of a connection: what the server grants, and what of it is held for nothing.
 
 use crate::{
-    client::Client,
     connection::{
         large,
         Endpoint, //
     },
+    driver::Rdma,
 };
 use kernel::sync::atomic::{
     Full,
@@ -104,7 +104,7 @@ impl Endpoint {
 
 /// A call ends whose reply the connection with the number `owed_on` still owes.
 #[cold]
-pub(crate) fn abandon(xprt: &Xprt<Client>, owed_on: u32) -> Option<u32> {
+pub(crate) fn abandon(xprt: &Xprt<Rdma>, owed_on: u32) -> Option<u32> {
     // No reference is taken: the last one must not be dropped here.
     let current = xprt.data().current.lock();
     let endpoint = current.as_ref()?.handler();

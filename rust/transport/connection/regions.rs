@@ -11,7 +11,7 @@
 //! under the lock of the slot's request, and a sender first says that it waits, and then looks at
 //! every slot ([`gather`]): so it finds what was kept before, and gets what comes later.
 
-use crate::client::Client;
+use crate::driver::Rdma;
 use kernel::{
     impl_has_work, new_work,
     prelude::*,
@@ -76,7 +76,7 @@ pub(crate) struct RegionPool {
     pages: u32,
     gaps: bool,
     bound: usize,
-    xprt: BackRef<Client>,
+    xprt: BackRef<Rdma>,
     common: Arc<Common>,
     /// Whether a sender waits for regions. Changed with `Inner::wanted`, under its lock. `Relaxed`:
     /// the locks of requests order it against the look at their slots.
@@ -98,7 +98,7 @@ impl RegionPool {
         pages: u32,
         gaps: bool,
         bound: usize,
-        xprt: &BackRef<Client>,
+        xprt: &BackRef<Rdma>,
         common: &Arc<Common>,
     ) -> Result<Arc<Self>> {
         let pool = Arc::pin_init(

@@ -3,12 +3,12 @@
 //! What a connection is made of: sizes, regions and a queue pair.
 
 use crate::{
-    client::Client,
     connection::{
         regions::RegionPool,
         Endpoint,
         Shared, //
     },
+    driver::Rdma,
     link::{
         attempt::Attempt,
         now,
@@ -62,7 +62,7 @@ const WAITING_WRS: u16 = 31;
 impl Link {
     pub(crate) fn create_qp(
         &self,
-        xprt: &BackRef<Client>,
+        xprt: &BackRef<Rdma>,
         attempt: &mut Attempt,
         epoch: Epoch,
     ) -> Result<(), LocalFault> {

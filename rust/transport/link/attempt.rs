@@ -3,11 +3,11 @@
 //! One connection attempt.
 
 use crate::{
-    client::Client,
     connection::{
         credits::cwnd,
         Endpoint, //
     },
+    driver::Rdma,
     link::{
         cm_events::{
             addr_fault,
@@ -94,7 +94,7 @@ impl Attempt {
 
 impl Link {
     /// Waits for the next event of an attempt, at most until its deadline.
-    fn next_event(&self, xprt: &Xprt<Client>) -> Event {
+    fn next_event(&self, xprt: &Xprt<Rdma>) -> Event {
         let mut desk = self.desk.lock();
         loop {
             if let Some(event) = desk.next_event() {
@@ -120,7 +120,7 @@ impl Link {
     }
 
     /// Makes a connection.
-    fn attempt(&self, mut lock: ConnectLock<Client>) {
+    fn attempt(&self, mut lock: ConnectLock<Rdma>) {
         let xprt = lock.xprt().back_ref();
         let mut attempt = Attempt::default();
         let mut place = None;
@@ -181,7 +181,7 @@ impl Link {
     /// `place`: what the attempt used, and whether its port is active.
     fn log_failure(
         &self,
-        xprt: &Xprt<Client>,
+        xprt: &Xprt<Rdma>,
         reason: ConnectError,
         place: Option<(DeviceInfo, bool)>,
     ) {
@@ -206,7 +206,7 @@ impl Link {
     /// Performs one step of an attempt. An error is what the machine must be told about it.
     fn perform(
         &self,
-        xprt: &BackRef<Client>,
+        xprt: &BackRef<Rdma>,
         attempt: &mut Attempt,
         action: Action,
     ) -> Result<(), Event> {
@@ -275,7 +275,7 @@ impl Link {
     }
 
     /// The connection is made: lets the senders have it.
-    fn establish(&self, lock: &mut ConnectLock<Client>, attempt: &mut Attempt, version: Version) {
+    fn establish(&self, lock: &mut ConnectLock<Rdma>, attempt: &mut Attempt, version: Version) {
         let Some(qp) = attempt.qp.take() else {
             return;
         };

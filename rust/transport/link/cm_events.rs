@@ -2,7 +2,7 @@
 
 //! What the connection manager tells.
 
-use crate::client::Client;
+use crate::driver::Rdma;
 use kernel::prelude::*;
 use xprtrdma_proto::{
     conn::{
@@ -23,7 +23,7 @@ use xprtrdma_sunrpc::xprt::BackRef;
 
 /// Receives the connection manager's events about one attempt or connection.
 pub(crate) struct Sink {
-    pub(crate) xprt: BackRef<Client>,
+    pub(crate) xprt: BackRef<Rdma>,
     pub(crate) epoch: Epoch,
 }
 

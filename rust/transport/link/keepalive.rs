@@ -7,8 +7,8 @@
 //! and whether to give it up.
 
 use crate::{
-    client::Client,
     connection::credits::starves,
+    driver::Rdma,
     link::{
         attempt::ms32,
         now,
@@ -53,7 +53,7 @@ use xprtrdma_sunrpc::{
 /// See the module's documentation. Made with a connection, cancelled before its end.
 #[pin_data]
 pub(crate) struct Beat {
-    xprt: BackRef<Client>,
+    xprt: BackRef<Rdma>,
     common: Arc<Common>,
     #[pin]
     work: DelayedWork<Beat>,
@@ -65,7 +65,7 @@ impl_has_delayed_work! {
 
 impl Beat {
     /// Makes one that sleeps. May sleep.
-    pub(crate) fn new(xprt: &Xprt<Client>, common: &Arc<Common>) -> Result<Arc<Self>> {
+    pub(crate) fn new(xprt: &Xprt<Rdma>, common: &Arc<Common>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 xprt: xprt.back_ref(),
@@ -102,7 +102,7 @@ const TRIM_MS: u32 = 30_000;
 
 impl Link {
     /// Asks the peer's device for a sign of life.
-    pub(crate) fn probe(&self, xprt: &Xprt<Client>, epoch: Epoch) {
+    pub(crate) fn probe(&self, xprt: &Xprt<Rdma>, epoch: Epoch) {
         let current = xprt.data().current.lock().clone();
         let Some(conn) = current.filter(|conn| conn.handler().epoch == epoch) else {
             return;
@@ -119,7 +119,7 @@ impl Link {
     }
 
     /// Looks whether the peer is still there; returns when to look again, in milliseconds.
-    pub(crate) fn tick(&self, xprt: &Xprt<Client>) -> Option<u32> {
+    pub(crate) fn tick(&self, xprt: &Xprt<Rdma>) -> Option<u32> {
         let current = xprt.data().current.lock().clone()?;
         let endpoint = current.handler();
         let heard = endpoint.heard.load(Relaxed);

@@ -3,7 +3,7 @@
 //! The end of a connection.
 
 use crate::{
-    client::Client,
+    driver::Rdma,
     link::{
         Link,
         END, //
@@ -74,7 +74,7 @@ impl Link {
     }
 
     /// Ends the connection and waits until nothing of it is left. `last`: for good.
-    pub(crate) fn close(&self, lock: &mut SendLock<'_, Client>, last: bool) {
+    pub(crate) fn close(&self, lock: &mut SendLock<'_, Rdma>, last: bool) {
         let xprt = lock.xprt();
         let conn = lock.state().take();
         let beat = xprt.data().beat.lock().take();
@@ -102,7 +102,7 @@ impl Link {
     }
 
     /// Takes the machine's actions while the connection is being closed.
-    fn drain(&self, xprt: &Xprt<Client>) {
+    fn drain(&self, xprt: &Xprt<Rdma>) {
         loop {
             let Some(action) = self.poll_action() else {
                 return;
@@ -115,7 +115,7 @@ impl Link {
 
     /// Tells of the end of a connection when there is no more to come about it: what is known at first,
     /// such as that everything is flushed, may be the least of it.
-    fn log_loss(&self, xprt: &Xprt<Client>, epoch: Epoch) {
+    fn log_loss(&self, xprt: &Xprt<Rdma>, epoch: Epoch) {
         let lost = self.with_conn(|conn| conn.history().iter().next().copied());
         let Some(lost) = lost.filter(|lost| lost.epoch == epoch) else {
             return;
@@ -148,7 +148,7 @@ fn seen(before: Failure, after: Failure) -> Seen {
 }
 
 /// Step 2 of the teardown: no region of the dead connection stays with a slot.
-fn strip(xprt: &Xprt<Client>, epoch: Epoch) {
+fn strip(xprt: &Xprt<Rdma>, epoch: Epoch) {
     for slot in xprt.slots() {
         let (regions, idle, answer) = {
             let mut state = slot.call().state.lock();

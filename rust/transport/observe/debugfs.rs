@@ -13,12 +13,10 @@
 //! | `disconnect` | writing `1` ends the connection |
 
 use crate::{
-    client::{
-        force_disconnect,
-        Client, //
-    },
+    client::force_disconnect,
     connection::Endpoint,
     counters::Tally,
+    driver::Rdma,
     link::now,
     log::{
         Details,
@@ -46,10 +44,10 @@ use xprtrdma_sunrpc::{
 };
 
 /// The files of one transport. Dropping them waits for readers and writers.
-pub(crate) type Files = Scope<BackRef<Client>>;
+pub(crate) type Files = Scope<BackRef<Rdma>>;
 
 /// Makes the files of a transport. Sleeps.
-pub(crate) fn files(xprt: &Xprt<Client>) -> Result<Pin<KBox<Files>>> {
+pub(crate) fn files(xprt: &Xprt<Rdma>) -> Result<Pin<KBox<Files>>> {
     let common = common::get()?;
     let name = CString::try_from_fmt(fmt!("{}", xprt.id()))?;
     let back = xprt.back_ref();
@@ -76,7 +74,7 @@ fn show_parameters(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     params::show(f)
 }
 
-fn show_state(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_state(xprt: &BackRef<Rdma>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let client = xprt.data();
     writeln!(f, "transport: xprt-{}-rdma", xprt.id())?;
     writeln!(f, "netns: {}", xprt.net().number())?;
@@ -180,7 +178,7 @@ fn yes_or_no(is: bool) -> &'static str {
 }
 
 /// Regions that exist and that no call uses. While calls come and go the one may not fit the other.
-pub(crate) fn usage(xprt: &Xprt<Client>, endpoint: &Endpoint) -> (usize, usize) {
+pub(crate) fn usage(xprt: &Xprt<Rdma>, endpoint: &Endpoint) -> (usize, usize) {
     let (made, free) = endpoint.regions.usage();
     let kept: usize = xprt
         .slots()
@@ -196,7 +194,7 @@ pub(crate) fn usage(xprt: &Xprt<Client>, endpoint: &Endpoint) -> (usize, usize) 
     (made, free + kept)
 }
 
-fn show_counters(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_counters(xprt: &BackRef<Rdma>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let client = xprt.data();
     let stats = &client.stats;
     let current = client.current.lock().clone();
@@ -220,7 +218,7 @@ fn show_counters(xprt: &BackRef<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     writeln!(f, "send_queue_full: {}", stats.send_queue_full.get())
 }
 
-fn write_disconnect(xprt: &BackRef<Client>, reader: &mut UserSliceReader) -> Result {
+fn write_disconnect(xprt: &BackRef<Rdma>, reader: &mut UserSliceReader) -> Result {
     let mut text = [0u8; 2];
     let len = reader.len().min(text.len());
     let text = text.get_mut(..len).ok_or(EINVAL)?;

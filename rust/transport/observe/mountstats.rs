@@ -3,8 +3,8 @@
 //! The transport's line in `/proc/self/mountstats`.
 
 use crate::{
-    client::Client,
     counters::Tally, //
+    driver::Rdma,
 };
 use kernel::{
     seq_file::SeqFile,
@@ -15,7 +15,7 @@ use xprtrdma_sunrpc::xprt::Xprt;
 
 /// Writes the `xprt:` line. The columns and their order are what `mountstats` and `nfsiostat`
 /// parse by position: ten of the RPC client, then sixteen of this transport and a constant.
-pub(crate) fn show(xprt: &Xprt<Client>, m: &SeqFile) {
+pub(crate) fn show(xprt: &Xprt<Rdma>, m: &SeqFile) {
     let s = xprt.stat();
     let t = &xprt.data().stats;
     let moved = Tally::of(xprt);

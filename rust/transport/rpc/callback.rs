@@ -3,11 +3,11 @@
 //! Requests of the server, and our replies to them.
 
 use crate::{
-    client::Client,
     connection::{
         Connection,
         Endpoint, //
     },
+    driver::Rdma,
     rpc::send::no_room, //
 };
 use kernel::{
@@ -45,7 +45,7 @@ pub(crate) fn callback_credits() -> Credits {
 
 /// Sends the reply to a callback. It takes no forward credit.
 pub(crate) fn send_callback_reply(
-    xprt: &Xprt<Client>,
+    xprt: &Xprt<Rdma>,
     conn: &Arc<Connection>,
     callback: &Callback<'_>,
 ) -> Result<(), NotSent> {
@@ -79,7 +79,7 @@ pub(crate) fn send_callback_reply(
         .ok_or(NotSent::NotConnected)?;
     reply.read(0, room).map_err(|_| NotSent::NotConnected)?;
     if batch
-        .post::<Lease<Client>>(len + reply.len(), &mut [])
+        .post::<Lease<Rdma>>(len + reply.len(), &mut [])
         .is_err()
     {
         endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
@@ -120,7 +120,7 @@ impl Endpoint {
         let Ok(len) = refusal.encode(credits, batch.buffer()) else {
             return;
         };
-        if batch.post::<Lease<Client>>(len, &mut []).is_err() {
+        if batch.post::<Lease<Rdma>>(len, &mut []).is_err() {
             self.lost(Cause::PostFailed);
         }
     }

@@ -3,7 +3,7 @@
 //! The end of a call that was answered.
 
 use crate::{
-    client::Client,
+    driver::Rdma,
     rpc::request::{
         Answer,
         Phase,
@@ -45,9 +45,9 @@ impl Answer {
 pub(crate) fn conclude(
     request: &Request,
     state: &mut State,
-    pinned: Pinned<Client>,
+    pinned: Pinned<Rdma>,
     verdict: &Verdict,
-) -> Option<Pinned<Client>> {
+) -> Option<Pinned<Rdma>> {
     request.owed_on.write_once(Epoch::NONE.raw());
     if state.regions.is_empty() {
         request.set_phase(state, Phase::Idle);
@@ -66,7 +66,7 @@ pub(crate) fn conclude(
 /// Ends a call whose regions are all out of the server's reach.
 #[inline]
 pub(crate) fn finish(
-    mut pinned: Pinned<Client>,
+    mut pinned: Pinned<Rdma>,
     verdict: &Verdict,
     result: ResultChunk,
     message: &[u8],
@@ -111,7 +111,7 @@ pub(crate) fn finish(
 }
 
 #[cold]
-fn fail(pinned: Pinned<Client>, error: xprtrdma_proto::Error) {
+fn fail(pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
     trace::complete(pinned.xprt().id(), pinned.xid(), error.to_errno());
     // No region is left, so no lease is.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));

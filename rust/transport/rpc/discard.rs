@@ -3,11 +3,11 @@
 //! Messages that are dropped, and what follows if there are too many.
 
 use crate::{
-    client::Client,
     connection::{
         Connection,
         Endpoint, //
     },
+    driver::Rdma,
     rpc::{
         complete::{
             conclude,
@@ -39,7 +39,7 @@ impl Endpoint {
         message: &Received<'_, Self>,
         counter: Counter,
         xid: Option<Xid>,
-        found: Option<Pinned<Client>>,
+        found: Option<Pinned<Rdma>>,
     ) {
         if message.invalidation().is_some() {
             self.client().stats.count(counter);
@@ -57,7 +57,7 @@ impl Endpoint {
         qp: &Connection,
         counter: Counter,
         xid: Option<Xid>,
-        found: Option<Pinned<Client>>,
+        found: Option<Pinned<Rdma>>,
     ) {
         self.client().stats.count(counter);
         self.client().stats.bad_reply.add(1);

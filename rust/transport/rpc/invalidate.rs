@@ -3,11 +3,11 @@
 //! Bringing a call's memory out of the server's reach.
 
 use crate::{
-    client::Client,
     connection::{
         Connection,
         Endpoint, //
     },
+    driver::Rdma,
     rpc::request::{
         Phase,
         State, //
@@ -157,7 +157,7 @@ impl Line for Invalidations<'_> {
     }
 
     fn has_room(&self, index: u16) -> bool {
-        let regions = |slot: &Slot<Client>| slot.call().state.lock().regions.len() as u32;
+        let regions = |slot: &Slot<Rdma>| slot.call().state.lock().regions.len() as u32;
         let count = self.0.handler().xprt.slot(index).map_or(0, regions);
         self.0.has_room(0, count)
     }
@@ -195,7 +195,7 @@ const LINGER_MS: u32 = 1000;
 /// but tasks of processes waits ([`Leaving::linger`]), and only while there is the connection that owes the
 /// reply: the end of that takes the regions, and so ends the wait.
 #[cold]
-pub(crate) fn revoke(xprt: &Xprt<Client>, call: &Encoded<'_, Client>, leaving: Leaving) {
+pub(crate) fn revoke(xprt: &Xprt<Rdma>, call: &Encoded<'_, Rdma>, leaving: Leaving) {
     let request = call.slot().call();
     let (exposed, epoch) = {
         let state = request.state.lock();

@@ -3,7 +3,6 @@
 //! The regions of a call: mapping its memory, and giving regions back that were not posted.
 
 use crate::{
-    client::Client,
     connection::{
         regions::{
             RegionPool,
@@ -11,6 +10,7 @@ use crate::{
         },
         Connection, //
     },
+    driver::Rdma,
     rpc::request::{
         Chunk,
         Region,
@@ -52,7 +52,7 @@ impl Mapping<'_> {
     fn add_chunk(
         &mut self,
         conn: &Connection,
-        call: &Call<'_, Client>,
+        call: &Call<'_, Rdma>,
         (message, part): (Message, Part),
         access: Access,
         chunk: &mut Chunk,
@@ -75,7 +75,7 @@ impl Mapping<'_> {
     fn add_region(
         &mut self,
         conn: &Connection,
-        call: &Call<'_, Client>,
+        call: &Call<'_, Rdma>,
         (message, part): (Message, Part),
         start: usize,
         access: Access,
@@ -116,9 +116,9 @@ impl Mapping<'_> {
 
 /// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
 pub(crate) fn map_call(
-    xprt: &Xprt<Client>,
+    xprt: &Xprt<Rdma>,
     conn: &Arc<Connection>,
-    call: &Call<'_, Client>,
+    call: &Call<'_, Rdma>,
     planned: &Plan,
     needed: usize,
     state: &mut State,
@@ -163,7 +163,7 @@ pub(crate) fn map_call(
 }
 
 /// Gives the regions of a call back that was not posted.
-pub(crate) fn unmap(conn: &Connection, call: &Call<'_, Client>) {
+pub(crate) fn unmap(conn: &Connection, call: &Call<'_, Rdma>) {
     let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
     while let Some(region) = regions.pop() {
         // None of them was posted; one that had been would be deregistered here.
@@ -177,7 +177,7 @@ pub(crate) fn unmap(conn: &Connection, call: &Call<'_, Client>) {
 
 /// Takes the regions back that slots keep for their next calls. Called by who holds the send lock or
 /// looks after the connection: all of them are of this one.
-pub(crate) fn gather(xprt: &Xprt<Client>, pool: &RegionPool) {
+pub(crate) fn gather(xprt: &Xprt<Rdma>, pool: &RegionPool) {
     for slot in xprt.slots() {
         loop {
             let kept = slot.call().state.lock().idle.pop();

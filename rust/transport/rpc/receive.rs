@@ -7,11 +7,11 @@
 //! the server's reach is completed.
 
 use crate::{
-    client::Client,
     connection::{
         Connection,
         Endpoint, //
     },
+    driver::Rdma,
     rpc::{
         complete::{
             conclude,
@@ -168,7 +168,7 @@ impl QpHandler for Endpoint {
 impl Endpoint {
     /// The call that a message seems to be about.
     #[inline]
-    fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Client>> {
+    fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Rdma>> {
         let xid = subject(message.bytes())?;
         self.xprt.lookup(xid.0)
     }
@@ -178,9 +178,9 @@ impl Endpoint {
     #[inline]
     fn predicted(
         &self,
-        pinned: Pinned<Client>,
+        pinned: Pinned<Rdma>,
         message: &Received<'_, Self>,
-    ) -> Result<Option<u16>, Pinned<Client>> {
+    ) -> Result<Option<u16>, Pinned<Rdma>> {
         let index = pinned.slot().index();
         let Some(slot) = self.xprt.slot(index) else {
             return Err(pinned);
@@ -206,7 +206,7 @@ impl Endpoint {
         &self,
         qp: &Connection,
         message: &Received<'_, Self>,
-        found: Option<Pinned<Client>>,
+        found: Option<Pinned<Rdma>>,
     ) -> Option<u16> {
         let callbacks = self.xprt.has_callbacks();
         let inbound = xprtrdma_proto::classify(message.bytes(), self.version, callbacks);
@@ -225,7 +225,7 @@ impl Endpoint {
         qp: &Connection,
         reply: &Reply<'_>,
         message: &Received<'_, Self>,
-        found: Option<Pinned<Client>>,
+        found: Option<Pinned<Rdma>>,
     ) -> Option<u16> {
         self.answer(qp, reply.xid, message, found, &|state| {
             let segments = state.offer.chunk.segments();
@@ -250,7 +250,7 @@ impl Endpoint {
         qp: &Connection,
         inbound: &Inbound<'_>,
         message: &Received<'_, Self>,
-        found: Option<Pinned<Client>>,
+        found: Option<Pinned<Rdma>>,
     ) -> Option<u16> {
         match inbound {
             Inbound::Error(error) => return self.remote_error(qp, error, message, found),
@@ -270,7 +270,7 @@ impl Endpoint {
         qp: &Connection,
         error: &RemoteError,
         message: &Received<'_, Self>,
-        found: Option<Pinned<Client>>,
+        found: Option<Pinned<Rdma>>,
     ) -> Option<u16> {
         let counter = match error.kind {
             RemoteErrorKind::Version { .. } => Counter::ErrVers,
@@ -292,7 +292,7 @@ impl Endpoint {
         qp: &Connection,
         xid: Xid,
         message: &Received<'_, Self>,
-        found: Option<Pinned<Client>>,
+        found: Option<Pinned<Rdma>>,
         judge: &dyn Fn(&State) -> Verdict,
     ) -> Option<u16> {
         let Some(pinned) = found else {
@@ -330,7 +330,7 @@ impl Endpoint {
     #[inline(always)]
     fn settle(
         &self,
-        pinned: Pinned<Client>,
+        pinned: Pinned<Rdma>,
         request: &Request,
         mut state: SpinLockGuard<'_, State>,
         verdict: &Verdict,

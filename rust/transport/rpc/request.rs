@@ -3,9 +3,9 @@
 //! What the driver knows of one RPC ([`Request`]).
 
 use crate::{
-    client::Client,
     connection::Endpoint,
     counters::Tally, //
+    driver::Rdma,
 };
 use kernel::{
     prelude::*,
@@ -40,11 +40,11 @@ use xprtrdma_sunrpc::{
 };
 
 /// A region that a call uses.
-pub(crate) type Region = ExposedMr<Lease<Client>>;
+pub(crate) type Region = ExposedMr<Lease<Rdma>>;
 
 /// A reply that waits for the invalidation of its call's regions.
 pub(crate) struct Answer {
-    pub(crate) pinned: Pinned<Client>,
+    pub(crate) pinned: Pinned<Rdma>,
     /// What is to be done then.
     pub(crate) verdict: Verdict,
     /// What the reply was offered.

@@ -9,12 +9,12 @@
 //! Until the post nothing is visible to the server, so every failure before it just undoes.
 
 use crate::{
-    client::Client,
     connection::{
         regions::Shortage,
         Connection,
         Endpoint, //
     },
+    driver::Rdma,
     rpc::{
         map::{
             gather,
@@ -79,9 +79,9 @@ enum Unsent {
 /// Sends a call. The send lock is held, which is why nothing here races with another call's way
 /// out, nor with the making or ending of connections.
 pub(crate) fn send_call(
-    xprt: &Xprt<Client>,
+    xprt: &Xprt<Rdma>,
     conn: &Arc<Connection>,
-    call: &Call<'_, Client>,
+    call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
     let endpoint = conn.handler();
     let client = xprt.data();
@@ -138,9 +138,9 @@ pub(crate) fn send_call(
 /// Maps, writes and posts a call; returns the octets of its message.
 #[inline]
 fn post_call(
-    xprt: &Xprt<Client>,
+    xprt: &Xprt<Rdma>,
     conn: &Arc<Connection>,
-    call: &Call<'_, Client>,
+    call: &Call<'_, Rdma>,
     planned: &Plan,
     state: &mut State,
 ) -> Result<usize, Unsent> {
@@ -282,9 +282,9 @@ fn encode(
 /// What becomes of a call that was not posted.
 #[cold]
 fn not_sent(
-    xprt: &Xprt<Client>,
+    xprt: &Xprt<Rdma>,
     conn: &Arc<Connection>,
-    call: &Call<'_, Client>,
+    call: &Call<'_, Rdma>,
     unsent: Unsent,
 ) -> Result<(), NotSent> {
     let client = xprt.data();
@@ -326,11 +326,7 @@ fn not_sent(
 
 /// The RPC client tries again, for the DMA layer may run short as memory does. But if it refuses what no
 /// time will change, nobody else would ever end the call.
-fn unmapped(
-    xprt: &Xprt<Client>,
-    endpoint: &Endpoint,
-    call: &Call<'_, Client>,
-) -> Result<(), NotSent> {
+fn unmapped(xprt: &Xprt<Rdma>, endpoint: &Endpoint, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().call().state.lock();
         state.unmapped.again(call.xid(), endpoint.epoch.raw())
@@ -344,7 +340,7 @@ fn unmapped(
 
 /// Makes the senders wait for room in the send queue.
 pub(crate) fn no_room(
-    xprt: &Xprt<Client>,
+    xprt: &Xprt<Rdma>,
     conn: &Connection,
     error: SendError,
     len: usize,

@@ -3,8 +3,8 @@
 //! How a call travels: its shape, and the plan for it.
 
 use crate::{
-    client::Client,
     connection::Connection, //
+    driver::Rdma,
 };
 use kernel::prelude::*;
 use xprtrdma_proto::{
@@ -99,7 +99,7 @@ impl Segmentation for Counted<'_> {
 #[inline(always)]
 pub(crate) fn plan_call(
     conn: &Connection,
-    call: &Encoded<'_, Client>,
+    call: &Encoded<'_, Rdma>,
     thresholds: Thresholds,
 ) -> Result<Plan, xprtrdma_proto::Error> {
     let endpoint = conn.handler();
@@ -133,7 +133,7 @@ pub(crate) fn plan_call(
 
 /// Whether a call can be carried on the present connection.
 #[cold]
-pub(crate) fn check(xprt: &Xprt<Client>, call: &Encoded<'_, Client>) -> Result {
+pub(crate) fn check(xprt: &Xprt<Rdma>, call: &Encoded<'_, Rdma>) -> Result {
     let current = xprt.data().current.lock().clone();
     match current {
         Some(conn) => plan_call(&conn, call, conn.handler().thresholds())
