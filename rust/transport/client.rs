@@ -51,7 +51,10 @@ use xprtrdma_proto::conn::{
     Epoch,
     Event, //
 };
-use xprtrdma_rdma::marked::Marked;
+use xprtrdma_rdma::{
+    marked::Marked,
+    qp::Qp, //
+};
 use xprtrdma_sunrpc::{
     backchannel::Callback,
     call::{
@@ -84,7 +87,7 @@ pub(crate) struct Client {
     pub(crate) link: Arc<Link>,
     /// The connection, for those who do not hold the send lock.
     #[pin]
-    pub(crate) current: SpinLock<Option<Arc<Connection>>>,
+    pub(crate) current: SpinLock<Option<Arc<Qp<Connection>>>>,
     /// Our address on the present or last connection.
     #[pin]
     pub(crate) local: SpinLock<Option<SocketAddr>>,
@@ -142,7 +145,7 @@ impl Client {
 impl Transport for Rdma {
     type Data = Client;
     /// The connection, for those who hold the send lock. It may have ended: see [`Link`].
-    type Locked = Option<Arc<Connection>>;
+    type Locked = Option<Arc<Qp<Connection>>>;
     type Call = Request;
 
     const CALLBACK_SLOTS: u16 = CALLBACK_SLOTS;
@@ -194,7 +197,7 @@ impl Transport for Rdma {
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
         let xprt = lock.xprt();
         match lock.state() {
-            Some(conn) => send::send_call(xprt, conn, call),
+            Some(qp) => send::send_call(xprt, qp, call),
             None => Err(NotSent::NotConnected),
         }
     }
@@ -205,8 +208,8 @@ impl Transport for Rdma {
             return;
         }
         let current = xprt.data().current.lock().clone();
-        if let Some(conn) = current {
-            conn.handler().attend(&conn, waiting);
+        if let Some(qp) = current {
+            qp.handler().attend(&qp, waiting);
         }
     }
 
@@ -216,7 +219,7 @@ impl Transport for Rdma {
     ) -> Result<(), NotSent> {
         let xprt = lock.xprt();
         match lock.state() {
-            Some(conn) => callback::send_callback_reply(xprt, conn, callback),
+            Some(qp) => callback::send_callback_reply(xprt, qp, callback),
             None => Err(NotSent::NotConnected),
         }
     }

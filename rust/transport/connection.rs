@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One connection ([`Endpoint`]): what lives as long as its queue pair.
+//! One connection ([`Connection`]): what lives as long as its queue pair.
 
 use crate::{
     client::Client,
-    connection::regions::RegionPool, //
-    driver::Rdma,
+    connection::regions::RegionPool,
+    driver::Rdma, //
 };
 use kernel::{
     prelude::*,
@@ -44,9 +44,6 @@ pub(crate) mod credits;
 pub(crate) mod regions;
 pub(crate) mod setup;
 
-/// A queue pair of ours.
-pub(crate) type Connection = Qp<Endpoint>;
-
 /// What became of the first Send above the minimum threshold.
 pub(crate) mod large {
     pub(crate) const NONE: u32 = 0;
@@ -60,7 +57,7 @@ const ALOOF: u32 = 16;
 const FOR_GOOD: u32 = u32::MAX;
 
 /// What belongs to one connection.
-pub(crate) struct Endpoint {
+pub(crate) struct Connection {
     pub(crate) xprt: BackRef<Rdma>,
     pub(crate) common: Arc<Common>,
     pub(crate) epoch: Epoch,
@@ -91,7 +88,7 @@ pub(crate) struct Endpoint {
     pub(crate) state: Arc<Shared>,
 }
 
-/// The part of an endpoint that needs a lock.
+/// The part of an conn that needs a lock.
 #[pin_data]
 pub(crate) struct Shared {
     #[pin]
@@ -103,14 +100,14 @@ pub(crate) struct Shared {
     pub(crate) deferred: SpinLock<KVec<u16>>,
 }
 
-impl Endpoint {
+impl Connection {
     pub(crate) fn client(&self) -> &Client {
         self.xprt.data()
     }
 
     /// Handles completions in the thread of a call that is the only one, until that is over.
     #[inline]
-    pub(crate) fn attend(&self, qp: &Connection, waiting: &Waiting<'_, Rdma>) {
+    pub(crate) fn attend(&self, qp: &Qp<Connection>, waiting: &Waiting<'_, Rdma>) {
         match self.aloof.read_once() {
             0 => {
                 let alone = || !self.xprt.has_others();

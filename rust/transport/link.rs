@@ -27,7 +27,7 @@
 //! In between senders find the send queue closed: what they have mapped goes back to the pool.
 
 use crate::{
-    connection::Endpoint,
+    connection::Connection,
     driver::Rdma,
     params, //
 };
@@ -121,7 +121,7 @@ pub(crate) struct Link {
     /// The connection, until its end. Locked while that is going on, so that whoever wants the same waits
     /// until it is done.
     #[pin]
-    owner: Mutex<Option<QpOwner<Endpoint>>>,
+    owner: Mutex<Option<QpOwner<Connection>>>,
     #[pin]
     end: Work<Link, END>,
 }

@@ -5,9 +5,9 @@
 use crate::{
     connection::{
         large,
-        Endpoint, //
+        Connection, //
     },
-    driver::Rdma,
+    driver::Rdma, //
 };
 use kernel::sync::atomic::{
     Full,
@@ -34,7 +34,7 @@ pub(crate) fn cwnd(credits: &ForwardCredits) -> u32 {
 /// For how long calls that nobody waits for may hold every credit, in milliseconds.
 const STARVED_MS: u32 = 60_000;
 
-impl Endpoint {
+impl Connection {
     /// Learns what an accepted reply says beside its message. Called by the handler of completions
     /// only.
     #[inline]
@@ -107,19 +107,19 @@ impl Endpoint {
 pub(crate) fn abandon(xprt: &Xprt<Rdma>, owed_on: u32) -> Option<u32> {
     // No reference is taken: the last one must not be dropped here.
     let current = xprt.data().current.lock();
-    let endpoint = current.as_ref()?.handler();
-    if endpoint.epoch.raw() != owed_on {
+    let conn = current.as_ref()?.handler();
+    if conn.epoch.raw() != owed_on {
         return None;
     }
-    let mut credits = endpoint.state.credits.lock();
+    let mut credits = conn.state.credits.lock();
     credits.abandon();
     Some(cwnd(&credits))
 }
 
 /// Whether calls that were given up have held every credit for so long that their replies will
 /// not come: a server may drop what it takes for a repetition.
-pub(crate) fn starves(endpoint: &Endpoint, credits: &ForwardCredits) -> bool {
-    let since = &endpoint.no_credit_since;
+pub(crate) fn starves(conn: &Connection, credits: &ForwardCredits) -> bool {
+    let since = &conn.no_credit_since;
     if credits.cwnd() > 0 {
         since.store(0, Relaxed);
         return false;

@@ -5,7 +5,7 @@
 use crate::{
     connection::{
         regions::RegionPool,
-        Endpoint,
+        Connection,
         Shared, //
     },
     driver::Rdma,
@@ -127,7 +127,7 @@ impl Link {
             GFP_KERNEL,
         )
         .map_err(resources)?;
-        let endpoint = Endpoint {
+        let conn = Connection {
             xprt: xprt.clone(),
             common: self.common.clone(),
             epoch,
@@ -146,7 +146,7 @@ impl Link {
             aloof: Atomic::new(0),
             state,
         };
-        attempt.qp = Some(Qp::create(&pd, &config, endpoint).map_err(resources)?);
+        attempt.qp = Some(Qp::create(&pd, &config, conn).map_err(resources)?);
         Ok(())
     }
 }

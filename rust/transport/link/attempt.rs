@@ -5,7 +5,7 @@
 use crate::{
     connection::{
         credits::cwnd,
-        Endpoint, //
+        Connection, //
     },
     driver::Rdma,
     link::{
@@ -77,7 +77,7 @@ use xprtrdma_sunrpc::{
 /// What a connection attempt has made so far; dropped in this order.
 #[derive(Default)]
 pub(crate) struct Attempt {
-    pub(crate) qp: Option<QpOwner<Endpoint>>,
+    pub(crate) qp: Option<QpOwner<Connection>>,
     pub(crate) pd: Option<Arc<Pd>>,
     pub(crate) id: Option<Arc<CmId>>,
     pub(crate) device: Option<DeviceInfo>,

@@ -14,7 +14,7 @@
 
 use crate::{
     client::force_disconnect,
-    connection::Endpoint,
+    connection::Connection,
     counters::Tally,
     driver::Rdma,
     link::now,
@@ -178,7 +178,7 @@ fn yes_or_no(is: bool) -> &'static str {
 }
 
 /// Regions that exist and that no call uses. While calls come and go the one may not fit the other.
-pub(crate) fn usage(xprt: &Xprt<Rdma>, endpoint: &Endpoint) -> (usize, usize) {
+pub(crate) fn usage(xprt: &Xprt<Rdma>, endpoint: &Connection) -> (usize, usize) {
     let (made, free) = endpoint.regions.usage();
     let kept: usize = xprt
         .slots()

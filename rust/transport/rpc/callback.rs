@@ -3,10 +3,7 @@
 //! Requests of the server, and our replies to them.
 
 use crate::{
-    connection::{
-        Connection,
-        Endpoint, //
-    },
+    connection::Connection,
     driver::Rdma,
     rpc::send::no_room, //
 };
@@ -27,6 +24,7 @@ use xprtrdma_proto::{
     Refusal,
     Xid, //
 };
+use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     backchannel::Callback,
     lease::Lease,
@@ -46,10 +44,10 @@ pub(crate) fn callback_credits() -> Credits {
 /// Sends the reply to a callback. It takes no forward credit.
 pub(crate) fn send_callback_reply(
     xprt: &Xprt<Rdma>,
-    conn: &Arc<Connection>,
+    qp: &Arc<Qp<Connection>>,
     callback: &Callback<'_>,
 ) -> Result<(), NotSent> {
-    let endpoint = conn.handler();
+    let conn = qp.handler();
     if !callback.came_on_this_connection(xprt) {
         // A reply never goes out on another connection (BC-27): it is dropped, and the server asks
         // again.
@@ -57,20 +55,20 @@ pub(crate) fn send_callback_reply(
     }
     let reply = callback.reply();
     let header = ReverseReplyHeader {
-        version: endpoint.version,
+        version: conn.version,
         xid: Xid(callback.xid()),
         credits: callback_credits(),
     };
-    let max = endpoint.thresholds().reverse_reply_max(endpoint.version) as usize;
+    let max = conn.thresholds().reverse_reply_max(conn.version) as usize;
     if reply.len() > max {
         xprt.data().stats.count(Counter::BcReplyTooBig);
-        endpoint.react(Event::Lost(endpoint.epoch, Cause::BackchannelReplyTooBig));
+        conn.react(Event::Lost(conn.epoch, Cause::BackchannelReplyTooBig));
         return Ok(());
     }
-    let max_len = endpoint.version.min_header_len() + reply.len();
-    let mut batch = conn
+    let max_len = conn.version.min_header_len() + reply.len();
+    let mut batch = qp
         .begin(max_len, 1)
-        .map_err(|e| no_room(xprt, conn, e, max_len, 1))?;
+        .map_err(|e| no_room(xprt, qp, e, max_len, 1))?;
     let buffer = batch.buffer();
     let len = header.encode(buffer).map_err(|_| NotSent::NotConnected)?;
     let room = buffer
@@ -82,14 +80,14 @@ pub(crate) fn send_callback_reply(
         .post::<Lease<Rdma>>(len + reply.len(), &mut [])
         .is_err()
     {
-        endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
+        conn.react(Event::Lost(conn.epoch, Cause::PostFailed));
         return Err(NotSent::NotConnected);
     }
     Ok(())
 }
 
-impl Endpoint {
-    pub(crate) fn reverse_call(&self, qp: &Connection, call: &ReverseCall<'_>) {
+impl Connection {
+    pub(crate) fn reverse_call(&self, qp: &Qp<Connection>, call: &ReverseCall<'_>) {
         let stats = &self.client().stats;
         stats.note(call.notes);
         stats.callbacks.add(1);
@@ -106,7 +104,7 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn send_refusal(&self, qp: &Connection, refusal: &Refusal) {
+    pub(crate) fn send_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal) {
         // A peer that needs many of them is broken.
         if self.state.discards.lock().discard(None) != Reaction::Ignore {
             self.lost(Cause::BadReplies);

@@ -3,10 +3,7 @@
 //! Messages that are dropped, and what follows if there are too many.
 
 use crate::{
-    connection::{
-        Connection,
-        Endpoint, //
-    },
+    connection::Connection,
     driver::Rdma,
     rpc::{
         complete::{
@@ -23,19 +20,22 @@ use xprtrdma_proto::{
     Counter,
     Xid, //
 };
-use xprtrdma_rdma::qp::Received;
+use xprtrdma_rdma::qp::{
+    Qp,
+    Received, //
+};
 use xprtrdma_sunrpc::{
     call::Pinned,
     trace, //
 };
 
-impl Endpoint {
+impl Connection {
     /// Drops a message. If it invalidated a region, nobody can tell what else is wrong (MAL-015,
     /// MAL-016), so then the connection goes.
     #[cold]
     pub(crate) fn unanswered(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         message: &Received<'_, Self>,
         counter: Counter,
         xid: Option<Xid>,
@@ -54,7 +54,7 @@ impl Endpoint {
     #[cold]
     pub(crate) fn discard(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         counter: Counter,
         xid: Option<Xid>,
         found: Option<Pinned<Rdma>>,

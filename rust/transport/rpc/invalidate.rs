@@ -3,10 +3,7 @@
 //! Bringing a call's memory out of the server's reach.
 
 use crate::{
-    connection::{
-        Connection,
-        Endpoint, //
-    },
+    connection::Connection,
     driver::Rdma,
     rpc::request::{
         Phase,
@@ -38,7 +35,10 @@ use xprtrdma_rdma::{
         IdleMr,
         RemoteInvalidation, //
     },
-    qp::SendError, //
+    qp::{
+        Qp,
+        SendError, //
+    },
 };
 use xprtrdma_sunrpc::{
     call::{
@@ -53,7 +53,7 @@ use xprtrdma_sunrpc::{
 /// A message invalidated a region that is none of the call's.
 pub(crate) struct Foreign;
 
-impl Endpoint {
+impl Connection {
     /// Takes back the region that the reply's message invalidated, if it is one of this call.
     #[inline]
     pub(crate) fn remotely_invalidated(
@@ -112,13 +112,13 @@ impl Endpoint {
     }
 
     /// Invalidates the regions of a slot: now, or as soon as there is room in the send queue.
-    pub(crate) fn invalidate(&self, qp: &Connection, index: u16) {
+    pub(crate) fn invalidate(&self, qp: &Qp<Connection>, index: u16) {
         defer::post(&Invalidations(qp), index);
     }
 
     /// Invalidates the regions of a slot; `false` if there is no room. If it cannot be done at all
     /// the connection goes, and its end takes care of them (V1-098).
-    fn try_invalidate(&self, qp: &Connection, index: u16) -> bool {
+    fn try_invalidate(&self, qp: &Qp<Connection>, index: u16) -> bool {
         let Some(slot) = self.xprt.slot(index) else {
             return true;
         };
@@ -149,7 +149,7 @@ impl Endpoint {
 }
 
 /// The invalidations of a connection, by the numbers of their slots.
-pub(crate) struct Invalidations<'a>(pub(crate) &'a Connection);
+pub(crate) struct Invalidations<'a>(pub(crate) &'a Qp<Connection>);
 
 impl Line for Invalidations<'_> {
     fn post(&self, index: u16) -> bool {
@@ -201,10 +201,10 @@ pub(crate) fn revoke(xprt: &Xprt<Rdma>, call: &Encoded<'_, Rdma>, leaving: Leavi
         let state = request.state.lock();
         (!state.regions.is_empty(), state.epoch)
     };
-    let is_current = |conn: &Arc<Connection>| conn.handler().epoch == epoch;
+    let is_current = |qp: &Arc<Qp<Connection>>| qp.handler().epoch == epoch;
     let current = || xprt.data().current.lock().clone().filter(is_current);
     if exposed && xprt.is_connected() && current().is_some() {
-        // See `Endpoint::departed` for the reply.
+        // See `Connection::departed` for the reply.
         leaving.linger(call, LINGER_MS);
     }
     {
@@ -221,9 +221,9 @@ pub(crate) fn revoke(xprt: &Xprt<Rdma>, call: &Encoded<'_, Rdma>, leaving: Leavi
     }
     // A connection that is not there any more, or not yet gone, takes care of its regions: its
     // end looks at every slot.
-    if let Some(conn) = current() {
-        let endpoint = conn.handler();
-        endpoint.react(Event::MemoryRevoked(epoch));
-        endpoint.invalidate(&conn, call.slot().index());
+    if let Some(qp) = current() {
+        let conn = qp.handler();
+        conn.react(Event::MemoryRevoked(epoch));
+        conn.invalidate(&qp, call.slot().index());
     }
 }

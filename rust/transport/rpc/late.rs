@@ -3,10 +3,7 @@
 //! Replies to calls that have ended or were taken back.
 
 use crate::{
-    connection::{
-        Connection,
-        Endpoint, //
-    },
+    connection::Connection,
     rpc::request::Phase, //
 };
 use xprtrdma_proto::{
@@ -16,15 +13,18 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     marked::Marked,
-    qp::Received, //
+    qp::{
+        Qp,
+        Received, //
+    },
 };
 
-impl Endpoint {
-    /// A reply to no call that waits for one. Returns what [`Endpoint::answer`] does.
+impl Connection {
+    /// A reply to no call that waits for one. Returns what [`Connection::answer`] does.
     #[cold]
     pub(crate) fn unclaimed(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         xid: Xid,
         message: &Received<'_, Self>,
     ) -> Option<u16> {
@@ -48,7 +48,7 @@ impl Endpoint {
     /// its task waits for this very reply, or it is encoded anew. That is no fault of the server. The
     /// message is of no use any more; but the call's regions are taken back, and its credit.
     ///
-    /// `None`: there is no such call. Otherwise what [`Endpoint::answer`] returns.
+    /// `None`: there is no such call. Otherwise what [`Connection::answer`] returns.
     fn departed(&self, xid: Xid, message: &Received<'_, Self>) -> Option<Option<u16>> {
         for slot in self.xprt.slots() {
             let request = slot.call();

@@ -28,9 +28,12 @@ use xprtrdma_proto::{
     ReplyPlan,
     Segment, //
 };
-use xprtrdma_rdma::mr::{
-    Access,
-    IdleMr, //
+use xprtrdma_rdma::{
+    mr::{
+        Access,
+        IdleMr, //
+    },
+    qp::Qp, //
 };
 use xprtrdma_sunrpc::{
     call::Call,
@@ -51,7 +54,7 @@ impl Mapping<'_> {
     #[inline(always)]
     fn add_chunk(
         &mut self,
-        conn: &Connection,
+        qp: &Qp<Connection>,
         call: &Call<'_, Rdma>,
         (message, part): (Message, Part),
         access: Access,
@@ -64,7 +67,7 @@ impl Mapping<'_> {
         let len = buf.part_len(part);
         let mut start = 0;
         while start < len {
-            start += self.add_region(conn, call, (message, part), start, access, chunk)?;
+            start += self.add_region(qp, call, (message, part), start, access, chunk)?;
         }
         Ok(())
     }
@@ -74,25 +77,25 @@ impl Mapping<'_> {
     #[inline(never)]
     fn add_region(
         &mut self,
-        conn: &Connection,
+        qp: &Qp<Connection>,
         call: &Call<'_, Rdma>,
         (message, part): (Message, Part),
         start: usize,
         access: Access,
         chunk: &mut Chunk,
     ) -> Result<usize, Shortage> {
-        let endpoint = conn.handler();
+        let conn = qp.handler();
         let mr = self.idle.pop().ok_or(Shortage::Unmapped)?;
         let region = match mr.map(call.lend(message, part), start, access) {
             Ok(region) => region,
             Err(failed) => {
-                endpoint.regions.put(failed.mr);
+                conn.regions.put(failed.mr);
                 return Err(Shortage::Unmapped);
             }
         };
         let window = region.window();
         trace::register(
-            endpoint.xprt.id(),
+            conn.xprt.id(),
             call.xid(),
             window.handle,
             window.offset,
@@ -117,13 +120,13 @@ impl Mapping<'_> {
 /// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
 pub(crate) fn map_call(
     xprt: &Xprt<Rdma>,
-    conn: &Arc<Connection>,
+    qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     planned: &Plan,
     needed: usize,
     state: &mut State,
 ) -> Result<(), Shortage> {
-    let pool = &conn.handler().regions;
+    let pool = &qp.handler().regions;
     let (idle, regions) = (&mut state.idle, &mut state.regions);
     regions
         .reserve(needed, GFP_NOWAIT)
@@ -138,7 +141,7 @@ pub(crate) fn map_call(
     }
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
     let mut mapping = Mapping { idle, regions };
-    let mut map = |what, access, chunk| mapping.add_chunk(conn, call, what, access, chunk);
+    let mut map = |what, access, chunk| mapping.add_chunk(qp, call, what, access, chunk);
     let mapped = match planned.call {
         CallPlan::Inline => Ok(()),
         CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), Access::RemoteRead, reads),
@@ -163,12 +166,12 @@ pub(crate) fn map_call(
 }
 
 /// Gives the regions of a call back that was not posted.
-pub(crate) fn unmap(conn: &Connection, call: &Call<'_, Rdma>) {
+pub(crate) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
     while let Some(region) = regions.pop() {
         // None of them was posted; one that had been would be deregistered here.
         if let Ok((mr, _lease)) = region.unposted() {
-            conn.handler().regions.put(mr);
+            qp.handler().regions.put(mr);
         }
     }
     // The list is for the next call.

@@ -7,10 +7,7 @@
 //! the server's reach is completed.
 
 use crate::{
-    connection::{
-        Connection,
-        Endpoint, //
-    },
+    connection::Connection,
     driver::Rdma,
     rpc::{
         complete::{
@@ -64,6 +61,7 @@ use xprtrdma_rdma::{
     mr::LocalInvalidation,
     qp::{
         Immediate,
+        Qp,
         QpHandler,
         Received,
         WcStatus, //
@@ -76,12 +74,12 @@ use xprtrdma_sunrpc::{
     util::Jiffies, //
 };
 
-impl QpHandler for Endpoint {
+impl QpHandler for Connection {
     fn queue(&self) -> &Queue {
         self.common.completions().queue()
     }
 
-    fn received(qp: ArcBorrow<'_, Connection>, message: Received<'_, Self>) {
+    fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
         this.heard.write_once(Jiffies::now().count());
         match message.immediate() {
@@ -112,7 +110,7 @@ impl QpHandler for Endpoint {
         this.invalidate(&qp, index);
     }
 
-    fn invalidated(qp: ArcBorrow<'_, Connection>, token: u64, proof: &LocalInvalidation) {
+    fn invalidated(qp: ArcBorrow<'_, Qp<Connection>>, token: u64, proof: &LocalInvalidation) {
         let this = qp.handler();
         let Some(slot) = u16::try_from(token).ok().and_then(|i| this.xprt.slot(i)) else {
             return;
@@ -144,28 +142,28 @@ impl QpHandler for Endpoint {
         }
     }
 
-    fn probed(qp: ArcBorrow<'_, Connection>) {
+    fn probed(qp: ArcBorrow<'_, Qp<Connection>>) {
         let this = qp.handler();
         this.react(Event::KeepAliveAnswered(this.epoch));
     }
 
-    fn acknowledged(qp: ArcBorrow<'_, Connection>) {
+    fn acknowledged(qp: ArcBorrow<'_, Qp<Connection>>) {
         qp.handler().heard.write_once(Jiffies::now().count());
     }
 
-    fn send_space(qp: ArcBorrow<'_, Connection>) {
+    fn send_space(qp: ArcBorrow<'_, Qp<Connection>>) {
         // Invalidations first: they end calls, senders begin new ones.
         defer::resume(&Invalidations(&qp));
         qp.handler().xprt.wake_senders();
     }
 
-    fn broken(qp: ArcBorrow<'_, Connection>, status: WcStatus) {
+    fn broken(qp: ArcBorrow<'_, Qp<Connection>>, status: WcStatus) {
         let status = wc::WcStatus::from_raw(status.0);
         qp.handler().lost(Cause::Completion(status));
     }
 }
 
-impl Endpoint {
+impl Connection {
     /// The call that a message seems to be about.
     #[inline]
     fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Rdma>> {
@@ -174,7 +172,7 @@ impl Endpoint {
     }
 
     /// Deals with the reply that `pinned` expects, as nearly every message is one; if it is another,
-    /// the call comes back. Otherwise what [`Endpoint::answer`] returns.
+    /// the call comes back. Otherwise what [`Connection::answer`] returns.
     #[inline]
     fn predicted(
         &self,
@@ -200,11 +198,11 @@ impl Endpoint {
         Ok(waits.then_some(index))
     }
 
-    /// Deals with any other message. Returns what [`Endpoint::answer`] does.
+    /// Deals with any other message. Returns what [`Connection::answer`] does.
     #[cold]
     fn unpredicted(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
     ) -> Option<u16> {
@@ -222,7 +220,7 @@ impl Endpoint {
 
     fn reply(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         reply: &Reply<'_>,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
@@ -243,11 +241,11 @@ impl Endpoint {
         })
     }
 
-    /// Deals with a message that is no reply. Returns what [`Endpoint::answer`] does.
+    /// Deals with a message that is no reply. Returns what [`Connection::answer`] does.
     #[cold]
     fn no_reply(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         inbound: &Inbound<'_>,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
@@ -267,7 +265,7 @@ impl Endpoint {
 
     fn remote_error(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         error: &RemoteError,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
@@ -289,7 +287,7 @@ impl Endpoint {
     /// Returns the number of a slot whose regions must be invalidated before the call can end.
     fn answer(
         &self,
-        qp: &Connection,
+        qp: &Qp<Connection>,
         xid: Xid,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,

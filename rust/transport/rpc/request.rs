@@ -3,7 +3,7 @@
 //! What the driver knows of one RPC ([`Request`]).
 
 use crate::{
-    connection::Endpoint,
+    connection::Connection,
     counters::Tally, //
     driver::Rdma,
 };
@@ -50,7 +50,7 @@ pub(crate) struct Answer {
     /// What the reply was offered.
     pub(crate) result: ResultChunk,
     /// The message, if its inline part is needed.
-    pub(crate) message: Option<Held<Endpoint>>,
+    pub(crate) message: Option<Held<Connection>>,
 }
 
 /// Where an RPC is, as far as the connection is concerned.

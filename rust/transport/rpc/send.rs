@@ -11,8 +11,7 @@
 use crate::{
     connection::{
         regions::Shortage,
-        Connection,
-        Endpoint, //
+        Connection, //
     },
     driver::Rdma,
     rpc::{
@@ -53,7 +52,10 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     marked::Marked,
-    qp::SendError, //
+    qp::{
+        Qp,
+        SendError, //
+    },
 };
 use xprtrdma_sunrpc::{
     call::Call,
@@ -80,17 +82,17 @@ enum Unsent {
 /// out, nor with the making or ending of connections.
 pub(crate) fn send_call(
     xprt: &Xprt<Rdma>,
-    conn: &Arc<Connection>,
+    qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
-    let endpoint = conn.handler();
+    let conn = qp.handler();
     let client = xprt.data();
     if call.sent_on_this_connection(xprt) {
-        endpoint.react(Event::Lost(endpoint.epoch, Cause::Retransmit));
+        conn.react(Event::Lost(conn.epoch, Cause::Retransmit));
         return Err(NotSent::NotConnected);
     }
-    let thresholds = endpoint.thresholds();
-    let planned = match plan_call(conn, call, thresholds) {
+    let thresholds = conn.thresholds();
+    let planned = match plan_call(qp, call, thresholds) {
         Ok(planned) => planned,
         Err(error) => {
             client.refuse(call, error);
@@ -101,7 +103,7 @@ pub(crate) fn send_call(
         return Err(NotSent::NoCredit);
     }
     if xprt.has_others() {
-        conn.dismiss();
+        qp.dismiss();
     }
     if let ReplyPlan::ReplyChunk { .. } = planned.reply {
         // Before the memory is mapped: afterwards it belongs to the device. If it still does, the
@@ -116,21 +118,21 @@ pub(crate) fn send_call(
     let request = call.slot().call();
     let mut state = request.state.lock();
     state.offer.invalidation = thresholds.remote_invalidation;
-    let posted = post_call(xprt, conn, call, &planned, &mut state);
+    let posted = post_call(xprt, qp, call, &planned, &mut state);
     drop(state);
     let len = match posted {
         Ok(len) => len,
-        Err(unsent) => return not_sent(xprt, conn, call, unsent),
+        Err(unsent) => return not_sent(xprt, qp, call, unsent),
     };
     if matches!(planned.call, CallPlan::Long { .. }) {
         client.stats.long_calls.add(1);
     }
     if len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize {
-        endpoint.large_send();
+        conn.large_send();
     }
     if !call.reply_expected() {
         // Nothing will say how many credits are left (V1-012).
-        endpoint.react(Event::Lost(endpoint.epoch, Cause::CreditResync));
+        conn.react(Event::Lost(conn.epoch, Cause::CreditResync));
     }
     Ok(())
 }
@@ -139,18 +141,18 @@ pub(crate) fn send_call(
 #[inline]
 fn post_call(
     xprt: &Xprt<Rdma>,
-    conn: &Arc<Connection>,
+    qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     planned: &Plan,
     state: &mut State,
 ) -> Result<usize, Unsent> {
-    let endpoint = conn.handler();
+    let conn = qp.handler();
     let needed = planned.read_segments + planned.result_segments;
     // Those of the slot's last call.
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {
-        map_call(xprt, conn, call, planned, needed, state)
+        map_call(xprt, qp, call, planned, needed, state)
             .map_err(|shortage| Unsent::NoRegions(shortage, needed))?;
     }
 
@@ -171,7 +173,7 @@ fn post_call(
     let inline = pieces[0].1 + pieces[1].1;
     // At least what is needed: contiguous memory may need fewer regions than were counted.
     let (max_len, wrs) = (planned.header_len + inline, needed as u32 + 1);
-    let mut batch = conn
+    let mut batch = qp
         .begin(max_len, wrs)
         .map_err(|error| Unsent::NoRoom(error, max_len, wrs))?;
 
@@ -191,9 +193,9 @@ fn post_call(
         ReplyPlan::ReplyChunk { .. } => (ResultChunk::Reply, &[], Some(results)),
     };
     let header = CallHeader {
-        version: endpoint.version,
+        version: conn.version,
         xid: Xid(call.xid()),
-        credits: endpoint.requested,
+        credits: conn.requested,
         lists: ChunkLists {
             reads: if reads.is_empty() { &[] } else { &read_list },
             writes,
@@ -217,8 +219,8 @@ fn post_call(
     }
     let request = call.slot().call();
     request.set_phase(state, Phase::Sent);
-    state.epoch = endpoint.epoch;
-    request.owed_on.write_once(endpoint.epoch.raw());
+    state.epoch = conn.epoch;
+    request.owed_on.write_once(conn.epoch.raw());
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
@@ -283,42 +285,42 @@ fn encode(
 #[cold]
 fn not_sent(
     xprt: &Xprt<Rdma>,
-    conn: &Arc<Connection>,
+    qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     unsent: Unsent,
 ) -> Result<(), NotSent> {
     let client = xprt.data();
-    let endpoint = conn.handler();
+    let conn = qp.handler();
     match unsent {
         Unsent::NoRegions(shortage, needed) => {
             client.stats.failed_marshal.add(1);
-            unmap(conn, call);
-            gather(xprt, &endpoint.regions);
+            unmap(qp, call);
+            gather(xprt, &conn.regions);
             match shortage {
                 Shortage::Wait => {}
                 Shortage::NoMemory => return Err(NotSent::NoBuffers),
-                Shortage::Unmapped => return unmapped(xprt, endpoint, call),
+                Shortage::Unmapped => return unmapped(xprt, conn, call),
             }
             xprt.stop_senders();
             // They may have come before the senders were stopped.
-            if endpoint.regions.has(needed) {
+            if conn.regions.has(needed) {
                 xprt.wake_senders();
             }
             Err(NotSent::Wait)
         }
         Unsent::NoRoom(error, len, wrs) => {
-            unmap(conn, call);
-            Err(no_room(xprt, conn, error, len, wrs))
+            unmap(qp, call);
+            Err(no_room(xprt, qp, error, len, wrs))
         }
         Unsent::NoHeader(error) => {
-            unmap(conn, call);
+            unmap(qp, call);
             client.refuse(call, error);
             Ok(())
         }
         Unsent::NotPosted => {
             // The regions stay where the end of the connection finds them. The RPC client will send
             // the call again.
-            endpoint.react(Event::Lost(endpoint.epoch, Cause::PostFailed));
+            conn.react(Event::Lost(conn.epoch, Cause::PostFailed));
             Err(NotSent::NotConnected)
         }
     }
@@ -326,10 +328,10 @@ fn not_sent(
 
 /// The RPC client tries again, for the DMA layer may run short as memory does. But if it refuses what no
 /// time will change, nobody else would ever end the call.
-fn unmapped(xprt: &Xprt<Rdma>, endpoint: &Endpoint, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
+fn unmapped(xprt: &Xprt<Rdma>, conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().call().state.lock();
-        state.unmapped.again(call.xid(), endpoint.epoch.raw())
+        state.unmapped.again(call.xid(), conn.epoch.raw())
     };
     if error == xprtrdma_proto::Error::NoBuffers {
         return Err(NotSent::NoBuffers);
@@ -341,7 +343,7 @@ fn unmapped(xprt: &Xprt<Rdma>, endpoint: &Endpoint, call: &Call<'_, Rdma>) -> Re
 /// Makes the senders wait for room in the send queue.
 pub(crate) fn no_room(
     xprt: &Xprt<Rdma>,
-    conn: &Connection,
+    qp: &Qp<Connection>,
     error: SendError,
     len: usize,
     wrs: u32,
@@ -352,7 +354,7 @@ pub(crate) fn no_room(
             xprt.data().stats.send_queue_full.add(1);
             xprt.stop_senders();
             // The room may have come before the senders were stopped.
-            if conn.has_room(len, wrs) {
+            if qp.has_room(len, wrs) {
                 xprt.wake_senders();
             }
             NotSent::Wait

@@ -3,8 +3,8 @@
 //! How a call travels: its shape, and the plan for it.
 
 use crate::{
-    connection::Connection, //
-    driver::Rdma,
+    connection::Connection,
+    driver::Rdma, //
 };
 use kernel::prelude::*;
 use xprtrdma_proto::{
@@ -20,6 +20,7 @@ use xprtrdma_proto::{
     Plan,
     Thresholds, //
 };
+use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::Encoded,
     xdr_buf::XdrBuf,
@@ -54,8 +55,8 @@ fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
 }
 
 /// What a region of this connection can hold.
-fn region_limits(conn: &Connection) -> RegionLimits {
-    let pool = &conn.handler().regions;
+fn region_limits(qp: &Qp<Connection>) -> RegionLimits {
+    let pool = &qp.handler().regions;
     RegionLimits {
         pages: pool.pages(),
         page_size: kernel::page::PAGE_SIZE as u32,
@@ -98,11 +99,11 @@ impl Segmentation for Counted<'_> {
 /// Decides how a call travels.
 #[inline(always)]
 pub(crate) fn plan_call(
-    conn: &Connection,
+    qp: &Qp<Connection>,
     call: &Encoded<'_, Rdma>,
     thresholds: Thresholds,
 ) -> Result<Plan, xprtrdma_proto::Error> {
-    let endpoint = conn.handler();
+    let conn = qp.handler();
     let message = *call.message();
     let reply = call.reply();
     let shape = CallShape {
@@ -119,12 +120,12 @@ pub(crate) fn plan_call(
         eligible: reply.is_read_data(),
     };
     let counts = Counted {
-        regions: region_limits(conn),
+        regions: region_limits(qp),
         message,
         reply,
     };
     let limits = plan::Limits {
-        version: endpoint.version,
+        version: conn.version,
         thresholds,
         segments: MAX_SEGMENTS,
     };
@@ -136,7 +137,7 @@ pub(crate) fn plan_call(
 pub(crate) fn check(xprt: &Xprt<Rdma>, call: &Encoded<'_, Rdma>) -> Result {
     let current = xprt.data().current.lock().clone();
     match current {
-        Some(conn) => plan_call(&conn, call, conn.handler().thresholds())
+        Some(qp) => plan_call(&qp, call, qp.handler().thresholds())
             .map(|_| ())
             .map_err(|error| {
                 xprt.data().tell_of_refused(call, error);
