@@ -2,39 +2,21 @@
 
 //! The life of a transport's connections: events in, actions out, deadlines returned.
 //!
-//! # How to drive it
+//! [`Conn`] is the machine; its documentation says how to drive it.
 //!
-//! [`Conn`] sits behind one lock of the driver, in a [`Desk`] that parts the events between a worker and
-//! the others. After **every** [`Conn::handle`] the driver takes the actions with [`Conn::poll_action`]
-//! until there are none, performs them in that order outside the lock, and re-arms its timer from
-//! [`Conn::deadline`]; when the timer fires it hands in [`Event::Tick`]. Nothing else changes the machine.
-//!
-//! One attempt runs in a worker that may sleep:
-//!
-//! | The machine asks                    | The driver answers                                             |
-//! |-------------------------------------|----------------------------------------------------------------|
-//! | (the RPC layer wants a connection)  | [`Event::Start`]                                               |
-//! | [`Action::ResolveAddr`]             | [`CmEvent::AddrResolved`], [`CmEvent::AddrError`]              |
-//! | [`Action::ResolveRoute`]            | [`CmEvent::RouteResolved`], [`CmEvent::RouteError`]            |
-//! | [`Action::CreateQp`]                | [`Event::QpCreated`] (Receives posted), [`Event::LocalFault`]  |
-//! | [`Action::Connect`]                 | [`CmEvent::Established`], [`CmEvent::Rejected`], ...           |
-//! | [`Action::SendVersionProbe`]        | [`Event::VersionAnswer`]; only if version 2 is allowed         |
-//! | [`Action::Established`]             | tells the RPC layer; the attempt is over                       |
-//! | [`Action::TearDown`]                | releases everything of the attempt, [`Event::TornDown`]        |
-//! | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is over        |
-//!
-//! Whatever happens, an attempt ends with `Established` or with `TearDown` and then `Fail`, and its end is
-//! reached, or a tear-down asked for, no later than its deadline.
-//!
-//! An established connection ends with exactly one [`Action::Disconnect`] that carries the cause. The driver
-//! then stops using the queue pair, drains it, releases it and reports [`Event::TornDown`]. Until that
-//! report no new attempt starts, so two connections never exist at once.
-//!
-//! # Epochs and cookies
-//!
-//! Every attempt gets a new [`Epoch`]. Events from a connection carry the epoch it was created under; an
-//! event of another epoch is stale and changes nothing. [`Conn::cookie`] is for `xprt->connect_cookie`: it
-//! changes at every establishment and at every loss, and never otherwise.
+//! | Module | Concept |
+//! | --- | --- |
+//! | `mailbox` | where events are handed in, whoever drives the machine |
+//! | `drive` | the machine as the driver sees it |
+//! | `machine` | what leads from one state to the next |
+//! | `state`, `attempt`, `up` | the states |
+//! | `peer` | what is known of the peer from one connection to the next |
+//! | `backoff`, `inline_fallback`, `history` | parts of that |
+//! | `keepalive` | finding a dead peer |
+//! | `outage` | what the log tells of failed attempts |
+//! | `event`, `action`, `config` | what goes in, what comes out, what is decided beforehand |
+//! | `cause`, `seen` | why it ended |
+//! | `queue` | what waits its turn |
 //!
 //! # Rules kept here
 //!
@@ -73,18 +55,23 @@
 //! kills processes for each of them.
 
 mod action;
+mod attempt;
 mod backoff;
 mod cause;
 mod config;
-mod desk;
+mod drive;
 mod event;
 mod history;
 mod inline_fallback;
 mod keepalive;
 mod machine;
+mod mailbox;
 mod outage;
+mod peer;
 mod queue;
 mod seen;
+mod state;
+mod up;
 
 pub use self::{
     action::{
@@ -103,10 +90,7 @@ pub use self::{
         Config,
         MIN_CONNECT_TIMEOUT, //
     },
-    desk::{
-        Actions,
-        Desk, //
-    },
+    drive::Conn,
     event::{
         Accepted,
         AddrFault,
@@ -128,7 +112,10 @@ pub use self::{
         KeepAliveConfig,
         Verdict, //
     },
-    machine::Conn,
+    mailbox::{
+        Actions,
+        Mailbox, //
+    },
     outage::{
         Outage,
         Report, //

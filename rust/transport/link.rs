@@ -54,9 +54,9 @@ use xprtrdma_proto::{
         Cause,
         Config,
         Conn,
-        Desk,
         Event,
         KeepAliveConfig,
+        Mailbox,
         Outage, //
     },
     time::{
@@ -104,7 +104,7 @@ mod teardown;
 pub(crate) struct Link {
     pub(crate) common: Arc<Common>,
     #[pin]
-    desk: SpinLock<Desk>,
+    mailbox: SpinLock<Mailbox>,
     /// Told when an event waits for the worker.
     #[pin]
     arrived: CondVar,
@@ -158,7 +158,7 @@ impl Link {
         Arc::pin_init(
             pin_init!(Self {
                 common,
-                desk <- new_spinlock!(Desk::new(Conn::new(config, seed)), "Link::desk"),
+                mailbox <- new_spinlock!(Mailbox::new(Conn::new(config, seed)), "Link::mailbox"),
                 arrived <- new_condvar!("Link::arrived"),
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
@@ -184,8 +184,8 @@ impl Link {
     /// Hands an event to the machine: through the worker's mailbox while there is a worker,
     /// otherwise directly, and then does what the machine asks for.
     pub(crate) fn react(&self, xprt: &Xprt<Rdma>, event: Event) {
-        let handed_in = self.desk.lock().hand_in(event, now());
-        match handed_in {
+        let delivered = self.mailbox.lock().deliver(event, now());
+        match delivered {
             Some(actions) => self.carry_out(xprt, actions),
             None => self.arrived.notify_all(),
         }
@@ -199,8 +199,8 @@ impl Link {
                     trace::disconnected(xprt.id(), epoch.raw(), cause.name());
                     // With the lock held: one that has been closed meanwhile needs no more, and no
                     // other is made before the order is given.
-                    let desk = self.desk.lock();
-                    if desk.conn.is_ending(epoch) {
+                    let mailbox = self.mailbox.lock();
+                    if mailbox.conn.is_ending(epoch) {
                         self.order_end(xprt);
                     }
                 }
@@ -232,7 +232,7 @@ impl Link {
     /// Attempts and the pauses between them get no longer than this. Must not sleep.
     pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
         let ms = |time: Jiffies| Millis::new(time.as_ms().into());
-        self.desk
+        self.mailbox
             .lock()
             .conn
             .limit_timeouts(ms(connect), ms(reconnect));
@@ -240,15 +240,15 @@ impl Link {
 
     /// Hands an event to the machine, as the worker or to close a connection.
     fn handle(&self, event: Event) {
-        self.desk.lock().conn.handle(event, now());
+        self.mailbox.lock().conn.handle(event, now());
     }
 
     fn poll_action(&self) -> Option<Action> {
-        self.desk.lock().conn.poll_action()
+        self.mailbox.lock().conn.poll_action()
     }
 
     /// Looks at the machine.
     pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
-        f(&self.desk.lock().conn)
+        f(&self.mailbox.lock().conn)
     }
 }

@@ -53,7 +53,7 @@ pub enum Action {
     Established {
         /// Which connection.
         epoch: Epoch,
-        /// The new value of [`Conn::cookie`](super::machine::Conn::cookie).
+        /// The new value of [`Conn::cookie`](super::drive::Conn::cookie).
         cookie: u32,
         /// What to speak on it.
         version: Version,
@@ -81,7 +81,7 @@ pub enum Action {
     Disconnect {
         /// Which connection.
         epoch: Epoch,
-        /// The new value of [`Conn::cookie`](super::machine::Conn::cookie).
+        /// The new value of [`Conn::cookie`](super::drive::Conn::cookie).
         cookie: u32,
         /// Why.
         cause: Cause,

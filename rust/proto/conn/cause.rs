@@ -175,6 +175,16 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// How an attempt fails that is ended as a connection would be for this cause.
+    pub(super) const fn ended_by(cause: Cause) -> Self {
+        match cause {
+            Cause::DeviceRemoved => Self::DeviceRemoved,
+            Cause::AddrChanged => Self::AddrChanged,
+            Cause::Forced | Cause::Idle | Cause::Closed | Cause::Shutdown => Self::Cancelled,
+            _ => Self::PeerClosed,
+        }
+    }
+
     /// What the RPC tasks that wait for the connection are told (section 4.7).
     ///
     /// `first_mount` says that this transport was never connected, and that a call asks for it which gives

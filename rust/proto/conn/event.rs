@@ -3,7 +3,10 @@
 //! What goes into the connection machine.
 
 use super::{
-    cause::Cause,
+    cause::{
+        Cause,
+        ConnectError, //
+    },
     keepalive::Activity,
     seen::Seen, //
 };
@@ -78,18 +81,23 @@ pub enum CmEvent {
 }
 
 impl CmEvent {
-    /// Whether it tells of the end of a connection.
-    pub(super) const fn is_an_end(self) -> bool {
-        matches!(
-            self,
-            Self::ConnectError
-                | Self::Unreachable
-                | Self::Rejected { .. }
-                | Self::Disconnected
-                | Self::AddrChange
-                | Self::DeviceRemoval
-                | Self::TimewaitExit
-        )
+    /// Why a connection ends that this event ends; `None` if it ends none.
+    pub(super) const fn loss(self) -> Option<Cause> {
+        match self {
+            Self::Disconnected
+            | Self::TimewaitExit
+            | Self::ConnectError
+            | Self::Unreachable
+            | Self::Rejected { .. } => Some(Cause::PeerClosed),
+            Self::AddrChange => Some(Cause::AddrChanged),
+            Self::DeviceRemoval => Some(Cause::DeviceRemoved),
+            Self::AddrResolved
+            | Self::AddrError(_)
+            | Self::RouteResolved
+            | Self::RouteError
+            | Self::RouteSilent
+            | Self::Established(_) => None,
+        }
     }
 
     /// A short name for logs and debugfs, of one that tells of the end of a connection.
@@ -120,6 +128,18 @@ pub enum AddrFault {
     Other,
 }
 
+impl AddrFault {
+    /// How the attempt fails.
+    pub(super) const fn reason(self) -> ConnectError {
+        match self {
+            Self::NoDevice => ConnectError::NoDevice,
+            Self::NoRoute => ConnectError::NoRoute,
+            Self::TimedOut => ConnectError::AddrSilent,
+            Self::Other => ConnectError::AddrUnresolved,
+        }
+    }
+}
+
 /// What went wrong on our side while an action was performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalFault {
@@ -129,6 +149,17 @@ pub enum LocalFault {
     DeviceUnsuitable,
     /// The device is gone.
     DeviceGone,
+}
+
+impl LocalFault {
+    /// How the attempt fails.
+    pub(super) const fn reason(self) -> ConnectError {
+        match self {
+            Self::NoResources => ConnectError::NoResources,
+            Self::DeviceUnsuitable => ConnectError::NoDevice,
+            Self::DeviceGone => ConnectError::DeviceRemoved,
+        }
+    }
 }
 
 /// Something that happened.
@@ -144,7 +175,7 @@ pub enum Event {
         /// The caller gives up when the attempt fails, as the first one of a mount does.
         trial: bool,
     },
-    /// [`Conn::deadline`](super::machine::Conn::deadline) has come, or the driver looked on its own account.
+    /// [`Conn::deadline`](super::drive::Conn::deadline) has come, or the driver looked on its own account.
     Tick(Activity),
     /// The connection manager reported something.
     Cm(Epoch, CmEvent),
@@ -193,4 +224,33 @@ pub enum Event {
     TornDown(Epoch),
     /// End everything; no further attempt will start.
     Shutdown,
+}
+
+impl Event {
+    /// The attempt or connection that this is about, and that has to be the present one.
+    ///
+    /// [`Event::Seen`] may come when the next attempt has begun: the history knows its connection.
+    pub(super) const fn epoch(&self) -> Option<Epoch> {
+        match *self {
+            Self::Cm(epoch, _)
+            | Self::QpCreated(epoch)
+            | Self::LocalFault(epoch, _)
+            | Self::VersionAnswer(epoch, _)
+            | Self::Replied(epoch)
+            | Self::LargeSend(epoch)
+            | Self::LargeSendTaken(epoch)
+            | Self::MemoryRevoked(epoch)
+            | Self::KeepAliveAnswered(epoch)
+            | Self::Lost(epoch, _)
+            | Self::Disconnecting(epoch)
+            | Self::TornDown(epoch) => Some(epoch),
+            Self::Start { .. }
+            | Self::Tick(_)
+            | Self::RpcTimeout { .. }
+            | Self::Close(_)
+            | Self::Backchannel { .. }
+            | Self::Seen(..)
+            | Self::Shutdown => None,
+        }
+    }
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The machine: which attempt or connection there is, and what follows on each event.
+//! The states of a transport, and what leads from one to the next.
+//!
+//! [`Conn`](super::Conn) calls one method for each event. Events of other epochs do not get here.
 
 use super::{
-    action::{
-        Action,
-        Phase, //
+    action::Action,
+    attempt::{
+        Attempt,
+        Stage,
+        Step, //
     },
-    backoff::Backoff,
     cause::{
         Cause,
         ConnectError, //
@@ -18,25 +21,22 @@ use super::{
     },
     event::{
         Accepted,
-        AddrFault,
         CmEvent,
         Epoch,
-        Event,
         LocalFault, //
     },
-    history::{
-        Disconnect,
-        Failure,
-        History, //
-    },
-    inline_fallback::InlineFallback,
     keepalive::{
         Activity,
-        KeepAlive,
         Verdict, //
     },
+    peer::Peer,
     queue::Queue,
-    seen::Seen, //
+    seen::Seen,
+    state::{
+        State,
+        Then, //
+    },
+    up::Up, //
 };
 use crate::{
     time::{
@@ -44,313 +44,99 @@ use crate::{
         Time, //
     },
     v2::negotiate::{
-        Negotiator,
-        Outcome, //
+        Outcome,
+        ProbeAnswer, //
     },
     wire::header::Version, //
 };
 
 /// Room for every action of one attempt and connection, and the failure of the one before.
 ///
-/// The steps of an attempt, `Established`, one `KeepAlive` and the final `Disconnect` are nine. The next
-/// attempt needs a `TornDown`, which counts only after the final action was taken, and with it all before.
+/// The steps of an attempt, `Established`, one `KeepAlive` and the final `Disconnect` are nine. The
+/// next attempt needs a `TornDown`, which counts only after the final action was taken, and with it
+/// all before.
 const ACTIONS: usize = 12;
 
-/// How long a useful connection must last for its loss to cost no delay, however often that happens.
-const WORKED: Millis = Millis::from_secs(5);
-
-/// For how long after memory was revoked the server is expected to write there.
-const REVOKED: Millis = Millis::from_secs(5);
-
-/// The step an attempt is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Address,
-    Route,
-    QueuePair,
-    Connecting,
-    Negotiating,
-}
-
-/// An established connection.
+/// The state of one transport, and what has to be done about it.
 #[derive(Clone, Debug)]
-struct Up {
-    since: Time,
-    /// When the upper layer last used it.
-    used: Time,
-    /// At least one reply arrived.
-    useful: bool,
-    /// When memory of a call without an answer was taken back last.
-    revoked: Option<Time>,
-    keepalive: Option<KeepAlive>,
-}
-
-#[derive(Clone, Debug)]
-enum State {
-    Down,
-    Waiting {
-        timeout: Millis,
-    },
-    Attempt {
-        stage: Stage,
-        /// When this step is overdue.
-        stage_end: Time,
-        /// When the whole attempt is overdue.
-        end: Time,
-    },
-    Up(Up),
-    Closing {
-        /// The driver has been handed the action that it will answer with `TornDown`.
-        told: bool,
-        then: Then,
-    },
-    Stopped,
-}
-
-/// What follows a tear-down.
-#[derive(Clone, Copy, Debug)]
-enum Then {
-    /// Nothing: the RPC layer will ask again.
-    Rest,
-    /// Report the failed attempt.
-    Fail(ConnectError),
-    /// The RPC layer asked again meanwhile.
-    Restart(Millis),
-}
-
-/// The connection machine of one transport.
-#[derive(Clone, Debug)]
-pub struct Conn {
+pub(super) struct Machine {
     config: Config,
     state: State,
     epoch: Epoch,
     cookie: u32,
-    ever_connected: bool,
     /// Who asked for the present attempt gives up when it fails.
     trial: bool,
     stopping: bool,
     backchannel: bool,
-    backoff: Backoff,
-    inline: InlineFallback,
-    version: Negotiator,
-    history: History,
     /// When the present or last attempt began.
     begun: Time,
-    last_failure: Option<Failure>,
     /// The lost connection is being ended from this side.
     disconnecting: bool,
+    peer: Peer,
     actions: Queue<Action, ACTIONS>,
 }
 
-impl Conn {
-    /// A transport without a connection; `seed` decides the jitter of the back-off.
-    pub fn new(config: Config, seed: u64) -> Self {
+impl Machine {
+    pub(super) fn new(config: Config, seed: u64) -> Self {
         Self {
             config,
             state: State::Down,
             epoch: Epoch::NONE,
             cookie: 0,
-            ever_connected: false,
             trial: false,
             stopping: false,
             backchannel: false,
-            backoff: Backoff::new(config.backoff, seed),
-            inline: InlineFallback::new(),
-            version: Negotiator::new(config.version),
-            history: History::default(),
             begun: Time::default(),
-            last_failure: None,
             disconnecting: false,
+            peer: Peer::new(&config, seed),
             actions: Queue::new(),
         }
     }
 
-    /// Takes in what happened at `now`. Take the actions afterwards.
-    pub fn handle(&mut self, event: Event, now: Time) {
-        match event {
-            Event::Start { timeout, trial } => self.start(timeout, trial, now),
-            Event::Tick(activity) => self.tick(activity, now),
-            Event::Cm(epoch, event) => {
-                if epoch == self.epoch {
-                    self.cm(event, now);
-                }
-            }
-            Event::QpCreated(epoch) => {
-                if self.in_stage(epoch, Stage::QueuePair) {
-                    let inline_cap = self.inline.cap(now);
-                    self.enter(
-                        Stage::Connecting,
-                        Action::Connect { epoch, inline_cap },
-                        now,
-                    );
-                }
-            }
-            Event::LocalFault(epoch, fault) => {
-                if epoch == self.epoch {
-                    self.local_fault(fault, now);
-                }
-            }
-            Event::VersionAnswer(epoch, answer) => {
-                if self.in_stage(epoch, Stage::Negotiating) {
-                    let outcome = self.version.answer(answer);
-                    self.negotiated(outcome, now);
-                }
-            }
-            Event::Replied(epoch) => {
-                if let Some(up) = self.up(epoch) {
-                    up.useful = true;
-                    self.backoff.useful();
-                }
-            }
-            Event::LargeSend(epoch) => {
-                if self.is_up(epoch) {
-                    self.inline.sent(now);
-                }
-            }
-            Event::LargeSendTaken(epoch) => {
-                if self.is_up(epoch) {
-                    self.inline.taken();
-                }
-            }
-            Event::MemoryRevoked(epoch) => {
-                if let Some(up) = self.up(epoch) {
-                    up.revoked = Some(now);
-                }
-            }
-            Event::KeepAliveAnswered(epoch) => {
-                if let Some(keepalive) = self.up(epoch).and_then(|up| up.keepalive.as_mut()) {
-                    keepalive.answered(now);
-                }
-            }
-            Event::Lost(epoch, cause) => {
-                // Who waits for the next attempt has nothing yet that could be lost.
-                if epoch == self.epoch && !matches!(self.state, State::Waiting { .. }) {
-                    self.end(cause, now);
-                }
-            }
-            Event::RpcTimeout { cookie } => self.rpc_timeout(cookie, now),
-            Event::Close(cause) => self.end(cause, now),
-            Event::Backchannel { bound } => self.backchannel = bound,
-            Event::Disconnecting(epoch) => {
-                if epoch == self.epoch {
-                    self.disconnecting = true;
-                }
-            }
-            Event::Seen(epoch, seen) => {
-                if let Some(lost) = self.history.newest(epoch) {
-                    lost.seen = seen;
-                }
-            }
-            Event::TornDown(epoch) => self.torn_down(epoch, now),
-            Event::Shutdown => self.shutdown(now),
-        }
-    }
+    // What is asked of it.
 
-    /// The next thing to do, in the order in which it has to be done.
-    pub fn poll_action(&mut self) -> Option<Action> {
+    pub(super) fn poll_action(&mut self) -> Option<Action> {
         let action = self.actions.pop()?;
         if let Action::TearDown { .. } | Action::Disconnect { .. } = action {
-            if let State::Closing { told, .. } = &mut self.state {
-                *told = true;
-            }
+            self.state.told();
         }
         Some(action)
     }
 
-    /// When [`Event::Tick`] must be handed in at the latest; `None` if no time matters.
-    pub fn deadline(&self) -> Option<Time> {
+    pub(super) fn deadline(&self) -> Option<Time> {
         match &self.state {
             State::Down | State::Closing { .. } | State::Stopped => None,
-            State::Waiting { .. } => Some(self.backoff.not_before()),
-            State::Attempt { stage_end, end, .. } => Some((*stage_end).min(*end)),
-            State::Up(up) => {
-                let idle = self.idle_deadline(up);
-                let silent = up.keepalive.as_ref().map(KeepAlive::deadline);
-                match (idle, silent) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                }
-            }
+            State::Waiting { .. } => Some(self.peer.not_before()),
+            State::Attempt(attempt) => Some(attempt.deadline()),
+            State::Up(up) => up.deadline(self.idle_limit()),
         }
     }
 
-    /// Lowers the bound of an attempt and of the back-off, as `set_connect_timeout` asks (pNFS).
-    ///
-    /// Larger values than the present ones change nothing.
-    pub fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
-        let connect = connect.max(MIN_CONNECT_TIMEOUT);
-        self.config.connect_timeout = self.config.connect_timeout.min(connect);
-        self.backoff.limit(reconnect);
+    pub(super) const fn state(&self) -> &State {
+        &self.state
     }
 
-    /// Where the transport stands.
-    pub fn phase(&self) -> Phase {
-        match &self.state {
-            State::Down => Phase::Down,
-            State::Waiting { .. } => Phase::Waiting,
-            State::Attempt { stage, .. } => match stage {
-                Stage::Address => Phase::Address,
-                Stage::Route => Phase::Route,
-                Stage::QueuePair => Phase::QueuePair,
-                Stage::Connecting => Phase::Connecting,
-                Stage::Negotiating => Phase::Negotiating,
-            },
-            State::Up(_) => Phase::Up,
-            State::Closing { .. } => Phase::Closing,
-            State::Stopped => Phase::Stopped,
-        }
-    }
-
-    /// Whether `epoch` is the established connection; a reverse reply goes out only then (BC-27).
     #[inline]
-    pub fn is_up(&self, epoch: Epoch) -> bool {
-        epoch == self.epoch && matches!(self.state, State::Up(_))
-    }
-
-    /// Whether the end of `epoch` that the machine asked for is still to come.
-    ///
-    /// To be looked at, and the end ordered, with the driver's lock held: the order may come late, and
-    /// afterwards it would end the next connection.
-    #[inline]
-    pub fn is_ending(&self, epoch: Epoch) -> bool {
-        epoch == self.epoch && matches!(self.state, State::Closing { .. })
-    }
-
-    /// The epoch of the present or the last attempt.
-    #[inline]
-    pub const fn epoch(&self) -> Epoch {
+    pub(super) const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// A number that changes whenever a connection is established or lost.
     #[inline]
-    pub const fn cookie(&self) -> u32 {
+    pub(super) const fn cookie(&self) -> u32 {
         self.cookie
     }
 
-    /// The connections that ended, for debugfs.
-    pub const fn history(&self) -> &History {
-        &self.history
+    pub(super) const fn config(&self) -> &Config {
+        &self.config
     }
 
-    /// The last failed attempt.
-    pub const fn last_failure(&self) -> Option<Failure> {
-        self.last_failure
-    }
-
-    /// Failures in a row since the last reply.
-    pub const fn failures(&self) -> u32 {
-        self.backoff.failures()
-    }
-
-    /// Idle time after which a connection without a backchannel is closed; `None` keeps it.
-    pub const fn idle_timeout(&self) -> Option<Millis> {
-        self.config.idle_timeout
+    pub(super) const fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     // Commands of the RPC layer.
 
-    fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
+    pub(super) fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
         // Those who join an attempt do not change its bounds.
         if let State::Down | State::Closing { .. } | State::Stopped = self.state {
             self.trial = trial;
@@ -365,11 +151,37 @@ impl Conn {
                 }
             }
             State::Stopped => self.push_end(ConnectError::Cancelled),
-            State::Waiting { .. } | State::Attempt { .. } | State::Up(_) => {}
+            State::Waiting { .. } | State::Attempt(_) | State::Up(_) => {}
         }
     }
 
-    fn shutdown(&mut self, now: Time) {
+    pub(super) fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
+        let connect = connect.max(MIN_CONNECT_TIMEOUT);
+        self.config.connect_timeout = self.config.connect_timeout.min(connect);
+        self.peer.limit_delay(reconnect);
+    }
+
+    pub(super) fn bind_backchannel(&mut self, bound: bool) {
+        self.backchannel = bound;
+    }
+
+    /// Ends whatever there is: a connection with `cause`, an attempt or a wait as called off.
+    pub(super) fn end(&mut self, cause: Cause, now: Time) {
+        if cause == Cause::Idle && self.backchannel {
+            return;
+        }
+        match self.state {
+            State::Up(_) => self.lose(cause, now),
+            State::Attempt(_) => self.fail(ConnectError::ended_by(cause), now),
+            State::Waiting { .. } => {
+                self.state = State::Down;
+                self.push_end(ConnectError::Cancelled);
+            }
+            State::Down | State::Closing { .. } | State::Stopped => {}
+        }
+    }
+
+    pub(super) fn shutdown(&mut self, now: Time) {
         self.stopping = true;
         self.end(Cause::Shutdown, now);
         if let State::Down = self.state {
@@ -380,7 +192,7 @@ impl Conn {
     // The attempt.
 
     fn begin_or_wait(&mut self, total: Millis, now: Time) {
-        if now < self.backoff.not_before() {
+        if now < self.peer.not_before() {
             self.state = State::Waiting { timeout: total };
         } else {
             self.begin(total, now);
@@ -391,78 +203,53 @@ impl Conn {
         self.epoch = self.epoch.next();
         self.begun = now;
         let timeout = self.config.resolve_timeout.min(total);
-        self.state = State::Attempt {
-            stage: Stage::Address,
-            stage_end: now.after(timeout),
-            end: now.after(total),
-        };
+        self.state = State::Attempt(Attempt::new(timeout, total, now));
         let epoch = self.epoch;
         self.actions.push(Action::ResolveAddr { epoch, timeout });
     }
 
-    /// Moves the attempt on; the new step has its own limit besides the attempt's.
     fn enter(&mut self, next: Stage, action: Action, now: Time) {
-        let limit = match next {
-            Stage::Address | Stage::Route => Some(self.config.resolve_timeout),
-            Stage::Negotiating => Some(self.config.version_timeout),
-            Stage::Connecting if self.is_first_mount() => Some(self.config.first_request_timeout),
-            Stage::QueuePair | Stage::Connecting => None,
-        };
-        if let State::Attempt {
-            stage,
-            stage_end,
-            end,
-        } = &mut self.state
-        {
-            *stage = next;
-            *stage_end = limit.map_or(*end, |span| now.after(span));
+        let first_mount = self.is_first_mount();
+        if let State::Attempt(attempt) = &mut self.state {
+            attempt.enter(next, &self.config, first_mount, now);
             self.actions.push(action);
         }
     }
 
-    fn in_stage(&self, of: Epoch, wanted: Stage) -> bool {
-        of == self.epoch && matches!(self.state, State::Attempt { stage, .. } if stage == wanted)
+    /// The connection manager reported something about the attempt or the connection.
+    pub(super) fn cm(&mut self, event: CmEvent, now: Time) {
+        let epoch = self.epoch;
+        match &self.state {
+            State::Attempt(attempt) => match attempt.step(event) {
+                Step::Route => {
+                    let timeout = attempt.remaining(self.config.resolve_timeout, now);
+                    self.enter(Stage::Route, Action::ResolveRoute { epoch, timeout }, now);
+                }
+                Step::QueuePair => self.enter(Stage::QueuePair, Action::CreateQp { epoch }, now),
+                Step::Accepted(accepted) => self.accepted(accepted, now),
+                Step::Fail(reason) => self.fail(reason, now),
+                Step::Ignore => {}
+            },
+            State::Up(_) => {
+                if let Some(cause) = event.loss() {
+                    self.lose(cause, now);
+                    self.note_end(event);
+                }
+            }
+            State::Closing { .. } => self.note_end(event),
+            State::Down | State::Waiting { .. } | State::Stopped => {}
+        }
     }
 
-    fn cm(&mut self, event: CmEvent, now: Time) {
-        let stage = match self.state {
-            State::Attempt { stage, .. } => stage,
-            State::Up(_) => return self.cm_while_up(event, now),
-            State::Closing { .. } => return self.cm_while_closing(event),
-            _ => return,
-        };
-        let epoch = self.epoch;
-        match (stage, event) {
-            (Stage::Address, CmEvent::AddrResolved) => {
-                let timeout = self.remaining(self.config.resolve_timeout, now);
-                self.enter(Stage::Route, Action::ResolveRoute { epoch, timeout }, now);
-            }
-            (Stage::Route, CmEvent::RouteResolved) => {
-                self.enter(Stage::QueuePair, Action::CreateQp { epoch }, now);
-            }
-            (Stage::Connecting, CmEvent::Established(accepted)) => self.accepted(accepted, now),
-            (_, CmEvent::AddrError(fault)) => {
-                let reason = match fault {
-                    AddrFault::NoDevice => ConnectError::NoDevice,
-                    AddrFault::NoRoute => ConnectError::NoRoute,
-                    AddrFault::TimedOut => ConnectError::AddrSilent,
-                    AddrFault::Other => ConnectError::AddrUnresolved,
-                };
-                self.fail(reason, now);
-            }
-            (_, CmEvent::RouteError) => self.fail(ConnectError::NoRoute, now),
-            (_, CmEvent::RouteSilent) => self.fail(ConnectError::RouteSilent, now),
-            (_, CmEvent::ConnectError) => self.fail(ConnectError::Aborted, now),
-            (_, CmEvent::Unreachable) => self.fail(ConnectError::Unanswered, now),
-            (_, CmEvent::Rejected { stale: true }) => self.fail(ConnectError::Stale, now),
-            (_, CmEvent::Rejected { stale: false }) => self.fail(ConnectError::Refused, now),
-            (_, CmEvent::Disconnected | CmEvent::TimewaitExit) => {
-                self.fail(ConnectError::PeerClosed, now);
-            }
-            (_, CmEvent::AddrChange) => self.fail(ConnectError::AddrChanged, now),
-            (_, CmEvent::DeviceRemoval) => self.fail(ConnectError::DeviceRemoved, now),
-            // An answer to a question that is not open changes nothing.
-            (_, CmEvent::AddrResolved | CmEvent::RouteResolved) | (_, CmEvent::Established(_)) => {}
+    pub(super) fn qp_created(&mut self, now: Time) {
+        if self.state.is_in(Stage::QueuePair) {
+            let epoch = self.epoch;
+            let inline_cap = self.peer.inline_cap(now);
+            self.enter(
+                Stage::Connecting,
+                Action::Connect { epoch, inline_cap },
+                now,
+            );
         }
     }
 
@@ -470,8 +257,15 @@ impl Conn {
         if accepted.peer_read_depth == Some(0) {
             return self.fail(ConnectError::NoReadCapability, now);
         }
-        let outcome = self.version.begin();
+        let outcome = self.peer.version.begin();
         self.negotiated(outcome, now);
+    }
+
+    pub(super) fn version_answer(&mut self, answer: ProbeAnswer, now: Time) {
+        if self.state.is_in(Stage::Negotiating) {
+            let outcome = self.peer.version.answer(answer);
+            self.negotiated(outcome, now);
+        }
     }
 
     fn negotiated(&mut self, outcome: Outcome, now: Time) {
@@ -488,19 +282,9 @@ impl Conn {
     }
 
     fn establish(&mut self, version: Version, now: Time) {
-        self.ever_connected = true;
+        self.peer.connected();
         self.cookie = self.cookie.wrapping_add(1);
-        self.inline.connected();
-        self.state = State::Up(Up {
-            since: now,
-            used: now,
-            useful: false,
-            revoked: None,
-            keepalive: self
-                .config
-                .keepalive
-                .map(|config| KeepAlive::new(config, now)),
-        });
+        self.state = State::Up(Up::new(self.config.keepalive, now));
         self.actions.push(Action::Established {
             epoch: self.epoch,
             cookie: self.cookie,
@@ -508,121 +292,82 @@ impl Conn {
         });
     }
 
-    fn local_fault(&mut self, fault: LocalFault, now: Time) {
-        let reason = match fault {
-            LocalFault::NoResources => ConnectError::NoResources,
-            LocalFault::DeviceUnsuitable => ConnectError::NoDevice,
-            LocalFault::DeviceGone => ConnectError::DeviceRemoved,
-        };
-        if let State::Attempt { .. } = self.state {
-            self.fail(reason, now);
+    pub(super) fn local_fault(&mut self, fault: LocalFault, now: Time) {
+        if let State::Attempt(_) = self.state {
+            self.fail(fault.reason(), now);
         }
     }
 
     fn fail(&mut self, reason: ConnectError, now: Time) {
-        self.version.lost();
-        self.backoff.failed(now);
-        self.last_failure = Some(Failure {
-            reason,
-            at: now,
-            lasted: now.since(self.begun),
-        });
-        self.state = State::Closing {
-            told: false,
-            then: Then::Fail(reason),
-        };
+        self.peer.attempt_failed(reason, self.begun, now);
+        self.state = State::closing(Then::Fail(reason));
         let epoch = self.epoch;
         self.actions.push(Action::TearDown { epoch });
     }
 
-    fn remaining(&self, span: Millis, now: Time) -> Millis {
-        match self.state {
-            State::Attempt { end, .. } => span.min(end.since(now)),
-            _ => span,
-        }
+    /// Whether the mount waits for this attempt, and ends with its error.
+    const fn is_first_mount(&self) -> bool {
+        self.trial && !self.peer.was_connected()
     }
 
     // The connection.
 
-    fn up(&mut self, epoch: Epoch) -> Option<&mut Up> {
-        match &mut self.state {
-            State::Up(up) if epoch == self.epoch => Some(up),
-            _ => None,
+    pub(super) fn replied(&mut self) {
+        if let Some(up) = self.state.up() {
+            up.replied();
+            self.peer.replied();
         }
     }
 
-    fn cm_while_up(&mut self, event: CmEvent, now: Time) {
-        let cause = match event {
-            CmEvent::Disconnected
-            | CmEvent::TimewaitExit
-            | CmEvent::ConnectError
-            | CmEvent::Unreachable
-            | CmEvent::Rejected { .. } => Cause::PeerClosed,
-            CmEvent::AddrChange => Cause::AddrChanged,
-            CmEvent::DeviceRemoval => Cause::DeviceRemoved,
-            CmEvent::AddrResolved
-            | CmEvent::AddrError(_)
-            | CmEvent::RouteResolved
-            | CmEvent::RouteError
-            | CmEvent::RouteSilent
-            | CmEvent::Established(_) => return,
-        };
-        self.lose(cause, now);
-        self.cm_while_closing(event);
-    }
-
-    /// Remembers what tells more about the end of the connection.
-    fn cm_while_closing(&mut self, event: CmEvent) {
-        if self.disconnecting || !event.is_an_end() {
-            return;
-        }
-        if let Some(lost) = self.history.newest(self.epoch) {
-            lost.cm = lost.cm.or(Some(event));
+    pub(super) fn large_send(&mut self, now: Time) {
+        if self.state.is_up() {
+            self.peer.large_send(now);
         }
     }
 
-    fn rpc_timeout(&mut self, cookie: u32, now: Time) {
+    pub(super) fn large_send_taken(&mut self) {
+        if self.state.is_up() {
+            self.peer.large_send_taken();
+        }
+    }
+
+    pub(super) fn memory_revoked(&mut self, now: Time) {
+        if let Some(up) = self.state.up() {
+            up.memory_revoked(now);
+        }
+    }
+
+    pub(super) fn probe_answered(&mut self, now: Time) {
+        if let Some(up) = self.state.up() {
+            up.probe_answered(now);
+        }
+    }
+
+    pub(super) fn rpc_timeout(&mut self, cookie: u32, now: Time) {
         if cookie != self.cookie {
             return;
         }
-        let epoch = self.epoch;
-        let State::Up(up) = &mut self.state else {
-            return;
-        };
-        match &mut up.keepalive {
-            // If no reply ever came, waiting longer helps nobody (MAL-153).
-            Some(keepalive) if up.useful => {
-                if let Verdict::Probe = keepalive.probe(now) {
-                    self.actions.push(Action::KeepAlive { epoch });
-                }
-            }
-            _ => self.lose(Cause::RpcTimeout, now),
+        if let Some(up) = self.state.up() {
+            let verdict = up.rpc_timeout(now);
+            self.probe_or_lose(verdict, Cause::RpcTimeout, now);
         }
     }
 
-    /// Ends whatever there is: a connection with `cause`, an attempt or a wait as called off.
-    fn end(&mut self, cause: Cause, now: Time) {
-        if cause == Cause::Idle && self.backchannel {
-            return;
+    /// Acts on what is known of the peer; `cause` says how a connection without it ends.
+    fn probe_or_lose(&mut self, verdict: Verdict, cause: Cause, now: Time) {
+        let epoch = self.epoch;
+        match verdict {
+            Verdict::Fine => {}
+            Verdict::Probe => self.actions.push(Action::KeepAlive { epoch }),
+            Verdict::Dead => self.lose(cause, now),
         }
-        match self.state {
-            State::Up(_) => self.lose(cause, now),
-            State::Attempt { .. } => {
-                let reason = match cause {
-                    Cause::DeviceRemoved => ConnectError::DeviceRemoved,
-                    Cause::AddrChanged => ConnectError::AddrChanged,
-                    Cause::Forced | Cause::Idle | Cause::Closed | Cause::Shutdown => {
-                        ConnectError::Cancelled
-                    }
-                    _ => ConnectError::PeerClosed,
-                };
-                self.fail(reason, now);
-            }
-            State::Waiting { .. } => {
-                self.state = State::Down;
-                self.push_end(ConnectError::Cancelled);
-            }
-            State::Down | State::Closing { .. } | State::Stopped => {}
+    }
+
+    /// The connection or the attempt turned out to be of no use.
+    pub(super) fn lost(&mut self, cause: Cause, now: Time) {
+        // Who waits for the next attempt has nothing yet that could be lost.
+        if !matches!(self.state, State::Waiting { .. }) {
+            self.end(cause, now);
         }
     }
 
@@ -630,37 +375,11 @@ impl Conn {
         let State::Up(up) = &self.state else {
             return;
         };
-        let revoked = up.revoked.is_some_and(|at| now.since(at) <= REVOKED);
-        let cause = if revoked && cause.fits_refused_write() {
-            Cause::GivenUpCall
-        } else {
-            cause
-        };
         let epoch = self.epoch;
-        self.history.push(Disconnect {
-            epoch,
-            cause,
-            at: now,
-            lasted: now.since(up.since),
-            useful: up.useful,
-            cm: None,
-            seen: Seen::default(),
-        });
+        let cause = self.peer.connection_lost(up, epoch, cause, now);
         self.disconnecting = false;
-        // See "At once or later" above.
-        let at_once = now.since(up.since) >= WORKED || cause.is_our_doing();
-        if cause.is_clean() || (up.useful && at_once) {
-            self.backoff.closed_cleanly(now);
-        } else {
-            self.backoff.failed(now);
-        }
-        self.inline.lost(cause, now);
-        self.version.lost();
         self.cookie = self.cookie.wrapping_add(1);
-        self.state = State::Closing {
-            told: false,
-            then: Then::Rest,
-        };
+        self.state = State::closing(Then::Rest);
         self.actions.push(Action::Disconnect {
             epoch,
             cookie: self.cookie,
@@ -670,83 +389,71 @@ impl Conn {
 
     // Time.
 
-    fn tick(&mut self, activity: Activity, now: Time) {
-        match self.state {
+    pub(super) fn tick(&mut self, activity: Activity, now: Time) {
+        match &mut self.state {
             State::Waiting { timeout } => {
-                if now >= self.backoff.not_before() {
+                if now >= self.peer.not_before() {
+                    let timeout = *timeout;
                     self.begin(timeout, now);
                 }
             }
-            State::Attempt {
-                stage,
-                stage_end,
-                end,
-            } => {
-                if now >= stage_end.min(end) {
-                    match stage {
-                        Stage::Address => self.fail(ConnectError::AddrSilent, now),
-                        Stage::Route => self.fail(ConnectError::RouteSilent, now),
-                        Stage::QueuePair => self.fail(ConnectError::TimedOut, now),
-                        Stage::Connecting => self.fail(ConnectError::Unanswered, now),
-                        Stage::Negotiating => {
-                            let outcome = self.version.timed_out();
-                            self.negotiated(outcome, now);
-                        }
-                    }
+            State::Attempt(attempt) => {
+                if now < attempt.deadline() {
+                    return;
+                }
+                if let Some(reason) = attempt.stage().overdue() {
+                    self.fail(reason, now);
+                } else {
+                    let outcome = self.peer.version.timed_out();
+                    self.negotiated(outcome, now);
                 }
             }
-            State::Up(_) => self.tick_up(activity, now),
+            State::Up(up) => {
+                let verdict = up.tick(activity, now);
+                self.probe_or_lose(verdict, Cause::PeerDead, now);
+                self.end_if_idle(now);
+            }
             State::Down | State::Closing { .. } | State::Stopped => {}
         }
     }
 
-    fn tick_up(&mut self, activity: Activity, now: Time) {
-        let epoch = self.epoch;
-        let State::Up(up) = &mut self.state else {
-            return;
-        };
-        // To wait for a reply is to use the connection.
-        let used = if activity.busy {
-            now
-        } else {
-            activity.used.min(now)
-        };
-        up.used = up.used.max(used);
-        let verdict = match &mut up.keepalive {
-            Some(keepalive) => keepalive.tick(activity, now),
-            None => Verdict::Fine,
-        };
-        match verdict {
-            Verdict::Dead => return self.lose(Cause::PeerDead, now),
-            Verdict::Probe => self.actions.push(Action::KeepAlive { epoch }),
-            Verdict::Fine => {}
-        }
-        let idle = match &self.state {
-            State::Up(up) => self.idle_deadline(up),
-            _ => None,
-        };
-        if idle.is_some_and(|deadline| now >= deadline) {
+    fn end_if_idle(&mut self, now: Time) {
+        let limit = self.idle_limit();
+        if self.state.up().is_some_and(|up| up.is_idle(limit, now)) {
             self.lose(Cause::Idle, now);
         }
     }
 
-    /// When the connection has been idle for too long, if that can happen at all.
-    fn idle_deadline(&self, up: &Up) -> Option<Time> {
+    /// After which idle time a connection ends, if it may end so now.
+    const fn idle_limit(&self) -> Option<Millis> {
         if self.backchannel {
-            return None;
+            None
+        } else {
+            self.config.idle_timeout
         }
-        self.config.idle_timeout.map(|idle| up.used.after(idle))
     }
 
     // The end.
 
-    fn torn_down(&mut self, epoch: Epoch, now: Time) {
+    pub(super) fn disconnecting(&mut self) {
+        self.disconnecting = true;
+    }
+
+    /// Remembers what tells more about the end of the connection.
+    fn note_end(&mut self, event: CmEvent) {
+        if !self.disconnecting && event.loss().is_some() {
+            self.peer.note_end(self.epoch, event);
+        }
+    }
+
+    pub(super) fn seen(&mut self, epoch: Epoch, seen: Seen) {
+        self.peer.note_seen(epoch, seen);
+    }
+
+    pub(super) fn torn_down(&mut self, now: Time) {
         let State::Closing { told: true, then } = self.state else {
             return;
         };
-        if epoch != self.epoch {
-            return;
-        }
         self.state = State::Down;
         match then {
             Then::Rest => {}
@@ -757,11 +464,6 @@ impl Conn {
         if self.stopping {
             self.state = State::Stopped;
         }
-    }
-
-    /// Whether the mount waits for this attempt, and ends with its error.
-    const fn is_first_mount(&self) -> bool {
-        self.trial && !self.ever_connected
     }
 
     fn push_end(&mut self, reason: ConnectError) {

@@ -22,8 +22,11 @@ use std::{
 
 /// Compiles a crate root and returns the object.
 fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
+    // A directory each: the compiler's own temporary files are named after the crate.
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let object = dir.join(format!("{name}-{}.o", std::process::id()));
+    let dir = dir.join(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let object = dir.join("core.o");
     let output = Command::new("rustc")
         .args(["--edition", "2021", "--crate-type", "rlib"])
         .args(["--crate-name", "xprtrdma_proto"])
@@ -40,7 +43,7 @@ fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
         String::from_utf8_lossy(&output.stderr)
     );
     let bytes = std::fs::read(&object).unwrap();
-    std::fs::remove_file(&object).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
     bytes
 }
 

@@ -95,12 +95,12 @@ impl Attempt {
 impl Link {
     /// Waits for the next event of an attempt, at most until its deadline.
     fn next_event(&self, xprt: &Xprt<Rdma>) -> Event {
-        let mut desk = self.desk.lock();
+        let mut mailbox = self.mailbox.lock();
         loop {
-            if let Some(event) = desk.next_event() {
+            if let Some(event) = mailbox.next_event() {
                 return event;
             }
-            let left = match desk.conn.deadline() {
+            let left = match mailbox.conn.deadline() {
                 Some(deadline) => deadline.since(now()).get(),
                 // Every step of an attempt has a deadline; look again soon all the same.
                 None => 1000,
@@ -115,7 +115,7 @@ impl Link {
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
             // Kernel threads get no signals; however the wait ends, the loop looks again.
-            let _ = self.arrived.wait_interruptible_timeout(&mut desk, span);
+            let _ = self.arrived.wait_interruptible_timeout(&mut mailbox, span);
         }
     }
 
@@ -125,7 +125,7 @@ impl Link {
         let mut attempt = Attempt::default();
         let mut place = None;
         *self.peer.lock() = None;
-        self.desk.lock().enter();
+        self.mailbox.lock().worker_started();
         let timeout = Some(Millis::new(u64::from(
             lock.xprt().connect_timeout().as_ms(),
         )));
@@ -157,7 +157,7 @@ impl Link {
                         self.handle(Event::TornDown(epoch));
                     }
                     other => {
-                        let epoch = self.desk.lock().conn.epoch();
+                        let epoch = self.mailbox.lock().conn.epoch();
                         if let Err(event) = self.perform(&xprt, &mut attempt, other) {
                             pr_debug!("step {other:?} of attempt {} failed\n", epoch.raw());
                             self.handle(event);
@@ -169,7 +169,7 @@ impl Link {
             self.handle(event);
         };
         // From here on events go to the machine directly; those that are left go first.
-        let left = self.desk.lock().leave(now());
+        let left = self.mailbox.lock().worker_left(now());
         self.carry_out(&xprt, left);
         let beat = xprt.data().beat.lock().clone();
         if let (Ok(()), Some(beat), Some(ms)) = (result, beat, self.until_tick()) {

@@ -153,7 +153,7 @@ impl Link {
     }
 
     pub(crate) fn until_tick(&self) -> Option<u32> {
-        let deadline = self.desk.lock().conn.deadline()?;
+        let deadline = self.mailbox.lock().conn.deadline()?;
         Some(ms32(deadline.since(now())).max(1))
     }
 }

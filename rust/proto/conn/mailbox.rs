@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where events are handed in, whoever drives the machine ([`Desk`]).
+//! Where events are handed in, whoever drives the machine ([`Mailbox`]).
 
 use super::{
     action::Action,
+    drive::Conn,
     event::Event,
-    machine::Conn,
     queue::Queue, //
 };
 use crate::time::Time;
@@ -25,27 +25,27 @@ pub type Actions = [Option<Action>; ACTIONS];
 /// hands it to the machine and takes what that asks for before a worker can come: nobody takes away
 /// what the worker is to do.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct Mailbox {
     /// The machine: for the worker, and for whoever closes a connection, which is never at the same time.
     pub conn: Conn,
     /// Whether there is a worker.
-    staffed: bool,
+    worker_active: bool,
     mail: Queue<Event, ROOM>,
 }
 
-impl Desk {
+impl Mailbox {
     /// Without a worker.
     pub const fn new(conn: Conn) -> Self {
         Self {
             conn,
-            staffed: false,
+            worker_active: false,
             mail: Queue::new(),
         }
     }
 
     /// A worker comes: from now on events wait for it.
-    pub fn enter(&mut self) {
-        self.staffed = true;
+    pub fn worker_started(&mut self) {
+        self.worker_active = true;
     }
 
     /// The next event that waits for the worker.
@@ -54,8 +54,8 @@ impl Desk {
     }
 
     /// The worker goes: the machine gets the events that are left, before any other.
-    pub fn leave(&mut self, now: Time) -> Actions {
-        self.staffed = false;
+    pub fn worker_left(&mut self, now: Time) -> Actions {
+        self.worker_active = false;
         while let Some(event) = self.mail.pop() {
             self.conn.handle(event, now);
         }
@@ -63,8 +63,8 @@ impl Desk {
     }
 
     /// Hands an event in, from anywhere. `None`: it waits for the worker, who has to be woken.
-    pub fn hand_in(&mut self, event: Event, now: Time) -> Option<Actions> {
-        if self.staffed {
+    pub fn deliver(&mut self, event: Event, now: Time) -> Option<Actions> {
+        if self.worker_active {
             // What finds no room is no news, see `ROOM`.
             self.mail.offer(event);
             return None;

@@ -15,10 +15,10 @@ use xprtrdma_proto::{
         Cause,
         CmEvent,
         Config,
-        Desk,
         Epoch,
         Event,
         LocalFault,
+        Mailbox,
         Phase, //
     },
     time::Time,
@@ -50,19 +50,19 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
     ]
 }
 
-/// A desk at which a worker has made an attempt up to this phase and not taken the next action.
-fn attempt(phase: Phase) -> (Desk, Time) {
+/// A mailbox at which a worker has made an attempt up to this phase and not taken the next action.
+fn attempt(phase: Phase) -> (Mailbox, Time) {
     let mut rig = Rig::new(Config::default());
-    let mut desk = Desk::new(rig.conn.clone());
-    desk.enter();
-    desk.conn.handle(
+    let mut mailbox = Mailbox::new(rig.conn.clone());
+    mailbox.worker_started();
+    mailbox.conn.handle(
         Event::Start {
             timeout: None,
             trial: true,
         },
         rig.now,
     );
-    rig.conn = desk.conn.clone();
+    rig.conn = mailbox.conn.clone();
     while rig.conn.phase() != phase {
         rig.drain();
         let epoch = rig.epoch();
@@ -74,8 +74,8 @@ fn attempt(phase: Phase) -> (Desk, Time) {
         };
         rig.conn.handle(event, rig.now);
     }
-    desk.conn = rig.conn;
-    (desk, rig.now)
+    mailbox.conn = rig.conn;
+    (mailbox, rig.now)
 }
 
 /// Whatever comes while a worker makes an attempt waits for it, in order, and takes away nothing that
@@ -94,21 +94,21 @@ fn no_event_takes_what_the_worker_is_to_do() {
         let expected = start.clone().conn.poll_action();
         assert!(expected.is_some());
         for event in &all {
-            let mut desk = start.clone();
-            assert_eq!(desk.hand_in(*event, now), None);
-            assert_eq!(desk.conn.phase(), phase);
-            assert_eq!(desk.conn.poll_action(), expected);
-            assert_eq!(desk.conn.poll_action(), NOTHING);
-            assert_eq!(desk.next_event(), Some(*event));
-            assert_eq!(desk.next_event(), None);
+            let mut mailbox = start.clone();
+            assert_eq!(mailbox.deliver(*event, now), None);
+            assert_eq!(mailbox.conn.phase(), phase);
+            assert_eq!(mailbox.conn.poll_action(), expected);
+            assert_eq!(mailbox.conn.poll_action(), NOTHING);
+            assert_eq!(mailbox.next_event(), Some(*event));
+            assert_eq!(mailbox.next_event(), None);
         }
-        let mut desk = start.clone();
+        let mut mailbox = start.clone();
         for event in &all {
-            assert_eq!(desk.hand_in(*event, now), None);
+            assert_eq!(mailbox.deliver(*event, now), None);
         }
-        assert_eq!(desk.conn.poll_action(), expected);
+        assert_eq!(mailbox.conn.poll_action(), expected);
         for event in &all {
-            assert_eq!(desk.next_event(), Some(*event));
+            assert_eq!(mailbox.next_event(), Some(*event));
         }
     }
 }
@@ -118,11 +118,11 @@ fn no_event_takes_what_the_worker_is_to_do() {
 fn an_event_before_the_worker_is_over_when_it_comes() {
     let rig = Rig::new(Config::default());
     for event in events(rig.epoch(), rig.conn.cookie()) {
-        let mut desk = Desk::new(rig.conn.clone());
-        assert_eq!(desk.hand_in(event, rig.now), Some([NOTHING; 4]));
-        desk.enter();
-        assert_eq!(desk.next_event(), None);
-        desk.conn.handle(
+        let mut mailbox = Mailbox::new(rig.conn.clone());
+        assert_eq!(mailbox.deliver(event, rig.now), Some([NOTHING; 4]));
+        mailbox.worker_started();
+        assert_eq!(mailbox.next_event(), None);
+        mailbox.conn.handle(
             Event::Start {
                 timeout: None,
                 trial: true,
@@ -130,7 +130,7 @@ fn an_event_before_the_worker_is_over_when_it_comes() {
             rig.now,
         );
         assert!(matches!(
-            desk.conn.poll_action(),
+            mailbox.conn.poll_action(),
             Some(Action::ResolveAddr { .. })
         ));
     }
@@ -139,10 +139,10 @@ fn an_event_before_the_worker_is_over_when_it_comes() {
 /// The events that a worker leaves reach the machine before any other.
 #[test]
 fn what_a_worker_leaves_comes_first() {
-    let (mut desk, now) = attempt(Phase::Up);
-    let epoch = desk.conn.epoch();
+    let (mut mailbox, now) = attempt(Phase::Up);
+    let epoch = mailbox.conn.epoch();
     assert!(matches!(
-        desk.conn.poll_action(),
+        mailbox.conn.poll_action(),
         Some(Action::Established { .. })
     ));
     for event in [
@@ -150,9 +150,9 @@ fn what_a_worker_leaves_comes_first() {
         Event::Cm(epoch, CmEvent::Disconnected),
         Event::Lost(epoch, Cause::PeerDead),
     ] {
-        assert_eq!(desk.hand_in(event, now), None);
+        assert_eq!(mailbox.deliver(event, now), None);
     }
-    let left = desk.leave(now);
+    let left = mailbox.worker_left(now);
     assert!(matches!(
         left,
         [
@@ -165,47 +165,47 @@ fn what_a_worker_leaves_comes_first() {
             None
         ]
     ));
-    assert!(desk.conn.history().iter().all(|entry| entry.useful));
+    assert!(mailbox.conn.history().iter().all(|entry| entry.useful));
     // Now whoever has an event hands it to the machine.
-    assert_eq!(desk.next_event(), None);
-    let closed = desk.hand_in(Event::Close(Cause::Forced), now);
+    assert_eq!(mailbox.next_event(), None);
+    let closed = mailbox.deliver(Event::Close(Cause::Forced), now);
     assert_eq!(closed, Some([NOTHING; 4]));
 }
 
 /// Without a worker each event is dealt with at once.
 #[test]
 fn without_a_worker_events_are_dealt_with_at_once() {
-    let (mut desk, now) = attempt(Phase::Up);
-    desk.conn.poll_action();
-    assert_eq!(desk.leave(now), [NOTHING; 4]);
-    let epoch = desk.conn.epoch();
-    let replied = desk.hand_in(Event::Replied(epoch), now);
+    let (mut mailbox, now) = attempt(Phase::Up);
+    mailbox.conn.poll_action();
+    assert_eq!(mailbox.worker_left(now), [NOTHING; 4]);
+    let epoch = mailbox.conn.epoch();
+    let replied = mailbox.deliver(Event::Replied(epoch), now);
     assert_eq!(replied, Some([NOTHING; 4]));
-    let cookie = desk.conn.cookie();
-    let probe = desk.hand_in(Event::RpcTimeout { cookie }, now);
+    let cookie = mailbox.conn.cookie();
+    let probe = mailbox.deliver(Event::RpcTimeout { cookie }, now);
     assert_eq!(
         probe.and_then(|actions| actions[0]),
         Some(Action::KeepAlive { epoch })
     );
-    let lost = desk.hand_in(Event::Close(Cause::Forced), now);
+    let lost = mailbox.deliver(Event::Close(Cause::Forced), now);
     assert!(matches!(
         lost.and_then(|actions| actions[0]),
         Some(Action::Disconnect { .. })
     ));
-    assert_eq!(desk.conn.phase(), Phase::Closing);
+    assert_eq!(mailbox.conn.phase(), Phase::Closing);
 }
 
 /// More events than there is room for are lost, the first ones are not.
 #[test]
 fn a_full_mailbox_keeps_the_first_events() {
-    let (mut desk, now) = attempt(Phase::Address);
+    let (mut mailbox, now) = attempt(Phase::Address);
     for raw in 1..=40 {
         let event = Event::Replied(Epoch(raw));
-        assert_eq!(desk.hand_in(event, now), None);
+        assert_eq!(mailbox.deliver(event, now), None);
     }
     for raw in 1..=16 {
         let event = Event::Replied(Epoch(raw));
-        assert_eq!(desk.next_event(), Some(event));
+        assert_eq!(mailbox.next_event(), Some(event));
     }
-    assert_eq!(desk.next_event(), None);
+    assert_eq!(mailbox.next_event(), None);
 }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One attempt to connect: its steps, and how long each may take.
+
+use super::{
+    action::Phase,
+    cause::ConnectError,
+    config::Config,
+    event::{
+        Accepted,
+        CmEvent, //
+    }, //
+};
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// The step an attempt is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The address is being resolved.
+    Address,
+    /// The route is being resolved.
+    Route,
+    /// The queue pair is being created.
+    QueuePair,
+    /// The connection request is on its way.
+    Connecting,
+    /// The version is being negotiated.
+    Negotiating,
+}
+
+impl Stage {
+    /// The same for logs and debugfs.
+    pub(super) const fn phase(self) -> Phase {
+        match self {
+            Self::Address => Phase::Address,
+            Self::Route => Phase::Route,
+            Self::QueuePair => Phase::QueuePair,
+            Self::Connecting => Phase::Connecting,
+            Self::Negotiating => Phase::Negotiating,
+        }
+    }
+
+    /// How the attempt fails when this step is overdue. `None`: the negotiation decides.
+    pub(super) const fn overdue(self) -> Option<ConnectError> {
+        match self {
+            Self::Address => Some(ConnectError::AddrSilent),
+            Self::Route => Some(ConnectError::RouteSilent),
+            Self::QueuePair => Some(ConnectError::TimedOut),
+            Self::Connecting => Some(ConnectError::Unanswered),
+            Self::Negotiating => None,
+        }
+    }
+}
+
+/// What an event of the connection manager does to an attempt.
+pub(super) enum Step {
+    /// The address is known: resolve the route.
+    Route,
+    /// The route is known: create the queue pair.
+    QueuePair,
+    /// The peer accepted.
+    Accepted(Accepted),
+    /// The attempt fails.
+    Fail(ConnectError),
+    /// Nothing.
+    Ignore,
+}
+
+/// An attempt that is being made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    stage: Stage,
+    /// When this step is overdue.
+    stage_end: Time,
+    /// When the whole attempt is overdue.
+    end: Time,
+}
+
+impl Attempt {
+    /// Begins with the address, which may take `first`; the attempt may take `total`.
+    pub(super) const fn new(first: Millis, total: Millis, now: Time) -> Self {
+        Self {
+            stage: Stage::Address,
+            stage_end: now.after(first),
+            end: now.after(total),
+        }
+    }
+
+    /// The present step.
+    pub(super) const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// When this step or the attempt is overdue, whichever comes first.
+    pub(super) fn deadline(&self) -> Time {
+        self.stage_end.min(self.end)
+    }
+
+    /// `span`, or what is left of the attempt if that is less.
+    pub(super) fn remaining(&self, span: Millis, now: Time) -> Millis {
+        span.min(self.end.since(now))
+    }
+
+    /// Moves on to the next step. It has a limit of its own besides the attempt's; `first_mount`
+    /// says that a person waits for it.
+    pub(super) fn enter(&mut self, next: Stage, config: &Config, first_mount: bool, now: Time) {
+        let limit = match next {
+            Stage::Address | Stage::Route => Some(config.resolve_timeout),
+            Stage::Negotiating => Some(config.version_timeout),
+            Stage::Connecting if first_mount => Some(config.first_request_timeout),
+            Stage::QueuePair | Stage::Connecting => None,
+        };
+        self.stage = next;
+        self.stage_end = limit.map_or(self.end, |span| now.after(span));
+    }
+
+    /// What follows from an event of the connection manager.
+    pub(super) const fn step(&self, event: CmEvent) -> Step {
+        let reason = match (self.stage, event) {
+            (Stage::Address, CmEvent::AddrResolved) => return Step::Route,
+            (Stage::Route, CmEvent::RouteResolved) => return Step::QueuePair,
+            (Stage::Connecting, CmEvent::Established(accepted)) => return Step::Accepted(accepted),
+            // An answer to a question that is not open changes nothing.
+            (_, CmEvent::AddrResolved | CmEvent::RouteResolved | CmEvent::Established(_)) => {
+                return Step::Ignore;
+            }
+            (_, CmEvent::AddrError(fault)) => fault.reason(),
+            (_, CmEvent::RouteError) => ConnectError::NoRoute,
+            (_, CmEvent::RouteSilent) => ConnectError::RouteSilent,
+            (_, CmEvent::ConnectError) => ConnectError::Aborted,
+            (_, CmEvent::Unreachable) => ConnectError::Unanswered,
+            (_, CmEvent::Rejected { stale: true }) => ConnectError::Stale,
+            (_, CmEvent::Rejected { stale: false }) => ConnectError::Refused,
+            (_, CmEvent::Disconnected | CmEvent::TimewaitExit) => ConnectError::PeerClosed,
+            (_, CmEvent::AddrChange) => ConnectError::AddrChanged,
+            (_, CmEvent::DeviceRemoval) => ConnectError::DeviceRemoved,
+        };
+        Step::Fail(reason)
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connection machine as the driver sees it ([`Conn`]).
+
+use super::{
+    action::{
+        Action,
+        Phase, //
+    },
+    config::Config,
+    event::{
+        Epoch,
+        Event, //
+    },
+    history::{
+        Failure,
+        History, //
+    },
+    machine::Machine, //
+};
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// The connection machine of one transport: events in, actions out, deadlines returned.
+///
+/// # How to drive it
+///
+/// `Conn` sits behind one lock of the driver, in a [`Mailbox`](super::Mailbox) that parts the
+/// events between a worker and the others. After **every** [`Conn::handle`] the driver
+///
+/// 1. takes the actions with [`Conn::poll_action`] until there are none,
+/// 2. performs them in that order outside the lock,
+/// 3. re-arms its timer from [`Conn::deadline`]. When the timer fires it hands in
+///    [`Event::Tick`].
+///
+/// Nothing else changes the machine.
+///
+/// One attempt runs in a worker that may sleep:
+///
+/// | The machine asks                    | The driver answers                                    |
+/// |-------------------------------------|-------------------------------------------------------|
+/// | (the RPC layer wants a connection)  | [`Event::Start`]                                      |
+/// | [`Action::ResolveAddr`]             | [`CmEvent::AddrResolved`], [`CmEvent::AddrError`]     |
+/// | [`Action::ResolveRoute`]            | [`CmEvent::RouteResolved`], [`CmEvent::RouteError`]   |
+/// | [`Action::CreateQp`]                | [`Event::QpCreated`] (Receives are posted), or        |
+/// |                                     | [`Event::LocalFault`]                                 |
+/// | [`Action::Connect`]                 | [`CmEvent::Established`], [`CmEvent::Rejected`], ...  |
+/// | [`Action::SendVersionProbe`]        | [`Event::VersionAnswer`]; only if version 2 is        |
+/// |                                     | allowed                                               |
+/// | [`Action::Established`]             | tells the RPC layer; the attempt is over              |
+/// | [`Action::TearDown`]                | releases everything of the attempt,                   |
+/// |                                     | [`Event::TornDown`]                                   |
+/// | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is    |
+/// |                                     | over                                                  |
+///
+/// Whatever happens, an attempt ends with `Established`, or with `TearDown` and then `Fail`. The
+/// end is reached, or a tear-down asked for, no later than the deadline of the attempt.
+///
+/// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
+/// The driver then stops using the queue pair, drains it, releases it and reports
+/// [`Event::TornDown`]. Until that report no new attempt starts, so two connections never exist at
+/// once.
+///
+/// # Epochs and cookies
+///
+/// Every attempt gets a new [`Epoch`]. Events from a connection carry the epoch that it was created
+/// under; an event of another epoch is stale and changes nothing. [`Conn::cookie`] is for
+/// `xprt->connect_cookie`: it changes at every establishment and at every loss, and never
+/// otherwise.
+///
+/// [`CmEvent::AddrResolved`]: super::CmEvent::AddrResolved
+/// [`CmEvent::AddrError`]: super::CmEvent::AddrError
+/// [`CmEvent::RouteResolved`]: super::CmEvent::RouteResolved
+/// [`CmEvent::RouteError`]: super::CmEvent::RouteError
+/// [`CmEvent::Established`]: super::CmEvent::Established
+/// [`CmEvent::Rejected`]: super::CmEvent::Rejected
+#[derive(Clone, Debug)]
+pub struct Conn {
+    machine: Machine,
+}
+
+impl Conn {
+    /// A transport without a connection; `seed` decides the jitter of the back-off.
+    pub fn new(config: Config, seed: u64) -> Self {
+        Self {
+            machine: Machine::new(config, seed),
+        }
+    }
+
+    /// Takes in what happened at `now`. Take the actions afterwards.
+    pub fn handle(&mut self, event: Event, now: Time) {
+        let machine = &mut self.machine;
+        if event.epoch().is_some_and(|epoch| epoch != machine.epoch()) {
+            return;
+        }
+        match event {
+            Event::Start { timeout, trial } => machine.start(timeout, trial, now),
+            Event::Tick(activity) => machine.tick(activity, now),
+            Event::Cm(_, event) => machine.cm(event, now),
+            Event::QpCreated(_) => machine.qp_created(now),
+            Event::LocalFault(_, fault) => machine.local_fault(fault, now),
+            Event::VersionAnswer(_, answer) => machine.version_answer(answer, now),
+            Event::Replied(_) => machine.replied(),
+            Event::LargeSend(_) => machine.large_send(now),
+            Event::LargeSendTaken(_) => machine.large_send_taken(),
+            Event::MemoryRevoked(_) => machine.memory_revoked(now),
+            Event::KeepAliveAnswered(_) => machine.probe_answered(now),
+            Event::Lost(_, cause) => machine.lost(cause, now),
+            Event::RpcTimeout { cookie } => machine.rpc_timeout(cookie, now),
+            Event::Close(cause) => machine.end(cause, now),
+            Event::Backchannel { bound } => machine.bind_backchannel(bound),
+            Event::Disconnecting(_) => machine.disconnecting(),
+            Event::Seen(epoch, seen) => machine.seen(epoch, seen),
+            Event::TornDown(_) => machine.torn_down(now),
+            Event::Shutdown => machine.shutdown(now),
+        }
+    }
+
+    /// The next thing to do, in the order in which it has to be done.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.machine.poll_action()
+    }
+
+    /// When [`Event::Tick`] must be handed in at the latest; `None` if no time matters.
+    pub fn deadline(&self) -> Option<Time> {
+        self.machine.deadline()
+    }
+
+    /// Lowers the bound of an attempt and of the back-off, as `set_connect_timeout` asks (pNFS).
+    ///
+    /// Larger values than the present ones change nothing.
+    pub fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
+        self.machine.limit_timeouts(connect, reconnect);
+    }
+
+    /// Where the transport stands.
+    pub const fn phase(&self) -> Phase {
+        self.machine.state().phase()
+    }
+
+    /// Whether `epoch` is the established connection; a reverse reply goes out only then (BC-27).
+    #[inline]
+    pub fn is_up(&self, epoch: Epoch) -> bool {
+        epoch == self.epoch() && self.machine.state().is_up()
+    }
+
+    /// Whether the end of `epoch` that the machine asked for is still to come.
+    ///
+    /// To be looked at, and the end ordered, with the driver's lock held: the order may come late,
+    /// and afterwards it would end the next connection.
+    #[inline]
+    pub fn is_ending(&self, epoch: Epoch) -> bool {
+        epoch == self.epoch() && self.machine.state().is_closing()
+    }
+
+    /// The epoch of the present or the last attempt.
+    #[inline]
+    pub const fn epoch(&self) -> Epoch {
+        self.machine.epoch()
+    }
+
+    /// A number that changes whenever a connection is established or lost.
+    #[inline]
+    pub const fn cookie(&self) -> u32 {
+        self.machine.cookie()
+    }
+
+    /// The connections that ended, for debugfs.
+    pub const fn history(&self) -> &History {
+        self.machine.peer().history()
+    }
+
+    /// The last failed attempt.
+    pub const fn last_failure(&self) -> Option<Failure> {
+        self.machine.peer().last_failure()
+    }
+
+    /// Failures in a row since the last reply.
+    pub const fn failures(&self) -> u32 {
+        self.machine.peer().failures()
+    }
+
+    /// Idle time after which a connection without a backchannel is closed; `None` keeps it.
+    pub const fn idle_timeout(&self) -> Option<Millis> {
+        self.machine.config().idle_timeout
+    }
+}

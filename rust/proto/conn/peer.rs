@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is known of the peer from one connection to the next.
+
+use super::{
+    backoff::Backoff,
+    cause::{
+        Cause,
+        ConnectError, //
+    },
+    config::Config,
+    event::{
+        CmEvent,
+        Epoch, //
+    },
+    history::{
+        Disconnect,
+        Failure,
+        History, //
+    },
+    inline_fallback::InlineFallback,
+    seen::Seen,
+    up::Up, //
+};
+use crate::{
+    time::{
+        Millis,
+        Time, //
+    },
+    v2::negotiate::Negotiator, //
+};
+
+/// The memory of one transport: how its attempts and connections ended, and what follows for the next.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    backoff: Backoff,
+    inline: InlineFallback,
+    /// What the peer said to version 2.
+    pub(super) version: Negotiator,
+    history: History,
+    last_failure: Option<Failure>,
+    ever_connected: bool,
+}
+
+impl Peer {
+    /// Nothing is known yet; `seed` decides the jitter of the back-off.
+    pub(super) fn new(config: &Config, seed: u64) -> Self {
+        Self {
+            backoff: Backoff::new(config.backoff, seed),
+            inline: InlineFallback::new(),
+            version: Negotiator::new(config.version),
+            history: History::default(),
+            last_failure: None,
+            ever_connected: false,
+        }
+    }
+
+    /// An attempt that began at `begun` failed.
+    pub(super) fn attempt_failed(&mut self, reason: ConnectError, begun: Time, now: Time) {
+        self.version.lost();
+        self.backoff.failed(now);
+        self.last_failure = Some(Failure {
+            reason,
+            at: now,
+            lasted: now.since(begun),
+        });
+    }
+
+    /// A connection was established.
+    pub(super) fn connected(&mut self) {
+        self.ever_connected = true;
+        self.inline.connected();
+    }
+
+    /// A valid reply arrived.
+    pub(super) fn replied(&mut self) {
+        self.backoff.useful();
+    }
+
+    /// A large Send was posted.
+    pub(super) fn large_send(&mut self, now: Time) {
+        self.inline.sent(now);
+    }
+
+    /// The peer took a large Send.
+    pub(super) fn large_send_taken(&mut self) {
+        self.inline.taken();
+    }
+
+    /// The connection `up` was lost, for which `cause` is what we see. Returns the cause that it has.
+    pub(super) fn connection_lost(
+        &mut self,
+        up: &Up,
+        epoch: Epoch,
+        cause: Cause,
+        now: Time,
+    ) -> Cause {
+        let cause = up.cause_of_end(cause, now);
+        self.history.push(Disconnect {
+            epoch,
+            cause,
+            at: now,
+            lasted: up.lasted(now),
+            useful: up.is_useful(),
+            cm: None,
+            seen: Seen::default(),
+        });
+        if up.is_replaced_at_once(cause, now) {
+            self.backoff.closed_cleanly(now);
+        } else {
+            self.backoff.failed(now);
+        }
+        self.inline.lost(cause, now);
+        self.version.lost();
+        cause
+    }
+
+    /// The connection manager told of the end of this lost connection; the first such event counts.
+    pub(super) fn note_end(&mut self, epoch: Epoch, event: CmEvent) {
+        if let Some(lost) = self.history.newest(epoch) {
+            lost.cm = lost.cm.or(Some(event));
+        }
+    }
+
+    /// The device told this of the end of this lost connection.
+    pub(super) fn note_seen(&mut self, epoch: Epoch, seen: Seen) {
+        if let Some(lost) = self.history.newest(epoch) {
+            lost.seen = seen;
+        }
+    }
+
+    /// Lowers the largest delay between attempts.
+    pub(super) fn limit_delay(&mut self, max: Millis) {
+        self.backoff.limit(max);
+    }
+
+    /// When the next attempt may start.
+    pub(super) const fn not_before(&self) -> Time {
+        self.backoff.not_before()
+    }
+
+    /// The largest call threshold for a connection requested at `now`, if it has to be limited.
+    pub(super) fn inline_cap(&self, now: Time) -> Option<u32> {
+        self.inline.cap(now)
+    }
+
+    /// Whether there ever was a connection.
+    pub(super) const fn was_connected(&self) -> bool {
+        self.ever_connected
+    }
+
+    /// The connections that ended.
+    pub(super) const fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The last failed attempt.
+    pub(super) const fn last_failure(&self) -> Option<Failure> {
+        self.last_failure
+    }
+
+    /// Failures in a row since the last reply.
+    pub(super) const fn failures(&self) -> u32 {
+        self.backoff.failures()
+    }
+}

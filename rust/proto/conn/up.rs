@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An established connection: its use, its probes, and what its end means.
+
+use super::{
+    cause::Cause,
+    keepalive::{
+        Activity,
+        KeepAlive,
+        KeepAliveConfig,
+        Verdict, //
+    }, //
+};
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// How long a useful connection must last for its loss to cost no delay, however often that happens.
+const WORKED: Millis = Millis::from_secs(5);
+
+/// For how long after memory was revoked the server is expected to write there.
+const REVOKED: Millis = Millis::from_secs(5);
+
+/// An established connection.
+#[derive(Clone, Debug)]
+pub(super) struct Up {
+    since: Time,
+    /// When the upper layer last used it.
+    used: Time,
+    /// At least one reply arrived.
+    useful: bool,
+    /// When memory of a call without an answer was taken back last.
+    revoked: Option<Time>,
+    keepalive: Option<KeepAlive>,
+}
+
+impl Up {
+    /// A connection that was established at `now`.
+    pub(super) fn new(keepalive: Option<KeepAliveConfig>, now: Time) -> Self {
+        Self {
+            since: now,
+            used: now,
+            useful: false,
+            revoked: None,
+            keepalive: keepalive.map(|config| KeepAlive::new(config, now)),
+        }
+    }
+
+    /// A valid reply arrived.
+    pub(super) fn replied(&mut self) {
+        self.useful = true;
+    }
+
+    /// Whether a reply has arrived.
+    pub(super) const fn is_useful(&self) -> bool {
+        self.useful
+    }
+
+    /// Memory of a call without an answer was taken back.
+    pub(super) fn memory_revoked(&mut self, now: Time) {
+        self.revoked = Some(now);
+    }
+
+    /// The probe was answered.
+    pub(super) fn probe_answered(&mut self, now: Time) {
+        if let Some(keepalive) = &mut self.keepalive {
+            keepalive.answered(now);
+        }
+    }
+
+    /// An RPC timer fired.
+    pub(super) fn rpc_timeout(&mut self, now: Time) -> Verdict {
+        match &mut self.keepalive {
+            // If no reply ever came, waiting longer helps nobody (MAL-153).
+            Some(keepalive) if self.useful => keepalive.probe(now),
+            _ => Verdict::Dead,
+        }
+    }
+
+    /// Takes note of what the driver saw.
+    pub(super) fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
+        // To wait for a reply is to use the connection.
+        let used = if activity.busy {
+            now
+        } else {
+            activity.used.min(now)
+        };
+        self.used = self.used.max(used);
+        match &mut self.keepalive {
+            Some(keepalive) => keepalive.tick(activity, now),
+            None => Verdict::Fine,
+        }
+    }
+
+    /// When to look at it again, if it ends after it was idle for so long.
+    pub(super) fn deadline(&self, idle_timeout: Option<Millis>) -> Option<Time> {
+        let idle = self.idle_deadline(idle_timeout);
+        let silent = self.keepalive.as_ref().map(KeepAlive::deadline);
+        match (idle, silent) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Whether it has been idle for too long.
+    pub(super) fn is_idle(&self, idle_timeout: Option<Millis>, now: Time) -> bool {
+        self.idle_deadline(idle_timeout)
+            .is_some_and(|deadline| now >= deadline)
+    }
+
+    fn idle_deadline(&self, idle_timeout: Option<Millis>) -> Option<Time> {
+        idle_timeout.map(|idle| self.used.after(idle))
+    }
+
+    /// How long it has been established.
+    pub(super) const fn lasted(&self, now: Time) -> Millis {
+        now.since(self.since)
+    }
+
+    /// The cause of its end, if `cause` is what we see of it.
+    pub(super) fn cause_of_end(&self, cause: Cause, now: Time) -> Cause {
+        let revoked = self.revoked.is_some_and(|at| now.since(at) <= REVOKED);
+        if revoked && cause.fits_refused_write() {
+            Cause::GivenUpCall
+        } else {
+            cause
+        }
+    }
+
+    /// Whether the next attempt may start at once after its end: see [`Conn`](super::drive::Conn).
+    pub(super) fn is_replaced_at_once(&self, cause: Cause, now: Time) -> bool {
+        let at_once = self.lasted(now) >= WORKED || cause.is_our_doing();
+        cause.is_clean() || (self.useful && at_once)
+    }
+}
