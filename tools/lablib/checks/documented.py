@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Whether the administrator's guide has everything that the module says and shows."""
+"""Whether the guide has what the module says and shows, and pages name what there is."""
 
+import functools
 import re
 
 from ..base.paths import REPO
@@ -20,6 +21,15 @@ EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILI
 # The status of work that did not fail, which ends no connection.
 NEVER_SHOWN = ("success",)
 PARAMETER = re.compile(r"^        (\w+): u32 \{$", re.MULTILINE)
+# The pages that tell where things are, and what names a thing there: a file, perhaps with something
+# in it, a path, a type, a function.
+PAGES = tuple(REPO / "Documentation" / name for name in ("architecture.rst", "gotchas.rst"))
+LITERAL = re.compile(r"``([^`\s]+)``")
+FILE = re.compile(r"([\w/]+\.rs)(?::([\w:]+))?")
+PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
+# Names of the kernel that the source does not have.
+KERNEL = {"DEVICE_REMOVAL", "NEED_RECV", "XPRT_CONNECTING", "flush_dcache_page", "ib_client", "rq_pin",
+          "xprt_transmit"}
 
 
 def messages():
@@ -56,3 +66,32 @@ def missing(guide=None):
     for kind, name in names():
         if not re.search(rf"``[^`]*\b{re.escape(name)}\b[^`]*``", text):
             yield f"{kind}: {name}"
+
+
+@functools.cache
+def source():
+    """File below rust/, without that -> the words of its text."""
+    return {str(path.relative_to(RUST)): set(re.findall(r"\w+", path.read_text(errors="replace")))
+            for ending in ("rs", "c", "h") for path in RUST.rglob(f"*.{ending}")
+            if "target" not in path.parts}
+
+
+def stale(text):
+    """Names of a page that the source does not have, each with what is missing."""
+    for name in sorted(set(LITERAL.findall(text)) - KERNEL):
+        if match := FILE.fullmatch(name):
+            path, item = match.groups()
+            files = [words for file, words in source().items() if f"/{file}".endswith(f"/{path}")]
+            wanted = re.findall(r"\w+", item or "")
+            if not files:
+                yield f"{name}: no such file"
+            elif not any(words.issuperset(wanted) for words in files):
+                yield f"{name}: not in that file"
+        elif PATH.fullmatch(name):
+            crate, *wanted = re.findall(r"\w+", name)
+            if not any(file.startswith(f"{crate}/") for file in source()):
+                crate, wanted = "", [crate, *wanted]
+            # A type and its function are in one file; what is behind the name of a crate is in it.
+            if not any(words.issuperset(wanted[-2:]) for file, words in source().items()
+                       if file.startswith(crate)):
+                yield f"{name}: nowhere in the source"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The guide has everything; and the check notices when it has not."""
+"""The pages have everything and nothing else; and the checks notice when they have not."""
 
 import unittest
 
@@ -17,6 +17,18 @@ class Documented(unittest.TestCase):
                      "receives posted", "xprtrdma_discard", "region_pages"):
             self.assertIn(gone, guide)
             self.assertTrue(list(documented.missing(guide.replace(gone, "gone"))), gone)
+
+    def test_pages_name_what_there_is(self):
+        for page in documented.PAGES:
+            self.assertEqual(list(documented.stale(page.read_text())), [], page.name)
+
+    def test_every_kind_of_name_is_looked_up(self):
+        for name in ("rpc/nowhere.rs", "rpc/send.rs:send_nothing", "Qp::nothing_at_all",
+                     "rdma::no_such_room", "NoSuchType", "no_such_function()"):
+            self.assertEqual(len(list(documented.stale(f"``{name}`` of the page"))), 1, name)
+        for name in ("rpc/send.rs", "rpc/send.rs:send_call", "Qp::attend", "rdma::spin", "SendLock",
+                     "send_call", "xprt_transmit", "two words_here"):
+            self.assertEqual(list(documented.stale(f"``{name}`` of the page")), [], name)
 
 
 if __name__ == "__main__":
