@@ -21,40 +21,20 @@ use kernel::{
         new_mutex,
         Arc,
         Mutex, //
-    },
-    types::Opaque, //
+    }, //
+};
+use xprtrdma_base::net::{
+    addr_from_raw,
+    Net, //
 };
 use xprtrdma_bindings::{
     self as bindings,
-    net,
     sockaddr,
     sockaddr_in,
     sockaddr_in6,
     AF_INET,
     AF_INET6, //
 };
-
-/// A network namespace (`struct net`).
-#[repr(transparent)]
-pub struct Net(Opaque<net>);
-
-impl Net {
-    /// Borrows a namespace.
-    ///
-    /// # Safety
-    ///
-    /// `raw` is valid and somebody holds a reference to it for all of `'a`.
-    pub unsafe fn from_raw<'a>(raw: *mut net) -> &'a Self {
-        // SAFETY: By the caller's contract; `Net` is transparent over `Opaque<net>`.
-        unsafe { &*raw.cast() }
-    }
-
-    /// Its inode number, by which programs such as lsns(8) know it.
-    pub fn number(&self) -> u32 {
-        // SAFETY: The namespace is valid by its type; its number is constant.
-        unsafe { bindings::xprtrdma_netns_number(self.0.get()) }
-    }
-}
 
 /// What the connection manager tells the owner of a [`CmId`].
 ///
@@ -175,7 +155,7 @@ impl CmId {
         // value built below, which destroys the id first.
         let id = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
-                net.0.get(),
+                net.as_raw(),
                 Some(cm_event),
                 raw.cast_mut().cast(),
                 bindings::rdma_ucm_port_space_RDMA_PS_TCP,
@@ -320,35 +300,6 @@ impl Drop for CmId {
         // SAFETY: `id` is valid by the type invariant and not used again. The callee waits for a
         // running handler, so `context` may be freed afterwards.
         unsafe { bindings::rdma_destroy_id(self.as_raw()) }
-    }
-}
-
-/// Converts a C socket address; `None` for another family.
-///
-/// # Safety
-///
-/// `addr` points to a `sockaddr_in` or `sockaddr_in6` where the family says so.
-pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
-    use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
-
-    // SAFETY: Every socket address begins with its family.
-    match u32::from(unsafe { (*addr).sa_family }) {
-        AF_INET => {
-            // SAFETY: The family says that this is a `sockaddr_in`.
-            let sin = unsafe { &*addr.cast::<sockaddr_in>() };
-            let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
-            Some(SocketAddrV4::new(ip, u16::from_be(sin.sin_port)).into())
-        }
-        AF_INET6 => {
-            // SAFETY: The family says that this is a `sockaddr_in6`.
-            let sin6 = unsafe { &*addr.cast::<sockaddr_in6>() };
-            // SAFETY: All views of the union are plain octets.
-            let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
-            let port = u16::from_be(sin6.sin6_port);
-            let flow = u32::from_be(sin6.sin6_flowinfo);
-            Some(SocketAddrV6::new(ip, port, flow, sin6.sin6_scope_id).into())
-        }
-        _ => None,
     }
 }
 

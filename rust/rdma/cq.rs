@@ -20,7 +20,6 @@
 //! leaves none. Of one event only one of the two can be told. So the other was unasked for, and whoever ends
 //! the connection of a dead device sees to it that the queue is looked at once more.)
 
-use crate::marked::Marked;
 use core::{
     mem::offset_of,
     ptr::{self, NonNull}, //
@@ -36,6 +35,7 @@ use kernel::{
     types::Opaque,
     workqueue::Queue, //
 };
+use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 /// So many completions a thread handles before it leaves the rest to the work item.

@@ -67,9 +67,7 @@ use crate::{
         FIRST_DOORBELL,
         NO_PD, //
     },
-    new_spinlock,
-    pd::Pd,
-    spin::SpinLock,
+    pd::Pd, //
 };
 use core::{
     cell::UnsafeCell,
@@ -94,6 +92,10 @@ use kernel::{
         new_work,
         Work, //
     },
+};
+use xprtrdma_base::{
+    new_spinlock,
+    spin::SpinLock, //
 };
 use xprtrdma_bindings as bindings;
 

@@ -12,6 +12,8 @@
 mod ensure;
 #[path = "../kunit/allocations.rs"]
 mod allocations;
+#[path = "../kunit/wait.rs"]
+mod wait;
 
 mod attend;
 mod cm;

@@ -13,28 +13,36 @@
 //! | [`cm`] | addresses, routes, connection events |
 //! | [`device`] | what a device can do |
 //! | [`pd`] | protection domain |
-//! | [`dma`] | memory that is mapped for the device |
+//! | `dma` | memory that is mapped for the device |
 //! | [`mr`] | memory regions: who may touch which memory, and until when |
 //! | [`cq`] | completion queue: who handles completions |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
 //! | [`failure`] | what a device tells of a queue pair that fails |
-//! | [`spin`], [`marked`] | spin locks; loads and stores without a call |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
+use xprtrdma_base::__LOG_PREFIX;
+
+// The driver names them here still.
+pub use xprtrdma_base::{
+    new_spinlock,
+    spin, //
+};
+
+/// Loads and stores without a call.
+pub mod marked {
+    pub use xprtrdma_base::access_once::AccessOnce as Marked;
+}
 
 pub mod cm;
 pub mod cq;
 pub mod device;
 pub mod dma;
 pub mod failure;
-pub mod marked;
 pub mod mr;
 pub mod pd;
 pub mod qp;
-pub mod spin;
 pub mod stack;
 #[cfg(xprtrdma_kunit)]
 mod tests;

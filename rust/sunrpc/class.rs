@@ -4,16 +4,11 @@
 //! transports.
 
 use crate::{
-    compat,
     ops::Ops,
     slot::Pool,
     transport::{
         Create,
         Transport, //
-    },
-    util::{
-        Jiffies,
-        Show, //
     },
     xprt::{
         Inner,
@@ -39,6 +34,12 @@ use kernel::{
     prelude::*,
     str::CString,
     types::ScopeGuard, //
+};
+use xprtrdma_base::{
+    compat,
+    log::Show,
+    net::addr_from_raw,
+    time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -103,7 +104,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     const_assert!(align_of::<Xprt<T>>() <= 8);
 
     // SAFETY: The destination address is valid for `addrlen` octets.
-    let Some(peer) = (unsafe { xprtrdma_rdma::cm::addr_from_raw(args.dstaddr) }) else {
+    let Some(peer) = (unsafe { addr_from_raw(args.dstaddr) }) else {
         pr_err!("only IPv4 and IPv6 servers are supported\n");
         return Err(Error::from_errno(compat::EAFNOSUPPORT));
     };

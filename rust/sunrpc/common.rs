@@ -2,7 +2,6 @@
 
 //! What all transports of the module share while its class is registered ([`Common`]).
 
-use crate::queue::WorkQueue;
 use kernel::{
     debugfs::Dir,
     prelude::*,
@@ -17,6 +16,7 @@ use kernel::{
         Arc, //
     },
 };
+use xprtrdma_base::queue::WorkQueue;
 
 /// Work queues and a debugfs directory, named after the module.
 pub struct Common {

@@ -12,7 +12,6 @@
 //! for the leases, too.
 
 use crate::{
-    holders::Holders,
     slot::Slot,
     transport::Transport,
     xdr_buf::{
@@ -22,7 +21,10 @@ use crate::{
 };
 use core::ptr::NonNull;
 use kernel::bindings::page;
-use xprtrdma_rdma::dma;
+use xprtrdma_base::{
+    holders::Holders,
+    lend, //
+};
 
 /// Which message of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +75,7 @@ impl<'a, T: Transport> Loan<'a, T> {
 // in the last of the security flavour's pages; those are released by `Ops::release_call`, and all
 // other pages by the upper layer behind the end of the request. Both wait for the count. No Rust
 // reference to it exists: replies are placed through raw pointers, and when the count is zero.
-unsafe impl<T: Transport> dma::Loan for Loan<'_, T> {
+unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     type Lender = Lease<T>;
 
     #[inline]
@@ -105,7 +107,7 @@ pub struct Lease<T: Transport> {
 // SAFETY: The slot outlives the lease and its count is atomic.
 unsafe impl<T: Transport> Send for Lease<T> {}
 
-impl<T: Transport> dma::Lender for Lease<T> {}
+impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
     #[inline]

@@ -7,12 +7,7 @@ mod step;
 
 use crate::{
     backchannel::Backchannel,
-    compat,
     transport::Transport,
-    util::{
-        Jiffies,
-        Show, //
-    },
     xprt::{
         SendLock,
         Xprt, //
@@ -22,6 +17,11 @@ use core::ptr::NonNull;
 use kernel::{
     prelude::*,
     seq_file::SeqFile, //
+};
+use xprtrdma_base::{
+    compat,
+    log::Show,
+    time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
 

@@ -3,8 +3,6 @@
 //! Request slots: [`Slot`] embeds a `struct rpc_rqst`, [`Pool`] hands them out.
 
 use crate::{
-    compat,
-    holders::Holders,
     transport::Transport,
     xprt::Xprt, //
 };
@@ -22,12 +20,14 @@ use kernel::{
     },
     types::Opaque, //
 };
-use xprtrdma_bindings as bindings;
-use xprtrdma_rdma::{
-    marked::Marked,
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    compat,
+    holders::Holders,
     new_spinlock,
     spin::SpinLock, //
 };
+use xprtrdma_bindings as bindings;
 
 /// Memory of a request's messages, kept from one use of the slot to the next.
 pub(crate) struct TaskBuf {

@@ -10,14 +10,15 @@
 mod ensure;
 #[path = "../kunit/allocations.rs"]
 mod allocations;
+#[path = "../kunit/later.rs"]
+mod later;
+#[path = "../kunit/wait.rs"]
+mod wait;
 
 mod backchannel;
 mod call;
 mod class;
 mod driver;
-mod holders;
-mod queue;
 mod rpc;
 mod sysctl;
-mod util;
 mod xdr_buf;

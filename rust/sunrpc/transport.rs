@@ -10,8 +10,6 @@ use crate::{
         Leaving,
         Waiting, //
     },
-    compat,
-    util::Jiffies,
     xprt::{
         ConnectLock,
         SendLock,
@@ -22,6 +20,10 @@ use core::net::SocketAddr;
 use kernel::{
     prelude::*,
     seq_file::SeqFile, //
+};
+use xprtrdma_base::{
+    compat,
+    time::Jiffies, //
 };
 
 /// What the RPC client asks for when it creates a transport.

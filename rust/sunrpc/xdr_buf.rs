@@ -135,7 +135,7 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// See [`xprtrdma_rdma::dma::Lender::pieces`].
+    /// See [`xprtrdma_base::lend::Loan::pieces`].
     #[inline]
     pub(crate) fn pieces(
         &self,

@@ -17,13 +17,11 @@ pub use stat::XprtStat;
 use crate::{
     backchannel::Backchannel,
     call::Pinned,
-    holders::Holders,
     slot::{
         Pool,
         Slot, //
     },
-    transport::Transport,
-    util::Jiffies,
+    transport::Transport, //
 };
 use core::{
     cell::UnsafeCell,
@@ -34,11 +32,16 @@ use kernel::{
     prelude::*,
     types::Opaque, //
 };
-use xprtrdma_bindings as bindings;
-use xprtrdma_rdma::{
-    cm::Net,
-    spin::SpinLock, //
+use xprtrdma_base::{
+    holders::Holders,
+    net::{
+        addr_from_raw,
+        Net, //
+    },
+    spin::SpinLock,
+    time::Jiffies, //
 };
+use xprtrdma_bindings as bindings;
 
 /// A transport of class `T`.
 ///
@@ -142,7 +145,7 @@ impl<T: Transport> Xprt<T> {
     pub fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: Written only with the send lock held, which callers that connect hold; others
         // may see a mixture of two addresses.
-        unsafe { xprtrdma_rdma::cm::addr_from_raw((&raw const (*self.as_raw()).addr).cast()) }
+        unsafe { addr_from_raw((&raw const (*self.as_raw()).addr).cast()) }
     }
 
     /// The network namespace.

@@ -17,34 +17,40 @@
 //! | [`xdr_buf`] | the memory of a message | `xdr_buf` |
 //! | [`lease`] | memory lent to the peer, and waited for | |
 //! | [`backchannel`] | requests of the server | `rpc_rqst` |
-//! | [`queue`] | work queue that is safe under memory reclaim | `workqueue_struct` |
 //! | [`common`] | what all transports share | |
 //! | [`sysctl`] | what can be set in `/proc/sys/sunrpc` | `ctl_table` |
 //! | [`trace`] | tracepoints | `tracepoint` |
-//! | [`util`] | time, rate-limited logging, NOFS scope | |
 //!
 //! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`, the pool's lock.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
+use xprtrdma_base::__LOG_PREFIX;
+
+// The driver names them here still.
+pub use xprtrdma_base::queue;
+
+/// Time, logging, threads.
+pub mod util {
+    pub use xprtrdma_base::{
+        log::*,
+        thread::*,
+        time::*, //
+    };
+}
 
 pub mod backchannel;
 pub mod call;
 pub mod class;
 pub mod common;
-mod compat;
-mod holders;
 pub mod lease;
 mod ops;
-pub mod queue;
 pub mod slot;
 pub mod sysctl;
 #[cfg(xprtrdma_kunit)]
 mod tests;
 pub mod trace;
 pub mod transport;
-pub mod util;
 pub mod xdr_buf;
 pub mod xprt;

@@ -12,15 +12,15 @@ use super::{
     Inner,
     Window, //
 };
-use crate::{
-    dma::Lender,
-    marked::Marked,
-    pd::Pd, //
-};
+use crate::pd::Pd;
 use core::mem::ManuallyDrop;
 use kernel::{
     prelude::*,
     sync::Arc, //
+};
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    lend::Lender, //
 };
 use xprtrdma_bindings as bindings;
 

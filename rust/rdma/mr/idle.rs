@@ -8,10 +8,7 @@ use super::{
     Access,
     Inner, //
 };
-use crate::{
-    dma::Loan,
-    pd::Pd, //
-};
+use crate::pd::Pd;
 use core::ptr::{
     self,
     NonNull, //
@@ -23,6 +20,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use xprtrdma_base::lend::Loan;
 use xprtrdma_bindings as bindings;
 
 /// A region that nobody but us can reach.

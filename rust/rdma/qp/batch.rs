@@ -11,12 +11,7 @@ use super::{
     Qp,
     QpHandler, //
 };
-use crate::{
-    dma::Lender,
-    marked::Marked,
-    mr::ExposedMr,
-    spin::Spin, //
-};
+use crate::mr::ExposedMr;
 use core::{
     ptr,
     slice, //
@@ -24,6 +19,11 @@ use core::{
 use kernel::{
     prelude::*,
     sync::lock::Guard, //
+};
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    lend::Lender,
+    spin::Spin, //
 };
 use xprtrdma_bindings as bindings;
 

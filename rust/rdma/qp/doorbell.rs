@@ -12,9 +12,7 @@ use super::{
     WcStatus, //
 };
 use crate::{
-    dma::Lender,
     failure::Side,
-    marked::Marked,
     mr::{
         ExposedMr,
         FIRST_DOORBELL, //
@@ -29,6 +27,10 @@ use kernel::{
         Work,
         WorkItem, //
     },
+};
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    lend::Lender, //
 };
 use xprtrdma_bindings as bindings;
 

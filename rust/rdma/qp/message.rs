@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     failure::Side,
-    marked::Marked,
     mr::RemoteInvalidation, //
 };
 use core::{
@@ -31,6 +30,7 @@ use kernel::{
         Opaque, //
     },
 };
+use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 /// A message in its receive buffer, lent to [`QpHandler::received`].

@@ -16,10 +16,10 @@ use super::{
     qp::{
         returned,
         thread,
-        wait_until,
         Keeper,
         Pair, //
     },
+    wait::wait_until, //
 };
 use crate::{
     cq::Attended,

@@ -22,10 +22,10 @@ use super::{
     log::Log,
     peer::Answer,
     qp::{
-        wait_until,
         Pair,
         REQUEST, //
     },
+    wait::wait_until, //
 };
 use crate::{
     cm::CmId,

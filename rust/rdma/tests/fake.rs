@@ -6,8 +6,7 @@ use super::log::Log;
 use crate::cm::{
     CmEvent,
     CmHandler,
-    CmId,
-    Net, //
+    CmId, //
 };
 use core::net::{
     SocketAddr,
@@ -17,6 +16,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use xprtrdma_base::net::Net;
 use xprtrdma_bindings as bindings;
 
 /// What the device can fail to do.

@@ -2,10 +2,6 @@
 
 //! Memory that a test lends to regions.
 
-use crate::dma::{
-    Lender,
-    Loan, //
-};
 use kernel::{
     bindings::page,
     page::PAGE_SIZE,
@@ -17,6 +13,10 @@ use kernel::{
         },
         Arc, //
     },
+};
+use xprtrdma_base::lend::{
+    Lender,
+    Loan, //
 };
 use xprtrdma_bindings as bindings;
 

@@ -30,6 +30,7 @@ use super::{
         Message,
         Peer, //
     },
+    wait::wait_until, //
 };
 use crate::{
     cm::{
@@ -292,18 +293,6 @@ pub(super) fn returned(keeper: &Keeper) -> usize {
 /// The calling thread.
 pub(super) fn thread() -> usize {
     Task::current_raw() as usize
-}
-
-/// Waits for something that nobody tells.
-pub(super) fn wait_until(condition: impl Fn() -> bool) -> Result {
-    for _ in 0..1000 {
-        if condition() {
-            return Ok(());
-        }
-        // SAFETY: A test may sleep.
-        unsafe { kernel::bindings::msleep(1) };
-    }
-    Err(ETIMEDOUT)
 }
 
 impl Pair {

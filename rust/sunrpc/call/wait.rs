@@ -5,13 +5,13 @@
 use super::Encoded;
 use crate::{
     transport::Transport,
-    util::{
-        may_linger,
-        Jiffies, //
-    },
-    xprt::Xprt,
+    xprt::Xprt, //
 };
 use core::ptr;
+use xprtrdma_base::{
+    thread::may_linger,
+    time::Jiffies, //
+};
 use xprtrdma_bindings as bindings;
 
 /// A request that was sent and whose task is awake, in the task's own context.

@@ -10,15 +10,17 @@ use crate::{
         Slot, //
     },
     transport::Transport,
-    util::{
+    xprt::Xprt, //
+};
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    thread::{
         is_prompt,
-        Jiffies,
         NoFs, //
     },
-    xprt::Xprt,
+    time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
-use xprtrdma_rdma::marked::Marked;
 
 /// A task whose request times out earlier, in jiffies, is not asked to [`Transport::attend`].
 const ATTEND_FROM: usize = 20 * bindings::CONFIG_HZ as usize;

@@ -16,11 +16,11 @@ use super::{
         self,
         releases,
         wait_gone,
-        wait_until,
         Alone,
         Client,
         Memory, //
     },
+    wait::wait_until, //
 };
 use crate::{
     call::Call,

@@ -20,13 +20,15 @@ use super::{
 };
 use crate::{
     class::Registration,
-    common,
-    compat,
-    queue::WorkQueue, //
+    common, //
 };
 use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //
+};
+use xprtrdma_base::{
+    compat,
+    queue::WorkQueue, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -99,7 +101,7 @@ mod suite {
         let shared = common::get()?;
         // Work that is the last to let go of its own queue.
         let later = |queue: &WorkQueue| -> Result<_> {
-            let work = super::super::queue::Later::new(shared.clone())?;
+            let work = super::super::later::Later::new(shared.clone())?;
             queue.queue().enqueue(work.clone()).map_err(|_| EBUSY)?;
             Ok(work)
         };
@@ -370,7 +372,7 @@ mod suite {
         let first = lone.xprt().back_ref();
         let second = first.clone();
         drop(first);
-        let work = super::super::queue::Later::new(second)?;
+        let work = super::super::later::Later::new(second)?;
         common::get()?
             .queue()
             .queue()

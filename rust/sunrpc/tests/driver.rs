@@ -3,7 +3,7 @@
 //! A driver without a connection: it answers calls itself, at once or when a test says so, and
 //! fails where a test wants it to.
 
-use super::rpc::wait_until;
+use super::wait::wait_until;
 use crate::{
     backchannel::Callback,
     call::{
@@ -22,7 +22,6 @@ use crate::{
         NotSent,
         Transport, //
     },
-    util::Jiffies,
     xdr_buf::Part,
     xprt::{
         ConnectLock,
@@ -44,8 +43,11 @@ use kernel::{
         SpinLock, //
     }, //
 };
+use xprtrdma_base::{
+    lend::Loan,
+    time::Jiffies, //
+};
 use xprtrdma_bindings as bindings;
-use xprtrdma_rdma::dma::Loan;
 
 /// Where the driver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use super::{
         self,
         Driver, //
     },
-    ensure::Test, //
+    ensure::Test,
+    wait::wait_until, //
 };
 use crate::{
     class::Registration,
-    util::now_ms,
     xprt::Xprt, //
 };
 use core::{
@@ -28,22 +28,6 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 use xprtrdma_bindings as bindings;
-
-/// A time that only a hang exceeds.
-const PATIENCE_MS: u64 = 60_000;
-
-/// Waits until something is so; `ETIMEDOUT` if it never is.
-pub(super) fn wait_until(is: impl Fn() -> bool) -> Result {
-    let end = now_ms() + PATIENCE_MS;
-    while !is() {
-        if now_ms() > end {
-            return Err(ETIMEDOUT);
-        }
-        // SAFETY: A test may sleep.
-        unsafe { kernel::bindings::msleep(2) };
-    }
-    Ok(())
-}
 
 /// Waits until no transport is left.
 pub(super) fn wait_gone() -> Result {

@@ -3,14 +3,12 @@
 //! References from what a driver owns back to the transport.
 
 use super::Xprt;
-use crate::{
-    holders::Holders,
-    transport::Transport, //
-};
+use crate::transport::Transport;
 use core::{
     ops::Deref,
     ptr::NonNull, //
 };
+use xprtrdma_base::holders::Holders;
 
 impl<T: Transport> Xprt<T> {
     /// A counted reference from something that the driver's data owns back to the transport.

@@ -3,15 +3,13 @@
 //! The send lock: as evidence ([`SendLock`]), and in the hands of an attempt ([`ConnectLock`]).
 
 use super::Xprt;
-use crate::{
-    transport::Transport,
-    util::Jiffies, //
-};
+use crate::transport::Transport;
 use core::ptr::{
     self,
     NonNull, //
 };
 use kernel::prelude::*;
+use xprtrdma_base::time::Jiffies;
 use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {

@@ -3,10 +3,8 @@
 //! The counters that the RPC client keeps.
 
 use super::Xprt;
-use crate::{
-    transport::Transport,
-    util::Jiffies, //
-};
+use crate::transport::Transport;
+use xprtrdma_base::time::Jiffies;
 
 /// Counters that the RPC client and this crate keep for every transport.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,11 +6,9 @@ use super::{
     SendLock,
     Xprt, //
 };
-use crate::{
-    compat,
-    transport::Transport, //
-};
+use crate::transport::Transport;
 use core::ptr;
+use xprtrdma_base::compat;
 use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {

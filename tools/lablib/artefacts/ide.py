@@ -16,7 +16,7 @@ from ..base.paths import REPO
 from ..base.ui import LabError, say
 from . import kernel, module, root
 
-CRATES = ("proto", "bindings", "rdma", "sunrpc", "transport")
+CRATES = ("proto", "bindings", "base", "rdma", "sunrpc", "transport")
 CRATE = "xprtrdma_{}"
 # What kbuild gives to every crate of an external module.
 GIVEN = ("core", "kernel", "pin_init", "zerocopy", "zerocopy_derive")

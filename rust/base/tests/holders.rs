@@ -4,12 +4,12 @@
 
 use super::{
     ensure::Test,
-    rpc::wait_until, //
+    wait::wait_until, //
 };
 use crate::{
     holders::Holders,
     queue::WorkQueue,
-    util::{
+    time::{
         now_ms,
         Jiffies, //
     },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `READ_ONCE()` and `WRITE_ONCE()` of what is atomic ([`Marked`]).
+//! `READ_ONCE()` and `WRITE_ONCE()` of what is atomic ([`AccessOnce`]).
 
 use kernel::sync::atomic::Atomic;
 
@@ -8,7 +8,7 @@ use kernel::sync::atomic::Atomic;
 ///
 /// They do what `load(Relaxed)` and `store(.., Relaxed)` do. Those call a C helper unless the kernel
 /// was built with LLVM, five instructions for each where one suffices, and a call takes fifteen.
-pub trait Marked<T> {
+pub trait AccessOnce<T> {
     /// `READ_ONCE()`.
     fn read_once(&self) -> T;
 
@@ -16,13 +16,13 @@ pub trait Marked<T> {
     fn write_once(&self, value: T);
 }
 
-macro_rules! marked {
+macro_rules! access_once {
     ($($type:ty),*) => {$(
-        impl Marked<$type> for Atomic<$type> {
+        impl AccessOnce<$type> for Atomic<$type> {
             #[inline(always)]
             fn read_once(&self) -> $type {
                 // SAFETY: Valid and aligned, as `as_ptr` guarantees. All other accesses are atomic or
-                // marked, and so is this one: volatile, and no wider than a word.
+                // volatile, and so is this one: volatile, and no wider than a word.
                 unsafe { self.as_ptr().read_volatile() }
             }
 
@@ -35,4 +35,4 @@ macro_rules! marked {
     )*};
 }
 
-marked!(bool, i32, u32, usize);
+access_once!(bool, i32, u32, usize);

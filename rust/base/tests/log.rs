@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What belongs to no object.
+//! The log.
 
 use super::ensure::Test;
-use crate::util::may_log;
+use crate::log::may_log;
 use kernel::prelude::*;
 
-#[kunit_tests(xprtrdma_util)]
+#[kunit_tests(xprtrdma_log)]
 mod suite {
     use super::*;
 

@@ -2,7 +2,7 @@
 
 //! A count of those who hold something, and the wait for the last of them ([`Holders`]).
 
-use crate::util::Jiffies;
+use crate::time::Jiffies;
 use kernel::sync::atomic::{
     Acquire,
     Atomic,
@@ -20,16 +20,17 @@ const AWAITED: i32 = 1 << 30;
 /// of one atomic variable have one order, either the last holder goes after that and sees that it
 /// must wake, or before, and then the owner sees that it need not sleep.
 #[repr(transparent)]
-pub(crate) struct Holders(Atomic<i32>);
+pub struct Holders(Atomic<i32>);
 
 impl Holders {
-    pub(crate) const fn new() -> Self {
+    /// Nobody holds it.
+    pub const fn new() -> Self {
         Self(Atomic::new(0))
     }
 
     /// Counts a holder.
     #[inline]
-    pub(crate) fn add(&self) {
+    pub fn add(&self) {
         // ORDERING: Whoever counts itself keeps the thing by other means until then.
         self.0.add(1, Relaxed);
     }
@@ -40,7 +41,7 @@ impl Holders {
     ///
     /// `this` is valid and counts the caller; it may end during the call.
     #[inline]
-    pub(crate) unsafe fn remove(this: *const Self) {
+    pub unsafe fn remove(this: *const Self) {
         // ORDERING: `Full` orders the holder's work before whatever its end lets happen, and the
         // count before the look at who sleeps.
         // SAFETY: By the caller's contract; the end comes after this.
@@ -52,14 +53,14 @@ impl Holders {
 
     /// Whether there is no holder.
     #[inline]
-    pub(crate) fn is_none(&self) -> bool {
+    pub fn is_none(&self) -> bool {
         // ORDERING: Pairs with the release in `remove`.
         self.0.load(Acquire) & !AWAITED == 0
     }
 
     /// Waits until there is no holder; one thread at a time. Sleeps.
     #[inline]
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         if !self.is_none() {
             self.wait_for_last();
         }
@@ -79,7 +80,7 @@ impl Holders {
 
     /// As [`Holders::wait`], but for `span` at most.
     #[cold]
-    pub(crate) fn wait_at_most(&self, span: Jiffies) {
+    pub fn wait_at_most(&self, span: Jiffies) {
         // ORDERING: As in `wait_for_last`.
         self.0.fetch_add(AWAITED, Full);
         let count = &raw const self.0;
@@ -94,7 +95,7 @@ impl Holders {
 
     /// Whether the owner waits.
     #[cfg(xprtrdma_kunit)]
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub fn is_awaited(&self) -> bool {
         self.0.load(Relaxed) & AWAITED != 0
     }
 }

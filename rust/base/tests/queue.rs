@@ -4,77 +4,29 @@
 
 use super::{
     allocations::each_allocation,
-    ensure::Test, //
+    ensure::Test,
+    later::Later, //
 };
 use crate::queue::{
     cancel_delayed_sync,
     WorkQueue, //
 };
 use kernel::{
-    impl_has_delayed_work, impl_has_work, new_mutex,
+    impl_has_delayed_work,
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Atomic,
-            Relaxed,
-            Release, //
+            Relaxed, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
     workqueue::{
         new_delayed_work,
-        new_work,
         DelayedWork,
-        Work,
         WorkItem, //
     },
 };
-
-/// Work that takes a moment and then drops something.
-#[pin_data]
-pub(super) struct Later<V: Send + Unpin + 'static> {
-    #[pin]
-    work: Work<Self>,
-    #[pin]
-    value: Mutex<Option<V>>,
-    done: Atomic<bool>,
-}
-
-impl_has_work! {
-    impl{V: Send + Unpin + 'static} HasWork<Self> for Later<V> { self.work }
-}
-
-impl<V: Send + Unpin + 'static> Later<V> {
-    pub(super) fn new(value: V) -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                work <- new_work!("Later::work"),
-                value <- new_mutex!(Some(value), "Later::value"),
-                done: Atomic::new(false),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        // ORDERING: Pairs with the release in `run`.
-        self.done.load(Acquire)
-    }
-}
-
-impl<V: Send + Unpin + 'static> WorkItem for Later<V> {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        // SAFETY: Work may sleep.
-        unsafe { kernel::bindings::msleep(50) };
-        this.done.store(true, Release);
-        let value = this.value.lock().take();
-        drop(value);
-    }
-}
 
 /// Work that counts how often it ran.
 #[pin_data]

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the kernel crate has in some versions only, or under another signature: nothing else in
+//! the module knows of versions.
+
+use kernel::ffi::c_int;
+use xprtrdma_bindings as bindings;
+
+/// Address family not supported.
+pub const EAFNOSUPPORT: c_int = -(bindings::EAFNOSUPPORT as c_int);
+/// Of the RPC client: no credit.
+pub const EBADSLT: c_int = -(bindings::EBADSLT as c_int);
+/// No buffer space.
+pub const ENOBUFS: c_int = -(bindings::ENOBUFS as c_int);
+/// Not connected.
+pub const ENOTCONN: c_int = -(bindings::ENOTCONN as c_int);
+/// Operation not supported.
+pub const EOPNOTSUPP: c_int = -(bindings::EOPNOTSUPP as c_int);
+/// As in C, where it is a member of an enumeration without a name.
+pub const IPPROTO_TCP: c_int = 6;
+
+/// Orders all memory accesses before it and after it, among processors.
+#[inline]
+pub fn smp_mb() {
+    // SAFETY: A barrier asks for nothing.
+    unsafe { bindings::smp_mb() };
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the log shows: how much, which version, and values of `core`.
+
+use kernel::{
+    fmt,
+    prelude::*, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Formats a value of `core`, such as an address, with the kernel's macros.
+pub struct Show<'a, V: core::fmt::Display>(pub &'a V);
+
+impl<V: core::fmt::Display> fmt::Display for Show<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        core::fmt::Display::fmt(self.0, f)
+    }
+}
+
+/// The module's version, as `modinfo` shows it.
+pub fn version() -> &'static CStr {
+    // SAFETY: The function returns a string literal.
+    unsafe { CStr::from_char_ptr(bindings::xprtrdma_version()) }
+}
+
+/// Whether a log line may be written now: at most 20 in five seconds for the whole module.
+pub fn may_log() -> bool {
+    // SAFETY: No requirements.
+    unsafe { bindings::xprtrdma_may_log() }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network namespaces and socket addresses.
+
+use core::net::SocketAddr;
+use kernel::types::Opaque;
+use xprtrdma_bindings::{
+    self as bindings,
+    net,
+    sockaddr,
+    sockaddr_in,
+    sockaddr_in6,
+    AF_INET,
+    AF_INET6, //
+};
+
+/// A network namespace (`struct net`).
+#[repr(transparent)]
+pub struct Net(Opaque<net>);
+
+impl Net {
+    /// Borrows a namespace.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is valid and somebody holds a reference to it for all of `'a`.
+    pub unsafe fn from_raw<'a>(raw: *mut net) -> &'a Self {
+        // SAFETY: By the caller's contract; `Net` is transparent over `Opaque<net>`.
+        unsafe { &*raw.cast() }
+    }
+
+    /// The namespace itself.
+    pub fn as_raw(&self) -> *mut net {
+        self.0.get()
+    }
+
+    /// Its inode number, by which programs such as lsns(8) know it.
+    pub fn number(&self) -> u32 {
+        // SAFETY: The namespace is valid by its type; its number is constant.
+        unsafe { bindings::xprtrdma_netns_number(self.0.get()) }
+    }
+}
+
+/// Converts a C socket address; `None` for another family.
+///
+/// # Safety
+///
+/// `addr` points to a `sockaddr_in` or `sockaddr_in6` where the family says so.
+pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
+    use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+
+    // SAFETY: Every socket address begins with its family.
+    match u32::from(unsafe { (*addr).sa_family }) {
+        AF_INET => {
+            // SAFETY: The family says that this is a `sockaddr_in`.
+            let sin = unsafe { &*addr.cast::<sockaddr_in>() };
+            let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(sin.sin_port)).into())
+        }
+        AF_INET6 => {
+            // SAFETY: The family says that this is a `sockaddr_in6`.
+            let sin6 = unsafe { &*addr.cast::<sockaddr_in6>() };
+            // SAFETY: All views of the union are plain octets.
+            let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
+            let port = u16::from_be(sin6.sin6_port);
+            let flow = u32::from_be(sin6.sin6_flowinfo);
+            Some(SocketAddrV6::new(ip, port, flow, sin6.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}

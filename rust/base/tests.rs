@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit suites of this crate; see those of `rust/rdma`.
+
+#[path = "../kunit/ensure.rs"]
+#[macro_use]
+mod ensure;
+#[path = "../kunit/allocations.rs"]
+mod allocations;
+#[path = "../kunit/later.rs"]
+mod later;
+#[path = "../kunit/wait.rs"]
+mod wait;
+
+mod holders;
+mod log;
+mod queue;

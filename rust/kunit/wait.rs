@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The wait for something that nobody tells.
+
+use kernel::prelude::*;
+
+/// How long anything may take, in milliseconds: the debug kernel is slow.
+const PATIENCE_MS: u32 = 60_000;
+
+/// Waits until something is so; `ETIMEDOUT` if it never is.
+pub(crate) fn wait_until(is: impl Fn() -> bool) -> Result {
+    for _ in 0..PATIENCE_MS {
+        if is() {
+            return Ok(());
+        }
+        // SAFETY: A test may sleep.
+        unsafe { kernel::bindings::msleep(1) };
+    }
+    Err(ETIMEDOUT)
+}
