@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The KUnit suites of rust/rdma and rust/sunrpc, on a device that is not there."""
+"""The KUnit suites of rust/base, rust/rdma and rust/sunrpc, on a device that is not there."""
 
 import pathlib
 import re
@@ -42,7 +42,7 @@ def judge(suite):
     return tally.passed
 
 
-# covers: the contracts of the two crates with unsafe code: make, use and drop in every order, all
+# covers: the contracts of the crates with unsafe code: make, use and drop in every order, all
 # failures of the device and of the allocator; nothing stays alive, nothing stays mapped. The second
 # time with bounce buffers, as in confidential guests: what is mapped is not what the device sees.
 @case(versions=None, clients=("ours",), loaded=False, debug_only=True, seconds=120)

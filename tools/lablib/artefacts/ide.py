@@ -111,7 +111,7 @@ def rustdoc_words(words):
 
 
 def doc(spec):
-    """Document the five crates into build/doc."""
+    """Document the six crates into build/doc."""
     base = root.path()
     target = kernel.get(base, spec)
     module.build(base, target)
