@@ -224,11 +224,11 @@ Other people's programs
 ==========================
 
 Programs of others on a mount over RDMA (NFSv4.2 where nothing else is said, rxe, stock kernel and
-server), each with the in-tree client and with ours, one after the other in machines of their own:
-``make check-programs``. The numbers count what the program itself calls passed and failed. A case
-that fails with ours and not with the in-tree client fails the run, after the program was repeated
-with both; so does a group of cases that our run lacks. The numbers of cases that read a capture
-differ with the operations that a client divides the data into.
+server), with the in-tree client and with ours, in machines of their own: ``make check-programs``.
+The numbers are cases that the program itself calls passed and failed. The run fails when a case
+fails with ours and not with the in-tree client, also when the program is repeated, and when our run
+lacks a group of cases. Where a program reads a capture its number of cases differs with how a client
+divides the data into operations.
 
 """
 HEAD = ("Program", "what it does", "in-tree: passed, failed", "ours: passed, failed",

@@ -27,6 +27,9 @@ PAGES = tuple(REPO / "Documentation" / name for name in ("architecture.rst", "go
 LITERAL = re.compile(r"``([^`\s]+)``")
 FILE = re.compile(r"([\w/]+\.rs)(?::([\w:]+))?")
 PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
+# In pages of both kinds: what a link leads to.
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)|:doc:`([\w-]+)`")
+SECTION = re.compile(r"(?<!:)`([^`<]+)`_(?!_)")
 # Names of the kernel that the source does not have.
 KERNEL = {"DEVICE_REMOVAL", "NEED_RECV", "XPRT_CONNECTING", "flush_dcache_page", "ib_client", "rq_pin",
           "xprt_transmit"}
@@ -95,3 +98,17 @@ def stale(text):
             if not any(words.issuperset(wanted[-2:]) for file, words in source().items()
                        if file.startswith(crate)):
                 yield f"{name}: nowhere in the source"
+
+
+def dead(path):
+    """Links of a page that lead nowhere."""
+    text = path.read_text()
+    for file, page in LINK.findall(text):
+        if not (path.parent / (file or f"{page}.rst")).exists():
+            yield f"{file or page}: no such page"
+    if path.suffix == ".rst":
+        lines = text.splitlines()
+        titles = {title for title, under in zip(lines, lines[1:], strict=False)
+                  if title and re.fullmatch(r"([-=~])\1*", under) and len(under) >= len(title)}
+        for title in {" ".join(found.split()) for found in SECTION.findall(text)} - titles:
+            yield f"{title}: no such section"

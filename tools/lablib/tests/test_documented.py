@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The pages have everything and nothing else; and the checks notice when they have not."""
 
+import pathlib
+import tempfile
 import unittest
 
 from lablib.checks import documented
@@ -29,6 +31,21 @@ class Documented(unittest.TestCase):
         for name in ("rpc/send.rs", "rpc/send.rs:send_call", "Qp::attend", "rdma::spin", "SendLock",
                      "send_call", "xprt_transmit", "two words_here"):
             self.assertEqual(list(documented.stale(f"``{name}`` of the page")), [], name)
+
+    def test_links_lead_somewhere(self):
+        for page in (*documented.REPO.glob("*.md"), *(documented.REPO / "Documentation").glob("*.rst")):
+            self.assertEqual(list(documented.dead(page)), [], page.name)
+
+    def test_dead_links_are_found(self):
+        text = ("Known\n=====\n\n`Known`_ and `Unknown`_, :doc:`lab` and :doc:`bal`, [a](index.rst),\n"
+                "[b](https://nowhere.example), [c](none.rst)\n")
+        with tempfile.TemporaryDirectory() as directory:
+            page = pathlib.Path(directory) / "page.rst"
+            for name in ("lab.rst", "index.rst"):
+                page.with_name(name).touch()
+            page.write_text(text)
+            self.assertEqual(sorted(documented.dead(page)), [
+                "Unknown: no such section", "bal: no such page", "none.rst: no such page"])
 
 
 if __name__ == "__main__":
