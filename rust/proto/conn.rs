@@ -15,6 +15,7 @@
 //! | `keepalive` | finding a dead peer |
 //! | `outage` | what the log tells of failed attempts |
 //! | `event`, `action`, `config` | what goes in, what comes out, what is decided beforehand |
+//! | `sizes` | how large the queues of a connection are |
 //! | `cause`, `seen` | why it ended |
 //! | `queue` | what waits its turn |
 //!
@@ -70,6 +71,7 @@ mod outage;
 mod peer;
 mod queue;
 mod seen;
+mod sizes;
 mod state;
 mod up;
 
@@ -124,5 +126,12 @@ pub use self::{
         QpEvent,
         Seen,
         Side, //
+    },
+    sizes::{
+        max_payload,
+        QueueDemand,
+        QueueLimits,
+        QueueSizes,
+        MAX_PAYLOAD, //
     },
 };

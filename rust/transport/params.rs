@@ -14,13 +14,10 @@ use kernel::{
     prelude::*, //
 };
 use xprtrdma_proto::{
-    header::MAX_SEGMENTS,
+    conn,
     time::Millis, //
 };
 use xprtrdma_sunrpc::sysctl::Knob;
-
-/// Octets of data in one request: the NFS client's maximum, at any offset in a page.
-pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 
 const SLOTS: RangeInclusive<u32> = 4..=4096;
 const INLINE: RangeInclusive<u32> = 1024..=65536;
@@ -110,11 +107,9 @@ pub(crate) fn strict() -> bool {
     number(module_parameters::strict.value()) != 0
 }
 
-/// Octets of data in one request when a region holds `pages` pages.
+/// Bytes of data in one request when a region holds `pages` pages.
 pub(crate) fn max_payload(pages: u32) -> usize {
-    // An unaligned payload needs one page more than it is long.
-    let reach = (pages as usize * MAX_SEGMENTS - 1) * kernel::page::PAGE_SIZE;
-    MAX_PAYLOAD.min(reach)
+    conn::max_payload(pages, kernel::page::PAGE_SIZE)
 }
 
 /// The value of a parameter, which some kernels hand out by reference.

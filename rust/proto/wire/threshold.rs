@@ -49,6 +49,12 @@ impl Thresholds {
         }
     }
 
+    /// What a callback and its reply may both be long, in bytes: the RPC layer knows one size only.
+    pub fn callback_max(&self, version: Version) -> u32 {
+        self.reverse_call_max(version)
+            .min(self.reverse_reply_max(version))
+    }
+
     /// The longest RPC message of a reverse Call, in octets (BC-06, BC-22).
     pub fn reverse_call_max(&self, version: Version) -> u32 {
         self.reply.saturating_sub(overhead(version))

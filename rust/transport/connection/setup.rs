@@ -29,10 +29,12 @@ use kernel::{
 use xprtrdma_proto::{
     conn::{
         Epoch,
-        LocalFault, //
+        LocalFault,
+        QueueDemand,
+        QueueLimits,
+        QueueSizes, //
     },
     credit::ForwardCredits,
-    header::MAX_SEGMENTS,
     limit::{
         DiscardLimit,
         DEFAULT_DISCARD_LIMIT, //
@@ -86,22 +88,26 @@ impl Link {
             receive_size,
         });
         let slots = xprt.slots().count();
-        let inline = send_size as usize;
-        let callbacks = u32::from(CALLBACK_SLOTS);
-        // Both queues need one entry for the drain; the receive queue also a batch.
-        let depth = device.max_qp_wr.min(device.max_cqe / 2).saturating_sub(1);
-        let wanted = u32::try_from(slots).unwrap_or(u32::MAX);
-        let batch = ((wanted + callbacks) / 8).clamp(1, 32);
-        let credits = wanted.min(depth.saturating_sub(callbacks + batch)).max(1);
+        let sizes = QueueSizes::new(
+            &QueueLimits {
+                queue_wrs: device.max_qp_wr,
+                completions: device.max_cqe,
+            },
+            &QueueDemand {
+                slots,
+                callbacks: CALLBACK_SLOTS,
+                send_size: send_size as usize,
+            },
+        );
         let config = QpConfig {
-            send_bytes: (inline * 16).clamp(4 * inline, 256 << 10),
-            least_send_bytes: 4 * inline,
-            send_wrs: (credits * 3 + 160).min(depth),
+            send_bytes: sizes.send_bytes,
+            least_send_bytes: sizes.least_send_bytes,
+            send_wrs: sizes.send_wrs,
             signal_every: SIGNAL_EVERY,
-            message_wrs: 2 * MAX_SEGMENTS as u16 + 1,
+            message_wrs: sizes.message_wrs,
             waiting_wrs: WAITING_WRS,
-            recv_count: (credits + callbacks) as u16,
-            recv_batch: batch as u16,
+            recv_count: sizes.recv_count,
+            recv_batch: sizes.recv_batch,
             recv_size: receive_size as usize,
         };
         let pages = params::region_pages().min(device.max_fast_reg_pages);
@@ -109,7 +115,7 @@ impl Link {
             &pd,
             pages,
             device.sg_gaps,
-            2 * credits as usize * regions_per_chunk(pages),
+            sizes.regions(pages, kernel::page::PAGE_SIZE),
             xprt,
             &self.common,
         )
@@ -117,7 +123,7 @@ impl Link {
         let deferred = KVec::with_capacity(slots, GFP_KERNEL).map_err(|_| resources(ENOMEM))?;
         let state = Arc::pin_init(
             pin_init!(Shared {
-                credits <- new_spinlock!(ForwardCredits::new(credits), "Shared::credits"),
+                credits <- new_spinlock!(ForwardCredits::new(sizes.credits), "Shared::credits"),
                 discards <- new_spinlock!(
                     DiscardLimit::new(DEFAULT_DISCARD_LIMIT, now()),
                     "Shared::discards"
@@ -141,7 +147,7 @@ impl Link {
             no_credit_since: Atomic::new(0),
             trimmed: Atomic::new(Jiffies::now().count()),
             strict: params::strict(),
-            requested: ForwardCredits::new(credits).request(),
+            requested: ForwardCredits::new(sizes.credits).request(),
             known_grant: Atomic::new(0),
             aloof: Atomic::new(0),
             state,
@@ -149,10 +155,4 @@ impl Link {
         attempt.qp = Some(Qp::create(&pd, &config, conn).map_err(resources)?);
         Ok(())
     }
-}
-
-/// Regions of `pages` pages for one chunk of the largest payload.
-fn regions_per_chunk(pages: u32) -> usize {
-    let needed = params::MAX_PAYLOAD / kernel::page::PAGE_SIZE + 1;
-    needed.div_ceil(pages.max(1) as usize)
 }

@@ -295,12 +295,9 @@ impl Link {
         if peer_data.is_none() {
             client.stats.count(Counter::CmDefault);
         }
-        client.callback_size.store(
-            thresholds
-                .reverse_call_max(version)
-                .min(thresholds.reverse_reply_max(version)),
-            Relaxed,
-        );
+        client
+            .callback_size
+            .store(thresholds.callback_max(version), Relaxed);
         let local = attempt.id.as_ref().and_then(|id| id.local_addr());
         *client.local.lock() = local;
         // The credit of one is what the RPC client counts in units of 256.

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sizes of the queues of a connection.
+
+#![allow(clippy::arithmetic_side_effects)]
+
+use xprtrdma_proto::conn::{
+    max_payload,
+    QueueDemand,
+    QueueLimits,
+    QueueSizes,
+    MAX_PAYLOAD, //
+};
+
+/// The callbacks of the module.
+const CALLBACKS: u16 = 16;
+
+fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
+    let (queue_wrs, completions) = limits;
+    QueueSizes::new(
+        &QueueLimits {
+            queue_wrs,
+            completions,
+        },
+        &QueueDemand {
+            slots,
+            callbacks: CALLBACKS,
+            send_size,
+        },
+    )
+}
+
+// covers: V1-018, BC-07
+#[test]
+fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
+    // Work requests and completions of the device, slots; credits, send queue, Receives and batch.
+    let table = [
+        ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
+        ((32_768, 4_194_303), 4, (4, 172, 20, 2)),
+        ((32_768, 4_194_303), 4096, (4096, 12_448, 4112, 32)),
+        // The device sets the limit: its queues, then its completions.
+        ((256, 4_194_303), 128, (128, 255, 144, 18)),
+        ((128, 4_194_303), 128, (93, 127, 109, 18)),
+        ((32_768, 256), 128, (93, 127, 109, 18)),
+        // A device of next to nothing: one call, and creating the queue pair may fail.
+        ((16, 16), 128, (1, 7, 17, 18)),
+        ((0, 0), 128, (1, 0, 17, 18)),
+        ((0, 0), 0, (1, 0, 17, 2)),
+        // No number overflows.
+        (
+            (u32::MAX, u32::MAX),
+            usize::MAX,
+            (65_519, 196_717, u16::MAX, 32),
+        ),
+    ];
+    for (limits, slots, expected) in table {
+        let found = sizes(limits, slots, 4096);
+        let found = (
+            found.credits,
+            found.send_wrs,
+            found.recv_count,
+            found.recv_batch,
+        );
+        assert_eq!(found, expected, "{limits:?} {slots}");
+    }
+}
+
+#[test]
+fn the_send_ring_holds_four_messages_at_least() {
+    let table = [
+        (1024, 16 << 10, 4 << 10),
+        (4096, 64 << 10, 16 << 10),
+        (16_384, 256 << 10, 64 << 10),
+        (32_768, 256 << 10, 128 << 10),
+        (65_536, 256 << 10, 256 << 10),
+        (131_072, 512 << 10, 512 << 10),
+    ];
+    for (send_size, ring, least) in table {
+        let found = sizes((32_768, 65_536), 128, send_size);
+        assert_eq!((found.send_bytes, found.least_send_bytes), (ring, least));
+        // Sixteen registrations for each of two chunks, and the Send.
+        assert_eq!(found.message_wrs, 33);
+    }
+    assert_eq!(sizes((9, 9), 1, usize::MAX).send_bytes, usize::MAX);
+}
+
+// covers: V1-018, BC-07
+#[test]
+fn no_queue_is_larger_than_the_device_allows() {
+    // Below, even one call with its callbacks does not fit.
+    for queue_wrs in 40..600 {
+        for completions in (80..1300).step_by(7) {
+            for slots in [1, 4, 16, 128, 4096] {
+                let found = sizes((queue_wrs, completions), slots, 4096);
+                let receives = u32::from(found.recv_count) + u32::from(found.recv_batch);
+                // One more in each for the drain.
+                assert!(found.send_wrs < queue_wrs);
+                let small = slots > 100 && queue_wrs.min(completions / 2) < 51;
+                assert!(receives < queue_wrs || small);
+                assert!(found.send_wrs + receives + 2 <= completions || small);
+                assert_eq!(
+                    u32::from(found.recv_count),
+                    found.credits + u32::from(CALLBACKS)
+                );
+                assert!(found.credits as usize <= slots);
+            }
+        }
+    }
+}
+
+#[test]
+fn regions_are_enough_for_two_chunks_of_each_call() {
+    let found = sizes((32_768, 65_536), 128, 4096);
+    // Pages of a region, size of a page; regions, payload of one chunk.
+    let table = [
+        (257, 4096, 256, MAX_PAYLOAD),
+        (256, 4096, 512, MAX_PAYLOAD),
+        (64, 4096, 5 * 256, MAX_PAYLOAD),
+        (16, 4096, 17 * 256, 255 * 4096),
+        (1, 4096, 257 * 256, 15 * 4096),
+        (0, 4096, 257 * 256, 0),
+        (1, 65_536, 17 * 256, 15 * 65_536),
+        (u32::MAX, 65_536, 256, MAX_PAYLOAD),
+    ];
+    for (pages, page_size, regions, payload) in table {
+        assert_eq!(found.regions(pages, page_size), regions, "{pages}");
+        assert_eq!(max_payload(pages, page_size), payload, "{pages}");
+    }
+}
