@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Many connections, several addresses of servers, network namespaces."""
 
+import errno
 import os
 import pathlib
 
@@ -67,6 +68,56 @@ def two_servers_stay_apart(t):
     wait.until(lambda: peers() == [ENV.server], ENV.patience(20), "one transport is gone")
     exchange(t, first, 3)
     equal(first.connects(), 1, "connections")
+
+
+def delete(directory):
+    """Take a connection away; whether that is allowed."""
+    try:
+        (directory / "del_xprt").write_text("1")
+    except OSError as error:
+        equal(error.errno, errno.EINVAL, "del_xprt")
+        return False
+    return True
+
+
+# covers: what the guide says of nconnect, add_xprt and del_xprt: the first mount decides, quietly; a
+# covers: connection that is added carries nothing unless calls take turns.
+@case(versions=("4.2",), seconds=60)
+def connections_are_those_of_the_first_mount(t):
+    first = t.mount()
+    t.log.mark()
+    second = t.mount("nconnect=4,nosharecache", export=ENV.disk)
+    for mount in (first, second):
+        equal(len(mount.xprts()), 1, "connections")
+        equal([o for o in mount.active() if o.startswith("nconnect")], [], "shown options")
+    check(not t.log.find("nconnect"), "the kernel says that nconnect is ignored")
+    switch = xprt.directories()[0].parent
+    (switch / "add_xprt").write_text("1")
+    exchange(t, first, 1)
+    equal([one["connect_count"] for one in first.xprts()], [1, 0], "connections made")
+    found = xprt.directories()
+    equal([delete(directory) for directory in found].count(True), 1, "connections taken away")
+    # One that was never connected stays, and carries nothing, until the last mount is gone.
+    marked = [words for words in xprt.states() if {"OFFLINE", "REMOVE"} <= set(words)]
+    equal((len(xprt.states()), len(marked)), (2, 1), "transports, and those to be removed")
+    exchange(t, second, 2)
+    equal(first.connects(), 1, "connections made")
+
+
+# covers: the same where calls take turns: what is added is used, and goes when it is taken away.
+@case(versions=("4.2",), seconds=60)
+def connections_come_and_go(t):
+    mount = t.mount("nconnect=2")
+    switch, before = xprt.directories()[0].parent, xprt.directories()
+    (switch / "add_xprt").write_text("1")
+    wait.until(lambda: os.statvfs(mount.where) and mount.connects() == 3, ENV.patience(20),
+               "three connections")
+    exchange(t, mount, 1)
+    added, = set(xprt.directories()) - set(before)
+    check(delete(added), "the added one stays")
+    wait.until(lambda: xprt.directories() == before, ENV.patience(20), "the added one is gone")
+    exchange(t, mount, 2)
+    equal(mount.connects(), 2, "connections made")
 
 
 # covers: trunking: a second address of the same server adds a connection to it.
