@@ -280,6 +280,41 @@ def the_credit_of_a_call_encoded_anew(t):
     stage.undisturbed()
 
 
+# covers: V1-103, V1-105: a connection breaks while whoever may send is stopped, so that the RPC client
+# covers: cannot close it.  The memory of its calls comes back all the same, for their tasks wait for that.
+@case(versions=(), clients=("ours",), stock_only=True, seconds=60)
+def memory_comes_back_though_nobody_can_close_the_connection(t):
+    stage = Stage(t)
+    stage.new_name()
+    stage.responder.call("arm", "held list")
+    victim = Worker(held_list, stage)
+    wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the listing is held")
+    stage.responder.call("arm", "two credits, one held")
+    stage.small()
+    other = stage.caller()
+    wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
+    sender = stage.caller()
+    stage.wait_senders(1, "a call that waits for a credit")
+    with faults.stopped(sender.pid):
+        stage.responder.call("release")
+        other.join(ENV.patience(10))
+        stage.wait_senders(0, "the right to send given away")
+        equal(stage.counters()["mrs_in_use"], 1, "regions in use")
+        # A write with another key fails both queue pairs: what is posted here is flushed from now on.
+        handle, _, offset = stage.responder.call("segments")[0]
+        equal(stage.responder.call("touch", handle ^ 1, offset), "rem_access", "another key")
+        wait.until(stage.is_to_be_closed, ENV.patience(20), "the end of the connection")
+        clock = wait.Clock()
+        victim.kill()
+        victim.join(ENV.patience(10), killed=True)
+        t.note(f"ended after {clock.seconds():.2f} s")
+        check(stage.is_to_be_closed(), "the RPC client has closed the connection")
+        equal(stage.counters()["mrs_in_use"], 0, "regions in use of a connection that has ended")
+    sender.join(ENV.patience(20))
+    stage.read()
+    stage.undisturbed()
+
+
 # covers: MAL-106: what one connection offers cannot be used by another of the same server.
 @case(versions=(), clients=("ours",), seconds=60)
 def keys_of_another_connection(t):

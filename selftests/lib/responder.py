@@ -133,11 +133,18 @@ class Stage:
         text = (self.debugfs / "state").read_text()
         return [int(n) for n in re.findall(r"\d+", re.search(f"^{name}: (.*)", text, re.M)[1])]
 
+    def directory(self):
+        """sunrpc's directory of the transport."""
+        return next(d for d in xprt.directories() if d.name.split("-")[1] == self.debugfs.name)
+
     def wait_senders(self, count, what):
         """Wait until so many calls wait for the right to send."""
-        directory = next(d for d in xprt.directories()
-                         if d.name.split("-")[1] == self.debugfs.name)
+        directory = self.directory()
         wait.until(lambda: xprt.info(directory)["sending_q_len"] == count, ENV.patience(10), what)
+
+    def is_to_be_closed(self):
+        """Whether the RPC client is to close the connection, and has not yet."""
+        return "CLOSE_WAIT" in (self.directory() / "xprt_state").read_text().split()
 
     def disconnect(self):
         """End the connection to the responder by order; the next one starts at once."""

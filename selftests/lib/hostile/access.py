@@ -172,6 +172,8 @@ SILENCE = [
         times=AT_ONCE + 1),
     Row("two credits, both held", "V1-013", SMALL, one_by_one(fields(credit=2), hold, hold),
         ignored(), times=3),
+    Row("two credits, one held", "V1-105", SMALL, one_by_one(fields(credit=2), hold), ignored(),
+        times=2),
     Row("held", "MAL-106", READ, hold, ignored()),
     Row("held list", "MAL-104", LIST, hold, ignored()),
     Row("held write", "MAL-104", WRITE, hold, ignored()),

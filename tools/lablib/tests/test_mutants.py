@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The table of planted faults fits the source, the tests and the page about them."""
 
+import itertools
+import os
 import re
 import subprocess
 import sys
@@ -22,13 +24,14 @@ class Table(unittest.TestCase):
                 self.assertNotEqual(fault.applied(original), original)
 
     def test_every_test_exists(self):
-        for size in ("small", "full"):
+        for debug, full in itertools.product((False, True), repeat=2):
             listed = subprocess.run(
-                [sys.executable, "-B", REPO / "selftests/run", "--list", "--size", size,
-                 "--vers", mutants.VERSIONS], stdout=subprocess.PIPE, text=True, timeout=60,
-                check=True).stdout.splitlines()
+                [sys.executable, "-B", REPO / "selftests/run", "--list", "--size",
+                 "full" if full else "small", "--vers", mutants.VERSIONS],
+                env=os.environ | {"LAB_DEBUG": "1" if debug else ""}, stdout=subprocess.PIPE,
+                text=True, timeout=60, check=True).stdout.splitlines()
             for fault in mutants.table():
-                if fault.full == (size == "full"):
+                if fault.kind == (debug, full):
                     for test in fault.tests:
                         with self.subTest(fault.name):
                             self.assertTrue(any(re.search(test, name) for name in listed), test)
