@@ -137,6 +137,8 @@ def callbacks_are_answered_while_every_credit_is_used(t):
             wait.until(lambda: xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(10),
                        "every credit used, and calls that wait for one")
             sends = mount.xprts()[0]["sends"]
+            t.on_failure(lambda: f"delegations: {t.server.call('client_states')}\n"
+                                 f"{xprt.info(xprt.directories()[0])} {xprt.states()}")
             opened = helper.send("open_for_write", there)
             # No call can leave; what does is the answer to the recall.
             wait.until(lambda: mount.xprts()[0]["sends"] > sends, ENV.patience(5),
