@@ -8,6 +8,7 @@
 #include <linux/gfp.h>
 #include <linux/in.h>
 #include <linux/in6.h>
+#include <linux/kthread.h>
 #include <linux/sunrpc/clnt.h>
 #include <linux/sunrpc/sched.h>
 #include <linux/sunrpc/xprt.h>
@@ -346,6 +347,31 @@ struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
 	};
 
 	return rpc_run_task(&args);
+}
+
+static int call_alone(void *clnt)
+{
+	struct rpc_message message = {
+		.rpc_proc = &fake_procs[FAKE_PROC_NULL],
+	};
+
+	return rpc_call_sync(clnt, &message, 0);
+}
+
+struct task_struct *fake_process(struct rpc_clnt *clnt)
+{
+	struct task_struct *process = kthread_create(call_alone, clnt, "fake");
+
+	if (!IS_ERR(process)) {
+		get_task_struct(process);
+		wake_up_process(process);
+	}
+	return process;
+}
+
+int fake_process_end(struct task_struct *process)
+{
+	return kthread_stop_put(process);
 }
 
 bool fake_is_over(struct rpc_task *task)

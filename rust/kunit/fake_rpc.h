@@ -62,6 +62,9 @@ void fake_clnt_end(struct rpc_clnt *clnt);
 /* Starts a call; its result is waited for, once. */
 struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
 			   struct fake_io *io);
+/* A thread that makes a call of nothing itself, as a process does; how it ended. */
+struct task_struct *fake_process(struct rpc_clnt *clnt);
+int fake_process_end(struct task_struct *process);
 /* How often copies of pages were freed since the last time. */
 int fake_releases(void);
 bool fake_is_over(struct rpc_task *task);

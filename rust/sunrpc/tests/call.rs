@@ -343,6 +343,34 @@ mod suite {
         client.end()
     }
 
+    // covers: V1-105: a killed process gives the peer some time before it takes its memory back, but no
+    // more. Tasks without a process do not, as the test before shows.
+    #[test]
+    fn a_killed_process_lingers_for_a_while() -> Test {
+        let client = Alone::new()?;
+        fate(Fate::Kept);
+        for longer_than_the_loan in [true, false] {
+            driver::linger(if longer_than_the_loan { 600_000 } else { 50 });
+            let process = client.process()?;
+            let pinned = client.xprt().lookup(only(&client)?).ok_or(ENOENT)?;
+            let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
+            let lease = Lease::new(slot);
+            drop(pinned);
+            let revokes = driver::REVOKES.load(Relaxed);
+            client.kill();
+            if longer_than_the_loan {
+                wait_until(|| slot.leases.is_awaited())?;
+                ensure_eq!(driver::REVOKES.load(Relaxed), revokes);
+            } else {
+                wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
+            }
+            drop(lease);
+            ensure_eq!(process.wait(), Err(ERESTARTSYS));
+            ensure_eq!(driver::REVOKES.load(Relaxed), revokes + 1);
+        }
+        client.end()
+    }
+
     // covers: V1-105: a call that is encoded anew, or ends, gives no page back that the peer may
     // still read.
     #[test]

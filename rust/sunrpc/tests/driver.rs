@@ -97,6 +97,7 @@ static FAIL_START: Atomic<i32> = Atomic::new(0);
 static FATE: Atomic<i32> = Atomic::new(0);
 static FAIL_CONNECTS: Atomic<i32> = Atomic::new(0);
 static SLOTS: Atomic<i32> = Atomic::new(4);
+static LINGER_MS: Atomic<i32> = Atomic::new(0);
 
 /// Things that are counted.
 pub(super) static DRIVERS: Atomic<i32> = Atomic::new(0);
@@ -133,6 +134,13 @@ pub(super) fn calm() {
         one.store(0, Relaxed);
     }
     SLOTS.store(4, Relaxed);
+    // Longer than a test waits: only calls of processes may.
+    linger(600_000);
+}
+
+/// For how long calls that end wait for their memory before it is asked for, in milliseconds.
+pub(super) fn linger(ms: i32) {
+    LINGER_MS.store(ms, Relaxed);
 }
 
 /// Transports made from now on have so many slots.
@@ -408,8 +416,8 @@ impl Transport for Driver {
     }
 
     fn revoke(_xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
-        // Longer than a test waits: the calls of the tests are asynchronous and must not.
-        leaving.linger(call, 600_000);
+        // CAST: Set by `linger`.
+        leaving.linger(call, LINGER_MS.load(Relaxed) as u32);
         REVOKES.fetch_add(1, Relaxed);
     }
 

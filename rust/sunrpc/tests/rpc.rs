@@ -287,6 +287,16 @@ impl Client {
         self.call(bindings::fake_proc_FAKE_PROC_NULL, None)
     }
 
+    /// Starts a thread that makes a call of nothing itself, as a process does.
+    pub(super) fn process(&self) -> Result<Process<'_>> {
+        // SAFETY: By the type invariant; `Process` ends before the client.
+        let raw = from_err_ptr(unsafe { bindings::fake_process(self.0.as_ptr()) })?;
+        Ok(Process {
+            client: self,
+            thread: Some(NonNull::new(raw).ok_or(EINVAL)?),
+        })
+    }
+
     /// Starts a call that sends memory.
     pub(super) fn put(&self, memory: KBox<Memory>) -> Result<Pending<'_>> {
         self.call(bindings::fake_proc_FAKE_PROC_PUT, Some(memory))
@@ -361,6 +371,34 @@ impl Deref for Alone {
 
     fn deref(&self) -> &Client {
         &self.client
+    }
+}
+
+/// A thread with a call under way; dropping it kills the call and waits for its end.
+pub(super) struct Process<'a> {
+    client: &'a Client,
+    thread: Option<NonNull<kernel::bindings::task_struct>>,
+}
+
+impl Process<'_> {
+    fn end(&mut self) -> Result {
+        match self.thread.take() {
+            // SAFETY: The thread has not been waited for.
+            Some(thread) => to_result(unsafe { bindings::fake_process_end(thread.as_ptr()) }),
+            None => Ok(()),
+        }
+    }
+
+    /// The call's result.
+    pub(super) fn wait(mut self) -> Result {
+        self.end()
+    }
+}
+
+impl Drop for Process<'_> {
+    fn drop(&mut self) {
+        self.client.kill();
+        let _ = self.end();
     }
 }
 
