@@ -10,6 +10,11 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Work requests of a call with one region: registration, Send, invalidation.
 const CALL_WRS: u32 = 3;
 
+/// Work requests of the longest message: the registrations of two chunks of the most segments, and
+/// the Send.
+// CAST: 16.
+const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
+
 /// Work requests for everything else: further regions, replies to callbacks, refusals, the probe.
 const SPARE_WRS: u32 = 160;
 
@@ -56,8 +61,7 @@ pub struct QueueSizes {
     pub least_send_bytes: usize,
     /// Work requests of the send queue.
     pub send_wrs: u32,
-    /// Work requests of the longest message: the registrations of two chunks of the most segments,
-    /// and the Send.
+    /// Work requests of the longest message.
     pub message_wrs: u16,
     /// Receives that are posted: one for each reply and each callback (V1-018, BC-07).
     pub recv_count: u16,
@@ -87,8 +91,7 @@ impl QueueSizes {
             send_bytes: send_bytes.min(RING_ENOUGH).max(least_send_bytes),
             least_send_bytes,
             send_wrs: send_wrs.min(depth),
-            // CAST: 33.
-            message_wrs: MAX_SEGMENTS as u16 * 2 + 1,
+            message_wrs: MESSAGE_WRS,
             recv_count: u16::try_from(credits.saturating_add(callbacks)).unwrap_or(u16::MAX),
             // CAST: at most `MAX_BATCH`.
             recv_batch: batch as u16,

@@ -2,13 +2,6 @@
 
 //! How calls and replies travel: every border between the forms.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
 use xprtrdma_proto::{
     chunk::ChunkLists,
     header::{

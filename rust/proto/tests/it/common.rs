@@ -2,9 +2,6 @@
 
 //! What several test files need: the byte vectors and a builder for messages of a peer.
 
-// Every test file uses a part of this.
-#![allow(dead_code, unreachable_pub)]
-
 use serde_json::Value;
 use xprtrdma_proto::{
     inbound::Reply,

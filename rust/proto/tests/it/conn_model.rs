@@ -2,20 +2,16 @@
 
 //! Random lives of a transport against a model, with drivers good and bad.
 
-#![expect(clippy::arithmetic_side_effects)]
-
-mod rig;
-
+use crate::rig::{
+    Rig,
+    ACCEPT, //
+};
 use proptest::{
     prelude::*,
     test_runner::RngAlgorithm::ChaCha,
     test_runner::TestCaseError,
     test_runner::TestRng,
     test_runner::TestRunner, //
-};
-use rig::{
-    Rig,
-    ACCEPT, //
 };
 use xprtrdma_proto::{
     conn::{

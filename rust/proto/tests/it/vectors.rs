@@ -2,16 +2,7 @@
 
 //! The byte vectors: decoding, encoding, truncation and mutation of each.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
-mod common;
-
-use common::{
+use crate::common::{
     fate,
     named,
     vectors,
@@ -282,7 +273,10 @@ fn a_version_2_reverse_reply_says_its_direction() {
     };
     let mut buf = [0; 32];
     assert_eq!(reply.encode(&mut buf), Ok(32));
-    assert_eq!(buf.to_vec(), common::words(&[7, 2, 4, 0, 1, 0, 0, 0]));
+    assert_eq!(
+        buf.to_vec(),
+        crate::common::words(&[7, 2, 4, 0, 1, 0, 0, 0])
+    );
 }
 
 // covers: BC-01, MAL-008, MAL-175, V1-090, V1-092, V1-093, V2-21, X-01, X-02, X-16
@@ -376,7 +370,7 @@ fn reply_vectors_say_where_their_data_are() {
     ];
     for (id, inline_offset, inline_len, placed, reply_len) in cases {
         let v = named(id);
-        let reply = common::reply_of(&v.bytes, Version::V1);
+        let reply = crate::common::reply_of(&v.bytes, Version::V1);
         let Verdict::Accept(accept) = xprtrdma_proto::judge(&reply, &offer) else {
             panic!("{id} refused");
         };
@@ -390,7 +384,7 @@ fn reply_vectors_say_where_their_data_are() {
 
 /// Everything that must hold whatever the octets are.
 fn check_anything(bytes: &[u8], offers: &[Offer<'_>]) {
-    for version in common::VERSIONS {
+    for version in crate::common::VERSIONS {
         for backchannel in [false, true] {
             let inbound = classify(bytes, version, backchannel);
             match inbound {

@@ -2,9 +2,7 @@
 
 //! Who gets an event: the worker that makes an attempt, or the machine.
 
-mod rig;
-
-use rig::{
+use crate::rig::{
     Rig,
     ACCEPT, //
 };

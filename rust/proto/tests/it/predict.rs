@@ -2,16 +2,7 @@
 
 //! What is predicted is what the rules say.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
-mod common;
-
-use common::{
+use crate::common::{
     words,
     CALL,
     REPLY,

@@ -2,16 +2,7 @@
 
 //! Faults that `tools/host/mutants` planted and no other test noticed.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
-mod common;
-
-use common::{
+use crate::common::{
     fate,
     rpc,
     Fate,

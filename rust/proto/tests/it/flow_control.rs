@@ -2,12 +2,6 @@
 
 //! Credits and patience, against simple models.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used
-)]
-
 use proptest::{
     collection::vec,
     prelude::*,

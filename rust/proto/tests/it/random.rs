@@ -4,16 +4,7 @@
 //!
 //! The cases are the same in every run.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
-mod common;
-
-use common::{
+use crate::common::{
     chunk_words,
     rpc,
     Message,
@@ -106,11 +97,11 @@ fn any_octets_are_sorted_and_judged() {
         any::<bool>(),
         prop_oneof![
             vec(any::<u8>(), 0..200),
-            vec(word(), 0..60).prop_map(|words| common::words(&words)),
+            vec(word(), 0..60).prop_map(|words| crate::common::words(&words)),
             (word(), vec(word(), 0..40), vec(any::<u8>(), 0..40)).prop_map(
                 |(procedure, rest, tail)| {
-                    let mut octets = common::words(&[XID, 1, 5, procedure & 7]);
-                    octets.extend(common::words(&rest));
+                    let mut octets = crate::common::words(&[XID, 1, 5, procedure & 7]);
+                    octets.extend(crate::common::words(&rest));
                     octets.extend(tail);
                     octets
                 }
@@ -419,7 +410,7 @@ fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
     let decoded = std::cell::Cell::new(0);
     runner(40_000)
         .run(&strategy, |words| {
-            let octets = common::words(&words);
+            let octets = crate::common::words(&words);
             let mut input = Reader::new(&octets);
             let Ok(lists) = Lists::decode(&mut input) else {
                 return Ok(());
@@ -428,7 +419,7 @@ fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
             let mut again = Vec::new();
             for entry in lists.reads {
                 again.extend([1, entry.position]);
-                again.extend(common::segment_words(&entry.segment));
+                again.extend(crate::common::segment_words(&entry.segment));
             }
             again.push(0);
             for chunk in lists.writes {
@@ -459,7 +450,7 @@ fn the_longest_message_is_walked_once() {
             message.procedure = procedure;
             message.payload = rpc(XID, REPLY, 24);
             let bytes = message.bytes();
-            let reply = common::reply_of(&bytes, version);
+            let reply = crate::common::reply_of(&bytes, version);
             assert_eq!(reply.lists.writes.len(), 32_000);
             let verdict = judge(&reply, &Offer::default());
             assert_eq!(verdict, Verdict::Discard(Counter::BadChunk));

@@ -4,15 +4,6 @@
 //!
 //! The cases are the same in every run.
 
-#![allow(
-    unreachable_pub,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
-
 use std::{
     fs,
     path::{
@@ -21,7 +12,7 @@ use std::{
     }, //
 };
 
-#[path = "../fuzz/targets/mod.rs"]
+#[path = "../../fuzz/targets/mod.rs"]
 mod targets;
 
 // covers: V1-004, V1-111, V1-124, MAL-054

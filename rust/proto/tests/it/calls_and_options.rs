@@ -2,16 +2,7 @@
 
 //! Messages of the server that are Calls, look like Calls, or carry version 2 options.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
-mod common;
-
-use common::{
+use crate::common::{
     chunk_words,
     fate,
     rpc,

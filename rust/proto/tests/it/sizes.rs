@@ -2,8 +2,6 @@
 
 //! Sizes of the queues of a connection.
 
-#![allow(clippy::arithmetic_side_effects)]
-
 use xprtrdma_proto::conn::{
     max_payload,
     QueueDemand,

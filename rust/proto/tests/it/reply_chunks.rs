@@ -2,16 +2,7 @@
 
 //! Chunk lists of a Reply against what the call offered, in both versions.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
-mod common;
-
-use common::{
+use crate::common::{
     chunk_words,
     fate,
     rpc,

@@ -2,11 +2,7 @@
 
 //! Connection attempts, told as scripts: steps, failures, bounds, back-off, versions.
 
-#![expect(clippy::arithmetic_side_effects)]
-
-mod rig;
-
-use rig::{
+use crate::rig::{
     Rig,
     ACCEPT, //
 };

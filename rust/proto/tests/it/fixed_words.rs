@@ -2,16 +2,7 @@
 
 //! Malformed fixed words and error messages: `classify` before any call is looked at.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    clippy::panic
-)]
-
-mod common;
-
-use common::{
+use crate::common::{
     fate,
     rpc,
     words,
@@ -304,7 +295,7 @@ fn an_odd_length_is_noted_and_handed_on() {
         for extra in 0..5 {
             let reply = Message::reply(version).payload(rpc(XID, REPLY, 24 + extra));
             let bytes = reply.bytes();
-            let reply = common::reply_of(&bytes, version);
+            let reply = crate::common::reply_of(&bytes, version);
             assert_eq!(reply.payload.len(), 24 + extra);
             assert_eq!(reply.notes.contains(Counter::OddLen), extra % 4 != 0);
             let call = Message::reverse_call(version).payload(rpc(XID, CALL, 40 + extra));

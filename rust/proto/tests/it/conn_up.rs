@@ -2,9 +2,7 @@
 
 //! Established connections, told as scripts: losses, stale events, timers, silence, sizes.
 
-mod rig;
-
-use rig::{
+use crate::rig::{
     Rig,
     ACCEPT, //
 };

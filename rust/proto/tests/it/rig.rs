@@ -2,8 +2,6 @@
 
 //! A driver without a kernel: a connection machine, a clock, and the steps of an attempt.
 
-#![allow(dead_code, unreachable_pub)]
-
 use xprtrdma_proto::{
     conn::{
         Accepted,

@@ -2,8 +2,6 @@
 
 //! What waits for room in a queue is posted, whatever happens between two steps.
 
-#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-
 use std::{
     cell::{
         Cell,
@@ -141,7 +139,7 @@ fn whatever_waits_is_posted() {
         let mut posted = world.posted.take();
         posted.sort();
         assert_eq!((script, posted), (script, vec![0, 1, 2, 3]));
-        assert_eq!(world.list.take(), vec![]);
+        assert!(world.list.take().is_empty());
     }
     assert!(deferred > 0);
 }

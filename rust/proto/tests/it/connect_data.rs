@@ -2,12 +2,6 @@
 
 //! Private data of connection set-up, and the thresholds that come of it.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used
-)]
-
 use xprtrdma_proto::{
     private_data::MAX_SIZE,
     PrivateData,

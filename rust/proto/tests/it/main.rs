@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The tests of the protocol core: one program, a module for each subject.
+
+#![allow(
+    unreachable_pub,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+mod calls_and_options;
+mod common;
+mod conn;
+mod conn_model;
+mod conn_up;
+mod connect_data;
+mod defer;
+mod errors;
+mod fixed_words;
+mod flow_control;
+mod fuzz_replay;
+mod mailbox;
+mod mutants;
+mod outage;
+mod planning;
+mod predict;
+mod random;
+mod rds;
+mod reply_chunks;
+mod rig;
+mod sizes;
+mod vectors;
+mod version;
