@@ -25,7 +25,7 @@
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
 //! * A connection that was of use gets a successor at once if it lasted, or if we ended it: see
 //!   below.
-//! * Two quick losses after the first large Send make the next connections use 1024 octets (CM-24).
+//! * Two quick losses after the first large Send make the next connections use 1024 bytes (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
 //! * A silent peer is probed, a dead one disconnected, a slow one left alone.
 //! * An RPC timer counts only against the connection its call was sent on.
@@ -110,8 +110,8 @@ pub use self::{
     inline_fallback::InlineFallback,
     keepalive::{
         Activity,
-        KeepAlive,
-        KeepAliveConfig,
+        Keepalive,
+        KeepaliveConfig,
         Verdict, //
     },
     mailbox::{

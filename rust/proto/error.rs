@@ -140,7 +140,7 @@ counters! {
     BadDirection = "bad_direction",
     /// An error message that cannot be decoded; dropped.
     ErrUndecodable = "err_undecodable",
-    /// Octets behind the end of a message; ignored.
+    /// Bytes behind the end of a message; ignored.
     Trailing = "trailing",
     /// Length not a multiple of four; ignored.
     OddLen = "odd_len",

@@ -34,7 +34,7 @@ use crate::{
 pub struct Cookie(u64);
 
 impl Cookie {
-    /// The place `offset` octets into the region with this key.
+    /// The place `offset` bytes into the region with this key.
     #[inline]
     pub const fn new(handle: Handle, offset: u32) -> Self {
         // CAST: both fit; the key is the low half.
@@ -60,14 +60,14 @@ impl Cookie {
         Handle(self.0 as u32)
     }
 
-    /// The offset into the region, in octets.
+    /// The offset into the region, in bytes.
     #[inline]
     pub const fn offset(self) -> u32 {
         // CAST: the high half.
         (self.0 >> 32) as u32
     }
 
-    /// The segment that gives the peer `bytes` octets starting `relative` octets behind this place.
+    /// The segment that gives the peer `bytes` bytes starting `relative` bytes behind this place.
     ///
     /// # Errors
     ///
@@ -292,7 +292,7 @@ impl Unmapped {
 /// How much may be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of one mapping (RDS-55).
+    /// Bytes of one mapping (RDS-55).
     pub region_bytes: u64,
     /// Mappings of one device (RDS-56).
     pub regions: u32,
@@ -375,7 +375,7 @@ pub fn check_sizes(remote: Iovec, local: &[Iovec]) -> Result<(), MrError> {
 pub struct Iovec {
     /// Where it begins.
     pub addr: u64,
-    /// How many octets.
+    /// How many bytes.
     pub bytes: u64,
 }
 

@@ -29,7 +29,7 @@
 //!
 //! # Example
 //!
-//! A READ of 8192 octets and the reply to it:
+//! A READ of 8192 bytes and the reply to it:
 //!
 //! ```
 //! use xprtrdma_proto::{chunk::ChunkLists, *};
@@ -45,7 +45,7 @@
 //! let mut header = [0; 64];
 //! assert_eq!(call.encode(&mut header), Ok(52));
 //!
-//! // The server copies the chunk and answers with 24 octets of RPC.
+//! // The server copies the chunk and answers with 24 bytes of RPC.
 //! let mut message = header[..52].to_vec();
 //! message[11] = 64;
 //! message.extend([0, 0, 0, 1, 0, 0, 0, 1]);

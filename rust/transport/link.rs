@@ -55,7 +55,7 @@ use xprtrdma_proto::{
         Config,
         Conn,
         Event,
-        KeepAliveConfig,
+        KeepaliveConfig,
         Mailbox,
         Outage, //
     },
@@ -85,7 +85,7 @@ use xprtrdma_sunrpc::{
 };
 
 /// A silent peer is asked for a sign of life after this, and given up without one.
-const KEEP_ALIVE: KeepAliveConfig = KeepAliveConfig {
+const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
     busy_after: Millis::from_secs(5),
     idle_after: Millis::from_secs(30),
     timeout: Millis::from_secs(10),
@@ -150,7 +150,7 @@ impl Link {
                 max: backoff.max.min(ms(limits.reconnect_timeout_ms)),
                 ..backoff
             },
-            keepalive: Some(KEEP_ALIVE),
+            keepalive: Some(KEEPALIVE),
             idle_timeout: params::idle_timeout().filter(|_| !create.keep_idle),
             ..Config::default()
         };
@@ -204,7 +204,7 @@ impl Link {
                         self.order_end(xprt);
                     }
                 }
-                Action::KeepAlive { epoch } => self.probe(xprt, epoch),
+                Action::Keepalive { epoch } => self.probe(xprt, epoch),
                 // The others belong to attempts, which have a worker.
                 _ => {}
             }

@@ -35,8 +35,8 @@ use xprtrdma_proto::{
         SegmentCounts, //
     },
     predict::{
+        call_xid,
         predicted,
-        subject,
         Expected, //
     },
     CallHeader,
@@ -63,7 +63,7 @@ struct Shape {
     call: CallShape,
     reply: ReplyShape,
     counts: SegmentCounts,
-    /// Octets of the reply that come inline, and in chunks.
+    /// Bytes of the reply that come inline, and in chunks.
     inline: usize,
     chunk: u32,
 }
@@ -177,7 +177,7 @@ fn measured_judge(message: &[u8], offer: &Offer<'_>, credits: &mut ForwardCredit
 
 #[inline(always)]
 fn foreseen(message: &[u8], offer: &Offer<'_>) -> Option<Accept> {
-    subject(message)?;
+    call_xid(message)?;
     let expected = match (offer.writes, offer.reply) {
         ([], None) => Expected::Inline,
         ([[segment]], None) => Expected::Write(segment, offer.non_data_max),
@@ -197,17 +197,17 @@ fn judged(message: &[u8], offer: &Offer<'_>) -> Option<Accept> {
     }
 }
 
-fn segments(count: usize, octets: u32) -> Vec<Segment> {
+fn segments(count: usize, bytes: u32) -> Vec<Segment> {
     (0..count)
         .map(|n| Segment {
             handle: Handle(0x100 * (n as u32 + 1)),
-            length: octets / count as u32,
+            length: bytes / count as u32,
             offset: 0,
         })
         .collect()
 }
 
-/// The Reply: chunks filled from the front with `shape.chunk` octets.
+/// The Reply: chunks filled from the front with `shape.chunk` bytes.
 fn answer(shape: &Shape, offer: &Offer<'_>) -> Vec<u8> {
     let long = offer.reply.is_some();
     let mut left = shape.chunk;
@@ -294,7 +294,7 @@ fn main() {
         assert_eq!(found, Ok(planned));
         let len = measured_encode(black_box(&header), black_box(&mut buf));
         assert_eq!(len, Ok(planned.header_len));
-        let octets = measured_judge(black_box(&message), black_box(&offer), &mut credits);
-        assert_eq!(octets, u64::from(shape.chunk) + shape.inline as u64);
+        let bytes = measured_judge(black_box(&message), black_box(&offer), &mut credits);
+        assert_eq!(bytes, u64::from(shape.chunk) + shape.inline as u64);
     }
 }

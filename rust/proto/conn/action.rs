@@ -71,8 +71,8 @@ pub enum Action {
         /// For the log.
         reason: ConnectError,
     },
-    /// Post one keep-alive probe. If it cannot be posted the connection is [`Cause::PostFailed`].
-    KeepAlive {
+    /// Post one keepalive probe. If it cannot be posted the connection is [`Cause::PostFailed`].
+    Keepalive {
         /// Which connection.
         epoch: Epoch,
     },

@@ -42,7 +42,7 @@ pub enum Cause {
     /// The server answered a call whose memory was taken back, because its process was killed or the RPC
     /// client gave it up: to write there ends the connection.
     GivenUpCall,
-    /// The keep-alive probe stayed unanswered.
+    /// The keepalive probe stayed unanswered.
     PeerDead,
     /// An address of the path changed.
     AddrChanged,

@@ -4,7 +4,7 @@
 
 use super::{
     backoff::BackoffConfig,
-    keepalive::KeepAliveConfig, //
+    keepalive::KeepaliveConfig, //
 };
 use crate::{
     time::Millis,
@@ -29,7 +29,7 @@ pub struct Config {
     /// Delays between attempts.
     pub backoff: BackoffConfig,
     /// Probing of silent peers; `None` switches it off.
-    pub keepalive: Option<KeepAliveConfig>,
+    pub keepalive: Option<KeepaliveConfig>,
     /// Idle time after which the connection is closed; `None` keeps it.
     pub idle_timeout: Option<Millis>,
     /// Which protocol versions may be used.
@@ -44,7 +44,7 @@ impl Default for Config {
             first_request_timeout: Millis::from_secs(15),
             version_timeout: Millis::from_secs(5),
             backoff: BackoffConfig::default(),
-            keepalive: Some(KeepAliveConfig::default()),
+            keepalive: Some(KeepaliveConfig::default()),
             idle_timeout: Some(Millis::from_secs(300)),
             version: VersionPolicy::V1Only,
         }

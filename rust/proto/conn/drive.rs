@@ -106,7 +106,7 @@ impl Conn {
             Event::LargeSend(_) => machine.large_send(now),
             Event::LargeSendTaken(_) => machine.large_send_taken(),
             Event::MemoryRevoked(_) => machine.memory_revoked(now),
-            Event::KeepAliveAnswered(_) => machine.probe_answered(now),
+            Event::KeepaliveAnswered(_) => machine.probe_answered(now),
             Event::Lost(_, cause) => machine.lost(cause, now),
             Event::RpcTimeout { cookie } => machine.rpc_timeout(cookie, now),
             Event::Close(cause) => machine.end(cause, now),

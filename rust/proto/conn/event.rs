@@ -188,14 +188,14 @@ pub enum Event {
     VersionAnswer(Epoch, ProbeAnswer),
     /// A valid reply arrived. Needed once per connection, harmless more often.
     Replied(Epoch),
-    /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) octets was posted. Needed once per connection.
+    /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes was posted. Needed once per connection.
     LargeSend(Epoch),
-    /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) octets. Needed once per connection.
+    /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes. Needed once per connection.
     LargeSendTaken(Epoch),
     /// Memory of a call that the server has not answered is being taken back.
     MemoryRevoked(Epoch),
-    /// The keep-alive probe completed successfully.
-    KeepAliveAnswered(Epoch),
+    /// The keepalive probe completed successfully.
+    KeepaliveAnswered(Epoch),
     /// The connection is unusable: a failed work request, a rule the peer broke, a bound it exceeded.
     Lost(Epoch, Cause),
     /// An RPC timer fired for a call that was sent under this cookie.
@@ -240,7 +240,7 @@ impl Event {
             | Self::LargeSend(epoch)
             | Self::LargeSendTaken(epoch)
             | Self::MemoryRevoked(epoch)
-            | Self::KeepAliveAnswered(epoch)
+            | Self::KeepaliveAnswered(epoch)
             | Self::Lost(epoch, _)
             | Self::Disconnecting(epoch)
             | Self::TornDown(epoch) => Some(epoch),

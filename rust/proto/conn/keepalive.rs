@@ -4,7 +4,7 @@
 //!
 //! A reliable connection notices a dead host only when it sends something. The probe is a work request the
 //! peer's *adapter* acknowledges by itself, without a credit, a Receive or the server's software (the driver
-//! uses an RDMA Write of zero octets). A server that is busy for minutes therefore answers every probe and
+//! uses an RDMA Write of zero bytes). A server that is busy for minutes therefore answers every probe and
 //! keeps its connection; a host that is gone is found within twice `busy_after` and `timeout`.
 
 use crate::time::{
@@ -14,7 +14,7 @@ use crate::time::{
 
 /// When to probe and when to give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepAliveConfig {
+pub struct KeepaliveConfig {
     /// Silence after which a probe goes out while a reply is outstanding.
     pub busy_after: Millis,
     /// Silence after which a probe goes out on an idle connection.
@@ -23,7 +23,7 @@ pub struct KeepAliveConfig {
     pub timeout: Millis,
 }
 
-impl Default for KeepAliveConfig {
+impl Default for KeepaliveConfig {
     /// Five seconds when busy, thirty when idle, five for the answer.
     fn default() -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Default for KeepAliveConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// When anything proved the peer alive: a Receive, or a successful signalled completion.
-    pub heard: Time,
+    pub last_rx: Time,
     /// When the upper layer last used the connection: a Call, a Reply, a callback.
     pub used: Time,
     /// Whether a reply is outstanding.
@@ -48,7 +48,7 @@ pub struct Activity {
 /// What has to be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing; look again at [`KeepAlive::deadline`].
+    /// Nothing; look again at [`Keepalive::deadline`].
     Fine,
     /// Post one probe.
     Probe,
@@ -56,11 +56,11 @@ pub enum Verdict {
     Dead,
 }
 
-/// The keep-alive of one connection.
+/// The keepalive of one connection.
 #[derive(Clone, Debug)]
-pub struct KeepAlive {
-    config: KeepAliveConfig,
-    heard: Time,
+pub struct Keepalive {
+    config: KeepaliveConfig,
+    last_rx: Time,
     /// When the driver last told what it saw.
     looked: Time,
     busy: bool,
@@ -68,19 +68,19 @@ pub struct KeepAlive {
     probing: Option<Time>,
 }
 
-impl KeepAlive {
-    /// Starts with a connection that was established, and so heard of, at `now`.
-    pub const fn new(config: KeepAliveConfig, now: Time) -> Self {
+impl Keepalive {
+    /// Starts with a connection that was established, and so last_rx of, at `now`.
+    pub const fn new(config: KeepaliveConfig, now: Time) -> Self {
         Self {
             config,
-            heard: now,
+            last_rx: now,
             looked: now,
             busy: false,
             probing: None,
         }
     }
 
-    /// When [`KeepAlive::tick`] must be called next.
+    /// When [`Keepalive::check`] must be called next.
     ///
     /// Nobody tells when an idle connection becomes busy, so it is looked at every `busy_after`.
     pub fn deadline(&self) -> Time {
@@ -88,10 +88,10 @@ impl KeepAlive {
     }
 
     /// Takes note of what was seen and decides.
-    pub fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
+    pub fn check(&mut self, activity: Activity, now: Time) -> Verdict {
         self.busy = activity.busy;
         self.looked = now;
-        self.hear(activity.heard.min(now));
+        self.received(activity.last_rx.min(now));
         if now < self.due() {
             return Verdict::Fine;
         }
@@ -115,23 +115,23 @@ impl KeepAlive {
     /// The probe completed successfully: the peer's host is alive.
     pub fn answered(&mut self, now: Time) {
         self.probing = None;
-        self.heard = self.heard.max(now);
+        self.last_rx = self.last_rx.max(now);
     }
 
-    fn hear(&mut self, heard: Time) {
-        self.heard = self.heard.max(heard);
-        // Anything heard after the probe went out is as good as its answer.
-        if self.probing.is_some_and(|sent| heard > sent) {
+    fn received(&mut self, last_rx: Time) {
+        self.last_rx = self.last_rx.max(last_rx);
+        // Anything last_rx after the probe went out is as good as its answer.
+        if self.probing.is_some_and(|sent| last_rx > sent) {
             self.probing = None;
         }
     }
 
-    /// When something has to be done, unless something is heard before.
+    /// When something has to be done, unless something is last_rx before.
     fn due(&self) -> Time {
         match self.probing {
             Some(sent) => sent.after(self.config.timeout),
-            None if self.busy => self.heard.after(self.config.busy_after),
-            None => self.heard.after(self.config.idle_after),
+            None if self.busy => self.last_rx.after(self.config.busy_after),
+            None => self.last_rx.after(self.config.idle_after),
         }
     }
 }

@@ -52,7 +52,7 @@ use crate::{
 
 /// Room for every action of one attempt and connection, and the failure of the one before.
 ///
-/// The steps of an attempt, `Established`, one `KeepAlive` and the final `Disconnect` are nine. The
+/// The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are nine. The
 /// next attempt needs a `TornDown`, which counts only after the final action was taken, and with it
 /// all before.
 const ACTIONS: usize = 12;
@@ -358,7 +358,7 @@ impl Machine {
         let epoch = self.epoch;
         match verdict {
             Verdict::Fine => {}
-            Verdict::Probe => self.actions.push(Action::KeepAlive { epoch }),
+            Verdict::Probe => self.actions.push(Action::Keepalive { epoch }),
             Verdict::Dead => self.lose(cause, now),
         }
     }

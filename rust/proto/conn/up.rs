@@ -6,8 +6,8 @@ use super::{
     cause::Cause,
     keepalive::{
         Activity,
-        KeepAlive,
-        KeepAliveConfig,
+        Keepalive,
+        KeepaliveConfig,
         Verdict, //
     }, //
 };
@@ -32,18 +32,18 @@ pub(super) struct Up {
     useful: bool,
     /// When memory of a call without an answer was taken back last.
     revoked: Option<Time>,
-    keepalive: Option<KeepAlive>,
+    keepalive: Option<Keepalive>,
 }
 
 impl Up {
     /// A connection that was established at `now`.
-    pub(super) fn new(keepalive: Option<KeepAliveConfig>, now: Time) -> Self {
+    pub(super) fn new(keepalive: Option<KeepaliveConfig>, now: Time) -> Self {
         Self {
             since: now,
             used: now,
             useful: false,
             revoked: None,
-            keepalive: keepalive.map(|config| KeepAlive::new(config, now)),
+            keepalive: keepalive.map(|config| Keepalive::new(config, now)),
         }
     }
 
@@ -88,7 +88,7 @@ impl Up {
         };
         self.used = self.used.max(used);
         match &mut self.keepalive {
-            Some(keepalive) => keepalive.tick(activity, now),
+            Some(keepalive) => keepalive.check(activity, now),
             None => Verdict::Fine,
         }
     }
@@ -96,7 +96,7 @@ impl Up {
     /// When to look at it again, if it ends after it was idle for so long.
     pub(super) fn deadline(&self, idle_timeout: Option<Millis>) -> Option<Time> {
         let idle = self.idle_deadline(idle_timeout);
-        let silent = self.keepalive.as_ref().map(KeepAlive::deadline);
+        let silent = self.keepalive.as_ref().map(Keepalive::deadline);
         match (idle, silent) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -2,7 +2,7 @@
 
 //! The codec's end of a comparison with another decoder; see `tools/host/xdr_oracle.py`.
 //!
-//! `frames describe` reads frames (a kind octet, a length word, the octets) and prints what the codec makes
+//! `frames describe` reads frames (a kind byte, a length word, the bytes) and prints what the codec makes
 //! of each; `frames generate SEED COUNT` prints messages of ours and what went into them. A line is JSON.
 
 #![allow(
@@ -61,13 +61,13 @@ fn main() {
         ["generate", seed, count] => {
             let mut random = Random(seed.parse().unwrap());
             for _ in 0..count.parse().unwrap() {
-                let (octets, said) = generate(&mut random);
+                let (bytes, said) = generate(&mut random);
                 let kind = if said.starts_with("[\"private\"") {
                     'p'
                 } else {
                     'm'
                 };
-                writeln!(out, "[\"{kind}\",\"{}\",{said}]", hex(&octets)).unwrap();
+                writeln!(out, "[\"{kind}\",\"{}\",{said}]", hex(&bytes)).unwrap();
             }
         }
         _ => panic!("usage: frames describe | frames generate SEED COUNT"),
@@ -75,9 +75,9 @@ fn main() {
     out.flush().unwrap();
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        write!(text, "{octet:02x}").unwrap();
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
         text
     })
 }

@@ -80,7 +80,7 @@ impl ForwardCredits {
     /// credit is free now. Otherwise the end of its call may not be known yet, or the server is wrong:
     /// then it gets more calls than it granted, one for each such reply.
     #[inline]
-    pub fn late(&mut self) -> bool {
+    pub fn unmatched_reply(&mut self) -> bool {
         if self.abandoned > 0 {
             self.abandoned = self.abandoned.wrapping_sub(1);
             return true;

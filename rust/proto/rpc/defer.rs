@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is to be posted to a queue that is full now and then ([`Line`]).
+//! What is to be posted to a queue that is full now and then ([`PostQueue`]).
 //!
 //! A queue announces that there is room, but only to who found it full, and only once. Whatever waits is
 //! in a list that an announcement finds. So who has put something there must ask for room once more:
 //! what came in between was announced to an empty list.
 
 /// A queue, and the list of what waits for it. Others may use both at any time.
-pub trait Line {
+pub trait PostQueue {
     /// Posts `item`. `false`: there is no room, and it will be announced when there is.
     fn post(&self, item: u16) -> bool;
 
@@ -16,31 +16,31 @@ pub trait Line {
     fn has_room(&self, item: u16) -> bool;
 
     /// Adds to the list.
-    fn put(&self, item: u16);
+    fn defer(&self, item: u16);
 
     /// Takes from the list.
-    fn take(&self) -> Option<u16>;
+    fn next_deferred(&self) -> Option<u16>;
 }
 
 /// Posts `item`, now or as soon as there is room.
 #[inline]
-pub fn post(line: &impl Line, item: u16) {
-    if !line.post(item) && wait(line, item) {
-        resume(line);
+pub fn post(queue: &impl PostQueue, item: u16) {
+    if !queue.post(item) && wait(queue, item) {
+        resume(queue);
     }
 }
 
 /// Posts what waits, until there is no room again, which will be announced. For announcements.
-pub fn resume(line: &impl Line) {
-    while let Some(item) = line.take() {
-        if !line.post(item) && !wait(line, item) {
+pub fn resume(queue: &impl PostQueue) {
+    while let Some(item) = queue.next_deferred() {
+        if !queue.post(item) && !wait(queue, item) {
             return;
         }
     }
 }
 
 /// Lets an item wait. True if there is room by now.
-fn wait(line: &impl Line, item: u16) -> bool {
-    line.put(item);
-    line.has_room(item)
+fn wait(queue: &impl PostQueue, item: u16) -> bool {
+    queue.defer(item);
+    queue.has_room(item)
 }

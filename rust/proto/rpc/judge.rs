@@ -65,9 +65,9 @@ pub struct Accept {
     pub inline_offset: usize,
     /// How long the inline RPC message is; zero if it is in the Reply chunk.
     pub inline_len: usize,
-    /// Octets of data in the Write chunks, filled from the front of each.
+    /// Bytes of data in the Write chunks, filled from the front of each.
     pub placed: u32,
-    /// Octets of the RPC message in the Reply chunk; zero if it is inline.
+    /// Bytes of the RPC message in the Reply chunk; zero if it is inline.
     pub reply_len: u32,
     /// Oddities to count.
     pub notes: Notes,
@@ -99,8 +99,8 @@ fn weigh(reply: &Reply<'_>, offer: &Offer<'_>) -> Result<Accept, Refused> {
     if !reply.lists.reads.is_empty() {
         return Err(Refused::Drop);
     }
-    let placed = weigh_write_list(reply, offer, &mut notes)?;
-    let reply_len = weigh_reply_chunk(reply, offer, &mut notes)?;
+    let placed = judge_write_list(reply, offer, &mut notes)?;
+    let reply_len = judge_reply_chunk(reply, offer, &mut notes)?;
     let (inline_len, message_len) = if reply.inline {
         (reply.payload.len(), reply.payload.len())
     } else {
@@ -122,7 +122,7 @@ fn weigh(reply: &Reply<'_>, offer: &Offer<'_>) -> Result<Accept, Refused> {
 
 /// The Write list comes back as sent, with the lengths really written; returns their sum.
 #[inline]
-fn weigh_write_list(
+fn judge_write_list(
     reply: &Reply<'_>,
     offer: &Offer<'_>,
     notes: &mut Notes,
@@ -139,7 +139,7 @@ fn weigh_write_list(
     }
     let mut placed = 0u32;
     for (chunk, offered) in returned.clone().zip(offer.writes) {
-        let total = weigh_chunk(chunk, offered, offer.strict, notes)?;
+        let total = judge_chunk(chunk, offered, offer.strict, notes)?;
         placed = placed.checked_add(total).ok_or(Refused::Drop)?;
     }
     Ok(placed)
@@ -148,7 +148,7 @@ fn weigh_write_list(
 /// The Reply chunk holds the RPC message of an `RDMA_NOMSG` and nothing otherwise; returns its
 /// length.
 #[inline]
-fn weigh_reply_chunk(
+fn judge_reply_chunk(
     reply: &Reply<'_>,
     offer: &Offer<'_>,
     notes: &mut Notes,
@@ -164,7 +164,7 @@ fn weigh_reply_chunk(
             return Ok(0);
         }
     };
-    let total = weigh_chunk(returned.clone(), offered, offer.strict, notes)?;
+    let total = judge_chunk(returned.clone(), offered, offer.strict, notes)?;
     let fits = if reply.inline {
         total == 0
     } else {
@@ -179,9 +179,9 @@ fn weigh_reply_chunk(
 }
 
 /// One returned chunk: the same segments, none longer than offered, filled in order without a
-/// gap; or none at all, which counts as unused. Returns the octets written.
+/// gap; or none at all, which counts as unused. Returns the bytes written.
 #[inline]
-fn weigh_chunk(
+fn judge_chunk(
     returned: Segments<'_>,
     offered: &[Segment],
     strict: bool,
@@ -213,7 +213,7 @@ fn weigh_chunk(
 
 /// Checks the RPC message in the Reply chunk, after invalidation (V1-070, MAL-086 to MAL-088).
 ///
-/// `front` is the beginning of the chunk's memory; the caller zeroed its first eight octets
+/// `front` is the beginning of the chunk's memory; the caller zeroed its first eight bytes
 /// before the Call.
 #[inline]
 pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {

@@ -24,7 +24,7 @@ use crate::{
     }, //
 };
 
-/// The parts of a marshalled RPC Call, in octets.
+/// The parts of a marshalled RPC Call, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallShape {
     /// The head, from the RPC xid on.
@@ -45,7 +45,7 @@ impl CallShape {
         sum(self.head, self.pages, self.tail)
     }
 
-    /// Octets at the front of the tail that leave the message together with reduced page data
+    /// Bytes at the front of the tail that leave the message together with reduced page data
     /// (V1-037).
     #[inline]
     pub const fn pad(&self) -> u32 {
@@ -58,7 +58,7 @@ impl CallShape {
     }
 }
 
-/// The capacity for the largest possible reply, in octets.
+/// The capacity for the largest possible reply, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyShape {
     /// The head.
@@ -159,21 +159,21 @@ pub enum CallPlan {
     ReadChunk {
         /// Where the item starts in the unreduced message.
         position: u32,
-        /// Octets of the item.
+        /// Bytes of the item.
         length: u32,
     },
     /// All of it, pad included, in a Position-Zero Read chunk.
     Long {
-        /// Octets of the message.
+        /// Bytes of the message.
         length: u32,
     },
     /// The pages in a Read chunk, the rest (without the pad) in a Position-Zero Read chunk.
     LongReadChunk {
         /// Where the item starts in the unreduced message.
         position: u32,
-        /// Octets of the item.
+        /// Bytes of the item.
         length: u32,
-        /// Octets of the rest.
+        /// Bytes of the rest.
         reduced: u32,
     },
 }
@@ -185,12 +185,12 @@ pub enum ReplyPlan {
     Inline,
     /// The pages are written into a Write chunk, the rest comes inline.
     WriteChunk {
-        /// Octets offered: the page capacity, without pad (V1-052).
+        /// Bytes offered: the page capacity, without pad (V1-052).
         length: u32,
     },
     /// A Reply chunk can take all of it.
     ReplyChunk {
-        /// Octets offered.
+        /// Bytes offered.
         length: u32,
     },
 }
@@ -202,7 +202,7 @@ pub struct Plan {
     pub call: CallPlan,
     /// The reply.
     pub reply: ReplyPlan,
-    /// Octets of the call's transport header.
+    /// Bytes of the call's transport header.
     pub header_len: usize,
     /// Segments of the Read list.
     pub read_segments: usize,
@@ -242,20 +242,20 @@ pub fn plan(
 
 // NO-OVERFLOW, all three: No chunk has more than `MAX_SEGMENTS`.
 
-/// Octets of a header with this many read segments more.
+/// Bytes of a header with this many read segments more.
 #[inline]
 const fn with_read_chunks(header: usize, segments: usize) -> usize {
     header.wrapping_add(segments.wrapping_mul(READ_ENTRY_LEN))
 }
 
-/// Octets of a header with a Write chunk more.
+/// Bytes of a header with a Write chunk more.
 #[inline]
 const fn with_write_chunk(header: usize, segments: usize) -> usize {
     let chunk = segments.wrapping_mul(SEGMENT_LEN).wrapping_add(CHUNK_LEN);
     header.wrapping_add(chunk)
 }
 
-/// Octets of a header with a Reply chunk instead of the word that says that there is none.
+/// Bytes of a header with a Reply chunk instead of the word that says that there is none.
 #[inline]
 const fn with_reply_chunk(header: usize, segments: usize) -> usize {
     with_write_chunk(header, segments).wrapping_sub(ABSENT_LEN)
@@ -344,11 +344,11 @@ fn plan_call(
     Err(Error::Unbuildable)
 }
 
-/// Header and inline part in one Send of at most `threshold` octets (V1-027).
+/// Header and inline part in one Send of at most `threshold` bytes (V1-027).
 #[inline]
 fn within(header: usize, inline: u64, threshold: u32) -> bool {
     match u64::try_from(header) {
-        // NO-OVERFLOW: A header and less than 2^34 octets.
+        // NO-OVERFLOW: A header and less than 2^34 bytes.
         Ok(header) => header.wrapping_add(inline) <= u64::from(threshold),
         Err(_) => false,
     }
@@ -367,7 +367,7 @@ impl Limits {
 pub struct Run {
     /// Offset in its first page.
     pub offset: u32,
-    /// Octets; an empty run needs nothing.
+    /// Bytes; an empty run needs nothing.
     pub length: u32,
 }
 
@@ -376,7 +376,7 @@ pub struct Run {
 pub struct RegionLimits {
     /// Most pages in one region.
     pub pages: u32,
-    /// Octets of a page, a power of two.
+    /// Bytes of a page, a power of two.
     pub page_size: u32,
     /// True if a region may have gaps inside pages.
     pub gaps: bool,
@@ -396,7 +396,7 @@ impl RegionLimits {
         if pages == 0 {
             return usize::MAX;
         }
-        // NO-OVERFLOW: Three runs of less than 2^32 octets are far from 2^64, in octets and in pages.
+        // NO-OVERFLOW: Three runs of less than 2^32 bytes are far from 2^64, in bytes and in pages.
         if let [run, rest @ ..] = runs {
             // As a rule one is not empty, and one region takes it.
             let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));

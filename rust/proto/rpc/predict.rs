@@ -40,7 +40,7 @@ pub enum Expected<'a> {
 /// Call of the server without chunks, whose xid says nothing about our calls (BC-02), and for what is
 /// too short to have an xid. Nothing else is checked.
 #[inline(always)]
-pub fn subject(message: &[u8]) -> Option<Xid> {
+pub fn call_xid(message: &[u8]) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;
     plain_call(message).is_none().then_some(Xid(xid))
 }
@@ -56,7 +56,7 @@ fn plain_call(message: &[u8]) -> Option<()> {
     expect(&mut words, direction::CALL)
 }
 
-/// Octets in front of the lists, the Read list, and then the longest of these: two absent chunks, or
+/// Bytes in front of the lists, the Read list, and then the longest of these: two absent chunks, or
 /// one of one segment and an absent one, or only that one.
 const INLINE_HEADER: usize = 28;
 const WRITE_HEADER: usize = 52;
@@ -111,7 +111,7 @@ pub fn predicted(message: &[u8], expected: Expected<'_>) -> Option<Accept> {
     }
 }
 
-/// The first `N` octets behind the fixed words and the Read list, which is empty; the xid and the
+/// The first `N` bytes behind the fixed words and the Read list, which is empty; the xid and the
 /// grant.
 #[inline(always)]
 fn front<const N: usize>(message: &[u8], procedure: u32) -> Option<(Reader<'_>, u32, Credits)> {
@@ -146,7 +146,7 @@ fn chunk(words: &mut Reader<'_>, offered: &Segment) -> Option<u32> {
     same.then_some(length)
 }
 
-/// The beginning of the RPC Reply behind `header` octets.
+/// The beginning of the RPC Reply behind `header` bytes.
 #[inline(always)]
 fn inline(message: &[u8], words: &mut Reader<'_>, xid: u32, header: usize) -> Option<Accept> {
     expect(words, xid)?;

@@ -48,13 +48,13 @@ fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
 }
 
 fn number(bytes: &[u8], at: usize, len: usize) -> usize {
-    let octets = bytes[at..at + len].iter().rev();
-    octets.fold(0, |value, &octet| (value << 8) | usize::from(octet))
+    let bytes = bytes[at..at + len].iter().rev();
+    bytes.fold(0, |value, &byte| (value << 8) | usize::from(byte))
 }
 
 fn name(bytes: &[u8], at: usize) -> String {
     let rest = &bytes[at..];
-    let end = rest.iter().position(|&octet| octet == 0).unwrap();
+    let end = rest.iter().position(|&byte| byte == 0).unwrap();
     String::from_utf8_lossy(&rest[..end]).into_owned()
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Version 2 is an expired draft without deployed servers, so it is off by default (V2-31). When it is on,
 //! every new connection begins with one small version 2 call, the *probe*, alone on the wire and at most
-//! [`PROBE_MAX`] octets long (V2-04, V2-05). The answer decides:
+//! [`PROBE_MAX`] bytes long (V2-04, V2-05). The answer decides:
 //!
 //! | Answer                              | Prefer version 2                    | Version 2 only      |
 //! |-------------------------------------|-------------------------------------|---------------------|
@@ -29,7 +29,7 @@ use crate::{
     }, //
 };
 
-/// Largest message before the negotiation has ended, in octets (V2-04, X-17).
+/// Largest message before the negotiation has ended, in bytes (V2-04, X-17).
 pub const PROBE_MAX: u32 = MIN_THRESHOLD;
 
 /// The administrator's choice (V2-31).
@@ -204,7 +204,7 @@ const fn offers_v1(low: u32, high: u32) -> bool {
     low <= 1 && 1 <= high
 }
 
-/// How large a Receive must be, in octets, so that the peer may settle on any version (V2-10, X-17).
+/// How large a Receive must be, in bytes, so that the peer may settle on any version (V2-10, X-17).
 ///
 /// Receives are posted before the negotiation begins, so with version 2 possible they must hold what a
 /// version 2 peer may send without asking.

@@ -3,7 +3,7 @@
 //! Segments and chunk lists (RFC 8166 3.4, 4.3), the same in both protocol versions.
 //!
 //! What we send is described by [`ChunkLists`], which borrows arrays of [`Segment`]. What we
-//! receive is [`Lists`]: views over the received octets whose structure was checked once by
+//! receive is [`Lists`]: views over the received bytes whose structure was checked once by
 //! [`Lists::decode`], so that walking them later cannot fail. Every loop consumes input and is
 //! therefore bounded by the length of the message; no count from the wire sizes anything.
 
@@ -23,7 +23,7 @@ pub struct Handle(pub u32);
 pub struct Segment {
     /// Which region.
     pub handle: Handle,
-    /// How many octets; in a Reply, how many were really written.
+    /// How many bytes; in a Reply, how many were really written.
     pub length: u32,
     /// Where in the region; any value is allowed (V1-112).
     pub offset: u64,
@@ -33,12 +33,12 @@ impl Segment {
     /// Writes the segment.
     #[inline]
     pub(crate) fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
-        let mut octets = [0; SEGMENT_LEN];
-        let mut fields = Writer::new(&mut octets);
+        let mut bytes = [0; SEGMENT_LEN];
+        let mut fields = Writer::new(&mut bytes);
         fields.u32(self.handle.0)?;
         fields.u32(self.length)?;
         fields.u64(self.offset)?;
-        out.array(octets)
+        out.array(bytes)
     }
 }
 
@@ -61,16 +61,16 @@ pub struct ReadSegment {
     pub segment: Segment,
 }
 
-/// Octets of a plain segment.
+/// Bytes of a plain segment.
 pub const SEGMENT_LEN: usize = 16;
-/// Octets of an entry of the Read list: discriminator, position, segment.
+/// Bytes of an entry of the Read list: discriminator, position, segment.
 pub const READ_ENTRY_LEN: usize = 24;
-/// Octets of a list terminator or of an absent Reply chunk.
+/// Bytes of a list terminator or of an absent Reply chunk.
 pub const ABSENT_LEN: usize = 4;
-/// Octets of a Write or Reply chunk without its segments: discriminator and count.
+/// Bytes of a Write or Reply chunk without its segments: discriminator and count.
 pub const CHUNK_LEN: usize = 8;
 
-/// Octets of a Write or Reply chunk of `segments` segments.
+/// Bytes of a Write or Reply chunk of `segments` segments.
 #[inline]
 pub const fn chunk_len(segments: usize) -> usize {
     segments
@@ -90,7 +90,7 @@ pub struct ChunkLists<'a> {
 }
 
 impl ChunkLists<'_> {
-    /// How many octets [`encode`](Self::encode) writes.
+    /// How many bytes [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         // NO-OVERFLOW: On the wire a list is little longer than in memory.
@@ -114,12 +114,12 @@ impl ChunkLists<'_> {
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         for chunk in self.reads {
             for segment in chunk.segments {
-                let mut octets = [0; READ_ENTRY_LEN];
-                let mut entry = Writer::new(&mut octets);
+                let mut bytes = [0; READ_ENTRY_LEN];
+                let mut entry = Writer::new(&mut bytes);
                 entry.u32(1)?;
                 entry.u32(chunk.position)?;
                 segment.encode(&mut entry)?;
-                out.array(octets)?;
+                out.array(bytes)?;
             }
         }
         out.u32(0)?;
@@ -145,8 +145,8 @@ fn encode_chunk(segments: &[Segment], out: &mut Writer<'_>) -> Result<(), Full> 
 
 #[inline]
 fn decode_segment(input: &mut Reader<'_>) -> Result<Segment, Malformed> {
-    let octets = input.array::<SEGMENT_LEN>()?;
-    let mut fields = Reader::new(&octets);
+    let bytes = input.array::<SEGMENT_LEN>()?;
+    let mut fields = Reader::new(&bytes);
     Ok(Segment {
         handle: Handle(fields.u32()?),
         length: fields.u32()?,
@@ -158,7 +158,7 @@ fn decode_segment(input: &mut Reader<'_>) -> Result<Segment, Malformed> {
 ///
 /// # Invariants
 ///
-/// The octets are a whole number of segments.
+/// The bytes are a whole number of segments.
 #[derive(Clone, Debug, Default)]
 pub struct Segments<'a> {
     bytes: &'a [u8],
@@ -205,7 +205,7 @@ impl Iterator for Segments<'_> {
 ///
 /// # Invariants
 ///
-/// The octets are a whole number of entries, without the terminator.
+/// The bytes are a whole number of entries, without the terminator.
 #[derive(Clone, Debug, Default)]
 pub struct ReadList<'a> {
     bytes: &'a [u8],
@@ -253,7 +253,7 @@ impl Iterator for ReadList<'_> {
 ///
 /// # Invariants
 ///
-/// The octets are `count` whole chunks with their discriminators, without the terminator.
+/// The bytes are `count` whole chunks with their discriminators, without the terminator.
 #[derive(Clone, Debug, Default)]
 pub struct WriteList<'a> {
     bytes: &'a [u8],

@@ -54,7 +54,7 @@ impl Version {
         }
     }
 
-    /// Octets in front of the chunk lists.
+    /// Bytes in front of the chunk lists.
     #[inline]
     pub const fn fixed_len(self) -> usize {
         match self {
@@ -63,7 +63,7 @@ impl Version {
         }
     }
 
-    /// Octets of a header without chunks, the smallest there is for a Call or Reply.
+    /// Bytes of a header without chunks, the smallest there is for a Call or Reply.
     #[inline]
     pub const fn min_header_len(self) -> usize {
         match self {
@@ -73,9 +73,9 @@ impl Version {
     }
 }
 
-/// Octets of the words common to all versions.
+/// Bytes of the words common to all versions.
 pub const FIXED_LEN: usize = 16;
-/// Octets of an error message without a version range.
+/// Bytes of an error message without a version range.
 pub const ERROR_LEN: usize = 20;
 /// The most segments one chunk may have (ULB-26).
 pub const MAX_SEGMENTS: usize = 16;
@@ -119,8 +119,8 @@ impl Fixed {
     /// Takes the four words.
     #[inline]
     pub fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let octets = input.array::<FIXED_LEN>()?;
-        let mut words = Reader::new(&octets);
+        let bytes = input.array::<FIXED_LEN>()?;
+        let mut words = Reader::new(&bytes);
         Ok(Self {
             xid: Xid(words.u32()?),
             version: words.u32()?,
@@ -150,7 +150,7 @@ pub struct CallHeader<'a> {
 }
 
 impl CallHeader<'_> {
-    /// How many octets [`encode`](Self::encode) writes.
+    /// How many bytes [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         self.version
@@ -231,7 +231,7 @@ impl CallHeader<'_> {
     }
 }
 
-/// Lets `fill` write the `len` octets at the front of `buf`; returns `len`.
+/// Lets `fill` write the `len` bytes at the front of `buf`; returns `len`.
 #[inline]
 fn write(
     len: usize,

@@ -7,17 +7,17 @@
 pub struct PrivateData {
     /// The sender supports remote invalidation of every handle that it exposes (CM-15).
     pub remote_invalidation: bool,
-    /// Largest message that the sender will send, in octets.
+    /// Largest message that the sender will send, in bytes.
     pub send_size: u32,
-    /// Largest message that the sender can receive, in octets.
+    /// Largest message that the sender can receive, in bytes.
     pub receive_size: u32,
 }
 
-/// The threshold that every version 1 peer supports (V1-025), in octets.
+/// The threshold that every version 1 peer supports (V1-025), in bytes.
 pub const MIN_THRESHOLD: u32 = 1024;
-/// Octets of the message.
+/// Bytes of the message.
 pub const PRIVATE_DATA_LEN: usize = 8;
-/// The largest size that can be announced, in octets.
+/// The largest size that can be announced, in bytes.
 pub const MAX_SIZE: u32 = 262_144;
 
 const IDENTIFIER: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
@@ -32,7 +32,7 @@ impl PrivateData {
         receive_size: MIN_THRESHOLD,
     };
 
-    /// The octets to announce.
+    /// The bytes to announce.
     ///
     /// Sizes are rounded down to a multiple of 1024, so that we never promise more than the
     /// buffer holds (CM-07), and forced into 1024 to [`MAX_SIZE`].

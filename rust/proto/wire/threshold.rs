@@ -9,15 +9,15 @@ use crate::wire::{
 
 pub use super::private_data::MIN_THRESHOLD;
 
-/// The threshold that every version 2 peer supports (V2-01), in octets.
+/// The threshold that every version 2 peer supports (V2-01), in bytes.
 pub const MIN_THRESHOLD_V2: u32 = 4096;
 
 /// What one connection agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Largest message from us to the server: forward Calls and reverse Replies, in octets.
+    /// Largest message from us to the server: forward Calls and reverse Replies, in bytes.
     pub call: u32,
-    /// Largest message from the server to us: forward Replies and reverse Calls, in octets.
+    /// Largest message from the server to us: forward Replies and reverse Calls, in bytes.
     pub reply: u32,
     /// Both peers announced remote invalidation.
     pub remote_invalidation: bool,
@@ -55,12 +55,12 @@ impl Thresholds {
             .min(self.reverse_reply_max(version))
     }
 
-    /// The longest RPC message of a reverse Call, in octets (BC-06, BC-22).
+    /// The longest RPC message of a reverse Call, in bytes (BC-06, BC-22).
     pub fn reverse_call_max(&self, version: Version) -> u32 {
         self.reply.saturating_sub(overhead(version))
     }
 
-    /// The longest RPC message of a reverse Reply, in octets (BC-06, BC-23). A longer one is
+    /// The longest RPC message of a reverse Reply, in bytes (BC-06, BC-23). A longer one is
     /// never sent; the connection is closed instead (MAL-131).
     pub fn reverse_reply_max(&self, version: Version) -> u32 {
         self.call.saturating_sub(overhead(version))

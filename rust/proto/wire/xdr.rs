@@ -21,7 +21,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first octet of `bytes`.
+    /// Starts at the first byte of `bytes`.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// Takes `N` octets.
+    /// Takes `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `len` octets.
+    /// Takes `len` bytes.
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         let (head, tail) = self.rest.split_at_checked(len).ok_or(Malformed)?;
@@ -79,13 +79,13 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Starts at the first octet of `buf`.
+    /// Starts at the first byte of `buf`.
     #[inline]
     pub fn new(buf: &'a mut [u8]) -> Self {
         Self { rest: buf }
     }
 
-    /// Puts `N` octets.
+    /// Puts `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self, value: [u8; N]) -> Result<(), Full> {
         let rest = core::mem::take(&mut self.rest);
@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Rounds a length up to the XDR unit of four octets, or `None` where the result overflows.
+/// Rounds a length up to the XDR unit of four bytes, or `None` where the result overflows.
 #[inline]
 pub const fn round_up(len: u32) -> Option<u32> {
     match len.checked_add(3) {
@@ -135,7 +135,7 @@ pub const fn round_up(len: u32) -> Option<u32> {
     }
 }
 
-/// How many pad octets XDR puts behind a variable-length item of `len` octets.
+/// How many pad bytes XDR puts behind a variable-length item of `len` bytes.
 #[inline]
 pub const fn pad(len: u32) -> u32 {
     len.wrapping_neg() & 3

@@ -70,7 +70,7 @@ impl Connection {
 
     /// A reply for nobody. True if it can be that of an abandoned call, whose credit comes back.
     pub(crate) fn late(&self) -> bool {
-        let late = self.state.credits.lock().late();
+        let late = self.state.credits.lock().unmatched_reply();
         if late {
             self.client().stats.late_replies.add(1);
             self.update_window();

@@ -267,7 +267,7 @@ impl Link {
                 self.order_end(xprt);
                 Ok(())
             }
-            Action::KeepAlive { .. }
+            Action::Keepalive { .. }
             | Action::Established { .. }
             | Action::Fail { .. }
             | Action::TearDown { .. } => Ok(()),
@@ -306,7 +306,7 @@ impl Link {
         *client.current.lock() = Some(conn.clone());
         match Beat::new(xprt, &self.common) {
             Ok(beat) => *client.beat.lock() = Some(beat),
-            // Without memory for it the connection goes without keep-alive; and nobody would send calls away
+            // Without memory for it the connection goes without keepalive; and nobody would send calls away
             // that wait for their replies themselves.
             Err(_) => conn.handler().never_attend(),
         }
@@ -343,7 +343,7 @@ pub(crate) fn ms32(span: Millis) -> u32 {
 
 pub(crate) fn tick() -> Event {
     Event::Tick(Activity {
-        heard: now(),
+        last_rx: now(),
         used: now(),
         busy: true,
     })

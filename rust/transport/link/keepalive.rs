@@ -144,7 +144,7 @@ impl Link {
         let before =
             |span: Jiffies| Time::from_millis(now.as_millis().saturating_sub(span.as_ms().into()));
         let activity = Activity {
-            heard: before(Jiffies::since(heard)),
+            last_rx: before(Jiffies::since(heard)),
             used: before(xprt.unused()),
             busy,
         };

@@ -21,7 +21,7 @@ use xprtrdma_proto::{
     },
     defer::{
         self,
-        Line, //
+        PostQueue, //
     },
     judge::{
         invalidated,
@@ -151,7 +151,7 @@ impl Connection {
 /// The invalidations of a connection, by the numbers of their slots.
 pub(crate) struct Invalidations<'a>(pub(crate) &'a Qp<Connection>);
 
-impl Line for Invalidations<'_> {
+impl PostQueue for Invalidations<'_> {
     fn post(&self, index: u16) -> bool {
         self.0.handler().try_invalidate(self.0, index)
     }
@@ -162,7 +162,7 @@ impl Line for Invalidations<'_> {
         self.0.has_room(0, count)
     }
 
-    fn put(&self, index: u16) {
+    fn defer(&self, index: u16) {
         // Cannot fail: there is room for every slot, and each is in it at most once.
         let _ = self
             .0
@@ -173,7 +173,7 @@ impl Line for Invalidations<'_> {
             .push_within_capacity(index);
     }
 
-    fn take(&self) -> Option<u16> {
+    fn next_deferred(&self) -> Option<u16> {
         self.0.handler().state.deferred.lock().pop()
     }
 }

@@ -47,8 +47,8 @@ use xprtrdma_proto::{
         Verdict, //
     },
     predict::{
+        call_xid, //
         predicted,
-        subject, //
     },
     wc,
     Counter,
@@ -144,7 +144,7 @@ impl QpHandler for Connection {
 
     fn probed(qp: ArcBorrow<'_, Qp<Connection>>) {
         let this = qp.handler();
-        this.react(Event::KeepAliveAnswered(this.epoch));
+        this.react(Event::KeepaliveAnswered(this.epoch));
     }
 
     fn acknowledged(qp: ArcBorrow<'_, Qp<Connection>>) {
@@ -167,7 +167,7 @@ impl Connection {
     /// The call that a message seems to be about.
     #[inline]
     fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Rdma>> {
-        let xid = subject(message.bytes())?;
+        let xid = call_xid(message.bytes())?;
         self.xprt.lookup(xid.0)
     }
 

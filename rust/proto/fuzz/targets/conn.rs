@@ -115,13 +115,13 @@ fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
         12 | 15 => Event::Replied(epoch),
         13 => Event::LargeSend(epoch),
         14 => Event::LargeSendTaken(epoch),
-        16 => Event::KeepAliveAnswered(epoch),
+        16 => Event::KeepaliveAnswered(epoch),
         17 => Event::RpcTimeout { cookie },
         18 => Event::Lost(epoch, Cause::Retransmit),
         19 | 20 => {
             let seen = now.as_millis().saturating_sub(u64::from(source.u32()));
             Event::Tick(Activity {
-                heard: Time::from_millis(seen),
+                last_rx: Time::from_millis(seen),
                 used: Time::from_millis(seen),
                 busy: source.bool(),
             })
@@ -274,7 +274,7 @@ impl Driver {
                 assert!(!self.established && !self.releasing);
                 self.established = true;
             }
-            Action::KeepAlive { epoch } => {
+            Action::Keepalive { epoch } => {
                 assert_eq!(self.holds, Some(epoch));
                 assert!(self.established && !self.releasing);
             }

@@ -29,12 +29,12 @@ use xprtrdma_proto::{
 
 const XID: u32 = 0x1a2b_3c4d;
 
-/// Octets filled into a chunk from the front.
-fn filled(offered: &[Segment], mut octets: u64) -> Vec<Segment> {
+/// Bytes filled into a chunk from the front.
+fn filled(offered: &[Segment], mut bytes: u64) -> Vec<Segment> {
     let mut chunk = offered.to_vec();
     for segment in &mut chunk {
-        segment.length = octets.min(u64::from(segment.length)) as u32;
-        octets -= u64::from(segment.length);
+        segment.length = bytes.min(u64::from(segment.length)) as u32;
+        bytes -= u64::from(segment.length);
     }
     chunk
 }
@@ -72,20 +72,20 @@ fn message(
 ) -> (Vec<u8>, usize) {
     let fixed = [XID, version.number(), 7, u32::from(long), 1];
     let words = version.fixed_len() / 4;
-    let mut octets: Vec<u8> = fixed[..words]
+    let mut bytes: Vec<u8> = fixed[..words]
         .iter()
         .flat_map(|word| word.to_be_bytes())
         .collect();
-    let header = octets.len() + lists.encoded_len();
-    octets.resize(header, 0);
-    let mut out = Writer::new(&mut octets[words * 4..]);
+    let header = bytes.len() + lists.encoded_len();
+    bytes.resize(header, 0);
+    let mut out = Writer::new(&mut bytes[words * 4..]);
     lists.encode(&mut out).expect("room for the lists");
     assert!(out.array([0]).is_err());
     if !long {
-        octets.extend([XID, 1].iter().flat_map(|word| word.to_be_bytes()));
-        octets.resize(header + payload, 0);
+        bytes.extend([XID, 1].iter().flat_map(|word| word.to_be_bytes()));
+        bytes.resize(header + payload, 0);
     }
-    (octets, header)
+    (bytes, header)
 }
 
 /// An offer, the Reply to it, and what is made of that.
@@ -111,9 +111,9 @@ pub fn run(data: &[u8]) {
     let mut placed = 0u64;
     let mut returned: Vec<Vec<Segment>> = Vec::new();
     for chunk in &offered {
-        let octets = u64::from(source.u32()).min(total(chunk));
-        placed += octets;
-        returned.push(filled(chunk, octets));
+        let bytes = u64::from(source.u32()).min(total(chunk));
+        placed += bytes;
+        returned.push(filled(chunk, bytes));
     }
     let room = offered_reply.as_deref().map_or(0, total);
     let reply_len = if long {
@@ -153,9 +153,9 @@ pub fn run(data: &[u8]) {
         writes: &returned,
         reply: returned_reply.as_deref(),
     };
-    let (octets, header) = message(version, long, &lists, payload);
-    let foreseen = foreseen(&octets, version, &offer);
-    let Inbound::Reply(reply) = classify(&octets, version, true) else {
+    let (bytes, header) = message(version, long, &lists, payload);
+    let foreseen = foreseen(&bytes, version, &offer);
+    let Inbound::Reply(reply) = classify(&bytes, version, true) else {
         assert_eq!(foreseen, None);
         // A long message without a Reply chunk, or with a Read list, may be something else.
         assert!(long || !reads.is_empty());
@@ -175,7 +175,7 @@ pub fn run(data: &[u8]) {
         Verdict::Accept(accept) => {
             assert!(u64::from(accept.placed) <= offered.iter().map(|c| total(c)).sum());
             assert!(u64::from(accept.reply_len) <= room);
-            assert!(accept.inline_offset + accept.inline_len <= octets.len());
+            assert!(accept.inline_offset + accept.inline_len <= bytes.len());
             assert!(reads.is_empty());
             if honest {
                 assert!(fits && countable && !misplaced);
@@ -190,14 +190,14 @@ pub fn run(data: &[u8]) {
 }
 
 /// What is predicted for an offer, if anything is.
-fn foreseen(octets: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
+fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
     let expected = match (version, offer.writes, offer.reply) {
         (Version::V1, [], None) => Expected::Inline,
         (Version::V1, [[segment]], None) => Expected::Write(segment, offer.non_data_max),
         (Version::V1, [], Some([segment])) => Expected::Reply(segment),
         _ => return None,
     };
-    predicted(octets, expected)
+    predicted(bytes, expected)
 }
 
 /// A region of the call is found by its key, and no other.

@@ -151,19 +151,19 @@ fn check_reply(reply: &Reply<'_>, message: &[u8], version: Version) {
     assert_eq!(reply.credits.0.to_be_bytes(), message[8..12]);
     assert!(message.len() >= version.min_header_len());
     assert_eq!(&message[reply.offset..], reply.payload);
-    let mut octets = version.fixed_len() + 4 + 24 * reply.lists.reads.clone().count() + 4;
+    let mut bytes = version.fixed_len() + 4 + 24 * reply.lists.reads.clone().count() + 4;
     let mut chunks = 0;
     for chunk in reply.lists.writes.clone() {
-        octets += 8 + 16 * chunk.len();
+        bytes += 8 + 16 * chunk.len();
         chunks += 1;
         assert_eq!(chunk.clone().count(), chunk.len());
     }
     assert_eq!(chunks, reply.lists.writes.len());
-    octets += match &reply.lists.reply {
+    bytes += match &reply.lists.reply {
         Some(chunk) => 8 + 16 * chunk.len(),
         None => 4,
     };
-    assert_eq!(octets, reply.offset);
+    assert_eq!(bytes, reply.offset);
     if reply.inline {
         assert!(reply.payload.len() >= 20);
         assert_eq!(reply.payload[..4], message[..4]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the fuzzers run: one function per target, from arbitrary octets to assertions.
+//! What the fuzzers run: one function per target, from arbitrary bytes to assertions.
 //!
 //! The fuzzers of `fuzz_targets` and the replay in `tests/fuzz_replay.rs` use the same functions, so a
 //! machine without a fuzzer still runs every input of the corpus.

@@ -32,7 +32,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// `count` segments of `length` octets together, none of them empty.
+/// `count` segments of `length` bytes together, none of them empty.
 fn segments(count: usize, length: u32, first: u32) -> Vec<Segment> {
     let each = (length as usize / count).max(1) as u32;
     let mut chunk: Vec<Segment> = (0..count)
@@ -197,14 +197,14 @@ fn check(
     assert_eq!(len, found.header_len);
     assert_eq!(len, header.encoded_len());
     assert!(len as u64 + inline <= u64::from(limits.thresholds.call));
-    assert!(buf[len..].iter().all(|&octet| octet == 0xee));
+    assert!(buf[len..].iter().all(|&byte| byte == 0xee));
     assert_eq!(header.encode(&mut buf[..len - 1]), Err(Error::NoSpace));
     decoded(&header, &buf[..len]);
 }
 
 /// A header of ours decodes to what went into it.
-fn decoded(header: &CallHeader<'_>, octets: &[u8]) {
-    let mut input = Reader::new(octets);
+fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
+    let mut input = Reader::new(bytes);
     let fixed = Fixed::decode(&mut input).expect("fixed words");
     assert_eq!((fixed.xid, fixed.credits), (header.xid, header.credits));
     assert_eq!(fixed.version, header.version.number());
@@ -227,7 +227,7 @@ fn decoded(header: &CallHeader<'_>, octets: &[u8]) {
     assert_eq!(reply.as_deref(), header.lists.reply);
 }
 
-/// Segment counts: enough for the octets, and never more than one region for each page.
+/// Segment counts: enough for the bytes, and never more than one region for each page.
 fn runs(source: &mut Source<'_>) {
     let limits = RegionLimits {
         pages: u32::from(source.u8()),
@@ -245,12 +245,12 @@ fn runs(source: &mut Source<'_>) {
         assert_eq!(count, usize::MAX);
         return;
     }
-    let mut octets = 0;
+    let mut bytes = 0;
     let mut most = 0;
     for run in runs.iter().filter(|run| run.length > 0) {
-        octets += run.length as usize;
+        bytes += run.length as usize;
         most += ((run.offset % 4096) as usize + run.length as usize).div_ceil(4096);
     }
     assert!(count <= most);
-    assert!(count * limits.pages as usize * 4096 >= octets);
+    assert!(count * limits.pages as usize * 4096 >= bytes);
 }

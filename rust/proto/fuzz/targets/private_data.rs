@@ -22,7 +22,7 @@ fn reference(data: &[u8]) -> Option<PrivateData> {
     })
 }
 
-/// Octets that a peer sent when the connection was made.
+/// Bytes that a peer sent when the connection was made.
 pub fn run(data: &[u8]) {
     let found = PrivateData::find(data);
     assert_eq!(found, reference(data));
@@ -43,8 +43,8 @@ pub fn run(data: &[u8]) {
         assert_eq!(PrivateData::find(&peer.encode()), Some(peer));
     }
     // Whatever sizes we are given, we never announce more than them.
-    if let Some(octets) = data.first_chunk::<8>() {
-        let [a, b, c, d, e, f, g, h] = *octets;
+    if let Some(bytes) = data.first_chunk::<8>() {
+        let [a, b, c, d, e, f, g, h] = *bytes;
         let own = PrivateData {
             remote_invalidation: a & 1 != 0,
             send_size: u32::from_be_bytes([a, b, c, d]),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Choices made by the fuzzer's octets.
+//! Choices made by the fuzzer's bytes.
 
 use xprtrdma_proto::{
     Handle,
     Segment, //
 };
 
-/// Takes numbers from the front of some octets; when they are used up everything is zero.
+/// Takes numbers from the front of some bytes; when they are used up everything is zero.
 pub struct Source<'a> {
     rest: &'a [u8],
 }

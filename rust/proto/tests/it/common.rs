@@ -64,7 +64,7 @@ pub fn named(id: &str) -> Vector {
     vectors().into_iter().find(|v| v.id == id).unwrap()
 }
 
-/// XDR words as octets.
+/// XDR words as bytes.
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -84,7 +84,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// An `RDMA_MSG` Reply without chunks, 24 octets of RPC.
+    /// An `RDMA_MSG` Reply without chunks, 24 bytes of RPC.
     pub fn reply(version: Version) -> Self {
         Self {
             xid: XID,
@@ -106,7 +106,7 @@ impl Message {
         }
     }
 
-    /// A reverse Call without chunks, 40 octets of RPC.
+    /// A reverse Call without chunks, 40 bytes of RPC.
     pub fn reverse_call(version: Version) -> Self {
         Self {
             direction: (version == Version::V2).then_some(CALL),
@@ -177,7 +177,7 @@ pub fn segment_words(segment: &Segment) -> [u32; 4] {
     ]
 }
 
-/// The beginning of an RPC message: xid, msg_type, zeros up to `len` octets.
+/// The beginning of an RPC message: xid, msg_type, zeros up to `len` bytes.
 pub fn rpc(xid: u32, msg_type: u32, len: usize) -> Vec<u8> {
     let mut bytes = words(&[xid, msg_type]);
     bytes.resize(len, 0);

@@ -146,7 +146,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
                         continue;
                     }
                     Action::Established { .. } | Action::Fail { .. } => break rig.now,
-                    Action::KeepAlive { .. } | Action::Disconnect { .. } => {
+                    Action::Keepalive { .. } | Action::Disconnect { .. } => {
                         return Err(TestCaseError::fail("an attempt does not disconnect"));
                     }
                 };
@@ -262,7 +262,7 @@ impl Model {
                 self.established = true;
                 self.ever = true;
             }
-            Action::KeepAlive { epoch } => {
+            Action::Keepalive { epoch } => {
                 prop_assert_eq!(self.live, Some(epoch));
                 prop_assert!(self.established && !self.ordered);
             }
@@ -320,7 +320,7 @@ enum What {
     Revoked,
     Disconnecting,
     Seen,
-    KeepAliveAnswered,
+    KeepaliveAnswered,
     RpcTimeout,
     Tick(u64, bool),
     Bound(bool),
@@ -361,12 +361,12 @@ impl Step {
             What::Revoked => Event::MemoryRevoked(epoch),
             What::Disconnecting => Event::Disconnecting(epoch),
             What::Seen => Event::Seen(epoch, Seen::default()),
-            What::KeepAliveAnswered => Event::KeepAliveAnswered(epoch),
+            What::KeepaliveAnswered => Event::KeepaliveAnswered(epoch),
             What::RpcTimeout => Event::RpcTimeout { cookie },
             What::Tick(ago, busy) => {
                 let seen = Time::from_millis(rig.now.as_millis().saturating_sub(ago));
                 Event::Tick(Activity {
-                    heard: seen,
+                    last_rx: seen,
                     used: seen,
                     busy,
                 })
@@ -448,7 +448,7 @@ fn what() -> impl Strategy<Value = What> {
         2 => Just(What::Revoked),
         2 => Just(What::Disconnecting),
         1 => Just(What::Seen),
-        2 => Just(What::KeepAliveAnswered),
+        2 => Just(What::KeepaliveAnswered),
         2 => Just(What::RpcTimeout),
         10 => (prop_oneof![Just(0), 0..400_000u64], any::<bool>()).prop_map(|(ago, busy)| What::Tick(ago, busy)),
         2 => any::<bool>().prop_map(What::Bound),

@@ -432,7 +432,7 @@ fn use_puts_the_idle_disconnect_off() {
     assert_eq!(rig.conn.phase(), Phase::Closing);
 }
 
-// Keep-alive: a host that is gone is found without its help.
+// Keepalive: a host that is gone is found without its help.
 #[test]
 fn a_dead_peer_is_found_in_seconds() {
     for (busy, silence) in [(true, 5_000), (false, 30_000)] {
@@ -452,7 +452,7 @@ fn a_dead_peer_is_found_in_seconds() {
             rig.now = deadline;
             for action in rig.look(heard, heard, busy) {
                 match action {
-                    Action::KeepAlive { .. } => probed = Some(rig.now),
+                    Action::Keepalive { .. } => probed = Some(rig.now),
                     Action::Disconnect { cause, .. } => dead = Some((rig.now, cause)),
                     _ => {}
                 }
@@ -461,11 +461,11 @@ fn a_dead_peer_is_found_in_seconds() {
         assert_eq!(probed, Some(asked));
         let gone = asked.after(Millis::from_secs(5));
         assert_eq!(dead, Some((gone, Cause::PeerDead)));
-        assert_eq!(rig.event(Event::KeepAliveAnswered(epoch)), []);
+        assert_eq!(rig.event(Event::KeepaliveAnswered(epoch)), []);
     }
 }
 
-// Keep-alive: a server whose host answers is never given up.
+// Keepalive: a server whose host answers is never given up.
 #[test]
 fn a_slow_server_is_left_alone() {
     let mut rig = Rig::new(Config::default());
@@ -485,7 +485,7 @@ fn a_slow_server_is_left_alone() {
             .iter()
             .any(|a| matches!(a, Action::Disconnect { .. })));
         rig.advance(4_000);
-        rig.event(Event::KeepAliveAnswered(epoch));
+        rig.event(Event::KeepaliveAnswered(epoch));
         heard = rig.now;
         probes += 1;
     }
@@ -493,7 +493,7 @@ fn a_slow_server_is_left_alone() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// Keep-alive: one probe at a time, and no need for its own answer.
+// Keepalive: one probe at a time, and no need for its own answer.
 #[test]
 fn anything_heard_is_as_good_as_an_answer() {
     let mut rig = Rig::new(Config::default());
@@ -501,7 +501,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     let heard = rig.now;
     rig.advance(5_000);
     let epoch = rig.epoch();
-    assert_eq!(rig.look(heard, heard, true), [Action::KeepAlive { epoch }]);
+    assert_eq!(rig.look(heard, heard, true), [Action::Keepalive { epoch }]);
     let sent = rig.now;
     // What was heard before the probe does not answer it.
     rig.advance(4_999);
@@ -518,7 +518,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     rig.advance(5_000);
     assert_eq!(rig.look(Time::from_millis(u64::MAX), heard, true), []);
     rig.advance(5_000);
-    assert_eq!(rig.look(heard, heard, true), [Action::KeepAlive { epoch }]);
+    assert_eq!(rig.look(heard, heard, true), [Action::Keepalive { epoch }]);
 }
 
 // covers: MAL-153
@@ -548,13 +548,13 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     rig.event(Event::Replied(epoch));
     assert_eq!(
         rig.event(Event::RpcTimeout { cookie }),
-        [Action::KeepAlive { epoch }]
+        [Action::Keepalive { epoch }]
     );
-    rig.event(Event::KeepAliveAnswered(epoch));
+    rig.event(Event::KeepaliveAnswered(epoch));
     // It is slow, not dead: asked again, it is probed again.
     assert_eq!(
         rig.event(Event::RpcTimeout { cookie }),
-        [Action::KeepAlive { epoch }]
+        [Action::Keepalive { epoch }]
     );
 }
 
@@ -603,7 +603,7 @@ fn the_last_disconnects_are_remembered() {
     assert!(rig.conn.history().iter().eq(&entries));
 }
 
-// Keep-alive: a driver that saw nothing reports nothing.
+// Keepalive: a driver that saw nothing reports nothing.
 #[test]
 fn a_default_activity_proves_nothing() {
     let mut rig = Rig::new(Config::default());
@@ -622,11 +622,11 @@ fn a_driver_that_takes_no_actions_loses_none() {
     rig.conn.handle(Event::Replied(epoch), rig.now);
     for _ in 0..50 {
         rig.conn.handle(Event::RpcTimeout { cookie }, rig.now);
-        rig.conn.handle(Event::KeepAliveAnswered(epoch), rig.now);
+        rig.conn.handle(Event::KeepaliveAnswered(epoch), rig.now);
     }
     rig.conn.handle(Event::Close(Cause::Forced), rig.now);
     let actions = rig.drain();
-    assert_eq!(actions.first(), Some(&Action::KeepAlive { epoch }));
+    assert_eq!(actions.first(), Some(&Action::Keepalive { epoch }));
     assert_eq!(causes(&actions), [Cause::Forced]);
     assert_eq!(actions.len(), 2);
     rig.event(Event::TornDown(epoch));
@@ -751,7 +751,7 @@ fn stale_events(epoch: Epoch) -> [Event; 12] {
         Event::LocalFault(epoch, LocalFault::NoResources),
         Event::VersionAnswer(epoch, ProbeAnswer::Reply),
         Event::Replied(epoch),
-        Event::KeepAliveAnswered(epoch),
+        Event::KeepaliveAnswered(epoch),
         Event::Lost(epoch, Cause::PostFailed),
         Event::TornDown(epoch),
     ]

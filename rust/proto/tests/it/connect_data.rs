@@ -58,13 +58,13 @@ fn sizes_are_rounded_down_to_what_can_be_said() {
 fn every_size_that_can_be_said_survives() {
     for code in 0..=255u8 {
         for other in [0, 0x7f, 0xff] {
-            let mut octets = GOOD;
-            octets[6] = code;
-            octets[7] = other;
-            let data = PrivateData::find(&octets).unwrap();
+            let mut bytes = GOOD;
+            bytes[6] = code;
+            bytes[7] = other;
+            let data = PrivateData::find(&bytes).unwrap();
             assert_eq!(data.send_size, (u32::from(code) + 1) * 1024);
             assert_eq!(data.receive_size, (u32::from(other) + 1) * 1024);
-            assert_eq!(data.encode(), octets);
+            assert_eq!(data.encode(), bytes);
         }
     }
 }
@@ -73,9 +73,9 @@ fn every_size_that_can_be_said_survives() {
 #[test]
 fn reserved_bits_are_ignored() {
     for flags in 0..=255u8 {
-        let mut octets = GOOD;
-        octets[5] = flags;
-        let data = PrivateData::find(&octets).unwrap();
+        let mut bytes = GOOD;
+        bytes[5] = flags;
+        let data = PrivateData::find(&bytes).unwrap();
         assert_eq!(data.remote_invalidation, flags & 1 == 1);
     }
 }
@@ -87,9 +87,9 @@ fn another_identifier_is_no_private_data() {
     assert_eq!(PrivateData::find(&[0; 196]), None);
     for at in 0..4 {
         for bit in 0..8 {
-            let mut octets = GOOD;
-            octets[at] ^= 1 << bit;
-            assert_eq!(PrivateData::find(&octets), None);
+            let mut bytes = GOOD;
+            bytes[at] ^= 1 << bit;
+            assert_eq!(PrivateData::find(&bytes), None);
         }
     }
 }
@@ -98,9 +98,9 @@ fn another_identifier_is_no_private_data() {
 #[test]
 fn another_format_version_is_no_private_data() {
     for version in 0..=255u8 {
-        let mut octets = GOOD;
-        octets[4] = version;
-        assert_eq!(PrivateData::find(&octets).is_some(), version == 1);
+        let mut bytes = GOOD;
+        bytes[4] = version;
+        assert_eq!(PrivateData::find(&bytes).is_some(), version == 1);
     }
 }
 
@@ -109,12 +109,12 @@ fn another_format_version_is_no_private_data() {
 fn private_data_are_found_at_any_alignment_and_only_whole() {
     for before in 0..200 {
         for after in [0, 1, 7, 188] {
-            let mut octets = vec![0xc0; before];
-            octets.extend(GOOD);
-            octets.resize(before + 8 + after, 0);
-            assert_eq!(PrivateData::find(&octets), Some(GOOD_DATA));
+            let mut bytes = vec![0xc0; before];
+            bytes.extend(GOOD);
+            bytes.resize(before + 8 + after, 0);
+            assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
             for missing in 1..=8 {
-                assert_eq!(PrivateData::find(&octets[..before + 8 - missing]), None);
+                assert_eq!(PrivateData::find(&bytes[..before + 8 - missing]), None);
             }
         }
     }
@@ -123,7 +123,7 @@ fn private_data_are_found_at_any_alignment_and_only_whole() {
 // covers: CM-14, MAL-142, MAL-145
 #[test]
 fn a_false_identifier_does_not_hide_the_real_one() {
-    // Another version, a cut-off one, and one inside the other's octets.
+    // Another version, a cut-off one, and one inside the other's bytes.
     let false_starts: [&[u8]; 4] = [
         &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 9, 9],
         &[0xf6, 0xab, 0x0e, 0x18],
@@ -131,14 +131,14 @@ fn a_false_identifier_does_not_hide_the_real_one() {
         &[0xf6, 0xab, 0x0e, 0x18, 0],
     ];
     for start in false_starts {
-        let octets: Vec<u8> = start.iter().chain(&GOOD).copied().collect();
-        assert_eq!(PrivateData::find(&octets), Some(GOOD_DATA));
+        let bytes: Vec<u8> = start.iter().chain(&GOOD).copied().collect();
+        assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
     }
     // Of two that are valid, the first.
     let mut second = GOOD;
     second[6] = 0;
-    let octets: Vec<u8> = GOOD.iter().chain(&second).copied().collect();
-    assert_eq!(PrivateData::find(&octets), Some(GOOD_DATA));
+    let bytes: Vec<u8> = GOOD.iter().chain(&second).copied().collect();
+    assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
 }
 
 // covers: V1-024, V1-025, V1-026, CM-01, CM-08, CM-09, CM-10, CM-11, CM-16, CM-20, CM-22, CM-23, MAL-146

@@ -11,7 +11,7 @@ use std::{
 };
 use xprtrdma_proto::defer::{
     self,
-    Line, //
+    PostQueue, //
 };
 
 /// A queue for so much.
@@ -88,7 +88,7 @@ impl World {
     }
 }
 
-impl Line for World {
+impl PostQueue for World {
     fn post(&self, item: u16) -> bool {
         self.others();
         let size = SIZES[usize::from(item)];
@@ -111,12 +111,12 @@ impl Line for World {
         fits
     }
 
-    fn put(&self, item: u16) {
+    fn defer(&self, item: u16) {
         self.others();
         self.list.borrow_mut().push(item);
     }
 
-    fn take(&self) -> Option<u16> {
+    fn next_deferred(&self) -> Option<u16> {
         self.others();
         self.list.borrow_mut().pop()
     }

@@ -193,7 +193,7 @@ fn unknown_procedures_are_dropped() {
                 message.procedure = procedure;
                 let bytes = message.bytes();
                 assert_eq!(discarded(&bytes, version), with_xid(Counter::BadProc));
-                // RDMA_DONE is complete with 16 octets.
+                // RDMA_DONE is complete with 16 bytes.
                 assert_eq!(discarded(&bytes[..16], version), with_xid(Counter::BadProc));
             }
         }
@@ -244,7 +244,7 @@ fn undecodable_errors_are_dropped() {
 
 // covers: MAL-042, MAL-043, MAL-044, MAL-045, V1-090, V1-096, ULB-28
 #[test]
-fn octets_behind_an_error_are_noted() {
+fn bytes_behind_an_error_are_noted() {
     for version in VERSIONS {
         for body in [&[2][..], &[1, 1, 2]] {
             let plain = Message::error(version, body);

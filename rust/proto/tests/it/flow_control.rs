@@ -82,21 +82,21 @@ fn an_abandoned_call_keeps_its_credit() {
     assert_eq!(credits.cwnd(), 0);
     assert!(credits.accept(Credits(3)).changed);
     for left in [2, 1, 0] {
-        assert!(credits.late());
+        assert!(credits.unmatched_reply());
         assert_eq!(
             (credits.abandoned(), credits.cwnd()),
             (left, u64::from(3 - left) << 8)
         );
     }
     // A reply to nobody may be that of a call whose end is not known yet; then no credit is held.
-    assert!(!credits.late());
+    assert!(!credits.unmatched_reply());
     assert_eq!(credits.cwnd(), 3 << 8);
     credits.abandon();
     assert_eq!((credits.abandoned(), credits.cwnd()), (0, 3 << 8));
     credits.abandon();
     assert_eq!((credits.abandoned(), credits.cwnd()), (1, 2 << 8));
     // A new connection knows of neither.
-    assert!(!ForwardCredits::new(8).late());
+    assert!(!ForwardCredits::new(8).unmatched_reply());
     assert!(!credits.accept(Credits(3)).changed);
 }
 
@@ -195,7 +195,7 @@ impl World {
                 self.abandoned += 1;
             }
             Op::Late if self.abandoned > 0 => {
-                assert!(self.forward.late());
+                assert!(self.forward.unmatched_reply());
                 self.abandoned -= 1;
             }
             Op::Abandon | Op::Late => {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fuzzers' inputs without a fuzzer: the corpus, its mutations, and random octets.
+//! The fuzzers' inputs without a fuzzer: the corpus, its mutations, and random bytes.
 //!
 //! The cases are the same in every run.
 
@@ -36,12 +36,12 @@ fn every_input_of_the_corpus_and_its_neighbours() {
 
 // covers: V1-111, V1-124
 #[test]
-fn random_octets() {
+fn random_bytes() {
     for (_, target) in targets::ALL {
         let mut random = Random(2);
         for _ in 0..20_000 {
             let len = random.below(160);
-            let input: Vec<u8> = (0..len).map(|_| random.octet()).collect();
+            let input: Vec<u8> = (0..len).map(|_| random.byte()).collect();
             target(&input);
         }
     }
@@ -76,8 +76,8 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Any octet, but small ones more often: most words of a message are small.
-    fn octet(&mut self) -> u8 {
+    /// Any byte, but small ones more often: most words of a message are small.
+    fn byte(&mut self) -> u8 {
         let bits = self.next();
         if bits & 0x300 == 0 {
             bits as u8
@@ -86,26 +86,26 @@ impl Random {
         }
     }
 
-    /// `input` with a few octets changed, moved, or taken from another input.
+    /// `input` with a few bytes changed, moved, or taken from another input.
     fn mutated(&mut self, input: &[u8], corpus: &[Vec<u8>]) -> Vec<u8> {
-        let mut octets = input.to_vec();
+        let mut bytes = input.to_vec();
         for _ in 0..1 + self.below(4) {
-            let at = self.below(octets.len());
-            match (self.below(5), octets.get_mut(at)) {
-                (0 | 1, Some(octet)) => *octet = self.octet(),
-                (2, Some(octet)) => *octet ^= 1 << self.below(8),
+            let at = self.below(bytes.len());
+            match (self.below(5), bytes.get_mut(at)) {
+                (0 | 1, Some(byte)) => *byte = self.byte(),
+                (2, Some(byte)) => *byte ^= 1 << self.below(8),
                 (3, _) => {
                     let other = &corpus[self.below(corpus.len())];
                     let from = self.below(other.len());
-                    octets.truncate(at);
-                    octets.extend(&other[from..]);
+                    bytes.truncate(at);
+                    bytes.extend(&other[from..]);
                 }
                 _ => {
-                    let octet = self.octet();
-                    octets.insert(at, octet);
+                    let byte = self.byte();
+                    bytes.insert(at, byte);
                 }
             }
         }
-        octets
+        bytes
     }
 }

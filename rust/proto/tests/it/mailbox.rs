@@ -41,7 +41,7 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
         Event::Replied(epoch),
         Event::Backchannel { bound: true },
         Event::Tick(Activity {
-            heard: long_ago,
+            last_rx: long_ago,
             used: long_ago,
             busy: true,
         }),
@@ -183,7 +183,7 @@ fn without_a_worker_events_are_dealt_with_at_once() {
     let probe = mailbox.deliver(Event::RpcTimeout { cookie }, now);
     assert_eq!(
         probe.and_then(|actions| actions[0]),
-        Some(Action::KeepAlive { epoch })
+        Some(Action::Keepalive { epoch })
     );
     let lost = mailbox.deliver(Event::Close(Cause::Forced), now);
     assert!(matches!(

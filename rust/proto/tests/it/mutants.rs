@@ -24,8 +24,8 @@ use xprtrdma_proto::{
 
 #[test]
 fn a_writer_knows_its_room() {
-    let mut octets = [0; 10];
-    let mut out = Writer::new(&mut octets);
+    let mut bytes = [0; 10];
+    let mut out = Writer::new(&mut bytes);
     out.array([1; 7]).unwrap();
     out.array([1; 4]).unwrap_err();
 }
@@ -33,7 +33,7 @@ fn a_writer_knows_its_room() {
 // covers: V2-15, MAL-171, BC-13
 #[test]
 fn a_long_version_2_call_is_refused_whatever_follows_its_header() {
-    // A NOMSG has no message inline, so octets behind its header are none, however good they look.
+    // A NOMSG has no message inline, so bytes behind its header are none, however good they look.
     for payload in [
         vec![],
         rpc(XID, CALL, 40),

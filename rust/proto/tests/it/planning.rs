@@ -34,7 +34,7 @@ use xprtrdma_proto::{
 /// as many segments as a chunk may have, in version 2.
 const MAX_HEADER_LEN: usize = 1324;
 
-/// Octets of a header, counted from the layout; `None` where there is no such chunk.
+/// Bytes of a header, counted from the layout; `None` where there is no such chunk.
 fn header_len(version: Version, read: usize, write: Option<usize>, reply: Option<usize>) -> usize {
     let fixed = match version {
         Version::V1 => 16,
@@ -161,7 +161,7 @@ fn a_call_as_large_as_the_threshold_is_inline() {
                 (most + 1, CallPlan::Long { length: most + 1 }),
                 (most + 4, CallPlan::Long { length: most + 4 }),
             ] {
-                // However the octets are spread over the parts.
+                // However the bytes are spread over the parts.
                 for tail in [0, 4, total / 2] {
                     let shape = CallShape {
                         eligible: false,
@@ -207,7 +207,7 @@ fn a_reply_that_may_exceed_the_threshold_gets_a_reply_chunk() {
 #[test]
 fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
     let limits = limits(Version::V1, 1024, 1024);
-    // The header with one read segment is 28 + 24 octets.
+    // The header with one read segment is 28 + 24 bytes.
     let most = 1024 - 28 - 24;
     for pages in [1, 2, 3, 4, 5000, 5001, 5002, 5003, 1 << 20] {
         let pad = (4 - pages % 4) % 4;
@@ -241,7 +241,7 @@ fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
 // covers: V1-037, V1-045, V1-027
 #[test]
 fn the_pad_decides_at_the_border() {
-    // Without its pad the rest fits to the octet; a pad that is not the item's stays.
+    // Without its pad the rest fits to the byte; a pad that is not the item's stays.
     let limits = limits(Version::V1, 1024, 1024);
     let most = 1024 - 28 - 24;
     for (tail_padded, expected_inline) in [(true, true), (false, false)] {
@@ -337,7 +337,7 @@ fn the_rest_of_a_reply_with_a_write_chunk_is_inline() {
                 (most - 4, 4, true),
                 (most - 4, 5, false),
                 (most + 1, 0, false),
-                // A credential's verifier may add 400 octets.
+                // A credential's verifier may add 400 bytes.
                 (most - 400, 400, true),
             ] {
                 for pages in [4096, 5001, 1 << 20] {
@@ -688,7 +688,7 @@ fn a_header_has_the_same_lists_in_both_versions() {
                 let mut buf = [0xee; MAX_HEADER_LEN];
                 let len = header(Version::V1).encode(&mut buf).unwrap();
                 assert_eq!(len, header(Version::V1).encoded_len());
-                assert!(buf[len..].iter().all(|&octet| octet == 0xee));
+                assert!(buf[len..].iter().all(|&byte| byte == 0xee));
                 let short = header(Version::V1).encode(&mut [0; MAX_HEADER_LEN][..len - 1]);
                 assert_eq!(short, Err(Error::NoSpace));
                 let mut other = [0; MAX_HEADER_LEN];
@@ -788,20 +788,20 @@ fn count_slowly(limits: &RegionLimits, runs: &[Run]) -> usize {
     let mut pages_left = 0;
     let mut at_border = false;
     for run in runs {
-        let mut octet = run.offset % limits.page_size;
+        let mut byte = run.offset % limits.page_size;
         let mut left = run.length;
         let mut first = true;
         while left > 0 {
-            let continues = limits.gaps || (at_border && octet == 0) || !first;
+            let continues = limits.gaps || (at_border && byte == 0) || !first;
             if pages_left == 0 || !continues {
                 regions += 1;
                 pages_left = limits.pages;
             }
             pages_left -= 1;
-            let here = left.min(limits.page_size - octet);
+            let here = left.min(limits.page_size - byte);
             left -= here;
-            octet = (octet + here) % limits.page_size;
-            at_border = octet == 0;
+            byte = (byte + here) % limits.page_size;
+            at_border = byte == 0;
             first = false;
         }
     }
@@ -854,7 +854,7 @@ fn segments_are_counted_by_pages_and_borders() {
             }
         }
     }
-    // A device without regions, or a page without octets, can build nothing.
+    // A device without regions, or a page without bytes, can build nothing.
     for (pages, page_size) in [(0, 4096), (8, 0)] {
         let limits = RegionLimits {
             pages,

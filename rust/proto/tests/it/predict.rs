@@ -13,8 +13,8 @@ use xprtrdma_proto::{
     judge,
     judge::Accept,
     predict::{
+        call_xid,
         predicted,
-        subject,
         Expected, //
     },
     Handle,
@@ -33,7 +33,7 @@ const OFFERED: Segment = Segment {
 };
 const NON_DATA_MAX: u32 = 40;
 
-/// The chunk with so many octets written.
+/// The chunk with so many bytes written.
 fn chunk(length: u32) -> [u32; 6] {
     [1, 1, 0x105, length, 1, 0x0f00]
 }
@@ -58,7 +58,7 @@ fn usual() -> Vec<(Expected<'static>, Vec<u32>)> {
 }
 
 /// What the rules make of it, if they accept it.
-fn judged(octets: &[u8], expected: Expected<'_>) -> Option<Accept> {
+fn judged(bytes: &[u8], expected: Expected<'_>) -> Option<Accept> {
     let segments = [OFFERED];
     let writes = [&segments[..]];
     let offer = match expected {
@@ -73,7 +73,7 @@ fn judged(octets: &[u8], expected: Expected<'_>) -> Option<Accept> {
             ..Offer::default()
         },
     };
-    match classify(octets, Version::V1, true) {
+    match classify(bytes, Version::V1, true) {
         Inbound::Reply(reply) => match judge(&reply, &offer) {
             Verdict::Accept(accept) => Some(accept),
             _ => None,
@@ -83,10 +83,10 @@ fn judged(octets: &[u8], expected: Expected<'_>) -> Option<Accept> {
 }
 
 /// Whether it is predicted; then the rules must say the same.
-fn agrees(octets: &[u8], expected: Expected<'_>) -> bool {
-    let found = predicted(octets, expected);
+fn agrees(bytes: &[u8], expected: Expected<'_>) -> bool {
+    let found = predicted(bytes, expected);
     if found.is_some() {
-        assert_eq!(found, judged(octets, expected), "{octets:02x?}");
+        assert_eq!(found, judged(bytes, expected), "{bytes:02x?}");
     }
     found.is_some()
 }
@@ -120,28 +120,28 @@ fn no_other_word_is_taken_for_the_usual_one() {
 #[test]
 fn shorter_and_longer_ones_are_judged_alike() {
     for (expected, message) in usual() {
-        let octets = words(&message);
-        for len in 0..octets.len() + 60 {
-            let mut other = octets.clone();
+        let bytes = words(&message);
+        for len in 0..bytes.len() + 60 {
+            let mut other = bytes.clone();
             other.resize(len, 0);
             agrees(&other, expected);
         }
     }
 }
 
-/// Whatever has a subject is not taken for a Call, and the other way round.
+/// Either a message names a call of ours, or it is taken for a Call.
 #[test]
-fn a_call_of_the_server_has_no_subject() {
+fn a_call_of_the_server_names_no_call_of_ours() {
     let call = [XID, 1, 7, 0, 0, 0, 0, XID, CALL, 2, 0x4000_0000, 1];
-    assert_eq!(subject(&words(&call)), None);
+    assert_eq!(call_xid(&words(&call)), None);
     for at in 0..call.len() {
         for other in [0, 1, 2, u32::MAX] {
             let mut changed = call;
             changed[at] = other;
-            let octets = words(&changed);
-            let inbound = classify(&octets, Version::V1, true);
+            let bytes = words(&changed);
+            let inbound = classify(&bytes, Version::V1, true);
             let of_the_server = matches!(inbound, Inbound::ReverseCall(_) | Inbound::Refuse(_));
-            let found = subject(&octets);
+            let found = call_xid(&bytes);
             assert!(found.is_none() || found == Some(Xid(changed[0])));
             // With chunks it is refused all the same, and then nothing is lost by looking.
             if found.is_none() {
@@ -153,10 +153,10 @@ fn a_call_of_the_server_has_no_subject() {
         }
     }
     for (_, message) in usual() {
-        assert_eq!(subject(&words(&message)), Some(Xid(XID)));
+        assert_eq!(call_xid(&words(&message)), Some(Xid(XID)));
     }
-    assert_eq!(subject(&[0, 0, 0]), None);
-    assert_eq!(subject(&[0, 0, 0, 9]), Some(Xid(9)));
+    assert_eq!(call_xid(&[0, 0, 0]), None);
+    assert_eq!(call_xid(&[0, 0, 0, 9]), Some(Xid(9)));
 }
 
 #[test]

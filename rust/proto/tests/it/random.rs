@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random messages: whatever the octets are, and valid ones of every shape.
+//! Random messages: whatever the bytes are, and valid ones of every shape.
 //!
 //! The cases are the same in every run.
 
@@ -78,7 +78,7 @@ fn chunk() -> impl Strategy<Value = Vec<Segment>> {
     vec(segment(), 0..18)
 }
 
-/// Words that a header is made of, so that random octets get far.
+/// Words that a header is made of, so that random bytes get far.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => 0u32..3,
@@ -91,7 +91,7 @@ fn word() -> impl Strategy<Value = u32> {
 
 // covers: V1-004, V1-111, V1-124, CM-12
 #[test]
-fn any_octets_are_sorted_and_judged() {
+fn any_bytes_are_sorted_and_judged() {
     let strategy = (
         version(),
         any::<bool>(),
@@ -100,10 +100,10 @@ fn any_octets_are_sorted_and_judged() {
             vec(word(), 0..60).prop_map(|words| crate::common::words(&words)),
             (word(), vec(word(), 0..40), vec(any::<u8>(), 0..40)).prop_map(
                 |(procedure, rest, tail)| {
-                    let mut octets = crate::common::words(&[XID, 1, 5, procedure & 7]);
-                    octets.extend(crate::common::words(&rest));
-                    octets.extend(tail);
-                    octets
+                    let mut bytes = crate::common::words(&[XID, 1, 5, procedure & 7]);
+                    bytes.extend(crate::common::words(&rest));
+                    bytes.extend(tail);
+                    bytes
                 }
             ),
         ],
@@ -111,31 +111,28 @@ fn any_octets_are_sorted_and_judged() {
         option::of(chunk()),
     );
     runner(40_000)
-        .run(
-            &strategy,
-            |(version, backchannel, octets, writes, reply)| {
-                let writes: Vec<&[Segment]> = writes.iter().map(Vec::as_slice).collect();
-                let offer = Offer {
-                    writes: &writes,
-                    reply: reply.as_deref(),
-                    non_data_max: 100,
-                    strict: backchannel,
-                };
-                match classify(&octets, version, backchannel) {
-                    Inbound::Reply(reply) => {
-                        prop_assert_eq!(reply.offset + reply.payload.len(), octets.len());
-                        prop_assert_eq!(judge(&reply, &offer), judged_slowly(&reply, &offer));
-                    }
-                    Inbound::ReverseCall(call) => {
-                        prop_assert!(backchannel);
-                        prop_assert_eq!(call.offset + call.payload.len(), octets.len());
-                    }
-                    _ => {}
+        .run(&strategy, |(version, backchannel, bytes, writes, reply)| {
+            let writes: Vec<&[Segment]> = writes.iter().map(Vec::as_slice).collect();
+            let offer = Offer {
+                writes: &writes,
+                reply: reply.as_deref(),
+                non_data_max: 100,
+                strict: backchannel,
+            };
+            match classify(&bytes, version, backchannel) {
+                Inbound::Reply(reply) => {
+                    prop_assert_eq!(reply.offset + reply.payload.len(), bytes.len());
+                    prop_assert_eq!(judge(&reply, &offer), judged_slowly(&reply, &offer));
                 }
-                PrivateData::find(&octets);
-                Ok(())
-            },
-        )
+                Inbound::ReverseCall(call) => {
+                    prop_assert!(backchannel);
+                    prop_assert_eq!(call.offset + call.payload.len(), bytes.len());
+                }
+                _ => {}
+            }
+            PrivateData::find(&bytes);
+            Ok(())
+        })
         .unwrap();
 }
 
@@ -238,9 +235,9 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
     })
 }
 
-/// Fills segments from the front with `octets`.
-fn filled(offered: &[Segment], octets: u64) -> Vec<Segment> {
-    let mut left = octets;
+/// Fills segments from the front with `bytes`.
+fn filled(offered: &[Segment], bytes: u64) -> Vec<Segment> {
+    let mut left = bytes;
     let fill = |segment: &Segment| {
         let length = left.min(u64::from(segment.length));
         left -= length;
@@ -377,13 +374,13 @@ fn decoding_undoes_encoding() {
                 reply: reply.as_deref(),
             };
             let len = 16 + lists.encoded_len();
-            let mut octets = vec![0; len];
-            let mut out = Writer::new(&mut octets);
+            let mut bytes = vec![0; len];
+            let mut out = Writer::new(&mut bytes);
             fixed.encode(&mut out).unwrap();
             lists.encode(&mut out).unwrap();
             prop_assert!(out.array([0]).is_err());
-            octets.extend(&payload);
-            let mut input = Reader::new(&octets);
+            bytes.extend(&payload);
+            let mut input = Reader::new(&bytes);
             prop_assert_eq!(Fixed::decode(&mut input).unwrap(), fixed);
             let decoded = Lists::decode(&mut input).unwrap();
             prop_assert_eq!(input.rest(), &payload[..]);
@@ -410,8 +407,8 @@ fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
     let decoded = std::cell::Cell::new(0);
     runner(40_000)
         .run(&strategy, |words| {
-            let octets = crate::common::words(&words);
-            let mut input = Reader::new(&octets);
+            let bytes = crate::common::words(&words);
+            let mut input = Reader::new(&bytes);
             let Ok(lists) = Lists::decode(&mut input) else {
                 return Ok(());
             };
@@ -431,7 +428,7 @@ fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
                 None => again.push(0),
             }
             prop_assert_eq!(&words[..again.len()], &again[..]);
-            prop_assert_eq!(input.rest().len(), octets.len() - again.len() * 4);
+            prop_assert_eq!(input.rest().len(), bytes.len() - again.len() * 4);
             Ok(())
         })
         .unwrap();

@@ -158,8 +158,8 @@ fn lists_that_end_early_are_refused() {
         for words in 3..full.body.len() {
             let message = full.clone().body(&full.body[..words]);
             bad_chunk(&message, version, &offer);
-            for octets in 1..4 {
-                let message = message.clone().payload(vec![0; octets]);
+            for bytes in 1..4 {
+                let message = message.clone().payload(vec![0; bytes]);
                 bad_chunk(&message, version, &offer);
             }
         }
@@ -523,7 +523,7 @@ fn a_long_reply_is_in_the_reply_chunk() {
 
 // covers: MAL-085
 #[test]
-fn octets_behind_a_long_reply_are_noted() {
+fn bytes_behind_a_long_reply_are_noted() {
     let room = segments(&[4096]);
     for version in VERSIONS {
         let plain = Message::long_reply(version).chunks(&[], Some(&room));

@@ -92,8 +92,12 @@ impl Rig {
     }
 
     /// A tick at which the driver saw this.
-    pub fn look(&mut self, heard: Time, used: Time, busy: bool) -> Vec<Action> {
-        self.event(Event::Tick(Activity { heard, used, busy }))
+    pub fn look(&mut self, last_rx: Time, used: Time, busy: bool) -> Vec<Action> {
+        self.event(Event::Tick(Activity {
+            last_rx,
+            used,
+            busy,
+        }))
     }
 
     /// Lets time pass.

@@ -195,7 +195,7 @@ fn every_call_vector_is_what_we_encode() {
         for short in 0..header {
             let mut buf = vec![0xa5; short];
             assert_eq!(call.encode(&mut buf), Err(Error::NoSpace));
-            assert!(buf.iter().all(|&octet| octet == 0xa5));
+            assert!(buf.iter().all(|&byte| byte == 0xa5));
         }
     }
 }
@@ -382,7 +382,7 @@ fn reply_vectors_say_where_their_data_are() {
     }
 }
 
-/// Everything that must hold whatever the octets are.
+/// Everything that must hold whatever the bytes are.
 fn check_anything(bytes: &[u8], offers: &[Offer<'_>]) {
     for version in crate::common::VERSIONS {
         for backchannel in [false, true] {
@@ -498,7 +498,7 @@ fn every_truncation_of_every_vector_is_harmless() {
 
 // covers: V1-004, V1-086, V1-111, V1-124
 #[test]
-fn every_mutation_of_every_octet_of_every_vector_is_harmless() {
+fn every_mutation_of_every_byte_of_every_vector_is_harmless() {
     with_offers(|offers| {
         for v in vectors() {
             let mut bytes = v.bytes.clone();
