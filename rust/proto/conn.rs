@@ -21,39 +21,41 @@
 //!
 //! # Rules kept here
 //!
-//! * Only errors that the RPC client retries leave, except on a first mount ([`ConnectError::error`]).
+//! * Only errors that the RPC client retries leave, except on a first mount
+//!   ([`ConnectError::error`]).
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
-//! * A connection that was of use gets a successor at once if it lasted, or if we ended it: see
+//! * A connection that carried a reply is replaced at once if it lasted, or if we ended it: see
 //!   below.
 //! * Two quick losses after the first large Send make the next connections use 1024 bytes (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
-//! * A silent peer is probed, a dead one disconnected, a slow one left alone.
+//! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
 //! * An RPC timer counts only against the connection its call was sent on.
 //!
 //! # At once or later
 //!
-//! While there is no connection every user of the mount waits, so a delay must be good for
-//! something: it spares a peer that cannot keep connections, and it spreads the clients of a server
-//! that comes back.
+//! Every user of the mount waits while there is no connection. A delay has two purposes: it spares
+//! a peer that cannot keep connections, and it spreads the clients of a server that comes back.
 //!
-//! | The connection                                    | Next attempt                                |
-//! |---------------------------------------------------|---------------------------------------------|
-//! | was closed without need ([`Cause::is_clean`])     | at once                                     |
-//! | had carried a reply and lasted for five seconds   | at once                                     |
-//! | had carried a reply, and we know what we did      | at once: peer and fabric are well, and each |
-//! |                                                   | such end needs another deed of ours         |
-//! | had carried a reply                               | after the first delay of the back-off       |
-//! | never carried a reply                             | after the back-off, ever more slowly        |
+//! | The connection                                  | Next attempt                            |
+//! |-------------------------------------------------|-----------------------------------------|
+//! | was healthy and closed ([`Cause::is_clean`])    | at once                                 |
+//! | had carried a reply and lasted for five seconds | at once                                 |
+//! | had carried a reply, and an act of ours ended   | at once: peer and fabric are well, and  |
+//! | it                                              | each such end needs another act of ours |
+//! | had carried a reply                             | after the first delay of the back-off   |
+//! | never carried a reply                           | after the back-off, which keeps growing |
 //!
-//! A peer that ends a young connection has its reason, and half a second costs little: knfsd accepts connections
-//! on a device while that is being removed, and the removal then waits for them for ever.
+//! A peer that ends a young connection has a reason, and half a second costs little. For example,
+//! knfsd accepts connections on a device that is being removed, and the removal then waits for them
+//! for ever.
 //!
-//! What we do that ends connections: a call is sent again, a call leaves the credits unknown, or memory was
-//! taken back that the server writes to, because the call's process was killed. The server sees its write
-//! refused, and we see a queue pair that is flushed, or the peer's disconnect. Both are told apart from a
-//! failure of the peer by the time only: within five seconds after memory was revoked they are taken for
-//! its consequence ([`Cause::GivenUpCall`]). A server that uses this to drop connections needs a user who
-//! kills processes for each of them.
+//! Three acts of ours end connections: we send a call again; we send a call that leaves the credits
+//! unknown; we take memory back, because the process of its call was killed, and the server writes
+//! to it. In the last case the server sees a refused write, and we see a flushed queue pair or the
+//! peer's disconnect. Only the time tells this from a failure of the peer: a loss within five
+//! seconds after memory was revoked counts as its consequence ([`Cause::GivenUpCall`]). A server
+//! cannot use this to drop connections at will, because each of them needs a user who kills a
+//! process.
 
 mod action;
 mod attempt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can go wrong, which errno it becomes, what the driver does about it, and the counters.
+//! What can go wrong, which errno it becomes, and the counters.
 
 /// Error numbers of Linux that the RPC client understands, positive.
 pub mod errno {
@@ -45,17 +45,17 @@ pub enum Error {
     RemoteChunk,
     /// RDMA_ERROR: the peer does not speak the version of the call.
     RemoteVersion,
-    /// Data are where they must not be, or not where they must be (V1-101).
+    /// Data is in the wrong place: inline instead of in a chunk, or the other way round (V1-101).
     DdpViolation,
     /// The Reply chunk does not hold a Reply to this call (V1-070).
     BadPayload,
-    /// This call drew its third unusable reply.
+    /// This call got its third unusable reply.
     BadReplies,
     /// The connection is gone.
     Disconnected,
-    /// No credit, send slot or region is free; somebody will wake us.
+    /// No credit, send slot or region is free; the task is woken when there is one.
     Again,
-    /// A resource is missing and nobody will wake us.
+    /// A resource is missing, and no event says when it is there; retry after a delay.
     NoBuffers,
     /// The peer rejected the connection.
     Refused,
@@ -162,8 +162,8 @@ counters! {
     DdpViolation = "ddp_violation",
     /// Regions invalidated by the peer.
     Reminv = "reminv",
-    /// The same by a peer that has not announced that it would. We have, and a server such as Linux's
-    /// takes that for enough (RFC 8797).
+    /// Regions invalidated by a peer that has not announced it. Servers such as Linux's do so when
+    /// we have announced it (RFC 8797).
     ReminvUnannounced = "reminv_unannounced",
     /// The peer invalidated a region of another call; disconnected.
     ReminvWrong = "reminv_wrong",
@@ -197,7 +197,7 @@ counters! {
 
 const _: () = assert!(Counter::COUNT <= 64);
 
-/// A set of counters to raise by one: oddities of a message that was accepted all the same.
+/// A set of counters to raise by one: deviations of a message that was accepted all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes(u64);
 

@@ -2,14 +2,15 @@
 
 //! The vocabulary of rds-rdma(7) for the memory-region layer.
 //!
-//! RFC 8166 leaves open how an implementation manages its memory regions. The RDS zerocopy interface has
-//! words for exactly that, which we use: the *client* that owns memory is the RPC requester, the *server*
-//! that accesses it is the NFS server, the *ACK* is the Reply. We are stricter in two ways: every mapping
-//! is used once and invalidated at release, and the server gets only the right it needs (V1-103, V1-108).
+//! RFC 8166 leaves open how an implementation manages its memory regions. The RDS zerocopy
+//! interface has words for exactly that. The *client* that owns memory is the RPC requester, the
+//! *server* that accesses it is the NFS server, the *ACK* is the Reply. We are stricter in two
+//! ways: every mapping is used once and invalidated at release, and the server gets only the right
+//! that it needs (V1-103, V1-108).
 //!
-//! The structures have the layout of the system interface; they are there so that its terms have one
-//! definition, and no socket of ours speaks them. Two of them exist in two layouts: the man page
-//! gives the token 32 bits, today's kernels 64.
+//! The structures have the layout of the system interface, so that its terms have one definition;
+//! no socket uses them. Two of them exist in two layouts: the token has 32 bits in the man
+//! page, and 64 in today's kernels.
 
 use core::mem::{
     offset_of,
@@ -25,10 +26,11 @@ use crate::{
     }, //
 };
 
-/// A place in a region that a peer can access: the region's key and an offset into the region (RDS-20).
+/// A place in a region that a peer can access: the region's key and an offset into the region
+/// (RDS-20).
 ///
-/// Regions are zero-based, so a cookie and the handle and offset of a segment on the wire are the same
-/// thing in two forms.
+/// Regions are zero-based, so a cookie is another form of the handle and offset of a segment on the
+/// wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Cookie(u64);
@@ -71,8 +73,8 @@ impl Cookie {
     ///
     /// # Errors
     ///
-    /// [`MrError::Inval`] for an empty range, one longer than a segment can say, or one whose end lies
-    /// beyond what an offset can say (RDS-31).
+    /// [`MrError::Inval`] for an empty range, one longer than a segment can say, or one whose end
+    /// lies beyond what an offset can say (RDS-31).
     #[inline]
     pub const fn segment(self, relative: u64, bytes: u64) -> Result<Segment, MrError> {
         let Some(start) = relative.checked_add(self.offset() as u64) else {
@@ -137,9 +139,9 @@ impl MapFlags {
     ///
     /// # Errors
     ///
-    /// [`MrError::Inval`] for a bit that is unknown or has no meaning for a mapping (RDS-28), and for a
-    /// mapping that is not both used once and invalidated at release: RPC data must not stay within the
-    /// peer's reach for "an undefined time" (RDS-26, V1-103).
+    /// [`MrError::Inval`] for a bit that is unknown or has no meaning for a mapping (RDS-28), and
+    /// for a mapping that is not both used once and invalidated at release: RPC data must not stay
+    /// within the peer's reach for "an undefined time" (RDS-26, V1-103).
     pub const fn from_bits(bits: u64) -> Result<Self, MrError> {
         if bits & !(Self::STRICT | Self::READWRITE) != 0 || bits & Self::STRICT != Self::STRICT {
             return Err(MrError::Inval);
@@ -178,8 +180,8 @@ impl Free {
     ///
     /// # Errors
     ///
-    /// [`MrError::Inval`] unless the flags are exactly [`MapFlags::INVALIDATE`]: lazy release is not
-    /// offered, for one mapping (RDS-46) or for all.
+    /// [`MrError::Inval`] unless the flags are exactly [`MapFlags::INVALIDATE`]: lazy release is
+    /// not offered, for one mapping (RDS-46) or for all.
     pub const fn new(args: FreeMrArgs) -> Result<Self, MrError> {
         match (args.flags, args.cookie) {
             (MapFlags::INVALIDATE, 0) => Ok(Self::All),
@@ -267,7 +269,8 @@ impl MrError {
     }
 }
 
-/// How often in a row the memory of a call could not be mapped: the RPC client only ever tries again.
+/// How often in a row the memory of a call could not be mapped. The RPC client retries without end,
+/// so the core counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unmapped {
     /// Xid and connection.
@@ -276,8 +279,8 @@ pub struct Unmapped {
 }
 
 impl Unmapped {
-    /// The memory of the call with this xid could not be mapped on the connection with this number. Returns
-    /// what that means for the call.
+    /// The memory of the call with this xid could not be mapped on the connection with this number.
+    /// Returns what that means for the call.
     pub fn again(&mut self, xid: u32, connection: u32) -> Error {
         if self.call != (xid, connection) {
             self.call = (xid, connection);
@@ -311,8 +314,8 @@ impl Default for Limits {
 impl Limits {
     /// These limits, or what the device offers if that is less (RDS-57).
     ///
-    /// `device_pages` is how many pages of `page_bytes` one region can hold. One of them is lost when the
-    /// memory does not begin at a page border.
+    /// `device_pages` is how many pages of `page_bytes` one region can hold. One of them is lost
+    /// when the memory does not begin at a page border.
     #[must_use]
     pub fn within_device(self, device_regions: u32, device_pages: u32, page_bytes: u32) -> Self {
         let aligned = u64::from(device_pages.saturating_sub(1)).saturating_mul(page_bytes.into());
@@ -326,8 +329,8 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`MrError::Inval`] for an empty range (V1-038), one that wraps around the address space, or one
-    /// longer than the limit (RDS-51).
+    /// [`MrError::Inval`] for an empty range (V1-038), one that wraps around the address space, or
+    /// one longer than the limit (RDS-51).
     pub fn check(&self, range: Iovec) -> Result<(), MrError> {
         let fits = range.bytes != 0
             && range.bytes <= self.region_bytes
@@ -353,7 +356,8 @@ impl Limits {
     }
 }
 
-/// Checks that the remote window of an operation is as long as the local memory, exactly (RDS-32, X-42).
+/// Checks that the remote window of an operation is as long as the local memory, exactly (RDS-32,
+///
 ///
 /// # Errors
 ///

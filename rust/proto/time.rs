@@ -2,8 +2,8 @@
 
 //! Time as the core sees it: plain milliseconds handed in by the caller.
 //!
-//! The core has no clock. [`Time`] is a point on whatever monotonic clock the caller reads, [`Millis`] a
-//! span. All arithmetic saturates, so a clock that steps backwards or a huge span from an administrator
+//! The core has no clock. [`Time`] is a point on the caller's monotonic clock, [`Millis`] a span.
+//! All arithmetic saturates: a clock that steps backwards, or a huge span from an administrator,
 //! makes a deadline late or immediate but never wraps it.
 
 /// A point on the caller's monotonic clock, in milliseconds.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Room of version 2: what only a connection that may speak it needs.
+//! Room of version 2: what only a connection needs that may speak it.
 //!
-//! Version 2 is an expired draft, and not on the wire yet: the driver's policy is always
-//! [`VersionPolicy::V1Only`](negotiate::VersionPolicy::V1Only). It will use this room when it offers the
-//! choice, for which it still has to send the probe, to hand the answer to the connection machine, to
-//! post Receives of [`receive_size`](negotiate::receive_size), and to count what it refuses.
+//! Version 2 is an expired draft, and is not on the wire yet: the driver's policy is always
+//! [`VersionPolicy::V1Only`](negotiate::VersionPolicy::V1Only). The driver will use this room when
+//! it offers the choice. It still has to send the probe, to deliver the answer to the connection
+//! machine, to post Receives of [`receive_size`](negotiate::receive_size), and to count what it
+//! refuses.
 //!
-//! What both versions share has them side by side: the words of the headers
-//! ([`Version`](crate::Version)), thresholds, error messages.
+//! What both versions share is outside: the words of the headers ([`Version`](crate::Version)),
+//! thresholds, error messages.
 //!
 //! | Module | Concept |
 //! | --- | --- |

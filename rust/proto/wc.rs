@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a failed work completion says, in the classes the protocol cares about.
+//! Statuses of work completions, in the classes that the protocol needs.
 
 /// The classes of `ib_wc_status` that lead to different decisions.
 ///
-/// After an error only the work request's identity and this status are meaningful, so nothing else of a
-/// completion enters the core.
+/// After an error only the work request's identity and this status are meaningful, so nothing else
+/// of a completion enters the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WcStatus {
     /// The operation succeeded.
@@ -16,7 +16,8 @@ pub enum WcStatus {
     LocalLength,
     /// A local key, access right or queue-pair check failed.
     LocalProtection,
-    /// The peer refused the request as malformed, for example a Send longer than its Receive (MAL-149).
+    /// The peer refused the request as malformed, for example a Send longer than its Receive
+    /// (MAL-149).
     RemoteInvalidRequest,
     /// The peer refused access to memory.
     RemoteAccess,

@@ -3,9 +3,9 @@
 //! The protocol core of the RPC-over-RDMA client: everything about the protocol, nothing about
 //! the kernel.
 //!
-//! Bytes, numbers and the time come in; bytes, verdicts and deadlines go out. Nothing in here
-//! locks, allocates, logs or can panic, and every loop is bounded by the length of its input, so
-//! that whatever a peer sends yields a value or an error.
+//! Bytes, numbers and the time come in; bytes, verdicts and deadlines go out. Nothing here locks,
+//! allocates, logs or can panic. Every loop is bounded by the length of its input. So every message
+//! of a peer yields a value or an error.
 //!
 //! # Sending a call
 //!
@@ -68,7 +68,8 @@
 //! | [`time`], [`wc`] | milliseconds; completion statuses |
 //! | [`error`] | errors, errnos, counters |
 //!
-//! Two rooms wait for somebody; everything else is what the module runs. `make check-lint` sees to that.
+//! The module runs everything here, except two rooms that wait for a user. `make check-lint` checks
+//! that.
 //!
 //! | Room | For whom |
 //! | --- | --- |

@@ -2,8 +2,8 @@
 
 //! The common operations, to have their instructions counted; see `tools/bench-host`.
 //!
-//! `shapes NAME` plans, encodes and judges one shape [`ROUNDS`] times. The three `measured_` functions are
-//! what the counter looks for.
+//! `shapes NAME` plans, encodes and judges one shape [`ROUNDS`] times. The three `measured_`
+//! functions are what the counter looks for.
 
 #![allow(
     clippy::indexing_slicing,

@@ -41,7 +41,8 @@ pub enum Action {
     Connect {
         /// Which attempt.
         epoch: Epoch,
-        /// Use no larger call threshold than this on this connection, whatever the peer says (CM-24).
+        /// Use no larger call threshold than this on this connection, whatever the peer says
+        /// (CM-24).
         inline_cap: Option<u32>,
     },
     /// Send the version 2 probe, alone, with one credit in hand.

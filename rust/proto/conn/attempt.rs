@@ -32,7 +32,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// The same for logs and debugfs.
+    /// The step, for logs and debugfs.
     pub(super) const fn phase(self) -> Phase {
         match self {
             Self::Address => Phase::Address,
@@ -43,7 +43,7 @@ impl Stage {
         }
     }
 
-    /// How the attempt fails when this step is overdue. `None`: the negotiation decides.
+    /// How the attempt fails when this step is overdue; `None` if the negotiation decides.
     pub(super) const fn overdue(self) -> Option<ConnectError> {
         match self {
             Self::Address => Some(ConnectError::AddrSilent),
@@ -80,7 +80,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Begins with the address, which may take `first`; the attempt may take `total`.
+    /// An attempt of at most `total`; its first step, the address, may take `first`.
     pub(super) const fn new(first: Millis, total: Millis, now: Time) -> Self {
         Self {
             stage: Stage::Address,

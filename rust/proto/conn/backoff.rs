@@ -10,7 +10,7 @@ use crate::time::{
 /// Bounds of the reconnect delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffConfig {
-    /// Upper bound of the delay after the first failure; doubles with each further one.
+    /// Upper bound of the delay after the first failure; it doubles with each further failure.
     pub first: Millis,
     /// Upper bound of every delay.
     pub max: Millis,
@@ -28,9 +28,9 @@ impl Default for BackoffConfig {
 
 /// Exponential back-off with jitter.
 ///
-/// The delay doubles with every failure in a row and is drawn from the upper half of its range, so that the
-/// clients of one restarted server come back spread out and none of them hammers it. Only a reply resets it:
-/// a peer that accepts and then drops every connection (MAL-152) is approached ever more slowly.
+/// The delay doubles with every failure in a row. It is drawn from the upper half of its range, so
+/// that the clients of a restarted server come back spread out. Only a reply resets it: the delay
+/// keeps growing with a peer that accepts and then drops every connection (MAL-152).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     config: BackoffConfig,
@@ -57,20 +57,20 @@ impl Backoff {
         self.not_before = now.after(self.jittered(ceiling));
     }
 
-    /// A connection was closed without need: the next attempt may start at once.
+    /// A healthy connection was closed: the next attempt may start at once.
     ///
-    /// The failures counted so far stay counted; closing an unused connection proves nothing.
+    /// The failures stay counted, because closing an unused connection proves nothing.
     pub fn closed_cleanly(&mut self, now: Time) {
         self.not_before = now;
     }
 
-    /// A reply arrived, so the connection was of use: the next failure counts as the first.
+    /// A reply arrived: the next failure counts as the first.
     #[inline]
     pub fn useful(&mut self) {
         self.failures = 0;
     }
 
-    /// Lowers the largest delay; a larger value than the present one changes nothing.
+    /// Lowers the upper bound of the delay; a larger value than the present one changes nothing.
     pub fn limit(&mut self, max: Millis) {
         self.config.max = self.config.max.min(max);
     }

@@ -33,14 +33,14 @@ pub enum Cause {
     /// Unknown version 2 options beyond the bound (MAL-184).
     #[allow(dead_code, reason = "room v2: no option is refused before")]
     OptionFlood,
-    /// An RPC timer fired and nothing vouches for the peer.
+    /// An RPC timer fired, and nothing shows that the peer is alive.
     RpcTimeout,
     /// The RPC layer wants to send a call again, which one connection must not carry twice.
     Retransmit,
-    /// A call that gets no reply, or calls given up long ago, leave the credits unknown.
+    /// A call without a reply was sent, or calls were given up long ago: the credits are unknown.
     CreditResync,
-    /// The server answered a call whose memory was taken back, because its process was killed or the RPC
-    /// client gave it up: to write there ends the connection.
+    /// The server wrote to memory that was taken back, because the process of the call was killed
+    /// or the RPC client gave the call up.
     GivenUpCall,
     /// The keepalive probe stayed unanswered.
     PeerDead,
@@ -59,7 +59,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether we ended a healthy connection of our own will, so that no back-off is due.
+    /// Whether we ended a healthy connection on purpose, so that no back-off is due.
     pub const fn is_clean(self) -> bool {
         matches!(
             self,
@@ -67,7 +67,7 @@ impl Cause {
         )
     }
 
-    /// Whether something that we did ended a connection which the peer and the fabric would have kept.
+    /// Whether an act of ours ended a connection that the peer and the fabric would have kept.
     pub(super) const fn is_our_doing(self) -> bool {
         matches!(
             self,
@@ -75,9 +75,9 @@ impl Cause {
         )
     }
 
-    /// Whether the loss is what we see of a peer that wrote to memory which was taken back, or invalidates
-    /// it: our queue pair refuses, and fails with it. Devices report that differently, or say no more than
-    /// that everything is flushed.
+    /// Whether a peer that writes to revoked memory, or invalidates it, can bring this loss. Our
+    /// queue pair refuses the access and fails. Devices report that differently; some report only
+    /// flushed work requests.
     pub(super) const fn fits_refused_write(self) -> bool {
         matches!(
             self,
@@ -92,7 +92,7 @@ impl Cause {
         )
     }
 
-    /// Whether the loss is one that a Send larger than the peer's Receive would bring (MAL-149).
+    /// Whether a Send larger than the peer's Receive can bring this loss (MAL-149).
     pub(super) const fn fits_oversized_send(self) -> bool {
         matches!(
             self,
@@ -175,7 +175,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// How an attempt fails that is ended as a connection would be for this cause.
+    /// How an attempt fails that ends for a cause for which connections end.
     pub(super) const fn ended_by(cause: Cause) -> Self {
         match cause {
             Cause::DeviceRemoved => Self::DeviceRemoved,
@@ -187,14 +187,14 @@ impl ConnectError {
 
     /// What the RPC tasks that wait for the connection are told (section 4.7).
     ///
-    /// `first_mount` says that this transport was never connected, and that a call asks for it which gives
-    /// up without a connection. Then a permanent fault ends the mount with an error that tells why. Later the
-    /// same fault must not end the I/O of a hard mount, so only values come out that the RPC client retries:
-    /// the server may be replaced by one that works.
+    /// `first_mount` says that this transport was never connected, and that the call which asks for
+    /// it gives up without a connection. A permanent fault then ends the mount with an error that
+    /// says why. Later the same fault must not end the I/O of a hard mount, because the server may
+    /// be replaced by one that works. The result is then an error that the RPC client retries.
     ///
-    /// A peer that does not answer is *unreachable* to a first mount. The RPC client would try again after
-    /// "timed out", even for a call that wants to give up, until its own timer has passed, which is three
-    /// minutes for NFS. "Unreachable" is among the errors that end such a call at once, and no other.
+    /// A peer that does not answer is *unreachable* to a first mount. After "timed out" the RPC
+    /// client would try again until its own timer has passed, which is three minutes for NFS, even
+    /// for a call that wants to give up. "Unreachable" ends such a call at once, and no other call.
     pub const fn error(self, first_mount: bool) -> Error {
         match self {
             Self::AddrSilent | Self::RouteSilent | Self::Unanswered if first_mount => {

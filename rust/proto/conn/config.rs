@@ -20,9 +20,9 @@ pub struct Config {
     pub resolve_timeout: Millis,
     /// Bound of the wait for the answer to the connection request of a first mount.
     ///
-    /// A person waits for it, and may have mistyped the address. The connection manager sends the request
-    /// again when it got no answer for about five seconds, so this is long enough for three of them: one
-    /// or two may be lost.
+    /// A person waits for it, and may have mistyped the address. The connection manager repeats the
+    /// request after about five seconds without an answer. So there is time for three requests, of
+    /// which two may be lost.
     pub first_request_timeout: Millis,
     /// Bound of the wait for the answer to the version probe.
     pub version_timeout: Millis,

@@ -27,13 +27,12 @@ use crate::time::{
 ///
 /// # How to drive it
 ///
-/// `Conn` sits behind one lock of the driver, in a [`Mailbox`](super::Mailbox) that parts the
-/// events between a worker and the others. After **every** [`Conn::handle`] the driver
+/// `Conn` is behind one lock of the driver, in a [`Mailbox`](super::Mailbox). After **every**
+/// [`Conn::handle`] the driver
 ///
 /// 1. takes the actions with [`Conn::poll_action`] until there are none,
 /// 2. performs them in that order outside the lock,
-/// 3. re-arms its timer from [`Conn::deadline`]. When the timer fires it hands in
-///    [`Event::Tick`].
+/// 3. arms its timer for [`Conn::deadline`]. When the timer fires it delivers [`Event::Tick`].
 ///
 /// Nothing else changes the machine.
 ///
@@ -89,7 +88,7 @@ impl Conn {
         }
     }
 
-    /// Takes in what happened at `now`. Take the actions afterwards.
+    /// Handles what happened at `now`. The caller takes the actions afterwards.
     pub fn handle(&mut self, event: Event, now: Time) {
         let machine = &mut self.machine;
         if event.epoch().is_some_and(|epoch| epoch != machine.epoch()) {
@@ -123,7 +122,7 @@ impl Conn {
         self.machine.poll_action()
     }
 
-    /// When [`Event::Tick`] must be handed in at the latest; `None` if no time matters.
+    /// When [`Event::Tick`] must be delivered at the latest; `None` if there is no limit.
     pub fn deadline(&self) -> Option<Time> {
         self.machine.deadline()
     }
@@ -148,8 +147,8 @@ impl Conn {
 
     /// Whether the end of `epoch` that the machine asked for is still to come.
     ///
-    /// To be looked at, and the end ordered, with the driver's lock held: the order may come late,
-    /// and afterwards it would end the next connection.
+    /// The driver's lock must be held from this call until the end was ordered. An order that comes
+    /// later would end the next connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {
         epoch == self.epoch() && self.machine.state().is_closing()

@@ -29,7 +29,7 @@ impl Epoch {
         self.0
     }
 
-    /// The one of the next attempt, which is never [`NONE`](Self::NONE).
+    /// The epoch of the next attempt, never [`NONE`](Self::NONE).
     pub const fn next(self) -> Self {
         match self.0.wrapping_add(1) {
             0 => Self(1),
@@ -41,8 +41,8 @@ impl Epoch {
 /// What the peer said when it accepted the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// How many RDMA Reads the peer may have outstanding (its initiator depth); `None` if the provider does
-    /// not tell.
+    /// How many RDMA Reads the peer may have outstanding (its initiator depth); `None` if the
+    /// provider does not say.
     pub peer_read_depth: Option<u8>,
 }
 
@@ -167,19 +167,20 @@ impl LocalFault {
 pub enum Event {
     /// The RPC layer wants a connection. `timeout` bounds the attempt if it is shorter than ours.
     ///
-    /// Before the back-off has passed the attempt waits; its time counts from its real start. While there
-    /// is an attempt or a connection nothing happens.
+    /// The attempt waits until the back-off has passed; its time counts from its real start. The
+    /// event changes nothing while there is an attempt or a connection.
     Start {
         /// The caller's bound.
         timeout: Option<Millis>,
         /// The caller gives up when the attempt fails, as the first one of a mount does.
         trial: bool,
     },
-    /// [`Conn::deadline`](super::drive::Conn::deadline) has come, or the driver looked on its own account.
+    /// [`Conn::deadline`](super::drive::Conn::deadline) has come, or the driver checks early.
     Tick(Activity),
     /// The connection manager reported something.
     Cm(Epoch, CmEvent),
-    /// [`Action::CreateQp`](super::action::Action::CreateQp) was performed and the Receives are posted.
+    /// [`Action::CreateQp`](super::action::Action::CreateQp) was performed and the Receives are
+    /// posted.
     QpCreated(Epoch),
     /// An action of the attempt could not be performed.
     LocalFault(Epoch, LocalFault),
@@ -188,20 +189,24 @@ pub enum Event {
     VersionAnswer(Epoch, ProbeAnswer),
     /// A valid reply arrived. Needed once per connection, harmless more often.
     Replied(Epoch),
-    /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes was posted. Needed once per connection.
+    /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes was
+    /// posted. Needed once per connection.
     LargeSend(Epoch),
-    /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes. Needed once per connection.
+    /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD)
+    /// bytes. Needed once per connection.
     LargeSendTaken(Epoch),
     /// Memory of a call that the server has not answered is being taken back.
     MemoryRevoked(Epoch),
     /// The keepalive probe completed successfully.
     KeepaliveAnswered(Epoch),
-    /// The connection is unusable: a failed work request, a rule the peer broke, a bound it exceeded.
+    /// The connection is unusable: a failed work request, a rule the peer broke, a bound it
+    /// exceeded.
     Lost(Epoch, Cause),
     /// An RPC timer fired for a call that was sent under this cookie.
     ///
-    /// If replies have arrived, the peer's host is probed first and a slow server keeps its connection. A
-    /// call that is sent again in spite of that ends it ([`Cause::Retransmit`]).
+    /// If replies have arrived, the peer's host is probed first, and a slow server keeps its
+    /// connection. A call that is sent again all the same ends the connection
+    /// ([`Cause::Retransmit`]).
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
@@ -210,15 +215,15 @@ pub enum Event {
     ///
     /// [`Cause::Idle`] is refused, without any action, while a backchannel is bound (BC-16).
     Close(Cause),
-    /// Callbacks may come over this transport, or not any more.
+    /// Callbacks may come over this transport from now on, or no longer.
     Backchannel {
         /// Whether a backchannel is bound.
         bound: bool,
     },
-    /// This lost connection is being ended from this side now; what the connection manager tells about it
-    /// from here on is our own doing.
+    /// The driver ends this lost connection from our side now. What the connection manager reports
+    /// about it from here on is our own doing.
     Disconnecting(Epoch),
-    /// What the device has told about the end of a lost connection; after `Disconnecting`.
+    /// What the device reported about the end of a lost connection; comes after `Disconnecting`.
     Seen(Epoch, Seen),
     /// Everything of this epoch is drained and released.
     TornDown(Epoch),
@@ -227,9 +232,11 @@ pub enum Event {
 }
 
 impl Event {
-    /// The attempt or connection that this is about, and that has to be the present one.
+    /// The attempt or connection that the event is about; the event counts only for the present
+    /// one.
     ///
-    /// [`Event::Seen`] may come when the next attempt has begun: the history knows its connection.
+    /// [`Event::Seen`] has none: it may come when the next attempt has begun, and the history finds
+    /// its connection.
     pub(super) const fn epoch(&self) -> Option<Epoch> {
         match *self {
             Self::Cm(epoch, _)

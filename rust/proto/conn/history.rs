@@ -42,10 +42,9 @@ pub struct Disconnect {
     pub lasted: Millis,
     /// Whether at least one reply arrived on it.
     pub useful: bool,
-    /// The connection manager's event that told of the end, if it came before we ended the connection
-    /// there.
+    /// The connection manager's event of the end, if it came before we disconnected.
     pub cm: Option<CmEvent>,
-    /// What the device told.
+    /// What the device reported.
     pub seen: Seen,
 }
 
@@ -59,20 +58,20 @@ pub struct History {
 }
 
 impl History {
-    /// Remembers `disconnect` and forgets the oldest one if there is no room.
+    /// Remembers `disconnect`; forgets the oldest one if there is no room.
     pub(super) fn push(&mut self, disconnect: Disconnect) {
         self.ring.rotate_right(1);
         let [newest, ..] = &mut self.ring;
         *newest = Some(disconnect);
     }
 
-    /// The one of this number, if it is the newest.
+    /// The newest connection, if it is this one.
     pub(super) fn newest(&mut self, epoch: Epoch) -> Option<&mut Disconnect> {
         let [newest, ..] = &mut self.ring;
         newest.as_mut().filter(|newest| newest.epoch == epoch)
     }
 
-    /// The remembered ones, newest first.
+    /// The remembered connections, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Disconnect> {
         self.ring.iter().flatten()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Living with a peer whose advertised Receive Size is not true (CM-24, MAL-149).
+//! Fallback for a peer that announces a larger Receive size than it has (CM-24, MAL-149).
 
 use super::cause::Cause;
 use crate::{
@@ -11,28 +11,28 @@ use crate::{
     wire::threshold::MIN_THRESHOLD, //
 };
 
-/// Losses in a row that condemn the advertised size.
+/// After so many losses in a row the announced size is not believed.
 const LOSSES: u8 = 2;
 
-/// A loss later than this after the large Send has another reason.
+/// A loss that comes later after the large Send has another reason.
 const IMMEDIATE: Millis = Millis::from_secs(2);
 
-/// How long the smallest size is used before the advertised one gets another chance.
+/// How long the smallest size is used before the announced size is tried again.
 const HOLD: Millis = Millis::from_secs(600);
 
 /// Watches what becomes of the first Send larger than [`MIN_THRESHOLD`] on each connection.
 #[derive(Clone, Debug, Default)]
 pub struct InlineFallback {
-    /// When the first large Send of this connection went out, until it is known to have been taken.
+    /// When the first large Send of this connection was posted, until the peer has taken it.
     pending: Option<Time>,
-    /// This connection is past its first large Send.
+    /// This connection has posted its first large Send.
     seen: bool,
     losses: u8,
     until: Option<Time>,
 }
 
 impl InlineFallback {
-    /// Trusts the peer.
+    /// The announced size is believed.
     pub const fn new() -> Self {
         Self {
             pending: None,
@@ -56,7 +56,7 @@ impl InlineFallback {
         }
     }
 
-    /// The peer took a large Send, so its advertised size is true.
+    /// The peer took a large Send, so its announced size is right.
     pub fn taken(&mut self) {
         self.pending = None;
         self.losses = 0;
@@ -76,7 +76,8 @@ impl InlineFallback {
         }
     }
 
-    /// The largest call threshold to use on a connection requested at `now`, if it has to be limited.
+    /// The largest call threshold to use on a connection requested at `now`, if it has to be
+    /// limited.
     pub fn cap(&self, now: Time) -> Option<u32> {
         match self.until {
             Some(until) if now < until => Some(MIN_THRESHOLD),

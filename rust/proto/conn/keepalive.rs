@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finding a dead peer without killing a slow one.
+//! Keepalive: detection of a dead peer, without harm to a slow one.
 //!
-//! A reliable connection notices a dead host only when it sends something. The probe is a work request the
-//! peer's *adapter* acknowledges by itself, without a credit, a Receive or the server's software (the driver
-//! uses an RDMA Write of zero bytes). A server that is busy for minutes therefore answers every probe and
-//! keeps its connection; a host that is gone is found within twice `busy_after` and `timeout`.
+//! A reliable connection notices a dead host only when it sends something. The probe is a work
+//! request that the peer's *adapter* acknowledges by itself, without a credit, a Receive or the
+//! server's software (the driver uses an RDMA Write of zero bytes). So a server that is busy for
+//! minutes answers every probe and keeps its connection. A host that is gone is found within twice
+//! `busy_after` and `timeout`.
 
 use crate::time::{
     Millis,
@@ -34,10 +35,10 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// What the driver last saw on the connection, read without a lock when a deadline fires.
+/// What the driver saw on the connection, read without a lock when a deadline has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// When anything proved the peer alive: a Receive, or a successful signalled completion.
+    /// When the peer was last known to be alive: a Receive, or a successful signalled completion.
     pub last_rx: Time,
     /// When the upper layer last used the connection: a Call, a Reply, a callback.
     pub used: Time,
@@ -56,12 +57,12 @@ pub enum Verdict {
     Dead,
 }
 
-/// The keepalive of one connection.
+/// The keepalive state of one connection.
 #[derive(Clone, Debug)]
 pub struct Keepalive {
     config: KeepaliveConfig,
     last_rx: Time,
-    /// When the driver last told what it saw.
+    /// When the driver last called [`Keepalive::check`].
     looked: Time,
     busy: bool,
     /// When the outstanding probe was sent, if one is.
@@ -69,7 +70,7 @@ pub struct Keepalive {
 }
 
 impl Keepalive {
-    /// Starts with a connection that was established, and so last_rx of, at `now`.
+    /// The state of a connection that was established at `now`.
     pub const fn new(config: KeepaliveConfig, now: Time) -> Self {
         Self {
             config,
@@ -82,12 +83,12 @@ impl Keepalive {
 
     /// When [`Keepalive::check`] must be called next.
     ///
-    /// Nobody tells when an idle connection becomes busy, so it is looked at every `busy_after`.
+    /// No event says that an idle connection becomes busy, so the check runs every `busy_after`.
     pub fn deadline(&self) -> Time {
         self.due().min(self.looked.after(self.config.busy_after))
     }
 
-    /// Takes note of what was seen and decides.
+    /// Takes note of `activity` and decides what to do.
     pub fn check(&mut self, activity: Activity, now: Time) -> Verdict {
         self.busy = activity.busy;
         self.looked = now;
@@ -101,7 +102,7 @@ impl Keepalive {
         }
     }
 
-    /// Asks for a probe before its time, because an RPC timer fired.
+    /// Asks for an early probe, because an RPC timer fired.
     ///
     /// Returns [`Verdict::Fine`] when one is already under way.
     pub fn probe(&mut self, now: Time) -> Verdict {
@@ -120,13 +121,13 @@ impl Keepalive {
 
     fn received(&mut self, last_rx: Time) {
         self.last_rx = self.last_rx.max(last_rx);
-        // Anything last_rx after the probe went out is as good as its answer.
+        // Anything received after the probe was posted is as good as its answer.
         if self.probing.is_some_and(|sent| last_rx > sent) {
             self.probing = None;
         }
     }
 
-    /// When something has to be done, unless something is last_rx before.
+    /// When something has to be done, unless something is received before.
     fn due(&self) -> Time {
         match self.probing {
             Some(sent) => sent.after(self.config.timeout),

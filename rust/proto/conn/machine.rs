@@ -2,7 +2,7 @@
 
 //! The states of a transport, and what leads from one to the next.
 //!
-//! [`Conn`](super::Conn) calls one method for each event. Events of other epochs do not get here.
+//! [`Conn`](super::Conn) calls one method for each event. It drops events of other epochs.
 
 use super::{
     action::Action,
@@ -64,13 +64,13 @@ pub(super) struct Machine {
     state: State,
     epoch: Epoch,
     cookie: u32,
-    /// Who asked for the present attempt gives up when it fails.
+    /// The caller that asked for the present attempt gives up when it fails.
     trial: bool,
     stopping: bool,
     backchannel: bool,
     /// When the present or last attempt began.
     begun: Time,
-    /// The lost connection is being ended from this side.
+    /// The driver disconnects the lost connection.
     disconnecting: bool,
     peer: Peer,
     actions: Queue<Action, ACTIONS>,
@@ -137,7 +137,7 @@ impl Machine {
     // Commands of the RPC layer.
 
     pub(super) fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
-        // Those who join an attempt do not change its bounds.
+        // A caller that joins an attempt does not change its bounds.
         if let State::Down | State::Closing { .. } | State::Stopped = self.state {
             self.trial = trial;
         }
@@ -165,7 +165,7 @@ impl Machine {
         self.backchannel = bound;
     }
 
-    /// Ends whatever there is: a connection with `cause`, an attempt or a wait as called off.
+    /// Ends what there is: a connection with `cause`, an attempt or a wait as cancelled.
     pub(super) fn end(&mut self, cause: Cause, now: Time) {
         if cause == Cause::Idle && self.backchannel {
             return;
@@ -353,7 +353,7 @@ impl Machine {
         }
     }
 
-    /// Acts on what is known of the peer; `cause` says how a connection without it ends.
+    /// Does what the keepalive decided; `cause` is that of a dead peer.
     fn probe_or_lose(&mut self, verdict: Verdict, cause: Cause, now: Time) {
         let epoch = self.epoch;
         match verdict {
@@ -363,9 +363,9 @@ impl Machine {
         }
     }
 
-    /// The connection or the attempt turned out to be of no use.
+    /// The connection or the attempt is unusable.
     pub(super) fn lost(&mut self, cause: Cause, now: Time) {
-        // Who waits for the next attempt has nothing yet that could be lost.
+        // While the next attempt waits there is nothing that could be lost.
         if !matches!(self.state, State::Waiting { .. }) {
             self.end(cause, now);
         }
@@ -424,7 +424,7 @@ impl Machine {
         }
     }
 
-    /// After which idle time a connection ends, if it may end so now.
+    /// The idle time after which a connection ends, if it may end for that now.
     const fn idle_limit(&self) -> Option<Millis> {
         if self.backchannel {
             None
@@ -439,7 +439,7 @@ impl Machine {
         self.disconnecting = true;
     }
 
-    /// Remembers what tells more about the end of the connection.
+    /// Remembers an event that says more about the end of the connection.
     fn note_end(&mut self, event: CmEvent) {
         if !self.disconnecting && event.loss().is_some() {
             self.peer.note_end(self.epoch, event);

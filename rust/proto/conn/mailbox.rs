@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where events are handed in, whoever drives the machine ([`Mailbox`]).
+//! The mailbox of the worker that makes an attempt ([`Mailbox`]).
 
 use super::{
     action::Action,
@@ -10,10 +10,11 @@ use super::{
 };
 use crate::time::Time;
 
-/// Events that can wait for the worker. What does not fit is of no use: an attempt has fewer.
+/// Events that can wait for the worker. An attempt has fewer, so an event that does not fit is of
+/// no use.
 const ROOM: usize = 16;
 
-/// More actions than one event can cause, or what a worker leaves.
+/// More actions than one event causes, and than a worker leaves.
 const ACTIONS: usize = 4;
 
 /// What is to be done, in this order.
@@ -21,20 +22,21 @@ pub type Actions = [Option<Action>; ACTIONS];
 
 /// The connection machine and the mailbox of the worker that makes an attempt.
 ///
-/// Both are behind the driver's one lock. So whoever has an event either leaves it to the worker, or
-/// hands it to the machine and takes what that asks for before a worker can come: nobody takes away
-/// what the worker is to do.
+/// Both are behind one lock of the driver. An event either waits for the worker, or goes to the
+/// machine at once; then its sender takes the actions under the same lock, before a worker can
+/// start. So nobody takes the actions that the worker has to perform.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
-    /// The machine: for the worker, and for whoever closes a connection, which is never at the same time.
+    /// The machine, for the worker and for the task that closes a connection. The two never run at
+    /// the same time.
     pub conn: Conn,
-    /// Whether there is a worker.
+    /// Whether a worker runs; events wait for it.
     worker_active: bool,
     mail: Queue<Event, ROOM>,
 }
 
 impl Mailbox {
-    /// Without a worker.
+    /// A mailbox without a worker.
     pub const fn new(conn: Conn) -> Self {
         Self {
             conn,
@@ -43,7 +45,7 @@ impl Mailbox {
         }
     }
 
-    /// A worker comes: from now on events wait for it.
+    /// A worker starts: from now on events wait for it.
     pub fn worker_started(&mut self) {
         self.worker_active = true;
     }
@@ -53,7 +55,8 @@ impl Mailbox {
         self.mail.pop()
     }
 
-    /// The worker goes: the machine gets the events that are left, before any other.
+    /// The worker ends: the machine gets the events that are left, before any other. Returns what
+    /// is to be done.
     pub fn worker_left(&mut self, now: Time) -> Actions {
         self.worker_active = false;
         while let Some(event) = self.mail.pop() {
@@ -62,10 +65,11 @@ impl Mailbox {
         self.actions()
     }
 
-    /// Hands an event in, from anywhere. `None`: it waits for the worker, who has to be woken.
+    /// Delivers an event, from any context. Returns what is to be done, or `None` if the event
+    /// waits for the worker, which the caller has to wake.
     pub fn deliver(&mut self, event: Event, now: Time) -> Option<Actions> {
         if self.worker_active {
-            // What finds no room is no news, see `ROOM`.
+            // An event without room is of no use, see `ROOM`.
             self.mail.offer(event);
             return None;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the log tells of a server that stays away: the first failure, then ever less.
+//! Rate limit of the log messages about a server that cannot be reached ([`Outage`]).
 
 use super::cause::ConnectError;
 use crate::time::{
@@ -8,39 +8,40 @@ use crate::time::{
     Time, //
 };
 
-/// For so long after the first line there is no other, unless the reason changes; doubled each time.
+/// The pause after the first message, unless the reason changes. Each pause is twice as long as the
+/// one before.
 const FIRST_PAUSE: Millis = Millis::from_secs(60);
 
-/// The longest pause between two lines.
+/// The longest pause between two messages.
 const LONGEST_PAUSE: Millis = Millis::from_secs(3600);
 
-/// Attempts in a row without an answer after which the device is under suspicion.
+/// After so many attempts in a row without an answer the device is suspected.
 ///
-/// One lasts a minute in which the request is sent a dozen times.
+/// One attempt lasts a minute, in which the request is sent a dozen times.
 const SILENT_ATTEMPTS: u32 = 2;
 
-/// What to tell of a failed attempt.
+/// What the log says about a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Write a line.
+    /// Write a message.
     pub tell: bool,
-    /// Attempts that failed since there was a connection, with this one.
+    /// Attempts that failed since the last connection, with this one.
     pub attempts: u32,
-    /// Since the first of them began.
+    /// The time since the first of them began.
     pub since: Millis,
     /// Say that the device may be the reason.
     pub suspect_device: bool,
 }
 
-/// The attempts that failed in a row, and what of them was told.
+/// The attempts that failed in a row, and which of them were reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outage {
     attempts: u32,
     begin: Time,
-    /// The end of the pause, and its length.
+    /// When the pause ends; its length is in `pause`.
     next: Time,
     pause: Millis,
-    /// The reasons that were told in this pause, a bit each.
+    /// The reasons that were reported in this pause, a bit each.
     told: u32,
     /// Attempts in a row that got no answer over a port that is active.
     silent: u32,
@@ -48,7 +49,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Nothing has failed.
+    /// No attempt has failed.
     pub const fn new() -> Self {
         Self {
             attempts: 0,
@@ -61,8 +62,9 @@ impl Outage {
         }
     }
 
-    /// An attempt failed at `now` after it had `lasted` so long. `port_active`: the device believes that its
-    /// port works. `may_tell` is asked when there is news, which keeps if it says no.
+    /// An attempt failed at `now`, after `lasted`. `port_active` says that the device reports an
+    /// active port. `may_tell` is asked when there is something to report; if it refuses, the
+    /// report is due again with the next failure.
     pub fn failed(
         &mut self,
         reason: ConnectError,
@@ -89,8 +91,8 @@ impl Outage {
         }
     }
 
-    /// There is a connection: the attempts that failed before it, and the time since the first of them
-    /// began.
+    /// A connection was established. Returns how many attempts failed before it, and the time since
+    /// the first of them began.
     pub fn ended(&mut self, now: Time) -> (u32, Millis) {
         let found = (self.attempts, now.since(self.begin));
         *self = Self::new();
@@ -98,7 +100,7 @@ impl Outage {
     }
 
     fn tell(&mut self, reason: ConnectError, now: Time, may_tell: impl FnOnce() -> bool) -> bool {
-        // CAST: Reasons are few and carry nothing, so each is a small number.
+        // CAST: There are few reasons, without data, so each is a small number.
         let bit = 1u32.wrapping_shl(reason as u32);
         let in_pause = self.told != 0 && now < self.next;
         if in_pause && self.told & bit != 0 || !may_tell() {

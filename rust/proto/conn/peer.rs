@@ -30,7 +30,7 @@ use crate::{
     v2::negotiate::Negotiator, //
 };
 
-/// The memory of one transport: how its attempts and connections ended, and what follows for the next.
+/// What one transport remembers: how attempts and connections ended, and what follows for the next.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     backoff: Backoff,
@@ -43,7 +43,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Nothing is known yet; `seed` decides the jitter of the back-off.
+    /// A peer of which nothing is known; `seed` decides the jitter of the back-off.
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         Self {
             backoff: Backoff::new(config.backoff, seed),
@@ -87,7 +87,8 @@ impl Peer {
         self.inline.taken();
     }
 
-    /// The connection `up` was lost, for which `cause` is what we see. Returns the cause that it has.
+    /// The connection `up` was lost, and `cause` is what we see. Returns the cause that is
+    /// recorded.
     pub(super) fn connection_lost(
         &mut self,
         up: &Up,
@@ -115,14 +116,15 @@ impl Peer {
         cause
     }
 
-    /// The connection manager told of the end of this lost connection; the first such event counts.
+    /// The connection manager reported the end of this lost connection; the first such event
+    /// counts.
     pub(super) fn note_end(&mut self, epoch: Epoch, event: CmEvent) {
         if let Some(lost) = self.history.newest(epoch) {
             lost.cm = lost.cm.or(Some(event));
         }
     }
 
-    /// The device told this of the end of this lost connection.
+    /// The device reported this about the end of this lost connection.
     pub(super) fn note_seen(&mut self, epoch: Epoch, seen: Seen) {
         if let Some(lost) = self.history.newest(epoch) {
             lost.seen = seen;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What waits its turn, in order, without allocation.
+//! A queue of fixed size, without allocation.
 
-/// A first-in, first-out queue of at most `ROOM` things.
+/// A first-in, first-out queue of at most `ROOM` items.
 #[derive(Clone, Debug)]
 pub(super) struct Queue<T, const ROOM: usize> {
     slots: [Option<T>; ROOM],
@@ -15,14 +15,14 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
         }
     }
 
-    /// Appends `item`, for which there is room, unless the same already waits.
+    /// Appends `item`, for which there is room, unless the same is in the queue.
     pub(super) fn push(&mut self, item: T) {
         let fits = self.offer(item);
-        // The tests of the machine run into this. The kernel's object holds no panic.
+        // For the tests of the machine: the kernel's object holds no panic.
         debug_assert!(fits || cfg!(CONFIG_RUST));
     }
 
-    /// Appends `item` unless the same already waits; whether there was room.
+    /// Appends `item` unless the same is in the queue. Returns whether there was room.
     pub(super) fn offer(&mut self, item: T) -> bool {
         let wanted = Some(item);
         let mut slots = self.slots.iter_mut();
@@ -30,7 +30,7 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
         slot.map(|slot| *slot = wanted).is_some()
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest item.
     pub(super) fn pop(&mut self) -> Option<T> {
         let item = self.slots.first_mut()?.take();
         self.slots.rotate_left(1);

@@ -62,8 +62,8 @@ impl QpEvent {
     }
 }
 
-/// What the device told about the end of a connection: "flushed" tells that something else came first,
-/// and that may be here.
+/// What the device reported about the end of a connection. A flushed work request says that
+/// something else failed before; this may say what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The first work request that failed before we ended the connection.

@@ -46,7 +46,7 @@ pub(super) enum Then {
 }
 
 impl State {
-    /// A tear-down that the driver does not know of yet.
+    /// A tear-down that the driver has not been told of.
     pub(super) const fn closing(then: Then) -> Self {
         Self::Closing { told: false, then }
     }
@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// The same for logs and debugfs.
+    /// The state, for logs and debugfs.
     pub(super) const fn phase(&self) -> Phase {
         match self {
             Self::Down => Phase::Down,

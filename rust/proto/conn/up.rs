@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An established connection: its use, its probes, and what its end means.
+//! An established connection: its activity, and what its end means.
 
 use super::{
     cause::Cause,
@@ -16,10 +16,10 @@ use crate::time::{
     Time, //
 };
 
-/// How long a useful connection must last for its loss to cost no delay, however often that happens.
+/// A connection that carried a reply and lasted so long is replaced without delay.
 const WORKED: Millis = Millis::from_secs(5);
 
-/// For how long after memory was revoked the server is expected to write there.
+/// A loss so soon after memory was revoked is taken for the consequence of a write to it.
 const REVOKED: Millis = Millis::from_secs(5);
 
 /// An established connection.
@@ -69,18 +69,18 @@ impl Up {
         }
     }
 
-    /// An RPC timer fired.
+    /// An RPC timer fired. Returns what the keepalive decides.
     pub(super) fn rpc_timeout(&mut self, now: Time) -> Verdict {
         match &mut self.keepalive {
-            // If no reply ever came, waiting longer helps nobody (MAL-153).
+            // If no reply ever came, there is no use in waiting longer (MAL-153).
             Some(keepalive) if self.useful => keepalive.probe(now),
             _ => Verdict::Dead,
         }
     }
 
-    /// Takes note of what the driver saw.
+    /// Takes note of what the driver saw. Returns what the keepalive decides.
     pub(super) fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
-        // To wait for a reply is to use the connection.
+        // A connection with an outstanding reply is in use.
         let used = if activity.busy {
             now
         } else {
@@ -93,7 +93,7 @@ impl Up {
         }
     }
 
-    /// When to look at it again, if it ends after it was idle for so long.
+    /// When to check again, if the connection ends after so long without use.
     pub(super) fn deadline(&self, idle_timeout: Option<Millis>) -> Option<Time> {
         let idle = self.idle_deadline(idle_timeout);
         let silent = self.keepalive.as_ref().map(Keepalive::deadline);
@@ -103,7 +103,7 @@ impl Up {
         }
     }
 
-    /// Whether it has been idle for too long.
+    /// Whether it has not been used for `idle_timeout`.
     pub(super) fn is_idle(&self, idle_timeout: Option<Millis>, now: Time) -> bool {
         self.idle_deadline(idle_timeout)
             .is_some_and(|deadline| now >= deadline)
@@ -118,7 +118,7 @@ impl Up {
         now.since(self.since)
     }
 
-    /// The cause of its end, if `cause` is what we see of it.
+    /// The cause of its end, given the `cause` that we see.
     pub(super) fn cause_of_end(&self, cause: Cause, now: Time) -> Cause {
         let revoked = self.revoked.is_some_and(|at| now.since(at) <= REVOKED);
         if revoked && cause.fits_refused_write() {
@@ -128,7 +128,7 @@ impl Up {
         }
     }
 
-    /// Whether the next attempt may start at once after its end: see [`Conn`](super::drive::Conn).
+    /// Whether the next attempt may start at once; see "At once or later" in [`conn`](super).
     pub(super) fn is_replaced_at_once(&self, cause: Cause, now: Time) -> bool {
         let at_once = self.lasted(now) >= WORKED || cause.is_our_doing();
         cause.is_clean() || (self.useful && at_once)

@@ -2,8 +2,9 @@
 
 //! The codec's end of a comparison with another decoder; see `tools/host/xdr_oracle.py`.
 //!
-//! `frames describe` reads frames (a kind byte, a length word, the bytes) and prints what the codec makes
-//! of each; `frames generate SEED COUNT` prints messages of ours and what went into them. A line is JSON.
+//! `frames describe` reads frames (a kind byte, a length word, the bytes) and prints what the codec
+//! makes of each; `frames generate SEED COUNT` prints messages of ours and what went into them. A
+//! line is JSON.
 
 #![allow(
     clippy::indexing_slicing,

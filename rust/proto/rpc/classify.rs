@@ -3,8 +3,9 @@
 //! Sorting of received messages before any call is looked up.
 //!
 //! [`classify`] looks at the length, the fixed words and the direction, in that order, and says
-//! what a message is. It never says that a message is good: a [`Reply`](crate::wire::inbound::Reply) still has to pass
-//! [`judge`](super::judge::judge) against what its call offered.
+//! what a message is. It never says that a message is good: a
+//! [`Reply`](crate::wire::inbound::Reply) still has to pass [`judge`](super::judge::judge) against
+//! what its call offered.
 
 use crate::{
     error::{
@@ -81,8 +82,8 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
     };
     let payload = input.rest();
     if context.fixed.procedure == proc_nr::NOMSG {
-        // A Reply has no Read list and a Call has its message in one; with neither a Read list
-        // nor a Reply chunk nobody can have put a message anywhere.
+        // A Reply has no Read list, and a Call has its message in one. Without a Read list and a
+        // Reply chunk there is no place for a message.
         return if !lists.reads.is_empty() || lists.is_empty() {
             context.ambiguous()
         } else {
@@ -97,8 +98,8 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
     }
 }
 
-/// Error messages: ERR_VERS means the same under every version number, the others only
-/// under ours.
+/// Error messages. ERR_VERS means the same under every version number, the others only under
+/// ours.
 fn classify_error(fixed: &Fixed, version: Version, mut input: Reader<'_>) -> Inbound<'static> {
     let undecodable = discard(Counter::ErrUndecodable, Some(fixed.xid));
     let mut notes = Notes::NONE;

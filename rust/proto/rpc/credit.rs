@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credits in both directions; neither knows of the other (BC-03).
+//! Credits of our calls; those of the server's calls are counted apart (BC-03).
 
 use crate::{
     error::Counter,
@@ -17,23 +17,22 @@ pub struct ForwardCredits {
     granted: u32,
     /// Calls that nobody waits for any more, with their replies still to come.
     abandoned: u32,
-    /// Replies to nobody that came before the end of their call was known.
+    /// Replies without a waiting call that came before the end of their call was reported.
     strays: u32,
 }
 
 /// What an accepted Reply did to the credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The congestion window is different now; set [`ForwardCredits::cwnd`] before completing
-    /// the call.
+    /// The congestion window has changed; set [`ForwardCredits::cwnd`] before completing the call.
     pub changed: bool,
     /// An oddity to count.
     pub note: Option<Counter>,
 }
 
 impl ForwardCredits {
-    /// Starts with one credit, as after every connect (V1-014); `requested` is what we ask for
-    /// in every call: the number of calls that we can have in flight, at least one.
+    /// The credits of a new connection: one (V1-014). `requested` is what every call asks for: the
+    /// number of calls that we can have in flight, at least one.
     #[inline]
     pub fn new(requested: u32) -> Self {
         Self {
@@ -64,21 +63,22 @@ impl ForwardCredits {
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 
-    /// A call ends before its reply: the server is still at work on it, so its credit is not free
-    /// before the reply comes (V1-013) or the connection ends.
+    /// A call ends before its reply. The server still works on it, so its credit is not free before
+    /// the reply comes (V1-013) or the connection ends.
     #[inline]
     pub fn abandon(&mut self) {
         if self.strays > 0 {
-            // Its reply was faster than the news of its end.
+            // Its reply came before the report of its end.
             self.strays = self.strays.wrapping_sub(1);
         } else {
             self.abandoned = self.abandoned.saturating_add(1);
         }
     }
 
-    /// A Reply came that no call waits for. True if it is taken for that of an abandoned call, whose
-    /// credit is free now. Otherwise the end of its call may not be known yet, or the server is wrong:
-    /// then it gets more calls than it granted, one for each such reply.
+    /// A Reply came that no call waits for. Returns `true` if it is taken for the reply to an
+    /// abandoned call, whose credit is free now. Otherwise the end of its call may not have been
+    /// reported yet, or the server is wrong: then it gets one call more than it granted for each
+    /// such reply.
     #[inline]
     pub fn unmatched_reply(&mut self) -> bool {
         if self.abandoned > 0 {
@@ -97,8 +97,8 @@ impl ForwardCredits {
 
     /// Takes the grant of an accepted Reply, and of nothing else (V1-023).
     ///
-    /// Zero is read as one, more than we asked for as what we asked for (V1-021). The
-    /// newest Reply rules, also if it takes credits away (V1-016).
+    /// Zero is read as one, more than we asked for as what we asked for (V1-021). The newest
+    /// Reply counts, also if it takes credits away (V1-016).
     #[inline]
     pub fn accept(&mut self, grant: Credits) -> Granted {
         let (granted, note) = match grant.0 {

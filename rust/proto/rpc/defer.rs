@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is to be posted to a queue that is full now and then ([`PostQueue`]).
+//! Work that waits for room in a queue ([`PostQueue`]).
 //!
-//! A queue announces that there is room, but only to who found it full, and only once. Whatever waits is
-//! in a list that an announcement finds. So who has put something there must ask for room once more:
-//! what came in between was announced to an empty list.
+//! A queue announces that it has room again, but only after somebody found it full, and only once.
+//! Deferred items are in a list that the announcement empties. So after an item was put on the list
+//! the queue has to be asked once more: an announcement in between found an empty list.
 
-/// A queue, and the list of what waits for it. Others may use both at any time.
+/// A queue, and the list of items that wait for it. Other contexts may use both at any time.
 pub trait PostQueue {
-    /// Posts `item`. `false`: there is no room, and it will be announced when there is.
+    /// Posts `item`. Returns `false` if there is no room; then [`resume`] is called when there is.
     fn post(&self, item: u16) -> bool;
 
-    /// Whether there is room for `item`; if not it will be announced, also if that was promised before
-    /// and has happened in between.
+    /// Whether there is room for `item`. If not, [`resume`] is called when there is, also if it was
+    /// called for an earlier promise in between.
     fn has_room(&self, item: u16) -> bool;
 
-    /// Adds to the list.
+    /// Puts `item` on the list.
     fn defer(&self, item: u16);
 
-    /// Takes from the list.
+    /// Takes an item from the list.
     fn next_deferred(&self) -> Option<u16>;
 }
 
@@ -30,7 +30,7 @@ pub fn post(queue: &impl PostQueue, item: u16) {
     }
 }
 
-/// Posts what waits, until there is no room again, which will be announced. For announcements.
+/// Posts deferred items until the list is empty or there is no room again. For the announcement.
 pub fn resume(queue: &impl PostQueue) {
     while let Some(item) = queue.next_deferred() {
         if !queue.post(item) && !wait(queue, item) {
@@ -39,7 +39,7 @@ pub fn resume(queue: &impl PostQueue) {
     }
 }
 
-/// Lets an item wait. True if there is room by now.
+/// Defers an item. Returns whether there is room by now.
 fn wait(queue: &impl PostQueue, item: u16) -> bool {
     queue.defer(item);
     queue.has_room(item)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Judging a Reply against what its call offered.
+//! Whether a Reply fits its call.
 //!
-//! [`judge`] runs before any region is invalidated: a Reply that is discarded must not have
-//! changed anything. What can only be seen in the Reply chunk's memory is checked by
-//! [`check_reply_chunk`] once that memory is ours again.
+//! [`judge`] compares a Reply with what its call offered. It runs before any region is invalidated,
+//! because a discarded Reply must not change anything. [`check_reply_chunk`] checks what
+//! only the memory of the Reply chunk shows, once that memory is ours again.
 
 use crate::{
     error::{
@@ -39,7 +39,7 @@ pub struct Offer<'a> {
     /// The Reply chunk as sent.
     pub reply: Option<&'a [Segment]>,
     /// The longest RPC message without the data of the Write chunks: the capacity of the receive
-    /// buffer's head and tail. A longer one has eligible data where they must not be (MAL-060).
+    /// buffer's head and tail. A longer one has eligible data where there must be none (MAL-060).
     pub non_data_max: u32,
     /// Also refuse returned handles and offsets that differ from ours (MAL-068, MAL-069).
     pub strict: bool,
@@ -52,14 +52,16 @@ pub enum Verdict {
     Accept(Accept),
     /// Invalidate, then complete the call with the error.
     Fail(Error, Counter),
-    /// Drop it and count; the call stays as it is. See [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
+    /// Drop it and count; the call stays as it is. See
+    /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     Discard(Counter),
 }
 
 /// Where the parts of an accepted Reply are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accept {
-    /// The grant as sent: give it to [`ForwardCredits::accept`](crate::rpc::credit::ForwardCredits::accept).
+    /// The grant as sent: give it to
+    /// [`ForwardCredits::accept`](crate::rpc::credit::ForwardCredits::accept).
     pub grant: Credits,
     /// Where the inline RPC message starts in the received message; see `inline_len`.
     pub inline_offset: usize,
@@ -69,7 +71,7 @@ pub struct Accept {
     pub placed: u32,
     /// Bytes of the RPC message in the Reply chunk; zero if it is inline.
     pub reply_len: u32,
-    /// Oddities to count.
+    /// Deviations that were accepted and are to be counted.
     pub notes: Notes,
 }
 
@@ -178,8 +180,8 @@ fn judge_reply_chunk(
     }
 }
 
-/// One returned chunk: the same segments, none longer than offered, filled in order without a
-/// gap; or none at all, which counts as unused. Returns the bytes written.
+/// One returned chunk has the same segments as offered, none longer, filled in order without a gap.
+/// Or it has no segment, which counts as unused. Returns the bytes written.
 #[inline]
 fn judge_chunk(
     returned: Segments<'_>,
@@ -232,7 +234,7 @@ pub enum Invalidated {
     /// The region at this place in the call's list is invalid already; skip its local
     /// invalidation and raise the counter.
     Own(usize, Counter),
-    /// The region of somebody else was invalidated: disconnect (MAL-014, MAL-015).
+    /// A region of another call was invalidated: disconnect (MAL-014, MAL-015).
     Foreign,
 }
 

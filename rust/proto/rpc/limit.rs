@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Patience with a peer that sends nonsense.
+//! Limits for a peer that sends messages of no use.
 
 use crate::time::{
     Millis,
@@ -12,7 +12,7 @@ pub const DEFAULT_DISCARD_LIMIT: u32 = 16;
 /// Bad replies after which a call is given up.
 pub const CALL_STRIKES: u8 = 3;
 
-/// How many bad replies one call has drawn, on all its connections together.
+/// How many bad replies one call got, on all its connections together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strikes(u8);
 
@@ -28,21 +28,21 @@ pub enum Reaction {
     FailCall,
 }
 
-/// After so long one of the dropped messages is forgotten.
+/// After so long one dropped message is forgotten.
 const FORGOTTEN: Millis = Millis::from_secs(60);
 
-/// Counts dropped messages on one connection, and forgets them one by one: connections last for months,
-/// and this is about a peer that sends nothing useful, not about one that is wrong once a week.
+/// Counts dropped messages on one connection, and forgets them one by one: a connection may last
+/// for months, and a peer that is wrong once a week may keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscardLimit {
     limit: u32,
     seen: u32,
-    /// When the last one was forgotten, or there was none.
+    /// When a message was last forgotten, or there was none.
     since: Time,
 }
 
 impl DiscardLimit {
-    /// A new connection; `limit` of at least one.
+    /// The state of a new connection; `limit` is at least one.
     #[inline]
     pub fn new(limit: u32, now: Time) -> Self {
         Self {
@@ -52,8 +52,8 @@ impl DiscardLimit {
         }
     }
 
-    /// Time passes. To be called now and then: what comes between two calls may be forgotten as much
-    /// earlier as they are apart.
+    /// Forgets what is old enough. Call it regularly: a message may be forgotten too early by as
+    /// much as two calls are apart.
     pub fn tick(&mut self, now: Time) {
         while self.seen > 0 && now.since(self.since) >= FORGOTTEN {
             self.seen = self.seen.saturating_sub(1);

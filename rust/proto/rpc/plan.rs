@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deciding how a call and its reply travel.
+//! How a call and its reply travel: the plan of an RPC.
 //!
-//! [`plan`] is given the shape of the call, of the largest possible reply, and whom to ask how many
-//! segments each chunk would need, and picks the cheapest legal form whose headers fit both ways. The
-//! reply is decided first, because its chunks are part of the call's header.
+//! [`plan`] gets the shapes of the call and of its largest possible reply, and a [`Segmentation`]
+//! that counts the segments of a chunk. It picks the cheapest legal form whose headers fit in both
+//! directions. It decides about the reply first, because the chunks of the reply are part of the
+//! call's header.
 
 use crate::{
     error::Error,
@@ -24,7 +25,7 @@ use crate::{
     }, //
 };
 
-/// The parts of a marshalled RPC Call, in bytes.
+/// Lengths of the parts of a marshalled RPC Call, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallShape {
     /// The head, from the RPC xid on.
@@ -58,7 +59,7 @@ impl CallShape {
     }
 }
 
-/// The capacity for the largest possible reply, in bytes.
+/// Capacities of the parts of the largest possible reply, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyShape {
     /// The head.
@@ -88,7 +89,7 @@ const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
 
 /// Tells how many segments each chunk would have; see [`RegionLimits::segments`].
 ///
-/// [`plan`] asks only about chunks that it considers: most messages need none.
+/// [`plan`] asks only about chunks that it considers, because most messages need none.
 pub trait Segmentation {
     /// A Read chunk over the call's pages.
     fn read(&self) -> usize;
@@ -181,7 +182,7 @@ pub enum CallPlan {
 /// How the reply travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyPlan {
-    /// It fits into a Send whatever it holds.
+    /// Inline, because the largest reply fits into a Send.
     Inline,
     /// The pages are written into a Write chunk, the rest comes inline.
     WriteChunk {
@@ -329,7 +330,7 @@ fn plan_call(
     if !reducible {
         return Err(Error::Unbuildable);
     }
-    // Two chunks hold twice as many segments as one; otherwise one is simpler for everybody.
+    // Two chunks hold twice as many segments as one. One chunk is simpler, so it comes first.
     let rest = counts.reduced_call();
     // NO-OVERFLOW: Looked at only where both are few.
     let both = read.wrapping_add(rest);
@@ -398,7 +399,7 @@ impl RegionLimits {
         }
         // NO-OVERFLOW: Three runs of less than 2^32 bytes are far from 2^64, in bytes and in pages.
         if let [run, rest @ ..] = runs {
-            // As a rule one is not empty, and one region takes it.
+            // The usual case: only the first run is not empty, and it fits into one region.
             let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
             if run.length != 0
                 && end.wrapping_add(mask).wrapping_shr(shift) <= pages

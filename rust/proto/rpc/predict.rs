@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Header prediction: recognising the Replies that nearly all calls get.
+//! Header prediction: a fast path for the Replies that nearly all calls get.
 //!
-//! The header of a good Reply is known beforehand but for the grant and the length that was written.
-//! [`predicted`] compares it word for word with that. What it accepts, [`classify`](crate::classify)
-//! and [`judge`](mod@crate::rpc::judge) accept with the same result, in several times as many
-//! instructions; what it does not recognise, they decide about. So no rule is here alone.
+//! All of the header of a good Reply is known beforehand, except the grant and the length that was
+//! written. [`predicted`] compares the header with that, word for word. What it accepts,
+//! [`classify`](crate::classify) and [`judge`](mod@crate::rpc::judge) accept with the same result,
+//! in several times as many instructions. They decide about everything else. So no rule is here
+//! alone.
 
 use crate::{
     error::Notes,
@@ -24,10 +25,10 @@ use crate::{
     }, //
 };
 
-/// The chunk that a call offered for its results, if it is one of those that are predicted.
+/// The chunk that a call offered for its results, if it is of a predicted form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected<'a> {
-    /// None.
+    /// No chunk.
     Inline,
     /// A Write chunk of one segment; the longest RPC message without its data, see
     /// [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
@@ -36,9 +37,9 @@ pub enum Expected<'a> {
     Reply(&'a Segment),
 }
 
-/// The xid of the call that a message is about, if it is about one of ours: `None` for a version 1
-/// Call of the server without chunks, whose xid says nothing about our calls (BC-02), and for what is
-/// too short to have an xid. Nothing else is checked.
+/// The xid of the call of ours that a message is about. `None` for a version 1 Call of the server
+/// without chunks, whose xid says nothing about our calls (BC-02), and for a message that is too
+/// short to have an xid. Nothing else is checked.
 #[inline(always)]
 pub fn call_xid(message: &[u8]) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;
@@ -56,16 +57,16 @@ fn plain_call(message: &[u8]) -> Option<()> {
     expect(&mut words, direction::CALL)
 }
 
-/// Bytes in front of the lists, the Read list, and then the longest of these: two absent chunks, or
-/// one of one segment and an absent one, or only that one.
+/// Lengths of the predicted headers, in bytes: all lists absent, a Write chunk of one segment, a
+/// Reply chunk of one segment.
 const INLINE_HEADER: usize = 28;
 const WRITE_HEADER: usize = 52;
 const REPLY_HEADER: usize = 48;
 
-// Everything is inlined: what is left is a row of comparisons.
+// Everything is inlined, so that a row of comparisons is left.
 
-/// Compares a message with the Reply that a version 1 call expects, which was found by the message's
-/// xid. `None`: it is another one, or none at all.
+/// Compares a message with the Reply that a version 1 call expects. The caller has found the call
+/// by the message's xid. `None` if the message is not the predicted one.
 #[inline(always)]
 pub fn predicted(message: &[u8], expected: Expected<'_>) -> Option<Accept> {
     if message.len() & 3 != 0 {
@@ -111,8 +112,8 @@ pub fn predicted(message: &[u8], expected: Expected<'_>) -> Option<Accept> {
     }
 }
 
-/// The first `N` bytes behind the fixed words and the Read list, which is empty; the xid and the
-/// grant.
+/// Checks the fixed words and the empty Read list of a message of at least `N` bytes. Returns the
+/// rest of the first `N` bytes, the xid and the grant.
 #[inline(always)]
 fn front<const N: usize>(message: &[u8], procedure: u32) -> Option<(Reader<'_>, u32, Credits)> {
     let mut words = Reader::new(message.first_chunk::<N>()?);
@@ -135,7 +136,7 @@ fn absent(words: &mut Reader<'_>) -> Option<()> {
     expect(words, 0)
 }
 
-/// A chunk of one segment, that which was offered; returns how much of it was written.
+/// Checks that a chunk has the one segment that was offered; returns how many bytes were written.
 #[inline(always)]
 fn chunk(words: &mut Reader<'_>, offered: &Segment) -> Option<u32> {
     expect(words, 1)?;
@@ -146,7 +147,7 @@ fn chunk(words: &mut Reader<'_>, offered: &Segment) -> Option<u32> {
     same.then_some(length)
 }
 
-/// The beginning of the RPC Reply behind `header` bytes.
+/// Checks the beginning of the RPC Reply, which is behind `header` bytes.
 #[inline(always)]
 fn inline(message: &[u8], words: &mut Reader<'_>, xid: u32, header: usize) -> Option<Accept> {
     expect(words, xid)?;

@@ -2,21 +2,21 @@
 
 //! Which protocol version a connection speaks.
 //!
-//! Version 2 is an expired draft without deployed servers, so it is off by default (V2-31). When it is on,
-//! every new connection begins with one small version 2 call, the *probe*, alone on the wire and at most
-//! [`PROBE_MAX`] bytes long (V2-04, V2-05). The answer decides:
+//! Version 2 is an expired draft without deployed servers, so it is off by default (V2-31). When it
+//! is on, every new connection begins with one small version 2 call, the *probe*. The probe is
+//! alone on the wire and at most [`PROBE_MAX`] bytes long (V2-04, V2-05). Its answer decides:
 //!
-//! | Answer                              | Prefer version 2                    | Version 2 only      |
-//! |-------------------------------------|-------------------------------------|---------------------|
-//! | non-error reply                     | version 2                           | version 2           |
-//! | ERR_VERS, range contains 1          | version 1, same connection          | no common version   |
-//! | ERR_VERS, range without 1           | no common version                   | no common version   |
-//! | another error                       | new connection, version 1           | no common version   |
-//! | none in time, or connection lost    | new connection, version 1           | new connection      |
+//! | Answer                           | Prefer version 2             | Version 2 only    |
+//! |----------------------------------|------------------------------|-------------------|
+//! | non-error reply                  | version 2                    | version 2         |
+//! | ERR_VERS, range contains 1       | version 1, same connection   | no common version |
+//! | ERR_VERS, range without 1        | no common version            | no common version |
+//! | another error                    | new connection, version 1    | no common version |
+//! | none in time, or connection lost | new connection, version 1    | new connection    |
 //!
-//! The refused version is never sent again on that connection (V2-30, MAL-162). What the peer could not do
-//! is remembered until the transport goes away (V2-12); what it agreed to is forgotten with the connection.
-//! The probe is no RPC of the application, so none of this reaches one (V2-35).
+//! The refused version is never sent again on that connection (V2-30, MAL-162). A refusal is
+//! remembered until the transport goes away (V2-12); an agreement is forgotten with the connection.
+//! The probe is no RPC of the application, so no RPC sees any of this (V2-35).
 
 use crate::{
     wire::{
@@ -60,8 +60,8 @@ pub enum Outcome {
     Probe,
     /// Speak this version for the rest of the connection (V2-12).
     ///
-    /// After a fall-back to version 1 only one call may be in flight until its reply has reported a grant
-    /// (V2-05, V1-014): the error carried none.
+    /// After a fall-back to version 1 only one call may be in flight until its reply has reported a
+    /// grant (V2-05, V1-014): the error carried none.
     Use(Version),
     /// Give this connection up and connect again; the memory decides what happens then.
     Reconnect,
@@ -81,12 +81,13 @@ enum State {
     Agreed(Version),
 }
 
-/// The negotiation of one transport: the policy, the present connection, and what is known of the peer.
+/// The negotiation of one transport: the policy, the present connection, and what is known of the
+/// peer.
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     policy: VersionPolicy,
     state: State,
-    /// The peer has refused version 2 or did not survive being asked.
+    /// The peer has refused version 2, or the connection was lost with the probe unanswered.
     no_v2: bool,
 }
 
@@ -117,8 +118,8 @@ impl Negotiator {
 
     /// The probe was answered.
     ///
-    /// A version 1 reply is no answer: it is dropped before it gets here (MAL-163), and the probe's timer
-    /// ends the wait.
+    /// A version 1 reply is no answer: it is dropped before (MAL-163), and the probe's timer ends
+    /// the wait.
     pub fn answer(&mut self, answer: ProbeAnswer) -> Outcome {
         if self.state != State::Probing {
             return Outcome::Ignored;
@@ -143,8 +144,8 @@ impl Negotiator {
 
     /// The connection is gone.
     ///
-    /// Lost with the probe unanswered, the peer counts as one without version 2 (V2-08, V2-09). A version
-    /// agreed on is forgotten, a refusal is not (V2-12, MAL-164).
+    /// If the probe was not answered, the peer counts as one without version 2 (V2-08, V2-09). An
+    /// agreement is forgotten, a refusal is not (V2-12, MAL-164).
     pub fn lost(&mut self) {
         if self.state == State::Probing {
             self.no_v2 = true;
@@ -161,7 +162,7 @@ impl Negotiator {
         }
     }
 
-    /// Whether the peer is known, or has to be taken, to lack version 2.
+    /// Whether the peer lacks version 2, or has to be treated so.
     #[inline]
     pub const fn peer_lacks_v2(&self) -> bool {
         self.no_v2
@@ -199,15 +200,15 @@ impl Negotiator {
 
 /// Whether version 1, all that is left once version 2 was refused, is in the peer's range (V2-30).
 ///
-/// That the range contains version 2 as well makes no difference (MAL-162).
+/// It makes no difference that the range contains version 2 as well (MAL-162).
 const fn offers_v1(low: u32, high: u32) -> bool {
     low <= 1 && 1 <= high
 }
 
 /// How large a Receive must be, in bytes, so that the peer may settle on any version (V2-10, X-17).
 ///
-/// Receives are posted before the negotiation begins, so with version 2 possible they must hold what a
-/// version 2 peer may send without asking.
+/// Receives are posted before the negotiation begins, so with version 2 possible they must hold
+/// what a version 2 peer may send without asking.
 #[inline]
 pub fn receive_size(policy: VersionPolicy, own_receive: u32) -> u32 {
     match policy {

@@ -23,7 +23,7 @@ pub struct Handle(pub u32);
 pub struct Segment {
     /// Which region.
     pub handle: Handle,
-    /// How many bytes; in a Reply, how many were really written.
+    /// The length in bytes; in a Reply, how many bytes were written.
     pub length: u32,
     /// Where in the region; any value is allowed (V1-112).
     pub offset: u64,
@@ -109,7 +109,7 @@ impl ChunkLists<'_> {
     }
 
     /// Writes the three lists.
-    // Always inlined: otherwise the position of `out` goes to memory and back with every item.
+    // Always inlined: otherwise the position of `out` is stored and loaded for every item.
     #[inline(always)]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         for chunk in self.reads {

@@ -160,13 +160,15 @@ impl CallHeader<'_> {
 
     /// Writes the header to the front of `buf` and returns its length.
     ///
-    /// Refuses what a server need not accept ([`Error::TooComplex`], ULB-26), empty segments and
-    /// bad positions ([`Error::BadChunk`], V1-038, V1-041, V1-043), and a buffer that is too
-    /// short ([`Error::NoSpace`]). Nothing is written unless all of it fits.
+    /// # Errors
+    ///
+    /// [`Error::TooComplex`] for what a server need not accept (ULB-26), [`Error::BadChunk`] for
+    /// empty segments and bad positions (V1-038, V1-041, V1-043), [`Error::NoSpace`] if the buffer
+    /// is too short. Nothing is written unless all of it fits.
     #[inline]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         const EMPTY: usize = Version::V1.min_header_len();
-        // Nearly every Call has one of these forms, whose length is known beforehand.
+        // Nearly every Call has one of these forms, whose lengths are known beforehand.
         let lists = &self.lists;
         match (self.version, lists.reads, lists.writes, lists.reply) {
             (Version::V1, [], [], None) => write(EMPTY, buf, |out| {

@@ -29,13 +29,13 @@ pub enum Inbound<'a> {
     /// An answer to a call of ours. Look its xid up; if no call waits for it on this connection,
     /// it is a [`Counter::BadXid`] discard.
     Reply(Reply<'a>),
-    /// An error report. Look its xid up as for a Reply; never touch the grant.
+    /// An error report. Look its xid up as for a Reply; its credit word is no grant.
     Error(RemoteError),
     /// A well-formed Call of the server.
     ReverseCall(ReverseCall<'a>),
     /// Send this refusal; it takes a send slot but no credit.
     Refuse(Refusal),
-    /// Only the table of waiting calls can tell: call [`Ambiguous::resolve`].
+    /// Only the table of waiting calls can decide: call [`Ambiguous::resolve`].
     Ambiguous(Ambiguous),
     /// Drop it, count it, repost the Receive.
     Discard(Discard),
@@ -46,8 +46,8 @@ pub enum Inbound<'a> {
 pub struct Discard {
     /// What to count.
     pub counter: Counter,
-    /// The xid, if the message was long enough to have one that may be trusted. If a call waits
-    /// for it on this connection, the call has drawn a bad reply; see
+    /// The xid, if the message was long enough to have one that may be trusted. If a call waits for
+    /// it on this connection, the call got a bad reply; see
     /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     pub xid: Option<Xid>,
 }
@@ -126,7 +126,7 @@ impl RemoteErrorKind {
     }
 }
 
-/// A message whose direction only the table of waiting calls can tell (X-21, MAL-118).
+/// A message whose direction only the table of waiting calls can decide (X-21, MAL-118).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
     /// The xid to look up among the calls waiting on this connection.

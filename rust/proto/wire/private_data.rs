@@ -34,8 +34,8 @@ impl PrivateData {
 
     /// The bytes to announce.
     ///
-    /// Sizes are rounded down to a multiple of 1024, so that we never promise more than the
-    /// buffer holds (CM-07), and forced into 1024 to [`MAX_SIZE`].
+    /// Sizes are rounded down to a multiple of 1024, so that we never announce more than the buffer
+    /// holds (CM-07), and clamped to 1024 to [`MAX_SIZE`].
     pub const fn encode(&self) -> [u8; PRIVATE_DATA_LEN] {
         let [a, b, c, d] = IDENTIFIER;
         let flags = if self.remote_invalidation {

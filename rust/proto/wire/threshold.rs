@@ -24,7 +24,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// What holds without any agreement, and after a peer did not keep its word (CM-24).
+    /// What holds without an agreement, and after a peer did not keep its announcement (CM-24).
     pub const MINIMUM: Self = Self {
         call: MIN_THRESHOLD,
         reply: MIN_THRESHOLD,
@@ -49,7 +49,8 @@ impl Thresholds {
         }
     }
 
-    /// What a callback and its reply may both be long, in bytes: the RPC layer knows one size only.
+    /// The longest RPC message that both a callback and its reply may be, in bytes: the RPC layer
+    /// has one size for both.
     pub fn callback_max(&self, version: Version) -> u32 {
         self.reverse_call_max(version)
             .min(self.reverse_reply_max(version))

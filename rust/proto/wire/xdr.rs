@@ -2,9 +2,9 @@
 
 //! Reading and writing of XDR words over byte slices (RFC 4506).
 //!
-//! Both cursors only ever shrink the slice they hold, so no position can point past its end and
-//! no arithmetic on positions is needed. Several items of fixed size are taken or put as one array,
-//! which has a cursor of its own: then the length is looked at once.
+//! Both cursors only shrink the slice that they hold, so no position can point past its end, and
+//! positions need no arithmetic. Several items of fixed size are taken or put as one array with a
+//! cursor of its own, so that the length is checked once.
 
 /// The input ends too early or holds a value that XDR does not allow at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ pub const fn round_up(len: u32) -> Option<u32> {
     }
 }
 
-/// How many pad bytes XDR puts behind a variable-length item of `len` bytes.
+/// The number of pad bytes behind a variable-length item of `len` bytes.
 #[inline]
 pub const fn pad(len: u32) -> u32 {
     len.wrapping_neg() & 3

@@ -2,8 +2,8 @@
 
 //! What the fuzzers run: one function per target, from arbitrary bytes to assertions.
 //!
-//! The fuzzers of `fuzz_targets` and the replay in `tests/fuzz_replay.rs` use the same functions, so a
-//! machine without a fuzzer still runs every input of the corpus.
+//! The fuzzers of `fuzz_targets` and the replay in `tests/fuzz_replay.rs` use the same functions,
+//! so a machine without a fuzzer still runs every input of the corpus.
 
 mod conn;
 mod judge;

@@ -60,7 +60,8 @@ fn one_list_each() -> [Vec<u32>; 3] {
     [reads, writes, reply]
 }
 
-// covers: BC-01, BC-02, BC-03, BC-05, BC-11, MAL-122, MAL-123, MAL-124, MAL-169, V2-17, V2-19, V2-20
+// covers: BC-01, BC-02, BC-03, BC-05, BC-11, MAL-122, MAL-123, MAL-124, MAL-169, V2-17, V2-19
+// covers: V2-20
 #[test]
 fn a_call_is_a_call_whatever_our_own_xids_are() {
     for version in VERSIONS {
@@ -272,7 +273,8 @@ fn option(optdir: u32, len: u32, info: &[u8]) -> Message {
     message.payload(info.to_vec())
 }
 
-// covers: MAL-178, MAL-179, MAL-183, MAL-189, MAL-190, MAL-192, V2-16, V2-18, V2-21, V2-22, V2-23, X-18
+// covers: MAL-178, MAL-179, MAL-183, MAL-189, MAL-190, MAL-192, V2-16, V2-18, V2-21, V2-22, V2-23
+//
 #[test]
 fn every_option_is_refused_in_both_directions() {
     for optdir in [CALL, REPLY] {

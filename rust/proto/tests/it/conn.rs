@@ -97,7 +97,8 @@ fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
 #[test]
 fn every_failure_releases_everything_and_then_reports() {
     use CmEvent as Cm;
-    // What the connection manager says, why the attempt fails, errno on the first mount, errno later.
+    // What the connection manager says, why the attempt fails, errno on the first mount, errno
+    // later.
     for (event, reason, first, later) in [
         (
             Cm::AddrError(AddrFault::NoDevice),
@@ -247,8 +248,9 @@ fn every_wait_of_an_attempt_is_bounded() {
     }
 }
 
-// covers: MAL-150: nobody waits for long in front of a first mount; who was connected, or does not give up, has
-// patience.
+// covers: MAL-150
+// A first mount does not wait long. A transport that was connected, or a caller that does not
+// give up, waits for the whole attempt.
 #[test]
 fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
     for (trial, connected) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -561,7 +563,8 @@ fn a_report_before_the_order_does_not_count() {
     assert_eq!(rig.conn.phase(), Phase::Down);
 }
 
-// covers: V2-04, V2-05, V2-06, V2-07, V2-08, V2-09, V2-12, V2-35, MAL-160, MAL-161, MAL-162, MAL-163, MAL-164, MAL-165
+// covers: V2-04, V2-05, V2-06, V2-07, V2-08, V2-09, V2-12, V2-35, MAL-160, MAL-161, MAL-162
+// covers: MAL-163, MAL-164, MAL-165
 #[test]
 fn the_version_is_settled_before_the_connection_is_used() {
     let range = |low, high| ProbeAnswer::Error(RemoteErrorKind::Version { low, high });

@@ -285,7 +285,8 @@ fn events_of_another_epoch_change_nothing() {
 #[test]
 fn two_losses_after_a_large_send_make_the_next_connection_small() {
     let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
-    // Two losses: their causes, how long after the Send, whether the peer took a large Send between.
+    // Two losses: their causes, how long after the Send, whether the peer took a large Send
+    // between.
     for (causes, wait, taken, expected) in [
         ([fatal, fatal], 100, false, Some(1024)),
         (

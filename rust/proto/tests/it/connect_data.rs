@@ -141,7 +141,8 @@ fn a_false_identifier_does_not_hide_the_real_one() {
     assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
 }
 
-// covers: V1-024, V1-025, V1-026, CM-01, CM-08, CM-09, CM-10, CM-11, CM-16, CM-20, CM-22, CM-23, MAL-146
+// covers: V1-024, V1-025, V1-026, CM-01, CM-08, CM-09, CM-10, CM-11, CM-16, CM-20, CM-22, CM-23
+// covers: MAL-146
 #[test]
 fn thresholds_are_what_both_can_do() {
     let data = |remote_invalidation, send_size, receive_size| PrivateData {

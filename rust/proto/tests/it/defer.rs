@@ -19,8 +19,8 @@ const DEPTH: u32 = 4;
 /// What the items take.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
-/// A send queue and those who use it. Before each step of one of them another may get its turn, as the
-/// script says.
+/// A send queue and those who use it. Before each step of one of them another may get its turn, as
+/// the script says.
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,
@@ -122,8 +122,8 @@ impl PostQueue for World {
     }
 }
 
-// covers: V1-103, V1-113: no announcement of room is lost, wherever it comes between the steps of those
-// who look for it. Nothing but completions happens afterwards: no later traffic helps.
+// covers: V1-103, V1-113
+// No announcement of room is lost, wherever it comes between the steps of the others.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

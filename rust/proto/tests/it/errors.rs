@@ -10,7 +10,8 @@ use xprtrdma_proto::{
     Notes, //
 };
 
-// covers: V1-090, V1-092, V1-093, V1-095, V1-097, V1-101, ULB-28, ULB-32, MAL-008, MAL-023, MAL-043, MAL-150
+// covers: V1-090, V1-092, V1-093, V1-095, V1-097, V1-101, ULB-28, ULB-32, MAL-008, MAL-023
+// covers: MAL-043, MAL-150
 #[test]
 fn every_error_has_the_errno_of_the_decision() {
     use Error::*;

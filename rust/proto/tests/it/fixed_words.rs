@@ -105,7 +105,8 @@ fn an_error_is_as_long_as_its_kind() {
     }
 }
 
-// covers: V1-078, V1-088, MAL-020, MAL-021, MAL-022, MAL-046, MAL-117, MAL-163, MAL-188, V2-11, BC-10
+// covers: V1-078, V1-088, MAL-020, MAL-021, MAL-022, MAL-046, MAL-117, MAL-163, MAL-188, V2-11
+// covers: BC-10
 #[test]
 fn another_version_is_dropped() {
     for version in VERSIONS {
@@ -181,7 +182,8 @@ fn other_errors_count_under_our_version_only() {
     }
 }
 
-// covers: V1-083, V1-084, V1-088, V2-27, MAL-034, MAL-035, MAL-036, MAL-125, MAL-172, MAL-173, MAL-183
+// covers: V1-083, V1-084, V1-088, V2-27, MAL-034, MAL-035, MAL-036, MAL-125, MAL-172, MAL-173
+// covers: MAL-183
 #[test]
 fn unknown_procedures_are_dropped() {
     for version in VERSIONS {

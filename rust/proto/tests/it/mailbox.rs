@@ -76,8 +76,8 @@ fn attempt(phase: Phase) -> (Mailbox, Time) {
     (mailbox, rig.now)
 }
 
-/// Whatever comes while a worker makes an attempt waits for it, in order, and takes away nothing that
-/// the worker is to do.
+/// Whatever comes while a worker makes an attempt waits for it, in order, and takes away nothing
+/// that the worker is to do.
 #[test]
 fn no_event_takes_what_the_worker_is_to_do() {
     for phase in [

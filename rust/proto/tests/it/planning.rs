@@ -30,8 +30,8 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// The largest header that is ever written: both Read chunks, the Write chunk and the Reply chunk with
-/// as many segments as a chunk may have, in version 2.
+/// The largest header that is ever written: both Read chunks, the Write chunk and the Reply chunk
+/// with as many segments as a chunk may have, in version 2.
 const MAX_HEADER_LEN: usize = 1324;
 
 /// Bytes of a header, counted from the layout; `None` where there is no such chunk.
@@ -280,7 +280,8 @@ fn nothing_is_never_reduced() {
     assert!(matches!(plan.call, CallPlan::LongReadChunk { .. }));
 }
 
-// covers: V1-028, V1-029, V1-041, V1-072, V1-118, V1-119, V1-121, V1-122, V1-127, ULB-03, ULB-04, ULB-05
+// covers: V1-028, V1-029, V1-041, V1-072, V1-118, V1-119, V1-121, V1-122, V1-127, ULB-03, ULB-04
+// covers: ULB-05
 // covers: ULB-41, ULB-42, BC-24, V1-074
 #[test]
 fn what_may_not_be_reduced_travels_whole() {

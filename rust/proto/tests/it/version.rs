@@ -76,7 +76,8 @@ fn the_answer_to_the_probe_decides() {
                 _ => None,
             };
             assert_eq!(negotiator.version(), version);
-            // The refused version is not sent again on this connection, and no second answer counts.
+            // The refused version is not sent again on this connection, and no second answer
+            // counts.
             assert_eq!(negotiator.answer(ProbeAnswer::Reply), Outcome::Ignored);
             assert_eq!(negotiator.timed_out(), Outcome::Ignored);
             assert_eq!(negotiator.version(), version);
