@@ -92,7 +92,7 @@ pub enum Action {
 /// Where the transport stands, for logs and debugfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// No connection and nobody wants one.
+    /// No connection, and none is wanted.
     Down,
     /// An attempt waits for the back-off.
     Waiting,

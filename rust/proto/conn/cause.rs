@@ -140,13 +140,13 @@ impl Cause {
 pub enum ConnectError {
     /// A step that is ours, the version's negotiation, or the whole attempt took too long.
     TimedOut,
-    /// Nobody told the link address of the peer or of the next router.
+    /// No answer with the link address of the peer or of the next router.
     AddrSilent,
     /// The address could not be resolved for another reason.
     AddrUnresolved,
     /// There is no route, or the peer's host cannot be reached.
     NoRoute,
-    /// Nobody told the path through the fabric.
+    /// No answer with the path through the fabric.
     RouteSilent,
     /// The peer did not answer the connection request.
     Unanswered,
@@ -185,7 +185,7 @@ impl ConnectError {
         }
     }
 
-    /// What the RPC tasks that wait for the connection are told (section 4.7).
+    /// The error for the RPC tasks that wait for the connection (section 4.7).
     ///
     /// `first_mount` says that this transport was never connected, and that the call which asks for
     /// it gives up without a connection. A permanent fault then ends the mount with an error that

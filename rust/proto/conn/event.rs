@@ -57,7 +57,7 @@ pub enum CmEvent {
     RouteResolved,
     /// It was not.
     RouteError,
-    /// It was not, because nobody answered in time.
+    /// It was not, because no answer came in time.
     RouteSilent,
     /// The peer accepted.
     Established(Accepted),
@@ -100,7 +100,7 @@ impl CmEvent {
         }
     }
 
-    /// A short name for logs and debugfs, of one that tells of the end of a connection.
+    /// A short name for logs and debugfs, of an event that ends a connection.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ConnectError => "connect error",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the device tells of the end of a connection.
+//! What the device reports about the end of a connection.
 
 use crate::wc::WcStatus;
 
@@ -23,7 +23,7 @@ impl Side {
     }
 }
 
-/// An asynchronous event that tells of a failing queue pair.
+/// An asynchronous event of a failing queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpEvent {
     /// The queue pair failed, for a reason of the device.

@@ -18,13 +18,13 @@ const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 /// Work requests for everything else: further regions, replies to callbacks, refusals, the probe.
 const SPARE_WRS: u32 = 160;
 
-/// The longest message fits into the send ring so many times.
+/// The send ring holds at least so many messages of the largest size.
 const LEAST_MESSAGES: usize = 4;
 
-/// So many messages of the largest size, unless [`RING_ENOUGH`] is less.
+/// The send ring holds so many messages of the largest size, up to [`RING_ENOUGH`].
 const RING_MESSAGES: usize = 16;
 
-/// A larger send ring is of no use, in bytes.
+/// The largest useful send ring, in bytes.
 const RING_ENOUGH: usize = 256 << 10;
 
 /// The most Receives that are posted at once.

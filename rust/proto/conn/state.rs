@@ -16,7 +16,7 @@ use crate::time::Millis;
 /// The state of a transport.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// No connection, and nobody wants one.
+    /// No connection, and none is wanted.
     Down,
     /// An attempt of at most `timeout` waits for the back-off.
     Waiting { timeout: Millis },
@@ -46,12 +46,12 @@ pub(super) enum Then {
 }
 
 impl State {
-    /// A tear-down that the driver has not been told of.
+    /// A tear-down whose action the driver has not taken yet.
     pub(super) const fn closing(then: Then) -> Self {
         Self::Closing { told: false, then }
     }
 
-    /// The driver has been told to tear down.
+    /// The driver has taken the action of the tear-down.
     pub(super) fn told(&mut self) {
         if let Self::Closing { told, .. } = self {
             *told = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credits of our calls; those of the server's calls are counted apart (BC-03).
+//! Credits of our calls. The credits of the server's calls are counted apart (BC-03).
 
 use crate::{
     error::Counter,

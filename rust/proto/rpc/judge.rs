@@ -215,8 +215,12 @@ fn judge_chunk(
 
 /// Checks the RPC message in the Reply chunk, after invalidation (V1-070, MAL-086 to MAL-088).
 ///
-/// `front` is the beginning of the chunk's memory; the caller zeroed its first eight bytes
-/// before the Call.
+/// `front` is the beginning of the chunk's memory; the caller zeroed its first eight bytes before
+/// the Call.
+///
+/// # Errors
+///
+/// [`Error::BadPayload`] if it does not begin with the xid and the direction of a Reply.
 #[inline]
 pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
     let mut input = Reader::new(front);

@@ -87,7 +87,7 @@ const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
         .wrapping_add(tail as u64)
 }
 
-/// Tells how many segments each chunk would have; see [`RegionLimits::segments`].
+/// Counts the segments that each chunk would have; see [`RegionLimits::segments`].
 ///
 /// [`plan`] asks only about chunks that it considers, because most messages need none.
 pub trait Segmentation {
@@ -214,8 +214,12 @@ pub struct Plan {
 /// Decides how an RPC travels.
 ///
 /// `reduce` is false where the security flavour protects the message's integrity or privacy
-/// (V1-121). The largest possible reply decides, not the expected one (V1-128). A message as
-/// large as the threshold fits. [`Error::Unbuildable`] if nothing does.
+/// (V1-121). The largest possible reply decides, not the expected one (V1-128). A message as large
+/// as the threshold fits.
+///
+/// # Errors
+///
+/// [`Error::Unbuildable`] if no form fits (V1-097).
 #[inline(always)]
 pub fn plan(
     call: &CallShape,

@@ -108,7 +108,7 @@ impl ChunkLists<'_> {
         len.wrapping_add(self.reply.map_or(ABSENT_LEN, chunk_len))
     }
 
-    /// Writes the three lists.
+    /// Writes the three lists; [`Full`] if they do not fit.
     // Always inlined: otherwise the position of `out` is stored and loaded for every item.
     #[inline(always)]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
@@ -317,7 +317,8 @@ pub struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// Takes the three lists and checks their structure, not their meaning.
+    /// Takes the three lists and checks their structure, not their meaning; [`Malformed`] if it is
+    /// wrong.
     #[inline]
     pub fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(Self {

@@ -322,6 +322,10 @@ pub struct ReverseReplyHeader {
 
 impl ReverseReplyHeader {
     /// Writes the header to the front of `buf` and returns its length.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`] if `buf` is shorter than that.
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let len = self.version.min_header_len();
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
@@ -362,6 +366,10 @@ pub struct Refusal {
 
 impl Refusal {
     /// Writes the message to the front of `buf` and returns its length, [`ERROR_LEN`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`] if `buf` is shorter.
     pub fn encode(&self, credits: Credits, buf: &mut [u8]) -> Result<usize, Error> {
         let buf = buf.get_mut(..ERROR_LEN).ok_or(Error::NoSpace)?;
         let mut out = Writer::new(buf);

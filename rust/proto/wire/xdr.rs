@@ -15,6 +15,8 @@ pub struct Malformed;
 pub struct Full;
 
 /// Takes XDR items from the front of a byte slice.
+///
+/// Every item fails with [`Malformed`] if the slice ends too early.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -73,6 +75,8 @@ impl<'a> Reader<'a> {
 }
 
 /// Puts XDR items at the front of a byte slice.
+///
+/// Every item fails with [`Full`] if the slice is too short, and then so do all later ones.
 #[derive(Debug)]
 pub struct Writer<'a> {
     rest: &'a mut [u8],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection attempts, told as scripts: steps, failures, bounds, back-off, versions.
+//! Connection attempts, as scripts: steps, failures, bounds, back-off, versions.
 
 use crate::rig::{
     Rig,

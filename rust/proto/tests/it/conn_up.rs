@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Established connections, told as scripts: losses, stale events, timers, silence, sizes.
+//! Established connections, as scripts: losses, stale events, timers, silence, sizes.
 
 use crate::rig::{
     Rig,
@@ -81,7 +81,7 @@ fn every_loss_is_one_disconnect_with_its_cause() {
             entry.map(|e| (e.at, e.lasted)),
             Some((rig.now, Millis::new(70)))
         );
-        // Whatever follows of the same connection changes nothing any more.
+        // No later event of the same connection changes anything.
         for more in ALL_CAUSES {
             assert_eq!(rig.event(Event::Lost(epoch, more)), []);
         }
@@ -644,7 +644,8 @@ fn a_driver_that_takes_no_actions_loses_none() {
     assert_eq!(rig.drain().len(), 1);
 }
 
-// Observability: "flushed" tells that something else came first, which may be told later.
+// Observability: a flushed work request says that something else failed first, which may be
+// reported later.
 #[test]
 fn what_is_told_about_the_end_is_remembered_with_it() {
     let mut rig = endless();
@@ -656,7 +657,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
         newest(&rig).map(|lost| (lost.cm, lost.seen)),
         Some((None, Seen::default()))
     );
-    // The first word of the connection manager counts, if it tells of an end.
+    // The first event of the connection manager counts, if it ends a connection.
     for event in [
         CmEvent::RouteResolved,
         CmEvent::Disconnected,
@@ -681,7 +682,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(seen.event, Some(QpEvent::AccessError));
     rig.event(Event::TornDown(epoch));
 
-    // What we bring about ourselves tells nothing.
+    // Events that our own disconnect brings say nothing.
     rig.connect();
     let epoch = rig.epoch();
     rig.event(Event::Close(Cause::Forced));
@@ -693,7 +694,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     );
     rig.event(Event::TornDown(epoch));
 
-    // The word that is the cause is there, and the next attempt's belong to nobody's end.
+    // The event that is the cause is there; events of the next attempt belong to no end.
     rig.connect();
     let epoch = rig.epoch();
     rig.cm(CmEvent::TimewaitExit);

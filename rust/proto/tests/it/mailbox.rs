@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who gets an event: the worker that makes an attempt, or the machine.
+//! Which events wait for the worker of an attempt, and which go to the machine.
 
 use crate::rig::{
     Rig,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is told of a server that stays away.
+//! What the log says about a server that cannot be reached.
 
 use xprtrdma_proto::{
     conn::{

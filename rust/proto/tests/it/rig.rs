@@ -36,7 +36,7 @@ pub struct Rig {
     pub conn: Conn,
     /// What its clock says.
     pub now: Time,
-    /// Who starts attempts gives up when they fail.
+    /// The callers give up when an attempt fails.
     pub trial: bool,
 }
 
