@@ -139,12 +139,6 @@ impl Conn {
         self.machine.state().phase()
     }
 
-    /// Whether `epoch` is the established connection; a reverse reply goes out only then (BC-27).
-    #[inline]
-    pub fn is_up(&self, epoch: Epoch) -> bool {
-        epoch == self.epoch() && self.machine.state().is_up()
-    }
-
     /// Whether the end of `epoch` that the machine asked for is still to come.
     ///
     /// The driver's lock must be held from this call until the end was ordered. An order that comes

@@ -78,7 +78,6 @@ impl State {
         }
     }
 
-    #[inline]
     pub(super) const fn is_up(&self) -> bool {
         matches!(self, Self::Up(_))
     }

@@ -66,7 +66,7 @@ fn an_attempt_goes_step_by_step() {
         }]
     );
     assert_eq!(rig.conn.phase(), Phase::Connecting);
-    assert!(!rig.conn.is_up(epoch));
+    assert!(!rig.is_up(epoch));
     let cookie = rig.conn.cookie();
     let actions = rig.cm(ACCEPT);
     assert_eq!(
@@ -79,7 +79,7 @@ fn an_attempt_goes_step_by_step() {
     );
     assert!(cookie != rig.conn.cookie());
     assert_eq!(rig.conn.phase(), Phase::Up);
-    assert!(rig.conn.is_up(epoch));
+    assert!(rig.is_up(epoch));
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn the_version_is_settled_before_the_connection_is_used() {
         let epoch = rig.epoch();
         // The probe goes out alone: the RPC layer is not told of the connection yet.
         assert_eq!(rig.cm(ACCEPT), [Action::SendVersionProbe { epoch }]);
-        assert!(!rig.conn.is_up(epoch));
+        assert!(!rig.is_up(epoch));
         let actions = rig.event(Event::VersionAnswer(epoch, answer));
         match outcome {
             // On the same connection, without another attempt.

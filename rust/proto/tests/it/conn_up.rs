@@ -255,8 +255,8 @@ fn events_of_another_epoch_change_nothing() {
     rig.event(Event::TornDown(old));
     rig.connect();
     let cookie = rig.conn.cookie();
-    assert!(!rig.conn.is_up(old));
-    assert!(rig.conn.is_up(rig.epoch()));
+    assert!(!rig.is_up(old));
+    assert!(rig.is_up(rig.epoch()));
     for event in stale_events(old)
         .into_iter()
         .chain(stale_events(Epoch::NONE))

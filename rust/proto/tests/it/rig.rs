@@ -72,6 +72,11 @@ impl Rig {
         self.drain()
     }
 
+    /// Whether this is the established connection.
+    pub fn is_up(&self, epoch: Epoch) -> bool {
+        epoch == self.conn.epoch() && self.conn.phase() == Phase::Up
+    }
+
     /// Takes all actions.
     pub fn drain(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -153,7 +158,7 @@ impl Rig {
             self.epoch(),
             ProbeAnswer::Error(refusal),
         ));
-        assert!(self.conn.is_up(self.epoch()));
+        assert!(self.is_up(self.epoch()));
         actions.iter().find_map(|action| match *action {
             Action::Connect { inline_cap, .. } => inline_cap,
             _ => None,
