@@ -715,6 +715,44 @@ fn every_cause_has_its_own_name() {
     assert_eq!(names.len(), ALL_CAUSES.len());
 }
 
+// Observability: an administrator can tell apart what was seen of the end of a connection.
+#[test]
+fn every_sign_of_the_end_has_its_own_name() {
+    let cm = [
+        CmEvent::ConnectError,
+        CmEvent::Unreachable,
+        CmEvent::Rejected { stale: true },
+        CmEvent::Disconnected,
+        CmEvent::AddrChange,
+        CmEvent::DeviceRemoval,
+        CmEvent::TimewaitExit,
+        CmEvent::AddrResolved,
+    ];
+    assert_all_differ(cm.map(CmEvent::name));
+    assert_eq!(CmEvent::Disconnected.name(), "disconnected by the peer");
+    // The numbers of `enum ib_event_type`; the last is any other.
+    assert_all_differ([1, 2, 3, 8, 0].map(|event| QpEvent::from_raw(event).name()));
+    assert_eq!(QpEvent::from_raw(1).name(), "fatal error");
+    assert_all_differ([Side::Send, Side::Receive].map(Side::name));
+    assert_eq!(Side::Send.name(), "send");
+}
+
+fn assert_all_differ<const N: usize>(mut names: [&str; N]) {
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+}
+
+#[test]
+fn the_idle_timeout_is_what_was_configured() {
+    for idle_timeout in [None, Some(Millis::from_secs(7))] {
+        let rig = Rig::new(Config {
+            idle_timeout,
+            ..Config::default()
+        });
+        assert_eq!(rig.conn.idle_timeout(), idle_timeout);
+    }
+}
+
 const ALL_CAUSES: [Cause; 24] = [
     Cause::PeerClosed,
     Cause::Completion(WcStatus::Flushed),
