@@ -20,6 +20,9 @@ SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
 # The crates that are promised to hold no unsafe code.
 SAFE = ("rust/proto", "rust/transport")
+# Columns of a comment in Rust, which rustfmt leaves alone, and where that is kept so far.
+WIDTH = 100
+NARROW = ("rust/proto",)
 CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
 
@@ -71,6 +74,16 @@ class Lint:
             return ["no Rust source found"]
         return printed(self.inside(["rustfmt", "--check", "-l", "--edition", "2021",
                                     *map(str, sources)]))
+
+    def comments(self):
+        """Comments of Rust sources keep to their width."""
+        for path in self.named(".rs"):
+            name = str(path.relative_to(REPO))
+            if not name.startswith(NARROW):
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if len(line) > WIDTH and line.lstrip().startswith("//"):
+                    yield f"{name}:{number}: {len(line)} columns"
 
     def no_unsafe(self):
         """The protocol and the driver hold no unsafe code."""
@@ -142,7 +155,7 @@ def printed(argv):
 def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
-    for check in (lint.spdx, lint.rustfmt, lint.no_unsafe, lint.safe_roots,
+    for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
                   lint.checkpatch, lint.python, lint.build, lint.unused,
                   lint.dkms):
         found = list(check())
