@@ -24,6 +24,10 @@ pub struct Holders(Atomic<i32>);
 
 impl Holders {
     /// Nobody holds it.
+    #[allow(
+        clippy::new_without_default,
+        reason = "it is made in constant expressions, where a default cannot be"
+    )]
     pub const fn new() -> Self {
         Self(Atomic::new(0))
     }

@@ -69,6 +69,7 @@ def packages_make_mount_load_this_module(t):
         run("dpkg", "--install", *packages)
     found = mount_and_tell(t)
     check(found == ["ours"], f"with the packages a mount loads {found}")
+    check("--collect" in run("xprtrdma-status", "--help"), "no xprtrdma-status")
     run("dpkg", "--purge", *names)
     check(not (MODULES / "updates/xprtrdma_rs.ko").exists(), "the module stays")
     found = mount_and_tell(t)

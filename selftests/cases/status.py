@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0
+"""xprtrdma-status: the verdict names what is the matter with a mount."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+from lib import faults, xprt
+from lib.buffers import Buffer
+from lib.case import ENV, case, check, equal, wait
+from lib.env import REPO
+from lib.workers import Worker, together
+
+COMMAND = REPO / "tools/xprtrdma-status"
+BLOCK = 4096
+CREDITS = 4
+THREADS = 20
+
+
+def run(*argv):
+    """Exit status and output of the command."""
+    done = subprocess.run((COMMAND, *argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=ENV.patience(60), check=False)
+    return done.returncode, done.stdout
+
+
+def told(mount, *argv):
+    """Exit status, and what it says of a mount."""
+    code, text = run("--json", *argv, mount.where)
+    one, = json.loads(text)["mounts"]
+    return code, one
+
+
+# covers: of a mount that works: what it does, its connections, and the times of the stages of calls.
+@case(versions=("3", "4.2"), seconds=40)
+def a_mount_that_is_well(t):
+    code, text = run()
+    equal((code, "no NFS mount over RDMA" in text), (2, True), f"without a mount: {text}")
+    mount = t.mount("noac,nconnect=2")
+    t.directory(mount)
+    file = mount.path("case/file")[0]
+    fd = os.open(file, os.O_CREAT | os.O_RDWR | os.O_DIRECT)
+    t.defer(os.close, fd)
+    buffer, going = Buffer(BLOCK), [True]
+
+    def work(_):
+        while going[0]:
+            buffer.write(fd, bytes(BLOCK), 0)
+
+    def look():
+        options = ("--latency", "1") if ENV.ours else ()
+        found.append(told(mount, *options))
+        found.append(run(mount.where))
+        going[0] = False
+
+    found = []
+    together(2, lambda number: look() if number else work(number))
+    (code, one), (_, text) = found
+    t.note(text)
+    equal((code, one["level"]), (0, "ok"), one["verdict"])
+    check("calls a second" in one["verdict"][0], one["verdict"])
+    equal([c["connected"] for c in one["connections"]], [True, True], "connected")
+    equal([c["xprt"] for c in one["connections"]],
+          [int(d.name.split("-")[1]) for d in xprt.directories()], "numbers of the connections")
+    equal([c["statistics"]["connect_count"] for c in one["connections"]], [1, 1], "connections")
+    check(one["traffic"]["calls"] > 0, one["traffic"])
+    if ENV.ours:
+        stages = one["connections"][0]["latency"]
+        equal(set(stages), {"register", "answer", "complete"}, "stages")
+        check(all(times["calls"] and times["max_us"] > 0 for times in stages.values()), stages)
+        equal(list(pathlib.Path("/sys/kernel/tracing/instances").iterdir()), [], "instances left")
+        equal(one["connections"][0]["details"]["device"], f"{faults.device()}, port 1", "device")
+
+
+# covers: a server that takes a call and does not answer it.
+@case(versions=("3",), seconds=60)
+def a_server_that_does_not_answer(t):
+    mount = t.mount("noac", export=ENV.disk)
+    top = t.directory(mount)
+    t.server.call("create", top.there, 1, "f")
+    with faults.frozen(t.server):
+        user = Worker(lambda _: os.chmod(f"{top.here}/f0", 0o600))
+        wait.until(lambda: xprt.info(xprt.directories()[0])["pending_q_len"], ENV.patience(10),
+                   "a call that waits")
+        code, one = told(mount)
+    t.note(str(one["verdict"]))
+    equal((code, one["level"]), (1, "warning"), one["verdict"])
+    check("1 calls are with the server, and it has answered none" in one["verdict"][0],
+          one["verdict"])
+    user.join(ENV.patience(20))
+    equal(told(mount)[0], 0, "exit status when it has answered")
+
+
+# covers: a server that is gone, with the reason; then it is back.
+@case(versions=("3",), seconds=100)
+def a_dead_server(t):
+    mount = t.mount("noac")
+    t.defer(faults.start_nfsd, t.server)
+    faults.stop_nfsd(t.server)
+    user = Worker(lambda _: os.statvfs(mount.where))
+
+    def named():
+        sentence = told(mount, "--interval", "0")[1]["verdict"][0]
+        return "no connection" in sentence and (not ENV.ours or "in a row failed" in sentence)
+
+    wait.until(named, ENV.patience(40), "the verdict of a server that is gone")
+    code, text = run(mount.where)
+    t.note(text)
+    equal((code, "ERROR" in text), (1, True), text)
+    check(re.search(r"no connection; [1-9]\d* calls of the mount are under way", text), text)
+    check("the last one: refused" in text or not ENV.ours, text)
+    faults.start_nfsd(t.server)
+    faults.end_grace(t.server)
+    user.join(ENV.patience(60))
+    equal(told(mount)[0], 0, "exit status when it is back")
+
+
+# covers: a connection with more to send than the server grants.
+@case(versions=("3",), seconds=100)
+def a_starved_connection(t):
+    faults.grant(t, CREDITS)
+    mount = t.mount("noac")
+    top = t.directory(mount)
+    t.server.call("create", top.there, THREADS, "f")
+    going, found = [True], []
+
+    def change(number):
+        while going[0]:
+            os.chmod(f"{top.here}/f{number}", 0o600)
+
+    def look():
+        def starved():
+            found[:] = told(mount)
+            return "starved of credits" in found[1]["verdict"][0]
+
+        try:
+            wait.until(starved, ENV.patience(20), "the verdict of a starved connection")
+        finally:
+            going[0] = False
+
+    together(THREADS + 1, lambda number: look() if number == THREADS else change(number))
+    code, one = found
+    t.note(str(one["verdict"]))
+    equal((code, one["level"]), (1, "warning"), one["verdict"])
+    check(f"grants {CREDITS} of" in one["verdict"][0], one["verdict"])
+    mount.remove()
+
+
+# covers: all that is known in one file, from which the same report can be made elsewhere.
+@case(versions=("4.2",), seconds=40)
+def a_file_for_a_report(t):
+    mount = t.mount()
+    with tempfile.TemporaryDirectory() as where:
+        code, text = run("--collect", f"{where}/report.tar.gz")
+        equal((code, "look through it" in text), (0, True), text)
+        subprocess.run(["tar", "-xzf", f"{where}/report.tar.gz", "-C", where],
+                       timeout=ENV.patience(20), check=True)
+        top = pathlib.Path(where) / "xprtrdma-status"
+        code, text = run("--json", "--from", str(top), mount.where)
+        one, = json.loads(text)["mounts"]
+        equal((code, one["connections"][0]["connected"]), (0, True), text)
+        check("rdma" in (top / "log").read_text().lower(), "no line of the log")
+    code, text = run("--collect", "/nowhere/report.tar.gz")
+    equal((code, "/nowhere/report.tar.gz" in text), (3, True), text)

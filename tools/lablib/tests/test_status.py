@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0
+"""xprtrdma-status reads what the kernel shows and draws the right conclusion."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import pathlib
+import tarfile
+import tempfile
+import unittest
+from importlib.machinery import SourceFileLoader
+
+from lablib.base.paths import REPO
+
+LOADER = SourceFileLoader("xprtrdma_status", str(REPO / "tools/xprtrdma-status"))
+SPEC = importlib.util.spec_from_loader("xprtrdma_status", LOADER)
+status = importlib.util.module_from_spec(SPEC)
+LOADER.exec_module(status)
+
+MOUNT = """\
+device 192.0.2.1:/srv/mem mounted on /mnt/a\\040b with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,hard,proto=rdma,nconnect=2,port=20049,sec=sys
+\tage:\t11
+\txprt:\trdma 0 0 {connects} 0 0 {sends} {recvs} 0 95 0 4 64 5 4225556 4195672 15500 9668 0 0 0 0 0 0 8 0 0 0
+\tper-op statistics
+\t        NULL: 1 1 0 40 24 92 40 134 0
+\t        READ: {calls} {transmissions} {timeouts} 22704 8402024 {queued} {answered} 2062 0
+device tmpfs mounted on /tmp with fstype tmpfs
+device 192.0.2.9:/x mounted on /mnt/t with fstype nfs statvers=1.1
+\txprt:\ttcp 0 0 1 0 0 1 1 0 0 0
+"""
+INFO = """\
+last_used=4294898174
+cur_cong={used}
+cong_win={window}
+max_num_slots=128
+sending_q_len={sending}
+pending_q_len={pending}
+backlog_q_len=0
+src_port=55040
+dst_port=20049
+"""
+STATE = """\
+transport: xprt-7-rdma
+peer: 192.0.2.1:20049
+phase: {phase}
+failures in a row: {failed}
+{more}device: rxe0, port 1
+inline: 4096 out, 4096 in
+remote invalidation: announced by the server: no; used by it: yes
+credits: 128 requested, {granted} granted, 0 with calls given up
+regions: 8 made, 7 free, 257 pages each
+"""
+NUMBERS = {"connects": 1, "sends": 89, "recvs": 89, "calls": 129, "transmissions": 129,
+           "timeouts": 0, "queued": 69, "answered": 1967, "used": 0, "window": 128, "sending": 0,
+           "pending": 0, "phase": "up", "failed": 0, "more": "", "granted": 128}
+
+
+class Machine:
+    """Files as a kernel with one mount shows them."""
+
+    def __init__(self, root, **changed):
+        self.root = pathlib.Path(root)
+        words = {**NUMBERS, **changed}
+        words["used"], words["window"] = words["used"] * 256, words["window"] * 256
+        connected = changed.get("connected", True)
+        xprt = "sys/kernel/sunrpc/xprt-switches/switch-3/xprt-7-rdma"
+        self.write(status.MOUNTSTATS, MOUNT.format(**words))
+        self.write(status.MOUNTINFO, "50 34 0:44 / /mnt/a\\040b rw - nfs4 192.0.2.1:/srv/mem rw\n")
+        self.write(f"{xprt}/xprt_info", INFO.format(**words) if connected else "<closed>\n")
+        self.write(f"{xprt}/xprt_state", "state= CONNECTED BOUND" if connected else "state= BOUND")
+        self.write(f"{xprt}/dstaddr", "192.0.2.1\n")
+        self.write(f"{xprt}/srcaddr", "192.0.2.2\n")
+        self.write("sys/module/xprtrdma_rs/version", "0.2.0\n")
+        if changed.get("ours", True):
+            self.write(f"{status.DEBUGFS}/7/state", STATE.format(**words))
+            self.write(f"{status.DEBUGFS}/7/counters", changed.get("counters", "reminv: 5\n"))
+            tasks = "".join(" 1 1 0 0x0 0 nfs_ops nfsv3 GETATTR a:f q:xprt_pending\n"
+                            for _ in range(changed.get("tasks", 0)))
+            self.write(f"{status.TASKS}/4/tasks", tasks)
+        self.link("sys/fs/nfs/0:44/nfs_client", "../../../kernel/sunrpc/rpc-clients/clnt-4")
+        self.link("sys/kernel/sunrpc/rpc-clients/clnt-4/switch",
+                  "../../xprt-switches/switch-3")
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def link(self, name, target):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+
+    def look(self):
+        return status.look(status.Kernel(self.root))["/mnt/a b"]
+
+
+def look(**changed):
+    with tempfile.TemporaryDirectory() as root:
+        return Machine(root, **changed).look()
+
+
+def said(before, now, seconds=1.0):
+    """The worst level, and all sentences as one text."""
+    found = status.verdict(look(**before), look(**now), seconds)
+    return found[0][0], " ".join(sentence for _, sentence in found)
+
+
+class Reading(unittest.TestCase):
+    def test_a_mount_and_its_connection(self):
+        found = look(used=3, window=64)
+        self.assertEqual((found.source, found.version(), found.age),
+                         ("192.0.2.1:/srv/mem", "4.2", 11))
+        one, = found.connections
+        self.assertEqual((one.xprt, one.server, one.client, one.connected),
+                         (7, "192.0.2.1:20049", "192.0.2.2:55040", True))
+        self.assertEqual((one.in_flight, one.window, one.slots), (3, 64, 128))
+        self.assertEqual(one.statistics["sends"], 89)
+        self.assertEqual(one.details["credits"],
+                         {"requested": 128, "granted": 128, "given_up": 0})
+        self.assertEqual(one.details["remote_invalidation"], "used")
+        self.assertEqual(one.details["counters"], {"reminv": 5})
+
+    def test_the_in_tree_client_has_no_details(self):
+        one, = look(ours=False).connections
+        self.assertIsNone(one.details)
+        self.assertTrue(one.connected)
+
+    def test_a_collection_reads_as_the_machine_did(self):
+        with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as out:
+            machine = Machine(root, used=2)
+            archive = pathlib.Path(out) / "report.tar.gz"
+            seconds, status.SAMPLE_SECONDS = status.SAMPLE_SECONDS, 0
+            try:
+                status.collect(status.Kernel(machine.root), archive)
+            finally:
+                status.SAMPLE_SECONDS = seconds
+            with tarfile.open(archive) as file:
+                file.extractall(out, filter="data")
+            again = status.look(status.Kernel(pathlib.Path(out) / "xprtrdma-status"))
+            self.assertEqual(again["/mnt/a b"], machine.look())
+
+
+class Judging(unittest.TestCase):
+    def test_an_idle_mount_is_well(self):
+        self.assertEqual(said({}, {}), ("ok", "well, and idle"))
+
+    def test_traffic_is_told_by_where_the_time_goes(self):
+        level, text = said({}, {"calls": 139, "transmissions": 139, "answered": 1987})
+        self.assertEqual((level, text), ("ok", "well: 10 calls a second; the server answers in "
+                                               "2.0 ms"))
+        _, text = said({}, {"calls": 139, "transmissions": 139, "queued": 169})
+        self.assertIn("wait 10.0 ms here", text)
+
+    def test_a_server_that_answers_nothing(self):
+        level, text = said({"used": 4}, {"used": 5, "pending": 5})
+        self.assertEqual(level, "warning")
+        self.assertIn("5 calls are with the server, and it has answered none", text)
+        # One look cannot tell.
+        self.assertEqual(said({"used": 4}, {"used": 4}, 0)[0], "ok")
+
+    def test_a_dead_server_with_its_reason(self):
+        down = {"connected": False, "phase": "waiting", "failed": 3,
+                "more": "last failure: no answer to the connection request (after 15.0 s), "
+                        "4.0 s ago\n"}
+        level, text = said(down, down)
+        self.assertEqual(level, "error")
+        self.assertIn("3 attempts in a row failed", text)
+        self.assertIn("; 0 calls of the mount are under way", text)
+        self.assertIn("no answer to the connection request", text)
+
+    def test_a_connection_that_nobody_needs(self):
+        down = {"connected": False, "phase": "down"}
+        self.assertEqual(said(down, down)[0], "note")
+        needed = {**down, "phase": "connecting", "tasks": 2}
+        level, text = said(needed, needed)
+        self.assertEqual(level, "error")
+        self.assertIn("(connecting); 2 calls", text)
+        self.assertEqual(said({**down, "ours": False}, {**down, "ours": False})[0], "warning")
+
+    def test_starved_of_credits(self):
+        busy = {"used": 4, "window": 4, "granted": 4, "sending": 9, "pending": 4}
+        level, text = said({**busy}, {**busy, "recvs": 95, "sends": 95})
+        self.assertEqual(level, "warning")
+        self.assertIn("the server grants 4 of 128, and 9 calls wait", text)
+
+    def test_a_full_window_is_no_fault(self):
+        busy = {"used": 128, "sending": 9, "pending": 128}
+        level, text = said(busy, {**busy, "recvs": 95})
+        self.assertEqual(level, "note")
+        self.assertIn("more slots or nconnect", text)
+
+    def test_a_connection_made_anew(self):
+        level, text = said({}, {"connects": 2,
+                                "more": "disconnect: epoch 1, peer dead, after 90 ms\n"})
+        self.assertEqual(level, "warning")
+        self.assertIn("lost and made anew", text)
+        self.assertIn("peer dead", text)
+
+    def test_calls_sent_again(self):
+        level, text = said({}, {"calls": 131, "transmissions": 134, "timeouts": 2})
+        self.assertEqual(level, "warning")
+        self.assertIn("3 calls were sent again and 2 timed out", text)
+
+    def test_odd_messages_are_named(self):
+        level, text = said({}, {"counters": "bad_xid: 3\nreminv: 9\n"})
+        self.assertEqual(level, "note")
+        self.assertIn("bad_xid 3", text)
+        self.assertNotIn("reminv", text)
+
+
+class Stages(unittest.TestCase):
+    LINES = """\
+ dd-1  [000] ..... 12.000100: xprtrdma_register: xprt=7 xid=0x0000000a handle=0x1 offset=0x0 len=1 access=write
+ dd-1  [000] ..... 12.000150: xprtrdma_call: xprt=7 xid=0x0000000a len=1 read_segs=0 write_segs=1 reply_segs=0
+ k-2   [000] ..s.. 12.000900: xprtrdma_reply: xprt=7 xid=0x0000000a len=1 placed=1 credits=128
+ k-2   [000] ..s.. 12.001000: xprtrdma_complete: xprt=7 xid=0x0000000a status=0
+ k-2   [000] ..s.. 12.001000: xprtrdma_complete: xprt=7 xid=0x0000000b status=0
+"""
+
+    def test_the_times_between_the_events_of_a_call(self):
+        stages = status.Stages()
+        for line in self.LINES.splitlines():
+            stages.line(line)
+        found = stages.summary()[7]
+        self.assertEqual([found[stage]["median_us"] for stage in status.STAGES],
+                         [50.0, 750.0, 100.0])
+        self.assertEqual(found["answer"]["calls"], 1)
+
+
+class Command(unittest.TestCase):
+    def run_on(self, machine, *argv):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = status.main(["--from", str(machine.root), *argv])
+        return code, out.getvalue()
+
+    def test_text_json_and_exit_status(self):
+        with tempfile.TemporaryDirectory() as root:
+            machine = Machine(root)
+            code, text = self.run_on(machine)
+            self.assertEqual(code, 0)
+            self.assertIn("/mnt/a b  192.0.2.1:/srv/mem  NFSv4.2", text)
+            code, text = self.run_on(machine, "--json")
+            self.assertEqual(json.loads(text)["mounts"][0]["level"], "ok")
+            with self.assertRaises(status.StatusError):
+                self.run_on(machine, "/mnt/absent")
+            machine.write(status.MOUNTSTATS, "device tmpfs mounted on /tmp with fstype tmpfs\n")
+            self.assertEqual(self.run_on(machine)[0], 2)
