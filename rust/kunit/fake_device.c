@@ -899,6 +899,17 @@ void fake_peer_answers(enum fake_peer how)
 	fake.peer = how;
 }
 
+void fake_tells(u32 event, u32 port)
+{
+	struct ib_event told = {
+		.device = fake.dev,
+		.element.port_num = port,
+		.event = event,
+	};
+
+	ib_dispatch_event(&told);
+}
+
 u32 fake_connect_data(void *buf, u32 size)
 {
 	guard(spinlock_irqsave)(&fake.lock);

@@ -105,6 +105,8 @@ void fake_peer_answers(enum fake_peer how);
 /* The peer of the queue pair answers late, or ends the connection. */
 int fake_peer_answer(struct ib_qp *qp, enum fake_peer how);
 int fake_peer_closes(struct ib_qp *qp);
+/* The device tells an event of enum ib_event_type, of a port. */
+void fake_tells(u32 event, u32 port);
 /* Private data of the last connect request; its length. */
 u32 fake_connect_data(void *buf, u32 size);
 

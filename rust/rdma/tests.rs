@@ -17,6 +17,7 @@ mod wait;
 
 mod attend;
 mod cm;
+mod events;
 mod fake;
 mod lent;
 mod log;

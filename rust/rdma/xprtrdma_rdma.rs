@@ -17,6 +17,7 @@
 //! | [`mr`] | memory regions: who may touch which memory, and until when |
 //! | [`cq`] | completion queue: who handles completions |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
+//! | [`events`] | what a device tells of itself and its ports |
 //! | [`failure`] | what a device tells of a queue pair that fails |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
@@ -39,6 +40,7 @@ pub mod cm;
 pub mod cq;
 pub mod device;
 pub mod dma;
+pub mod events;
 pub mod failure;
 pub mod mr;
 pub mod pd;
