@@ -62,6 +62,7 @@ mod attempt;
 mod backoff;
 mod cause;
 mod config;
+mod device;
 mod drive;
 mod event;
 mod history;
@@ -93,6 +94,10 @@ pub use self::{
     config::{
         Config,
         MIN_CONNECT_TIMEOUT, //
+    },
+    device::{
+        DeviceEvent,
+        DeviceLog, //
     },
     drive::Conn,
     event::{

@@ -2,7 +2,11 @@
 
 //! What the device reports about the end of a connection.
 
-use crate::wc::WcStatus;
+use super::DeviceEvent;
+use crate::{
+    time::Millis,
+    wc::WcStatus, //
+};
 
 /// Which queue a work request was on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,4 +76,9 @@ pub struct Seen {
     pub reason: Option<(Side, WcStatus)>,
     /// The first asynchronous event of a failure.
     pub event: Option<QpEvent>,
+    /// What the device told of itself or of the port, and how long before the end
+    /// ([`DeviceLog::explains`]).
+    ///
+    /// [`DeviceLog::explains`]: super::DeviceLog::explains
+    pub device: Option<(DeviceEvent, Millis)>,
 }

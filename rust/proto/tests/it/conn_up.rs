@@ -14,6 +14,7 @@ use xprtrdma_proto::{
         Cause,
         CmEvent,
         Config,
+        DeviceEvent,
         Epoch,
         Event,
         LocalFault,
@@ -673,6 +674,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
         first: Some((Side::Receive, WcStatus::Flushed)),
         reason: Some((Side::Send, WcStatus::RetryExceeded)),
         event: Some(QpEvent::from_raw(3)),
+        device: Some((DeviceEvent::from_raw(10), Millis::new(7))),
     };
     // Of another connection nothing is taken.
     rig.event(Event::Seen(epoch.next(), seen));

@@ -18,6 +18,7 @@ mod conn_model;
 mod conn_up;
 mod connect_data;
 mod defer;
+mod device_log;
 mod errors;
 mod fixed_words;
 mod flow_control;

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a device tells of itself and its ports, and what of that may explain an end
+//! ([`DeviceLog`]).
+
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// A connection that fails because of its device or port has noticed it after so long: the device's
+/// retries and the keep-alive's probe take less.
+const NOTICED: Millis = Millis::from_secs(60);
+
+/// An asynchronous event of a device, or of the port that a connection uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// The device failed.
+    Fatal,
+    /// The port lost its link.
+    PortDown,
+    /// The port works.
+    PortActive,
+    /// The port's own address changed (LID; with iWARP that of the interface).
+    AddressChanged,
+    /// The partitions of the port changed.
+    PartitionsChanged,
+    /// Another subnet manager.
+    ManagerChanged,
+    /// The subnet manager wants everything registered again.
+    Reregister,
+    /// The addresses of the port changed (GID table), e.g. because of the interface's IP addresses.
+    AddressesChanged,
+    /// Any other.
+    Other,
+}
+
+impl DeviceEvent {
+    /// How many there are.
+    const COUNT: usize = Self::Other as usize + 1;
+
+    /// Classifies the number of an `enum ib_event_type`.
+    pub const fn from_raw(event: u32) -> Self {
+        match event {
+            8 => Self::Fatal,
+            9 => Self::PortActive,
+            10 => Self::PortDown,
+            11 => Self::AddressChanged,
+            12 => Self::PartitionsChanged,
+            13 => Self::ManagerChanged,
+            17 => Self::Reregister,
+            18 => Self::AddressesChanged,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether it ends connections, other than those that may only tell of the reason.
+    const fn is_grave(self) -> bool {
+        matches!(self, Self::Fatal | Self::PortDown)
+    }
+
+    /// A short name for logs and debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fatal => "device failed",
+            Self::PortDown => "port down",
+            Self::PortActive => "port active",
+            Self::AddressChanged => "port's address changed",
+            Self::PartitionsChanged => "partitions changed",
+            Self::ManagerChanged => "subnet manager changed",
+            Self::Reregister => "subnet manager wants new registrations",
+            Self::AddressesChanged => "table of addresses changed",
+            Self::Other => "other event",
+        }
+    }
+}
+
+/// An event, and when it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// What.
+    pub event: DeviceEvent,
+    /// When.
+    pub at: Time,
+}
+
+/// The newest event of each kind, of whatever device and port the connections of a transport used.
+///
+/// One of each kind: a storm of one cannot drive out the others.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceLog {
+    /// Newest first.
+    ring: [Option<Told>; DeviceEvent::COUNT],
+}
+
+impl DeviceLog {
+    /// Nothing was told yet.
+    pub const fn new() -> Self {
+        Self {
+            ring: [None; DeviceEvent::COUNT],
+        }
+    }
+
+    /// Notes an event.
+    pub fn told(&mut self, event: DeviceEvent, now: Time) {
+        let is_of_kind = |told: &Option<Told>| told.is_none_or(|told| told.event == event);
+        // There is one, for there are as many places as kinds.
+        let place = self.ring.iter().position(is_of_kind);
+        if let Some(newer) = place.and_then(|place| self.ring.get_mut(..=place)) {
+            newer.rotate_right(1);
+        }
+        let [newest, ..] = &mut self.ring;
+        *newest = Some(Told { event, at: now });
+    }
+
+    /// What there is, newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Told> {
+        self.ring.iter().flatten()
+    }
+
+    /// What may explain the end of a connection that had lasted so long, and how long before that
+    /// it was told: not before the connection was made, and not too long before the end. Of several
+    /// the newest that ends connections, or else the newest.
+    pub fn explains(&self, ended: Time, lasted: Millis) -> Option<(DeviceEvent, Millis)> {
+        let recent = lasted.min(NOTICED);
+        let mut fitting = self
+            .iter()
+            .map(|told| (told.event, ended.since(told.at)))
+            .filter(|(_, before)| *before <= recent);
+        let newest = fitting.next()?;
+        if newest.0.is_grave() {
+            return Some(newest);
+        }
+        Some(
+            fitting
+                .find(|(event, _)| event.is_grave())
+                .unwrap_or(newest),
+        )
+    }
+}
