@@ -31,6 +31,7 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::{
     cq::Attended,
     device::DeviceInfo,
+    events::DeviceEvents,
     marked::Marked,
     qp::Qp, //
 };
@@ -66,6 +67,8 @@ pub(crate) struct Connection {
     pub(crate) thresholds: SetOnce<Thresholds>,
     pub(crate) regions: Arc<RegionPool>,
     pub(crate) device: DeviceInfo,
+    /// Has the device's events noted.
+    pub(crate) _events: DeviceEvents,
     /// A reply has come.
     pub(crate) replied: Atomic<bool>,
     /// Whether a Send above the minimum threshold has gone out, and was taken.

@@ -22,7 +22,7 @@
 //! 3. the pool's regions;
 //! 4. the send path and the request paths lose sight of it (send lock, `Client::current`), which is first
 //!    if nobody was faster than `close`;
-//! 5. the completion queue, the rings, the protection domain and the id.
+//! 5. the completion queue, the rings, the device's events, the protection domain and the id.
 //!
 //! In between senders find the send queue closed: what they have mapped goes back to the pool.
 
@@ -54,6 +54,7 @@ use xprtrdma_proto::{
         Cause,
         Config,
         Conn,
+        DeviceLog,
         Event,
         KeepaliveConfig,
         Mailbox,
@@ -96,6 +97,7 @@ const LOOK_MS: u32 = 250;
 
 pub(crate) mod attempt;
 mod cm_events;
+pub(crate) mod device_events;
 pub(crate) mod keepalive;
 mod teardown;
 
@@ -116,6 +118,9 @@ pub(crate) struct Link {
     /// What of failed attempts was told.
     #[pin]
     outage: SpinLock<Outage>,
+    /// What the devices of this and of earlier connections told.
+    #[pin]
+    told: SpinLock<DeviceLog>,
     #[pin]
     work: Work<Link, CONNECT>,
     /// The connection, until its end. Locked while that is going on, so that whoever wants the same waits
@@ -163,6 +168,7 @@ impl Link {
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
                 outage <- new_spinlock!(Outage::new(), "Link::outage"),
+                told <- new_spinlock!(DeviceLog::new(), "Link::told"),
                 work <- new_work!("Link::work"),
                 owner <- new_mutex!(None, "Link::owner"),
                 end <- new_work!("Link::end"),

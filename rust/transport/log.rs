@@ -55,6 +55,11 @@ impl Display for Details<'_> {
             write!(f, "{open}{who}: {what}")?;
             open = "; ";
         }
+        if let Some((event, before)) = seen.device {
+            let (what, before) = (event.name(), Seconds(before));
+            write!(f, "{open}device: {what} {before} before")?;
+            open = "; ";
+        }
         if open == "; " {
             write!(f, ")")?;
         }

@@ -156,6 +156,36 @@ def client_device_goes_from_an_idle_mount(t):
     os.statvfs(mount.where)
 
 
+def told(what):
+    """Whether our device has told that, on any connection."""
+    return any(f"device event: {what}, " in file.read_text()
+               for file in xprt.DEBUGFS.glob("*/state"))
+
+
+# covers: what the device told of its port before a connection ended is named with that end. Nothing is sent while
+# the link is down, and the device is made anew: rxe could not send any more.
+@case(versions=("3",), clients=("ours",), seconds=90)
+def what_happened_to_the_port_is_named(t):
+    mount = t.mount()
+    os.statvfs(mount.where)
+    check(not told("port down"), "the port was down before")
+    try:
+        faults.lab("client", "unplug")
+        wait.until(lambda: told("port down"), ENV.patience(10), "port down in state")
+    finally:
+        faults.lab("client", "plug")
+    wait.until(lambda: told("port active"), ENV.patience(10), "port active in state")
+    try:
+        faults.remove_client_device()
+    finally:
+        faults.add_client_device()
+    t.log.expect("disconnected: device removed (", "device: port down ", seconds=ENV.patience(10))
+    os.statvfs(mount.where)
+    cause, details = xprt.disconnects()[0]
+    equal(cause, "device removed", "cause")
+    check("device: port down " in details, f"state: {details}")
+
+
 # covers: peer.md 1.19: connections that the mount has not needed yet cannot be made, for there is no device; that
 # ends a first mount, and no I/O of a hard one.
 @case(versions=("3",), clients=("ours",), seconds=90)

@@ -11,6 +11,7 @@ use crate::{
     driver::Rdma,
     link::{
         attempt::Attempt,
+        device_events,
         now,
         Link, //
     },
@@ -76,6 +77,7 @@ impl Link {
             return Err(LocalFault::DeviceUnsuitable);
         }
         attempt.device = Some(device);
+        let events = device_events::listen(xprt, id, &device).map_err(resources)?;
         let pd = Pd::alloc(id.clone()).map_err(resources)?;
         attempt.pd = Some(pd.clone());
 
@@ -141,6 +143,7 @@ impl Link {
             thresholds: SetOnce::new(),
             regions,
             device,
+            _events: events,
             replied: Atomic::new(false),
             large: Atomic::new(0),
             heard: Atomic::new(Jiffies::now().count()),

@@ -22,12 +22,15 @@ use xprtrdma_proto::{
     conn::{
         Action,
         Cause,
+        DeviceEvent,
+        Disconnect,
         Epoch,
         Event,
         QpEvent,
         Seen,
         Side, //
     },
+    time::Millis,
     wc, //
 };
 use xprtrdma_rdma::{
@@ -66,7 +69,10 @@ impl Link {
         let before = conn.failure();
         // Disconnects and drains.
         drop(qp);
-        let seen = seen(before, conn.failure());
+        let device = self
+            .lost(endpoint.epoch)
+            .and_then(|lost| self.with_told(|told| told.explains(lost.at, lost.lasted)));
+        let seen = seen(before, conn.failure(), device);
         self.handle(Event::Seen(endpoint.epoch, seen));
         self.log_loss(&endpoint.xprt, endpoint.epoch);
         strip(&endpoint.xprt, endpoint.epoch);
@@ -113,11 +119,16 @@ impl Link {
         }
     }
 
+    /// How the connection with this number ended, if none did later.
+    fn lost(&self, epoch: Epoch) -> Option<Disconnect> {
+        let lost = self.with_conn(|conn| conn.history().iter().next().copied());
+        lost.filter(|lost| lost.epoch == epoch)
+    }
+
     /// Tells of the end of a connection when there is no more to come about it: what is known at first,
     /// such as that everything is flushed, may be the least of it.
     fn log_loss(&self, xprt: &Xprt<Rdma>, epoch: Epoch) {
-        let lost = self.with_conn(|conn| conn.history().iter().next().copied());
-        let Some(lost) = lost.filter(|lost| lost.epoch == epoch) else {
+        let Some(lost) = self.lost(epoch) else {
             return;
         };
         if may_log() {
@@ -130,7 +141,7 @@ impl Link {
 
 /// What the device told of a failure before we ended the connection, and after all. At the end everything
 /// that is left is flushed, which says nothing; but if something else failed it is the reason.
-fn seen(before: Failure, after: Failure) -> Seen {
+fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<(failure::Side, WcStatus)>| {
         failed.map(|(side, status)| {
             let side = match side {
@@ -144,6 +155,7 @@ fn seen(before: Failure, after: Failure) -> Seen {
         first: work(before.first),
         reason: work(after.reason),
         event: after.event.map(QpEvent::from_raw),
+        device,
     }
 }
 

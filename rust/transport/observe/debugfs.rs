@@ -34,7 +34,10 @@ use kernel::{
     str::CString,
     uaccess::UserSliceReader, //
 };
-use xprtrdma_proto::Counter;
+use xprtrdma_proto::{
+    conn::DeviceLog,
+    Counter, //
+};
 use xprtrdma_sunrpc::{
     common,
     xprt::{
@@ -153,6 +156,11 @@ fn show_state(xprt: &BackRef<Rdma>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "regions: {made} made, {free} free, {} pages each",
             endpoint.regions.pages()
         )?;
+    }
+    let told = client.link.with_told(DeviceLog::clone);
+    for told in told.iter() {
+        let (what, ago) = (told.event.name(), Seconds(now().since(told.at)));
+        writeln!(f, "device event: {what}, {ago} ago")?;
     }
     client.link.with_conn(|conn| {
         for lost in conn.history().iter() {

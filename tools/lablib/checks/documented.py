@@ -48,7 +48,8 @@ def names():
     """(kind, name) of everything with a name of its own."""
     for kind, pattern, files in (
             ("counter", COUNTER, ("proto/error.rs",)),
-            ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/seen.rs", "proto/wc.rs")),
+            ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/seen.rs", "proto/conn/device.rs",
+                             "proto/wc.rs")),
             ("line of debugfs", LABEL, ("transport/observe/debugfs.rs",)),
             ("tracepoint", EVENT, ("helpers/trace.h",)),
             ("parameter", PARAMETER, ("transport/xprtrdma_transport.rs",))):
