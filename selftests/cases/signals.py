@@ -4,7 +4,9 @@ others are not disturbed, soft mounts fail and hard ones wait."""
 
 import contextlib
 import errno
+import json
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -18,6 +20,7 @@ KIB = 1 << 10
 BLOCK, BLOCKS = 256 * KIB, 4
 READ, WRITE = 50, 51  # numbers of the files
 CREDITS = 4
+KILLS = pathlib.Path("/results/kills.json")
 
 
 class Pieces:
@@ -114,6 +117,21 @@ def read_on(stopped, path):
     return longest_pause(stopped, lambda: buffer.read(fd, 32 * KIB, 0))
 
 
+def counter(mount):
+    """What a mount of one transport does from now on, for `tools/lab kills`: it may end with its machine."""
+    names = {"connects": "connect_count", "rpcs": "sends"}
+    before, clock = mount.xprts()[0], wait.Clock()
+
+    def tell(**found):
+        now = mount.xprts()[0]
+        found |= {name: now[column] - before[column] for name, column in names.items()}
+        found["seconds"] = round(clock.seconds(), 1)
+        KILLS.write_text(json.dumps(found))
+        return found["connects"]
+
+    return tell
+
+
 def kill_listings(t):
     """Kill processes while the server answers them; how many connections that cost, longest pause."""
     mount = t.mount("noac")
@@ -122,12 +140,11 @@ def kill_listings(t):
     t.server.call("create", f"{top.there}/many", ENV.pick(small=2000, full=5000, debug=1000),
                   "a-name-of-some-length-")
     t.server.write(f"{top.there}/read", b"x" * 32 * KIB)
-    connects, kills = mount.connects(), ENV.pick(small=20, full=50, debug=5)
-    slowest = 0.0
+    kills, slowest, tell = ENV.pick(small=20, full=50, debug=5), 0.0, counter(mount)
     with Crew(ENV.patience(30)) as others:
         others.start(look_on, f"{top.here}/read")
         others.start(read_on, f"{top.here}/read")
-        for _ in range(kills):
+        for number in range(kills):
             victim = Worker(list_for_ever, f"{top.here}/many")
             wait.until(lambda: xprt.waiting_for_replies("READDIR(?:PLUS)?"), ENV.patience(20),
                        "a listing under way")
@@ -135,9 +152,10 @@ def kill_listings(t):
             victim.kill()
             victim.join(ENV.patience(20), killed=True)
             slowest = max(slowest, clock.seconds())
+            tell(kills=number + 1)
         others.check()
     pause = max(float(result.split()[0]) for result in others.results)
-    connects = mount.connects() - connects
+    connects = tell(kills=kills, pause=pause)
     t.note(f"{kills} kills: {connects} new connections; longest pause of the others {pause:.3f} s; "
            f"longest end of a killed process {slowest:.3f} s")
     return connects, pause

@@ -13,7 +13,7 @@ from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
 from .bench import baseline, bench, figures, report
-from .checks import beside, check, mutants, pcap, shutdown, torture
+from .checks import beside, check, kills, mutants, pcap, shutdown, torture
 from .machine import shell
 from .machine.session import Plan, Session
 
@@ -31,7 +31,7 @@ def main(argv):
     parser.add_argument("--version", action=Version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
-                add_demo, add_programs, add_mutants, add_torture, add_restart, add_bench,
+                add_demo, add_programs, add_mutants, add_torture, add_kills, add_restart, add_bench,
                 add_bench_check, add_ide, add_pcap, add_exec, add_clean):
         add(commands)
     args = parser.parse_args(argv)
@@ -265,6 +265,16 @@ def add_torture(commands):
                              args.seed, args.fault, args.write)
 
     sub.set_defaults(run=run)
+
+
+def add_kills(commands):
+    sub = commands.add_parser(
+        "kills", help="processes killed while they are answered, in-tree client and ours",
+        description="What killed processes cost the others: both clients with NFSv3 and 4.2, each "
+                    "in machines of its own (20 minutes).  The last line counts runs with ours.")
+    kernel_option(sub)
+    record_option(sub)
+    sub.set_defaults(run=lambda args: kills.check(args.kernel, args.write))
 
 
 def add_restart(commands):

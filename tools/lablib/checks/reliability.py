@@ -8,6 +8,7 @@ import statistics
 from ..base import records, rst
 from ..base.paths import REPO
 from ..machine.session import NAMES
+from . import killed
 
 PAGE = REPO / "Documentation/reliability.rst"
 # What the page says, of the runs that were written to it: the runs themselves, what came of each
@@ -26,8 +27,12 @@ def keep(found):
     """Add a run to the record and make the page anew."""
     runs = [*load(), found]
     save(runs)
-    # As it will be from now on.
-    PAGE.write_text(page(load()))
+    write()
+
+
+def write():
+    """Make the page anew, as the records have it."""
+    PAGE.write_text(page(load(), killed.load()))
 
 
 def name_of(run, taken):
@@ -293,7 +298,7 @@ def summary(runs, client):
         f"; left behind: {'; '.join(left) or 'nothing'}\n"
 
 
-def page(runs):
+def page(runs, kills=()):
     """The whole page."""
     out = HEADER.replace("@VERDICT@", verdict(runs))
     for debug, title in ((False, "Stock kernel"), (True, "Debug kernel")):
@@ -310,7 +315,7 @@ def page(runs):
                             for run in some for failure in run["failures"])
         if bad:
             out += f"What failed:\n\n{''.join(bad)}\n"
-    return out + FOOTER
+    return out + killed.page(kills) + FOOTER
 
 
 def reason(text):

@@ -4,7 +4,7 @@
 import csv
 import unittest
 
-from lablib.checks import reliability
+from lablib.checks import killed, reliability
 
 
 def run(client, recovery, failed=0, failures=()):
@@ -43,6 +43,31 @@ class Page(unittest.TestCase):
         splat = f"{trace}kernel report:\nBUG: KASAN: bad\nmore\n"
         page = reliability.page([run("ours", [], 1, [{"fault": "silence", "text": splat}])])
         self.assertIn("``BUG: KASAN: bad``", page)
+
+
+class Kills(unittest.TestCase):
+    common = {"date": "2026-01-01", "kernel": "7.3"}
+    rows = [common | {"client": "intree", "vers": "4.2", "problem": "BUG: bad page state",
+                   "kills": 17, "connects": 9, "rpcs": 1000, "seconds": 7.5},
+            common | {"client": "ours", "vers": "3", "problem": "", "kills": 50, "connects": 0,
+                   "rpcs": 2000, "pause": 0.1234, "seconds": 20.0},
+            common | {"client": "ours", "vers": "4.2", "problem": "did not start"}]
+
+    def test_a_row_for_each_client_and_version(self):
+        # As the record has them.
+        texts = [{name: str(row.get(name, "")) for name in killed.COLUMNS} for row in self.rows]
+        for rows in self.rows, texts:
+            page = reliability.page([], rows)
+            found = [next(csv.reader([line.strip()], skipinitialspace=True))
+                     for line in page.splitlines()
+                     if line.strip().startswith(("in-tree,", "ours,"))]
+            self.assertEqual(found, [
+                ["in-tree", "4.2", "17", "9", "–", "1000", "7.5", "BUG: bad page state"],
+                ["ours", "3", "50", "0", "0.12", "2000", "20.0", "all well"],
+                ["ours", "4.2", "–", "–", "–", "–", "–", "did not start"]])
+
+    def test_a_page_without_a_run_has_no_table(self):
+        self.assertNotIn("Killed processes", reliability.page([]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Processes killed while the server answers them: what that costs the others, with either client.
+
+The kills are a case of selftests/cases/signals.py; each client and version has fresh machines.
+`killed` has the table, on the page of `reliability`.
+"""
+
+import datetime
+import json
+import sys
+
+from ..base.tally import Tally
+from ..base.ui import say
+from ..machine.session import NAMES, Plan, Session
+from . import killed, reliability
+
+CASES = {"intree": "killed_listings_of_the_other_client",
+         "ours": "killed_listings_cost_the_others_nothing"}
+VERSIONS = ("3", "4.2")
+# Of one client and version; the case gives up before.
+SECONDS = 1500
+
+
+def check(spec, write):
+    """Both clients with each version, one after the other; the exit status."""
+    tally, rows = Tally(), []
+    for client in CASES:
+        for version in VERSIONS:
+            say(f"{NAMES[client]}, NFSv{version}")
+            row = run(spec, client, version)
+            rows.append(row)
+            # What the in-tree client does beside ours is told, not judged.
+            if client == "ours":
+                tally.judge(f"NFSv{version}: {row['problem']}", not row["problem"])
+    print(killed.text(rows), flush=True)
+    if write:
+        killed.keep(rows)
+        reliability.write()
+    for note in tally.notes:
+        say(note)
+    print(tally.line(), flush=True)
+    return 0 if tally.good() else 1
+
+
+def run(spec, client, version):
+    """One client with one version; the row of the record."""
+    session = Session(Plan(client=client, spec=spec, timeout=SECONDS))
+    # As far as it came, if the machine dies.
+    report = session.pair.results / "kills.json"
+    status = None
+
+    def sink(_kind, data):
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+    with session:
+        status = session.run(["./selftests/run", "--client", client, "--size", "full", "--vers",
+                              version, "--filter", f"^signals.{CASES[client]}"], sink)
+    found = json.loads(report.read_text()) if report.exists() else {}
+    problem = "; ".join(reliability.reason(text) for text in session.complaints)
+    if status and not problem:
+        problem = f"exit status {status}"
+    return {"date": datetime.date.today().isoformat(), "kernel": session.kernel.release,
+            "client": client, "vers": version, "problem": problem, **found}
