@@ -162,8 +162,8 @@ def told(what):
                for file in xprt.DEBUGFS.glob("*/state"))
 
 
-# covers: what the device told of its port before a connection ended is named with that end. Nothing is sent while
-# the link is down, and the device is made anew: rxe could not send any more.
+# covers: what the device told of its port before a connection ended is named with that end.
+# Nothing is sent while the link is down, and the device is made anew: rxe could not send any more.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def what_happened_to_the_port_is_named(t):
     mount = t.mount()
