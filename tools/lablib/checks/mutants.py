@@ -35,7 +35,8 @@ BEGIN, END = ".. Written by tools/lab mutants --write.\n", ".. End of what is wr
 WHERE = REPO / "build/mutants"
 # What the module is made of; the rest of rust/proto is for the host.
 SOURCE = ("Kbuild", "rust")
-NOT_SOURCE = ("fuzz", "tests", "benches", "examples", "target")
+NOT_SOURCE = [REPO / "rust/proto" / name
+              for name in ("fuzz", "tests", "benches", "examples", "target")]
 # A run with a fault may take so much longer than one without.
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
@@ -59,11 +60,12 @@ class Fault:
     tests: tuple = ()     # patterns of selftests
     debug: bool = False   # needs the debug kernel
     full: bool = False    # needs the tests in full size
+    suites: bool = False  # planted in the module with the KUnit suites, on the debug kernel
     why: str = ""         # no test can notice it
 
     @property
     def kind(self):
-        return self.debug, self.full
+        return self.debug or self.suites, self.full, self.suites
 
     def applied(self, text):
         """The source with the fault."""
@@ -92,10 +94,10 @@ class Builder:
 
     tree = WHERE / "tree"
 
-    def __init__(self, base, target):
-        self.base, self.target = base, target
-        self.objects = WHERE / target.release
-        self.clean = WHERE / f"{target.release}.clean"
+    def __init__(self, base, target, suites):
+        self.base, self.target, self.suites = base, target, suites
+        self.objects = WHERE / f"{target.release}{'-kunit' if suites else ''}"
+        self.clean = self.objects.with_name(f"{self.objects.name}.clean")
         if self.clean.exists():
             # The objects may be those of a fault whose run was ended by force.
             replace(self.clean, self.objects)
@@ -107,7 +109,7 @@ class Builder:
         """Bring the copy up to date; what changes gets a new time, so that it is built again."""
         wanted = {pathlib.Path(SOURCE[0])}
         for top, names, files in os.walk(REPO / SOURCE[1]):
-            names[:] = [name for name in names if name not in NOT_SOURCE]
+            names[:] = [name for name in names if pathlib.Path(top, name) not in NOT_SOURCE]
             wanted |= {pathlib.Path(top, name).relative_to(REPO) for name in files}
         for path in cls.tree.rglob("*"):
             if path.is_file() and path.relative_to(cls.tree) not in wanted:
@@ -120,7 +122,8 @@ class Builder:
 
     def module(self):
         """Build what is in the tree; the file, relative to the repository."""
-        return module.build(self.base, self.target, tree=self.tree, objects=self.objects)
+        return module.build(self.base, self.target, tree=self.tree, objects=self.objects,
+                            suites=self.suites)
 
     @contextlib.contextmanager
     def planted(self, fault):
@@ -152,9 +155,9 @@ def replace(source, target):
 class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
-    def __init__(self, spec, debug):
+    def __init__(self, spec, debug, suites):
         # Each run brings its own module.
-        self.plan = Plan(client="none", spec=spec, debug=debug, load=False)
+        self.plan = Plan(client="none", spec=spec, debug=debug, suites=suites, load=False)
         self.session = None
 
     def run(self, argv, limit, file):
@@ -168,7 +171,8 @@ class Machines:
         if not self.session:
             self.session = Session(self.plan).__enter__()
         session, parts, lines = self.session, [], LineSplitter()
-        session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}"}
+        session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}",
+                                "LAB_SUITES": f"/repo/{file}"}
         command = session.channel.start(argv, sink, env=session.environment, cwd="/repo")
         try:
             command.wait(limit, session.pair.attend)
@@ -238,12 +242,12 @@ class Campaign:
     """Plants faults of one kind: one kernel, one size."""
 
     def __init__(self, spec, kind):
-        self.debug, self.full = kind
+        self.debug, self.full, suites = kind
         base = root.path()
         target = kernel.get(base, spec)
         target = kernel.debug(base, target) if self.debug else target
-        self.builder = Builder(base, target)
-        self.machines = Machines(spec, self.debug)
+        self.builder = Builder(base, target, suites)
+        self.machines = Machines(spec, self.debug, suites)
         self.seconds = {}
 
     def baseline(self, faults):
@@ -351,7 +355,9 @@ def rows(faults):
     lines = []
     for fault in faults:
         tests = ", ".join(f"``{plain(test)}``" for test in fault.tests)
-        kernel_note = " (debug kernel)" if fault.debug else " (full size)" if fault.full else ""
+        kernel_note = next((f" ({text})" for flag, text in (
+            (fault.suites, "KUnit"), (fault.debug, "debug kernel"), (fault.full, "full size"))
+                            if flag), "")
         lines.append((f"``{fault.name}``: {fault.what}",
                       f"``{fault.file.removeprefix('rust/')}``",
                       tests + kernel_note if tests else f"nothing: {fault.why}"))
