@@ -308,6 +308,23 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 	return 0;
 }
 
+/* For the driver, whose devices map whatever they are asked to. */
+static bool fake_unmapped;
+module_param_named(unmapped, fake_unmapped, bool, 0644);
+MODULE_PARM_DESC(unmapped, "no device of the machine maps memory for a region");
+
+static int region_entry(struct kretprobe_instance *ri, struct pt_regs *regs)
+{
+	return !READ_ONCE(fake_unmapped);
+}
+
+static int region_return(struct kretprobe_instance *ri, struct pt_regs *regs)
+{
+	/* Entries mapped. */
+	regs_set_return_value(regs, 0);
+	return 0;
+}
+
 static int unmap_entry(struct kprobe *p, struct pt_regs *regs)
 {
 	if (regs_get_kernel_argument(regs, 0) ==
@@ -328,6 +345,11 @@ static struct kretprobe map_probes[] = {
 		.entry_handler = map_sg_entry,
 		.handler = map_sg_return,
 		.data_size = sizeof(struct probe_data),
+	},
+	{
+		.kp.symbol_name = "ib_map_mr_sg",
+		.entry_handler = region_entry,
+		.handler = region_return,
 	},
 };
 

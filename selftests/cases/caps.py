@@ -7,12 +7,14 @@ import os
 from lib import faults, module, pattern, xprt
 from lib.attributes import attribute
 from lib.buffers import Buffer
-from lib.case import ENV, case, check, equal
-from lib.workers import together
+from lib.case import ENV, case, check, equal, wait
+from lib.workers import Worker, together
 
 KIB, MIB = 1 << 10, 1 << 20
 # For how many regions one call may wait, again and again, while others take them.
 WAITS = 10
+# How often memory may not be mapped before its call ends, and the count of the call itself.
+MAPPING_TRIES = 9 + 1
 # Whose calls, of ten work requests each, are more than the send queue holds.
 THREADS = 64
 SIZES = (1, 3, 1000, 3800, 4096, 4097, 8191, 32768, 32771, 130001, 300003, MIB, MIB + 4097)
@@ -108,6 +110,43 @@ def a_call_that_cannot_be_carried_is_named(t):
     check(os.path.exists(here), "the mount works")
     mount.remove()
     module.unload()
+
+
+def read_directly(_, path):
+    """Read the file, not from the page cache."""
+    fd, buffer = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(64 * KIB)
+    try:
+        return buffer.read(fd, 64 * KIB, 0) == pattern.data(7, 0, 64 * KIB)
+    finally:
+        os.close(fd)
+
+
+# covers: RDS-53: memory that is not mapped is tried again, for it may be a shortage, and after a few times
+# covers: the call ends, and the log says why. Software devices map whatever they are asked to: a probe
+# covers: has the kernel say that they have not.
+@case(versions=("3", "4.2"), clients=("ours",), debug_only=True, seconds=60)
+def memory_that_is_never_mapped_ends_its_call(t):
+    mount = t.mount()
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, pattern.data(7, 0, 64 * KIB))
+    os.stat(here)
+    with module.unmapped() as switch:
+        switch.write_text("1")
+        try:
+            read_directly(None, here)
+        except OSError as error:
+            equal(error.errno, errno.EIO, "the error")
+        else:
+            raise AssertionError("it was carried")
+        t.log.expect("cannot be carried: Unmappable")
+        tries = mount.xprts()[0]["failed_marshal"]
+        check(tries <= MAPPING_TRIES, f"tried {tries} times")
+        reader = Worker(read_directly, here)
+        wait.until(lambda: mount.xprts()[0]["failed_marshal"] > tries + 1, ENV.patience(10),
+                   "another call that is tried again")
+        switch.write_text("0")
+        equal(reader.join(ENV.patience(20)), "True", "what was read when there was room again")
+    equal(mount.connects(), 1, "connections")
 
 
 # covers: V1-030, V1-113: the first calls need more regions than a new connection has, and all

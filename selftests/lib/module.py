@@ -18,6 +18,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 FINIT_MODULE, DELETE_MODULE = 313, 176
 O_NONBLOCK = os.O_NONBLOCK
 GONE_SECONDS = 20
+# Which suites a module runs when it is loaded.
+SUITES_FILTER = pathlib.Path("/sys/module/kunit/parameters/filter_glob")
 
 
 def name(client=None):
@@ -60,6 +62,18 @@ def rmmod_is_refused():
             raise AssertionError(f"rmmod: {error}") from error
     else:
         raise AssertionError("the transport was unloaded under its mounts")
+
+
+@contextlib.contextmanager
+def unmapped():
+    """With the module of the KUnit suites, none of which runs; what says whether any memory can be
+    mapped for a region."""
+    SUITES_FILTER.write_text("none")
+    try:
+        with suites():
+            yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/unmapped")
+    finally:
+        SUITES_FILTER.write_text("*")
 
 
 @contextlib.contextmanager

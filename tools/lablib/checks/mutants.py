@@ -156,8 +156,9 @@ class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
     def __init__(self, spec, debug, suites):
-        # Each run brings its own module.
-        self.plan = Plan(client="none", spec=spec, debug=debug, suites=suites, load=False)
+        # Each run brings its own module; tests on the debug kernel may want that of the suites, too.
+        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False)
+        self.suites = suites
         self.session = None
 
     def run(self, argv, limit, file):
@@ -171,8 +172,9 @@ class Machines:
         if not self.session:
             self.session = Session(self.plan).__enter__()
         session, parts, lines = self.session, [], LineSplitter()
-        session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}",
-                                "LAB_SUITES": f"/repo/{file}"}
+        session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}"}
+        if self.suites:
+            session.environment["LAB_SUITES"] = f"/repo/{file}"
         command = session.channel.start(argv, sink, env=session.environment, cwd="/repo")
         try:
             command.wait(limit, session.pair.attend)
