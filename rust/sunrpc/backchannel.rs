@@ -9,10 +9,7 @@
 //! the server has its credit back, before the service has let go.
 
 use crate::{
-    common::{
-        self,
-        Common, //
-    },
+    common::Common,
     slot::TaskBuf,
     transport::Transport,
     xdr_buf::Octets,
@@ -109,7 +106,7 @@ impl_has_work! {
 impl Farewell {
     /// Sleeps.
     fn new<T: Transport>(xprt: &Xprt<T>) -> Result<Arc<Self>> {
-        let common = common::get()?;
+        let common = xprt.common().clone();
         // INVARIANT: Not queued.
         Arc::pin_init(
             pin_init!(Self {

@@ -4,6 +4,10 @@
 //! transports.
 
 use crate::{
+    common::{
+        self,
+        Common, //
+    },
     ops::Ops,
     slot::Pool,
     transport::{
@@ -33,6 +37,7 @@ use kernel::{
     fmt,
     prelude::*,
     str::CString,
+    sync::Arc,
     types::ScopeGuard, //
 };
 use xprtrdma_base::{
@@ -50,7 +55,7 @@ use xprtrdma_bindings as bindings;
 /// The class is registered while the value exists.
 pub struct Registration<T: Transport> {
     // Dropped after the class is unregistered.
-    _common: crate::common::Owner,
+    common: common::Owner,
     _driver: PhantomData<T>,
 }
 
@@ -59,7 +64,7 @@ impl<T: Transport> Registration<T> {
     ///
     /// `EEXIST`: another module owns the class. May sleep.
     pub fn new() -> Result<Self> {
-        let common = crate::common::Owner::new()?;
+        let common = common::Owner::new()?;
         let class = &raw mut bindings::xprtrdma_class;
         // SAFETY: The class belongs to this module and is not registered: a second registration
         // of it fails with `EEXIST` before anything is changed but this same pointer.
@@ -68,9 +73,14 @@ impl<T: Transport> Registration<T> {
         to_result(unsafe { bindings::xprt_register_transport(class) })?;
         // INVARIANT: Registered just now.
         Ok(Self {
-            _common: common,
+            common,
             _driver: PhantomData,
         })
+    }
+
+    /// What the transports of the class share.
+    pub fn common(&self) -> &Arc<Common> {
+        self.common.common()
     }
 }
 
@@ -116,6 +126,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         keep_idle: args.flags & bindings::XPRT_CREATE_NO_IDLE_TIMEOUT != 0,
     };
     let limits = T::limits(&create)?;
+    let common = common::get()?;
     let ms = |ms: u32| Jiffies::from_ms(ms).count();
     let timeout = bindings::rpc_timeout {
         to_initval: ms(limits.rpc_timeout_ms),
@@ -170,8 +181,9 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         let init = Inner::<T>::new(
             timeout,
             T::Locked::default(),
-            T::new(&create),
+            T::new(&create, &common),
             Pool::new(limits.slots)?,
+            common.clone(),
         );
         place.write_pin_init(init)?;
         (*raw).timeout = (*inner).timeout.get();

@@ -62,8 +62,11 @@ global_lock! {
 
 static READY: Atomic<bool> = Atomic::new(false);
 
-/// What the transports share; `ENODEV` when the class is not registered. May sleep.
-pub fn get() -> Result<Arc<Common>> {
+/// What a new transport is given; `ENODEV` when the class is not registered. May sleep.
+///
+/// The RPC client passes nothing of ours to the set-up function of a class, so there must be a place
+/// where that finds it. Nobody else looks here.
+pub(crate) fn get() -> Result<Arc<Common>> {
     // ORDERING: Pairs with the release in `Owner::new`.
     if !READY.load(Acquire) {
         return Err(ENODEV);
@@ -72,7 +75,7 @@ pub fn get() -> Result<Arc<Common>> {
 }
 
 /// Owns what is shared. Dropping it waits for all work on the queues.
-pub(crate) struct Owner(());
+pub(crate) struct Owner(Arc<Common>);
 
 impl Owner {
     /// `EBUSY`: there is an owner. Sleeps.
@@ -96,21 +99,24 @@ impl Owner {
             ends: WorkQueue::new(c"xprtrdma_rs-end")?,
             debugfs: Dir::new(c"xprtrdma_rs"),
         };
-        *place = Some(Arc::new(common, GFP_KERNEL)?);
-        Ok(Self(()))
+        let common = Arc::new(common, GFP_KERNEL)?;
+        *place = Some(common.clone());
+        Ok(Self(common))
+    }
+
+    /// What is shared.
+    pub(crate) fn common(&self) -> &Arc<Common> {
+        &self.0
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let common = COMMON.lock().take();
+        drop(COMMON.lock().take());
         // The transports are gone, so nothing is enqueued any more. But the last work of one may
         // still be on its way out, with a reference of its own: its code must not go before it, and
         // it must not be the one that destroys the queue it runs on.
-        if let Some(common) = &common {
-            common.queue.flush();
-            common.ends.flush();
-        }
-        drop(common);
+        self.0.queue.flush();
+        self.0.ends.flush();
     }
 }

@@ -10,6 +10,7 @@ use crate::{
         Leaving,
         Waiting, //
     },
+    common::Common,
     xprt::{
         ConnectLock,
         SendLock,
@@ -19,7 +20,8 @@ use crate::{
 use core::net::SocketAddr;
 use kernel::{
     prelude::*,
-    seq_file::SeqFile, //
+    seq_file::SeqFile,
+    sync::Arc, //
 };
 use xprtrdma_base::{
     compat,
@@ -95,8 +97,9 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Sizes of a new transport. Process context, may sleep.
     fn limits(create: &Create) -> Result<Limits>;
 
-    /// Makes the driver's data. Process context, may sleep.
-    fn new(create: &Create) -> impl PinInit<Self::Data, Error>;
+    /// Makes the driver's data; `common` is shared with the other transports. Process context, may
+    /// sleep.
+    fn new(create: &Create, common: &Arc<Common>) -> impl PinInit<Self::Data, Error>;
 
     /// Makes the driver's data of one slot. Process context, may sleep.
     fn new_call() -> impl PinInit<Self::Call, Error>;

@@ -17,6 +17,7 @@ pub use stat::XprtStat;
 use crate::{
     backchannel::Backchannel,
     call::Pinned,
+    common::Common,
     slot::{
         Pool,
         Slot, //
@@ -30,6 +31,7 @@ use core::{
 };
 use kernel::{
     prelude::*,
+    sync::Arc,
     types::Opaque, //
 };
 use xprtrdma_base::{
@@ -68,6 +70,7 @@ pub(crate) struct Inner<T: Transport> {
     pub(crate) pool: Pool<T>,
     #[pin]
     pub(crate) backchannel: Backchannel<T>,
+    common: Arc<Common>,
 }
 
 impl<T: Transport> Inner<T> {
@@ -76,6 +79,7 @@ impl<T: Transport> Inner<T> {
         locked: T::Locked,
         data: impl PinInit<T::Data, Error>,
         pool: P,
+        common: Arc<Common>,
     ) -> impl PinInit<Self, Error>
     where
         P: PinInit<Pool<T>>,
@@ -87,6 +91,7 @@ impl<T: Transport> Inner<T> {
             data <- data,
             pool <- pool,
             backchannel <- Backchannel::new(),
+            common,
         }? Error)
     }
 }
@@ -132,6 +137,11 @@ impl<T: Transport> Xprt<T> {
     #[inline]
     pub fn data(&self) -> &T::Data {
         &self.inner.data
+    }
+
+    /// What it shares with the other transports.
+    pub fn common(&self) -> &Arc<Common> {
+        &self.inner.common
     }
 
     /// The transport's number in sysfs and debugfs.

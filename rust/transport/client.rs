@@ -63,7 +63,7 @@ use xprtrdma_sunrpc::{
         Leaving,
         Waiting, //
     },
-    common,
+    common::Common,
     transport::{
         Create,
         Limits,
@@ -160,9 +160,9 @@ impl Transport for Rdma {
         })
     }
 
-    fn new(create: &Create) -> impl PinInit<Client, Error> {
+    fn new(create: &Create, common: &Arc<Common>) -> impl PinInit<Client, Error> {
         try_pin_init!(Client {
-            link: Link::new(common::get()?, create, &Self::limits(create)?)?,
+            link: Link::new(common.clone(), create, &Self::limits(create)?)?,
             current <- new_spinlock!(None, "Client::current"),
             local <- new_spinlock!(None, "Client::local"),
             callback_size: Atomic::new(1024 - 28),

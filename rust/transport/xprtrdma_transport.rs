@@ -106,7 +106,7 @@ impl kernel::Module for XprtRdma {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
         Ok(Self {
-            _parameters: observe::debugfs::parameters()?,
+            _parameters: observe::debugfs::parameters(class.common())?,
             _sysctls: sysctls,
             _class: class,
         })

@@ -51,7 +51,7 @@ mod suite {
             ensure!(common::get().is_err());
             ensure!(Client::new(true).is_err());
             let class = Registration::<Driver>::new()?;
-            ensure!(common::get().is_ok());
+            ensure!(core::ptr::eq(&*common::get()?, &**class.common()));
             // Another one of this module is refused, and changes nothing.
             ensure_eq!(Registration::<Driver>::new().err(), Some(EBUSY));
             let client = Client::new(true)?;
@@ -86,7 +86,7 @@ mod suite {
     fn what_is_shared_outlives_the_class() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
-        let shared = common::get()?;
+        let shared = class.common().clone();
         drop(class);
         ensure!(common::get().is_err());
         shared.queue().flush();
@@ -98,7 +98,7 @@ mod suite {
     fn the_end_of_the_class_waits_for_its_last_work() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
-        let shared = common::get()?;
+        let shared = class.common().clone();
         // Work that is the last to let go of its own queue.
         let later = |queue: &WorkQueue| -> Result<_> {
             let work = super::super::later::Later::new(shared.clone())?;
@@ -373,7 +373,8 @@ mod suite {
         let second = first.clone();
         drop(first);
         let work = super::super::later::Later::new(second)?;
-        common::get()?
+        class
+            .common()
             .queue()
             .queue()
             .enqueue(work.clone())

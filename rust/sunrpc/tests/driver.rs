@@ -12,6 +12,7 @@ use crate::{
         Leaving,
         Waiting, //
     },
+    common::Common,
     lease::{
         Lease,
         Message, //
@@ -40,6 +41,7 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
+        Arc,
         SpinLock, //
     }, //
 };
@@ -300,7 +302,7 @@ impl Transport for Driver {
         })
     }
 
-    fn new(_create: &Create) -> impl PinInit<Self, Error> {
+    fn new(_create: &Create, _common: &Arc<Common>) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             _alive: {
                 due(&FAIL_NEW)?;

@@ -39,7 +39,7 @@ use xprtrdma_proto::{
     Counter, //
 };
 use xprtrdma_sunrpc::{
-    common,
+    common::Common,
     xprt::{
         BackRef,
         Xprt, //
@@ -51,10 +51,9 @@ pub(crate) type Files = Scope<BackRef<Rdma>>;
 
 /// Makes the files of a transport. Sleeps.
 pub(crate) fn files(xprt: &Xprt<Rdma>) -> Result<Pin<KBox<Files>>> {
-    let common = common::get()?;
     let name = CString::try_from_fmt(fmt!("{}", xprt.id()))?;
     let back = xprt.back_ref();
-    let scope = common.debugfs().scope(back, &name, |xprt, dir| {
+    let scope = xprt.common().debugfs().scope(back, &name, |xprt, dir| {
         dir.read_callback_file(c"state", xprt, &show_state);
         dir.read_callback_file(c"counters", xprt, &show_counters);
         dir.write_only_callback_file(c"disconnect", xprt, &write_disconnect);
@@ -65,9 +64,8 @@ pub(crate) fn files(xprt: &Xprt<Rdma>) -> Result<Pin<KBox<Files>>> {
 /// The file of the parameters. Dropping it waits for readers.
 pub(crate) type Parameters = File<()>;
 
-/// Makes the file of the parameters, while the class is registered. Sleeps.
-pub(crate) fn parameters() -> Result<Pin<KBox<Parameters>>> {
-    let common = common::get()?;
+/// Makes the file of the parameters. Sleeps.
+pub(crate) fn parameters(common: &Common) -> Result<Pin<KBox<Parameters>>> {
     let dir = common.debugfs();
     let file = dir.read_callback_file(c"parameters", (), &show_parameters);
     KBox::pin_init(file, GFP_KERNEL)
