@@ -24,6 +24,7 @@ use crate::{
         xdr, //
     }, //
 };
+use core::num::NonZeroU64;
 
 /// Lengths of the parts of a marshalled RPC Call, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -392,26 +393,32 @@ impl RegionLimits {
     ///
     /// Without gaps, a region continues from one run into the next only if the first ends and
     /// the second begins at a page border. Returns `usize::MAX` if a region can hold no page.
-    #[inline]
+    #[inline(always)]
     pub fn segments(&self, runs: &[Run]) -> usize {
         let Some(mask) = self.page_size.checked_sub(1).map(u64::from) else {
             return usize::MAX;
         };
         let (pages, shift) = (u64::from(self.pages), self.page_size.trailing_zeros());
-        if pages == 0 {
+        let Some(pages) = NonZeroU64::new(pages) else {
             return usize::MAX;
-        }
+        };
         // NO-OVERFLOW: Three runs of less than 2^32 bytes are far from 2^64, in bytes and in pages.
         if let [run, rest @ ..] = runs {
             // The usual case: only the first run is not empty, and it fits into one region.
             let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
             if run.length != 0
-                && end.wrapping_add(mask).wrapping_shr(shift) <= pages
+                && end.wrapping_add(mask).wrapping_shr(shift) <= pages.get()
                 && rest.iter().all(|run| run.length == 0)
             {
                 return 1;
             }
         }
+        self.count_segments(runs, pages, mask, shift)
+    }
+
+    /// As [`segments`](Self::segments), for whatever is not the usual case.
+    #[inline(never)]
+    fn count_segments(&self, runs: &[Run], pages: NonZeroU64, mask: u64, shift: u32) -> usize {
         let mut segments = 0u64;
         let mut free = 0u64;
         let mut aligned_end = false;
@@ -427,13 +434,14 @@ impl RegionLimits {
             }
             if needed > free {
                 let more = needed.wrapping_sub(free);
-                let regions = if more <= pages {
+                let regions = if more <= pages.get() {
                     1
                 } else {
-                    more.div_ceil(pages)
+                    // NO-OVERFLOW: More than one region's pages, of which there is at least one.
+                    (more.wrapping_sub(1) / pages).wrapping_add(1)
                 };
                 segments = segments.wrapping_add(regions);
-                free = free.wrapping_add(regions.wrapping_mul(pages));
+                free = free.wrapping_add(regions.wrapping_mul(pages.get()));
             }
             free = free.wrapping_sub(needed);
             aligned_end = end & mask == 0;

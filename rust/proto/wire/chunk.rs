@@ -31,7 +31,7 @@ pub struct Segment {
 
 impl Segment {
     /// Writes the segment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         let mut bytes = [0; SEGMENT_LEN];
         let mut fields = Writer::new(&mut bytes);

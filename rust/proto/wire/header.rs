@@ -130,7 +130,7 @@ impl Fixed {
     }
 
     /// Writes the four words.
-    #[inline]
+    #[inline(always)]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         out.words([self.xid.0, self.version, self.credits.0, self.procedure])
     }
@@ -150,6 +150,13 @@ pub struct CallHeader<'a> {
 }
 
 impl CallHeader<'_> {
+    /// Bytes of a version 1 header with a Write chunk of one segment.
+    pub const ONE_WRITE_LEN: usize = Version::V1.min_header_len() + CHUNK_LEN + SEGMENT_LEN;
+    /// Bytes of a version 1 header with a Read chunk of one segment.
+    pub const ONE_READ_LEN: usize = Version::V1.min_header_len() + READ_ENTRY_LEN;
+    /// Bytes of a version 1 header with a Reply chunk of one segment.
+    pub const ONE_REPLY_LEN: usize = Self::ONE_WRITE_LEN - ABSENT_LEN;
+
     /// How many bytes [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
@@ -165,23 +172,26 @@ impl CallHeader<'_> {
     /// [`Error::TooComplex`] for what a server need not accept (ULB-26), [`Error::BadChunk`] for
     /// empty segments and bad positions (V1-038, V1-041, V1-043), [`Error::NoSpace`] if the buffer
     /// is too short. Nothing is written unless all of it fits.
-    #[inline]
+    // Who knows the form when it is compiled gets the code of that form alone.
+    #[inline(always)]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
+        // Nearly every Call has one of these forms, whose length is known beforehand.
         const EMPTY: usize = Version::V1.min_header_len();
-        // Nearly every Call has one of these forms, whose lengths are known beforehand.
         let lists = &self.lists;
         match (self.version, lists.reads, lists.writes, lists.reply) {
-            (Version::V1, [], [], None) => write(EMPTY, buf, |out| {
-                self.encode_front(proc_nr::MSG, out)?;
-                out.words([0, 0, 0])
-            }),
+            (Version::V1, [], [], None) => {
+                let out = &mut room(EMPTY, buf)?;
+                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+                out.words([0, 0, 0]).map_err(no_space)?;
+                Ok(EMPTY)
+            }
             (Version::V1, [], [[segment]], None) if segment.length != 0 => {
-                write(EMPTY + CHUNK_LEN + SEGMENT_LEN, buf, |out| {
-                    self.encode_front(proc_nr::MSG, out)?;
-                    out.words([0, 1, 1])?;
-                    segment.encode(out)?;
-                    out.words([0, 0])
-                })
+                let out = &mut room(Self::ONE_WRITE_LEN, buf)?;
+                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+                out.words([0, 1, 1]).map_err(no_space)?;
+                segment.encode(out).map_err(no_space)?;
+                out.words([0, 0]).map_err(no_space)?;
+                Ok(Self::ONE_WRITE_LEN)
             }
             (
                 Version::V1,
@@ -192,19 +202,19 @@ impl CallHeader<'_> {
                 [],
                 None,
             ) if segment.length != 0 && *position != 0 && *position & 3 == 0 => {
-                write(EMPTY + READ_ENTRY_LEN, buf, |out| {
-                    self.encode_front(proc_nr::MSG, out)?;
-                    out.words([1, *position])?;
-                    segment.encode(out)?;
-                    out.words([0, 0, 0])
-                })
+                let out = &mut room(Self::ONE_READ_LEN, buf)?;
+                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+                out.words([1, *position]).map_err(no_space)?;
+                segment.encode(out).map_err(no_space)?;
+                out.words([0, 0, 0]).map_err(no_space)?;
+                Ok(Self::ONE_READ_LEN)
             }
             (Version::V1, [], [], Some([segment])) if segment.length != 0 => {
-                write(EMPTY - ABSENT_LEN + CHUNK_LEN + SEGMENT_LEN, buf, |out| {
-                    self.encode_front(proc_nr::MSG, out)?;
-                    out.words([0, 0, 1, 1])?;
-                    segment.encode(out)
-                })
+                let out = &mut room(Self::ONE_REPLY_LEN, buf)?;
+                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+                out.words([0, 0, 1, 1]).map_err(no_space)?;
+                segment.encode(out).map_err(no_space)?;
+                Ok(Self::ONE_REPLY_LEN)
             }
             _ => self.encode_any(buf),
         }
@@ -214,13 +224,14 @@ impl CallHeader<'_> {
     fn encode_any(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let long = check_lists(&self.lists)?;
         let procedure = if long { proc_nr::NOMSG } else { proc_nr::MSG };
-        write(self.encoded_len(), buf, |out| {
-            self.encode_front(procedure, out)?;
-            self.lists.encode(out)
-        })
+        let len = self.encoded_len();
+        let out = &mut room(len, buf)?;
+        self.encode_front(procedure, out).map_err(no_space)?;
+        self.lists.encode(out).map_err(no_space)?;
+        Ok(len)
     }
 
-    #[inline]
+    #[inline(always)]
     fn encode_front(&self, procedure: u32, out: &mut Writer<'_>) -> Result<(), Full> {
         encode_front(
             self.version,
@@ -233,16 +244,15 @@ impl CallHeader<'_> {
     }
 }
 
-/// Lets `fill` write the `len` bytes at the front of `buf`; returns `len`.
-#[inline]
-fn write(
-    len: usize,
-    buf: &mut [u8],
-    fill: impl FnOnce(&mut Writer<'_>) -> Result<(), Full>,
-) -> Result<usize, Error> {
-    let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
-    fill(&mut Writer::new(buf)).map_err(|Full| Error::NoSpace)?;
-    Ok(len)
+/// A writer of the `len` bytes at the front of `buf`.
+#[inline(always)]
+fn room(len: usize, buf: &mut [u8]) -> Result<Writer<'_>, Error> {
+    Ok(Writer::new(buf.get_mut(..len).ok_or(Error::NoSpace)?))
+}
+
+#[inline(always)]
+fn no_space(_: Full) -> Error {
+    Error::NoSpace
 }
 
 /// Checks the lists of a Call; true if it has a Position-Zero Read chunk.
@@ -287,7 +297,7 @@ fn check_segments(segments: &[Segment], least: usize) -> Result<(), Error> {
     Ok(())
 }
 
-#[inline]
+#[inline(always)]
 fn encode_front(
     version: Version,
     xid: Xid,

@@ -105,7 +105,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Puts `N` unsigned integers.
-    #[inline]
+    #[inline(always)]
     pub fn words<const N: usize>(&mut self, words: [u32; N]) -> Result<(), Full> {
         let rest = core::mem::take(&mut self.rest);
         let (head, tail) = rest.split_at_mut_checked(N.wrapping_mul(4)).ok_or(Full)?;
