@@ -2,9 +2,11 @@
 
 //! A count of those who hold something, and the wait for the last of them ([`Holders`]).
 
-use crate::time::Jiffies;
+use crate::{
+    access_once::AccessOnce,
+    time::Jiffies, //
+};
 use kernel::sync::atomic::{
-    Acquire,
     Atomic,
     Full,
     Relaxed, //
@@ -59,7 +61,7 @@ impl Holders {
     #[inline]
     pub fn is_none(&self) -> bool {
         // ORDERING: Pairs with the release in `remove`.
-        self.0.load(Acquire) & !AWAITED == 0
+        self.0.read_acquire() & !AWAITED == 0
     }
 
     /// Waits until there is no holder; one thread at a time. Sleeps.

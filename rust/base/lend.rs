@@ -4,25 +4,44 @@
 
 use kernel::bindings::page;
 
+/// A piece of memory, which is not empty.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    /// Its first page.
+    pub page: *mut page,
+    /// The pages behind that. Behind the last of all the piece goes on in those that follow it
+    /// physically.
+    pub more: &'a [*mut page],
+    /// Where it begins in its first page.
+    pub first: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
 /// Memory that is about to be lent to a device.
 ///
 /// # Safety
 ///
-/// Every piece that [`Loan::pieces`] tells of lies in memory that stays allocated, and that
-/// nobody but the device reads or writes as a Rust reference, until [`Loan::into_lender`] has been
-/// called and its result is dropped.
+/// Every piece that [`Loan::pieces`] and [`Loan::only_piece`] tell of lies in memory that stays
+/// allocated, and that nobody but the device reads or writes as a Rust reference, until
+/// [`Loan::into_lender`] has been called and its result is dropped. A piece has `first` less than a
+/// page, and `more` no longer than its bytes need.
 pub unsafe trait Loan {
     /// What keeps the memory while it is lent.
     type Lender: Lender;
 
-    /// Octets lent.
+    /// Bytes lent.
     fn len(&self) -> usize;
 
-    /// Calls `take` with the pieces of the lent memory in order, beginning with the octet at `start`,
-    /// until it returns `false`: (pages, offset, octets). The offset is less than a page and counts
-    /// from the first page; behind the last the piece goes on in those that follow it physically.
-    /// No piece is empty. Does not sleep.
-    fn pieces(&self, start: usize, take: impl FnMut(&[*mut page], usize, usize) -> bool);
+    /// Calls `take` with the pieces of the lent memory in order, beginning with the byte at
+    /// `start`, until it returns `false`. Does not sleep.
+    fn pieces(&self, start: usize, take: impl FnMut(Piece<'_>) -> bool);
+
+    /// The piece of which all of the lent memory is made, if it is one, and that is easily seen:
+    /// then mapping it takes a short way.
+    fn only_piece(&self) -> Option<Piece<'_>> {
+        None
+    }
 
     /// The pieces are known to the borrower now; what they lie in is all that must be kept.
     fn into_lender(self) -> Self::Lender;

@@ -31,9 +31,10 @@ const char *xprtrdma_version(void)
 	return XPRTRDMA_VERSION;
 }
 
-int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
+int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+		       const struct ib_send_wr **bad)
 {
-	return ib_post_send(qp, wr, NULL);
+	return ib_post_send(qp, wr, bad);
 }
 
 bool xprtrdma_req_notify(struct ib_cq *cq)
@@ -100,11 +101,6 @@ u32 xprtrdma_dma_max_entry(struct ib_device *dev)
 	if (!ib_uses_virt_dma(dev))
 		most = min(most, dma_max_mapping_size(dev->dma_device));
 	return most;
-}
-
-void xprtrdma_bump_rkey(struct ib_mr *mr)
-{
-	ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
 }
 
 /*

@@ -20,7 +20,8 @@
 const char *xprtrdma_version(void);
 
 /* ib_core */
-int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+		       const struct ib_send_wr **bad);
 bool xprtrdma_req_notify(struct ib_cq *cq);
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 /* As numbers: Rust sees the kernel's type differently from version to version. */
@@ -44,7 +45,6 @@ int xprtrdma_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
 void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
 			   int nents, unsigned int dir);
 u32 xprtrdma_dma_max_entry(struct ib_device *dev);
-void xprtrdma_bump_rkey(struct ib_mr *mr);
 
 /* modules */
 bool xprtrdma_is_out_of_tree(const char *module);

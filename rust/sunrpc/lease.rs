@@ -20,10 +20,12 @@ use crate::{
     },
 };
 use core::ptr::NonNull;
-use kernel::bindings::page;
 use xprtrdma_base::{
     holders::Holders,
-    lend, //
+    lend::{
+        self,
+        Piece, //
+    }, //
 };
 
 /// Which message of a request.
@@ -84,8 +86,13 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     }
 
     #[inline]
-    fn pieces(&self, start: usize, take: impl FnMut(&[*mut page], usize, usize) -> bool) {
+    fn pieces(&self, start: usize, take: impl FnMut(Piece<'_>) -> bool) {
         self.buf.pieces(self.part, start, take);
+    }
+
+    #[inline(always)]
+    fn only_piece(&self) -> Option<Piece<'_>> {
+        self.buf.only_piece(self.part)
     }
 
     #[inline]

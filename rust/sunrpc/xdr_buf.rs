@@ -9,13 +9,11 @@ use core::{
     slice, //
 };
 use kernel::{
-    bindings::{
-        kvec,
-        page, //
-    },
+    bindings::kvec,
     page::PAGE_SIZE,
     prelude::*, //
 };
+use xprtrdma_base::lend::Piece;
 use xprtrdma_bindings as bindings;
 
 /// The parts of a message that can be lent to the peer.
@@ -137,12 +135,7 @@ impl<'a> XdrBuf<'a> {
 
     /// See [`xprtrdma_base::lend::Loan::pieces`].
     #[inline]
-    pub(crate) fn pieces(
-        &self,
-        part: Part,
-        start: usize,
-        mut take: impl FnMut(&[*mut page], usize, usize) -> bool,
-    ) {
+    pub(crate) fn pieces(&self, part: Part, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
         let mut skip = start;
         let _ = match part {
             Part::Pages => self.rest_of_pages(&mut skip, &mut take),
@@ -154,13 +147,23 @@ impl<'a> XdrBuf<'a> {
         };
     }
 
+    /// See [`Loan::only_piece`](xprtrdma_base::lend::Loan::only_piece).
+    #[inline(always)]
+    pub(crate) fn only_piece(&self, part: Part) -> Option<Piece<'_>> {
+        let pages = self.page_len();
+        match part {
+            Part::Pages if pages != 0 => Some(self.pages(0, pages)),
+            Part::Whole if pages == 0 && self.tail_len() == 0 => {
+                let head = look!(self, head[0]);
+                (head.iov_len != 0).then(|| piece_of(head, 0))
+            }
+            _ => None,
+        }
+    }
+
     /// Takes what is left of the pages after skipping `skip` octets; `false`: no more is wanted.
     #[inline]
-    fn rest_of_pages(
-        &self,
-        skip: &mut usize,
-        take: &mut impl FnMut(&[*mut page], usize, usize) -> bool,
-    ) -> bool {
+    fn rest_of_pages(&self, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
         let page_len = self.page_len();
         let skipped = core::cmp::min(*skip, page_len);
         *skip -= skipped;
@@ -168,14 +171,35 @@ impl<'a> XdrBuf<'a> {
         if len == 0 {
             return true;
         }
-        let at = look!(self, page_base) as usize + skipped;
-        let offset = at % PAGE_SIZE;
+        take(self.pages(skipped, len))
+    }
+
+    /// The `len` octets, at least one, behind the first `skipped` of the pages, which have both.
+    #[inline(always)]
+    fn pages(&self, skipped: usize, len: usize) -> Piece<'_> {
+        // NO-OVERFLOW: Offsets in memory, the first of 32 bits.
+        let at = (look!(self, page_base) as usize).wrapping_add(skipped);
+        let first = at % PAGE_SIZE;
         let pages = look!(self, pages);
         // SAFETY: By the type invariant the array has an entry for each page of the range.
-        let first = unsafe { pages.add(at / PAGE_SIZE) };
+        let entry = unsafe { pages.add(at / PAGE_SIZE) };
+        // NO-OVERFLOW: As above.
+        let end = first.wrapping_add(len);
+        let more = if end <= PAGE_SIZE {
+            &[]
+        } else {
+            let others = end.div_ceil(PAGE_SIZE).wrapping_sub(1);
+            // SAFETY: As above: behind the first there is an entry for each other page.
+            unsafe { slice::from_raw_parts(entry.add(1), others) }
+        };
         // SAFETY: As above.
-        let pages = unsafe { slice::from_raw_parts(first, (offset + len).div_ceil(PAGE_SIZE)) };
-        take(pages, offset, len)
+        let page = unsafe { *entry };
+        Piece {
+            page,
+            more,
+            first,
+            len,
+        }
     }
 }
 
@@ -211,11 +235,12 @@ impl Octets<'_> {
     #[inline]
     pub fn read(&self, from: usize, out: &mut [u8]) -> Result {
         if let Some(end) = from.checked_add(out.len()) {
-            if end <= self.head_len() {
+            let head_len = self.head_len();
+            if end <= head_len {
                 let head = look!(self.0, head[0].iov_base).cast::<u8>();
                 // SAFETY: The head is valid for `head_len` octets and `out` is somebody else's
                 // memory.
-                let head = unsafe { slice::from_raw_parts(head, self.head_len()) };
+                let head = unsafe { slice::from_raw_parts(head, head_len) };
                 out.copy_from_slice(head.get(from..end).ok_or(EINVAL)?);
                 return Ok(());
             }
@@ -236,20 +261,24 @@ impl Octets<'_> {
 /// Takes what is left of a vector of an RPC message after skipping `skip` octets; `false`: no more is
 /// wanted.
 #[inline]
-fn rest_of(
-    vector: kvec,
-    skip: &mut usize,
-    take: &mut impl FnMut(&[*mut page], usize, usize) -> bool,
-) -> bool {
+fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);
     *skip -= skipped;
-    let len = vector.iov_len - skipped;
-    if len == 0 {
-        return true;
-    }
+    skipped == vector.iov_len || take(piece_of(vector, skipped))
+}
+
+/// What is behind the first `skipped` octets of a vector of an RPC message, which has more.
+#[inline]
+fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     let addr = vector.iov_base.cast::<u8>().wrapping_add(skipped);
     // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
     // `buf_alloc`, or are parts of pages that the security flavour allocated.
     let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
-    take(&[page], addr.addr() % PAGE_SIZE, len)
+    Piece {
+        page,
+        more: &[],
+        first: addr.addr() % PAGE_SIZE,
+        // NO-OVERFLOW: By the caller's word.
+        len: vector.iov_len.wrapping_sub(skipped),
+    }
 }

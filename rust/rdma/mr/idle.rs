@@ -4,7 +4,10 @@
 
 use super::{
     exposed::ExposedMr,
-    table::Filling,
+    table::{
+        set_page,
+        Filling, //
+    },
     Access,
     Inner, //
 };
@@ -20,7 +23,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::lend::Loan;
+use xprtrdma_base::lend::{
+    Loan,
+    Piece, //
+};
 use xprtrdma_bindings as bindings;
 
 /// A region that nobody but us can reach.
@@ -65,6 +71,11 @@ impl IdleMr {
             sg,
             mapped: 0,
             access: Access::RemoteRead,
+            gaps,
+            // NO-OVERFLOW: A list of entries was allocated for these pages.
+            reach: (pages as usize)
+                .wrapping_mul(PAGE_SIZE)
+                .min(pd.max_entry() as usize),
             reg: Default::default(),
             inv: Default::default(),
             pd: pd.clone(),
@@ -80,6 +91,7 @@ impl IdleMr {
     ///
     /// The region counts as exposed from here on, although the peer can reach it only once a
     /// queue pair has posted it.
+    #[inline(always)]
     pub fn map<L: Loan>(
         self,
         loan: L,
@@ -87,11 +99,6 @@ impl IdleMr {
         access: Access,
     ) -> Result<ExposedMr<L::Lender>, MapError<L>> {
         let mut inner = self.0;
-        let gaps = {
-            // SAFETY: The region is valid; its type never changes.
-            let kind = unsafe { (*inner.mr.as_ptr()).type_ };
-            kind == bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS
-        };
         let fail = |inner, loan, error| {
             Err(MapError {
                 mr: IdleMr(inner),
@@ -100,10 +107,7 @@ impl IdleMr {
             })
         };
 
-        let max_entry = inner.pd.max_entry();
-        let mut filling = Filling::new(&mut inner.sg, max_entry, gaps);
-        loan.pieces(start, |pages, first, len| filling.add(pages, first, len));
-        let (nents, length) = (filling.nents, filling.octets as u32);
+        let (nents, length) = inner.fill(&loan, start);
         if nents == 0 {
             return fail(inner, loan, EINVAL);
         }
@@ -143,15 +147,65 @@ impl IdleMr {
         }
         // SAFETY: The region is ours until it is posted. The device learns address and key from
         // the registration work request.
-        unsafe {
-            (*mr).iova &= PAGE_SIZE as u64 - 1;
-            bindings::xprtrdma_bump_rkey(mr);
-        }
-        // SAFETY: The region is valid; nobody else changes its key.
-        let key = unsafe { (*mr).rkey };
+        unsafe { (*mr).iova &= PAGE_SIZE as u64 - 1 };
+        // SAFETY: As above; nobody else changes its keys.
+        let key = unsafe { next_key(mr) };
         inner.reg.key = key;
         inner.reg.access = access.raw();
         inner.inv.ex.bindgen_union_field = key;
         Ok(ExposedMr::new(inner, length, loan.into_lender()))
+    }
+}
+
+impl Inner {
+    /// Fills the table with the loan's memory from `start` on, or as much of that as there is room
+    /// for: (entries, bytes).
+    #[inline(always)]
+    fn fill<L: Loan>(&mut self, loan: &L, start: usize) -> (usize, u32) {
+        let piece = match loan.only_piece() {
+            Some(piece) if start == 0 => piece,
+            _ => return self.fill_pieces(loan, start),
+        };
+        // As a rule one entry takes it.
+        // NO-OVERFLOW: A piece of memory.
+        if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
+            if let (Some(entry), Some(page)) = (self.sg.first_mut(), NonNull::new(piece.page)) {
+                set_page(entry, page, piece.len as u32, piece.first as u32);
+                return (1, piece.len as u32);
+            }
+        }
+        self.fill_piece(piece)
+    }
+
+    #[inline(never)]
+    fn fill_piece(&mut self, piece: Piece<'_>) -> (usize, u32) {
+        let mut filling = Filling::new(&mut self.sg, self.pd.max_entry(), self.gaps);
+        filling.add(piece);
+        (filling.nents, filling.octets as u32)
+    }
+
+    #[inline(never)]
+    fn fill_pieces<L: Loan>(&mut self, loan: &L, start: usize) -> (usize, u32) {
+        let mut filling = Filling::new(&mut self.sg, self.pd.max_entry(), self.gaps);
+        loan.pieces(start, |piece| filling.add(piece));
+        (filling.nents, filling.octets as u32)
+    }
+}
+
+/// Gives a region the next key, and returns it. The keys of a region differ in the lowest byte,
+/// which is the consumer's (`ib_inc_rkey()`, `ib_update_fast_reg_key()`).
+///
+/// # Safety
+///
+/// `mr` is valid, and nobody else uses its keys.
+#[inline]
+unsafe fn next_key(mr: *mut bindings::ib_mr) -> u32 {
+    const OURS: u32 = 0xff;
+    // SAFETY: By the caller's contract; no reference to all of it, for other fields change.
+    unsafe {
+        let part = (*mr).rkey.wrapping_add(1) & OURS;
+        (*mr).lkey = ((*mr).lkey & !OURS) | part;
+        (*mr).rkey = ((*mr).rkey & !OURS) | part;
+        (*mr).rkey
     }
 }

@@ -13,6 +13,7 @@ use kernel::{
     },
     page::PAGE_SIZE,
 };
+use xprtrdma_base::lend::Piece;
 
 /// The bits of `scatterlist::page_link` that are no part of the page's address (linux/scatterlist.h).
 const SG_BITS: usize = 3;
@@ -50,8 +51,9 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Adds a piece, see [`Loan::pieces`]. `false`: that was all, perhaps not even all of it.
-    pub(super) fn add(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
+    /// Adds a piece. `false`: that was all, perhaps not even all of it.
+    pub(super) fn add(&mut self, piece: Piece<'_>) -> bool {
+        let Piece { first, len, .. } = piece;
         // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
         // allocated a list of entries for, or by the length of a piece of memory.
         if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
@@ -60,9 +62,9 @@ impl<'a> Filling<'a> {
         // As a rule a small transfer is in one page.
         let behind = first.wrapping_add(len);
         if behind > PAGE_SIZE {
-            return self.add_pages(pages, first, len);
+            return self.add_pages(piece);
         }
-        let page = pages.first().copied().and_then(NonNull::new);
+        let page = NonNull::new(piece.page);
         let (Some(entry), Some(page)) = (self.sg.get_mut(self.nents), page) else {
             return false;
         };
@@ -73,15 +75,22 @@ impl<'a> Filling<'a> {
 
     /// Adds a piece of more than one page, for which there is at least a page.
     #[inline(never)]
-    fn add_pages(&mut self, pages: &[*mut page], first: usize, len: usize) -> bool {
+    fn add_pages(&mut self, piece: Piece<'_>) -> bool {
+        let Piece {
+            page,
+            more,
+            first,
+            len,
+        } = piece;
         // NO-OVERFLOW: As in `add`.
         // A piece that is too long for the rest of the region is cut at a page border.
         let part = core::cmp::min(len, self.room.wrapping_sub(first));
         let behind = first.wrapping_add(part);
         let used = behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1);
-        let pages = pages.get(..used / PAGE_SIZE).unwrap_or(pages);
+        let others = (used / PAGE_SIZE).wrapping_sub(1);
+        let more = more.get(..others).unwrap_or(more);
         let sg = self.sg.get_mut(self.nents..).unwrap_or(&mut []);
-        let Some(nents) = fill(sg, self.max_entry, pages, first, part) else {
+        let Some(nents) = fill(sg, self.max_entry, page, more, first, part) else {
             return false;
         };
         self.added(nents, part, used, behind);
@@ -108,14 +117,14 @@ impl<'a> Filling<'a> {
 fn fill(
     sg: &mut [scatterlist],
     max: u32,
-    pages: &[*mut page],
+    page: *mut page,
+    others: &[*mut page],
     first: usize,
     len: usize,
 ) -> Option<usize> {
     let most = sg.len();
     let mut entries = sg.iter_mut();
     let mut entry = entries.next()?;
-    let (&page, others) = pages.split_first()?;
     // Whole pages at first, for this loop is most of the work for a large transfer.
     set_page(entry, NonNull::new(page)?, 0, 0);
     let mut length = PAGE_SIZE as u32;
@@ -137,7 +146,7 @@ fn fill(
         next = next.wrapping_add(1);
     }
     // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
-    let whole = pages.len().wrapping_mul(PAGE_SIZE);
+    let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);
     if length > max {
@@ -178,7 +187,7 @@ fn cut<'a>(
 /// Points an entry of an initialised table at memory; what the table itself keeps in the entry's
 /// lowest bits stays.
 #[inline]
-fn set_page(entry: &mut scatterlist, page: NonNull<page>, len: u32, offset: u32) {
+pub(super) fn set_page(entry: &mut scatterlist, page: NonNull<page>, len: u32, offset: u32) {
     entry.page_link = (entry.page_link & SG_BITS) | page.addr().get();
     entry.offset = offset;
     entry.length = len;

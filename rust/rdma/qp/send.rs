@@ -26,7 +26,10 @@ use crate::{
     mr::LocalInvalidation,
     pd::Pd,
 };
-use core::cell::UnsafeCell;
+use core::{
+    cell::UnsafeCell,
+    ptr, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -231,8 +234,11 @@ impl<H: QpHandler> Qp<H> {
         closed: &mut bool,
         first: *const bindings::ib_send_wr,
     ) -> Result {
+        // Which work request failed does not matter.
+        let mut failed = ptr::null();
         // SAFETY: By the caller's contract; the queue pair is valid while its queue is open.
-        let errno = unsafe { bindings::xprtrdma_post_send(self.raw.qp.as_ptr(), first) };
+        let errno =
+            unsafe { bindings::xprtrdma_post_send(self.raw.qp.as_ptr(), first, &mut failed) };
         if errno == 0 {
             return Ok(());
         }

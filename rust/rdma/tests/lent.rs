@@ -16,7 +16,8 @@ use kernel::{
 };
 use xprtrdma_base::lend::{
     Lender,
-    Loan, //
+    Loan,
+    Piece, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -91,6 +92,24 @@ impl Drop for Lent {
     }
 }
 
+impl Lent {
+    /// The octets from one on, if there are any.
+    fn piece(&self, at: usize, len: usize) -> Option<Piece<'_>> {
+        let (from, first) = (at / PAGE_SIZE, at % PAGE_SIZE);
+        let named = match self.arrays {
+            true => (first + len).div_ceil(PAGE_SIZE),
+            false => 1,
+        };
+        let (&page, more) = self.pages.get(from..from + named)?.split_first()?;
+        (len != 0).then_some(Piece {
+            page,
+            more,
+            first,
+            len,
+        })
+    }
+}
+
 // SAFETY: The pieces are in memory that is owned, and only looked at while nothing is exposed.
 unsafe impl Loan for Lent {
     type Lender = Self;
@@ -99,21 +118,23 @@ unsafe impl Loan for Lent {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
 
-    fn pieces(&self, start: usize, mut take: impl FnMut(&[*mut page], usize, usize) -> bool) {
+    fn pieces(&self, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
         let mut skip = start;
         for &(first, len) in &self.pieces {
             let skipped = skip.min(len);
             skip -= skipped;
-            let (at, len) = (first + skipped, len - skipped);
-            let (from, offset) = (at / PAGE_SIZE, at % PAGE_SIZE);
-            let named = match self.arrays {
-                true => (offset + len).div_ceil(PAGE_SIZE),
-                false => 1,
-            };
-            let pages = self.pages.get(from..from + named).unwrap_or(&[]);
-            if len != 0 && !take(pages, offset, len) {
-                return;
+            if let Some(piece) = self.piece(first + skipped, len - skipped) {
+                if !take(piece) {
+                    return;
+                }
             }
+        }
+    }
+
+    fn only_piece(&self) -> Option<Piece<'_>> {
+        match &self.pieces[..] {
+            &[(first, len)] => self.piece(first, len),
+            _ => None,
         }
     }
 

@@ -325,6 +325,30 @@ mod suite {
     }
 
     #[test]
+    fn an_old_reply_is_gone_when_its_slot_is_used_again() -> Test {
+        let client = Alone::new()?;
+        fate(Fate::Kept);
+        let mut index = None;
+        for _ in 0..2 {
+            let pending = client.null()?;
+            let xid = only(&client)?;
+            let answer = reply(xid, &[])?;
+            let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            // The same memory.
+            ensure_eq!(
+                *index.get_or_insert(pinned.slot().index()),
+                pinned.slot().index()
+            );
+            ensure_eq!(pinned.placed_start(), [0; 8]);
+            pinned.place_inline(&answer)?;
+            ensure_eq!(pinned.placed_start()[..], answer[..8]);
+            pinned.complete(answer.len()).map_err(|_| EBUSY)?;
+            pending.wait()?;
+        }
+        client.end()
+    }
+
+    #[test]
     fn the_end_of_a_killed_call_waits_for_its_memory() -> Test {
         let client = Alone::new()?;
         fate(Fate::Kept);

@@ -249,9 +249,10 @@ impl Lent {
     fn new(call: &Call<'_, Driver>) -> Self {
         let loan = call.lend(Message::Call, Part::Pages);
         let mut pages = KVec::new();
-        loan.pieces(0, |some, _, _| {
+        loan.pieces(0, |piece| {
             // A test that misses a page fails.
-            pages.extend_from_slice(some, GFP_ATOMIC).is_ok()
+            pages.push(piece.page, GFP_ATOMIC).is_ok()
+                && pages.extend_from_slice(piece.more, GFP_ATOMIC).is_ok()
         });
         Self {
             _lease: loan.into_lender(),

@@ -7,11 +7,13 @@ use crate::xdr_buf::{
     Octets,
     Part, //
 };
+use core::iter;
 use kernel::{
     page::PAGE_SIZE,
     prelude::*, //
 };
 use xprtrdma_bindings as bindings;
+use xprtrdma_rdma::dma::Piece;
 
 /// Head, base of the page data, page data, tail, in octets.
 type Shape = (usize, usize, usize, usize);
@@ -81,29 +83,32 @@ impl Message {
     fn pieces(&self, part: Part, start: usize) -> Result<KVec<u8>> {
         let mut out = KVec::new();
         let mut result = Ok(());
-        self.view().pieces(part, start, |pages, offset, len| {
-            let (mut offset, mut left) = (offset, len);
-            for (i, page) in pages.iter().enumerate() {
-                // The last goes on in those that follow it.
-                let here = if i + 1 < pages.len() {
-                    PAGE_SIZE - offset
-                } else {
-                    left
-                };
-                // SAFETY: The piece is part of our memory, in the linear mapping.
-                let octets = unsafe {
-                    let first = bindings::fake_page_address(*page).cast::<u8>();
-                    core::slice::from_raw_parts(first.add(offset), here)
-                };
-                result = result.and(out.extend_from_slice(octets, GFP_KERNEL));
-                left -= here;
-                offset = 0;
-            }
+        self.view().pieces(part, start, |piece| {
+            result = result.and(octets(&piece, &mut out));
             true
         });
         result?;
         Ok(out)
     }
+}
+
+/// Adds the octets of a piece.
+fn octets(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
+    let (mut offset, mut left) = (piece.first, piece.len);
+    let last = piece.more.len();
+    for (i, page) in iter::once(&piece.page).chain(piece.more).enumerate() {
+        // The last goes on in those that follow it.
+        let here = if i < last { PAGE_SIZE - offset } else { left };
+        // SAFETY: The piece is part of our memory, in the linear mapping.
+        let octets = unsafe {
+            let first = bindings::fake_page_address(*page).cast::<u8>();
+            core::slice::from_raw_parts(first.add(offset), here)
+        };
+        out.extend_from_slice(octets, GFP_KERNEL)?;
+        left -= here;
+        offset = 0;
+    }
+    Ok(())
 }
 
 impl Drop for Message {
@@ -243,16 +248,33 @@ mod suite {
             let message = Message::new(shape)?;
             for start in borders(shape) {
                 let mut right = true;
-                message
-                    .view()
-                    .pieces(Part::Pages, start, |pages, offset, len| {
-                        right &= len != 0 && offset < PAGE_SIZE;
-                        right &= pages.len() == (offset + len).div_ceil(PAGE_SIZE);
-                        true
-                    });
+                message.view().pieces(Part::Pages, start, |piece| {
+                    right &= piece.len != 0 && piece.first < PAGE_SIZE;
+                    let count = (piece.first + piece.len).div_ceil(PAGE_SIZE);
+                    right &= piece.more.len() == count - 1;
+                    true
+                });
                 ensure!(right);
             }
         }
+        Ok(())
+    }
+
+    #[test]
+    fn an_only_piece_is_all_of_its_part() -> Test {
+        let mut found = 0;
+        for shape in SHAPES {
+            let message = Message::new(shape)?;
+            for part in [Part::Pages, Part::Whole] {
+                if let Some(piece) = message.view().only_piece(part) {
+                    let mut all = KVec::new();
+                    octets(&piece, &mut all)?;
+                    ensure_eq!(all[..], message.pieces(part, 0)?[..]);
+                    found += 1;
+                }
+            }
+        }
+        ensure!(found != 0);
         Ok(())
     }
 }
