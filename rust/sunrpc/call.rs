@@ -221,10 +221,7 @@ impl<'a, T: Transport> Call<'a, T> {
             // SAFETY: The head has that many octets. While the lock is held nobody looks the
             // request up, and without that nobody writes there, nor wakes the task, which would
             // read.
-            unsafe {
-                let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
-                head.cast::<[u8; START_LEN]>().write([0; START_LEN]);
-            }
+            unsafe { memory::clear_start(&raw mut (*self.rqst()).rq_rcv_buf) };
         }
         Ok(())
     }

@@ -3,14 +3,27 @@
 //! Tracepoints of transports, `xprtrdma_rs:*` in tracefs.
 //!
 //! A tracepoint that is off costs a jump over it that never is taken. `xprt` is the transport's
-//! number ([`Xprt::id`](crate::xprt::Xprt::id)); xids are in host order and lengths in octets. All
-//! may be called in any context.
+//! number ([`Xprt::id`](crate::xprt::Xprt::id)); xids are in host order and lengths in bytes. All
+//! may be called in any context. Those that every RPC passes take a closure, which is called only if
+//! the tracepoint is on: nothing is gathered for one that is off.
 
 use kernel::jump_label::static_branch_unlikely;
 use xprtrdma_bindings as bindings;
 
 /// Calls a tracepoint's C entry if it is on.
 macro_rules! trace {
+    ($point:ident, |$args:pat_param| $all:expr, $entry:ident($($arg:expr),* $(,)?)) => {
+        #[cfg(CONFIG_TRACEPOINTS)]
+        // SAFETY: As below.
+        unsafe {
+            if static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) {
+                let $args = $all;
+                bindings::$entry($($arg),*);
+            }
+        }
+        #[cfg(not(CONFIG_TRACEPOINTS))]
+        let _ = $all;
+    };
     ($point:ident, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
         // SAFETY: The first operand is a tracepoint that C defines. Its entry copies its arguments:
@@ -58,29 +71,34 @@ pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     );
 }
 
-/// A call is about to be posted: octets of the message, segments of its chunks.
+/// A call is about to be posted: transport, xid, octets of the message, segments of its Read list,
+/// Write chunk and Reply chunk.
 #[inline(always)]
-pub fn call(xprt: u32, xid: u32, len: u32, reads: u32, writes: u32, replies: u32) {
+pub fn call(what: impl FnOnce() -> (u32, u32, u32, u32, u32, u32)) {
     trace!(
         __tracepoint_xprtrdma_call,
+        |(xprt, xid, len, reads, writes, replies)| what(),
         rust_do_trace_xprtrdma_call(xprt, xid, len, reads, writes, replies)
     );
 }
 
-/// Memory of a call is about to be registered; `write`: for the server to write to.
+/// Memory of a call is about to be registered: transport, xid, handle, offset, length, and whether
+/// the server may write to it (or read it).
 #[inline(always)]
-pub fn register(xprt: u32, xid: u32, handle: u32, offset: u64, len: u32, write: bool) {
+pub fn register(what: impl FnOnce() -> (u32, u32, u32, u64, u32, bool)) {
     trace!(
         __tracepoint_xprtrdma_register,
+        |(xprt, xid, handle, offset, len, write)| what(),
         rust_do_trace_xprtrdma_register(xprt, xid, handle, offset, len, write)
     );
 }
 
-/// A reply was accepted: octets that came inline and by RDMA, credits granted.
+/// A reply was accepted: transport, xid, octets that came inline and by RDMA, credits granted.
 #[inline(always)]
-pub fn reply(xprt: u32, xid: u32, len: u32, placed: u32, credits: u32) {
+pub fn reply(what: impl FnOnce() -> (u32, u32, u32, u32, u32)) {
     trace!(
         __tracepoint_xprtrdma_reply,
+        |(xprt, xid, len, placed, credits)| what(),
         rust_do_trace_xprtrdma_reply(xprt, xid, len, placed, credits)
     );
 }
@@ -94,11 +112,12 @@ pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
     );
 }
 
-/// A call ends with its reply (`status` 0) or with an error (a negative errno).
+/// A call ends: transport, xid, and 0 (with its reply) or a negative errno.
 #[inline(always)]
-pub fn complete(xprt: u32, xid: u32, status: i32) {
+pub fn complete(what: impl FnOnce() -> (u32, u32, i32)) {
     trace!(
         __tracepoint_xprtrdma_complete,
+        |(xprt, xid, status)| what(),
         rust_do_trace_xprtrdma_complete(xprt, xid, status)
     );
 }

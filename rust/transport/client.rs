@@ -194,6 +194,8 @@ impl Transport for Rdma {
         link.close(lock, false);
     }
 
+    // Into its one caller.
+    #[inline(always)]
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
         let xprt = lock.xprt();
         match lock.state() {

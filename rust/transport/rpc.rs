@@ -8,6 +8,7 @@ pub(crate) mod discard;
 pub(crate) mod invalidate;
 pub(crate) mod late;
 pub(crate) mod map;
+pub(crate) mod one;
 pub(crate) mod receive;
 pub(crate) mod request;
 pub(crate) mod send;

@@ -2,6 +2,7 @@
 
 //! The memory for a reply, before its request is sent.
 
+use super::START_LEN;
 use crate::{
     slot::{
         xprt_of,
@@ -19,16 +20,35 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Safety
 ///
-/// `rqst` is being queued by its own task, after encoding.
+/// The slot's request is being queued by its own task, after encoding, and nothing of it is lent.
 #[inline]
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     // SAFETY: By the caller's contract nobody else touches the request now.
     let buf = unsafe { &mut (*slot.rqst.get()).rq_rcv_buf };
     let kind = buf.flags & (bindings::XDRBUF_READ | bindings::XDRBUF_SPARSE_PAGES);
-    if buf.page_len == 0 || kind == bindings::XDRBUF_READ {
-        return Ok(());
+    if buf.page_len != 0 && kind != bindings::XDRBUF_READ {
+        prepare_pages(slot, buf)?;
     }
-    prepare_pages(slot, buf)
+    if buf.head[0].iov_len >= START_LEN {
+        // So that nothing old can be taken for a reply, see [`Pinned::placed_start`] (V1-070).
+        // SAFETY: The head has that many bytes. By the caller's contract they are lent to nobody.
+        unsafe { clear_start(buf) };
+    }
+    Ok(())
+}
+
+/// Zeroes what [`Pinned::placed_start`] reads.
+///
+/// # Safety
+///
+/// The head has so many bytes, which nobody else reads or writes.
+#[inline]
+pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
+    // SAFETY: By the caller's contract.
+    unsafe {
+        let head = (*buf).head[0].iov_base;
+        head.cast::<[u8; START_LEN]>().write([0; START_LEN]);
+    }
 }
 
 /// Prepares a reply's memory with pages that are sparse, or no READ's.

@@ -113,7 +113,7 @@ impl<T: Transport> Ops<T> {
             T::revoke(xprt, &call, Leaving::to_be_encoded());
         }
         slot.leases.wait();
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract, and no lease is left.
         let result = unsafe { prepare_reply(slot) }.and_then(|()| T::check(xprt, &call));
         result.err().map_or(0, Error::to_errno)
     }

@@ -12,8 +12,8 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*, //
 };
+use xprtrdma_base::lend::Piece;
 use xprtrdma_bindings as bindings;
-use xprtrdma_rdma::dma::Piece;
 
 /// Head, base of the page data, page data, tail, in octets.
 type Shape = (usize, usize, usize, usize);
@@ -96,7 +96,7 @@ impl Message {
 fn octets(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     let (mut offset, mut left) = (piece.first, piece.len);
     let last = piece.more.len();
-    for (i, page) in iter::once(&piece.page).chain(piece.more).enumerate() {
+    for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
         // The last goes on in those that follow it.
         let here = if i < last { PAGE_SIZE - offset } else { left };
         // SAFETY: The piece is part of our memory, in the linear mapping.

@@ -100,7 +100,7 @@ pub(crate) fn finish(
     };
     match placed {
         Ok(()) => {
-            trace::complete(pinned.xprt().id(), pinned.xid(), 0);
+            trace::complete(|| (pinned.xprt().id(), pinned.xid(), 0));
             // No region is left, so no lease is. But there may be no room for the item's padding.
             if let Err(pinned) = pinned.complete(len) {
                 fail(pinned, xprtrdma_proto::Error::BadPayload);
@@ -112,7 +112,7 @@ pub(crate) fn finish(
 
 #[cold]
 fn fail(pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
-    trace::complete(pinned.xprt().id(), pinned.xid(), error.to_errno());
+    trace::complete(|| (pinned.xprt().id(), pinned.xid(), error.to_errno()));
     // No region is left, so no lease is.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }

@@ -94,14 +94,18 @@ impl Mapping<'_> {
             }
         };
         let window = region.window();
-        trace::register(
-            conn.xprt.id(),
-            call.xid(),
-            window.handle,
-            window.offset,
-            window.length,
-            access == Access::RemoteWrite,
-        );
+        trace::register(|| {
+            let (xprt, xid) = (conn.xprt.id(), call.xid());
+            let write = access == Access::RemoteWrite;
+            (
+                xprt,
+                xid,
+                window.handle,
+                window.offset,
+                window.length,
+                write,
+            )
+        });
         // There is room: reserved by the caller.
         let _ = self.regions.push_within_capacity(region);
         let fits = chunk.push(Segment {

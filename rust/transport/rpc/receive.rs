@@ -355,13 +355,11 @@ impl Connection {
         match verdict {
             Verdict::Accept(accept) => {
                 self.client().stats.note(accept.notes);
-                trace::reply(
-                    self.xprt.id(),
-                    xid,
-                    accept.inline_len as u32,
-                    accept.placed + accept.reply_len,
-                    accept.grant.0,
-                );
+                trace::reply(|| {
+                    let placed = accept.placed + accept.reply_len;
+                    let inline = accept.inline_len as u32;
+                    (self.xprt.id(), xid, inline, placed, accept.grant.0)
+                });
                 self.learn(accept);
             }
             Verdict::Fail(_, counter) => self.client().stats.count(*counter),

@@ -142,6 +142,24 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
+    /// Offers the segment, if for anything.
+    #[inline(always)]
+    pub(crate) fn offer(
+        &mut self,
+        result: ResultChunk,
+        segment: Segment,
+        non_data: u32,
+        invalidation: bool,
+    ) {
+        self.chunk.clear();
+        if result != ResultChunk::None {
+            self.chunk.push(segment);
+        }
+        self.result = result;
+        self.non_data = non_data;
+        self.invalidation = invalidation;
+    }
+
     /// The offer, if it is one whose reply can be predicted.
     #[inline]
     pub(crate) fn expected(&self) -> Option<Expected<'_>> {

@@ -20,6 +20,11 @@ use crate::{
             map_call,
             unmap, //
         },
+        one::{
+            send_with_read_chunk,
+            send_with_reply_chunk,
+            send_with_write_chunk, //
+        },
         request::{
             Phase,
             ResultChunk,
@@ -48,6 +53,7 @@ use xprtrdma_proto::{
     ReadChunk,
     ReplyPlan,
     Segment,
+    Version,
     Xid, //
 };
 use xprtrdma_rdma::{
@@ -67,7 +73,7 @@ use xprtrdma_sunrpc::{
 };
 
 /// Why a call with a plan and a credit was not posted.
-enum Unsent {
+pub(crate) enum Unsent {
     /// Regions, so many, or memory for them are missing.
     NoRegions(Shortage, usize),
     /// The send queue does not take so many octets and work requests.
@@ -80,6 +86,7 @@ enum Unsent {
 
 /// Sends a call. The send lock is held, which is why nothing here races with another call's way
 /// out, nor with the making or ending of connections.
+#[inline(always)]
 pub(crate) fn send_call(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
@@ -102,23 +109,47 @@ pub(crate) fn send_call(
     if !call.take_credit(xprt) {
         return Err(NotSent::NoCredit);
     }
+    let agreed = thresholds.remote_invalidation;
+    let segments = planned.read_segments + planned.result_segments;
+    if conn.version == Version::V1 && segments == 1 {
+        match (planned.call, planned.reply) {
+            (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) => {
+                return send_with_write_chunk(xprt, qp, call, agreed);
+            }
+            (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) => {
+                return send_with_read_chunk(xprt, qp, call, agreed);
+            }
+            (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) => {
+                return send_with_reply_chunk(xprt, qp, call, agreed);
+            }
+            _ => {}
+        }
+    }
+    send_any(xprt, qp, call, agreed, &planned)
+}
+
+/// Sends a call that has its credit, whatever its plan is.
+#[inline(never)]
+pub(crate) fn send_any(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    agreed: bool,
+    planned: &Plan,
+) -> Result<(), NotSent> {
+    let conn = qp.handler();
+    let client = xprt.data();
     if xprt.has_others() {
         qp.dismiss();
     }
-    if let ReplyPlan::ReplyChunk { .. } = planned.reply {
-        // Before the memory is mapped: afterwards it belongs to the device. If it still does, the
-        // connection is at its end.
-        call.clear_reply().map_err(|e| match e {
-            // A reply came before the call was sent.
-            e if e == EAGAIN => NotSent::NoBuffers,
-            _ => NotSent::NotConnected,
-        })?;
+    let mut state = call.slot().call().state.lock();
+    if matches!(planned.reply, ReplyPlan::ReplyChunk { .. }) && state.xid == call.xid() {
+        drop(state);
+        clear_again(call)?;
+        state = call.slot().call().state.lock();
     }
-
-    let request = call.slot().call();
-    let mut state = request.state.lock();
-    state.offer.invalidation = thresholds.remote_invalidation;
-    let posted = post_call(xprt, qp, call, &planned, &mut state);
+    state.offer.invalidation = agreed;
+    let posted = post_call(xprt, qp, call, planned, &mut state);
     drop(state);
     let len = match posted {
         Ok(len) => len,
@@ -135,6 +166,20 @@ pub(crate) fn send_call(
         conn.react(Event::Lost(conn.epoch, Cause::CreditResync));
     }
     Ok(())
+}
+
+/// Clears the reply's memory again. It was cleared when the call was encoded, but the server may
+/// have reached it since, if a post has failed.
+///
+/// Called before the memory is mapped: afterwards it belongs to the device. If it still does, the
+/// connection is at its end.
+#[cold]
+fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
+    call.clear_reply().map_err(|e| match e {
+        // A reply came before the call was sent.
+        e if e == EAGAIN => NotSent::NoBuffers,
+        _ => NotSent::NotConnected,
+    })
 }
 
 /// Maps, writes and posts a call; returns the octets of its message.
@@ -203,14 +248,19 @@ fn post_call(
         },
     };
     let len = encode(&header, &message, &pieces, batch.buffer()).map_err(Unsent::NoHeader)?;
-    trace::call(
-        xprt.id(),
-        call.xid(),
-        shape32(len),
-        reads.len() as u32,
-        writes.first().map_or(0, |chunk| chunk.len()) as u32,
-        reply.map_or(0, <[Segment]>::len) as u32,
-    );
+    trace::call(|| {
+        let (xprt, xid, len) = (xprt.id(), call.xid(), shape32(len));
+        let writes = writes.first().map_or(0, |chunk| chunk.len());
+        let replies = reply.map_or(0, <[Segment]>::len);
+        (
+            xprt,
+            xid,
+            len,
+            reads.len() as u32,
+            writes as u32,
+            replies as u32,
+        )
+    });
 
     // The call is pending from before the post: its reply may overtake us.
     if state.xid != call.xid() {
@@ -265,25 +315,36 @@ fn encode(
     out: &mut [u8],
 ) -> Result<usize, xprtrdma_proto::Error> {
     let mut len = header.encode(out)?;
-    for &(from, count) in pieces {
-        if count == 0 {
-            continue;
+    for &piece in pieces {
+        if piece.1 != 0 {
+            len = copy(message, piece, out, len)?;
         }
-        let room = out
-            .get_mut(len..)
-            .and_then(|o| o.get_mut(..count))
-            .ok_or(xprtrdma_proto::Error::NoSpace)?;
-        message
-            .read(from, room)
-            .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
-        len += count;
     }
     Ok(len)
 }
 
+/// Copies octets of a message (from, so many) to a place of the buffer; returns where they end.
+#[inline(always)]
+pub(crate) fn copy(
+    message: &Octets<'_>,
+    (from, count): (usize, usize),
+    out: &mut [u8],
+    at: usize,
+) -> Result<usize, xprtrdma_proto::Error> {
+    let room = out
+        .get_mut(at..)
+        .and_then(|o| o.get_mut(..count))
+        .ok_or(xprtrdma_proto::Error::NoSpace)?;
+    message
+        .read(from, room)
+        .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
+    // NO-OVERFLOW: Within the buffer.
+    Ok(at.wrapping_add(count))
+}
+
 /// What becomes of a call that was not posted.
 #[cold]
-fn not_sent(
+pub(crate) fn not_sent(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,

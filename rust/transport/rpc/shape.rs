@@ -77,8 +77,9 @@ impl Segmentation for Counted<'_> {
         self.regions.segments(&[pages(&self.message)])
     }
 
+    #[inline(always)]
     fn call(&self) -> usize {
-        self.regions.segments(&whole(&self.message))
+        segments_of_all(self.regions, self.message)
     }
 
     fn reduced_call(&self) -> usize {
@@ -91,9 +92,19 @@ impl Segmentation for Counted<'_> {
         self.regions.segments(&[pages(&self.reply)])
     }
 
+    #[inline(always)]
     fn reply(&self) -> usize {
-        self.regions.segments(&whole(&self.reply))
+        let (buf, regions) = (self.reply, self.regions);
+        if buf.page_len() == 0 && buf.tail_len() == 0 {
+            return regions.segments(&[run(buf.head_offset(), buf.head_len())]);
+        }
+        segments_of_all(regions, buf)
     }
+}
+
+#[inline(never)]
+fn segments_of_all(regions: RegionLimits, buf: XdrBuf<'_>) -> usize {
+    regions.segments(&whole(&buf))
 }
 
 /// Decides how a call travels.

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The short way out, for calls with one region.
+
+use crate::{
+    connection::{
+        regions::Shortage,
+        Connection, //
+    },
+    driver::Rdma,
+    rpc::{
+        map::unmap,
+        request::{
+            Phase,
+            ResultChunk, //
+        },
+        send::{
+            copy,
+            not_sent,
+            send_any,
+            Unsent, //
+        },
+        shape::shape32,
+    },
+};
+use core::slice;
+use kernel::sync::Arc;
+use xprtrdma_proto::{
+    conn::{
+        Cause,
+        Event, //
+    },
+    limit::Strikes,
+    CallHeader,
+    CallPlan,
+    ChunkLists,
+    Handle,
+    Plan,
+    ReadChunk,
+    ReplyPlan,
+    Segment,
+    Version,
+    Xid, //
+};
+use xprtrdma_rdma::{
+    marked::Marked,
+    mr::Access,
+    qp::Qp, //
+};
+use xprtrdma_sunrpc::{
+    call::{
+        Call,
+        Encoded, //
+    },
+    lease::Message,
+    trace,
+    transport::NotSent,
+    util::processor_is_wanted,
+    xdr_buf::Part,
+    xprt::Xprt, //
+};
+
+/// How a call with one region travels, as nearly all calls do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum One {
+    /// The reply's pages in a Write chunk.
+    Write,
+    /// The call's pages in a Read chunk.
+    Read,
+    /// All of the reply in a Reply chunk.
+    Reply,
+}
+
+impl One {
+    /// The plan.
+    fn plan(self, call: &Encoded<'_, Rdma>) -> Plan {
+        let (message, reply) = (call.message(), call.reply());
+        let (reads, results) = match self {
+            Self::Read => (1, 0),
+            Self::Write | Self::Reply => (0, 1),
+        };
+        Plan {
+            call: match self {
+                Self::Read => CallPlan::ReadChunk {
+                    position: shape32(message.head_len()),
+                    length: shape32(message.page_len()),
+                },
+                Self::Write | Self::Reply => CallPlan::Inline,
+            },
+            reply: match self {
+                Self::Read => ReplyPlan::Inline,
+                Self::Write => ReplyPlan::WriteChunk {
+                    length: shape32(reply.page_len()),
+                },
+                Self::Reply => ReplyPlan::ReplyChunk {
+                    length: shape32(reply.part_len(Part::Whole)),
+                },
+            },
+            header_len: self.header_len(),
+            read_segments: reads,
+            result_segments: results,
+        }
+    }
+
+    /// Bytes of its header, which is one of version 1.
+    #[inline(always)]
+    const fn header_len(self) -> usize {
+        match self {
+            Self::Write => CallHeader::ONE_WRITE_LEN,
+            Self::Read => CallHeader::ONE_READ_LEN,
+            Self::Reply => CallHeader::ONE_REPLY_LEN,
+        }
+    }
+}
+
+// One function for each form, with all that does not depend on the call in its code: a third of the
+// instructions of the long way.
+
+#[inline(never)]
+pub(crate) fn send_with_write_chunk(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    agreed: bool,
+) -> Result<(), NotSent> {
+    send_one(xprt, qp, call, agreed, One::Write)
+}
+
+#[inline(never)]
+pub(crate) fn send_with_read_chunk(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    agreed: bool,
+) -> Result<(), NotSent> {
+    send_one(xprt, qp, call, agreed, One::Read)
+}
+
+#[inline(never)]
+pub(crate) fn send_with_reply_chunk(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    agreed: bool,
+) -> Result<(), NotSent> {
+    send_one(xprt, qp, call, agreed, One::Reply)
+}
+
+/// As [`send_any`], for a call with one region on a connection of version 1. What is rare goes the
+/// long way.
+#[inline(always)]
+fn send_one(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    agreed: bool,
+    form: One,
+) -> Result<(), NotSent> {
+    let conn = qp.handler();
+    let crowded = xprt.has_others();
+    if crowded {
+        qp.dismiss();
+    }
+    let request = call.slot().call();
+    let mut guard = request.state.lock();
+    let state = &mut *guard;
+    // What the slot's last call has left, as a rule.
+    let ready = state.regions.is_empty()
+        && state.regions.capacity() != 0
+        && (form != One::Reply || state.xid != call.xid());
+    let kept = if ready { state.idle.pop() } else { None };
+    let Some(mr) = kept else {
+        drop(guard);
+        return send_the_long_way(xprt, qp, call, agreed, form);
+    };
+
+    let (part, access, lent) = match form {
+        One::Write => (Part::Pages, Access::RemoteWrite, Message::Reply),
+        One::Read => (Part::Pages, Access::RemoteRead, Message::Call),
+        One::Reply => (Part::Whole, Access::RemoteWrite, Message::Reply),
+    };
+    let message = call.message();
+    let length = match lent {
+        Message::Call => message.part_len(part),
+        Message::Reply => call.reply().part_len(part),
+    };
+    let mut region = match mr.map(call.lend(lent, part), 0, access) {
+        Ok(region) => region,
+        Err(failed) => {
+            conn.regions.put(failed.mr);
+            drop(guard);
+            return not_sent(xprt, qp, call, Unsent::NoRegions(Shortage::Unmapped, 1));
+        }
+    };
+    let window = region.window();
+    let (first, behind, second) = match form {
+        One::Read => {
+            let (pages, tail) = (message.page_len(), message.tail_len());
+            let pad = (pages.wrapping_neg() % 4).min(tail);
+            // NO-OVERFLOW: Parts of a message in memory.
+            let behind = message.head_len().wrapping_add(pages).wrapping_add(pad);
+            (message.head_len(), behind, tail.wrapping_sub(pad))
+        }
+        One::Write | One::Reply => (message.len(), 0, 0),
+    };
+    let position = shape32(first);
+    // What the plan knows, but not the compiler: with that it makes the header by stores alone.
+    let plain = form != One::Read || (position != 0 && position % 4 == 0);
+    if window.length as usize != length || window.length == 0 || !plain {
+        let _ = state.regions.push_within_capacity(region);
+        drop(guard);
+        unmap(qp, call);
+        return send_the_long_way(xprt, qp, call, agreed, form);
+    }
+    trace::register(|| {
+        let (xprt, xid) = (xprt.id(), call.xid());
+        let write = access == Access::RemoteWrite;
+        (
+            xprt,
+            xid,
+            window.handle,
+            window.offset,
+            window.length,
+            write,
+        )
+    });
+    let segments = &[Segment {
+        handle: Handle(window.handle),
+        length: window.length,
+        offset: window.offset,
+    }];
+
+    // NO-OVERFLOW: As above.
+    let inline = first.wrapping_add(second);
+    let len = form.header_len().wrapping_add(inline);
+    let mut batch = match qp.begin(len, 2) {
+        Ok(batch) => batch,
+        Err(error) => {
+            let _ = state.regions.push_within_capacity(region);
+            drop(guard);
+            return not_sent(xprt, qp, call, Unsent::NoRoom(error, len, 2));
+        }
+    };
+    let header = CallHeader {
+        version: Version::V1,
+        xid: Xid(call.xid()),
+        credits: conn.requested,
+        lists: ChunkLists {
+            reads: match form {
+                One::Read => &[ReadChunk { position, segments }],
+                One::Write | One::Reply => &[],
+            },
+            writes: match form {
+                One::Write => &[segments],
+                One::Read | One::Reply => &[],
+            },
+            reply: (form == One::Reply).then_some(segments),
+        },
+    };
+    let buffer = batch.buffer();
+    let written = header.encode(buffer).and_then(|at| {
+        let at = copy(&message, (0, first), buffer, at)?;
+        match second {
+            0 => Ok(at),
+            _ => copy(&message, (behind, second), buffer, at),
+        }
+    });
+    if let Err(error) = written {
+        drop(batch);
+        let _ = state.regions.push_within_capacity(region);
+        drop(guard);
+        return not_sent(xprt, qp, call, Unsent::NoHeader(error));
+    }
+    trace::call(|| {
+        let count = |of: One| u32::from(form == of);
+        let (xprt, xid, len) = (xprt.id(), call.xid(), shape32(len));
+        (
+            xprt,
+            xid,
+            len,
+            count(One::Read),
+            count(One::Write),
+            count(One::Reply),
+        )
+    });
+
+    // The call is pending from before the post: its reply may overtake us.
+    if state.xid != call.xid() {
+        state.xid = call.xid();
+        state.strikes = Strikes::default();
+    }
+    request.set_phase(state, Phase::Sent);
+    state.epoch = conn.epoch;
+    request.owed_on.write_once(conn.epoch.raw());
+    let room = call.reply();
+    let (head, tail) = (room.head_len(), room.tail_len());
+    state.offer.offer(
+        match form {
+            One::Write => ResultChunk::Write,
+            One::Read => ResultChunk::None,
+            One::Reply => ResultChunk::Reply,
+        },
+        segments[0],
+        // NO-OVERFLOW: As above.
+        shape32(head.wrapping_add(tail)),
+        agreed,
+    );
+    // Who has lent memory for a reply expects one: there is none otherwise.
+    let expected = form != One::Read || call.reply_expected();
+    let small = len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize;
+    // See `post_call`.
+    let may_wait = crowded && expected && small && processor_is_wanted() && batch.may_wait();
+    let regions = slice::from_mut(&mut region);
+    let posted = match may_wait {
+        true => batch.post_later(len, regions),
+        false => batch.post(len, regions),
+    };
+    let _ = state.regions.push_within_capacity(region);
+    if posted.is_err() {
+        drop(guard);
+        return not_sent(xprt, qp, call, Unsent::NotPosted);
+    }
+
+    // NO-OVERFLOW: 64 bits last for centuries.
+    let tally = &mut state.tally;
+    tally.copied_out = tally.copied_out.wrapping_add(inline as u64);
+    let count = match form {
+        One::Read => &mut tally.read_segments,
+        One::Write => &mut tally.write_segments,
+        One::Reply => &mut tally.reply_segments,
+    };
+    *count = count.wrapping_add(1);
+    if form != One::Read {
+        tally.offered_bytes = tally.offered_bytes.wrapping_add(length as u64);
+    }
+    drop(guard);
+    if !small {
+        conn.large_send();
+    }
+    if !expected {
+        conn.react(Event::Lost(conn.epoch, Cause::CreditResync));
+    }
+    Ok(())
+}
+
+#[cold]
+fn send_the_long_way(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    agreed: bool,
+    form: One,
+) -> Result<(), NotSent> {
+    send_any(xprt, qp, call, agreed, &form.plan(call))
+}
