@@ -16,8 +16,8 @@ import threading
 REPO = pathlib.Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 80 * 60
 TARGETS = ("check", "check-debug")
-# What the second target needs and a compiler makes in ten minutes, with what the first target leaves
-# of the processors. Should it fail, the second target does it again and tells.
+# What the second target needs and a compiler makes in ten minutes, with what the first target
+# leaves of the processors. Should it fail, the second target does it again and tells.
 AHEAD = ("tools/lab", "kernel", "--debug", "--behind")
 AHEAD_LOG = "build/ahead.log"
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
@@ -32,7 +32,7 @@ def run(target, overdue):
                              start_new_session=True)
     overdue.victim = child
     figures = None
-    for line in child.stdout:
+    for line in child.stdout or ():
         found = CLOSING.match(line.strip())
         if found:
             figures = [int(n) for n in found.groups()]
@@ -100,7 +100,7 @@ def main():
             # A target that fails without counting a failure is one failure.
             if figures is None or (status and not figures[1]):
                 figures = [0, 1, 0]
-            total = [a + b for a, b in zip(total, figures)]
+            total = [a + b for a, b in zip(total, figures, strict=True)]
     finally:
         overdue.end()
         end(ahead)

@@ -121,9 +121,9 @@ def read_directly(_, path):
         os.close(fd)
 
 
-# covers: RDS-53: memory that is not mapped is tried again, for it may be a shortage, and after a few times
-# covers: the call ends, and the log says why. Software devices map whatever they are asked to: a probe
-# covers: has the kernel say that they have not.
+# covers: RDS-53: memory that is not mapped is tried again, for it may be a shortage, and after a
+# covers: few times the call ends, and the log says why. Software devices map whatever they are
+# covers: asked to: a probe has the kernel say that they have not.
 @case(versions=("3", "4.2"), clients=("ours",), debug_only=True, seconds=60)
 def memory_that_is_never_mapped_ends_its_call(t):
     mount = t.mount()

@@ -32,7 +32,7 @@ def write_blocks(stopped, path, number, generation, count, direct):
     os.close(fd)
 
 
-def read_whole(stopped, path, number, generation, size):
+def read_whole(_stopped, path, number, generation, size):
     """Read a file of the server in odd pieces and compare."""
     fd, buffer, at = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(MIB), 0
     expected = pattern.data(number, 0, size, generation)
@@ -95,7 +95,7 @@ def parallel_mounts_come_and_go(t):
         for turn in range(rounds):
             mount = mounts.Mount(t.version, "nosharecache")
             mount.make()
-            here, there = mount.path(f"case/m{number}")
+            here, _ = mount.path(f"case/m{number}")
             pathlib.Path(here).write_bytes(pattern.data(number, 0, 9000, turn))
             mount.remove()
 

@@ -4,12 +4,10 @@
 import os
 import pathlib
 
+from lablib.guest import count, loads
 from lib import faults, module, pattern, tracing, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
-
-import count
-import loads
 
 KIB, MIB = 1 << 10, 1 << 20
 # Counts are averages: a lease renewal may fall between two operations.
@@ -80,8 +78,8 @@ def per_call(mount, probe, call):
     return {name: number / calls for name, number in counts.items()}
 
 
-# covers: CM-15, CM-16, MAL-013: a message proves that a region is invalid where the device is known to
-# covers: check that, which siw does not: it is not asked for one, and this side invalidates.
+# covers: CM-15, CM-16, MAL-013: a message proves that a region is invalid where the device is known
+# covers: to check that, which siw does not: it is not asked for one, and this side invalidates.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()
@@ -91,7 +89,7 @@ def regions_are_invalidated_where_it_is_proven(t):
     fd, buffer = os.open(here, os.O_RDWR | os.O_DIRECT), Buffer(64 * KIB)
     before = mount.xprts()[0]
     with open(fd, "r+b", buffering=0):
-        for number in range(TIMES):
+        for _ in range(TIMES):
             found = buffer.read(fd, len(data), 0)
             problem = pattern.difference(found, data, 0)
             check(problem is None, problem)
@@ -155,9 +153,9 @@ def odd_shapes_cost_no_more(t):
             data = pattern.data(21, 0, size)
             for shift in SHIFTS:
                 found[f"READ {size} at {shift}"] = per_call(
-                    mount, probe, lambda _: buffer.read(fd, size, 0, shift))
+                    mount, probe, lambda _, n=size, s=shift: buffer.read(fd, n, 0, s))
                 found[f"WRITE {size} at {shift}"] = per_call(
-                    mount, probe, lambda _: buffer.write(fd, data, 0, shift))
+                    mount, probe, lambda _, d=data, s=shift: buffer.write(fd, d, 0, s))
         # Not NFSv4, whose client has the answer begin amid a page, behind two entries of its own.
         if t.version == "3":
             found["a directory"] = per_call(mount, probe, listing)
@@ -187,7 +185,8 @@ def a_call_alone_needs_no_worker(t):
             check(calls >= 4 * TIMES, f"{calls} RPCs")
             check(len(events) > calls, f"{len(events)} works of {calls} RPCs")
             queued[load.name] = ours / calls
-    t.note(", ".join(f"{name}: {number:.2f} works for each call" for name, number in queued.items()))
+    t.note(", ".join(f"{name}: {number:.2f} works for each call"
+                     for name, number in queued.items()))
     # Completions of sends, credits and callbacks are nobody's.
     check(queued["GETATTR"] < 0.2, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

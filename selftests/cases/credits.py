@@ -80,9 +80,11 @@ def all_credits_are_used_and_none_exceeded(t):
     with contextlib.ExitStack() as still:
         still.enter_context(faults.frozen(t.server))
         watch.waiting = 0
-        together(THREADS, change, watch, lambda: (
-            wait.until(all_used, ENV.patience(40), "all credits used, and calls that wait"),
-            still.close()))
+        def move():
+            wait.until(all_used, ENV.patience(40), "all credits used, and calls that wait")
+            still.close()
+
+        together(THREADS, change, watch, move)
     t.note(f"at most {watch.most} in flight of {watch.window} granted")
     equal(watch.most, watch.window, "requests in flight at most")
     found = mount.xprts()[0]

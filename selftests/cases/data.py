@@ -189,7 +189,7 @@ def what_follows_the_data_arrives(t):
             before = asked()
             file.write(content)
             os.fsync(file.fileno())
-            calls, found = (now - then for now, then in zip(asked(), before))
+            calls, found = (now - then for now, then in zip(asked(), before, strict=True))
         t.server.expect(there, content)
         t.note(f"{size} octets: {calls} calls that ask for attributes, {found} answered")
         # The client does without an operation that the server did not understand.

@@ -50,7 +50,7 @@ def forced_disconnects_with_nconnect(t):
             before = [x["connect_count"] for x in mount.xprts()]
             xprt.force_disconnect()
             wait.until(lambda b=before: all(x["connect_count"] > count for x, count
-                                            in zip(mount.xprts(), b)),
+                                            in zip(mount.xprts(), b, strict=True)),
                        ENV.patience(30), "all four connected again")
             load.crew.check()
 
@@ -186,8 +186,8 @@ def what_happened_to_the_port_is_named(t):
     check("device: port down " in details, f"state: {details}")
 
 
-# covers: peer.md 1.19: connections that the mount has not needed yet cannot be made, for there is no device; that
-# ends a first mount, and no I/O of a hard one.
+# covers: peer.md 1.19: connections that the mount has not needed yet cannot be made, for there is
+# no device; that ends a first mount, and no I/O of a hard one.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def device_goes_before_every_connection_was_made(t):
     mount = t.mount("nconnect=16")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """A server that breaks the rules: every call ends as it must, nothing else is disturbed."""
 
+import itertools
 import os
 
 from lib import module, pattern, tracing
@@ -83,8 +84,8 @@ def wrong_remote_invalidation(t):
     Stage(t).play_all(access.INVALIDATION)
 
 
-# covers: MAL-013, CM-19: one that nobody asked for is taken for a proof where the device is known to check
-# covers: the key. With siw, which does not, this side invalidates the region all the same.
+# covers: MAL-013, CM-19: one that nobody asked for is taken for a proof where the device is known
+# covers: to check the key. With siw, which does not, this side invalidates the region all the same.
 @case(versions=(), clients=("ours",), seconds=60)
 def an_invalidation_that_nobody_asked_for(t):
     stage = Stage(t)
@@ -95,7 +96,7 @@ def an_invalidation_that_nobody_asked_for(t):
         stage.read()
         seen.append(stage.counters())
     honest, unasked = ([after[name] - before[name] for name in ("local_inv", "reminv_unannounced")]
-                       for before, after in zip(seen, seen[1:]))
+                       for before, after in itertools.pairwise(seen))
     t.note(f"regions invalidated here, and by the server: {honest}, then {unasked}")
     equal(honest, [1, 0], "a reply that invalidates nothing")
     equal(unasked, [1 if ENV.provider == "siw" else 0, 1], "a reply that invalidates a region")

@@ -179,8 +179,8 @@ def a_first_answer_that_never_comes(t):
     stage.undisturbed()
 
 
-# covers: V1-100: the timer of a call that went out on the last connection leaves the attempt to make
-# the next one alone.
+# covers: V1-100: the timer of a call that went out on the last connection leaves the attempt to
+# make the next one alone.
 @case(versions=(), clients=("ours",), seconds=60)
 def timers_of_calls_leave_an_attempt_alone(t):
     stage = Stage(t, options="timeo=20,retrans=2")
@@ -244,8 +244,8 @@ def memory_of_a_killed_call(t):
 
 
 # covers: V1-013: a call is encoded anew when its time is over, but cannot be sent: whoever may send
-# covers: next is stopped.  The reply to what was sent before comes, which is no offence of the server,
-# covers: and the call is killed.  Its credit is free: no other reply will come.
+# covers: next is stopped.  The reply to what was sent before comes, which is no offence of the
+# covers: server, and the call is killed.  Its credit is free: no other reply will come.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def the_credit_of_a_call_encoded_anew(t):
     stage = Stage(t, options=f"timeo={10 * ANEW_SECONDS}")
@@ -255,8 +255,8 @@ def the_credit_of_a_call_encoded_anew(t):
     callers = []
     for left in (1, 0):
         callers.append(stage.caller())
-        wait.until(lambda: stage.responder.call("log")[0] == left, ENV.patience(ANEW_SECONDS),
-                   "the call is held")
+        wait.until(lambda n=left: stage.responder.call("log")[0] == n,
+                   ENV.patience(ANEW_SECONDS), "the call is held")
     late, other = callers
     sender = stage.caller()
     stage.wait_senders(1, "a call that waits for a credit")
@@ -280,8 +280,9 @@ def the_credit_of_a_call_encoded_anew(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: a connection breaks while whoever may send is stopped, so that the RPC client
-# covers: cannot close it.  The memory of its calls comes back all the same, for their tasks wait for that.
+# covers: V1-103, V1-105: a connection breaks while whoever may send is stopped, so that the RPC
+# covers: client cannot close it.  The memory of its calls comes back all the same, for their tasks
+# covers: wait for that.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage = Stage(t)
@@ -300,7 +301,8 @@ def memory_comes_back_though_nobody_can_close_the_connection(t):
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")
         equal(stage.counters()["mrs_in_use"], 1, "regions in use")
-        # A write with another key fails both queue pairs: what is posted here is flushed from now on.
+        # A write with another key fails both queue pairs: what is posted here is flushed from now
+        # on.
         handle, _, offset = stage.responder.call("segments")[0]
         equal(stage.responder.call("touch", handle ^ 1, offset), "rem_access", "another key")
         wait.until(stage.is_to_be_closed, ENV.patience(20), "the end of the connection")

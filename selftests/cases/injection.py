@@ -17,7 +17,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 KIB = 1 << 10
 # More allocations than making a transport with a few slots takes.
 MOST = 400
-# When so many failures in a row have been survived, the rest of a mount is calls, which are repeated.
+# When so many failures in a row have been survived, the rest of a mount is calls, which are
+# repeated.
 ENOUGH = 20
 # Connections broken until enough allocations have failed.
 MOST_TURNS = 60
@@ -39,8 +40,8 @@ def mount_with_failure(_, where, nth):
     return f"{number} {left}"
 
 
-# covers: each allocation that the module makes for a mount, failing alone; in small size every third,
-# beginning anywhere.
+# covers: each allocation that the module makes for a mount, failing alone; in small size every
+# third, beginning anywhere.
 @case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def each_allocation_of_a_mount_may_fail(t):
     module.insmod("slots=4")
@@ -88,7 +89,7 @@ def allocations_fail_under_load(t):
         before = mount.connects()
         # Not many more than a connection takes: some attempts succeed.
         injection.every(499)
-        for turn in range(MOST_TURNS):
+        for turn in range(MOST_TURNS):  # noqa: B007  # told below
             xprt.force_disconnect()
             load.wait_progress(RECOVERY_SECONDS, 2)
             if injection.met() >= wanted:

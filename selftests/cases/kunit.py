@@ -5,12 +5,11 @@ import pathlib
 import re
 import subprocess
 
+from lablib.checks import ktap
 from lib import module
 from lib.case import case, check, equal
 from lib.env import REPO
 from lib.injection import Injection
-
-from lablib.checks import ktap
 
 DEBUG = pathlib.Path("/sys/kernel/debug")
 SUITES = DEBUG / "kunit"
@@ -58,7 +57,8 @@ def every_suite_passes_twice(t):
         equal(found, named(), "suites")
         for suite in found:
             t.note(f"{suite}: {judge(suite)} passed")
-        check(int(BUFFERS.read_text()), "the kernel has no bounce buffers: swiotlb=force is missing")
+        check(int(BUFFERS.read_text()),
+              "the kernel has no bounce buffers: swiotlb=force is missing")
         BOUNCE.write_text("1")
         for suite in found:
             (SUITES / suite / "run").write_text("1")

@@ -78,8 +78,8 @@ def taken():
             xprt.numbers_of("state", "message buffers")[0])
 
 
-# covers: peer.md 2.4: what many calls at a time needed is given back after half a minute to a minute
-# without need, on a connection that stays.
+# covers: peer.md 2.4: what many calls at a time needed is given back after half a minute to a
+# minute without need, on a connection that stays.
 @case(versions=("3",), clients=("ours",), seconds=150)
 def what_a_burst_took_is_given_back(t):
     mount = t.mount(export=ENV.disk)
@@ -91,13 +91,12 @@ def what_a_burst_took_is_given_back(t):
         files.append(os.open(f"{top.here}/f{number}", os.O_WRONLY | os.O_DIRECT))
         t.defer(os.close, files[-1])
     before = taken()
-    with Crew(ENV.patience(60)) as crew:
-        with faults.frozen(t.server):
-            for number in range(BURST):
-                crew.start(write_one, files[number], number)
-            wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] == BURST,
-                       ENV.patience(30), "a region in use for each writer")
-            burst = taken()
+    with Crew(ENV.patience(60)) as crew, faults.frozen(t.server):
+        for number in range(BURST):
+            crew.start(write_one, files[number], number)
+        wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] == BURST,
+                   ENV.patience(30), "a region in use for each writer")
+        burst = taken()
     check(burst[0] >= BURST and burst[1] >= BURST * 1024,
           f"regions and octets of the burst: {burst}, before: {before}")
     # A few slots keep their buffers.

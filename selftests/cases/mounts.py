@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Mounting: every version, both address families, what the kernel shows."""
 
+import contextlib
 import os
 import pathlib
 
@@ -179,13 +180,12 @@ def two_exports_stay_apart(t):
     first, second = t.mount(), t.mount(export=ENV.disk)
     paths = [t.directory(m).path("same-name") for m in (first, second)]
     contents = [pattern.data(number, 0, 1500000) for number in (6, 7)]
-    fds = [open(here, "wb") for here, _ in paths]
-    for at in range(0, 1500000, 50000):
-        for fd, content in zip(fds, contents):
-            fd.write(content[at:at + 50000])
-    for fd in fds:
-        fd.close()
-    for (_, there), content in zip(paths, contents):
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(here, "wb")) for here, _ in paths]
+        for at in range(0, 1500000, 50000):
+            for file, content in zip(files, contents, strict=True):
+                file.write(content[at:at + 50000])
+    for (_, there), content in zip(paths, contents, strict=True):
         t.server.expect(there, content)
     first.remove()
     equal(pathlib.Path(paths[1][0]).read_bytes() == contents[1], True,

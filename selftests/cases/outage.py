@@ -29,8 +29,8 @@ def lines(t, *words):
     return [line for line in t.log.read() if all(word in line for word in words)]
 
 
-# covers: a server that stays away costs a line for each reason, not one for each attempt; and one tells
-# the end.
+# covers: a server that stays away costs a line for each reason, not one for each attempt; and one
+# tells the end.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def a_server_that_stays_away_costs_few_lines(t):
     mount = t.mount()
@@ -50,7 +50,8 @@ def a_server_that_stays_away_costs_few_lines(t):
     check(last.partition(" (")[0] in reasons, f"{last}; {found}")
     faults.start_nfsd(t.server)
     faults.end_grace(t.server)
-    line = t.log.expect(f"xprt-{number}-rdma: {ENV.server}:{PORT} connected after", seconds=ENV.patience(40))
+    line = t.log.expect(f"xprt-{number}-rdma: {ENV.server}:{PORT} connected after",
+                        seconds=ENV.patience(40))
     failed = re.search(r"after (\d+) failed attempts, \d+\.\d s:", line)
     check(failed and int(failed[1]) >= ATTEMPTS, line)
     user.join(ENV.patience(20))
@@ -102,8 +103,8 @@ def a_device_without_answers_is_suspected(t):
     user.join(ENV.patience(90))
 
 
-# covers: what holds can be read: the parameters that were given, what sysctls made of them, and what they
-# round to.
+# covers: what holds can be read: the parameters that were given, what sysctls made of them, and
+# what they round to.
 @case(versions=None, clients=("ours",), loaded=False)
 def parameters_can_be_read_as_they_act(t):
     place = xprt.DEBUGFS / "parameters"
@@ -129,8 +130,8 @@ def parameters_can_be_read_as_they_act(t):
     mount = t.mount(version="3")
     os.statvfs(mount.where)
     shown_by_mount = state(xprt.transports()[0].name)
-    for key, value in (("slots", "33"), ("idle timeout", "77 s")):
-        equal(shown_by_mount[key], value, f"{key} of a mount")
+    for key, text in (("slots", "33"), ("idle timeout", "77 s")):
+        equal(shown_by_mount[key], text, f"{key} of a mount")
     mount.remove()
     module.unload()
     check(not place.exists(), "the file is left")

@@ -80,8 +80,8 @@ def delete(directory):
     return True
 
 
-# covers: what the guide says of nconnect, add_xprt and del_xprt: the first mount decides, quietly; a
-# covers: connection that is added carries nothing unless calls take turns.
+# covers: what the guide says of nconnect, add_xprt and del_xprt: the first mount decides, quietly;
+# covers: a connection that is added carries nothing unless calls take turns.
 @case(versions=("4.2",), seconds=60)
 def connections_are_those_of_the_first_mount(t):
     first = t.mount()
@@ -154,7 +154,7 @@ def dstaddr_moves_the_connection(t):
 def in_namespace(_, mount):
     """In a process of its own: mount from inside the network namespace."""
     with open(namespace.FILE) as space:
-        os.setns(space.fileno(), os.CLONE_NEWNET)
+        os.setns(space.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     mount.make()
 
 

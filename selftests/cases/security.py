@@ -61,8 +61,8 @@ def kerberos_carries_everything(t):
             numbers = mount.xprts()[0]
             allowed, direct = flavour == "krb5", numbers["write_segments"] > 0
             equal(numbers["nomsg_call"] == 0, direct, f"{flavour}: no long call")
-            # Of sec=krb5 the kernel leaves to chance whether data may travel apart, unless it clears what
-            # it allocates: gss_create_new() does not initialise `au_flags`.
+            # Of sec=krb5 the kernel leaves to chance whether data may travel apart, unless it
+            # clears what it allocates: gss_create_new() does not initialise `au_flags`.
             if not (allowed and ENV.debug):
                 equal(direct, allowed, f"{flavour}: data read directly")
             check(numbers["reply_segments"] > 0, f"{flavour}: no Reply chunk")
@@ -82,7 +82,7 @@ def as_user(_, uid, path, content):
         with open(path, "rb") as file:
             return file.read() == content
     except OSError as error:
-        return errno.errorcode[error.errno]
+        return errno.errorcode[error.errno or 0]
 
 
 def write_directly(_, path, content):

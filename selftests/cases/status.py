@@ -34,7 +34,7 @@ def told(mount, *argv):
     return code, one
 
 
-# covers: of a mount that works: what it does, its connections, and the times of the stages of calls.
+# covers: of a mount that works: what it does, its connections, and the times of a call's stages.
 @case(versions=("3", "4.2"), seconds=40)
 def a_mount_that_is_well(t):
     code, text = run()

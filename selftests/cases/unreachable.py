@@ -29,8 +29,10 @@ table inet selftests-tcp {
 
 
 def fails(t, options, most, *words, host=None, seconds=None):
-    """Mount in vain; notes how long that took, and complains of ours if it took longer than `most` or did not
-    say `words`."""
+    """Mount in vain; notes how long that took.
+
+    Complains of ours if it took longer than `most` or did not say `words`.
+    """
     clock = wait.Clock()
     try:
         mount = t.mount(f"vers=4.2,{options}", raw=True, host=host, seconds=seconds or 200)
@@ -58,7 +60,8 @@ def leaving_nothing():
     module.wait_resources(before)
 
 
-# covers: nobody has the address: mount fails as it does over TCP, when nobody answered for some seconds.
+# covers: nobody has the address: mount fails as it does over TCP, when nobody answered for some
+# seconds.
 @case(versions=None, seconds=120)
 def an_absent_host_is_noticed_soon(t):
     with leaving_nothing():
@@ -66,12 +69,14 @@ def an_absent_host_is_noticed_soon(t):
             absent = str(ipaddress.ip_address(server) + NOBODY)
             host = f"[{absent}]" if ":" in absent else absent
             fails(t, f"proto={netid.replace('rdma', 'tcp')},retry=0", None, host=host)
-            fails(t, f"proto={netid},port={PORT},retry=0", ADDRESS_SECONDS, "No route to host", host=host)
+            fails(t, f"proto={netid},port={PORT},retry=0", ADDRESS_SECONDS, "No route to host",
+                  host=host)
             if ENV.ours:
                 t.log.expect(absent, "no answer to ARP or neighbour discovery")
 
 
-# covers: mount(8) itself goes on for its two minutes, if it is not told otherwise, and not for ever.
+# covers: mount(8) itself goes on for its two minutes, if it is not told otherwise, and not for
+# ever.
 @case(versions=None, full_only=True, full_seconds=600)
 def mount_ends_its_own_retries(t):
     absent = str(ipaddress.ip_address(ENV.server) + NOBODY)

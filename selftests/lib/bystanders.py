@@ -95,7 +95,7 @@ class Bystander:
 def in_namespace(_, space, mount):
     """In a process of its own: mount from inside a network namespace."""
     with open(space) as file:
-        os.setns(file.fileno(), os.CLONE_NEWNET)
+        os.setns(file.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     mount.make()
 
 

@@ -4,10 +4,10 @@
 import contextlib
 import dataclasses
 import random
+from collections.abc import Callable
 
 from . import module, mounts, server, wait
 from .env import ENV
-
 
 SHOWN_ITEMS = 5
 
@@ -20,7 +20,7 @@ class Skip(Exception):
 class Case:
     """A test function with what its decorator said."""
 
-    function: object
+    function: Callable
     number: int        # its place among all cases
     versions: tuple    # NFS versions it can run with; none: it takes care itself
     seconds: float     # at its worst, small size, stock kernel

@@ -85,21 +85,21 @@ def serving_with(server, setting, value):
         restart_nfsd(server, setting, before)
 
 
-def granting(server, credits):
+def granting(server, count):
     """While the block runs, the server grants so many credits to a connection."""
-    return serving_with(server, MAX_REQUESTS, credits)
+    return serving_with(server, MAX_REQUESTS, count)
 
 
-def grant(t, credits):
+def grant(t, count):
     """The same until the case is over. For a case without a mount as yet."""
     # A client of the last case that has not said goodbye would wait for the server's grace.
     xprt.wait_gone()
-    t.stack.enter_context(granting(t.server, credits))
+    t.stack.enter_context(granting(t.server, count))
     end_grace(t.server)
 
 
 def take_messages_of(t, octets):
-    """Until the case is over, the server takes and sends inline messages of up to so many octets."""
+    """Until the case is over, the server takes and sends messages of so many bytes inline."""
     t.stack.enter_context(serving_with(t.server, MESSAGE_SIZE, octets))
     end_grace(t.server)
 
@@ -162,8 +162,8 @@ def held_back(t, enough):
     after a turn: a slow client needs more time to fill what waits for it."""
     t.defer(no_delay, t.server)
     # Never for as long as rxe waits for an acknowledgement, 540 ms: what is sent a second time with
-    # its registrations ends the connection (rxe's fault, Documentation/reliability.rst). A busy machine
-    # adds to what is said here.
+    # its registrations ends the connection (rxe's fault, Documentation/reliability.rst). A busy
+    # machine adds to what is said here.
     for milliseconds in (300, 400, 450, 450, 450, 450):
         delay(t.server, milliseconds)
         yield milliseconds

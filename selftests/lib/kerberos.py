@@ -84,7 +84,8 @@ class Realm:
 
     def __init__(self, t):
         self.t = t
-        self.gssd, self.log = None, t.stack.enter_context(tempfile.TemporaryFile("a+"))
+        self.gssd: subprocess.Popen | None = None
+        self.log = t.stack.enter_context(tempfile.TemporaryFile("a+"))  # noqa: SIM115
         own = namespace.addresses()[0].partition("/")[0]
         for name, text in files(ENV.server, own).items():
             self.keep(name)
@@ -163,8 +164,9 @@ class Realm:
                    "rpc.gssd is there")
 
     def end_gssd(self):
-        self.gssd.terminate()
-        self.gssd.wait(ENV.patience(10))
+        if self.gssd:
+            self.gssd.terminate()
+            self.gssd.wait(ENV.patience(10))
 
     def said(self):
         """What rpc.gssd said since it was started."""
@@ -208,4 +210,4 @@ def with_user(read, write, uid):
         write(f"{text}{USER}:x:{uid}:{uid}::/tmp:/bin/sh\n")
 
 
-__all__ = ["Realm", "UID_HERE", "UID_THERE"]
+__all__ = ["UID_HERE", "UID_THERE", "Realm"]

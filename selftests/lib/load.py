@@ -163,7 +163,7 @@ class Load:
 
     def further(self, start, more):
         """Whether each of them has done so many more than at `start`."""
-        return all(now >= then + more for now, then in zip(self.written(), start))
+        return all(now >= then + more for now, then in zip(self.written(), start, strict=True))
 
     def wait_progress(self, seconds, writes):
         """Wait until every writer has done some more writes; how long that took."""

@@ -73,7 +73,7 @@ def set_environment(args, versions):
 def selection(patterns):
     """Pairs of case and version, in the order of a run."""
     names = sorted(p.stem for p in CASES.glob("[a-z]*.py"))
-    for name in sorted(names, key=lambda n: (MODULES + (n,)).index(n)):
+    for name in sorted(names, key=lambda n: (*MODULES, n).index(n)):
         importlib.import_module(f"cases.{name}")
     runs = [(c, v) for c in case.CASES if c.applies() for v in c.variants()]
     return [(c, v) for c, v in runs

@@ -9,8 +9,10 @@ A function gets the `torture.World`.  How long the trouble lasts is drawn from
 import contextlib
 import dataclasses
 import errno
+import itertools
 import pathlib
 import signal
+from collections.abc import Callable
 
 from . import bystanders, faults, injection, module, mounts, namespace, wait, xprt
 from .case import check
@@ -33,7 +35,7 @@ SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
 class Fault:
     """A row of the table."""
 
-    function: object       # a context manager of a world
+    function: Callable   # a context manager of a world
     what: str              # for the reader
     hold: tuple            # seconds, least and most
     share: int             # rounds of it in each lap through the table; 0: only when asked for
@@ -47,7 +49,7 @@ class Fault:
 
     def applies(self):
         """Whether this kernel can have it."""
-        return not (self.debug and not ENV.debug or self.stock and ENV.debug)
+        return not ((self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
         """Whether it is one of those that were asked for: by name, or all that need no name."""
@@ -119,7 +121,8 @@ def callback_storm(w):
         wait.until(lambda: w.server.call("client_states").count("type: deleg")
                    >= before + RECALLED_FILES // 2, ENV.patience(45), "delegations")
         asked = [(helper, helper.send("open_for_write", f"{top.there}/{name}"))
-                 for helper, name in zip(w.helpers(RECALL_HELPERS) * len(names), names)]
+                 for helper, name in zip(itertools.cycle(w.helpers(RECALL_HELPERS)), names,
+                                         strict=False)]
         for helper, number in asked:
             taken = helper.take(number, 60)
             check(taken < ENV.patience(RECALL_SECONDS), f"recalled after {taken:.1f} s only")
@@ -288,7 +291,7 @@ def soft_timeout(w):
             wait.until(lambda: all(worker.ended() for worker in workers), ENV.patience(90),
                        "the soft mounts give up")
         faults.speak(w.server)
-        for worker, found in zip(workers, crew.results):
+        for _, found in zip(workers, crew.results, strict=True):
             check(int(found) in (errno.EIO, errno.ETIMEDOUT), f"soft mount: errno {found}")
         yield
         for mount in soft:

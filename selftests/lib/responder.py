@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The hostile responder seen from the client: what it does is ordered, what follows is judged."""
 
+import contextlib
 import errno
 import os
 import re
@@ -15,8 +16,8 @@ from .workers import Worker, together
 
 PROXY_PORT = 20050
 # The proxy is a package, found from the directory above it.
-START = "import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); " \
-        "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')"
+START = ("import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); "
+         "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')")
 BLOCK = 8192
 # Within this a call must have ended, however it does: several reconnects and a timeout.
 END_SECONDS = 20
@@ -126,12 +127,15 @@ class Stage:
         """Why connections ended, the newest first, by epoch."""
         text = (self.debugfs / "state").read_text()
         return {int(epoch): cause for epoch, cause in
-                re.findall(r"^disconnect: epoch (\d+), (.*), after", text, re.M)}
+                re.findall(r"^disconnect: epoch (\d+), (.*), after", text, re.MULTILINE)}
 
     def numbers(self, name):
         """The numbers in a line of the transport's state."""
         text = (self.debugfs / "state").read_text()
-        return [int(n) for n in re.findall(r"\d+", re.search(f"^{name}: (.*)", text, re.M)[1])]
+        line = re.search(f"^{name}: (.*)", text, re.MULTILINE)
+        if not line:
+            raise AssertionError(f"no {name} in debugfs: {text}")
+        return [int(number) for number in re.findall(r"\d+", line[1])]
 
     def directory(self):
         """sunrpc's directory of the transport."""
@@ -152,7 +156,7 @@ class Stage:
 
     def ends(self, call):
         """The error number with which a call ends, in bounded time."""
-        result = []
+        result: list[int | str | None] = []
 
         def work():
             try:
@@ -218,10 +222,9 @@ class Stage:
             return all(sum(now[n] - before[n] for n in names) >= least
                        for names, (least, _) in wanted.counters)
 
-        try:
+        # The caller says which did not.
+        with contextlib.suppress(wait.Timeout):
             wait.until(moved, ENV.patience(1), "counters")
-        except wait.Timeout:
-            pass  # the caller says which
         return left, log
 
     @staticmethod

@@ -24,7 +24,9 @@ class Runner:
     def __init__(self, runs):
         """`runs` holds pairs of a case and an NFS version (or None)."""
         self.runs, self.report = runs, ktap.Report(len(runs))
-        self.log, self.helper, self.child = kmsg.Log(), None, None
+        self.log = kmsg.Log()
+        self.helper: server.Server | None = None
+        self.child: int | None = None
 
     def run(self, stop=False):
         """Run all, or until one fails if told to stop then; returns the tally."""
@@ -49,7 +51,7 @@ class Runner:
         status, text = self.supervise(case, version)
         try:
             complaints = self.inspect(status)
-        except Exception:  # noqa: B902: cleaning up may fail in any way
+        except Exception:  # noqa: BLE001  # cleaning up may fail in any way
             complaints = [traceback.format_exc(limit=-3)]
         if status not in (PASSED, SKIPPED):
             # It may have left the helper in the middle of an answer.
@@ -117,14 +119,14 @@ class Runner:
 
     def kill(self):
         """End the whole process group of the case."""
-        try:
-            os.killpg(self.child, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.child:
+                os.killpg(self.child, signal.SIGKILL)
 
     def reap(self):
         """The status of the case's process, which is ended or just killed."""
         deadline = time.monotonic() + DEATH_SECONDS
+        assert self.child
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self.child, os.WNOHANG)
             if pid:
@@ -144,7 +146,7 @@ class Runner:
             os.close(output)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             status = self.body(case, version)
-        except BaseException:  # noqa: B036: a child must end here
+        except BaseException:  # noqa: BLE001  # a child must end here
             traceback.print_exc(limit=-6)
         finally:
             sys.stdout.flush()
@@ -163,7 +165,7 @@ class Runner:
         except Skip as reason:
             print(reason)
             status = SKIPPED
-        except BaseException:  # noqa: B036: reported, then cleaned up
+        except BaseException:  # noqa: BLE001  # reported, then cleaned up
             traceback.print_exc(limit=-6)
             status = FAILED
             for tell in context.witnesses:
@@ -172,7 +174,7 @@ class Runner:
             mounts.close_files()
         try:
             context.close()
-        except BaseException:  # noqa: B036
+        except BaseException:  # noqa: BLE001
             traceback.print_exc(limit=-6)
             status = FAILED
         return status

@@ -18,7 +18,7 @@ from lablib.machine import wire
 from . import pattern
 
 LOCAL_SOCKET = "/run/lab.sock"
-SOURCE = pathlib.Path(__file__).with_name("server_agent.py")
+SOURCE = pathlib.Path(__file__).with_name("server_agent.py").read_text()
 STREAM = 0
 START_SECONDS = 60
 BLOCK = 65536
@@ -35,7 +35,7 @@ class ServerError(Exception):
 class Server:
     """Requests to the helper, one at a time; forked children may use it too."""
 
-    def __init__(self, argv=("python3", "-B", "-c", SOURCE.read_text())):
+    def __init__(self, argv=("python3", "-B", "-c", SOURCE)):
         self.argv = argv
         self.start()
 

@@ -19,8 +19,20 @@ import subprocess
 import sys
 import traceback
 
-from . import bystanders, case, faults, kmsg, matrix, module, mounts, namespace, server, \
-    stacks, wait, xprt
+from . import (
+    bystanders,
+    case,
+    faults,
+    kmsg,
+    matrix,
+    module,
+    mounts,
+    namespace,
+    server,
+    stacks,
+    wait,
+    xprt,
+)
 from .env import ENV
 from .load import RECOVERY_SECONDS, Closed, Direct, Load, Synced
 from .workers import Worker
@@ -278,7 +290,7 @@ class Record:
 
     def closing_line(self, names):
         """Faults, once for each version; one more is what was left behind."""
-        passed, failed, skipped = int(self.ended), int(not self.ended), 0
+        passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
             if not fault.wanted(names):
                 continue
@@ -314,7 +326,7 @@ def attempt(world, action, *args):
     value, text = None, ""
     try:
         value = action(*args)
-    except Exception:  # noqa: B902: a round may fail in any way
+    except Exception:  # noqa: BLE001  # a round may fail in any way
         text = traceback.format_exc(limit=-4)
     splat = world.log.report()
     if splat:

@@ -4,7 +4,6 @@
 import re
 import subprocess
 
-from . import wait
 from .case import check
 from .env import ENV
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from typing import ClassVar
 
 from . import wait
 from .env import ENV
@@ -17,7 +18,7 @@ class Worker:
     """A child that runs a function; `stop` is how it learns to end."""
 
     # What the children before hang on: one that also has it would keep them from learning.
-    stops = set()
+    stops: ClassVar[set[int]] = set()
 
     def __init__(self, function, *args):
         result_r, result_w = os.pipe()
@@ -32,7 +33,9 @@ class Worker:
             self.child(function, args, result_w, stop_r)
         os.close(result_w)
         os.close(stop_r)
-        self.result, self.stop_fd, self.name = result_r, stop_w, function.__name__
+        self.result: int | None = result_r
+        self.stop_fd: int | None = stop_w
+        self.name = function.__name__
         self.stops.add(stop_w)
 
     @staticmethod
@@ -45,7 +48,7 @@ class Worker:
             text = function(lambda: bool(poll.poll(0)), *args)
             os.write(result, str(text if text is not None else "").encode())
             status = 0
-        except BaseException:  # noqa: B036: reported by the parent
+        except BaseException:  # noqa: BLE001  # reported by the parent
             os.write(result, traceback.format_exc(limit=-4).encode()[-4000:])
         finally:
             os._exit(status)
@@ -72,17 +75,20 @@ class Worker:
         """Stop it (or let it end by itself) and wait; returns what the function did, as text."""
         if stop:
             self.stop()
+        result = self.result
+        if result is None:
+            raise AssertionError(f"worker {self.name} ({self.pid}) was joined before")
         text, deadline = b"", time.monotonic() + seconds
         while True:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.result], [], [], left)[0]:
+            if left <= 0 or not select.select([result], [], [], left)[0]:
                 raise AssertionError(f"worker {self.name} ({self.pid}) does not end")
-            data = os.read(self.result, 65536)
+            data = os.read(result, 65536)
             if not data:
                 break
             text += data
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        os.close(self.result)
+        os.close(result)
         self.result = None
         self.stop()
         if killed and status == -signal.SIGKILL:
@@ -134,7 +140,7 @@ def together(count, work, watch=lambda: None, under_way=lambda: None):
     def guarded(number):
         try:
             work(number)
-        except BaseException as error:  # noqa: B036: passed on below
+        except BaseException as error:  # noqa: BLE001  # passed on below
             failures.append(error)
 
     crew = [threading.Thread(target=guarded, args=(n,), daemon=True) for n in range(count)]

@@ -33,8 +33,8 @@ def lines(where):
 
 
 def statistics(where):
-    """Per transport of a mount: column -> value."""
-    return [dict(zip(COLUMNS, map(int, words[1:]))) for words in lines(where)]
+    """Per transport of a mount: column -> value; TCP has fewer columns."""
+    return [dict(zip(COLUMNS, map(int, words[1:]), strict=False)) for words in lines(where)]
 
 
 def operations(where):

@@ -367,7 +367,7 @@ def vectors():
 def compare_vectors(binary, result):
     cases = list(vectors())
     theirs = rust_describes(binary, [(kind, octets) for kind, octets, _ in cases])
-    for (kind, octets, said), rust in zip(cases, theirs):
+    for (kind, octets, said), rust in zip(cases, theirs, strict=True):
         result.take(octets, find_private(octets) if kind == b"p" else decode(octets), said)
         result.take(octets, said, rust)
 
@@ -389,7 +389,8 @@ def compare_ours(binary, seed, count, result):
             bad = maker.damaged(octets)
             frames.append((b"m", bad))
             expected.append(decode(bad))
-    for (_, octets), said, rust in zip(frames, expected, rust_describes(binary, frames)):
+    for (_, octets), said, rust in zip(frames, expected, rust_describes(binary, frames),
+                                       strict=True):
         result.take(octets, said, rust)
 
 

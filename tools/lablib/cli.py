@@ -63,7 +63,7 @@ class Version(argparse.Action):
 def add_root(commands):
     sub = commands.add_parser("root", help="make the root file system, print its path")
 
-    def run(args):
+    def run(_args):
         print(root.path())
         return 0
 
@@ -315,8 +315,8 @@ def add_count(commands):
     sub.add_argument("--inline-size", type=int, default=0, metavar="OCTETS",
                      help="largest inline message, set on both sides (default: as they come, 4096)")
     sub.add_argument("--scale", action="store_true",
-                     help="instructions of small reads with NFSv3: from one to 1024 at a time, over "
-                          "one and 50 mounts")
+                     help="instructions of small reads with NFSv3: from one to 1024 at a time, "
+                          "over one and 50 mounts")
     cpus_option(sub)
 
     def run(args):

@@ -4,8 +4,21 @@
 import errno
 
 from .message import filled, word
-from .row import (AT_ONCE, CROWD, LIST, READ, SMALL, TWO, WRITE, Row, ended, failed, fields,
-                  ignored, one_by_one)
+from .row import (
+    AT_ONCE,
+    CROWD,
+    LIST,
+    READ,
+    SMALL,
+    TWO,
+    WRITE,
+    Row,
+    ended,
+    failed,
+    fields,
+    ignored,
+    one_by_one,
+)
 
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"

@@ -5,8 +5,23 @@ import errno
 
 from . import rpc
 from .message import Segment, filled, padded, word
-from .row import (BAD_PAYLOAD, DDP_VIOLATION, LIST, READ, SMALL, Row, altered, cut, dropped,
-                  ended, failed, fields, ignored, patched, payload)
+from .row import (
+    BAD_PAYLOAD,
+    DDP_VIOLATION,
+    LIST,
+    READ,
+    SMALL,
+    Row,
+    altered,
+    cut,
+    dropped,
+    ended,
+    failed,
+    fields,
+    ignored,
+    patched,
+    payload,
+)
 
 ALIEN = Segment((0x12345678, 4096, 0x1000))
 # Words of a message, counted from 0.
@@ -28,7 +43,7 @@ def lengths(change):
     """Answer a read with other lengths in its Write chunk."""
     return written(lambda back, offered: [
         [segment.but(length=change(segment.length, limit.length))
-         for segment, limit in zip(back[0], offered[0])]])
+         for segment, limit in zip(back[0], offered[0], strict=True)]])
 
 
 def replied(change):

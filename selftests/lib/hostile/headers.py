@@ -4,9 +4,29 @@
 import struct
 
 from .message import word
-from .row import (AT_ONCE, CROWD, LIST, READ, REMOTE_CHUNK, REMOTE_VERSION, SMALL, Row, altered,
-                  before, cut, dropped, ended, error, failed, fields, ignored, one_by_one,
-                  patched, payload, raw)
+from .row import (
+    AT_ONCE,
+    CROWD,
+    LIST,
+    READ,
+    REMOTE_CHUNK,
+    REMOTE_VERSION,
+    SMALL,
+    Row,
+    altered,
+    before,
+    cut,
+    dropped,
+    ended,
+    error,
+    failed,
+    fields,
+    ignored,
+    one_by_one,
+    patched,
+    payload,
+    raw,
+)
 
 STRANGER = 0x5eadbeef  # an xid that nobody uses
 MSG, NOMSG, MSGP, DONE, ERROR, OPTIONAL = range(6)

@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools/host"))
 
-import xdr_oracle  # noqa: E402
+import xdr_oracle
 
 GRANT = 32
 CALL, REPLY = 0, 1
@@ -25,7 +25,7 @@ class Segment(tuple):
     def but(self, handle=None, length=None, offset=None):
         """The same with something changed."""
         return Segment(old if new is None else new
-                       for old, new in zip(self, (handle, length, offset)))
+                       for old, new in zip(self, (handle, length, offset), strict=True))
 
 
 def word(*numbers):
@@ -53,8 +53,8 @@ class Message:
     kind: str = "RDMA_MSG"
     reads: list = dataclasses.field(default_factory=list)    # (position, Segment)
     writes: list = dataclasses.field(default_factory=list)   # lists of Segments
-    reply: list = None                                       # of Segments
-    error: tuple = None                                      # the arm, its low and high version
+    reply: list | None = None                                # of Segments
+    error: tuple = ()                                        # the arm, its low and high version
     payload: bytes = b""
 
     def header(self):
@@ -62,7 +62,7 @@ class Message:
         if self.kind == "RDMA_ERROR":
             name, low, high = self.error
             versions = {"rdma_vers_low": low, "rdma_vers_high": high}
-            body = name, versions if name == "ERR_VERS" else None
+            body: object = (name, versions if name == "ERR_VERS" else None)
         else:
             body = {"rdma_reads": [{"position": position, "target": fields(segment)}
                                    for position, segment in self.reads],
@@ -85,7 +85,7 @@ class Message:
 
 
 def fields(segment):
-    return dict(zip(("handle", "length", "offset"), segment))
+    return dict(zip(("handle", "length", "offset"), segment, strict=True))
 
 
 def chunk(segments):
@@ -120,4 +120,5 @@ def filled(offered, count):
         count -= lengths[-1]
     if count:
         raise ValueError(f"{count} octets too many for a chunk")
-    return [segment.but(length=length) for segment, length in zip(offered, lengths)]
+    return [segment.but(length=length)
+            for segment, length in zip(offered, lengths, strict=True)]

@@ -5,12 +5,16 @@ It is told by lines of JSON on its input, and answers each with one on its outpu
 server's helper does.  One loop serves everything.
 """
 
+import functools
 import json
+import os
 import select
 import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from . import rpc, tables
 from .message import CALL, Message, decode, filled, padded
@@ -216,7 +220,9 @@ class Proxy:
     def __init__(self, device, address, port):
         self.device, self.listener = Device(device), Listener(address, port)
         self.clients, self.log = [], []
-        self.row, self.left, self.exchange, self.kept = None, 0, None, []
+        self.row: Any = None
+        self.exchange: Any = None
+        self.left, self.kept = 0, []
         self.plans = []  # for the next connection requests
         self.commands = b""
 
@@ -232,10 +238,12 @@ class Proxy:
                 # An operation that was waited for may have taken in messages as well.
                 if client.received or client.broken:
                     self.serve(client, client.take)
-            sources = {sys.stdin.fileno(): self.command, self.listener.fd: self.connection}
+            sources: dict[int, Callable[[], None]] = {
+                sys.stdin.fileno(): self.command, self.listener.fd: self.connection}
             for client in self.clients:
-                sources[client.fd] = lambda c=client: self.serve(c, c.take)
-                sources[client.tcp.fileno()] = lambda c=client: self.serve(c, c.records)
+                sources[client.fd] = functools.partial(self.serve, client, client.take)
+                sources[client.tcp.fileno()] = functools.partial(self.serve, client,
+                                                                 client.records)
             for fd in select.select(list(sources), [], [])[0]:
                 sources[fd]()
 
@@ -302,7 +310,7 @@ class Proxy:
     # What can be asked for.
 
     def command(self):
-        data = sys.stdin.buffer.raw.read(1 << 16)
+        data = os.read(sys.stdin.fileno(), 1 << 16)
         if not data:
             sys.exit()
         self.commands += data
@@ -311,7 +319,7 @@ class Proxy:
             number, name, args = json.loads(line)
             try:
                 answer = {"id": number, "value": getattr(self, f"do_{name}")(*args)}
-            except Exception as error:  # the caller raises it again
+            except Exception as error:  # noqa: BLE001  # the caller raises it again
                 answer = {"id": number, "error": f"{type(error).__name__}: {error}",
                           "errno": None}
             print(json.dumps(answer), flush=True)

@@ -2,6 +2,7 @@
 """Connections of the responder: a queue pair, its memory, and the connection manager."""
 
 import collections
+import contextlib
 import os
 import select
 import time
@@ -156,7 +157,7 @@ class Connection:
         elif opcode not in SENDS_OF_ALL_KINDS:
             wr.set_wr_rdma(rkey, address)
         elif opcode == e.IBV_WR_SEND_WITH_INV:
-            # The library of siw takes the key from here, not from the union with the immediate data.
+            # The library of siw takes the key from here, not from the union with immediate data.
             wr.set_wr_rdma(extra, 0)
         self.qp.post_send(wr)
         return self.number
@@ -229,10 +230,9 @@ class Connection:
 
     def disconnect(self):
         """End the connection in good order."""
-        try:
+        # It may have ended already.
+        with contextlib.suppress(PyverbsRDMAError):
             self.id.disconnect()
-        except PyverbsRDMAError:
-            pass  # it has ended already
 
     def close(self):
         for thing in (self.qp, self.cq, self.channel, self.buffers, self.stage,

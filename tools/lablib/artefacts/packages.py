@@ -31,7 +31,7 @@ class Archive:
     def mirror_of_root(self):
         """The archive mmdebstrap chose when the host names none."""
         found = re.search(r"^deb (?:\[.*\] )?(\S+) ",
-                          (self.root / "etc/apt/sources.list").read_text(), re.M)
+                          (self.root / "etc/apt/sources.list").read_text(), re.MULTILINE)
         if not found:
             raise LabError("no Debian archive in this machine's apt configuration")
         return found[1]
@@ -61,7 +61,7 @@ class Archive:
         text = proc.output(self.apt("apt-cache", "show", "--all-versions", *wanted), 120)
         found = {}
         for stanza in text.split("\n\n"):
-            fields = dict(re.findall(r"^(\w[\w-]*): (.*)$", stanza, re.M))
+            fields = dict(re.findall(r"^(\w[\w-]*): (.*)$", stanza, re.MULTILINE))
             if "Package" in fields:
                 found[fields["Package"], fields["Version"]] = fields
         return found
@@ -72,10 +72,15 @@ def number(text):
     return [int(n) for n in re.findall(r"\d+", text)]
 
 
+def series_of(release):
+    """The series of a release or of a package's name, such as 7.3."""
+    return ".".join(re.findall(r"\d+", release)[:2])
+
+
 def needed(packages, image, version):
     """The packages of one kernel: what to download, or what is missing."""
     release = image.removeprefix("linux-image-")
-    series = re.match(r"\d+\.\d+", release)[0]
+    series = series_of(release)
     names = {image, f"linux-headers-{release}", f"linux-source-{series}"}
     # Newer images are shells that depend on the parts of the same version.
     depends = packages[image, version].get("Depends", "")
@@ -145,7 +150,7 @@ def series(root):
     source = Archive(root)
     with cache.locked(source.state / "lists"):
         packages = source.packages()
-    whole, lacking = ({re.match(r"\d+\.\d+", item[0])[0] for item in items if ordinary(item[0])}
+    whole, lacking = ({series_of(item[0]) for item in items if ordinary(item[0])}
                       for items in sorted_out(packages))
     return sorted(whole, key=number), sorted(lacking - whole, key=number)
 

@@ -36,7 +36,8 @@ def spawn(argv, **kwargs):
 class Behind:
     """Whether children leave the processors to others."""
 
-    now, latest = False, None
+    now: bool = False
+    latest: subprocess.Popen | None = None
 
     @classmethod
     def begin(cls):
@@ -117,9 +118,8 @@ def run_shown(text, argv, log, timeout):
 def output(argv, timeout=60, env=None):
     """The standard output of a quick command; raise on failure."""
     try:
-        done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=timeout,
-                              env=env, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run([str(a) for a in argv], capture_output=True, text=True,
+                              timeout=timeout, env=env, stdin=subprocess.DEVNULL, check=False)
     except subprocess.TimeoutExpired:
         raise LabError(f"{argv[0]}: no end after {timeout} s") from None
     if done.returncode:

@@ -49,4 +49,7 @@ def of_closing_line(text):
     """The tally that a program printed as its last line; None when it did not."""
     lines = [line for line in text.splitlines() if line.strip()]
     found = CLOSING.match(lines[-1].strip()) if lines else None
-    return Tally(*map(int, found.groups())) if found else None
+    if not found:
+        return None
+    passed, failed, skipped = map(int, found.groups())
+    return Tally(passed, failed, skipped)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make bench-check`: the exact counts must not rise above the recorded ones, nor above the goals."""
+"""`make bench-check`: exact counts must not rise above the recorded ones, nor above the goals."""
 
 import json
 import pathlib
@@ -58,7 +58,7 @@ def rises(recorded, measured):
 def missed(ours, intree):
     """Lines about goals that are not reached; both are {load: {counter: number}}."""
     for load, (*limits, part) in GOALS.items():
-        for name, limit in zip(GOAL, limits):
+        for name, limit in zip(GOAL, limits, strict=True):
             # Numbers of work requests and completions are exact but for what is rounded.
             if limit and ours[load][name] > limit + 0.001:
                 yield f"{load}: {name} {ours[load][name]:,.2f}, at most {limit:,}"

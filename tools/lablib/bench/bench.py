@@ -35,11 +35,12 @@ class Scope:
 
 def judge(legs):
     """What a load's legs say: medians, and whether ours is worse than scatter explains."""
-    bases = [(a + b) / 2 for a, b in zip(legs[FIRST], legs[SECOND])]
-    ratios = [ours / base for ours, base in zip(legs[OURS], bases)]
+    bases = [(a + b) / 2 for a, b in zip(legs[FIRST], legs[SECOND], strict=True)]
+    ratios = [ours / base for ours, base in zip(legs[OURS], bases, strict=True)]
     # The same thing measured twice, leg against leg, as ours is one leg.
     scatter = statistics.median(abs(a - b) / base
-                                for a, b, base in zip(legs[FIRST], legs[SECOND], bases))
+                                for a, b, base in zip(legs[FIRST], legs[SECOND], bases,
+                                                      strict=True))
     ratio = statistics.median(ratios)
     return {"microseconds": {leg: statistics.median(values) / 1e3
                              for leg, values in legs.items()},
@@ -67,7 +68,7 @@ def measure_times(spec, rounds, long_rounds, scale, axes):
     """({axis: {load: judged}}, whether all went well); `axes`: {name: [loads], none for all}."""
     plan = {"rounds": rounds, "long_rounds": long_rounds, "scale": scale, "axes": axes}
     found, session, status = report.in_client(
-        spec, [json.dumps(plan)], "bench.py", timeout=SECONDS, memory=report.MEMORY)
+        spec, [json.dumps(plan)], "bench", timeout=SECONDS, memory=report.MEMORY)
     judged = {axis: {load: judge(legs) for load, legs in loads.items()}
               for axis, loads in found.items()}
     return judged, not status and not session.complaints
@@ -103,7 +104,7 @@ def counts(spec, version, rounds, client="both", functions=0):
     """Exact counts {client: {load: {what: per RPC}}}, their profile, whether all went well."""
     mount = report.options(version)
     merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)
-    seen, session, status = report.with_clients(spec, client, "count_clients.py", mount)
+    seen, session, status = report.with_clients(spec, client, "count_clients", mount)
     for name, loads in seen.items():
         for load, numbers in loads.items():
             merged[name][load] |= numbers

@@ -47,7 +47,8 @@ def counts(found):
 
 def scale(found):
     """What a small read costs with how many beside it."""
-    yield heading("Instructions of the transport and what it calls: more and more calls, and mounts")
+    yield heading("Instructions of the transport and what it calls: "
+                  "more and more calls, and mounts")
     yield rst.table(("NFSv3, per RPC", "ours", "in-tree"),
                     [(load, number(row["service"]), number(found["intree"][load]["service"]))
                      for load, row in found["ours"].items()])

@@ -134,7 +134,7 @@ def readable(root, names):
     """{symbol: name as written in the source}"""
     names = sorted(names)
     argv = chroot.command(root, ["c++filt", *names], [cache.directory()])
-    return dict(zip(names, HASH.sub("", proc.output(argv)).splitlines()))
+    return dict(zip(names, HASH.sub("", proc.output(argv)).splitlines(), strict=True))
 
 
 def table(rows):

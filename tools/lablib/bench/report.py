@@ -7,10 +7,10 @@ import pathlib
 from ..artefacts import root
 from ..base.ui import LabError, say
 from ..machine import wire
+from ..machine.pair import GUEST_PROGRAM
 from ..machine.session import NAMES, Plan, Session
 from . import instructions
 
-GUEST = "tools/lablib/guest"
 OPERATIONS_SECONDS = 600
 COUNT_SECONDS = 3600
 # MiB of the server, which may have 1024 calls to answer at a time, and of the client.
@@ -39,7 +39,7 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
             say(data.decode(errors="replace").rstrip())
 
     with session:
-        status = session.run(["python3", "-B", f"{GUEST}/{program}", *words], sink)
+        status = session.run([*GUEST_PROGRAM, f"lablib.guest.{program}", *words], sink)
     try:
         found = json.loads(b"".join(output))
     except ValueError:
@@ -72,7 +72,7 @@ def count_table(results):
 
 def count(spec, client, version, inline, processors):
     """The table alone."""
-    found, session, status = with_clients(spec, client, "count_clients.py", options(version),
+    found, session, status = with_clients(spec, client, "count_clients", options(version),
                                           inline=inline, processors=processors)
     print(count_table(found))
     return 1 if status or session.complaints else 0
@@ -83,7 +83,7 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0):
 
     (medians, {client: {operation: functions that serve the transport}}, whether all went well)
     """
-    entries, session, status = with_clients(spec, client, "instructions.py", mount,
+    entries, session, status = with_clients(spec, client, "instructions", mount,
                                             str(rounds), timeout=COUNT_SECONDS, plugin=True,
                                             inline=inline, memory=MEMORY)
     found = instructions.load(session, entries)
@@ -116,7 +116,7 @@ def count_instructions(spec, client, mount, rounds, functions, inline, output):
 
 def demo(spec, client, version):
     """The whole demonstration as a page of text."""
-    found, session, status = with_clients(spec, client, "demo.py", options(version))
+    found, session, status = with_clients(spec, client, "demo", options(version))
     package = session.stock.package
     image = [f"{name} {package['version']}\n             sha256 {checksum}"
              for name, checksum in package["packages"].items()

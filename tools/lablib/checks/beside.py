@@ -159,7 +159,7 @@ def keep(program, row):
 
 def load():
     """The record: name of a program -> its row."""
-    record = {}
+    record: dict[str, dict] = {}
     for found in records.read(RECORD):
         record[found["program"]] = {
             client: [int(found[f"{client} {what}"]) for what in ("passed", "failed")]
@@ -227,8 +227,8 @@ Programs of others on a mount over RDMA (NFSv4.2 where nothing else is said, rxe
 server), with the in-tree client and with ours, in machines of their own: ``make check-programs``.
 The numbers are cases that the program itself calls passed and failed. The run fails when a case
 fails with ours and not with the in-tree client, also when the program is repeated, and when our run
-lacks a group of cases. Where a program reads a capture its number of cases differs with how a client
-divides the data into operations.
+lacks a group of cases. Where a program reads a capture its number of cases differs with how a
+client divides the data into operations.
 
 """
 HEAD = ("Program", "what it does", "in-tree: passed, failed", "ours: passed, failed",

@@ -7,7 +7,7 @@ tools/host/xdr_oracle.py, which shares no code with the module.
 
 import collections
 import dataclasses
-import importlib.util
+import importlib
 import inspect
 import itertools
 import struct
@@ -98,12 +98,8 @@ class Message:
 
 def oracle():
     """tools/host/xdr_oracle.py as a module."""
-    path = REPO / "tools/host/xdr_oracle.py"
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location("xdr_oracle", path)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    sys.path.insert(0, str(REPO / "tools/host"))
+    return importlib.import_module("xdr_oracle")
 
 
 class Capture:
@@ -125,6 +121,7 @@ class Capture:
         if not opcode:
             return
         ours, opcode, queue = (v4 or v6) in CLIENT, int(opcode), int(queue, 0)
+        number: int | None
         if opcode == DATAGRAM:
             if kind and int(kind, 0) == CONNECT_REQUEST and ours:
                 self.waiting[tid] = int(asker, 0)
@@ -308,6 +305,7 @@ def the_server_stays_within_what_was_offered(capture):
             elif not message.ours:
                 calls.pop(message.xid, None)
             continue
+        assert access
         number, packet = access
         reading, count = packet.opcode == READ_REQUEST, count + 1
         need(any(handle == packet.key and may_read == reading
@@ -338,7 +336,7 @@ def a_chunk_is_one_segment(capture):
         need(all(len(chunk) == 1 for chunk in (*writes, *(chunks[p] for p in chunks if p))),
              f"{where}: data in several segments: {reads}, {writes}")
         for chunk in (chunks[0], reply or []):
-            for (_, length, offset), (_, _, following) in zip(chunk, chunk[1:]):
+            for (_, length, offset), (_, _, following) in itertools.pairwise(chunk):
                 need((offset + length) % PAGE or following % PAGE, f"{where}: {chunk}")
         kinds["Read chunks of 1 MiB"] += any(length == MIB for _, _, length, _ in reads)
         kinds["Write chunks of 1 MiB"] += any(chunk[0][1] == MIB for chunk in writes)

@@ -2,6 +2,7 @@
 """Whether the guide has what the module says and shows, and pages name what there is."""
 
 import functools
+import itertools
 import re
 
 from ..base.paths import REPO
@@ -31,8 +32,8 @@ PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)|:doc:`([\w-]+)`")
 SECTION = re.compile(r"(?<!:)`([^`<]+)`_(?!_)")
 # Names of the kernel that the source does not have.
-KERNEL = {"DEVICE_REMOVAL", "NEED_RECV", "XPRT_CONNECTING", "flush_dcache_page", "ib_client", "rq_pin",
-          "xprt_transmit"}
+KERNEL = {"DEVICE_REMOVAL", "NEED_RECV", "XPRT_CONNECTING", "flush_dcache_page", "ib_client",
+          "rq_pin", "xprt_transmit"}
 
 
 def messages():
@@ -109,7 +110,7 @@ def dead(path):
             yield f"{file or page}: no such page"
     if path.suffix == ".rst":
         lines = text.splitlines()
-        titles = {title for title, under in zip(lines, lines[1:], strict=False)
+        titles = {title for title, under in itertools.pairwise(lines)
                   if title and re.fullmatch(r"([-=~])\1*", under) and len(under) >= len(title)}
         for title in {" ".join(found.split()) for found in SECTION.findall(text)} - titles:
             yield f"{title}: no such section"

@@ -45,7 +45,8 @@ def cells(row):
 
 def text(rows):
     """A run for the terminal."""
-    return "\n".join(", ".join(f"{name}: {cell}" for name, cell in zip(HEAD, cells(row)))
+    return "\n".join(", ".join(f"{name}: {cell}"
+                               for name, cell in zip(HEAD, cells(row), strict=True))
                      for row in rows)
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Checks of the source text and of a build from nothing."""
 
-import ast
+import itertools
 import re
 import shutil
 import subprocess
 
-from ..artefacts import module
+from ..artefacts import linters, module
 from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally
@@ -23,6 +23,7 @@ SAFE = ("rust/proto", "rust/transport")
 # Columns of a comment in Rust, which rustfmt leaves alone, and where that is kept so far.
 WIDTH = 100
 NARROW = ("rust/proto",)
+PYTHON = re.compile(rb"#!.*\bpython")
 CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
 
@@ -63,7 +64,7 @@ class Lint:
             if NO_SPDX.search(name):
                 continue
             with open(path, errors="replace") as text:
-                head = "".join(line for line, _ in zip(text, range(SPDX_LINES)))
+                head = "".join(itertools.islice(text, SPDX_LINES))
             if SPDX not in head:
                 yield f"{name}: no {SPDX} in the first {SPDX_LINES} lines"
 
@@ -113,12 +114,28 @@ class Lint:
         return printed(self.inside(["perl", script, *CHECKPATCH, *map(str, sources)]))
 
     def python(self):
-        """Python programs are at least Python."""
-        for path in self.named(".py"):
-            try:
-                ast.parse(path.read_text(), str(path))
-            except SyntaxError as error:
-                yield str(error)
+        """The files with Python, those without an ending by their first line."""
+        return [path for path in self.files if path.suffix == ".py"
+                or (not path.suffix and PYTHON.match(path.read_bytes()[:80]))]
+
+    def ruff(self):
+        """Python programs keep the rules of pyproject.toml."""
+        return printed([linters.path() / "ruff", "check", "--quiet", "--no-fix",
+                        "--output-format", "concise", *self.python()], cwd=REPO)
+
+    def mypy(self):
+        """Types of the Python programs fit together."""
+        # What is looked at together must not have the same name, as two of the programs have.
+        rounds = [{}]
+        for path in self.python():
+            name = path if path.suffix and path.parent.name != ".ci" else path.stem
+            free = next((seen for seen in rounds if name not in seen), None)
+            if free is None:
+                rounds.append(free := {})
+            free[name] = path
+        for files in rounds:
+            yield from printed([linters.path() / "python", "-m", "mypy", "--no-error-summary",
+                                *files.values()], cwd=REPO)
 
     def build(self):
         """A build from nothing with clippy prints no warning."""
@@ -144,10 +161,10 @@ class Lint:
         return done.stdout.splitlines()[-20:] if done.returncode else []
 
 
-def printed(argv):
+def printed(argv, cwd=None):
     """All lines that a checker prints; its status says nothing more."""
     done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+                          stderr=subprocess.STDOUT, text=True, timeout=300, check=False, cwd=cwd)
     lines = sorted(set(done.stdout.splitlines()))
     return lines or ([f"exit status {done.returncode}"] if done.returncode else [])
 
@@ -156,7 +173,7 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
-                  lint.checkpatch, lint.python, lint.build, lint.unused,
+                  lint.checkpatch, lint.ruff, lint.mypy, lint.build, lint.unused,
                   lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")

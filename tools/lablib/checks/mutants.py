@@ -156,10 +156,19 @@ class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
     def __init__(self, spec, debug, suites):
-        # Each run brings its own module; tests on the debug kernel may want that of the suites, too.
+        # Each run brings its own module; tests on the debug kernel may want that of the suites,
+        # too.
         self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False)
         self.suites = suites
-        self.session = None
+        self.session: Session | None = None
+
+    def booted(self):
+        """The session with both machines."""
+        if not self.session:
+            session = Session(self.plan)
+            session.__enter__()
+            self.session = session
+        return self.session
 
     def run(self, argv, limit, file):
         """Run the selftests with a module: (output, why they did not end or None)."""
@@ -169,9 +178,7 @@ class Machines:
                 for line in filter(RESULT.match, lines.feed(data)):
                     say(f"  {line}")
 
-        if not self.session:
-            self.session = Session(self.plan).__enter__()
-        session, parts, lines = self.session, [], LineSplitter()
+        session, parts, lines = self.booted(), [], LineSplitter()
         session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}"}
         if self.suites:
             session.environment["LAB_SUITES"] = f"/repo/{file}"
@@ -187,7 +194,7 @@ class Machines:
 
     def complaints(self, ended):
         """What is wrong with the machines; they are kept only if nothing is."""
-        session = self.session
+        session = self.booted()
         if ended:
             with session.recorded():
                 session.clean_up()

@@ -31,8 +31,7 @@ def tshark(path, *options, fields):
     try:
         done = subprocess.run(
             chroot.command(root.path(), argv, [(path.parent, "/lab/in")]),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=SECONDS,
-            check=False)
+            capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise LabError(f"tshark: no end after {SECONDS} s") from None
     if done.returncode:

@@ -25,7 +25,7 @@ RESTART = "reboot: Restarting system"
 ACKNOWLEDGED = re.compile(rb"^acknowledged (\S+) (\d+)$", re.MULTILINE)
 FAULTS = {f"restart-{way}": what for way, what in zip(WAYS, (
     "client machine: restart in the midst of writing (seconds until it is down)",
-    "client machine: restart after its network went and all was killed (likewise)"))}
+    "client machine: restart after its network went and all was killed (likewise)"), strict=True)}
 
 
 def run(spec, client="ours", debug=False, rounds=1, write=False):

@@ -14,6 +14,7 @@ Limits: methods of traits count as used if the trait is, fields are not looked a
 re-exports.  What is compiled under a condition is looked at as the kernel compiles it.
 """
 
+import itertools
 import re
 import shutil
 
@@ -72,8 +73,8 @@ def found(log):
     lines, canary, complaints = log.splitlines(), False, []
     for number, line in enumerate(lines):
         never = NEVER.match(line)
-        place = never and number + 1 < len(lines) and PLACE.match(lines[number + 1])
-        if not place:
+        place = PLACE.match("".join(lines[number + 1:number + 2]))
+        if not never or not place:
             continue
         if CANARY in line:
             canary = True
@@ -102,11 +103,11 @@ def names(lines, what):
     if not what.startswith("multiple"):
         return ""
     listed = []
-    for line, below in zip(lines, lines[1:]):
+    for line, below in itertools.pairwise(lines):
         if not line.strip():
             break
-        if re.match(r"^ *\| +\^+$", below) and LABEL.match(line):
-            listed.append(LABEL.match(line)[2])
+        if re.match(r"^ *\| +\^+$", below) and (label := LABEL.match(line)):
+            listed.append(label[2])
     return f": {', '.join(listed)}"
 
 

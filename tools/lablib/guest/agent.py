@@ -6,6 +6,7 @@ they connect to a local socket, and their frames are passed on to the host.
 One thread, one select loop; as process 1 it reaps every orphan.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -18,10 +19,11 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from lablib.machine import wire  # noqa: E402
+from lablib.machine import wire
 
 LOCAL_SOCKET = "/run/lab.sock"
 # A command's output waits in its pipe while this much is queued to the host.
@@ -145,7 +147,6 @@ class Command:
             for target, fd in enumerate(fds):
                 os.dup2(fd, target)
             if request.get("pty"):
-                import termios
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.closerange(3, 1024)
             # What is ignored stays so in a new program: nobody could end it in the usual way.
@@ -155,7 +156,7 @@ class Command:
             os.chdir(request.get("cwd") or "/")
             environment = ENVIRONMENT | request.get("env", {})
             os.execvpe(request["argv"][0], request["argv"], environment)
-        except BaseException as error:  # noqa: B036: a child must end here
+        except BaseException as error:  # noqa: BLE001  # a child must end here
             os.write(2, f"lab: {request.get('argv')}: {error}\n".encode())
         os._exit(127)
 
@@ -258,10 +259,8 @@ class Agent:
     def steer(self, command, kind, payload):
         """Input or a signal for a running command."""
         if kind == wire.SIGNAL:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.pid, payload[0])
-            except ProcessLookupError:
-                pass
         elif kind == wire.IN:
             command.pending_input += payload
             command.input_ends |= not payload
@@ -312,10 +311,8 @@ class Agent:
         del command.outputs[fd]
 
     def reap(self, wake_fd):
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(wake_fd, 4096)
-        except BlockingIOError:
-            pass
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

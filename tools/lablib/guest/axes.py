@@ -6,9 +6,8 @@ import dataclasses
 import os
 import typing
 
-import loads
-import transport
-from remote import Remote
+from . import loads, transport
+from .remote import Remote
 
 TRANSPORTS = {True: "rdma,port=20049", False: "proto=tcp,port=2049"}
 DIRECTORY = "many"

@@ -18,9 +18,7 @@ import sys
 import time
 import traceback
 
-import axes
-import loads
-import transport
+from . import axes, loads, transport
 
 LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("tcp", None))
 

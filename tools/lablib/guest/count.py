@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 
-import loads
+from . import loads
 
 SCRIPT = pathlib.Path(__file__).with_name("count.bt")
 COUNTERS = ("work_requests", "posts", "completions", "recvs", "recv_posts", "polls")
@@ -29,7 +29,7 @@ class Probe:
 
     def expect(self, word):
         """The rest of the next line that starts with `word`."""
-        for line in self.process.stdout:
+        for line in self.process.stdout or ():
             if line.startswith(word):
                 return line[len(word):]
         raise RuntimeError(f"bpftrace ended (status {self.process.wait()})")
@@ -37,7 +37,7 @@ class Probe:
     def take(self):
         """The counts since the last call."""
         self.process.send_signal(signal.SIGUSR1)
-        return dict(zip(COUNTERS, map(int, self.expect("counts").split())))
+        return dict(zip(COUNTERS, map(int, self.expect("counts").split()), strict=True))
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGINT)

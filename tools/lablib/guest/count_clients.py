@@ -7,8 +7,7 @@
 import json
 import sys
 
-import count
-import transport
+from . import count, transport
 
 result = {}
 with count.Probe() as probe:

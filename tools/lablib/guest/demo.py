@@ -14,9 +14,8 @@ import subprocess
 import sys
 import time
 
-import count
-import transport
-from remote import Remote
+from . import count, transport
+from .remote import Remote
 
 FILES, LARGE_MIB = 200, 32
 LOCAL = pathlib.Path("/tmp/demo")
@@ -88,7 +87,7 @@ def copy_both_ways(mount, exported):
 def kernel_lines():
     """What the transports said in the kernel log."""
     text = subprocess.run(["dmesg"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [line for line in text.splitlines() if "rdma" in line.lower() and "xprt" in line
+    return [line for line in text.splitlines() if ("rdma" in line.lower() and "xprt" in line)
             or "rpcrdma" in line]
 
 

@@ -17,9 +17,7 @@ import pathlib
 import struct
 import sys
 
-import axes
-import loads
-import transport
+from . import axes, loads, transport
 
 RESULTS = pathlib.Path("/results")
 TRIES = 4
@@ -147,7 +145,8 @@ def count(plugin, name, load, mounts, file):
         rpcs, now = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
         if now == connects:
             return rpcs - before
-        print(f"  again: {name}: the connection broke while we counted", file=sys.stderr, flush=True)
+        print(f"  again: {name}: the connection broke while we counted", file=sys.stderr,
+              flush=True)
     raise RuntimeError(f"{name}: the connection broke {TRIES} times while we counted")
 
 

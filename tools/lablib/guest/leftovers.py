@@ -10,8 +10,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
-from lablib.machine import judge  # noqa: E402
+from ..machine import judge
 
 PATIENCE_SECONDS = 15
 # Out-of-tree, unsigned, and the mark of a debug kernel that carries KUnit.

@@ -104,8 +104,7 @@ class Bed:
             for path in self.paths:
                 with open(path, "wb") as data:
                     stack.callback(os.unlink, path)
-                    for _ in range(self.area // MIB):
-                        data.write(bytes(MIB))
+                    data.writelines(bytes(MIB) for _ in range(self.area // MIB))
             self.fds = [os.open(path, os.O_RDWR | os.O_DIRECT) for path in self.paths]
             for fd in self.fds:
                 stack.callback(os.close, fd)

@@ -3,21 +3,18 @@
 
 Python tests import this instead of paying for a process per command:
 
-    sys.path.insert(0, "/repo/tools/lablib/guest")
-    from remote import Remote
+    sys.path.insert(0, "/repo/tools")
+    from lablib.guest.remote import Remote
     status, output = Remote("server").call(["sha256sum", "/srv/mem/file"])
 """
 
 import json
 import os
-import pathlib
 import socket
 import sys
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-
-from lablib.machine import wire  # noqa: E402
+from ..machine import wire
 
 LOCAL_SOCKET = "/run/lab.sock"
 STREAM = 0

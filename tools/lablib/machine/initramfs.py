@@ -48,7 +48,7 @@ def write(target, busybox, kernel):
         archive.add("bin/busybox", 0o100755, busybox.read_bytes())
         names = [pathlib.Path(f).name for f in order]
         archive.add("modules/order", 0o100644, "".join(f"{n}\n" for n in names).encode())
-        for file, name in zip(order, names):
+        for file, name in zip(order, names, strict=True):
             archive.add(f"modules/{name}", 0o100644, (directory / file).read_bytes())
         archive.add("TRAILER!!!", 0)
 

@@ -7,7 +7,7 @@ import re
 MODULES = "Modules linked in:"
 # Anything a kernel says about its own health.  Text, not severity, decides:
 # the same report comes at different levels.
-SPLAT = re.compile("|".join((
+SPLAT = re.compile("|".join((  # noqa: FLY002
     r"BUG: ", r"\bBUG at ", r"WARNING: ", r"\bOops\b", r"Kernel panic",
     r"general protection fault", r"unable to handle (kernel|page)", r"invalid opcode",
     r"KASAN", r"KFENCE", r"KCSAN", r"UBSAN", r"\bkmemleak: \d+ new",
@@ -49,7 +49,7 @@ FOREIGN = (
             "tools/lab torture --client intree --fault late-duplicates"),
     # On iWARP the server reads by regions of a pool, which counts those that are out.
     Foreign("WARNING: drivers/infiniband/core/verbs.c:2164 at ib_destroy_qp_user+",
-            "the server on siw: a connection ends amid RDMA Reads, and does not get all regions back",
+            "the server on siw: a connection ends amid RDMA Reads, and not all regions come back",
             "tools/lab run --provider siw --client intree -- ./selftests/run --client intree "
             "--filter ^disconnects.server_restarts", caller="svc_rdma_free+"),
 )
@@ -67,8 +67,8 @@ def foreign(console):
     while lines:
         line = lines.pop(0)
         known = next((f for f in FOREIGN if f.signature in line), None)
-        end = known and next((n for n, text in enumerate(lines) if END in text), None)
-        if end is None or another(lines[:end]) \
+        end = next((n for n, text in enumerate(lines) if END in text), None)
+        if known is None or end is None or another(lines[:end]) \
                 or not any(known.caller in text for text in [line, *lines[:end]]):
             kept.append(line)
             continue

@@ -21,6 +21,8 @@ SERVER_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
 CLIENT_ADDRESSES = ("192.0.2.2/24", "2001:db8::2/64")
 DISK_BYTES = 8 << 30
 SETUP_SECONDS = 300
+# How to run a module of lablib/guest in a machine.
+GUEST_PROGRAM = ("env", "PYTHONPATH=/repo/tools", "python3", "-B", "-m")
 # What programs in the client get to know about the server.
 ENVIRONMENT = {"NFS_SERVER": "192.0.2.1", "NFS_SERVER6": "2001:db8::1",
                "NFS_EXPORT_MEM": "/srv/mem", "NFS_EXPORT_DISK": "/srv/disk",
@@ -114,8 +116,8 @@ class Pair:
 
     def log_sink(self, role):
         """A sink that collects a machine's set-up messages in a file."""
-        log = open(self.results / f"{role}.setup", "ab", buffering=0)
-        self.stack.callback(log.close)
+        log = self.stack.enter_context(open(self.results / f"{role}.setup", "ab",  # noqa: SIM115
+                                            buffering=0))
         return lambda kind, data: log.write(data)
 
     def serve(self, request, reply):
@@ -168,8 +170,7 @@ class Pair:
         for machine in self.machines:
             try:
                 status, text = machine.channel.call(
-                    ["python3", "-B", "/repo/tools/lablib/guest/leftovers.py",
-                     machine.role], 120)
+                    [*GUEST_PROGRAM, "lablib.guest.leftovers", machine.role], 120)
                 if status:
                     complaints += [f"{machine.role}: {line}" for line in text.splitlines()]
                 _, text = machine.channel.call(["dmesg"], 30)

@@ -34,7 +34,8 @@ class Machine:
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
         self.console = lab.results / f"{role}.console"
-        self.process, self.channel = None, None
+        self.process: subprocess.Popen | None = None
+        self.line: Channel | None = None
 
     def start(self, peer, pcap=False):
         """Power on, joined by a cable to the machine named `peer`."""
@@ -50,8 +51,15 @@ class Machine:
         with open(lab.results / f"{self.role}.qemu", "ab") as log:
             self.process = proc.spawn(chroot.command(lab.root, self.argv(peer, pcap), binds),
                                       stdout=log, stderr=subprocess.STDOUT)
-        self.channel = Channel(self.role, lab.run_dir / f"{self.role}.ctl",
+        self.line = Channel(self.role, lab.run_dir / f"{self.role}.ctl",
                                self.check_alive, lab.serve)
+
+    @property
+    def channel(self):
+        """The control line; the machine is on, or was."""
+        if not self.line:
+            raise LabError(f"{self.role}: the machine was never on")
+        return self.line
 
     def argv(self, peer, pcap):
         """The QEMU command line."""
@@ -94,7 +102,7 @@ class Machine:
 
     def check_alive(self):
         """Raise when QEMU has ended."""
-        if self.process.poll() is not None:
+        if not self.process or self.process.poll() is not None:
             text = proc.tail(self.lab.results / f"{self.role}.qemu").strip()
             raise MachineDied(f"{self.role}: the machine ended by itself"
                               + (f": {text[-500:]}" if text else " (panic or power-off)"))

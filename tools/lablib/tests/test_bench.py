@@ -5,6 +5,7 @@ import pathlib
 import random
 import tempfile
 import unittest
+from typing import ClassVar
 
 from lablib.base.ui import LabError
 from lablib.bench import baseline, bench, instructions
@@ -90,7 +91,7 @@ class Times(unittest.TestCase):
 
 
 class Baseline(unittest.TestCase):
-    recorded = {"GETATTR": {"posts": 1.0, "service": 3000.0}}
+    recorded: ClassVar = {"GETATTR": {"posts": 1.0, "service": 3000.0}}
 
     def test_equal_and_fewer_pass(self):
         self.assertEqual(list(baseline.rises(self.recorded, self.recorded)), [])

@@ -11,8 +11,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "selftests"))
 
-from lib import case, load, pattern, server, server_agent  # noqa: E402
-from lib.workers import Worker  # noqa: E402
+from lib import case, load, pattern, server, server_agent
+from lib.workers import Worker
 
 SIZE = 4096
 
@@ -23,7 +23,7 @@ class Here(server.Server):
     def __init__(self):
         pass
 
-    def call(self, name, *args, seconds=0):
+    def call(self, name, *args, seconds=0):  # noqa: ARG002
         return getattr(server_agent, name)(*args)
 
 

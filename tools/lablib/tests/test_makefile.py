@@ -99,8 +99,8 @@ class Building(unittest.TestCase):
         for file, pattern in (("Makefile", r"^OLDEST := (.*)$"),
                               ("tools/packaging/dkms.conf",
                                r'^BUILD_EXCLUSIVE_KERNEL_MIN="(.*)"$')):
-            found = re.search(pattern, (REPO / file).read_text(), re.MULTILINE)
-            self.assertEqual(found[1], packages.OLDEST, file)
+            found = re.findall(pattern, (REPO / file).read_text(), re.MULTILINE)
+            self.assertEqual(found, [packages.OLDEST], file)
 
 
 if __name__ == "__main__":

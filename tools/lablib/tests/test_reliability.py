@@ -3,6 +3,7 @@
 
 import csv
 import unittest
+from typing import Any, ClassVar
 
 from lablib.checks import killed, reliability
 
@@ -46,12 +47,13 @@ class Page(unittest.TestCase):
 
 
 class Kills(unittest.TestCase):
-    common = {"date": "2026-01-01", "kernel": "7.3"}
-    rows = [common | {"client": "intree", "vers": "4.2", "problem": "BUG: bad page state",
-                   "kills": 17, "connects": 9, "rpcs": 1000, "seconds": 7.5},
-            common | {"client": "ours", "vers": "3", "problem": "", "kills": 50, "connects": 0,
-                   "rpcs": 2000, "pause": 0.1234, "seconds": 20.0},
-            common | {"client": "ours", "vers": "4.2", "problem": "did not start"}]
+    common: ClassVar[dict[str, Any]] = {"date": "2026-01-01", "kernel": "7.3"}
+    rows: ClassVar[list[dict[str, Any]]] = [
+        common | {"client": "intree", "vers": "4.2", "problem": "BUG: bad page state",
+                  "kills": 17, "connects": 9, "rpcs": 1000, "seconds": 7.5},
+        common | {"client": "ours", "vers": "3", "problem": "", "kills": 50, "connects": 0,
+                  "rpcs": 2000, "pause": 0.1234, "seconds": 20.0},
+        common | {"client": "ours", "vers": "4.2", "problem": "did not start"}]
 
     def test_a_row_for_each_client_and_version(self):
         # As the record has them.

@@ -10,12 +10,14 @@ import tarfile
 import tempfile
 import unittest
 from importlib.machinery import SourceFileLoader
+from typing import Any
 
 from lablib.base.paths import REPO
 
 LOADER = SourceFileLoader("xprtrdma_status", str(REPO / "tools/xprtrdma-status"))
 SPEC = importlib.util.spec_from_loader("xprtrdma_status", LOADER)
-status = importlib.util.module_from_spec(SPEC)
+assert SPEC
+status: Any = importlib.util.module_from_spec(SPEC)
 LOADER.exec_module(status)
 
 MOUNT = """\
@@ -29,7 +31,7 @@ device 192.0.2.1:/srv/mem mounted on /mnt/a\\040b with fstype nfs4 statvers=1.1
 device tmpfs mounted on /tmp with fstype tmpfs
 device 192.0.2.9:/x mounted on /mnt/t with fstype nfs statvers=1.1
 \txprt:\ttcp 0 0 1 0 0 1 1 0 0 0
-"""
+"""  # noqa: E501
 INFO = """\
 last_used=4294898174
 cur_cong={used}
@@ -218,7 +220,7 @@ class Stages(unittest.TestCase):
  k-2   [000] ..s.. 12.000900: xprtrdma_reply: xprt=7 xid=0x0000000a len=1 placed=1 credits=128
  k-2   [000] ..s.. 12.001000: xprtrdma_complete: xprt=7 xid=0x0000000a status=0
  k-2   [000] ..s.. 12.001000: xprtrdma_complete: xprt=7 xid=0x0000000b status=0
-"""
+"""  # noqa: E501
 
     def test_the_times_between_the_events_of_a_call(self):
         stages = status.Stages()

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0
+"""ruff and mypy, which judge the Python programs, in versions of our choice."""
+
+import importlib.util
+import pathlib
+import sys
+
+from ..base import cache, proc
+from ..base.ui import LabError
+from . import archive
+
+VERSIONS = pathlib.Path(__file__).with_name("linters.txt")
+SECONDS = 300
+
+
+def path():
+    """The directory with their programs, made first when missing."""
+    python = "-".join(map(str, (*sys.version_info[:2], sys.platform)))
+    name = f"{python}-{cache.key(sys.base_prefix, VERSIONS.read_text())}"
+    return cache.entry("linters", name, install) / "bin"
+
+
+def install(target):
+    """A virtual environment with what the list names."""
+    if not importlib.util.find_spec("ensurepip"):
+        # Debian has it in a package of its own.
+        archive.install_on_host(f"python3.{sys.version_info[1]}-venv")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    log = target.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    try:
+        proc.run_logged("making a virtual environment for ruff and mypy",
+                        [sys.executable, "-m", "venv", target], log, SECONDS)
+        proc.run_logged(f"fetching ruff and mypy with pip (log: {log})",
+                        [target / "bin/python", "-m", "pip", "install", "--no-deps",
+                         "--disable-pip-version-check", "-r", VERSIONS], log, SECONDS)
+    except LabError:
+        cache.remove(target)
+        raise
