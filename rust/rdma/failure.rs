@@ -2,7 +2,7 @@
 
 //! What a device tells of a queue pair that fails ([`Failure`]).
 
-use crate::qp::WcStatus;
+use crate::wc::WcStatus;
 use kernel::{
     prelude::*,
     sync::atomic::{

@@ -23,14 +23,13 @@
 
 mod exposed;
 mod idle;
+mod map;
 mod proof;
 mod table;
 
 pub use exposed::ExposedMr;
-pub use idle::{
-    IdleMr,
-    MapError, //
-};
+pub use idle::IdleMr;
+pub use map::MapError;
 pub use proof::{
     LocalInvalidation,
     RemoteInvalidation, //

@@ -4,13 +4,15 @@
 //!
 //! | Part | What is there |
 //! | --- | --- |
-//! | this file | the life of a queue pair: made, shut down, destroyed |
+//! | `life` | the life of a queue pair: made, shut down |
+//! | `batch` | posts to the send queue |
+//! | `doorbell` | messages that wait are posted together |
+//! | `send` | the device gets work requests, and completes them |
 //! | `handler` | who is told of completions |
-//! | `send` | the send queue, and its completions |
-//! | `batch` | posts to it |
-//! | `doorbell` | messages that wait to be posted together |
-//! | `recv` | the receive buffers, and how they are posted again |
 //! | `message` | messages that arrive, and the completion that brings them |
+//! | `recv` | receive buffers come back and are posted again |
+//! | this file | the queue pair |
+//! | `send_queue`, `chain`, `recv_queue`, `config` | what it is made of |
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
 //! context, one at a time ([`crate::cq`]). So the handlers need no lock among themselves.
@@ -19,21 +21,26 @@
 //! [`SendBatch`]), the receive queue's lock is a leaf.
 
 mod batch;
+mod chain;
+mod config;
 mod doorbell;
 mod fifo;
 mod handler;
+mod life;
 mod message;
 mod recv;
+mod recv_queue;
 mod send;
+mod send_queue;
 
+pub use crate::wc::WcStatus;
 pub use batch::{
     SendBatch,
     SendError, //
 };
-pub use handler::{
-    QpHandler,
-    WcStatus, //
-};
+pub use config::QpConfig;
+pub use handler::QpHandler;
+pub use life::QpOwner;
 pub use message::{
     Held,
     Immediate,
@@ -41,13 +48,12 @@ pub use message::{
 };
 
 use self::{
-    recv::{
+    recv_queue::{
         Chain,
         RecvBuf,
         RecvQueue, //
     },
-    send::{
-        send_done,
+    send_queue::{
         SendEntry,
         SendQueue, //
     },
@@ -58,24 +64,17 @@ use crate::{
         Cq, //
     },
     failure::{
-        self,
         Failure,
         Reports,
         Side, //
-    },
-    mr::{
-        FIRST_DOORBELL,
-        NO_PD, //
     },
     pd::Pd, //
 };
 use core::{
     cell::UnsafeCell,
-    ops::Deref,
-    ptr::{self, NonNull}, //
+    ptr::NonNull, //
 };
 use kernel::{
-    error::to_result,
     prelude::*,
     sync::{
         atomic::{
@@ -84,44 +83,12 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        ArcBorrow,
-        UniqueArc, //
+        ArcBorrow, //
     },
-    types::Opaque,
-    workqueue::{
-        new_work,
-        Work, //
-    },
+    workqueue::Work, //
 };
-use xprtrdma_base::{
-    new_spinlock,
-    spin::SpinLock, //
-};
+use xprtrdma_base::spin::SpinLock;
 use xprtrdma_bindings as bindings;
-
-/// Sizes of a [`Qp`].
-#[derive(Clone, Copy, Debug)]
-pub struct QpConfig {
-    /// Octets of the send ring, which is one piece of memory.
-    pub send_bytes: usize,
-    /// With too little memory in one piece it is smaller, but not than this: at least four times the longest
-    /// message.
-    pub least_send_bytes: usize,
-    /// Work requests of the send queue.
-    pub send_wrs: u32,
-    /// At least every so many work requests one is signalled.
-    pub signal_every: u32,
-    /// Work requests of the longest message, with its registrations.
-    pub message_wrs: u16,
-    /// With more work requests than that waiting for the doorbell, it is rung.
-    pub waiting_wrs: u16,
-    /// Receives to keep posted.
-    pub recv_count: u16,
-    /// Receives that may be waiting to be posted again at a time.
-    pub recv_batch: u16,
-    /// Octets of one Receive.
-    pub recv_size: usize,
-}
 
 /// The queue pair of an id.
 ///
@@ -190,7 +157,7 @@ pub struct Qp<H: QpHandler> {
     /// Rings it; not queued once `sq` is closed and this was taken back.
     #[pin]
     bell: Work<Qp<H>>,
-    recvs: KVVec<RecvBuf<H>>,
+    recvs: KVVec<RecvBuf<Self>>,
     /// Buffers of messages that ended with their handlers.
     free: UnsafeCell<Chain>,
     /// So many of `free`, or of the receive queue's `returned`, are posted together. What can wait in
@@ -213,104 +180,6 @@ unsafe impl<H: QpHandler> Send for Qp<H> {}
 unsafe impl<H: QpHandler> Sync for Qp<H> {}
 
 impl<H: QpHandler> Qp<H> {
-    /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
-    /// May sleep.
-    ///
-    /// `EBUSY` if the id has had a queue pair before, `EINVAL` if messages or Receives have no octets.
-    pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
-        pd.id().claim_qp()?;
-        // Nothing can fail behind the buffers: what is made before them goes in the order of its use.
-        let place = UniqueArc::new_uninit(GFP_KERNEL)?;
-        let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
-        // One more of each for the drain.
-        let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
-        let cqe = c_int::try_from(send_wr + recv_wr)?;
-        // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what is
-        // made here the work queue outlives it.
-        let cq = unsafe { Cq::new(pd.raw_device(), cqe, handler.queue()) }?;
-        let reports = KBox::pin(Reports::new(), GFP_KERNEL)?;
-        let mut attr = bindings::ib_qp_init_attr {
-            event_handler: Some(failure::event),
-            qp_context: ptr::from_ref(&*reports).cast_mut().cast(),
-            send_cq: cq.as_raw(),
-            recv_cq: cq.as_raw(),
-            cap: bindings::ib_qp_cap {
-                max_send_wr: send_wr,
-                max_recv_wr: recv_wr,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                ..Default::default()
-            },
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_RC,
-            port_num: u32::MAX,
-            ..Default::default()
-        };
-        let id = pd.id().as_raw();
-        // SAFETY: Id, domain and completion queue are valid and on one device.
-        to_result(unsafe { bindings::rdma_create_qp(id, pd.as_raw(), &mut attr) })?;
-        // SAFETY: A successful call has set the id's queue pair.
-        let qp = unsafe { (*id).qp };
-        let raw = RawQp {
-            qp: NonNull::new(qp).ok_or(ENOMEM)?,
-            reports,
-            gone: Atomic::new(false),
-            pd: pd.clone(),
-        };
-        let sq = SendQueue::new(pd, config)?;
-        let recvs = RecvBuf::table(pd, config)?;
-        let batch = u32::from(config.recv_batch);
-        let qp = UniqueArc::pin_init_with(
-            place,
-            pin_init!(Self {
-                broken: Atomic::new(false),
-                down: Atomic::new(false),
-                send_cqe: SendEntry {
-                    cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
-                    ptr: UnsafeCell::new(ptr::null_mut()),
-                },
-                raw,
-                cq,
-                handler,
-                sq <- new_spinlock!(sq, "Qp::sq"),
-                doorbell: Atomic::new(FIRST_DOORBELL),
-                bell <- new_work!("Qp::bell"),
-                rq <- new_spinlock!(RecvQueue {
-                    returned: Chain::EMPTY,
-                    posted: 0,
-                    closed: false,
-                    failed: false,
-                }, "Qp::rq"),
-                recvs: RecvBuf::bind(recvs),
-                free: UnsafeCell::new(Chain::EMPTY),
-                free_batch: batch - batch / 4,
-                returned_batch: batch / 4 + 1,
-                taken: Atomic::new(0),
-                proof_pd: match pd.believes_invalidations() {
-                    true => pd.as_raw() as usize,
-                    false => NO_PD,
-                },
-                pd: pd.clone(),
-            }),
-        )?;
-        let qp = QpOwner(qp.into());
-        let this = Arc::as_ptr(&qp.0);
-        // SAFETY: A field of a valid value.
-        let cqe = unsafe { &raw const (*this).send_cqe.cqe };
-        // CAST: `Opaque` is transparent.
-        // SAFETY: Nobody else has the queue pair yet.
-        unsafe { *qp.send_cqe.ptr.get() = cqe.cast_mut().cast() };
-        let mut all = Chain::EMPTY;
-        for buf in &qp.recvs {
-            // SAFETY: As above.
-            unsafe { *buf.qp.get() = this };
-            // SAFETY: Nobody else has them yet.
-            unsafe { all.push(buf) };
-        }
-        qp.post_recvs(&mut qp.rq.lock(), all)?;
-        Ok(qp)
-    }
-
     /// The handler.
     #[inline]
     pub fn handler(&self) -> &H {
@@ -339,30 +208,6 @@ impl<H: QpHandler> Qp<H> {
         self.cq.dismiss();
     }
 
-    /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned. Afterwards nothing can be posted and the peer reaches nothing through this queue
-    /// pair. Idempotent. May sleep; must not be called by the handler.
-    fn shutdown(this: &Arc<Self>) {
-        this.sq.lock().closed = true;
-        this.rq.lock().closed = true;
-        if this.down.xchg(true, Full) {
-            return;
-        }
-        this.cq.close();
-        // What waits is not posted any more, and nothing is queued from here on.
-        Self::take_bell_back(this);
-        // An error means that there was no connection: the drain moves the queue pair itself.
-        let _ = this.pd.id().disconnect();
-        // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
-        unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
-        // At once, for a provider may keep references to regions in the queue pair. Nobody uses it
-        // any more: both queues are closed.
-        this.raw.destroy();
-        // Nothing completes any more, but if the drain has failed a handler may be at work.
-        this.cq.stop();
-        this.pd.set_drained();
-    }
-
     /// What the device has told of a failure. Whatever is seen while the connection is ended is in it, too.
     pub fn failure(&self) -> Failure {
         self.raw.reports.seen()
@@ -378,33 +223,5 @@ impl<H: QpHandler> Qp<H> {
         if !this.broken.xchg(true, Relaxed) {
             H::broken(this, status);
         }
-    }
-}
-
-/// The owner of a connection: dropping it ends the connection and waits until every work request
-/// has completed and its handler has returned.
-///
-/// Others may hold the [`Qp`] longer, but nothing can be posted any more, no handler runs, and the
-/// peer reaches nothing through it. Must be dropped where it may sleep, and not by a handler.
-pub struct QpOwner<H: QpHandler>(Arc<Qp<H>>);
-
-impl<H: QpHandler> QpOwner<H> {
-    /// A handle that does not own the connection.
-    pub fn handle(&self) -> Arc<Qp<H>> {
-        self.0.clone()
-    }
-}
-
-impl<H: QpHandler> Deref for QpOwner<H> {
-    type Target = Arc<Qp<H>>;
-
-    fn deref(&self) -> &Arc<Qp<H>> {
-        &self.0
-    }
-}
-
-impl<H: QpHandler> Drop for QpOwner<H> {
-    fn drop(&mut self) {
-        Qp::shutdown(&self.0);
     }
 }

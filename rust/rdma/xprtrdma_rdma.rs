@@ -48,3 +48,4 @@ pub mod qp;
 pub mod stack;
 #[cfg(xprtrdma_kunit)]
 mod tests;
+pub mod wc;

@@ -3,12 +3,12 @@
 //! A region that the peer may be able to reach, and how it is taken back.
 
 use super::{
+    idle::IdleMr,
     proof::{
         LocalInvalidation,
         RemoteInvalidation,
         NO_PD, //
     },
-    IdleMr,
     Inner,
     Window, //
 };

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A region that nobody but us can reach, and how it is exposed.
+//! A region that nobody but us can reach ([`IdleMr`]).
 
 use super::{
-    exposed::ExposedMr,
-    table::{
-        set_page,
-        Filling, //
-    },
     Access,
     Inner, //
 };
 use crate::pd::Pd;
-use core::ptr::{
-    self,
-    NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     bindings::scatterlist,
     error::from_err_ptr,
@@ -23,25 +15,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::lend::{
-    Loan,
-    Piece, //
-};
 use xprtrdma_bindings as bindings;
 
 /// A region that nobody but us can reach.
 pub struct IdleMr(pub(super) KBox<Inner>);
-
-/// Why a region could not be mapped; the region and the loan come back.
-pub struct MapError<L> {
-    /// The region, idle as before.
-    pub mr: IdleMr,
-    /// The memory.
-    pub loan: L,
-    /// The reason: `EINVAL` when nothing is to be mapped, `EIO` when the device or its IOMMU
-    /// refused.
-    pub error: Error,
-}
 
 impl IdleMr {
     /// Allocates a region of `pages` pages on the device of `pd`. May sleep.
@@ -84,128 +61,5 @@ impl IdleMr {
         inner.reg.mr = mr;
         inner.inv.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
-    }
-
-    /// Maps as much of the loan's memory from `start` on as one region can hold and gives it a
-    /// new key (V1-106). Does not sleep.
-    ///
-    /// The region counts as exposed from here on, although the peer can reach it only once a
-    /// queue pair has posted it.
-    #[inline(always)]
-    pub fn map<L: Loan>(
-        self,
-        loan: L,
-        start: usize,
-        access: Access,
-    ) -> Result<ExposedMr<L::Lender>, MapError<L>> {
-        let mut inner = self.0;
-        let fail = |inner, loan, error| {
-            Err(MapError {
-                mr: IdleMr(inner),
-                loan,
-                error,
-            })
-        };
-
-        let (nents, length) = inner.fill(&loan, start);
-        if nents == 0 {
-            return fail(inner, loan, EINVAL);
-        }
-        let dev = inner.pd.raw_device();
-        // SAFETY: The first `nents` entries of the table were filled in; the loan keeps their
-        // pages.
-        let mapped = unsafe {
-            bindings::xprtrdma_dma_map_sg(
-                dev,
-                inner.sg.as_mut_ptr(),
-                nents as c_int,
-                access.direction().raw(),
-            )
-        };
-        if mapped <= 0 {
-            return fail(inner, loan, EIO);
-        }
-        // INVARIANT: These entries are mapped for `access` now; unmapping takes the number given
-        // to the mapping call, not the number that it returned.
-        inner.mapped = nents;
-        inner.access = access;
-        let mr = inner.mr.as_ptr();
-        // SAFETY: The region is idle, i.e. ours; the table is mapped.
-        let used = unsafe {
-            bindings::ib_map_mr_sg(
-                mr,
-                inner.sg.as_mut_ptr(),
-                mapped,
-                ptr::null_mut(),
-                PAGE_SIZE as u32,
-            )
-        };
-        // A region that covers less than it was given would shift every octet behind the gap.
-        if used != mapped {
-            inner.unmap();
-            return fail(inner, loan, EIO);
-        }
-        // SAFETY: The region is ours until it is posted. The device learns address and key from
-        // the registration work request.
-        unsafe { (*mr).iova &= PAGE_SIZE as u64 - 1 };
-        // SAFETY: As above; nobody else changes its keys.
-        let key = unsafe { next_key(mr) };
-        inner.reg.key = key;
-        inner.reg.access = access.raw();
-        inner.inv.ex.bindgen_union_field = key;
-        Ok(ExposedMr::new(inner, length, loan.into_lender()))
-    }
-}
-
-impl Inner {
-    /// Fills the table with the loan's memory from `start` on, or as much of that as there is room
-    /// for: (entries, bytes).
-    #[inline(always)]
-    fn fill<L: Loan>(&mut self, loan: &L, start: usize) -> (usize, u32) {
-        let piece = match loan.only_piece() {
-            Some(piece) if start == 0 => piece,
-            _ => return self.fill_pieces(loan, start),
-        };
-        // As a rule one entry takes it.
-        // NO-OVERFLOW: A piece of memory.
-        if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
-            if let (Some(entry), Some(page)) = (self.sg.first_mut(), NonNull::new(piece.page)) {
-                set_page(entry, page, piece.len as u32, piece.first as u32);
-                return (1, piece.len as u32);
-            }
-        }
-        self.fill_piece(piece)
-    }
-
-    #[inline(never)]
-    fn fill_piece(&mut self, piece: Piece<'_>) -> (usize, u32) {
-        let mut filling = Filling::new(&mut self.sg, self.pd.max_entry(), self.gaps);
-        filling.add(piece);
-        (filling.nents, filling.octets as u32)
-    }
-
-    #[inline(never)]
-    fn fill_pieces<L: Loan>(&mut self, loan: &L, start: usize) -> (usize, u32) {
-        let mut filling = Filling::new(&mut self.sg, self.pd.max_entry(), self.gaps);
-        loan.pieces(start, |piece| filling.add(piece));
-        (filling.nents, filling.octets as u32)
-    }
-}
-
-/// Gives a region the next key, and returns it. The keys of a region differ in the lowest byte,
-/// which is the consumer's (`ib_inc_rkey()`, `ib_update_fast_reg_key()`).
-///
-/// # Safety
-///
-/// `mr` is valid, and nobody else uses its keys.
-#[inline]
-unsafe fn next_key(mr: *mut bindings::ib_mr) -> u32 {
-    const OURS: u32 = 0xff;
-    // SAFETY: By the caller's contract; no reference to all of it, for other fields change.
-    unsafe {
-        let part = (*mr).rkey.wrapping_add(1) & OURS;
-        (*mr).lkey = ((*mr).lkey & !OURS) | part;
-        (*mr).rkey = ((*mr).rkey & !OURS) | part;
-        (*mr).rkey
     }
 }

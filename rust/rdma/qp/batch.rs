@@ -3,13 +3,13 @@
 //! Posting to the send queue: [`SendBatch`].
 
 use super::{
-    send::{
+    handler::QpHandler,
+    send_queue::{
         aligned,
         OpKind,
         SendQueue, //
     },
-    Qp,
-    QpHandler, //
+    Qp, //
 };
 use crate::mr::ExposedMr;
 use core::{

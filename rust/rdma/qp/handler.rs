@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who is told of completions ([`QpHandler`]), and what a work completion says.
+//! Who is told of completions ([`QpHandler`]).
 
 use super::{
-    Qp,
-    Received, //
+    message::Received,
+    Qp, //
 };
-use crate::mr::LocalInvalidation;
+use crate::{
+    mr::LocalInvalidation,
+    wc::WcStatus, //
+};
 use kernel::{
     sync::ArcBorrow,
     workqueue::Queue, //
 };
-use xprtrdma_bindings as bindings;
-
-/// What a work completion said, for logs and policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WcStatus(pub u32);
-
-impl WcStatus {
-    /// The work request was flushed because the queue pair had failed before.
-    pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
-    /// A message was longer than the Receive posted for it.
-    pub const LOCAL_LENGTH: Self = Self(bindings::ib_wc_status_IB_WC_LOC_LEN_ERR);
-    /// The peer does not acknowledge.
-    pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
-    /// The peer has no Receive for our message.
-    pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
-}
-
 /// Handles the completions of one [`Qp`].
 ///
 /// All methods but [`QpHandler::queue`] are called in process context, never concurrently with each
@@ -38,7 +24,7 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Where completions are handled and doorbells are rung: always the same.
     ///
     /// If reclaiming memory may have to wait for a message, this must be a queue with a rescuer, and
-    /// none on which a [`QpOwner`] is dropped: that waits for completions, which a rescuer at work
+    /// none on which a [`QpOwner`](super::QpOwner) is dropped: that waits for completions, which a rescuer at work
     /// there could not handle.
     fn queue(&self) -> &Queue;
 
@@ -48,13 +34,13 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// The invalidations posted with `token` have completed, and all before them.
     fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation);
 
-    /// The probe posted with [`SendBatch::post_probe`] was acknowledged by the peer's device.
+    /// The probe posted with [`SendBatch::post_probe`](super::SendBatch::post_probe) was acknowledged by the peer's device.
     fn probed(qp: ArcBorrow<'_, Qp<Self>>);
 
     /// Something that we sent was acknowledged by the peer's device.
     fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// There is room in the send queue again after a [`SendError::Full`].
+    /// There is room in the send queue again after a [`SendError::Full`](super::SendError::Full).
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>);
 
     /// A work request failed: the connection is dead. Called once.

@@ -6,14 +6,14 @@
 //! buffer back, so every path does so exactly once.
 
 use super::{
-    recv::RecvBuf,
-    Qp,
-    QpHandler,
-    WcStatus, //
+    handler::QpHandler,
+    recv_queue::RecvBuf,
+    Qp, //
 };
 use crate::{
     failure::Side,
-    mr::RemoteInvalidation, //
+    mr::RemoteInvalidation,
+    wc::WcStatus, //
 };
 use core::{
     cell::Cell,
@@ -43,7 +43,7 @@ use xprtrdma_bindings as bindings;
 /// The buffer is one of `qp` and belongs to this value, and the device wrote `len` octets into it.
 pub struct Received<'a, H: QpHandler> {
     qp: ArcBorrow<'a, Qp<H>>,
-    buf: &'a RecvBuf<H>,
+    buf: &'a RecvBuf<Qp<H>>,
     len: usize,
     invalidated: Option<RemoteInvalidation<'a>>,
     immediate: Immediate,
@@ -105,14 +105,14 @@ impl<H: QpHandler> Drop for Received<'_, H> {
 }
 
 /// A message that outlives its handler call. Dropping it gives the buffer back, from any context, but not
-/// while a [`SendBatch`] is held.
+/// while a [`SendBatch`](super::SendBatch) is held.
 ///
 /// # Invariants
 ///
 /// As for [`Received`].
 pub struct Held<H: QpHandler> {
     qp: Arc<Qp<H>>,
-    buf: NonNull<RecvBuf<H>>,
+    buf: NonNull<RecvBuf<Qp<H>>>,
     len: usize,
 }
 
@@ -120,7 +120,7 @@ pub struct Held<H: QpHandler> {
 unsafe impl<H: QpHandler> Send for Held<H> {}
 
 impl<H: QpHandler> Held<H> {
-    fn buf(&self) -> &RecvBuf<H> {
+    fn buf(&self) -> &RecvBuf<Qp<H>> {
         // SAFETY: By the type invariant it is in the table of `qp`.
         unsafe { self.buf.as_ref() }
     }
@@ -141,7 +141,7 @@ impl<H: QpHandler> Drop for Held<H> {
 
 /// # Safety
 ///
-/// Called by ib_core only, for a work request posted with the `cqe` of a [`RecvBuf<H>`].
+/// Called by ib_core only, for a work request posted with the `cqe` of a [`RecvBuf<Qp<H>>`].
 pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
@@ -150,8 +150,8 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     let wc = unsafe { &*wc };
     // CAST: As posted.
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
-    // SAFETY: By this function's contract the entry is that field of a `RecvBuf<H>`.
-    let buf: *const RecvBuf<H> = unsafe { kernel::container_of!(cqe, RecvBuf<H>, cqe) };
+    // SAFETY: By this function's contract the entry is that field of a `RecvBuf<Qp<H>>`.
+    let buf: *const RecvBuf<Qp<H>> = unsafe { kernel::container_of!(cqe, RecvBuf<Qp<H>>, cqe) };
     // SAFETY: The buffer is in the table of its queue pair, see below.
     let buf = unsafe { &*buf };
     // SAFETY: Written before anything was posted, and not since.

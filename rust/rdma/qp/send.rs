@@ -1,225 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: a ring of octets from which each Send takes what it needs, and work requests.
-//!
-//! A message is copied to the ring once; nothing else is referenced by a Send, so no memory of an
-//! RPC is ever owned by the queue. Most Sends are unsignalled: a signalled one gives back all before
-//! it.
-//!
-//! That relies on a property of verbs: work requests of a send queue complete in the order in which
-//! they were posted. So one `ib_cqe` suffices for the queue, and a ring takes the place of a list.
+//! Posts to the send queue, and its completions.
 
 use super::{
-    doorbell::SendChain,
-    fifo::Fifo,
-    Qp,
-    QpConfig,
-    QpHandler,
-    WcStatus, //
+    handler::QpHandler,
+    send_queue::{
+        OpKind,
+        SendEntry, //
+    },
+    Qp, //
 };
 use crate::{
-    dma::{
-        Direction,
-        DmaBuf, //
-    },
     failure::Side,
     mr::LocalInvalidation,
-    pd::Pd,
+    wc::WcStatus, //
 };
-use core::{
-    cell::UnsafeCell,
-    ptr, //
-};
+use core::ptr;
 use kernel::{
     prelude::*,
-    sync::{
-        Arc,
-        ArcBorrow, //
-    },
-    types::Opaque, //
+    sync::ArcBorrow, //
 };
 use xprtrdma_bindings as bindings;
-
-// Sends are aligned to cache lines in the octet ring.
-const ALIGN: usize = 64;
-
-/// Octets of the ring that a message takes which is not longer than the ring.
-#[inline]
-pub(super) fn aligned(len: usize) -> usize {
-    // NO-OVERFLOW: The ring is memory, so its length is far from the end of the numbers.
-    len.wrapping_add(ALIGN - 1) & !(ALIGN - 1)
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum OpKind {
-    Send,
-    Invalidate { token: u64, seq: u64 },
-    Probe,
-}
-
-/// A signalled post to the send queue, with what it gives back: its own and all since the one before.
-#[derive(Clone, Copy)]
-struct Op {
-    bytes: usize,
-    wrs: u32,
-    kind: OpKind,
-}
-
-pub(super) struct SendQueue {
-    pub(super) ring: DmaBuf,
-    /// Where the next message goes, and how many octets of the ring are taken.
-    pub(super) head: usize,
-    pub(super) used: usize,
-    /// The signalled posts.
-    ops: Fifo<Op>,
-    pub(super) wrs: u32,
-    depth: u32,
-    // Posted since the last signalled post, and with how much of either the next one is signalled.
-    quiet_wrs: u32,
-    quiet_bytes: usize,
-    quiet_wrs_most: u32,
-    quiet_bytes_most: usize,
-    pub(super) seq: u64,
-    pub(super) closed: bool,
-    pub(super) want_space: bool,
-    // The work request of a Send and its element; what they refer to is only of use within one post.
-    pub(super) send: bindings::ib_send_wr,
-    pub(super) sge: bindings::ib_sge,
-    pub(super) chain: SendChain,
-    /// So many messages more do not wait for the doorbell.
-    pub(super) impatience: u32,
-}
-
-// SAFETY: The work request is dead between posts; all else is `Send`.
-unsafe impl Send for SendQueue {}
-
-impl SendQueue {
-    pub(super) fn new(pd: &Arc<Pd>, config: &QpConfig) -> Result<Self> {
-        let send = bindings::ib_send_wr {
-            num_sge: 1,
-            opcode: bindings::ib_wr_opcode_IB_WR_SEND,
-            ..Default::default()
-        };
-        let ring = Self::ring(pd, config)?;
-        let quiet_bytes_most = ring.len() / 4;
-        Ok(Self {
-            ring,
-            head: 0,
-            used: 0,
-            ops: Fifo::new(
-                config.send_wrs as usize,
-                Op {
-                    bytes: 0,
-                    wrs: 0,
-                    kind: OpKind::Send,
-                },
-            )?,
-            wrs: 0,
-            depth: config.send_wrs,
-            quiet_wrs: 0,
-            quiet_bytes: 0,
-            // Never more than a quarter of anything stays behind the last signalled post, so a full
-            // queue always has a completion coming.
-            quiet_wrs_most: config.signal_every.min(config.send_wrs / 4),
-            quiet_bytes_most,
-            seq: 0,
-            closed: false,
-            want_space: false,
-            send,
-            sge: Default::default(),
-            chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
-            impatience: 0,
-        })
-    }
-
-    /// Allocates the longest ring for which there is memory.
-    fn ring(pd: &Arc<Pd>, config: &QpConfig) -> Result<DmaBuf> {
-        let mut len = config.send_bytes;
-        loop {
-            let ring = DmaBuf::new(pd, len, Direction::ToDevice);
-            if ring.is_ok() || len <= config.least_send_bytes {
-                return ring;
-            }
-            len = (len / 2).max(config.least_send_bytes);
-        }
-    }
-
-    /// Finds room for `len` contiguous octets and `wrs` work requests: (offset, octets skipped).
-    #[inline]
-    pub(super) fn room(&self, len: usize, wrs: u32) -> Option<(usize, usize)> {
-        let size = self.ring.len();
-        if len > size {
-            return None;
-        }
-        // NO-OVERFLOW: The ring is memory, `len` and `head` are at most its length, and no more work
-        // requests are in use than there are.
-        let len = aligned(len);
-        let (offset, skipped) = if self.head.wrapping_add(len) <= size {
-            (self.head, 0)
-        } else {
-            (0, size.wrapping_sub(self.head))
-        };
-        let used = self.used.wrapping_add(skipped).wrapping_add(len);
-        (used <= size && wrs <= self.depth.wrapping_sub(self.wrs)).then_some((offset, skipped))
-    }
-
-    /// Accounts for a post, for which there is room.
-    #[inline]
-    pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: No more octets and work requests are in use than exist, and what is quiet is
-        // in use.
-        self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
-        self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
-        self.wrs = self.wrs.wrapping_add(wrs);
-        self.used = self.used.wrapping_add(bytes);
-    }
-
-    /// Whether the last post must be signalled.
-    #[inline]
-    pub(super) fn must_signal(&self) -> bool {
-        self.quiet_wrs >= self.quiet_wrs_most || self.quiet_bytes >= self.quiet_bytes_most
-    }
-
-    /// Makes the last post a signalled one.
-    #[cold]
-    pub(super) fn signal(&mut self, kind: OpKind) -> Result {
-        self.ops.push(Op {
-            bytes: self.quiet_bytes,
-            wrs: self.quiet_wrs,
-            kind,
-        })?;
-        self.quiet_wrs = 0;
-        self.quiet_bytes = 0;
-        Ok(())
-    }
-
-    /// Gives back everything up to the oldest signalled post, whose completion arrived.
-    fn complete(&mut self) -> Option<OpKind> {
-        let op = self.ops.pop()?;
-        self.wrs -= op.wrs;
-        self.used -= op.bytes;
-        Some(op.kind)
-    }
-}
-
-/// The completion entry of the send queue of a [`Qp`].
-///
-/// # Invariants
-///
-/// Once something is posted, `ptr` points to `cqe`, and leads to the whole queue pair as its `Arc` knows it.
-#[repr(C)]
-pub(super) struct SendEntry {
-    pub(super) cqe: Opaque<bindings::ib_cqe>,
-    pub(super) ptr: UnsafeCell<*mut bindings::ib_cqe>,
-}
-
-impl SendEntry {
-    #[inline]
-    pub(super) fn get(&self) -> *mut bindings::ib_cqe {
-        // SAFETY: Only written before anybody else has the queue pair.
-        unsafe { *self.ptr.get() }
-    }
-}
 
 impl<H: QpHandler> Qp<H> {
     /// Hands work requests to the device. On error the connection is dead, and its queue is `closed`.

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How large a queue pair is ([`QpConfig`]).
+
+/// Sizes of a [`Qp`](super::Qp).
+#[derive(Clone, Copy, Debug)]
+pub struct QpConfig {
+    /// Octets of the send ring, which is one piece of memory.
+    pub send_bytes: usize,
+    /// With too little memory in one piece it is smaller, but not than this: at least four times the longest
+    /// message.
+    pub least_send_bytes: usize,
+    /// Work requests of the send queue.
+    pub send_wrs: u32,
+    /// At least every so many work requests one is signalled.
+    pub signal_every: u32,
+    /// Work requests of the longest message, with its registrations.
+    pub message_wrs: u16,
+    /// With more work requests than that waiting for the doorbell, it is rung.
+    pub waiting_wrs: u16,
+    /// Receives to keep posted.
+    pub recv_count: u16,
+    /// Receives that may be waiting to be posted again at a time.
+    pub recv_batch: u16,
+    /// Octets of one Receive.
+    pub recv_size: usize,
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a queue pair: made, shut down, destroyed ([`QpOwner`]).
+
+use super::{
+    config::QpConfig,
+    handler::QpHandler,
+    message::recv_done,
+    recv_queue::{
+        Chain,
+        RecvBuf,
+        RecvQueue, //
+    },
+    send::send_done,
+    send_queue::{
+        SendEntry,
+        SendQueue, //
+    },
+    Qp,
+    RawQp, //
+};
+use crate::{
+    cq::Cq,
+    failure::{
+        self,
+        Reports, //
+    },
+    mr::{
+        FIRST_DOORBELL,
+        NO_PD, //
+    },
+    pd::Pd, //
+};
+use core::{
+    cell::UnsafeCell,
+    ops::Deref,
+    ptr::{self, NonNull}, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc,
+        UniqueArc, //
+    },
+    types::Opaque,
+    workqueue::new_work, //
+};
+use xprtrdma_base::new_spinlock;
+use xprtrdma_bindings as bindings;
+
+impl<H: QpHandler> Qp<H> {
+    /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
+    /// May sleep.
+    ///
+    /// `EBUSY` if the id has had a queue pair before, `EINVAL` if messages or Receives have no octets.
+    pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
+        pd.id().claim_qp()?;
+        // Nothing can fail behind the buffers: what is made before them goes in the order of its use.
+        let place = UniqueArc::new_uninit(GFP_KERNEL)?;
+        let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
+        // One more of each for the drain.
+        let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
+        let cqe = c_int::try_from(send_wr + recv_wr)?;
+        // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what is
+        // made here the work queue outlives it.
+        let cq = unsafe { Cq::new(pd.raw_device(), cqe, handler.queue()) }?;
+        let reports = KBox::pin(Reports::new(), GFP_KERNEL)?;
+        let mut attr = bindings::ib_qp_init_attr {
+            event_handler: Some(failure::event),
+            qp_context: ptr::from_ref(&*reports).cast_mut().cast(),
+            send_cq: cq.as_raw(),
+            recv_cq: cq.as_raw(),
+            cap: bindings::ib_qp_cap {
+                max_send_wr: send_wr,
+                max_recv_wr: recv_wr,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                ..Default::default()
+            },
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            port_num: u32::MAX,
+            ..Default::default()
+        };
+        let id = pd.id().as_raw();
+        // SAFETY: Id, domain and completion queue are valid and on one device.
+        to_result(unsafe { bindings::rdma_create_qp(id, pd.as_raw(), &mut attr) })?;
+        // SAFETY: A successful call has set the id's queue pair.
+        let qp = unsafe { (*id).qp };
+        let raw = RawQp {
+            qp: NonNull::new(qp).ok_or(ENOMEM)?,
+            reports,
+            gone: Atomic::new(false),
+            pd: pd.clone(),
+        };
+        let sq = SendQueue::new(pd, config)?;
+        let recvs = RecvBuf::table(pd, config, recv_done::<H>)?;
+        let batch = u32::from(config.recv_batch);
+        let qp = UniqueArc::pin_init_with(
+            place,
+            pin_init!(Self {
+                broken: Atomic::new(false),
+                down: Atomic::new(false),
+                send_cqe: SendEntry {
+                    cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
+                    ptr: UnsafeCell::new(ptr::null_mut()),
+                },
+                raw,
+                cq,
+                handler,
+                sq <- new_spinlock!(sq, "Qp::sq"),
+                doorbell: Atomic::new(FIRST_DOORBELL),
+                bell <- new_work!("Qp::bell"),
+                rq <- new_spinlock!(RecvQueue {
+                    returned: Chain::EMPTY,
+                    posted: 0,
+                    closed: false,
+                    failed: false,
+                }, "Qp::rq"),
+                recvs: RecvBuf::bind(recvs),
+                free: UnsafeCell::new(Chain::EMPTY),
+                free_batch: batch - batch / 4,
+                returned_batch: batch / 4 + 1,
+                taken: Atomic::new(0),
+                proof_pd: match pd.believes_invalidations() {
+                    true => pd.as_raw() as usize,
+                    false => NO_PD,
+                },
+                pd: pd.clone(),
+            }),
+        )?;
+        let qp = QpOwner(qp.into());
+        let this = Arc::as_ptr(&qp.0);
+        // SAFETY: A field of a valid value.
+        let cqe = unsafe { &raw const (*this).send_cqe.cqe };
+        // CAST: `Opaque` is transparent.
+        // SAFETY: Nobody else has the queue pair yet.
+        unsafe { *qp.send_cqe.ptr.get() = cqe.cast_mut().cast() };
+        let mut all = Chain::EMPTY;
+        for buf in &qp.recvs {
+            // SAFETY: As above.
+            unsafe { *buf.qp.get() = this };
+            // SAFETY: Nobody else has them yet.
+            unsafe { all.push(buf) };
+        }
+        qp.post_recvs(&mut qp.rq.lock(), all)?;
+        Ok(qp)
+    }
+
+    /// Ends the connection and waits until every work request has completed and its handler has
+    /// returned. Afterwards nothing can be posted and the peer reaches nothing through this queue
+    /// pair. Idempotent. May sleep; must not be called by the handler.
+    fn shutdown(this: &Arc<Self>) {
+        this.sq.lock().closed = true;
+        this.rq.lock().closed = true;
+        if this.down.xchg(true, Full) {
+            return;
+        }
+        this.cq.close();
+        // What waits is not posted any more, and nothing is queued from here on.
+        Self::take_bell_back(this);
+        // An error means that there was no connection: the drain moves the queue pair itself.
+        let _ = this.pd.id().disconnect();
+        // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
+        unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
+        // At once, for a provider may keep references to regions in the queue pair. Nobody uses it
+        // any more: both queues are closed.
+        this.raw.destroy();
+        // Nothing completes any more, but if the drain has failed a handler may be at work.
+        this.cq.stop();
+        this.pd.set_drained();
+    }
+}
+
+/// The owner of a connection: dropping it ends the connection and waits until every work request
+/// has completed and its handler has returned.
+///
+/// Others may hold the [`Qp`] longer, but nothing can be posted any more, no handler runs, and the
+/// peer reaches nothing through it. Must be dropped where it may sleep, and not by a handler.
+pub struct QpOwner<H: QpHandler>(Arc<Qp<H>>);
+
+impl<H: QpHandler> QpOwner<H> {
+    /// A handle that does not own the connection.
+    pub fn handle(&self) -> Arc<Qp<H>> {
+        self.0.clone()
+    }
+}
+
+impl<H: QpHandler> Deref for QpOwner<H> {
+    type Target = Arc<Qp<H>>;
+
+    fn deref(&self) -> &Arc<Qp<H>> {
+        &self.0
+    }
+}
+
+impl<H: QpHandler> Drop for QpOwner<H> {
+    fn drop(&mut self) {
+        Qp::shutdown(&self.0);
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a work completion says ([`WcStatus`]).
+
+use xprtrdma_bindings as bindings;
+
+/// What a work completion said, for logs and policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WcStatus(pub u32);
+
+impl WcStatus {
+    /// The work request was flushed because the queue pair had failed before.
+    pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
+    /// A message was longer than the Receive posted for it.
+    pub const LOCAL_LENGTH: Self = Self(bindings::ib_wc_status_IB_WC_LOC_LEN_ERR);
+    /// The peer does not acknowledge.
+    pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
+    /// The peer has no Receive for our message.
+    pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
+}
