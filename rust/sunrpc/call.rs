@@ -3,10 +3,13 @@
 //! A request on its way out ([`Call`]; [`Encoded`]: to look at), while its task waits, and pinned on
 //! its way in ([`Pinned`]).
 
+mod encoded;
 mod memory;
+mod release;
 mod reply;
 mod wait;
 
+pub use encoded::Encoded;
 pub use reply::Pinned;
 pub use wait::{
     Leaving,
@@ -15,23 +18,22 @@ pub use wait::{
 
 pub(crate) use memory::prepare_reply;
 
+use self::{
+    memory::START_LEN,
+    release::release_call, //
+};
 use crate::{
     lease::{
         Loan,
         Message, //
     },
-    ops::Ops,
-    slot::{
-        xprt_of,
-        Slot, //
-    },
+    slot::Slot,
     transport::Transport,
-    xdr_buf::{
-        Octets,
-        Part,
-        XdrBuf, //
+    xdr_buf::Part,
+    xprt::{
+        xprt_of,
+        Xprt, //
     },
-    xprt::Xprt,
 };
 use core::{
     ops::Deref,
@@ -43,92 +45,6 @@ use kernel::{
     types::NotThreadSafe, //
 };
 use xprtrdma_bindings as bindings;
-
-/// How much of a reply says whether it is one: the transaction id and the type of the message.
-const START_LEN: usize = 8;
-
-/// An encoded request, to look at.
-///
-/// # Invariants
-///
-/// The request is encoded, unless it ends before that, and no other thread encodes it anew or
-/// releases it while the value exists.
-pub struct Encoded<'a, T: Transport> {
-    slot: &'a Slot<T>,
-}
-
-impl<'a, T: Transport> Encoded<'a, T> {
-    /// # Safety
-    ///
-    /// The type invariant must hold for `'a`.
-    pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
-        Self { slot }
-    }
-
-    fn rqst(&self) -> *mut bindings::rpc_rqst {
-        self.slot.rqst.get()
-    }
-
-    /// The slot with the driver's data.
-    #[inline]
-    pub fn slot(&self) -> &'a Slot<T> {
-        self.slot
-    }
-
-    /// The transaction id, in host order.
-    #[inline]
-    pub fn xid(&self) -> u32 {
-        // SAFETY: Valid by the type invariant; constant while the request is encoded.
-        u32::from_be(unsafe { (*self.rqst()).rq_xid })
-    }
-
-    /// The encoded call.
-    #[inline]
-    pub fn message(&self) -> Octets<'_> {
-        // SAFETY: The type invariant implies that of the view.
-        unsafe { Octets::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
-    }
-
-    /// The memory for the reply.
-    #[inline]
-    pub fn reply(&self) -> XdrBuf<'_> {
-        // SAFETY: The type invariant implies that of the view.
-        unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
-    }
-
-    /// Whether the security flavour lets data items travel apart from the message (V1-119,
-    /// V1-121).
-    #[inline]
-    pub fn ddp_allowed(&self) -> bool {
-        // SAFETY: Valid by the type invariant.
-        let cred = unsafe { (*self.rqst()).rq_cred };
-        // One that ends before it was encoded has none.
-        if cred.is_null() {
-            return false;
-        }
-        // SAFETY: A credential has an authenticator.
-        let flags = unsafe { (*(*cred).cr_auth).au_flags };
-        flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
-    }
-
-    /// Whether a reply will come: `rpc_reply_expected()`, without the call of a helper.
-    #[inline]
-    pub fn reply_expected(&self) -> bool {
-        // SAFETY: The request has a task until it is released, and the task its procedure, if any.
-        unsafe {
-            let procedure = (*(*self.rqst()).rq_task).tk_msg.rpc_proc;
-            !procedure.is_null() && (*procedure).p_decode.is_some()
-        }
-    }
-
-    /// Whether this very request was already sent on the current connection: sending it twice
-    /// there is forbidden (ULB-34).
-    #[inline]
-    pub fn sent_on_this_connection(&self, xprt: &Xprt<T>) -> bool {
-        // SAFETY: Valid by the type invariant.
-        unsafe { (*self.rqst()).rq_connect_cookie == xprt.connect_cookie() }
-    }
-}
 
 /// A request that the holder of the send lock sends, perhaps on behalf of another task: what
 /// [`Transport::send`] may do with it, and nobody else.
@@ -185,7 +101,7 @@ impl<'a, T: Transport> Call<'a, T> {
         }
         // SAFETY: The type invariant, for the request was queued before it is sent. Who ends it
         // waits for leases.
-        unsafe { Loan::new(self.slot, message, part) }
+        unsafe { Loan::new(self.slot(), message, part) }
     }
 
     /// The call's pages belong to its security flavour, which frees them through `release` whenever
@@ -193,12 +109,12 @@ impl<'a, T: Transport> Call<'a, T> {
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
         // SAFETY: Only we send the request, and its task does not encode it now.
-        let before = unsafe { &mut *self.slot.release.get() };
+        let before = unsafe { &mut *self.slot().release.get() };
         // If there is one, `release` is ours already.
         if before.is_none() {
             *before = Some(release);
             // SAFETY: As in `lend`.
-            unsafe { (*self.rqst()).rq_release_snd_buf = Some(Ops::<T>::release_call) };
+            unsafe { (*self.rqst()).rq_release_snd_buf = Some(release_call::<T>) };
         }
     }
 
@@ -208,13 +124,13 @@ impl<'a, T: Transport> Call<'a, T> {
     #[inline(never)]
     pub fn clear_reply(&self) -> Result {
         // Only we could lend it.
-        if self.slot.is_leased() {
+        if self.slot().is_leased() {
             return Err(EBUSY);
         }
         // SAFETY: Valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The lock is held, and the RPC client has pinned what it sends.
-        if unsafe { *self.slot.pinned.get() || !is_pending(self.rqst()) } {
+        if unsafe { *self.slot().pinned.get() || !is_pending(self.rqst()) } {
             return Err(EAGAIN);
         }
         if self.reply().head_len() >= START_LEN {
@@ -229,10 +145,10 @@ impl<'a, T: Transport> Call<'a, T> {
     /// Ends the request with an error, as [`Pinned::fail`] does. `EBUSY` while memory is lent.
     #[cold]
     pub fn fail(&self, error: Error) -> Result {
-        if self.slot.is_leased() {
+        if self.slot().is_leased() {
             return Err(EBUSY);
         }
-        self.slot.verdict.store(error.to_errno(), Relaxed);
+        self.slot().verdict.store(error.to_errno(), Relaxed);
         // SAFETY: Valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The lock is held, and the RPC client has pinned what it sends.

@@ -15,6 +15,10 @@ use crate::{
         Transport, //
     },
     xprt::{
+        address::{
+            free_strings,
+            set_strings, //
+        },
         Inner,
         SendLock,
         Xprt, //
@@ -26,23 +30,16 @@ use core::{
         align_of,
         MaybeUninit, //
     },
-    net::{
-        IpAddr,
-        SocketAddr, //
-    },
     ptr::{self, NonNull}, //
 };
 use kernel::{
     error::to_result,
-    fmt,
     prelude::*,
-    str::CString,
     sync::Arc,
     types::ScopeGuard, //
 };
 use xprtrdma_base::{
     compat,
-    log::Show,
     net::addr_from_raw,
     time::Jiffies, //
 };
@@ -205,144 +202,4 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     inner_guard.dismiss();
     guard.dismiss();
     Ok(raw)
-}
-
-/// Ends a transport. Sleeps.
-///
-/// # Safety
-///
-/// Called once as `rpc_xprt_ops::destroy` for a transport made by [`setup`].
-pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
-    // SAFETY: By the caller's contract.
-    let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
-    // SAFETY: The RPC client holds the send lock for good.
-    T::stop(&mut unsafe { SendLock::new(xprt) });
-    xprt.wait_for_back_refs();
-    // Readers that found the transport through a client under RCU may still be in
-    // `Transport::callback_size`.
-    // SAFETY: This is process context.
-    unsafe { kernel::bindings::synchronize_rcu() };
-    // SAFETY: Initialised by `setup`; nobody refers to it any more. The reference to the module is
-    // given up last.
-    unsafe {
-        ptr::drop_in_place(&raw mut (*raw.cast::<Xprt<T>>()).inner);
-        free_strings(raw);
-        let owner = bindings::xprtrdma_class.owner;
-        bindings::xprt_free(raw);
-        kernel::bindings::module_put(owner);
-    }
-}
-
-/// A C string on the heap that `kfree` frees.
-fn kstring(text: fmt::Arguments<'_>) -> Result<*const c_char> {
-    let text = CString::try_from_fmt(text)?;
-    // SAFETY: A C string.
-    let copy = unsafe { bindings::xprtrdma_kstrdup(text.as_char_ptr()) };
-    NonNull::new(copy)
-        .map(|p| p.as_ptr().cast_const())
-        .ok_or(ENOMEM)
-}
-
-/// The RPC client's names of the addresses of a transport.
-///
-/// # Safety
-///
-/// `raw` is being created.
-unsafe fn set_strings(raw: *mut bindings::rpc_xprt, peer: &SocketAddr) -> Result {
-    // SAFETY: By the caller's contract.
-    let strings = unsafe { &mut (*raw).address_strings };
-    let mut set = |which: bindings::rpc_display_format_t, text: *const c_char| {
-        if let Some(entry) = strings.get_mut(which as usize) {
-            *entry = text;
-        }
-    };
-    let netid = match peer.ip() {
-        IpAddr::V4(_) => c"rdma",
-        IpAddr::V6(_) => c"rdma6",
-    };
-    set(
-        bindings::rpc_display_format_t_RPC_DISPLAY_PROTO,
-        c"rdma".as_char_ptr(),
-    );
-    set(
-        bindings::rpc_display_format_t_RPC_DISPLAY_NETID,
-        netid.as_char_ptr(),
-    );
-    set(
-        bindings::rpc_display_format_t_RPC_DISPLAY_ADDR,
-        match peer {
-            SocketAddr::V6(a) if a.scope_id() != 0 => {
-                kstring(fmt!("{}%{}", Show(a.ip()), a.scope_id()))?
-            }
-            _ => kstring(fmt!("{}", Show(&peer.ip())))?,
-        },
-    );
-    set(
-        bindings::rpc_display_format_t_RPC_DISPLAY_HEX_ADDR,
-        match peer.ip() {
-            IpAddr::V4(ip) => kstring(fmt!("{:08x}", u32::from(ip)))?,
-            IpAddr::V6(ip) => kstring(fmt!("{:032x}", u128::from(ip)))?,
-        },
-    );
-    set(
-        bindings::rpc_display_format_t_RPC_DISPLAY_PORT,
-        kstring(fmt!("{}", peer.port()))?,
-    );
-    set(
-        bindings::rpc_display_format_t_RPC_DISPLAY_HEX_PORT,
-        kstring(fmt!("{:4x}", peer.port()))?,
-    );
-    Ok(())
-}
-
-/// The address strings that [`set_strings`] allocates.
-const OWNED_STRINGS: [bindings::rpc_display_format_t; 4] = [
-    bindings::rpc_display_format_t_RPC_DISPLAY_ADDR,
-    bindings::rpc_display_format_t_RPC_DISPLAY_HEX_ADDR,
-    bindings::rpc_display_format_t_RPC_DISPLAY_PORT,
-    bindings::rpc_display_format_t_RPC_DISPLAY_HEX_PORT,
-];
-
-/// # Safety
-///
-/// Nobody reads the strings of `raw` any more.
-unsafe fn free_strings(raw: *mut bindings::rpc_xprt) {
-    for which in OWNED_STRINGS {
-        // SAFETY: By the caller's contract; null or allocated by `kstring`.
-        unsafe {
-            if let Some(entry) = (*raw).address_strings.get_mut(which as usize) {
-                kernel::bindings::kfree(entry.cast());
-                *entry = ptr::null();
-            }
-        }
-    }
-}
-
-/// Stores the port that rpcbind found.
-///
-/// # Safety
-///
-/// Called as `rpc_xprt_ops::set_port`.
-pub(crate) unsafe fn set_port(raw: *mut bindings::rpc_xprt, port: u16) {
-    let (Ok(text), Ok(hex)) = (kstring(fmt!("{port}")), kstring(fmt!("{port:4x}"))) else {
-        return;
-    };
-    // SAFETY: By the caller's contract the transport is being bound, so nobody connects. Readers of
-    // the strings are under RCU, which is why the old ones are freed after a grace period.
-    unsafe {
-        bindings::xprtrdma_set_port(raw, port);
-        let mut old = [
-            (bindings::rpc_display_format_t_RPC_DISPLAY_PORT, text),
-            (bindings::rpc_display_format_t_RPC_DISPLAY_HEX_PORT, hex),
-        ];
-        for (which, text) in &mut old {
-            if let Some(entry) = (*raw).address_strings.get_mut(*which as usize) {
-                core::mem::swap(entry, text);
-            }
-        }
-        kernel::bindings::synchronize_rcu();
-        for (_, text) in old {
-            kernel::bindings::kfree(text.cast());
-        }
-    }
 }

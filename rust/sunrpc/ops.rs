@@ -6,9 +6,10 @@ mod request;
 mod step;
 
 use crate::{
-    backchannel::Backchannel,
     transport::Transport,
     xprt::{
+        address,
+        destroy,
         SendLock,
         Xprt, //
     },
@@ -76,7 +77,7 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn set_port(xprt: *mut bindings::rpc_xprt, port: c_ushort) {
         // SAFETY: Called by the RPC client for a transport of ours.
-        unsafe { crate::class::set_port(xprt, port) }
+        unsafe { address::set_port(xprt, port) }
     }
 
     unsafe extern "C" fn connect(xprt: *mut bindings::rpc_xprt, task: *mut bindings::rpc_task) {
@@ -131,7 +132,7 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
         // SAFETY: The last call for this transport; the send lock is held for good.
-        unsafe { crate::class::destroy::<T>(raw) }
+        unsafe { destroy::<T>(raw) }
     }
 
     unsafe extern "C" fn set_connect_timeout(
@@ -170,7 +171,7 @@ impl<T: Transport> Ops<T> {
     unsafe extern "C" fn bc_setup(xprt: *mut bindings::rpc_xprt, _min: c_uint) -> c_int {
         // SAFETY: As above.
         let xprt = unsafe { Self::xprt(xprt) };
-        Backchannel::setup(xprt)
+        xprt.setup_callbacks()
             .and_then(|()| T::start_callbacks(xprt))
             .err()
             .map_or(0, Error::to_errno)
@@ -187,7 +188,7 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn bc_free_rqst(rqst: *mut bindings::rpc_rqst) {
         // SAFETY: Called once for every callback that was delivered.
-        unsafe { Backchannel::<T>::free(rqst) }
+        unsafe { Xprt::<T>::free_callback(rqst) }
     }
 
     unsafe extern "C" fn bc_destroy(_xprt: *mut bindings::rpc_xprt, _max: c_uint) {

@@ -2,13 +2,10 @@
 
 //! Request slots: [`Slot`] embeds a `struct rpc_rqst`, [`Pool`] hands them out.
 
-use crate::{
-    transport::Transport,
-    xprt::Xprt, //
-};
+use crate::transport::Transport;
 use core::{
     cell::UnsafeCell,
-    ptr::{self, NonNull}, //
+    ptr, //
 };
 use kernel::{
     prelude::*,
@@ -21,7 +18,6 @@ use kernel::{
     types::Opaque, //
 };
 use xprtrdma_base::{
-    access_once::AccessOnce,
     compat,
     holders::Holders,
     new_spinlock,
@@ -111,8 +107,8 @@ pub struct Slot<T: Transport> {
     pub(crate) leases: Holders,
     /// An errno that the request must end with, if it was completed before it slept.
     pub(crate) verdict: Atomic<i32>,
-    /// What the request's `rq_release_snd_buf` was before [`Ops`](crate::transport::Ops) took its
-    /// place; `None` if it did not.
+    /// What the request's `rq_release_snd_buf` was before
+    /// [`release_call`](crate::call::release_call) took its place; `None` if it did not.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
     /// Whether there is a [`Pinned`](crate::call::Pinned) of the request. Protected by the queue
     /// lock.
@@ -232,7 +228,7 @@ impl<T: Transport> Pool<T> {
 
     /// Takes a free slot.
     #[inline]
-    fn pop(&self) -> Option<&Slot<T>> {
+    pub(crate) fn pop(&self) -> Option<&Slot<T>> {
         // In this order: slots go from here to the list, so none is missed on its way.
         self.pop_last().or_else(|| self.pop_listed())
     }
@@ -259,7 +255,7 @@ impl<T: Transport> Pool<T> {
 
     /// Puts a free slot back. Orders it before what follows, as a full barrier does.
     #[inline]
-    fn push(&self, slot: &Slot<T>) {
+    pub(crate) fn push(&self, slot: &Slot<T>) {
         // ORDERING: `Full` makes it the barrier, and releases the slot's content.
         let before = self.last.xchg(slot.index.into(), Full);
         if before != NO_SLOT {
@@ -319,96 +315,4 @@ impl<T: Transport> Pool<T> {
             from = to;
         }
     }
-
-    /// Gives `task` a slot or puts it on the backlog.
-    ///
-    /// # Safety
-    ///
-    /// Called as `rpc_xprt_ops::alloc_slot` of the transport that owns the pool.
-    pub(crate) unsafe fn alloc(xprt: &Xprt<T>, task: *mut bindings::rpc_task) {
-        let Some(slot) = xprt.pool().pop() else {
-            // SAFETY: By the caller's contract.
-            return unsafe { Self::wait(xprt, task) };
-        };
-        // SAFETY: The task is ours for the duration of the call.
-        unsafe {
-            (*task).tk_rqstp = slot.rqst.get();
-            (*task).tk_status = 0;
-        }
-    }
-
-    /// Puts `task` on the backlog.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Pool::alloc`].
-    #[cold]
-    unsafe fn wait(xprt: &Xprt<T>, task: *mut bindings::rpc_task) {
-        // SAFETY: The task is ours for the duration of the call; the callee queues it.
-        unsafe {
-            (*task).tk_status = EAGAIN.to_errno();
-            bindings::xprt_add_backlog_noncongested(xprt.as_raw(), task);
-        }
-        // ORDERING: See `feed_backlog`.
-        compat::smp_mb();
-        xprt.pool().feed_backlog(xprt);
-    }
-
-    /// Takes a slot back.
-    ///
-    /// # Safety
-    ///
-    /// `rqst` is embedded in a slot of this pool and nobody uses it any more.
-    pub(crate) unsafe fn free(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: By the caller's contract.
-        let slot = unsafe { Slot::<T>::from_rqst(rqst) };
-        slot.verdict.write_once(0);
-        if !xprt.is_backlog_empty() {
-            // SAFETY: The callee zeroes the request and gives it to the first waiter, if there is one.
-            let taken = unsafe { bindings::xprt_wake_up_backlog(xprt.as_raw(), rqst) };
-            if taken {
-                return;
-            }
-        }
-        // SAFETY: The request is ours.
-        unsafe { ptr::write_bytes(rqst, 0, 1) };
-        xprt.pool().push(slot);
-        if !xprt.is_backlog_empty() {
-            xprt.pool().feed_backlog(xprt);
-        }
-    }
-
-    /// Gives free slots to waiting tasks.
-    ///
-    /// A task that finds the pool empty goes to the backlog, and a slot that finds the backlog
-    /// empty goes to the pool: whoever comes second looks at the other side again, so neither
-    /// waits for the other.
-    ///
-    /// ORDERING: A full barrier has ordered the caller's own change (slot pushed, or task queued)
-    /// before this look at the other side; the other party does the same.
-    #[cold]
-    fn feed_backlog(&self, xprt: &Xprt<T>) {
-        while !xprt.is_backlog_empty() {
-            let Some(slot) = self.pop() else {
-                return;
-            };
-            // SAFETY: The slot was free, so its request is ours to give away.
-            if !unsafe { bindings::xprt_wake_up_backlog(xprt.as_raw(), slot.rqst.get()) } {
-                // Somebody else fed the last waiter. Until this is undone a task may have found the
-                // pool empty, so it counts as a slot that was freed.
-                // ORDERING: This is a full barrier again.
-                self.push(slot);
-            }
-        }
-    }
-}
-
-/// The request's transport.
-///
-/// # Safety
-///
-/// `rqst` is valid and belongs to a transport of type `T` that outlives `'a`.
-pub(crate) unsafe fn xprt_of<'a, T: Transport>(rqst: *mut bindings::rpc_rqst) -> &'a Xprt<T> {
-    // SAFETY: By the caller's contract.
-    unsafe { Xprt::from_raw(NonNull::new_unchecked((*rqst).rq_xprt)) }
 }

@@ -3,13 +3,13 @@
 //! The driver's side of a transport class: [`Transport`], and what its methods are told and tell.
 
 use crate::{
-    backchannel::Callback,
     call::{
         Call,
         Encoded,
         Leaving,
         Waiting, //
     },
+    callback::Callback,
     common::Common,
     xprt::{
         ConnectLock,

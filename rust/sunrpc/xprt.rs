@@ -2,7 +2,10 @@
 
 //! One transport: [`Xprt`] embeds a `struct rpc_xprt` and the driver's data.
 
+pub(crate) mod address;
 mod back_ref;
+mod backlog;
+mod destroy;
 mod lock;
 mod stat;
 mod window;
@@ -14,9 +17,10 @@ pub use lock::{
 };
 pub use stat::XprtStat;
 
+pub(crate) use destroy::destroy;
+
 use crate::{
     backchannel::Backchannel,
-    call::Pinned,
     common::Common,
     slot::{
         Pool,
@@ -219,27 +223,6 @@ impl<T: Transport> Xprt<T> {
         Jiffies(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_timeout) })
     }
 
-    /// Looks a pending request up and pins it. If there is none the RPC client counts a bad xid. A
-    /// request that is pinned already is not found, either; see [`Xprt::is_pinned`].
-    #[inline]
-    pub fn lookup(&self, xid: u32) -> Option<Pinned<T>> {
-        let _queue = self.queue_lock().lock();
-        // SAFETY: The lock is held. All requests on the receive queue are in our slots.
-        unsafe {
-            let rqst = bindings::xprt_lookup_rqst(self.as_raw(), xid.to_be());
-            if rqst.is_null() {
-                return None;
-            }
-            let pinned = &mut *Slot::<T>::from_rqst(rqst).pinned.get();
-            if *pinned {
-                return None;
-            }
-            *pinned = true;
-            bindings::xprt_pin_rqst(rqst);
-            Some(Pinned::new(self, rqst))
-        }
-    }
-
     /// Whether a request with this id has been looked up, and its [`Pinned`] exists.
     #[cold]
     pub fn is_pinned(&self, xid: u32) -> bool {
@@ -287,4 +270,14 @@ impl<T: Transport> Xprt<T> {
             }
         }
     }
+}
+
+/// The request's transport.
+///
+/// # Safety
+///
+/// `rqst` is valid and belongs to a transport of type `T` that outlives `'a`.
+pub(crate) unsafe fn xprt_of<'a, T: Transport>(rqst: *mut bindings::rpc_rqst) -> &'a Xprt<T> {
+    // SAFETY: By the caller's contract.
+    unsafe { Xprt::from_raw(NonNull::new_unchecked((*rqst).rq_xprt)) }
 }

@@ -16,7 +16,7 @@
 //! | [`call`] | a request on its way out, and pinned on its way in | `rpc_rqst`, `rpc_task` |
 //! | [`xdr_buf`] | the memory of a message | `xdr_buf` |
 //! | [`lease`] | memory lent to the peer, and waited for | |
-//! | [`backchannel`] | requests of the server | `rpc_rqst` |
+//! | [`callback`] | requests of the server | `rpc_rqst` |
 //! | [`common`] | what all transports share | |
 //! | [`sysctl`] | what can be set in `/proc/sys/sunrpc` | `ctl_table` |
 //! | [`trace`] | tracepoints | `tracepoint` |
@@ -40,8 +40,9 @@ pub mod util {
     };
 }
 
-pub mod backchannel;
+mod backchannel;
 pub mod call;
+pub mod callback;
 pub mod class;
 pub mod common;
 pub mod lease;

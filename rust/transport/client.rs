@@ -56,7 +56,7 @@ use xprtrdma_rdma::{
     qp::Qp, //
 };
 use xprtrdma_sunrpc::{
-    backchannel::Callback,
+    callback::Callback,
     call::{
         Call,
         Encoded,

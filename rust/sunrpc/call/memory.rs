@@ -2,19 +2,19 @@
 
 //! The memory for a reply, before its request is sent.
 
-use super::START_LEN;
 use crate::{
-    slot::{
-        xprt_of,
-        Slot, //
-    },
+    slot::Slot,
     transport::Transport,
+    xprt::xprt_of, //
 };
 use kernel::{
     page::PAGE_SIZE,
     prelude::*, //
 };
 use xprtrdma_bindings as bindings;
+
+/// How much of a reply says whether it is one: the transaction id and the type of the message.
+pub(super) const START_LEN: usize = 8;
 
 /// Prepares the memory for a reply before the request is queued. Sleeps.
 ///

@@ -5,7 +5,7 @@
 use super::{
     fail_pending,
     is_pending,
-    START_LEN, //
+    memory::START_LEN, //
 };
 use crate::{
     slot::Slot,
@@ -259,5 +259,28 @@ impl<T: Transport> Drop for Pinned<T> {
         let _queue = self.xprt().queue_lock().lock();
         // SAFETY: The lock is held; `self` is not used again.
         unsafe { self.unpin() };
+    }
+}
+
+impl<T: Transport> Xprt<T> {
+    /// Looks a pending request up and pins it. If there is none the RPC client counts a bad xid. A
+    /// request that is pinned already is not found, either; see [`Xprt::is_pinned`].
+    #[inline]
+    pub fn lookup(&self, xid: u32) -> Option<Pinned<T>> {
+        let _queue = self.queue_lock().lock();
+        // SAFETY: The lock is held. All requests on the receive queue are in our slots.
+        unsafe {
+            let rqst = bindings::xprt_lookup_rqst(self.as_raw(), xid.to_be());
+            if rqst.is_null() {
+                return None;
+            }
+            let pinned = &mut *Slot::<T>::from_rqst(rqst).pinned.get();
+            if *pinned {
+                return None;
+            }
+            *pinned = true;
+            bindings::xprt_pin_rqst(rqst);
+            Some(Pinned::new(self, rqst))
+        }
     }
 }

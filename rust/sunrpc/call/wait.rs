@@ -2,7 +2,7 @@
 
 //! Tasks that wait: for a reply ([`Waiting`]), or for their memory ([`Leaving`]).
 
-use super::Encoded;
+use super::encoded::Encoded;
 use crate::{
     transport::Transport,
     xprt::Xprt, //

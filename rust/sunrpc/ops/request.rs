@@ -4,26 +4,25 @@
 
 use super::Ops;
 use crate::{
-    backchannel::{
-        is_callback,
-        Callback, //
-    },
     call::{
         prepare_reply,
         Call,
         Encoded,
         Leaving, //
     },
-    slot::{
-        xprt_of,
-        Pool,
-        Slot, //
+    callback::{
+        is_callback,
+        Callback, //
     },
+    slot::Slot,
     transport::{
         NotSent,
         Transport, //
     },
-    xprt::SendLock,
+    xprt::{
+        xprt_of,
+        SendLock, //
+    },
 };
 use core::ptr;
 use kernel::{
@@ -42,7 +41,7 @@ impl<T: Transport> Ops<T> {
         task: *mut bindings::rpc_task,
     ) {
         // SAFETY: Called by the RPC client for a transport of ours.
-        unsafe { Pool::alloc(Self::xprt(xprt), task) }
+        unsafe { Self::xprt(xprt).alloc_slot(task) }
     }
 
     pub(super) unsafe extern "C" fn buf_alloc(task: *mut bindings::rpc_task) -> c_int {
@@ -185,36 +184,6 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Stands in for the function with which the security flavour releases the pages of a call that
-    /// was lent ([`Call::lend`]): not before they are out of the peer's reach. Sleeps.
-    ///
-    /// The RPC client calls it when it encodes the request anew, long before [`Ops::prepare`], and
-    /// perhaps without coming that far: encoding may fail and be tried again later. The second
-    /// caller is the end of the request, which has waited already. Both are the request's task,
-    /// without locks.
-    pub(crate) unsafe extern "C" fn release_call(rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: The request is in a slot of ours.
-        let slot = unsafe { Slot::<T>::from_rqst(rqst) };
-        if slot.is_leased() {
-            // SAFETY: As above. The request is off all queues and not pinned, so nobody else works
-            // on it; the thread that encodes it anew is this one.
-            unsafe {
-                T::revoke(
-                    xprt_of::<T>(rqst),
-                    &Encoded::new(slot),
-                    Leaving::to_be_encoded(),
-                )
-            };
-            slot.leases.wait();
-        }
-        // SAFETY: The request is not being sent, so its task, which calls this, has it alone.
-        let release = unsafe { &mut *slot.release.get() }.take();
-        if let Some(release) = release {
-            // SAFETY: The function was the request's own; the memory that it frees is lent no more.
-            unsafe { release(rqst) };
-        }
-    }
-
     pub(super) unsafe extern "C" fn buf_free(task: *mut bindings::rpc_task) {
         // SAFETY: As in `buf_alloc`.
         let (rqst, xprt, slot) = unsafe {
@@ -240,6 +209,6 @@ impl<T: Transport> Ops<T> {
     ) {
         // SAFETY: Called by the RPC client for a transport of ours, with a request that `alloc_slot`
         // gave out; `buf_free` has waited for its leases.
-        unsafe { Pool::free(Self::xprt(xprt), rqst) }
+        unsafe { Self::xprt(xprt).free_slot(rqst) }
     }
 }

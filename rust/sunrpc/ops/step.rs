@@ -5,12 +5,12 @@
 use super::Ops;
 use crate::{
     call::Waiting,
-    slot::{
-        xprt_of,
-        Slot, //
-    },
+    slot::Slot,
     transport::Transport,
-    xprt::Xprt, //
+    xprt::{
+        xprt_of,
+        Xprt, //
+    },
 };
 use xprtrdma_base::{
     access_once::AccessOnce,

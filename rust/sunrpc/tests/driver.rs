@@ -5,13 +5,13 @@
 
 use super::wait::wait_until;
 use crate::{
-    backchannel::Callback,
     call::{
         Call,
         Encoded,
         Leaving,
         Waiting, //
     },
+    callback::Callback,
     common::Common,
     lease::{
         Lease,

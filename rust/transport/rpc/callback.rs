@@ -26,7 +26,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
-    backchannel::Callback,
+    callback::Callback,
     lease::Lease,
     trace,
     transport::NotSent,

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An encoded request, to look at ([`Encoded`]).
+
+use crate::{
+    slot::Slot,
+    transport::Transport,
+    xdr_buf::{
+        Octets,
+        XdrBuf, //
+    },
+    xprt::Xprt,
+};
+use xprtrdma_bindings as bindings;
+
+/// An encoded request, to look at.
+///
+/// # Invariants
+///
+/// The request is encoded, unless it ends before that, and no other thread encodes it anew or
+/// releases it while the value exists.
+pub struct Encoded<'a, T: Transport> {
+    slot: &'a Slot<T>,
+}
+
+impl<'a, T: Transport> Encoded<'a, T> {
+    /// # Safety
+    ///
+    /// The type invariant must hold for `'a`.
+    pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
+        Self { slot }
+    }
+
+    pub(crate) fn rqst(&self) -> *mut bindings::rpc_rqst {
+        self.slot.rqst.get()
+    }
+
+    /// The slot with the driver's data.
+    #[inline]
+    pub fn slot(&self) -> &'a Slot<T> {
+        self.slot
+    }
+
+    /// The transaction id, in host order.
+    #[inline]
+    pub fn xid(&self) -> u32 {
+        // SAFETY: Valid by the type invariant; constant while the request is encoded.
+        u32::from_be(unsafe { (*self.rqst()).rq_xid })
+    }
+
+    /// The encoded call.
+    #[inline]
+    pub fn message(&self) -> Octets<'_> {
+        // SAFETY: The type invariant implies that of the view.
+        unsafe { Octets::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
+    }
+
+    /// The memory for the reply.
+    #[inline]
+    pub fn reply(&self) -> XdrBuf<'_> {
+        // SAFETY: The type invariant implies that of the view.
+        unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
+    }
+
+    /// Whether the security flavour lets data items travel apart from the message (V1-119,
+    /// V1-121).
+    #[inline]
+    pub fn ddp_allowed(&self) -> bool {
+        // SAFETY: Valid by the type invariant.
+        let cred = unsafe { (*self.rqst()).rq_cred };
+        // One that ends before it was encoded has none.
+        if cred.is_null() {
+            return false;
+        }
+        // SAFETY: A credential has an authenticator.
+        let flags = unsafe { (*(*cred).cr_auth).au_flags };
+        flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
+    }
+
+    /// Whether a reply will come: `rpc_reply_expected()`, without the call of a helper.
+    #[inline]
+    pub fn reply_expected(&self) -> bool {
+        // SAFETY: The request has a task until it is released, and the task its procedure, if any.
+        unsafe {
+            let procedure = (*(*self.rqst()).rq_task).tk_msg.rpc_proc;
+            !procedure.is_null() && (*procedure).p_decode.is_some()
+        }
+    }
+
+    /// Whether this very request was already sent on the current connection: sending it twice
+    /// there is forbidden (ULB-34).
+    #[inline]
+    pub fn sent_on_this_connection(&self, xprt: &Xprt<T>) -> bool {
+        // SAFETY: Valid by the type invariant.
+        unsafe { (*self.rqst()).rq_connect_cookie == xprt.connect_cookie() }
+    }
+}

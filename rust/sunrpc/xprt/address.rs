@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The addresses of a transport as the RPC client shows them.
+
+use core::{
+    net::{
+        IpAddr,
+        SocketAddr, //
+    },
+    ptr::{self, NonNull}, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    str::CString, //
+};
+use xprtrdma_base::log::Show;
+use xprtrdma_bindings as bindings;
+
+/// A C string on the heap that `kfree` frees.
+fn kstring(text: fmt::Arguments<'_>) -> Result<*const c_char> {
+    let text = CString::try_from_fmt(text)?;
+    // SAFETY: A C string.
+    let copy = unsafe { bindings::xprtrdma_kstrdup(text.as_char_ptr()) };
+    NonNull::new(copy)
+        .map(|p| p.as_ptr().cast_const())
+        .ok_or(ENOMEM)
+}
+
+/// The RPC client's names of the addresses of a transport.
+///
+/// # Safety
+///
+/// `raw` is being created.
+pub(crate) unsafe fn set_strings(raw: *mut bindings::rpc_xprt, peer: &SocketAddr) -> Result {
+    // SAFETY: By the caller's contract.
+    let strings = unsafe { &mut (*raw).address_strings };
+    let mut set = |which: bindings::rpc_display_format_t, text: *const c_char| {
+        if let Some(entry) = strings.get_mut(which as usize) {
+            *entry = text;
+        }
+    };
+    let netid = match peer.ip() {
+        IpAddr::V4(_) => c"rdma",
+        IpAddr::V6(_) => c"rdma6",
+    };
+    set(
+        bindings::rpc_display_format_t_RPC_DISPLAY_PROTO,
+        c"rdma".as_char_ptr(),
+    );
+    set(
+        bindings::rpc_display_format_t_RPC_DISPLAY_NETID,
+        netid.as_char_ptr(),
+    );
+    set(
+        bindings::rpc_display_format_t_RPC_DISPLAY_ADDR,
+        match peer {
+            SocketAddr::V6(a) if a.scope_id() != 0 => {
+                kstring(fmt!("{}%{}", Show(a.ip()), a.scope_id()))?
+            }
+            _ => kstring(fmt!("{}", Show(&peer.ip())))?,
+        },
+    );
+    set(
+        bindings::rpc_display_format_t_RPC_DISPLAY_HEX_ADDR,
+        match peer.ip() {
+            IpAddr::V4(ip) => kstring(fmt!("{:08x}", u32::from(ip)))?,
+            IpAddr::V6(ip) => kstring(fmt!("{:032x}", u128::from(ip)))?,
+        },
+    );
+    set(
+        bindings::rpc_display_format_t_RPC_DISPLAY_PORT,
+        kstring(fmt!("{}", peer.port()))?,
+    );
+    set(
+        bindings::rpc_display_format_t_RPC_DISPLAY_HEX_PORT,
+        kstring(fmt!("{:4x}", peer.port()))?,
+    );
+    Ok(())
+}
+
+/// The address strings that [`set_strings`] allocates.
+const OWNED_STRINGS: [bindings::rpc_display_format_t; 4] = [
+    bindings::rpc_display_format_t_RPC_DISPLAY_ADDR,
+    bindings::rpc_display_format_t_RPC_DISPLAY_HEX_ADDR,
+    bindings::rpc_display_format_t_RPC_DISPLAY_PORT,
+    bindings::rpc_display_format_t_RPC_DISPLAY_HEX_PORT,
+];
+
+/// Frees the address strings of a transport.
+///
+/// # Safety
+///
+/// Nobody reads the strings of `raw` any more.
+pub(crate) unsafe fn free_strings(raw: *mut bindings::rpc_xprt) {
+    for which in OWNED_STRINGS {
+        // SAFETY: By the caller's contract; null or allocated by `kstring`.
+        unsafe {
+            if let Some(entry) = (*raw).address_strings.get_mut(which as usize) {
+                kernel::bindings::kfree(entry.cast());
+                *entry = ptr::null();
+            }
+        }
+    }
+}
+
+/// Stores the port that rpcbind found.
+///
+/// # Safety
+///
+/// Called as `rpc_xprt_ops::set_port`.
+pub(crate) unsafe fn set_port(raw: *mut bindings::rpc_xprt, port: u16) {
+    let (Ok(text), Ok(hex)) = (kstring(fmt!("{port}")), kstring(fmt!("{port:4x}"))) else {
+        return;
+    };
+    // SAFETY: By the caller's contract the transport is being bound, so nobody connects. Readers of
+    // the strings are under RCU, which is why the old ones are freed after a grace period.
+    unsafe {
+        bindings::xprtrdma_set_port(raw, port);
+        let mut old = [
+            (bindings::rpc_display_format_t_RPC_DISPLAY_PORT, text),
+            (bindings::rpc_display_format_t_RPC_DISPLAY_HEX_PORT, hex),
+        ];
+        for (which, text) in &mut old {
+            if let Some(entry) = (*raw).address_strings.get_mut(*which as usize) {
+                core::mem::swap(entry, text);
+            }
+        }
+        kernel::bindings::synchronize_rcu();
+        for (_, text) in old {
+            kernel::bindings::kfree(text.cast());
+        }
+    }
+}

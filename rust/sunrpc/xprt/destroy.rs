@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a transport.
+
+use super::{
+    address::free_strings,
+    SendLock,
+    Xprt, //
+};
+use crate::transport::Transport;
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Ends a transport. Sleeps.
+///
+/// # Safety
+///
+/// Called once as `rpc_xprt_ops::destroy` for a transport that the class's set-up function made.
+pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
+    // SAFETY: By the caller's contract.
+    let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
+    // SAFETY: The RPC client holds the send lock for good.
+    T::stop(&mut unsafe { SendLock::new(xprt) });
+    xprt.wait_for_back_refs();
+    // Readers that found the transport through a client under RCU may still be in
+    // `Transport::callback_size`.
+    // SAFETY: This is process context.
+    unsafe { kernel::bindings::synchronize_rcu() };
+    // SAFETY: Initialised when it was made; nobody refers to it any more. The reference to the module is
+    // given up last.
+    unsafe {
+        ptr::drop_in_place(&raw mut (*raw.cast::<Xprt<T>>()).inner);
+        free_strings(raw);
+        let owner = bindings::xprtrdma_class.owner;
+        bindings::xprt_free(raw);
+        kernel::bindings::module_put(owner);
+    }
+}
