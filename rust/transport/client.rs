@@ -4,50 +4,38 @@
 
 use crate::{
     connection::{
-        credits::abandon,
-        Connection, //
+        Connection,
+        CALLBACK_SLOTS, //
     },
-    counters::Stats,
     driver::Rdma,
-    link::{
-        keepalive::Beat,
-        Link, //
-    },
+    link::Link,
     observe::{
         debugfs,
         mountstats, //
     },
     params,
     rpc::{
-        callback::{
-            self,
-            CALLBACK_SLOTS, //
-        },
-        invalidate::revoke,
+        callback, invalidate,
         request::Request,
         send,
         shape::{
-            check,
+            self,
             SMALL_REGION, //
         },
     },
 };
 use core::net::SocketAddr;
 use kernel::{
-    new_mutex, new_spinlock,
+    new_mutex,
     prelude::*,
     seq_file::SeqFile,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
-        Mutex,
-        SpinLock, //
+        Mutex, //
     },
 };
 use xprtrdma_proto::conn::{
+    Conn,
     Epoch,
     Event, //
 };
@@ -56,13 +44,13 @@ use xprtrdma_rdma::{
     qp::Qp, //
 };
 use xprtrdma_sunrpc::{
-    callback::Callback,
     call::{
         Call,
         Encoded,
         Leaving,
         Waiting, //
     },
+    callback::Callback,
     common::Common,
     transport::{
         Create,
@@ -70,10 +58,7 @@ use xprtrdma_sunrpc::{
         NotSent,
         Transport, //
     },
-    util::{
-        may_log,
-        Jiffies, //
-    },
+    util::Jiffies,
     xprt::{
         ConnectLock,
         SendLock,
@@ -84,62 +69,9 @@ use xprtrdma_sunrpc::{
 /// One transport.
 #[pin_data]
 pub(crate) struct Client {
-    pub(crate) link: Arc<Link>,
-    /// The connection, for those who do not hold the send lock.
+    link: Arc<Link>,
     #[pin]
-    pub(crate) current: SpinLock<Option<Arc<Qp<Connection>>>>,
-    /// Our address on the present or last connection.
-    #[pin]
-    pub(crate) local: SpinLock<Option<SocketAddr>>,
-    /// Longest callback and callback reply on the present or last connection, in octets.
-    pub(crate) callback_size: Atomic<u32>,
-    /// Most pages in a region of the present or last connection.
-    pub(crate) region_pages: Atomic<u32>,
-    /// Largest messages sent and received without RDMA so far, in octets.
-    inline_sizes: (Atomic<u32>, Atomic<u32>),
-    pub(crate) stats: Stats,
-    /// Looks after the present connection.
-    #[pin]
-    pub(crate) beat: SpinLock<Option<Arc<Beat>>>,
-    #[pin]
-    debug: Mutex<Option<Pin<KBox<debugfs::Files>>>>,
-}
-
-impl Client {
-    /// The sizes of the largest messages without RDMA on a connection that is made now, sent and
-    /// received: never less than before, for an NFSv4.1 session was promised the callbacks that
-    /// its first connection could carry. Attempts come one after the other.
-    pub(crate) fn inline_sizes(&self) -> (u32, u32) {
-        let grown = |kept: &Atomic<u32>, wanted: u32| {
-            let size = wanted.max(kept.load(Relaxed));
-            kept.store(size, Relaxed);
-            size
-        };
-        let (out, back) = params::inline_sizes();
-        (
-            grown(&self.inline_sizes.0, out),
-            grown(&self.inline_sizes.1, back),
-        )
-    }
-
-    /// Ends a call that cannot be carried at all (V1-097).
-    pub(crate) fn refuse(&self, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
-        self.tell_of_refused(call, error);
-        // Nothing was mapped, so nothing is lent.
-        let _ = call.fail(Error::from_errno(error.to_errno()));
-    }
-
-    pub(crate) fn tell_of_refused(&self, call: &Encoded<'_, Rdma>, error: xprtrdma_proto::Error) {
-        self.stats.failed_marshal.add(1);
-        if may_log() {
-            let (message, reply) = (call.message(), call.reply());
-            pr_warn!(
-                "a request of {} bytes with a reply of up to {} bytes cannot be carried: {error:?}\n",
-                message.len(),
-                reply.capacity()
-            );
-        }
-    }
+    files: Mutex<Option<Pin<KBox<debugfs::Files>>>>,
 }
 
 impl Transport for Rdma {
@@ -163,14 +95,7 @@ impl Transport for Rdma {
     fn new(create: &Create, common: &Arc<Common>) -> impl PinInit<Client, Error> {
         try_pin_init!(Client {
             link: Link::new(common.clone(), create, &Self::limits(create)?)?,
-            current <- new_spinlock!(None, "Client::current"),
-            local <- new_spinlock!(None, "Client::local"),
-            callback_size: Atomic::new(1024 - 28),
-            region_pages: Atomic::new(u32::MAX),
-            inline_sizes: (Atomic::new(0), Atomic::new(0)),
-            stats: Stats::new(),
-            beat <- new_spinlock!(None, "Client::beat"),
-            debug <- new_mutex!(None, "Client::debug"),
+            files <- new_mutex!(None, "Client::files"),
         })
     }
 
@@ -179,8 +104,9 @@ impl Transport for Rdma {
     }
 
     fn start(xprt: &Xprt<Self>) -> Result {
-        let files = debugfs::files(xprt)?;
-        *xprt.data().debug.lock() = Some(files);
+        let client = xprt.data();
+        let files = debugfs::files(xprt, &client.link)?;
+        *client.files.lock() = Some(files);
         Ok(())
     }
 
@@ -191,7 +117,7 @@ impl Transport for Rdma {
 
     fn close(lock: &mut SendLock<'_, Self>) {
         let link = lock.xprt().data().link.clone();
-        link.close(lock, false);
+        link.close(lock);
     }
 
     // Into its one caller.
@@ -209,8 +135,7 @@ impl Transport for Rdma {
         if waiting.is_over() {
             return;
         }
-        let current = xprt.data().current.lock().clone();
-        if let Some(qp) = current {
+        if let Some(qp) = xprt.data().link.current() {
             qp.handler().attend(&qp, waiting);
         }
     }
@@ -229,17 +154,22 @@ impl Transport for Rdma {
     #[inline]
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result {
         // Only a device with small regions has calls that cannot be carried.
-        if xprt.data().region_pages.read_once() >= SMALL_REGION {
+        let link = &xprt.data().link;
+        if link.region_pages() >= SMALL_REGION {
             return Ok(());
         }
-        check(xprt, call)
+        match link.current() {
+            Some(qp) => shape::check(&qp, call),
+            None => Ok(()),
+        }
     }
 
     #[inline]
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
         // As a rule its reply has come.
         if call.slot().call().is_at_work() {
-            revoke(xprt, call, leaving);
+            let link = &xprt.data().link;
+            invalidate::revoke(xprt, || link.current(), call, leaving);
         }
     }
 
@@ -251,13 +181,17 @@ impl Transport for Rdma {
             return None;
         }
         // The reply may be coming just now.
-        abandon(xprt, request.take_owed())
+        let owed_on = request.take_owed();
+        xprt.data()
+            .link
+            .with_current(|conn| (conn.epoch().raw() == owed_on).then(|| conn.abandon()))
     }
 
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) {
         let sent_on = call.slot().call().state.lock().epoch;
         let link = &xprt.data().link;
-        let (epoch, cookie) = link.with_conn(|conn| (conn.epoch(), conn.cookie()));
+        let look = |conn: &Conn| (conn.epoch(), conn.cookie());
+        let (epoch, cookie) = link.machine().with_conn(look);
         // A timer says nothing about a connection that never carried the call.
         if sent_on == epoch && call.sent_on_this_connection(xprt) {
             link.react(xprt, Event::RpcTimeout { cookie });
@@ -270,18 +204,18 @@ impl Transport for Rdma {
 
     fn stop(lock: &mut SendLock<'_, Self>) {
         let xprt = lock.xprt();
-        let files = xprt.data().debug.lock().take();
+        let files = xprt.data().files.lock().take();
         drop(files);
         let link = xprt.data().link.clone();
-        link.close(lock, true);
+        link.shut_down(lock);
     }
 
     fn show_stats(xprt: &Xprt<Self>, m: &SeqFile) {
-        mountstats::show(xprt, m);
+        mountstats::show(xprt, xprt.data().link.services().counters(), m);
     }
 
     fn local_addr(xprt: &Xprt<Self>) -> Option<SocketAddr> {
-        *xprt.data().local.lock()
+        xprt.data().link.local_addr()
     }
 
     fn start_callbacks(xprt: &Xprt<Self>) -> Result {
@@ -290,12 +224,7 @@ impl Transport for Rdma {
     }
 
     fn callback_size(xprt: &Xprt<Self>) -> usize {
-        let size = xprt.data().callback_size.load(Relaxed) as usize;
+        let size = xprt.data().link.callback_size();
         size.min(kernel::page::PAGE_SIZE)
     }
-}
-
-/// Ends the connection because a test or an administrator wants it.
-pub(crate) fn force_disconnect(xprt: &Xprt<Rdma>) {
-    xprt.data().link.force(xprt);
 }

@@ -1,11 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! One connection ([`Connection`]): what lives as long as its queue pair.
+//!
+//! What is done with it is above: the messages of RPCs in [`rpc`](crate::rpc), which is also what
+//! its completion handlers do; making, watching and ending it in [`link`](crate::link).
 
+mod credits;
+mod device_history;
+mod learnt;
+mod polling;
+mod regions;
+mod setup;
+
+pub(crate) use self::{
+    credits::{
+        callback_credits,
+        CALLBACK_SLOTS, //
+    },
+    device_history::DeviceHistory,
+    regions::{
+        RegionPool,
+        Shortage, //
+    },
+    setup::Setup,
+};
+
+use self::{
+    learnt::{
+        KnownGrant,
+        LargeSend,
+        Once,
+        Starvation, //
+    },
+    polling::Polling,
+};
 use crate::{
-    client::Client,
-    connection::regions::RegionPool,
-    driver::Rdma, //
+    counters::Counters,
+    driver::Rdma,
+    machine, //
 };
 use kernel::{
     prelude::*,
@@ -15,6 +47,7 @@ use kernel::{
         SetOnce,
         SpinLock, //
     },
+    workqueue::Queue,
 };
 use xprtrdma_proto::{
     conn::{
@@ -23,119 +56,159 @@ use xprtrdma_proto::{
         Event, //
     },
     credit::ForwardCredits,
-    limit::DiscardLimit,
+    limit::{
+        DiscardLimit,
+        Reaction,
+        Strikes, //
+    },
     Credits,
     Thresholds,
     Version, //
 };
 use xprtrdma_rdma::{
-    cq::Attended,
     device::DeviceInfo,
     events::DeviceEvents,
     marked::Marked,
-    qp::Qp, //
+    qp::{
+        Qp,
+        QpOwner,
+        SendError, //
+    },
 };
 use xprtrdma_sunrpc::{
     call::Waiting,
     common::Common,
-    xprt::BackRef, //
+    util::Jiffies,
+    xprt::{
+        BackRef,
+        Xprt, //
+    },
 };
 
-pub(crate) mod credits;
-pub(crate) mod regions;
-pub(crate) mod setup;
+/// The connection machine, which has the owner of the connection.
+pub(crate) type Machine = machine::Machine<QpOwner<Connection>>;
 
-/// What became of the first Send above the minimum threshold.
-pub(crate) mod large {
-    pub(crate) const NONE: u32 = 0;
-    pub(crate) const SENT: u32 = 1;
-    pub(crate) const TAKEN: u32 = 2;
+/// What all connections of a transport use.
+#[derive(Clone)]
+pub(crate) struct Services {
+    common: Arc<Common>,
+    machine: Arc<Machine>,
+    counters: Arc<Counters>,
+    devices: Arc<DeviceHistory>,
 }
 
-/// So many calls do not wait for their replies themselves after one that did and had company.
-const ALOOF: u32 = 16;
-/// None does.
-const FOR_GOOD: u32 = u32::MAX;
+impl Services {
+    /// Makes what there is none of yet. May sleep.
+    pub(crate) fn new(common: Arc<Common>, machine: Arc<Machine>) -> Result<Self> {
+        Ok(Self {
+            common,
+            machine,
+            counters: Arc::new(Counters::new(), GFP_KERNEL)?,
+            devices: DeviceHistory::new()?,
+        })
+    }
+
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
+    }
+
+    pub(crate) fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn devices(&self) -> &DeviceHistory {
+        &self.devices
+    }
+}
 
 /// What belongs to one connection.
 pub(crate) struct Connection {
-    pub(crate) xprt: BackRef<Rdma>,
-    pub(crate) common: Arc<Common>,
-    pub(crate) epoch: Epoch,
-    pub(crate) version: Version,
+    xprt: BackRef<Rdma>,
+    services: Services,
+    epoch: Epoch,
+    version: Version,
     /// What the peers agreed on; set before the first message is sent.
-    pub(crate) thresholds: SetOnce<Thresholds>,
-    pub(crate) regions: Arc<RegionPool>,
-    pub(crate) device: DeviceInfo,
+    thresholds: SetOnce<Thresholds>,
+    regions: Arc<RegionPool>,
+    device: DeviceInfo,
     /// Has the device's events noted.
-    pub(crate) _events: DeviceEvents,
-    /// A reply has come.
-    pub(crate) replied: Atomic<bool>,
-    /// Whether a Send above the minimum threshold has gone out, and was taken.
-    pub(crate) large: Atomic<u32>,
-    /// When the last message came, in jiffies.
-    pub(crate) heard: Atomic<usize>,
-    /// Since when calls that were given up have held every credit, in jiffies; zero if they do not.
-    pub(crate) no_credit_since: Atomic<usize>,
-    /// When memory that was not needed was given back, in jiffies.
-    pub(crate) trimmed: Atomic<usize>,
+    _events: DeviceEvents,
     /// Whether returned segments must equal ours.
-    pub(crate) strict: bool,
+    strict: bool,
+    /// When the last message came, in jiffies.
+    heard: Atomic<usize>,
     /// What every call asks for.
-    pub(crate) requested: Credits,
-    /// The last grant that was taken as it came, if the next reply with the same has nothing to tell;
-    /// otherwise zero.
-    pub(crate) known_grant: Atomic<u32>,
-    /// So many calls sleep as any other, for one that waited for its reply itself had company.
-    pub(crate) aloof: Atomic<u32>,
-    pub(crate) state: Arc<Shared>,
+    requested: Credits,
+    known_grant: KnownGrant,
+    first_reply: Once,
+    large: LargeSend,
+    starvation: Starvation,
+    polling: Polling,
+    locked: Arc<Locked>,
 }
 
-/// The part of an conn that needs a lock.
+/// The part of a connection that needs locks.
 #[pin_data]
-pub(crate) struct Shared {
+struct Locked {
     #[pin]
-    pub(crate) credits: SpinLock<ForwardCredits>,
+    credits: SpinLock<ForwardCredits>,
     #[pin]
-    pub(crate) discards: SpinLock<DiscardLimit>,
+    discards: SpinLock<DiscardLimit>,
     /// Slots whose invalidation waits for room in the send queue; has room for every slot.
     #[pin]
-    pub(crate) deferred: SpinLock<KVec<u16>>,
+    deferred: SpinLock<KVec<u16>>,
 }
 
 impl Connection {
-    pub(crate) fn client(&self) -> &Client {
-        self.xprt.data()
-    }
-
-    /// Handles completions in the thread of a call that is the only one, until that is over.
     #[inline]
-    pub(crate) fn attend(&self, qp: &Qp<Connection>, waiting: &Waiting<'_, Rdma>) {
-        match self.aloof.read_once() {
-            0 => {
-                let alone = || !self.xprt.has_others();
-                if qp.attend(alone, || waiting.is_over()) == Attended::Dismissed {
-                    self.aloof.write_once(ALOOF);
-                }
-            }
-            FOR_GOOD => {}
-            // Whether another thread counts the same call does not matter.
-            calls => self.aloof.write_once(calls - 1),
-        }
+    pub(crate) fn xprt(&self) -> &Xprt<Rdma> {
+        &self.xprt
     }
 
-    /// From now on no call waits for its reply itself.
-    pub(crate) fn never_attend(&self) {
-        self.aloof.write_once(FOR_GOOD);
+    /// The connection's number.
+    #[inline]
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
-    /// Tells the connection machine.
-    pub(crate) fn react(&self, event: Event) {
-        self.client().link.react(&self.xprt, event);
+    /// The version of the protocol that is spoken.
+    #[inline]
+    pub(crate) fn version(&self) -> Version {
+        self.version
     }
 
-    pub(crate) fn lost(&self, cause: Cause) {
-        self.react(Event::Lost(self.epoch, cause));
+    /// Where messages and completions are handled.
+    #[inline]
+    pub(crate) fn completions(&self) -> &Queue {
+        self.services.common.completions().queue()
+    }
+
+    #[inline]
+    pub(crate) fn services(&self) -> &Services {
+        &self.services
+    }
+
+    #[inline]
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.services.counters
+    }
+
+    #[inline]
+    pub(crate) fn regions(&self) -> &Arc<RegionPool> {
+        &self.regions
+    }
+
+    pub(crate) fn device(&self) -> DeviceInfo {
+        self.device
+    }
+
+    /// Whether returned segments must equal ours.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
     }
 
     /// What was agreed; the minimum before anything is.
@@ -145,5 +218,75 @@ impl Connection {
             .as_ref()
             .copied()
             .unwrap_or(Thresholds::MINIMUM)
+    }
+
+    /// Says what was agreed, before the first message is sent.
+    pub(crate) fn agree(&self, thresholds: Thresholds) {
+        self.thresholds.populate(thresholds);
+    }
+
+    /// Handles completions in the thread of a call that is the only one, until that is over.
+    #[inline]
+    pub(crate) fn attend(&self, qp: &Qp<Self>, waiting: &Waiting<'_, Rdma>) {
+        let alone = || !self.xprt.has_others();
+        self.polling
+            .attend(|| qp.attend(alone, || waiting.is_over()));
+    }
+
+    /// Tells the connection machine of something that makes it wish nothing, as all do but ticks
+    /// and timeouts.
+    pub(crate) fn react(&self, event: Event) {
+        self.services
+            .machine
+            .react(&self.xprt, event)
+            .expect_nothing();
+    }
+
+    /// Ends the connection.
+    #[cold]
+    pub(crate) fn lost(&self, cause: Cause) {
+        self.react(Event::Lost(self.epoch, cause));
+    }
+
+    /// Asks the peer's device for a sign of life. `false`: the connection is at its end.
+    pub(crate) fn probe(qp: &Qp<Self>) -> bool {
+        match qp.begin(0, 1) {
+            Ok(batch) => batch.post_probe().is_ok(),
+            // What is in the queue is as good as a probe.
+            Err(SendError::Full) => true,
+            Err(SendError::Closed) => false,
+        }
+    }
+
+    /// A sign of life came from the peer.
+    #[inline]
+    pub(crate) fn hear(&self) {
+        self.heard.write_once(Jiffies::now().count());
+    }
+
+    /// How long ago the last sign of life came.
+    pub(crate) fn silence(&self) -> Jiffies {
+        Jiffies::since(self.heard.read_once())
+    }
+
+    /// Counts a message that was dropped, against a call if it seems to be for one.
+    pub(crate) fn count_discard(&self, strikes: Option<&mut Strikes>) -> Reaction {
+        self.locked.discards.lock().discard(strikes)
+    }
+
+    /// Lets dropped messages be forgotten as time passes.
+    pub(crate) fn forgive_discards(&self) {
+        self.locked.discards.lock().tick(machine::now());
+    }
+
+    /// Has the invalidation of a slot's regions wait for room in the send queue.
+    pub(crate) fn defer_invalidation(&self, slot: u16) {
+        // Cannot fail: there is room for every slot, and each is in it at most once.
+        let _ = self.locked.deferred.lock().push_within_capacity(slot);
+    }
+
+    /// A slot whose invalidation waits.
+    pub(crate) fn deferred_invalidation(&self) -> Option<u16> {
+        self.locked.deferred.lock().pop()
     }
 }

@@ -1,98 +1,83 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of one transport ([`Stats`]).
+//! What is counted: [`Counters`] of one transport, and the [`Tally`] of each of its slots.
 
-use crate::driver::Rdma;
 use kernel::sync::atomic::{
     Atomic,
     Relaxed, //
 };
 use xprtrdma_proto::{
+    judge::Accept,
     Counter,
     Notes, //
 };
-use xprtrdma_sunrpc::xprt::Xprt;
 
 /// A number that only grows. `Relaxed`: nothing is ordered by it.
-pub(crate) struct Count(Atomic<u64>);
+struct Count(Atomic<u64>);
 
 impl Count {
     const fn new() -> Self {
         Self(Atomic::new(0))
     }
 
-    /// Adds `n`.
     #[inline]
-    pub(crate) fn add(&self, n: u64) {
+    fn add(&self, n: u64) {
         self.0.add(n, Relaxed);
     }
 
-    /// The present value.
-    pub(crate) fn get(&self) -> u64 {
+    fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// What the calls of one slot have moved, counted under the lock that their state has anyway.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub(crate) read_segments: u64,
-    pub(crate) write_segments: u64,
-    pub(crate) reply_segments: u64,
-    pub(crate) offered_bytes: u64,
-    pub(crate) placed_bytes: u64,
-    pub(crate) copied_out: u64,
-    pub(crate) copied_in: u64,
-    /// Regions that the server invalidated, as agreed.
-    pub(crate) invalidated: u64,
-    /// Those that it invalidated because we announced support, without having announced its own.
-    pub(crate) invalidated_unannounced: u64,
+/// What is counted beside the [`Counter`]s of the protocol core, which are of unusual things.
+#[derive(Clone, Copy)]
+pub(crate) enum Ordinary {
+    /// Calls that could not be prepared for sending.
+    FailedMarshal,
+    /// Messages that were dropped.
+    BadReply,
+    /// Calls that went as a Read chunk.
+    LongCalls,
+    /// Times that a sender found the send queue full.
+    SendQueueFull,
+    /// Times that a sender found no region.
+    NoRegion,
+    /// Requests of the server.
+    Callbacks,
+    /// Replies to calls that had been given up.
+    LateReplies,
 }
 
-impl Tally {
-    /// What the calls of all slots have moved.
-    pub(crate) fn of(xprt: &Xprt<Rdma>) -> Self {
-        let mut sum = Self::default();
-        for slot in xprt.slots() {
-            let one = slot.call().state.lock().tally;
-            sum.read_segments += one.read_segments;
-            sum.write_segments += one.write_segments;
-            sum.reply_segments += one.reply_segments;
-            sum.offered_bytes += one.offered_bytes;
-            sum.placed_bytes += one.placed_bytes;
-            sum.copied_out += one.copied_out;
-            sum.copied_in += one.copied_in;
-            sum.invalidated += one.invalidated;
-            sum.invalidated_unannounced += one.invalidated_unannounced;
-        }
-        sum
-    }
+impl Ordinary {
+    const COUNT: usize = Self::LateReplies as usize + 1;
 }
 
 /// Counters of one transport.
-pub(crate) struct Stats {
+pub(crate) struct Counters {
     unusual: [Count; Counter::COUNT],
-    pub(crate) failed_marshal: Count,
-    pub(crate) bad_reply: Count,
-    pub(crate) long_calls: Count,
-    pub(crate) send_queue_full: Count,
-    pub(crate) no_region: Count,
-    pub(crate) callbacks: Count,
-    pub(crate) late_replies: Count,
+    ordinary: [Count; Ordinary::COUNT],
 }
 
-impl Stats {
+impl Counters {
     pub(crate) const fn new() -> Self {
         Self {
             unusual: [const { Count::new() }; Counter::COUNT],
-            failed_marshal: Count::new(),
-            bad_reply: Count::new(),
-            long_calls: Count::new(),
-            send_queue_full: Count::new(),
-            no_region: Count::new(),
-            callbacks: Count::new(),
-            late_replies: Count::new(),
+            ordinary: [const { Count::new() }; Ordinary::COUNT],
         }
+    }
+
+    /// Counts something ordinary.
+    #[inline]
+    pub(crate) fn add(&self, what: Ordinary) {
+        if let Some(count) = self.ordinary.get(what as usize) {
+            count.add(1);
+        }
+    }
+
+    /// How often something ordinary happened.
+    pub(crate) fn ordinary(&self, what: Ordinary) -> u64 {
+        self.ordinary.get(what as usize).map_or(0, Count::get)
     }
 
     /// Counts something unusual.
@@ -120,5 +105,104 @@ impl Stats {
     /// How often something unusual happened.
     pub(crate) fn unusual(&self, counter: Counter) -> u64 {
         self.unusual.get(counter as usize).map_or(0, Count::get)
+    }
+}
+
+/// For whose results a call offered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// For a data item: a Write chunk.
+    Write,
+    /// For everything: a Reply chunk.
+    Reply,
+}
+
+/// What the calls of one slot have moved, counted under the lock that their state has anyway.
+///
+/// NO-OVERFLOW: 64 bits last for centuries.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tally {
+    read_segments: u64,
+    write_segments: u64,
+    reply_segments: u64,
+    offered_bytes: u64,
+    placed_bytes: u64,
+    copied_out: u64,
+    copied_in: u64,
+    /// Regions that the server invalidated, as agreed.
+    invalidated: u64,
+    /// Those that it invalidated because we announced support, without having announced its own.
+    invalidated_unannounced: u64,
+}
+
+impl Tally {
+    /// A call was posted with so many bytes inline and so many segments to be read.
+    #[inline]
+    pub(crate) fn sent(&mut self, inline: usize, read_segments: usize) {
+        self.copied_out = self.copied_out.wrapping_add(inline as u64);
+        self.read_segments = self.read_segments.wrapping_add(read_segments as u64);
+    }
+
+    /// It offered memory for `length` bytes, in so many segments.
+    #[inline]
+    pub(crate) fn offered(&mut self, offer: Offer, segments: usize, length: u32) {
+        let count = match offer {
+            Offer::Write => &mut self.write_segments,
+            Offer::Reply => &mut self.reply_segments,
+        };
+        *count = count.wrapping_add(segments as u64);
+        self.offered_bytes = self.offered_bytes.wrapping_add(length.into());
+    }
+
+    /// A reply was accepted.
+    #[inline]
+    pub(crate) fn accepted(&mut self, accept: &Accept) {
+        let placed = u64::from(accept.placed).wrapping_add(accept.reply_len.into());
+        self.copied_in = self.copied_in.wrapping_add(accept.inline_len as u64);
+        self.placed_bytes = self.placed_bytes.wrapping_add(placed);
+    }
+
+    /// The server invalidated a region, which counts as `counter`.
+    #[inline]
+    pub(crate) fn invalidated(&mut self, counter: Counter) {
+        let count = if counter == Counter::Reminv {
+            &mut self.invalidated
+        } else {
+            &mut self.invalidated_unannounced
+        };
+        *count = count.wrapping_add(1);
+    }
+
+    /// Adds what the calls of another slot have moved.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.read_segments += other.read_segments;
+        self.write_segments += other.write_segments;
+        self.reply_segments += other.reply_segments;
+        self.offered_bytes += other.offered_bytes;
+        self.placed_bytes += other.placed_bytes;
+        self.copied_out += other.copied_out;
+        self.copied_in += other.copied_in;
+        self.invalidated += other.invalidated;
+        self.invalidated_unannounced += other.invalidated_unannounced;
+    }
+
+    /// Segments for reading, for data items and for replies; bytes of the memory that was offered
+    /// and of what the server placed there; bytes that were copied out of and into messages.
+    pub(crate) fn columns(&self) -> [u64; 7] {
+        [
+            self.read_segments,
+            self.write_segments,
+            self.reply_segments,
+            self.offered_bytes,
+            self.placed_bytes,
+            self.copied_out,
+            self.copied_in,
+        ]
+    }
+
+    /// How often the server invalidated a region: as agreed ([`Counter::Reminv`]), or without
+    /// having announced it ([`Counter::ReminvUnannounced`]).
+    pub(crate) fn invalidations(&self) -> (u64, u64) {
+        (self.invalidated, self.invalidated_unannounced)
     }
 }

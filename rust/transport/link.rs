@@ -1,84 +1,78 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection of a transport ([`Link`]): drives the protocol core's connection machine.
+//! The connections of a transport ([`Link`]): the one that there is, and what lasts from one to
+//! the next.
 //!
-//! One worker makes a connection: it performs what the machine asks for and waits for what the
-//! connection manager answers. While it works, all events go to its mailbox; afterwards whoever has
-//! an event hands it to the machine at once.
+//! [`attempt`] makes a connection: it performs what the connection machine asks for. [`keepalive`]
+//! looks after it. [`teardown`] ends it, in this order:
 //!
-//! The end of a connection has two halves. [`Link::end`] brings it out of the server's reach, and with
-//! it the memory of all its calls. That needs no lock of the RPC client's, so tasks may wait for it
-//! whatever they hold and wherever they run. [`Link::close`] is the RPC client's business, for which the
-//! send lock must be free: it lets go of the connection, of which nothing may be left for the next one.
-//! When the machine wants an end, both are ordered: a work item for the first half, and
-//! [`Xprt::force_disconnect`] for the second, which does the first as well if nobody has done it yet.
-//!
-//! Teardown order of a connection:
-//!
-//! 1. the queue pair is disconnected, drained and destroyed, so no handler runs any more and nothing is
-//!    posted;
+//! 1. the queue pair is disconnected, drained and destroyed, so no handler runs any more and
+//!    nothing is posted;
 //! 2. each slot gives up the regions of this connection, which deregisters them and ends the loans
-//!    of the request's memory; a reply that had arrived and only waited for that completes its call;
+//!    of the request's memory; a reply that had arrived and only waited for that completes its
+//!    call;
 //! 3. the pool's regions;
-//! 4. the send path and the request paths lose sight of it (send lock, `Client::current`), which is first
-//!    if nobody was faster than `close`;
+//! 4. the send path and the request paths lose sight of it (send lock, [`Link::current`]), which
+//!    is first if nobody was faster than [`Link::close`];
 //! 5. the completion queue, the rings, the device's events, the protection domain and the id.
 //!
 //! In between senders find the send queue closed: what they have mapped goes back to the pool.
 
+mod attempt;
+mod cm_events;
+mod keepalive;
+mod teardown;
+
 use crate::{
-    connection::Connection,
+    connection::{
+        Connection,
+        Machine,
+        Services, //
+    },
     driver::Rdma,
+    machine::Todo,
     params, //
 };
+use core::net::SocketAddr;
 use kernel::{
-    impl_has_work,
-    new_condvar,
-    new_mutex,
-    new_spinlock,
-    new_work,
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_spinlock, new_work,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
-        CondVar,
-        Mutex,
         SpinLock, //
     },
-    workqueue::Work, //
+    workqueue::{
+        DelayedWork,
+        Work, //
+    },
 };
 use xprtrdma_proto::{
     conn::{
-        Action,
-        Actions,
         BackoffConfig,
         Cause,
         Config,
-        Conn,
-        DeviceLog,
         Event,
         KeepaliveConfig,
-        Mailbox,
         Outage, //
     },
-    time::{
-        Millis,
-        Time, //
-    },
+    time::Millis,
     PrivateData, //
 };
-use xprtrdma_rdma::qp::QpOwner;
+use xprtrdma_rdma::{
+    marked::Marked,
+    qp::Qp, //
+};
 use xprtrdma_sunrpc::{
     common::Common,
-    trace,
     transport::{
         Create,
         Limits, //
     },
-    util::{
-        now_ms,
-        random,
-        Jiffies, //
-    },
+    util::Jiffies,
     xprt::{
         ConnectLock,
         Xprt, //
@@ -92,24 +86,30 @@ const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
     timeout: Millis::from_secs(10),
 };
 
-/// How often a waiting worker looks whether it is still needed, in milliseconds.
-const LOOK_MS: u32 = 250;
+/// The numbers of the work items that make a connection and look after it.
+const CONNECT: u64 = 0;
+const BEAT: u64 = 1;
 
-pub(crate) mod attempt;
-mod cm_events;
-pub(crate) mod device_events;
-pub(crate) mod keepalive;
-mod teardown;
+/// The longest callback before there was a connection, in bytes: what the smallest inline threshold
+/// leaves (RFC 8166, section 3.3.3).
+const LEAST_CALLBACK: u32 = 1024 - 28;
 
 /// See the module's documentation.
 #[pin_data]
 pub(crate) struct Link {
-    pub(crate) common: Arc<Common>,
+    services: Services,
+    /// The connection, for those who do not hold the send lock.
     #[pin]
-    mailbox: SpinLock<Mailbox>,
-    /// Told when an event waits for the worker.
+    current: SpinLock<Option<Arc<Qp<Connection>>>>,
+    /// Our address on the present or last connection.
     #[pin]
-    arrived: CondVar,
+    local: SpinLock<Option<SocketAddr>>,
+    /// Longest callback and callback reply on the present or last connection, in bytes.
+    callback_size: Atomic<u32>,
+    /// Most pages in a region of the present or last connection.
+    region_pages: Atomic<u32>,
+    /// Largest messages sent and received without RDMA so far, in bytes.
+    inline_sizes: (Atomic<u32>, Atomic<u32>),
     /// What the peer of the present attempt said about itself.
     #[pin]
     peer: SpinLock<Option<PrivateData>>,
@@ -118,30 +118,19 @@ pub(crate) struct Link {
     /// What of failed attempts was told.
     #[pin]
     outage: SpinLock<Outage>,
-    /// What the devices of this and of earlier connections told.
     #[pin]
-    told: SpinLock<DeviceLog>,
+    connect: Work<Link, CONNECT>,
+    /// Looks after the present connection. Cancelled before its end.
     #[pin]
-    work: Work<Link, CONNECT>,
-    /// The connection, until its end. Locked while that is going on, so that whoever wants the same waits
-    /// until it is done.
-    #[pin]
-    owner: Mutex<Option<QpOwner<Connection>>>,
-    #[pin]
-    end: Work<Link, END>,
+    beat: DelayedWork<Link, BEAT>,
 }
-
-/// The numbers of the work items that make and end connections.
-const CONNECT: u64 = 0;
-const END: u64 = 1;
 
 impl_has_work! {
-    impl HasWork<Self, CONNECT> for Link { self.work }
-    impl HasWork<Self, END> for Link { self.end }
+    impl HasWork<Self, CONNECT> for Link { self.connect }
 }
 
-pub(crate) fn now() -> Time {
-    Time::from_millis(now_ms())
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, BEAT> for Link { self.beat }
 }
 
 impl Link {
@@ -159,21 +148,76 @@ impl Link {
             idle_timeout: params::idle_timeout().filter(|_| !create.keep_idle),
             ..Config::default()
         };
-        let seed = u64::from(random());
+        let machine = Machine::new(common.clone(), config)?;
+        let services = Services::new(common, machine)?;
         Arc::pin_init(
             pin_init!(Self {
-                common,
-                mailbox <- new_spinlock!(Mailbox::new(Conn::new(config, seed)), "Link::mailbox"),
-                arrived <- new_condvar!("Link::arrived"),
+                services,
+                current <- new_spinlock!(None, "Link::current"),
+                local <- new_spinlock!(None, "Link::local"),
+                callback_size: Atomic::new(LEAST_CALLBACK),
+                region_pages: Atomic::new(u32::MAX),
+                inline_sizes: (Atomic::new(0), Atomic::new(0)),
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
                 outage <- new_spinlock!(Outage::new(), "Link::outage"),
-                told <- new_spinlock!(DeviceLog::new(), "Link::told"),
-                work <- new_work!("Link::work"),
-                owner <- new_mutex!(None, "Link::owner"),
-                end <- new_work!("Link::end"),
+                connect <- new_work!("Link::connect"),
+                beat <- new_delayed_work!("Link::beat"),
             }),
             GFP_KERNEL,
+        )
+    }
+
+    /// What all connections of the transport use.
+    pub(crate) fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// The connection machine.
+    pub(crate) fn machine(&self) -> &Arc<Machine> {
+        self.services.machine()
+    }
+
+    /// The connection, if there is one. It may have ended.
+    pub(crate) fn current(&self) -> Option<Arc<Qp<Connection>>> {
+        self.current.lock().clone()
+    }
+
+    /// Looks at the connection. Called with locks held, under which the last reference to it must
+    /// not be dropped; so none is taken.
+    pub(crate) fn with_current<R>(&self, f: impl FnOnce(&Connection) -> Option<R>) -> Option<R> {
+        f(self.current.lock().as_ref()?.handler())
+    }
+
+    /// Our address on the present or last connection.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        *self.local.lock()
+    }
+
+    /// Longest callback and callback reply on the present or last connection, in bytes.
+    pub(crate) fn callback_size(&self) -> usize {
+        self.callback_size.load(Relaxed) as usize
+    }
+
+    /// Most pages in a region of the present or last connection.
+    #[inline]
+    pub(crate) fn region_pages(&self) -> u32 {
+        self.region_pages.read_once()
+    }
+
+    /// The sizes of the largest messages without RDMA on a connection that is made now, sent and
+    /// received: never less than before, for an NFSv4.1 session was promised the callbacks that
+    /// its first connection could carry. Attempts come one after the other.
+    fn inline_sizes(&self) -> (u32, u32) {
+        let grown = |kept: &Atomic<u32>, wanted: u32| {
+            let size = wanted.max(kept.load(Relaxed));
+            kept.store(size, Relaxed);
+            size
+        };
+        let (out, back) = params::inline_sizes();
+        (
+            grown(&self.inline_sizes.0, out),
+            grown(&self.inline_sizes.1, back),
         )
     }
 
@@ -183,46 +227,30 @@ impl Link {
         // There is none: its send lock would have kept this attempt from starting.
         drop(old);
         // Cannot fail: the worker has ended before the send lock became free.
-        let queue = self.common.queue().queue();
+        let queue = self.services.common().queue().queue();
         let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
-    /// Hands an event to the machine: through the worker's mailbox while there is a worker,
-    /// otherwise directly, and then does what the machine asks for.
+    /// Hands an event to the machine, and does what it wishes.
     pub(crate) fn react(&self, xprt: &Xprt<Rdma>, event: Event) {
-        let delivered = self.mailbox.lock().deliver(event, now());
-        match delivered {
-            Some(actions) => self.carry_out(xprt, actions),
-            None => self.arrived.notify_all(),
-        }
+        let todo = self.machine().react(xprt, event);
+        self.fulfil(xprt, todo);
     }
 
-    /// Does what the machine asks for while there is no worker.
-    fn carry_out(&self, xprt: &Xprt<Rdma>, actions: Actions) {
-        for action in actions.into_iter().flatten() {
-            match action {
-                Action::Disconnect { epoch, cause, .. } => {
-                    trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-                    // With the lock held: one that has been closed meanwhile needs no more, and no
-                    // other is made before the order is given.
-                    let mailbox = self.mailbox.lock();
-                    if mailbox.conn.is_ending(epoch) {
-                        self.order_end(xprt);
-                    }
+    /// Does what the machine wishes.
+    fn fulfil(&self, xprt: &Xprt<Rdma>, todo: Todo) {
+        match todo {
+            Todo::Nothing => {}
+            Todo::Probe(epoch) => {
+                let Some(qp) = self.current().filter(|qp| qp.handler().epoch() == epoch) else {
+                    return;
+                };
+                if !Connection::probe(&qp) {
+                    let lost = Event::Lost(epoch, Cause::PostFailed);
+                    self.machine().react(xprt, lost).expect_nothing();
                 }
-                Action::Keepalive { epoch } => self.probe(xprt, epoch),
-                // The others belong to attempts, which have a worker.
-                _ => {}
             }
         }
-    }
-
-    /// Has both halves of the connection's end done. Does not sleep.
-    fn order_end(&self, xprt: &Xprt<Rdma>) {
-        xprt.force_disconnect();
-        // An error means that it is queued and has not begun yet.
-        let ends = self.common.ends().queue();
-        let _ = ends.enqueue::<Arc<Self>, END>(xprt.data().link.clone());
     }
 
     /// Ends the connection by order of an administrator or a test.
@@ -237,24 +265,6 @@ impl Link {
 
     /// Attempts and the pauses between them get no longer than this. Must not sleep.
     pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
-        let ms = |time: Jiffies| Millis::new(time.as_ms().into());
-        self.mailbox
-            .lock()
-            .conn
-            .limit_timeouts(ms(connect), ms(reconnect));
-    }
-
-    /// Hands an event to the machine, as the worker or to close a connection.
-    fn handle(&self, event: Event) {
-        self.mailbox.lock().conn.handle(event, now());
-    }
-
-    fn poll_action(&self) -> Option<Action> {
-        self.mailbox.lock().conn.poll_action()
-    }
-
-    /// Looks at the machine.
-    pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
-        f(&self.mailbox.lock().conn)
+        self.machine().lower_timeouts(connect, reconnect);
     }
 }

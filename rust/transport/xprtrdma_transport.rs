@@ -24,6 +24,7 @@ mod counters;
 mod driver;
 mod link;
 mod log;
+mod machine;
 mod observe;
 mod params;
 mod rpc;

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The credits of a connection: what the server grants, and what of it is held for nothing.
+//! The credits of a connection: what the server grants, what calls that were given up still hold,
+//! and what we grant for the server's own calls.
 
+use super::Connection;
 use crate::{
-    connection::{
-        large,
-        Connection, //
-    },
+    counters::Ordinary,
     driver::Rdma, //
-};
-use kernel::sync::atomic::{
-    Full,
-    Relaxed, //
 };
 use xprtrdma_proto::{
     conn::Event,
@@ -19,116 +14,111 @@ use xprtrdma_proto::{
     judge::Accept,
     Credits, //
 };
-use xprtrdma_rdma::marked::Marked;
-use xprtrdma_sunrpc::{
-    util::Jiffies,
-    xprt::Xprt, //
-};
+use xprtrdma_sunrpc::xprt::SendLock;
 
-/// The RPC client's window for our credits.
-pub(crate) fn cwnd(credits: &ForwardCredits) -> u32 {
+/// Requests of the server that are served at a time.
+pub(crate) const CALLBACK_SLOTS: u16 = 16;
+
+/// What we grant the server for its requests (BC-04).
+pub(crate) fn callback_credits() -> Credits {
+    Credits(CALLBACK_SLOTS.into())
+}
+
+/// The RPC client's window for our credits, in its units of 1/256.
+fn cwnd(credits: &ForwardCredits) -> u32 {
     // CAST: We never ask for more credits than a transport has slots, and get no more than that.
     credits.cwnd() as u32
 }
 
-/// For how long calls that nobody waits for may hold every credit, in milliseconds.
-const STARVED_MS: u32 = 60_000;
-
 impl Connection {
+    /// What every call asks for.
+    #[inline]
+    pub(crate) fn requested(&self) -> Credits {
+        self.requested
+    }
+
+    /// The present state of the credits.
+    pub(crate) fn credits(&self) -> ForwardCredits {
+        *self.locked.credits.lock()
+    }
+
+    /// The RPC client begins with the credits that this connection has.
+    pub(crate) fn open_window(&self, send: &SendLock<'_, Rdma>) {
+        self.xprt.reset_window(send, cwnd(&self.credits()));
+    }
+
     /// Learns what an accepted reply says beside its message. Called by the handler of completions
     /// only.
     #[inline]
     pub(crate) fn learn(&self, accept: &Accept) {
-        let grant = accept.grant;
         // Mostly that is nothing new.
-        if self.known_grant.read_once() != grant.0 || grant.0 == 0 {
-            self.learn_new(grant);
+        if !self.known_grant.is(accept.grant) {
+            self.learn_new(accept.grant);
         }
     }
 
     #[cold]
     fn learn_new(&self, grant: Credits) {
-        let granted = self.state.credits.lock().accept(grant);
-        let as_it_came = if granted.note.is_none() { grant.0 } else { 0 };
-        // ORDERING: Full, between this and the look for a large message in `heard`: whoever sends one
-        // writes the two in the opposite order, so it cannot be missed for good.
-        self.known_grant.xchg(as_it_came, Full);
-        self.heard();
+        let granted = self.locked.credits.lock().accept(grant);
+        let as_it_came = granted.note.is_none().then_some(grant);
+        self.known_grant.set(as_it_came);
+        self.proved_useful();
         if let Some(counter) = granted.note {
-            self.client().stats.count(counter);
+            self.counters().count(counter);
         }
         if granted.changed {
             self.update_window();
         }
     }
 
-    fn update_window(&self) {
-        self.xprt.set_window(|| cwnd(&self.state.credits.lock()));
-        // The request that was answered ends later, and perhaps not for long: its task may be frozen.
-        self.xprt.nudge_senders();
-    }
-
-    /// A reply for nobody. True if it can be that of an abandoned call, whose credit comes back.
-    pub(crate) fn late(&self) -> bool {
-        let late = self.state.credits.lock().unmatched_reply();
-        if late {
-            self.client().stats.late_replies.add(1);
-            self.update_window();
+    /// The back-off starts anew after the end of this connection.
+    fn proved_useful(&self) {
+        if self.first_reply.is_first() {
+            self.react(Event::Replied(self.epoch));
         }
-        late
+        if self.large.taken() {
+            self.react(Event::LargeSendTaken(self.epoch));
+        }
     }
 
     /// A message above the minimum threshold was posted (CM-24).
     #[inline]
     pub(crate) fn large_send(&self) {
-        if self.large.load(Relaxed) == large::NONE {
-            // ORDERING: Full, see `learn_new`.
-            self.large.xchg(large::SENT, Full);
-            self.known_grant.store(0, Relaxed);
+        if self.large.sent() {
+            self.known_grant.forget();
             self.react(Event::LargeSend(self.epoch));
         }
     }
 
-    /// The connection proved useful: the back-off starts anew after its end.
-    fn heard(&self) {
-        if !self.replied.load(Relaxed) {
-            self.replied.store(true, Relaxed);
-            self.react(Event::Replied(self.epoch));
-        }
-        if self.large.load(Relaxed) == large::SENT {
-            self.large.store(large::TAKEN, Relaxed);
-            self.react(Event::LargeSendTaken(self.epoch));
-        }
+    fn update_window(&self) {
+        self.xprt.set_window(|| cwnd(&self.locked.credits.lock()));
+        // The request that was answered ends later, and perhaps not for long: its task may be
+        // frozen.
+        self.xprt.nudge_senders();
     }
-}
 
-/// A call ends whose reply the connection with the number `owed_on` still owes.
-#[cold]
-pub(crate) fn abandon(xprt: &Xprt<Rdma>, owed_on: u32) -> Option<u32> {
-    // No reference is taken: the last one must not be dropped here.
-    let current = xprt.data().current.lock();
-    let conn = current.as_ref()?.handler();
-    if conn.epoch.raw() != owed_on {
-        return None;
+    /// A call ends whose reply this connection still owes: the server holds its credit. Returns
+    /// the RPC client's window. Called under the lock of that.
+    pub(crate) fn abandon(&self) -> u32 {
+        let mut credits = self.locked.credits.lock();
+        credits.abandon();
+        cwnd(&credits)
     }
-    let mut credits = conn.state.credits.lock();
-    credits.abandon();
-    Some(cwnd(&credits))
-}
 
-/// Whether calls that were given up have held every credit for so long that their replies will
-/// not come: a server may drop what it takes for a repetition.
-pub(crate) fn starves(conn: &Connection, credits: &ForwardCredits) -> bool {
-    let since = &conn.no_credit_since;
-    if credits.cwnd() > 0 {
-        since.store(0, Relaxed);
-        return false;
+    /// Whether calls that were given up have held every credit for so long that their replies will
+    /// not come: a server may drop what it takes for a repetition. Asked from time to time, with
+    /// the present state of the credits.
+    pub(crate) fn starves(&self, credits: &ForwardCredits) -> bool {
+        self.starvation.lasts(credits.cwnd() > 0)
     }
-    match since.load(Relaxed) {
-        0 => {
-            since.store(Jiffies::now().count().max(1), Relaxed);
-            false
+
+    /// A reply for nobody. True if it can be that of an abandoned call, whose credit comes back.
+    pub(crate) fn late(&self) -> bool {
+        let late = self.locked.credits.lock().unmatched_reply();
+        if late {
+            self.counters().add(Ordinary::LateReplies);
+            self.update_window();
         }
-        start => Jiffies::since(start).as_ms() >= STARVED_MS,
+        late
     }
 }

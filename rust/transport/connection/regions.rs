@@ -9,8 +9,10 @@
 //! A region that a reply brought back stays with the slot of its call, whose next call then needs
 //! nothing from the pool, unless a sender waits for regions. Which of the two happens is decided
 //! under the lock of the slot's request, and a sender first says that it waits, and then looks at
-//! every slot ([`gather`]): so it finds what was kept before, and gets what comes later.
+//! every slot ([`gather`](crate::rpc::map::gather)): so it finds what was kept before, and gets
+//! what comes later.
 
+use super::Services;
 use crate::driver::Rdma;
 use kernel::{
     impl_has_work, new_work,
@@ -38,10 +40,15 @@ use xprtrdma_rdma::{
     spin::SpinLock, //
 };
 use xprtrdma_sunrpc::{
-    common::Common,
-    util::NoFs,
+    util::{
+        Jiffies,
+        NoFs, //
+    },
     xprt::BackRef, //
 };
+
+/// What was not needed for so long is given back, in milliseconds.
+const TRIM_MS: u32 = 30_000;
 
 /// Regions made when a connection is made, the least that a refill adds, and what is kept when idle.
 const FIRST: usize = 8;
@@ -77,7 +84,9 @@ pub(crate) struct RegionPool {
     gaps: bool,
     bound: usize,
     xprt: BackRef<Rdma>,
-    common: Arc<Common>,
+    services: Services,
+    /// When what was not needed was given back, in jiffies.
+    trimmed: Atomic<usize>,
     /// Whether a sender waits for regions. Changed with `Inner::wanted`, under its lock. `Relaxed`:
     /// the locks of requests order it against the look at their slots.
     scarce: Atomic<bool>,
@@ -99,7 +108,7 @@ impl RegionPool {
         gaps: bool,
         bound: usize,
         xprt: &BackRef<Rdma>,
-        common: &Arc<Common>,
+        services: &Services,
     ) -> Result<Arc<Self>> {
         let pool = Arc::pin_init(
             pin_init!(Self {
@@ -108,7 +117,8 @@ impl RegionPool {
                 gaps,
                 bound,
                 xprt: xprt.clone(),
-                common: common.clone(),
+                services: services.clone(),
+                trimmed: Atomic::new(Jiffies::now().count()),
                 scarce: Atomic::new(false),
                 inner <- new_spinlock!(Inner {
                     free: KVec::new(),
@@ -188,7 +198,7 @@ impl RegionPool {
 
     /// Has more regions made. An error means that it is queued already.
     fn refill(self: &Arc<Self>) {
-        let _ = self.common.queue().queue().enqueue(self.clone());
+        let _ = self.services.common().queue().queue().enqueue(self.clone());
     }
 
     fn want(&self, inner: &mut Inner, count: usize) {
@@ -223,6 +233,15 @@ impl RegionPool {
         if wake {
             self.xprt.wake_senders();
         }
+    }
+
+    /// Whether it is time to give back what nobody needs; once each time.
+    pub(crate) fn is_time_to_trim(&self) -> bool {
+        let due = Jiffies::since(self.trimmed.load(Relaxed)).as_ms() >= TRIM_MS;
+        if due {
+            self.trimmed.store(Jiffies::now().count(), Relaxed);
+        }
+        due
     }
 
     /// Gives back to the device what nobody needed since the last call. Sleeps.
@@ -294,7 +313,7 @@ impl RegionPool {
             }
             let mr = IdleMr::alloc(&self.pd, self.pages, self.gaps)?;
             self.inner.lock().made += 1;
-            self.xprt.data().stats.count(Counter::MrsAllocated);
+            self.services.counters().count(Counter::MrsAllocated);
             self.put(mr);
         }
     }

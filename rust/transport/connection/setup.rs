@@ -2,21 +2,24 @@
 
 //! What a connection is made of: sizes, regions and a queue pair.
 
+use super::{
+    credits::CALLBACK_SLOTS,
+    learnt::{
+        KnownGrant,
+        LargeSend,
+        Once,
+        Starvation, //
+    },
+    polling::Polling,
+    Connection,
+    Locked,
+    RegionPool,
+    Services, //
+};
 use crate::{
-    connection::{
-        regions::RegionPool,
-        Connection,
-        Shared, //
-    },
     driver::Rdma,
-    link::{
-        attempt::Attempt,
-        device_events,
-        now,
-        Link, //
-    },
-    params,
-    rpc::callback::CALLBACK_SLOTS, //
+    machine::now,
+    params, //
 };
 use kernel::{
     new_spinlock,
@@ -30,7 +33,6 @@ use kernel::{
 use xprtrdma_proto::{
     conn::{
         Epoch,
-        LocalFault,
         QueueDemand,
         QueueLimits,
         QueueSizes, //
@@ -40,15 +42,16 @@ use xprtrdma_proto::{
         DiscardLimit,
         DEFAULT_DISCARD_LIMIT, //
     },
-    PrivateData,
     Version, //
 };
 use xprtrdma_rdma::{
+    cm::CmId,
     device::DeviceInfo,
     pd::Pd,
     qp::{
         Qp,
-        QpConfig, //
+        QpConfig,
+        QpOwner, //
     },
 };
 use xprtrdma_sunrpc::{
@@ -62,46 +65,83 @@ const SIGNAL_EVERY: u32 = 64;
 /// Work requests that may wait for one doorbell.
 const WAITING_WRS: u16 = 31;
 
-impl Link {
-    pub(crate) fn create_qp(
-        &self,
-        xprt: &BackRef<Rdma>,
-        attempt: &mut Attempt,
-        epoch: Epoch,
-    ) -> Result<(), LocalFault> {
-        let resources = |_| LocalFault::NoResources;
-        let id = attempt.id.as_ref().ok_or(LocalFault::DeviceGone)?;
-        let device = DeviceInfo::of(id).ok_or(LocalFault::DeviceGone)?;
-        if !device.fast_reg {
-            pr_err!("{} has no fast registration\n", device.name());
-            return Err(LocalFault::DeviceUnsuitable);
-        }
-        attempt.device = Some(device);
-        let events = device_events::listen(xprt, id, &device).map_err(resources)?;
-        let pd = Pd::alloc(id.clone()).map_err(resources)?;
-        attempt.pd = Some(pd.clone());
+/// How large the queues of a connection are, for `slots` calls at a time on this device.
+fn queue_sizes(device: &DeviceInfo, slots: usize, send_size: u32) -> QueueSizes {
+    QueueSizes::new(
+        &QueueLimits {
+            queue_wrs: device.max_qp_wr,
+            completions: device.max_cqe,
+        },
+        &QueueDemand {
+            slots,
+            callbacks: CALLBACK_SLOTS,
+            send_size: send_size as usize,
+        },
+    )
+}
 
-        // Once for each connection: what is announced is what is posted.
-        let (send_size, receive_size) = xprt.data().inline_sizes();
-        attempt.own = Some(PrivateData {
-            // What proves nothing is not asked for.
-            remote_invalidation: device.refuses_stale_keys,
-            send_size,
-            receive_size,
-        });
+/// What a connection is made of.
+pub(crate) struct Setup<'a> {
+    pub(crate) xprt: &'a BackRef<Rdma>,
+    pub(crate) services: &'a Services,
+    pub(crate) id: &'a Arc<CmId>,
+    pub(crate) pd: &'a Arc<Pd>,
+    pub(crate) device: DeviceInfo,
+    /// Bytes of the largest messages that are sent and received.
+    pub(crate) inline_sizes: (u32, u32),
+}
+
+impl Setup<'_> {
+    /// Makes connection number `epoch`. Sleeps.
+    pub(crate) fn make(self, epoch: Epoch) -> Result<QpOwner<Connection>> {
+        let (xprt, services, device) = (self.xprt, self.services, self.device);
+        let (send_size, receive_size) = self.inline_sizes;
         let slots = xprt.slots().count();
-        let sizes = QueueSizes::new(
-            &QueueLimits {
-                queue_wrs: device.max_qp_wr,
-                completions: device.max_cqe,
-            },
-            &QueueDemand {
-                slots,
-                callbacks: CALLBACK_SLOTS,
-                send_size: send_size as usize,
-            },
-        );
-        let config = QpConfig {
+        let sizes = queue_sizes(&device, slots, send_size);
+        let pages = params::region_pages().min(device.max_fast_reg_pages);
+        let regions = RegionPool::new(
+            self.pd,
+            pages,
+            device.sg_gaps,
+            sizes.regions(pages, kernel::page::PAGE_SIZE),
+            xprt,
+            services,
+        )?;
+        let deferred = KVec::with_capacity(slots, GFP_KERNEL)?;
+        let locked = Arc::pin_init(
+            pin_init!(Locked {
+                credits <- new_spinlock!(
+                    ForwardCredits::new(sizes.credits),
+                    "Connection::credits"
+                ),
+                discards <- new_spinlock!(
+                    DiscardLimit::new(DEFAULT_DISCARD_LIMIT, now()),
+                    "Connection::discards"
+                ),
+                deferred <- new_spinlock!(deferred, "Connection::deferred"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let connection = Connection {
+            xprt: xprt.clone(),
+            services: services.clone(),
+            epoch,
+            version: Version::V1,
+            thresholds: SetOnce::new(),
+            regions,
+            device,
+            _events: services.devices.listen(self.id, &device)?,
+            strict: params::strict(),
+            heard: Atomic::new(Jiffies::now().count()),
+            requested: ForwardCredits::new(sizes.credits).request(),
+            known_grant: KnownGrant::none(),
+            first_reply: Once::new(),
+            large: LargeSend::new(),
+            starvation: Starvation::new(),
+            polling: Polling::new(),
+            locked,
+        };
+        let queues = QpConfig {
             send_bytes: sizes.send_bytes,
             least_send_bytes: sizes.least_send_bytes,
             send_wrs: sizes.send_wrs,
@@ -112,50 +152,6 @@ impl Link {
             recv_batch: sizes.recv_batch,
             recv_size: receive_size as usize,
         };
-        let pages = params::region_pages().min(device.max_fast_reg_pages);
-        let regions = RegionPool::new(
-            &pd,
-            pages,
-            device.sg_gaps,
-            sizes.regions(pages, kernel::page::PAGE_SIZE),
-            xprt,
-            &self.common,
-        )
-        .map_err(resources)?;
-        let deferred = KVec::with_capacity(slots, GFP_KERNEL).map_err(|_| resources(ENOMEM))?;
-        let state = Arc::pin_init(
-            pin_init!(Shared {
-                credits <- new_spinlock!(ForwardCredits::new(sizes.credits), "Shared::credits"),
-                discards <- new_spinlock!(
-                    DiscardLimit::new(DEFAULT_DISCARD_LIMIT, now()),
-                    "Shared::discards"
-                ),
-                deferred <- new_spinlock!(deferred, "Shared::deferred"),
-            }),
-            GFP_KERNEL,
-        )
-        .map_err(resources)?;
-        let conn = Connection {
-            xprt: xprt.clone(),
-            common: self.common.clone(),
-            epoch,
-            version: Version::V1,
-            thresholds: SetOnce::new(),
-            regions,
-            device,
-            _events: events,
-            replied: Atomic::new(false),
-            large: Atomic::new(0),
-            heard: Atomic::new(Jiffies::now().count()),
-            no_credit_since: Atomic::new(0),
-            trimmed: Atomic::new(Jiffies::now().count()),
-            strict: params::strict(),
-            requested: ForwardCredits::new(sizes.credits).request(),
-            known_grant: Atomic::new(0),
-            aloof: Atomic::new(0),
-            state,
-        };
-        attempt.qp = Some(Qp::create(&pd, &config, conn).map_err(resources)?);
-        Ok(())
+        Qp::create(self.pd, &queues, connection)
     }
 }

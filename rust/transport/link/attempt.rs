@@ -4,26 +4,24 @@
 
 use crate::{
     connection::{
-        credits::cwnd,
-        Connection, //
+        Connection,
+        Setup, //
     },
     driver::Rdma,
     link::{
         cm_events::{
             addr_fault,
-            Sink, //
+            Listener, //
         },
-        keepalive::Beat,
-        now,
         Link,
-        CONNECT,
-        LOOK_MS, //
+        CONNECT, //
     },
     log::{
         self,
         Again,
         Named, //
     },
+    machine::now,
 };
 use kernel::{
     prelude::*,
@@ -36,11 +34,11 @@ use kernel::{
 use xprtrdma_proto::{
     conn::{
         Action,
-        Activity,
         AddrFault,
-        Cause,
         CmEvent,
+        Conn,
         ConnectError,
+        Epoch,
         Event,
         LocalFault, //
     },
@@ -63,7 +61,6 @@ use xprtrdma_sunrpc::{
     trace,
     util::{
         may_log,
-        Jiffies,
         NoFs,
         Show, //
     },
@@ -76,12 +73,13 @@ use xprtrdma_sunrpc::{
 
 /// What a connection attempt has made so far; dropped in this order.
 #[derive(Default)]
-pub(crate) struct Attempt {
-    pub(crate) qp: Option<QpOwner<Connection>>,
-    pub(crate) pd: Option<Arc<Pd>>,
-    pub(crate) id: Option<Arc<CmId>>,
-    pub(crate) device: Option<DeviceInfo>,
-    pub(crate) own: Option<PrivateData>,
+struct Attempt {
+    qp: Option<QpOwner<Connection>>,
+    pd: Option<Arc<Pd>>,
+    id: Option<Arc<CmId>>,
+    device: Option<DeviceInfo>,
+    /// What we say about ourselves.
+    own: Option<PrivateData>,
 }
 
 impl Attempt {
@@ -93,50 +91,19 @@ impl Attempt {
 }
 
 impl Link {
-    /// Waits for the next event of an attempt, at most until its deadline.
-    fn next_event(&self, xprt: &Xprt<Rdma>) -> Event {
-        let mut mailbox = self.mailbox.lock();
-        loop {
-            if let Some(event) = mailbox.next_event() {
-                return event;
-            }
-            let left = match mailbox.conn.deadline() {
-                Some(deadline) => deadline.since(now()).get(),
-                // Every step of an attempt has a deadline; look again soon all the same.
-                None => 1000,
-            };
-            if left == 0 {
-                return tick();
-            }
-            // Nobody tells us that the transport's last user has gone: look now and then.
-            if xprt.is_dying() {
-                return Event::Close(Cause::Shutdown);
-            }
-            let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
-            let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads get no signals; however the wait ends, the loop looks again.
-            let _ = self.arrived.wait_interruptible_timeout(&mut mailbox, span);
-        }
-    }
-
     /// Makes a connection.
-    fn attempt(&self, mut lock: ConnectLock<Rdma>) {
+    fn attempt(self: &Arc<Self>, mut lock: ConnectLock<Rdma>) {
         let xprt = lock.xprt().back_ref();
+        let machine = self.machine();
         let mut attempt = Attempt::default();
         let mut place = None;
         *self.peer.lock() = None;
-        self.mailbox.lock().worker_started();
-        let timeout = Some(Millis::new(u64::from(
-            lock.xprt().connect_timeout().as_ms(),
-        )));
-        // With `nconnect` a transport may be connected long after the mount, by a call that does not give up.
-        let trial = lock.is_for_trial();
-        self.handle(Event::Start { timeout, trial });
+        let timeout = Millis::new(u64::from(lock.xprt().connect_timeout().as_ms()));
+        // With `nconnect` a transport may be connected long after the mount, by a call that does
+        // not give up.
+        machine.begin(timeout, lock.is_for_trial());
         let result = 'attempt: loop {
-            loop {
-                let Some(action) = self.poll_action() else {
-                    break;
-                };
+            while let Some(action) = machine.poll_action() {
                 match action {
                     Action::Established { version, .. } => {
                         self.establish(&mut lock, &mut attempt, version);
@@ -149,31 +116,29 @@ impl Link {
                     Action::TearDown { epoch } => {
                         place = attempt.place();
                         if let Some(qp) = attempt.qp.take() {
-                            let regions = qp.handler().regions.clone();
+                            let regions = qp.handler().regions().clone();
                             drop(qp);
                             regions.close();
                         }
                         attempt = Attempt::default();
-                        self.handle(Event::TornDown(epoch));
+                        machine.handle(Event::TornDown(epoch));
                     }
                     other => {
-                        let epoch = self.mailbox.lock().conn.epoch();
                         if let Err(event) = self.perform(&xprt, &mut attempt, other) {
-                            pr_debug!("step {other:?} of attempt {} failed\n", epoch.raw());
-                            self.handle(event);
+                            pr_debug!("step {other:?} of an attempt failed\n");
+                            machine.handle(event);
                         }
                     }
                 }
             }
-            let event = self.next_event(&xprt);
-            self.handle(event);
+            let event = machine.next_event(&xprt);
+            machine.handle(event);
         };
         // From here on events go to the machine directly; those that are left go first.
-        let left = self.mailbox.lock().worker_left(now());
-        self.carry_out(&xprt, left);
-        let beat = xprt.data().beat.lock().clone();
-        if let (Ok(()), Some(beat), Some(ms)) = (result, beat, self.until_tick()) {
-            beat.after(ms);
+        let todo = machine.leave(&xprt);
+        self.fulfil(&xprt, todo);
+        if result.is_ok() {
+            self.look_again();
         }
         lock.finish(result);
     }
@@ -185,7 +150,8 @@ impl Link {
         reason: ConnectError,
         place: Option<(DeviceInfo, bool)>,
     ) {
-        let (epoch, last) = self.with_conn(|conn| (conn.epoch(), conn.last_failure()));
+        let look = |conn: &Conn| (conn.epoch(), conn.last_failure());
+        let (epoch, last) = self.machine().with_conn(look);
         trace::connect_failed(xprt.id(), epoch.raw(), reason.name());
         let lasted = last
             .filter(|last| last.reason == reason)
@@ -205,7 +171,7 @@ impl Link {
 
     /// Performs one step of an attempt. An error is what the machine must be told about it.
     fn perform(
-        &self,
+        self: &Arc<Self>,
         xprt: &BackRef<Rdma>,
         attempt: &mut Attempt,
         action: Action,
@@ -215,12 +181,13 @@ impl Link {
                 let fault = |fault| Event::Cm(epoch, CmEvent::AddrError(fault));
                 let peer = xprt.peer().ok_or(fault(AddrFault::Other))?;
                 let local = |_| Event::LocalFault(epoch, LocalFault::NoResources);
-                let sink = Sink {
+                let listener = Listener {
+                    link: self.clone(),
                     xprt: xprt.clone(),
                     epoch,
                 };
-                let sink = Arc::new(sink, GFP_KERNEL).map_err(|_| local(ENOMEM))?;
-                let id = CmId::create(xprt.net(), sink).map_err(local)?;
+                let listener = Arc::new(listener, GFP_KERNEL).map_err(|_| local(ENOMEM))?;
+                let id = CmId::create(xprt.net(), listener).map_err(local)?;
                 let id = Arc::new(id, GFP_KERNEL).map_err(|_| local(ENOMEM))?;
                 attempt.id = Some(id.clone());
                 id.resolve_addr(&peer, ms32(timeout))
@@ -235,7 +202,7 @@ impl Link {
             Action::CreateQp { epoch } => {
                 let fault = self.create_qp(xprt, attempt, epoch);
                 match fault {
-                    Ok(()) => self.handle(Event::QpCreated(epoch)),
+                    Ok(()) => self.machine().handle(Event::QpCreated(epoch)),
                     Err(fault) => return Err(Event::LocalFault(epoch, fault)),
                 }
                 Ok(())
@@ -245,7 +212,7 @@ impl Link {
                 let mut own = attempt.own.ok_or(fault(ENODEV))?;
                 if let Some(cap) = inline_cap {
                     own.send_size = own.send_size.min(cap);
-                    xprt.data().stats.count(Counter::CmFallback);
+                    self.services.counters().count(Counter::CmFallback);
                 }
                 attempt.own = Some(own);
                 let depth = attempt.device.map_or(1, |d| d.max_qp_rd_atom).max(1);
@@ -263,8 +230,7 @@ impl Link {
                 Err(Event::LocalFault(epoch, LocalFault::DeviceUnsuitable))
             }
             Action::Disconnect { epoch, cause, .. } => {
-                trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-                self.order_end(xprt);
+                self.machine().order_end(xprt, epoch, cause);
                 Ok(())
             }
             Action::Keepalive { .. }
@@ -274,50 +240,77 @@ impl Link {
         }
     }
 
+    /// Makes the queue pair of an attempt, and all that lives as long.
+    fn create_qp(
+        &self,
+        xprt: &BackRef<Rdma>,
+        attempt: &mut Attempt,
+        epoch: Epoch,
+    ) -> Result<(), LocalFault> {
+        let resources = |_| LocalFault::NoResources;
+        let id = attempt.id.as_ref().ok_or(LocalFault::DeviceGone)?;
+        let device = DeviceInfo::of(id).ok_or(LocalFault::DeviceGone)?;
+        if !device.fast_reg {
+            pr_err!("{} has no fast registration\n", device.name());
+            return Err(LocalFault::DeviceUnsuitable);
+        }
+        attempt.device = Some(device);
+        let pd = Pd::alloc(id.clone()).map_err(resources)?;
+        attempt.pd = Some(pd.clone());
+        // Once for each connection: what is announced is what is posted.
+        let inline_sizes = self.inline_sizes();
+        attempt.own = Some(PrivateData {
+            // What proves nothing is not asked for.
+            remote_invalidation: device.refuses_stale_keys,
+            send_size: inline_sizes.0,
+            receive_size: inline_sizes.1,
+        });
+        let setup = Setup {
+            xprt,
+            services: &self.services,
+            id,
+            pd: &pd,
+            device,
+            inline_sizes,
+        };
+        attempt.qp = Some(setup.make(epoch).map_err(resources)?);
+        Ok(())
+    }
+
     /// The connection is made: lets the senders have it.
     fn establish(&self, lock: &mut ConnectLock<Rdma>, attempt: &mut Attempt, version: Version) {
-        let Some(qp) = attempt.qp.take() else {
+        let Some(owner) = attempt.qp.take() else {
             return;
         };
         let peer_data = *self.peer.lock();
         let own = attempt.own.unwrap_or(PrivateData::ABSENT);
         let thresholds = Thresholds::negotiate(version, &own, peer_data.as_ref());
-        qp.handler().thresholds.populate(thresholds);
-        let credits = *qp.handler().state.credits.lock();
-        let pages = qp.handler().regions.pages();
-        let conn = qp.handle();
+        let qp = owner.handle();
+        let conn = qp.handler();
+        conn.agree(thresholds);
+        let (epoch, pages) = (conn.epoch(), conn.regions().pages());
+        let credits = conn.credits().request().0;
         let mut send = lock.send_lock();
         let xprt = send.xprt();
-        let client = xprt.data();
-        let old = self.owner.lock().replace(qp);
-        // There is none: it ended before this attempt began.
-        drop(old);
+        self.machine().own(owner);
         if peer_data.is_none() {
-            client.stats.count(Counter::CmDefault);
+            self.services.counters().count(Counter::CmDefault);
         }
-        client
-            .callback_size
+        self.callback_size
             .store(thresholds.callback_max(version), Relaxed);
         let local = attempt.id.as_ref().and_then(|id| id.local_addr());
-        *client.local.lock() = local;
-        // The credit of one is what the RPC client counts in units of 256.
-        xprt.reset_window(&send, cwnd(&credits));
-        client.region_pages.store(pages, Relaxed);
-        *client.current.lock() = Some(conn.clone());
-        match Beat::new(xprt, &self.common) {
-            Ok(beat) => *client.beat.lock() = Some(beat),
-            // Without memory for it the connection goes without keepalive; and nobody would send calls away
-            // that wait for their replies themselves.
-            Err(_) => conn.handler().never_attend(),
-        }
+        *self.local.lock() = local;
+        conn.open_window(&send);
+        self.region_pages.store(pages, Relaxed);
+        *self.current.lock() = Some(qp.clone());
         trace::connected(
             xprt.id(),
-            conn.handler().epoch.raw(),
+            epoch.raw(),
             thresholds.call,
             thresholds.reply,
-            credits.request().0,
+            credits,
         );
-        *send.state() = Some(conn);
+        *send.state() = Some(qp);
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
             pr_info!(
@@ -330,23 +323,16 @@ impl Link {
                 Show(&local),
                 thresholds.call,
                 thresholds.reply,
-                credits.request().0,
+                credits,
                 pages,
             );
         }
     }
 }
 
-pub(crate) fn ms32(span: Millis) -> u32 {
+/// A span as the connection manager takes it.
+fn ms32(span: Millis) -> u32 {
     u32::try_from(span.get()).unwrap_or(u32::MAX)
-}
-
-pub(crate) fn tick() -> Event {
-    Event::Tick(Activity {
-        last_rx: now(),
-        used: now(),
-        busy: true,
-    })
 }
 
 impl WorkItem<CONNECT> for Link {

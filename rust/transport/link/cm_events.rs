@@ -2,8 +2,14 @@
 
 //! What the connection manager tells.
 
-use crate::driver::Rdma;
-use kernel::prelude::*;
+use crate::{
+    driver::Rdma,
+    link::Link, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 use xprtrdma_proto::{
     conn::{
         Accepted,
@@ -22,14 +28,14 @@ use xprtrdma_rdma::cm::{
 use xprtrdma_sunrpc::xprt::BackRef;
 
 /// Receives the connection manager's events about one attempt or connection.
-pub(crate) struct Sink {
-    pub(crate) xprt: BackRef<Rdma>,
-    pub(crate) epoch: Epoch,
+pub(super) struct Listener {
+    pub(super) link: Arc<Link>,
+    pub(super) xprt: BackRef<Rdma>,
+    pub(super) epoch: Epoch,
 }
 
-impl CmHandler for Sink {
+impl CmHandler for Listener {
     fn event(&self, event: cm::CmEvent<'_>) {
-        let link = &self.xprt.data().link;
         let event = match event {
             cm::CmEvent::AddrResolved => CmEvent::AddrResolved,
             cm::CmEvent::AddrError(status) => {
@@ -44,7 +50,7 @@ impl CmHandler for Sink {
                 private_data,
                 peer_read_depth,
             } => {
-                *link.peer.lock() = PrivateData::find(private_data);
+                *self.link.peer.lock() = PrivateData::find(private_data);
                 CmEvent::Established(Accepted {
                     peer_read_depth: Some(peer_read_depth),
                 })
@@ -58,12 +64,12 @@ impl CmHandler for Sink {
             cm::CmEvent::TimewaitExit => CmEvent::TimewaitExit,
             cm::CmEvent::Other(_) => return,
         };
-        link.react(&self.xprt, Event::Cm(self.epoch, event));
+        self.link.react(&self.xprt, Event::Cm(self.epoch, event));
     }
 }
 
 /// What the connection manager's error says about an address.
-pub(crate) fn addr_fault(error: Error) -> AddrFault {
+pub(super) fn addr_fault(error: Error) -> AddrFault {
     // By number: not every kernel has Rust names for all of them.
     // NO-OVERFLOW: An errno is a small negative number.
     match error.to_errno().wrapping_neg() {

@@ -13,15 +13,16 @@
 //! | `disconnect` | writing `1` ends the connection |
 
 use crate::{
-    client::force_disconnect,
     connection::Connection,
-    counters::Tally,
+    counters::Ordinary,
     driver::Rdma,
-    link::now,
+    link::Link,
     log::{
         Details,
         Seconds, //
     },
+    machine::now,
+    observe::moved,
     params, //
 };
 use core::fmt;
@@ -32,12 +33,10 @@ use kernel::{
     },
     prelude::*,
     str::CString,
+    sync::Arc,
     uaccess::UserSliceReader, //
 };
-use xprtrdma_proto::{
-    conn::DeviceLog,
-    Counter, //
-};
+use xprtrdma_proto::Counter;
 use xprtrdma_sunrpc::{
     common::Common,
     xprt::{
@@ -46,17 +45,26 @@ use xprtrdma_sunrpc::{
     },
 };
 
+/// What the files of one transport show.
+pub(crate) struct Shown {
+    xprt: BackRef<Rdma>,
+    link: Arc<Link>,
+}
+
 /// The files of one transport. Dropping them waits for readers and writers.
-pub(crate) type Files = Scope<BackRef<Rdma>>;
+pub(crate) type Files = Scope<Shown>;
 
 /// Makes the files of a transport. Sleeps.
-pub(crate) fn files(xprt: &Xprt<Rdma>) -> Result<Pin<KBox<Files>>> {
+pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Pin<KBox<Files>>> {
     let name = CString::try_from_fmt(fmt!("{}", xprt.id()))?;
-    let back = xprt.back_ref();
-    let scope = xprt.common().debugfs().scope(back, &name, |xprt, dir| {
-        dir.read_callback_file(c"state", xprt, &show_state);
-        dir.read_callback_file(c"counters", xprt, &show_counters);
-        dir.write_only_callback_file(c"disconnect", xprt, &write_disconnect);
+    let shown = Shown {
+        xprt: xprt.back_ref(),
+        link: link.clone(),
+    };
+    let scope = xprt.common().debugfs().scope(shown, &name, |shown, dir| {
+        dir.read_callback_file(c"state", shown, &show_state);
+        dir.read_callback_file(c"counters", shown, &show_counters);
+        dir.write_only_callback_file(c"disconnect", shown, &write_disconnect);
     });
     KBox::pin_init(scope, GFP_KERNEL)
 }
@@ -75,20 +83,19 @@ fn show_parameters(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     params::show(f)
 }
 
-fn show_state(xprt: &BackRef<Rdma>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let client = xprt.data();
+fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (xprt, link) = (&shown.xprt, &shown.link);
     writeln!(f, "transport: xprt-{}-rdma", xprt.id())?;
     writeln!(f, "netns: {}", xprt.net().number())?;
     match xprt.peer() {
         Some(peer) => writeln!(f, "peer: {peer}")?,
         None => writeln!(f, "peer: unknown")?,
     }
-    let local = *client.local.lock();
-    if let Some(local) = local {
+    if let Some(local) = link.local_addr() {
         writeln!(f, "local: {local}")?;
     }
     writeln!(f, "slots: {}", xprt.slots().count())?;
-    client.link.with_conn(|conn| {
+    link.machine().with_conn(|conn| {
         writeln!(f, "phase: {}", conn.phase().name())?;
         writeln!(f, "epoch: {}", conn.epoch().raw())?;
         writeln!(f, "failures in a row: {}", conn.failures())?;
@@ -107,32 +114,31 @@ fn show_state(xprt: &BackRef<Rdma>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
     })?;
     writeln!(f, "message buffers: {} bytes", xprt.buffered())?;
-    let current = client.current.lock().clone();
-    if let Some(conn) = current {
-        let endpoint = conn.handler();
-        let thresholds = endpoint.thresholds();
-        let (bytes, wrs) = conn.send_occupancy();
-        let (made, free) = usage(xprt, endpoint);
-        let credits = *endpoint.state.credits.lock();
+    if let Some(qp) = link.current() {
+        let conn = qp.handler();
+        let thresholds = conn.thresholds();
+        let (bytes, wrs) = qp.send_occupancy();
+        let (made, free) = usage(xprt, conn);
+        let credits = conn.credits();
         writeln!(
             f,
             "device: {}, port {}",
-            endpoint.device.name(),
-            endpoint.device.port
+            conn.device().name(),
+            conn.device().port
         )?;
         writeln!(
             f,
             "inline: {} out, {} in",
             thresholds.call, thresholds.reply
         )?;
-        if conn.pd().believes_invalidations() {
+        if qp.pd().believes_invalidations() {
             // What is ours to announce we do, and servers go by that alone.
-            let moved = Tally::of(xprt);
+            let (agreed, unannounced) = moved(xprt).invalidations();
             writeln!(
                 f,
                 "remote invalidation: announced by the server: {}; used by it: {}",
                 yes_or_no(thresholds.remote_invalidation),
-                yes_or_no(moved.invalidated + moved.invalidated_unannounced > 0)
+                yes_or_no(agreed + unannounced > 0)
             )?;
         } else {
             writeln!(
@@ -148,19 +154,18 @@ fn show_state(xprt: &BackRef<Rdma>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             credits.abandoned()
         )?;
         writeln!(f, "send queue: {wrs} work requests, {bytes} bytes")?;
-        writeln!(f, "receives posted: {}", conn.receives_posted())?;
+        writeln!(f, "receives posted: {}", qp.receives_posted())?;
         writeln!(
             f,
             "regions: {made} made, {free} free, {} pages each",
-            endpoint.regions.pages()
+            conn.regions().pages()
         )?;
     }
-    let told = client.link.with_told(DeviceLog::clone);
-    for told in told.iter() {
+    for told in link.services().devices().snapshot().iter() {
         let (what, ago) = (told.event.name(), Seconds(now().since(told.at)));
         writeln!(f, "device event: {what}, {ago} ago")?;
     }
-    client.link.with_conn(|conn| {
+    link.machine().with_conn(|conn| {
         for lost in conn.history().iter() {
             writeln!(
                 f,
@@ -184,13 +189,13 @@ fn yes_or_no(is: bool) -> &'static str {
 }
 
 /// Regions that exist and that no call uses. While calls come and go the one may not fit the other.
-pub(crate) fn usage(xprt: &Xprt<Rdma>, endpoint: &Connection) -> (usize, usize) {
-    let (made, free) = endpoint.regions.usage();
+fn usage(xprt: &Xprt<Rdma>, conn: &Connection) -> (usize, usize) {
+    let (made, free) = conn.regions().usage();
     let kept: usize = xprt
         .slots()
         .map(|slot| {
             let state = slot.call().state.lock();
-            if state.epoch == endpoint.epoch {
+            if state.epoch == conn.epoch() {
                 state.idle.len()
             } else {
                 0
@@ -200,38 +205,37 @@ pub(crate) fn usage(xprt: &Xprt<Rdma>, endpoint: &Connection) -> (usize, usize) 
     (made, free + kept)
 }
 
-fn show_counters(xprt: &BackRef<Rdma>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let client = xprt.data();
-    let stats = &client.stats;
-    let current = client.current.lock().clone();
-    let in_use = current.map_or(0, |conn| {
-        let (made, free) = usage(xprt, conn.handler());
+fn show_counters(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let counters = shown.link.services().counters();
+    let in_use = shown.link.current().map_or(0, |qp| {
+        let (made, free) = usage(&shown.xprt, qp.handler());
         made.saturating_sub(free)
     });
-    let moved = Tally::of(xprt);
+    let (agreed, unannounced) = moved(&shown.xprt).invalidations();
     for counter in Counter::ALL {
         let value = match counter {
             Counter::MrsInUse => in_use as u64,
-            Counter::Reminv => moved.invalidated,
-            Counter::ReminvUnannounced => moved.invalidated_unannounced,
-            _ => stats.unusual(*counter),
+            Counter::Reminv => agreed,
+            Counter::ReminvUnannounced => unannounced,
+            _ => counters.unusual(*counter),
         };
         writeln!(f, "{}: {value}", counter.name())?;
     }
-    writeln!(f, "callbacks: {}", stats.callbacks.get())?;
-    writeln!(f, "late_replies: {}", stats.late_replies.get())?;
-    writeln!(f, "no_region: {}", stats.no_region.get())?;
-    writeln!(f, "send_queue_full: {}", stats.send_queue_full.get())
+    let ordinary = |what| counters.ordinary(what);
+    writeln!(f, "callbacks: {}", ordinary(Ordinary::Callbacks))?;
+    writeln!(f, "late_replies: {}", ordinary(Ordinary::LateReplies))?;
+    writeln!(f, "no_region: {}", ordinary(Ordinary::NoRegion))?;
+    writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))
 }
 
-fn write_disconnect(xprt: &BackRef<Rdma>, reader: &mut UserSliceReader) -> Result {
+fn write_disconnect(shown: &Shown, reader: &mut UserSliceReader) -> Result {
     let mut text = [0u8; 2];
     let len = reader.len().min(text.len());
     let text = text.get_mut(..len).ok_or(EINVAL)?;
     reader.read_slice(text)?;
     match text {
         [b'1'] | [b'1', b'\n'] => {
-            force_disconnect(xprt);
+            shown.link.force(&shown.xprt);
             Ok(())
         }
         _ => Err(EINVAL),

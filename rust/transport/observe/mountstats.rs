@@ -3,8 +3,12 @@
 //! The transport's line in `/proc/self/mountstats`.
 
 use crate::{
-    counters::Tally, //
+    counters::{
+        Counters,
+        Ordinary, //
+    },
     driver::Rdma,
+    observe::moved, //
 };
 use kernel::{
     seq_file::SeqFile,
@@ -15,10 +19,8 @@ use xprtrdma_sunrpc::xprt::Xprt;
 
 /// Writes the `xprt:` line. The columns and their order are what `mountstats` and `nfsiostat`
 /// parse by position: ten of the RPC client, then sixteen of this transport and a constant.
-pub(crate) fn show(xprt: &Xprt<Rdma>, m: &SeqFile) {
+pub(crate) fn show(xprt: &Xprt<Rdma>, counters: &Counters, m: &SeqFile) {
     let s = xprt.stat();
-    let t = &xprt.data().stats;
-    let moved = Tally::of(xprt);
     seq_print!(
         m,
         "\txprt:\trdma 0 {} {} {} {} {} {} {} {} {} ",
@@ -32,28 +34,20 @@ pub(crate) fn show(xprt: &Xprt<Rdma>, m: &SeqFile) {
         s.req_u,
         s.bklog_u,
     );
+    for column in moved(xprt).columns() {
+        seq_print!(m, "{column} ");
+    }
     seq_print!(
         m,
-        "{} {} {} {} {} {} {} {} ",
-        moved.read_segments,
-        moved.write_segments,
-        moved.reply_segments,
-        moved.offered_bytes,
-        moved.placed_bytes,
-        moved.copied_out,
-        moved.copied_in,
+        "{} {} {} {} {} {} {} {} {} 0\n",
         0,
-    );
-    seq_print!(
-        m,
-        "{} {} {} {} {} {} {} {} 0\n",
-        t.failed_marshal.get(),
-        t.bad_reply.get(),
-        t.long_calls.get(),
+        counters.ordinary(Ordinary::FailedMarshal),
+        counters.ordinary(Ordinary::BadReply),
+        counters.ordinary(Ordinary::LongCalls),
         0,
         0,
-        t.unusual(Counter::MrsAllocated),
-        t.unusual(Counter::LocalInv),
-        t.send_queue_full.get(),
+        counters.unusual(Counter::MrsAllocated),
+        counters.unusual(Counter::LocalInv),
+        counters.ordinary(Ordinary::SendQueueFull),
     );
 }

@@ -3,24 +3,24 @@
 //! Requests of the server, and our replies to them.
 
 use crate::{
-    connection::Connection,
+    connection::{
+        callback_credits,
+        Connection, //
+    },
+    counters::Ordinary,
     driver::Rdma,
-    rpc::send::no_room, //
+    rpc::general::no_room, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 use xprtrdma_proto::{
-    conn::{
-        Cause,
-        Event, //
-    },
+    conn::Cause,
     header::ReverseReplyHeader,
     inbound::ReverseCall,
     limit::Reaction,
     Counter,
-    Credits,
     Refusal,
     Xid, //
 };
@@ -32,14 +32,6 @@ use xprtrdma_sunrpc::{
     transport::NotSent,
     xprt::Xprt, //
 };
-
-/// Requests of the server that are served at a time.
-pub(crate) const CALLBACK_SLOTS: u16 = 16;
-
-/// What we grant the server for its requests (BC-04).
-pub(crate) fn callback_credits() -> Credits {
-    Credits(CALLBACK_SLOTS.into())
-}
 
 /// Sends the reply to a callback. It takes no forward credit.
 pub(crate) fn send_callback_reply(
@@ -55,17 +47,17 @@ pub(crate) fn send_callback_reply(
     }
     let reply = callback.reply();
     let header = ReverseReplyHeader {
-        version: conn.version,
+        version: conn.version(),
         xid: Xid(callback.xid()),
         credits: callback_credits(),
     };
-    let max = conn.thresholds().reverse_reply_max(conn.version) as usize;
+    let max = conn.thresholds().reverse_reply_max(conn.version()) as usize;
     if reply.len() > max {
-        xprt.data().stats.count(Counter::BcReplyTooBig);
-        conn.react(Event::Lost(conn.epoch, Cause::BackchannelReplyTooBig));
+        conn.counters().count(Counter::BcReplyTooBig);
+        conn.lost(Cause::BackchannelReplyTooBig);
         return Ok(());
     }
-    let max_len = conn.version.min_header_len() + reply.len();
+    let max_len = conn.version().min_header_len() + reply.len();
     let mut batch = qp
         .begin(max_len, 1)
         .map_err(|e| no_room(xprt, qp, e, max_len, 1))?;
@@ -80,7 +72,7 @@ pub(crate) fn send_callback_reply(
         .post::<Lease<Rdma>>(len + reply.len(), &mut [])
         .is_err()
     {
-        conn.react(Event::Lost(conn.epoch, Cause::PostFailed));
+        conn.lost(Cause::PostFailed);
         return Err(NotSent::NotConnected);
     }
     Ok(())
@@ -88,14 +80,14 @@ pub(crate) fn send_callback_reply(
 
 impl Connection {
     pub(crate) fn reverse_call(&self, qp: &Qp<Connection>, call: &ReverseCall<'_>) {
-        let stats = &self.client().stats;
-        stats.note(call.notes);
-        stats.callbacks.add(1);
-        trace::callback(self.xprt.id(), call.xid.0, call.payload.len() as u32);
-        match self.xprt.deliver_callback(call.payload) {
+        let counters = self.counters();
+        counters.note(call.notes);
+        counters.add(Ordinary::Callbacks);
+        trace::callback(self.xprt().id(), call.xid.0, call.payload.len() as u32);
+        match self.xprt().deliver_callback(call.payload) {
             Ok(()) => {}
             Err(e) if e == EBUSY => {
-                stats.count(Counter::BcOverflow);
+                counters.count(Counter::BcOverflow);
                 self.lost(Cause::BackchannelOverflow);
             }
             // The last user of the transport has just gone: soon the connection will, too.
@@ -106,7 +98,7 @@ impl Connection {
 
     pub(crate) fn send_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal) {
         // A peer that needs many of them is broken.
-        if self.state.discards.lock().discard(None) != Reaction::Ignore {
+        if self.count_discard(None) != Reaction::Ignore {
             self.lost(Cause::BadReplies);
             return;
         }

@@ -3,6 +3,7 @@
 //! The end of a call that was answered.
 
 use crate::{
+    counters::Counters,
     driver::Rdma,
     rpc::request::{
         Answer,
@@ -33,9 +34,9 @@ use xprtrdma_sunrpc::{
 
 impl Answer {
     /// Ends the call, whose regions are all out of the server's reach now.
-    pub(crate) fn finish(self) {
+    pub(crate) fn finish(self, counters: &Counters) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
-        finish(self.pinned, &self.verdict, self.result, message);
+        finish(counters, self.pinned, &self.verdict, self.result, message);
     }
 }
 
@@ -66,6 +67,7 @@ pub(crate) fn conclude(
 /// Ends a call whose regions are all out of the server's reach.
 #[inline]
 pub(crate) fn finish(
+    counters: &Counters,
     mut pinned: Pinned<Rdma>,
     verdict: &Verdict,
     result: ResultChunk,
@@ -85,8 +87,7 @@ pub(crate) fn finish(
     let padded = (accept.placed as usize).next_multiple_of(4);
     let (placed, len) = if accept.reply_len != 0 {
         if let Err(error) = check_reply_chunk(&pinned.placed_start(), Xid(pinned.xid())) {
-            let stats = &pinned.xprt().data().stats;
-            stats.count(Counter::BadPayload);
+            counters.count(Counter::BadPayload);
             return fail(pinned, error);
         }
         (Ok(()), accept.reply_len as usize)

@@ -4,6 +4,7 @@
 
 use crate::{
     connection::Connection,
+    counters::Ordinary,
     driver::Rdma,
     rpc::{
         complete::{
@@ -42,8 +43,8 @@ impl Connection {
         found: Option<Pinned<Rdma>>,
     ) {
         if message.invalidation().is_some() {
-            self.client().stats.count(counter);
-            self.client().stats.count(Counter::ReminvWrong);
+            self.counters().count(counter);
+            self.counters().count(Counter::ReminvWrong);
             self.lost(Cause::WrongInvalidate);
         } else {
             self.discard(qp, counter, xid, found);
@@ -59,26 +60,26 @@ impl Connection {
         xid: Option<Xid>,
         found: Option<Pinned<Rdma>>,
     ) {
-        self.client().stats.count(counter);
-        self.client().stats.bad_reply.add(1);
-        trace::discard(self.xprt.id(), xid.map_or(0, |xid| xid.0), counter.name());
+        self.counters().count(counter);
+        self.counters().add(Ordinary::BadReply);
+        trace::discard(self.xprt().id(), xid.map_or(0, |xid| xid.0), counter.name());
         // Without an xid that may be trusted it is nobody's.
         let pinned = found.filter(|_| xid.is_some());
         let reaction = match &pinned {
             Some(pinned) => {
                 let mut state = pinned.slot().call().state.lock();
-                let ours = matches!(state.phase, Phase::Sent) && state.epoch == self.epoch;
+                let ours = matches!(state.phase, Phase::Sent) && state.epoch == self.epoch();
                 let strikes = ours.then_some(&mut state.strikes);
-                self.state.discards.lock().discard(strikes)
+                self.count_discard(strikes)
             }
-            None => self.state.discards.lock().discard(None),
+            None => self.count_discard(None),
         };
         match (reaction, pinned) {
             (Reaction::Ignore, _) => {}
             (Reaction::FailCall, Some(pinned)) => {
                 let verdict = Verdict::Fail(xprtrdma_proto::Error::BadReplies, counter);
                 let index = pinned.slot().index();
-                let Some(slot) = self.xprt.slot(index) else {
+                let Some(slot) = self.xprt().slot(index) else {
                     return;
                 };
                 let mut state = slot.call().state.lock();
@@ -86,7 +87,7 @@ impl Connection {
                 let ending = conclude(slot.call(), &mut state, pinned, &verdict);
                 drop(state);
                 match ending {
-                    Some(pinned) => finish(pinned, &verdict, result, &[]),
+                    Some(pinned) => finish(self.counters(), pinned, &verdict, result, &[]),
                     None => self.invalidate(qp, index),
                 }
             }

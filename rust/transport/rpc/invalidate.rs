@@ -68,14 +68,7 @@ impl Connection {
         else {
             return Err(Foreign);
         };
-        let tally = &mut state.tally;
-        let count = if counter == Counter::Reminv {
-            &mut tally.invalidated
-        } else {
-            &mut tally.invalidated_unannounced
-        };
-        // NO-OVERFLOW: As in `settle`.
-        *count = count.wrapping_add(1);
+        state.tally.invalidated(counter);
         // As a rule there is one.
         let region = if index + 1 == state.regions.len() {
             state.regions.pop().ok_or(Foreign)?
@@ -103,11 +96,11 @@ impl Connection {
     /// regions.
     #[inline]
     fn keep(&self, state: &mut State, mr: IdleMr) {
-        if !state.idle.is_empty() || self.regions.is_scarce() {
-            self.regions.put(mr);
+        if !state.idle.is_empty() || self.regions().is_scarce() {
+            self.regions().put(mr);
         } else if let Err(full) = state.idle.push_within_capacity(mr) {
             // Cannot be: the region came by this list.
-            self.regions.put(full.0);
+            self.regions().put(full.0);
         }
     }
 
@@ -119,17 +112,15 @@ impl Connection {
     /// Invalidates the regions of a slot; `false` if there is no room. If it cannot be done at all
     /// the connection goes, and its end takes care of them (V1-098).
     fn try_invalidate(&self, qp: &Qp<Connection>, index: u16) -> bool {
-        let Some(slot) = self.xprt.slot(index) else {
+        let Some(slot) = self.xprt().slot(index) else {
             return true;
         };
         let mut state = slot.call().state.lock();
         let count = state.regions.len() as u32;
         let posted = match qp.begin(0, count) {
             Ok(batch) => {
-                self.client()
-                    .stats
-                    .count_many(Counter::LocalInv, count.into());
-                trace::invalidate(self.xprt.id(), index.into(), count);
+                self.counters().count_many(Counter::LocalInv, count.into());
+                trace::invalidate(self.xprt().id(), index.into(), count);
                 batch
                     .post_invalidate(u64::from(index), &mut state.regions)
                     .inspect_err(|e| {
@@ -158,23 +149,16 @@ impl PostQueue for Invalidations<'_> {
 
     fn has_room(&self, index: u16) -> bool {
         let regions = |slot: &Slot<Rdma>| slot.call().state.lock().regions.len() as u32;
-        let count = self.0.handler().xprt.slot(index).map_or(0, regions);
+        let count = self.0.handler().xprt().slot(index).map_or(0, regions);
         self.0.has_room(0, count)
     }
 
     fn defer(&self, index: u16) {
-        // Cannot fail: there is room for every slot, and each is in it at most once.
-        let _ = self
-            .0
-            .handler()
-            .state
-            .deferred
-            .lock()
-            .push_within_capacity(index);
+        self.0.handler().defer_invalidation(index);
     }
 
     fn next_deferred(&self) -> Option<u16> {
-        self.0.handler().state.deferred.lock().pop()
+        self.0.handler().deferred_invalidation()
     }
 }
 
@@ -195,14 +179,18 @@ const LINGER_MS: u32 = 1000;
 /// but tasks of processes waits ([`Leaving::linger`]), and only while there is the connection that owes the
 /// reply: the end of that takes the regions, and so ends the wait.
 #[cold]
-pub(crate) fn revoke(xprt: &Xprt<Rdma>, call: &Encoded<'_, Rdma>, leaving: Leaving) {
+pub(crate) fn revoke(
+    xprt: &Xprt<Rdma>,
+    current: impl Fn() -> Option<Arc<Qp<Connection>>>,
+    call: &Encoded<'_, Rdma>,
+    leaving: Leaving,
+) {
     let request = call.slot().call();
     let (exposed, epoch) = {
         let state = request.state.lock();
         (!state.regions.is_empty(), state.epoch)
     };
-    let is_current = |qp: &Arc<Qp<Connection>>| qp.handler().epoch == epoch;
-    let current = || xprt.data().current.lock().clone().filter(is_current);
+    let current = || current().filter(|qp| qp.handler().epoch() == epoch);
     if exposed && xprt.is_connected() && current().is_some() {
         // See `Connection::departed` for the reply.
         leaving.linger(call, LINGER_MS);

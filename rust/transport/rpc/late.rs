@@ -4,7 +4,11 @@
 
 use crate::{
     connection::Connection,
-    rpc::request::Phase, //
+    counters::Ordinary,
+    rpc::request::{
+        Phase,
+        Remaining, //
+    },
 };
 use xprtrdma_proto::{
     conn::Cause,
@@ -20,44 +24,43 @@ use xprtrdma_rdma::{
 };
 
 impl Connection {
-    /// A reply to no call that waits for one. Returns what [`Connection::answer`] does.
+    /// A reply to no call that waits for one.
     #[cold]
     pub(crate) fn unclaimed(
         &self,
         qp: &Qp<Connection>,
         xid: Xid,
         message: &Received<'_, Self>,
-    ) -> Option<u16> {
-        if self.xprt.is_pinned(xid.0) {
+    ) -> Remaining {
+        if self.xprt().is_pinned(xid.0) {
             // Another one waits for the invalidation of the call's regions.
             self.unanswered(qp, message, Counter::DupReply, Some(xid), None);
-            return None;
+            return Remaining::Nothing;
         }
-        if let Some(waits) = self.departed(xid, message) {
-            return waits;
+        if let Some(remaining) = self.departed(xid, message) {
+            return remaining;
         }
         if self.late() {
             self.check_revoked(message);
         } else {
             self.unanswered(qp, message, Counter::BadXid, None, None);
         }
-        None
+        Remaining::Nothing
     }
 
-    /// A reply to a call that has left the RPC client's queue and is still in its slot: it ends, perhaps
-    /// its task waits for this very reply, or it is encoded anew. That is no fault of the server. The
-    /// message is of no use any more; but the call's regions are taken back, and its credit.
-    ///
-    /// `None`: there is no such call. Otherwise what [`Connection::answer`] returns.
-    fn departed(&self, xid: Xid, message: &Received<'_, Self>) -> Option<Option<u16>> {
-        for slot in self.xprt.slots() {
+    /// A reply to a call that has left the RPC client's queue and is still in its slot: it ends,
+    /// perhaps its task waits for this very reply, or it is encoded anew. That is no fault of the
+    /// server. The message is of no use any more; but the call's regions are taken back, and its
+    /// credit. `None`: there is no such call.
+    fn departed(&self, xid: Xid, message: &Received<'_, Self>) -> Option<Remaining> {
+        for slot in self.xprt().slots() {
             let request = slot.call();
             let mut state = request.state.lock();
-            if state.xid != xid.0 || state.epoch != self.epoch {
+            if state.xid != xid.0 || state.epoch != self.epoch() {
                 continue;
             }
             let sent = state.phase == Phase::Sent;
-            let owed = request.owed_on.read_once() == self.epoch.raw();
+            let owed = request.owed_on.read_once() == self.epoch().raw();
             if !sent && !owed && state.phase != Phase::Revoked {
                 continue;
             }
@@ -72,34 +75,37 @@ impl Connection {
                 request.set_phase(&mut state, phase);
             }
             drop(state);
-            if owed && request.take_owed() == self.epoch.raw() {
+            if owed && request.take_owed() == self.epoch().raw() {
                 // The credit comes back with the end of the call.
-                self.client().stats.late_replies.add(1);
+                self.counters().add(Ordinary::LateReplies);
             } else {
                 self.late();
             }
             if foreign {
-                self.client().stats.count(Counter::ReminvWrong);
+                self.counters().count(Counter::ReminvWrong);
                 self.lost(Cause::WrongInvalidate);
             } else if !sent {
                 self.check_revoked(message);
             }
-            return Some(waits.then(|| slot.index()));
+            return Some(match waits {
+                true => Remaining::Invalidation(slot.index()),
+                false => Remaining::Nothing,
+            });
         }
         None
     }
 
-    /// A reply to a call came whose regions were taken back before. If it invalidated one of them nothing
-    /// has happened, for that was invalid. But if its key is in use again, as after 256 registrations,
-    /// the region of another call is invalid now, and only a new connection helps.
+    /// A reply to a call came whose regions were taken back before. If it invalidated one of them
+    /// nothing has happened, for that was invalid. But if its key is in use again, as after 256
+    /// registrations, the region of another call is invalid now, and only a new connection helps.
     pub(crate) fn check_revoked(&self, message: &Received<'_, Self>) {
         let Some(proof) = message.invalidation() else {
             return;
         };
-        let exposed = self.xprt.slots().any(|slot| {
+        let exposed = self.xprt().slots().any(|slot| {
             let state = slot.call().state.lock();
             let regions = &state.regions;
-            state.epoch == self.epoch
+            state.epoch == self.epoch()
                 && state.phase != Phase::Revoked
                 && regions.iter().any(|r| r.window().handle == proof.rkey())
         });

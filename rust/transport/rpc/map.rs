@@ -4,12 +4,11 @@
 
 use crate::{
     connection::{
-        regions::{
-            RegionPool,
-            Shortage, //
-        },
-        Connection, //
+        Connection,
+        RegionPool,
+        Shortage, //
     },
+    counters::Ordinary,
     driver::Rdma,
     rpc::request::{
         Chunk,
@@ -89,13 +88,13 @@ impl Mapping<'_> {
         let region = match mr.map(call.lend(message, part), start, access) {
             Ok(region) => region,
             Err(failed) => {
-                conn.regions.put(failed.mr);
+                conn.regions().put(failed.mr);
                 return Err(Shortage::Unmapped);
             }
         };
         let window = region.window();
         trace::register(|| {
-            let (xprt, xid) = (conn.xprt.id(), call.xid());
+            let (xprt, xid) = (conn.xprt().id(), call.xid());
             let write = access == Access::RemoteWrite;
             (
                 xprt,
@@ -123,14 +122,13 @@ impl Mapping<'_> {
 
 /// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
 pub(crate) fn map_call(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     planned: &Plan,
     needed: usize,
     state: &mut State,
 ) -> Result<(), Shortage> {
-    let pool = &qp.handler().regions;
+    let pool = qp.handler().regions();
     let (idle, regions) = (&mut state.idle, &mut state.regions);
     regions
         .reserve(needed, GFP_NOWAIT)
@@ -141,7 +139,7 @@ pub(crate) fn map_call(
         idle.reserve(missing, GFP_NOWAIT)
             .map_err(|_| Shortage::NoMemory)?;
         pool.take(missing, idle)
-            .inspect_err(|_| xprt.data().stats.no_region.add(1))?;
+            .inspect_err(|_| qp.handler().counters().add(Ordinary::NoRegion))?;
     }
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
     let mut mapping = Mapping { idle, regions };
@@ -175,7 +173,7 @@ pub(crate) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     while let Some(region) = regions.pop() {
         // None of them was posted; one that had been would be deregistered here.
         if let Ok((mr, _lease)) = region.unposted() {
-            qp.handler().regions.put(mr);
+            qp.handler().regions().put(mr);
         }
     }
     // The list is for the next call.

@@ -4,21 +4,22 @@
 
 use crate::{
     connection::{
-        regions::Shortage,
-        Connection, //
+        Connection,
+        Shortage, //
     },
+    counters::Offer,
     driver::Rdma,
     rpc::{
-        map::unmap,
-        request::{
-            Phase,
-            ResultChunk, //
-        },
-        send::{
+        general::{
             copy,
             not_sent,
             send_any,
             Unsent, //
+        },
+        map::unmap,
+        request::{
+            Phase,
+            ResultChunk, //
         },
         shape::shape32,
     },
@@ -26,10 +27,7 @@ use crate::{
 use core::slice;
 use kernel::sync::Arc;
 use xprtrdma_proto::{
-    conn::{
-        Cause,
-        Event, //
-    },
+    conn::Cause,
     limit::Strikes,
     CallHeader,
     CallPlan,
@@ -187,7 +185,7 @@ fn send_one(
     let mut region = match mr.map(call.lend(lent, part), 0, access) {
         Ok(region) => region,
         Err(failed) => {
-            conn.regions.put(failed.mr);
+            conn.regions().put(failed.mr);
             drop(guard);
             return not_sent(xprt, qp, call, Unsent::NoRegions(Shortage::Unmapped, 1));
         }
@@ -244,7 +242,7 @@ fn send_one(
     let header = CallHeader {
         version: Version::V1,
         xid: Xid(call.xid()),
-        credits: conn.requested,
+        credits: conn.requested(),
         lists: ChunkLists {
             reads: match form {
                 One::Read => &[ReadChunk { position, segments }],
@@ -290,8 +288,8 @@ fn send_one(
         state.strikes = Strikes::default();
     }
     request.set_phase(state, Phase::Sent);
-    state.epoch = conn.epoch;
-    request.owed_on.write_once(conn.epoch.raw());
+    state.epoch = conn.epoch();
+    request.owed_on.write_once(conn.epoch().raw());
     let room = call.reply();
     let (head, tail) = (room.head_len(), room.tail_len());
     state.offer.offer(
@@ -321,24 +319,24 @@ fn send_one(
         return not_sent(xprt, qp, call, Unsent::NotPosted);
     }
 
-    // NO-OVERFLOW: 64 bits last for centuries.
-    let tally = &mut state.tally;
-    tally.copied_out = tally.copied_out.wrapping_add(inline as u64);
-    let count = match form {
-        One::Read => &mut tally.read_segments,
-        One::Write => &mut tally.write_segments,
-        One::Reply => &mut tally.reply_segments,
-    };
-    *count = count.wrapping_add(1);
-    if form != One::Read {
-        tally.offered_bytes = tally.offered_bytes.wrapping_add(length as u64);
+    let (tally, length) = (&mut state.tally, shape32(length));
+    match form {
+        One::Read => tally.sent(inline, 1),
+        One::Write => {
+            tally.sent(inline, 0);
+            tally.offered(Offer::Write, 1, length);
+        }
+        One::Reply => {
+            tally.sent(inline, 0);
+            tally.offered(Offer::Reply, 1, length);
+        }
     }
     drop(guard);
     if !small {
         conn.large_send();
     }
     if !expected {
-        conn.react(Event::Lost(conn.epoch, Cause::CreditResync));
+        conn.lost(Cause::CreditResync);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 
 use crate::{
     connection::Connection,
+    counters::Ordinary,
     driver::Rdma,
     rpc::{
         complete::{
@@ -17,6 +18,7 @@ use crate::{
         invalidate::Invalidations,
         request::{
             Phase,
+            Remaining,
             Request,
             ResultChunk,
             State, //
@@ -70,38 +72,37 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
-    trace,
-    util::Jiffies, //
+    trace, //
 };
 
 impl QpHandler for Connection {
     fn queue(&self) -> &Queue {
-        self.common.completions().queue()
+        self.completions()
     }
 
     fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
-        this.heard.write_once(Jiffies::now().count());
+        this.hear();
         match message.immediate() {
             Immediate::None => {}
-            Immediate::WithSend => this.client().stats.count(Counter::Imm),
+            Immediate::WithSend => this.counters().count(Counter::Imm),
             Immediate::WithWrite => {
-                this.client().stats.count(Counter::Imm);
+                this.counters().count(Counter::Imm);
                 this.lost(Cause::Immediate);
                 return;
             }
         }
-        let index = match this.find(&message) {
+        let remaining = match this.find(&message) {
             Some(pinned) => this
                 .predicted(pinned, &message)
                 .unwrap_or_else(|pinned| this.unpredicted(&qp, &message, Some(pinned))),
             None => this.unpredicted(&qp, &message, None),
         };
-        let Some(index) = index else {
+        let Remaining::Invalidation(index) = remaining else {
             return;
         };
         // The reply waits, in its buffer, for the invalidation of the call's regions.
-        if let Some(slot) = this.xprt.slot(index) {
+        if let Some(slot) = this.xprt().slot(index) {
             let held = message.hold();
             if let Some(answer) = &mut slot.call().state.lock().answer {
                 answer.message = Some(held);
@@ -112,17 +113,17 @@ impl QpHandler for Connection {
 
     fn invalidated(qp: ArcBorrow<'_, Qp<Connection>>, token: u64, proof: &LocalInvalidation) {
         let this = qp.handler();
-        let Some(slot) = u16::try_from(token).ok().and_then(|i| this.xprt.slot(i)) else {
+        let Some(slot) = u16::try_from(token).ok().and_then(|i| this.xprt().slot(i)) else {
             return;
         };
         let mut state = slot.call().state.lock();
-        if state.epoch != this.epoch {
-            this.client().stats.count(Counter::StaleEpoch);
+        if state.epoch != this.epoch() {
+            this.counters().count(Counter::StaleEpoch);
             return;
         }
         while let Some(region) = state.regions.pop() {
             match region.locally_invalidated(proof) {
-                Ok((mr, _lease)) => this.regions.put(mr),
+                Ok((mr, _lease)) => this.regions().put(mr),
                 Err(region) => {
                     let _ = state.regions.push_within_capacity(region);
                     break;
@@ -138,23 +139,23 @@ impl QpHandler for Connection {
         let answer = slot.call().take_answer(&mut state);
         drop(state);
         if let Some(answer) = answer {
-            answer.finish();
+            answer.finish(this.counters());
         }
     }
 
     fn probed(qp: ArcBorrow<'_, Qp<Connection>>) {
         let this = qp.handler();
-        this.react(Event::KeepaliveAnswered(this.epoch));
+        this.react(Event::KeepaliveAnswered(this.epoch()));
     }
 
     fn acknowledged(qp: ArcBorrow<'_, Qp<Connection>>) {
-        qp.handler().heard.write_once(Jiffies::now().count());
+        qp.handler().hear();
     }
 
     fn send_space(qp: ArcBorrow<'_, Qp<Connection>>) {
         // Invalidations first: they end calls, senders begin new ones.
         defer::resume(&Invalidations(&qp));
-        qp.handler().xprt.wake_senders();
+        qp.handler().xprt().wake_senders();
     }
 
     fn broken(qp: ArcBorrow<'_, Qp<Connection>>, status: WcStatus) {
@@ -168,46 +169,45 @@ impl Connection {
     #[inline]
     fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Rdma>> {
         let xid = call_xid(message.bytes())?;
-        self.xprt.lookup(xid.0)
+        self.xprt().lookup(xid.0)
     }
 
-    /// Deals with the reply that `pinned` expects, as nearly every message is one; if it is another,
-    /// the call comes back. Otherwise what [`Connection::answer`] returns.
+    /// Deals with the reply that `pinned` expects, as nearly every message is one; if it is
+    /// another, the call comes back.
     #[inline]
     fn predicted(
         &self,
         pinned: Pinned<Rdma>,
         message: &Received<'_, Self>,
-    ) -> Result<Option<u16>, Pinned<Rdma>> {
+    ) -> Result<Remaining, Pinned<Rdma>> {
         let index = pinned.slot().index();
-        let Some(slot) = self.xprt.slot(index) else {
+        let Some(slot) = self.xprt().slot(index) else {
             return Err(pinned);
         };
         let request = slot.call();
         let state = request.state.lock();
-        let ours = state.phase == Phase::Sent && state.epoch == self.epoch;
+        let ours = state.phase == Phase::Sent && state.epoch == self.epoch();
         let expected = match state.offer.expected() {
-            Some(expected) if ours && self.version == Version::V1 => expected,
+            Some(expected) if ours && self.version() == Version::V1 => expected,
             _ => return Err(pinned),
         };
         let Some(accept) = predicted(message.bytes(), expected) else {
             return Err(pinned);
         };
         let verdict = Verdict::Accept(accept);
-        let waits = self.settle(pinned, request, state, &verdict, message);
-        Ok(waits.then_some(index))
+        Ok(self.settle(pinned, request, state, &verdict, message))
     }
 
-    /// Deals with any other message. Returns what [`Connection::answer`] does.
+    /// Deals with any other message.
     #[cold]
     fn unpredicted(
         &self,
         qp: &Qp<Connection>,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
-    ) -> Option<u16> {
-        let callbacks = self.xprt.has_callbacks();
-        let inbound = xprtrdma_proto::classify(message.bytes(), self.version, callbacks);
+    ) -> Remaining {
+        let callbacks = self.xprt().has_callbacks();
+        let inbound = xprtrdma_proto::classify(message.bytes(), self.version(), callbacks);
         match &inbound {
             Inbound::Reply(reply) => self.reply(qp, reply, message, found),
             Inbound::Ambiguous(a) => {
@@ -224,7 +224,7 @@ impl Connection {
         reply: &Reply<'_>,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
-    ) -> Option<u16> {
+    ) -> Remaining {
         self.answer(qp, reply.xid, message, found, &|state| {
             let segments = state.offer.chunk.segments();
             let writes = [segments];
@@ -235,13 +235,13 @@ impl Connection {
                 },
                 reply: (state.offer.result == ResultChunk::Reply).then_some(segments),
                 non_data_max: state.offer.non_data,
-                strict: self.strict,
+                strict: self.is_strict(),
             };
             judge(reply, &offer)
         })
     }
 
-    /// Deals with a message that is no reply. Returns what [`Connection::answer`] does.
+    /// Deals with a message that is no reply.
     #[cold]
     fn no_reply(
         &self,
@@ -249,7 +249,7 @@ impl Connection {
         inbound: &Inbound<'_>,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
-    ) -> Option<u16> {
+    ) -> Remaining {
         match inbound {
             Inbound::Error(error) => return self.remote_error(qp, error, message, found),
             Inbound::ReverseCall(call) => self.reverse_call(qp, call),
@@ -260,7 +260,7 @@ impl Connection {
             // Not given to this function.
             Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
         }
-        None
+        Remaining::Nothing
     }
 
     fn remote_error(
@@ -269,7 +269,7 @@ impl Connection {
         error: &RemoteError,
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
-    ) -> Option<u16> {
+    ) -> Remaining {
         let counter = match error.kind {
             RemoteErrorKind::Version { .. } => Counter::ErrVers,
             RemoteErrorKind::Chunk => Counter::ErrChunk,
@@ -277,14 +277,13 @@ impl Connection {
         };
         self.answer(qp, error.xid, message, found, &|_| {
             if error.notes.contains(Counter::Trailing) {
-                self.client().stats.count(Counter::Trailing);
+                self.counters().count(Counter::Trailing);
             }
             Verdict::Fail(error.kind.error(), counter)
         })
     }
 
     /// Lets `judge` decide about an answer to the call that was found, and carries the verdict out.
-    /// Returns the number of a slot whose regions must be invalidated before the call can end.
     fn answer(
         &self,
         qp: &Qp<Connection>,
@@ -292,39 +291,39 @@ impl Connection {
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
         judge: &dyn Fn(&State) -> Verdict,
-    ) -> Option<u16> {
+    ) -> Remaining {
         let Some(pinned) = found else {
             return self.unclaimed(qp, xid, message);
         };
         let index = pinned.slot().index();
-        let slot = self.xprt.slot(index)?;
+        let Some(slot) = self.xprt().slot(index) else {
+            return Remaining::Nothing;
+        };
         let request = slot.call();
         let state = request.state.lock();
         let verdict = match state.phase {
-            Phase::Sent if state.epoch == self.epoch => judge(&state),
+            Phase::Sent if state.epoch == self.epoch() => judge(&state),
             Phase::Answered => Verdict::Discard(Counter::DupReply),
-            _ if request.owed_on.read_once() == self.epoch.raw() => {
-                // Encoded anew since it was sent, as happens while its connection ends: this is the reply
-                // that was owed.
+            _ if request.owed_on.read_once() == self.epoch().raw() => {
+                // Encoded anew since it was sent, as happens while its connection ends: this is the
+                // reply that was owed.
                 request.owed_on.write_once(Epoch::NONE.raw());
                 drop(state);
-                self.client().stats.late_replies.add(1);
+                self.counters().add(Ordinary::LateReplies);
                 self.check_revoked(message);
-                return None;
+                return Remaining::Nothing;
             }
             _ => Verdict::Discard(Counter::BadXid),
         };
         if let Verdict::Discard(counter) = verdict {
             drop(state);
             self.unanswered(qp, message, counter, Some(xid), Some(pinned));
-            return None;
+            return Remaining::Nothing;
         }
-        let waits = self.settle(pinned, request, state, &verdict, message);
-        waits.then_some(index)
+        self.settle(pinned, request, state, &verdict, message)
     }
 
-    /// A reply counts: carries out what was decided about it. True if regions must be invalidated
-    /// before the call can end.
+    /// A reply counts: carries out what was decided about it.
     #[inline(always)]
     fn settle(
         &self,
@@ -333,44 +332,41 @@ impl Connection {
         mut state: SpinLockGuard<'_, State>,
         verdict: &Verdict,
         message: &Received<'_, Self>,
-    ) -> bool {
+    ) -> Remaining {
+        let index = pinned.slot().index();
         if let Some(proof) = message.invalidation() {
             if self.remotely_invalidated(&mut state, proof).is_err() {
                 drop(state);
-                self.client().stats.count(Counter::ReminvWrong);
+                self.counters().count(Counter::ReminvWrong);
                 self.lost(Cause::WrongInvalidate);
-                return false;
+                return Remaining::Nothing;
             }
         }
         if let Verdict::Accept(accept) = verdict {
-            // NO-OVERFLOW: 64 bits last for centuries.
-            let placed = u64::from(accept.placed).wrapping_add(accept.reply_len.into());
-            let tally = &mut state.tally;
-            tally.copied_in = tally.copied_in.wrapping_add(accept.inline_len as u64);
-            tally.placed_bytes = tally.placed_bytes.wrapping_add(placed);
+            state.tally.accepted(accept);
         }
         let (xid, result) = (state.xid, state.offer.result);
         let ending = conclude(request, &mut state, pinned, verdict);
         drop(state);
         match verdict {
             Verdict::Accept(accept) => {
-                self.client().stats.note(accept.notes);
+                self.counters().note(accept.notes);
                 trace::reply(|| {
                     let placed = accept.placed + accept.reply_len;
                     let inline = accept.inline_len as u32;
-                    (self.xprt.id(), xid, inline, placed, accept.grant.0)
+                    (self.xprt().id(), xid, inline, placed, accept.grant.0)
                 });
                 self.learn(accept);
             }
-            Verdict::Fail(_, counter) => self.client().stats.count(*counter),
+            Verdict::Fail(_, counter) => self.counters().count(*counter),
             Verdict::Discard(_) => {}
         }
         match ending {
             Some(pinned) => {
-                finish(pinned, verdict, result, message.bytes());
-                false
+                finish(self.counters(), pinned, verdict, result, message.bytes());
+                Remaining::Nothing
             }
-            None => true,
+            None => Remaining::Invalidation(index),
         }
     }
 }

@@ -53,6 +53,16 @@ pub(crate) struct Answer {
     pub(crate) message: Option<Held<Connection>>,
 }
 
+/// What is left to be done when a message was dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Remaining {
+    /// Nothing.
+    Nothing,
+    /// The regions of the slot with this number must be invalidated, before its call can end.
+    Invalidation(u16),
+}
+
 /// Where an RPC is, as far as the connection is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -78,7 +88,7 @@ pub(crate) struct State {
     pub(crate) epoch: Epoch,
     pub(crate) regions: KVec<Region>,
     /// Regions of the connection `epoch` that are kept for the slot's next call, see
-    /// [`RegionPool`](crate::regions::RegionPool).
+    /// [`RegionPool`](crate::connection::RegionPool).
     pub(crate) idle: KVec<IdleMr>,
     /// The Read chunk.
     pub(crate) reads: Chunk,

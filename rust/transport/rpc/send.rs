@@ -6,83 +6,37 @@
 //!   plan ──▶ map regions ──▶ room in the send ring ──▶ header, message ──▶ one post
 //! ```
 //!
-//! Until the post nothing is visible to the server, so every failure before it just undoes.
+//! Until the post nothing is visible to the server, so every failure before it just undoes. Nearly
+//! all calls have one region and take [a short way](crate::rpc::one); all others take [the general
+//! one](crate::rpc::general).
 
 use crate::{
-    connection::{
-        regions::Shortage,
-        Connection, //
-    },
+    connection::Connection,
     driver::Rdma,
     rpc::{
-        map::{
-            gather,
-            map_call,
-            unmap, //
-        },
+        general::send_any,
         one::{
             send_with_read_chunk,
             send_with_reply_chunk,
             send_with_write_chunk, //
         },
-        request::{
-            Phase,
-            ResultChunk,
-            State, //
-        },
-        shape::{
-            plan_call,
-            shape32, //
-        },
+        refuse::refuse,
+        shape::plan_call, //
     },
 };
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::sync::Arc;
 use xprtrdma_proto::{
-    conn::{
-        Cause,
-        Event, //
-    },
-    limit::Strikes,
-    CallHeader,
+    conn::Cause,
     CallPlan,
-    ChunkLists,
-    Plan,
-    ReadChunk,
     ReplyPlan,
-    Segment,
-    Version,
-    Xid, //
+    Version, //
 };
-use xprtrdma_rdma::{
-    marked::Marked,
-    qp::{
-        Qp,
-        SendError, //
-    },
-};
+use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::Call,
-    trace,
     transport::NotSent,
-    util::processor_is_wanted,
-    xdr_buf::Octets,
     xprt::Xprt, //
 };
-
-/// Why a call with a plan and a credit was not posted.
-pub(crate) enum Unsent {
-    /// Regions, so many, or memory for them are missing.
-    NoRegions(Shortage, usize),
-    /// The send queue does not take so many octets and work requests.
-    NoRoom(SendError, usize, u32),
-    /// The header cannot be.
-    NoHeader(xprtrdma_proto::Error),
-    /// The post failed. Some of it may have been posted.
-    NotPosted,
-}
 
 /// Sends a call. The send lock is held, which is why nothing here races with another call's way
 /// out, nor with the making or ending of connections.
@@ -93,16 +47,15 @@ pub(crate) fn send_call(
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
-    let client = xprt.data();
     if call.sent_on_this_connection(xprt) {
-        conn.react(Event::Lost(conn.epoch, Cause::Retransmit));
+        conn.lost(Cause::Retransmit);
         return Err(NotSent::NotConnected);
     }
     let thresholds = conn.thresholds();
     let planned = match plan_call(qp, call, thresholds) {
         Ok(planned) => planned,
         Err(error) => {
-            client.refuse(call, error);
+            refuse(conn.counters(), call, error);
             return Ok(());
         }
     };
@@ -111,7 +64,7 @@ pub(crate) fn send_call(
     }
     let agreed = thresholds.remote_invalidation;
     let segments = planned.read_segments + planned.result_segments;
-    if conn.version == Version::V1 && segments == 1 {
+    if conn.version() == Version::V1 && segments == 1 {
         match (planned.call, planned.reply) {
             (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) => {
                 return send_with_write_chunk(xprt, qp, call, agreed);
@@ -126,299 +79,4 @@ pub(crate) fn send_call(
         }
     }
     send_any(xprt, qp, call, agreed, &planned)
-}
-
-/// Sends a call that has its credit, whatever its plan is.
-#[inline(never)]
-pub(crate) fn send_any(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-    agreed: bool,
-    planned: &Plan,
-) -> Result<(), NotSent> {
-    let conn = qp.handler();
-    let client = xprt.data();
-    if xprt.has_others() {
-        qp.dismiss();
-    }
-    let mut state = call.slot().call().state.lock();
-    if matches!(planned.reply, ReplyPlan::ReplyChunk { .. }) && state.xid == call.xid() {
-        drop(state);
-        clear_again(call)?;
-        state = call.slot().call().state.lock();
-    }
-    state.offer.invalidation = agreed;
-    let posted = post_call(xprt, qp, call, planned, &mut state);
-    drop(state);
-    let len = match posted {
-        Ok(len) => len,
-        Err(unsent) => return not_sent(xprt, qp, call, unsent),
-    };
-    if matches!(planned.call, CallPlan::Long { .. }) {
-        client.stats.long_calls.add(1);
-    }
-    if len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize {
-        conn.large_send();
-    }
-    if !call.reply_expected() {
-        // Nothing will say how many credits are left (V1-012).
-        conn.react(Event::Lost(conn.epoch, Cause::CreditResync));
-    }
-    Ok(())
-}
-
-/// Clears the reply's memory again. It was cleared when the call was encoded, but the server may
-/// have reached it since, if a post has failed.
-///
-/// Called before the memory is mapped: afterwards it belongs to the device. If it still does, the
-/// connection is at its end.
-#[cold]
-fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
-    call.clear_reply().map_err(|e| match e {
-        // A reply came before the call was sent.
-        e if e == EAGAIN => NotSent::NoBuffers,
-        _ => NotSent::NotConnected,
-    })
-}
-
-/// Maps, writes and posts a call; returns the octets of its message.
-#[inline]
-fn post_call(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-    planned: &Plan,
-    state: &mut State,
-) -> Result<usize, Unsent> {
-    let conn = qp.handler();
-    let needed = planned.read_segments + planned.result_segments;
-    // Those of the slot's last call.
-    state.reads.clear();
-    state.offer.chunk.clear();
-    if needed != 0 {
-        map_call(xprt, qp, call, planned, needed, state)
-            .map_err(|shortage| Unsent::NoRegions(shortage, needed))?;
-    }
-
-    // The message without what travels by RDMA.
-    let message = call.message();
-    let pieces = match planned.call {
-        CallPlan::Inline => [(0, message.len()), (0, 0)],
-        CallPlan::ReadChunk { .. } => {
-            let behind = message.head_len() + message.page_len();
-            let pad = (message.page_len().wrapping_neg() % 4).min(message.tail_len());
-            [
-                (0, message.head_len()),
-                (behind + pad, message.tail_len() - pad),
-            ]
-        }
-        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => [(0, 0), (0, 0)],
-    };
-    let inline = pieces[0].1 + pieces[1].1;
-    // At least what is needed: contiguous memory may need fewer regions than were counted.
-    let (max_len, wrs) = (planned.header_len + inline, needed as u32 + 1);
-    let mut batch = qp
-        .begin(max_len, wrs)
-        .map_err(|error| Unsent::NoRoom(error, max_len, wrs))?;
-
-    let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());
-    let (read_count, result_count) = (reads.len() as u64, results.len() as u64);
-    let read_list = [ReadChunk {
-        position: match planned.call {
-            CallPlan::ReadChunk { position, .. } => position,
-            _ => 0,
-        },
-        segments: reads,
-    }];
-    let write_list = [results];
-    let (result, writes, reply): (_, &[&[Segment]], _) = match planned.reply {
-        ReplyPlan::Inline => (ResultChunk::None, &[], None),
-        ReplyPlan::WriteChunk { .. } => (ResultChunk::Write, &write_list, None),
-        ReplyPlan::ReplyChunk { .. } => (ResultChunk::Reply, &[], Some(results)),
-    };
-    let header = CallHeader {
-        version: conn.version,
-        xid: Xid(call.xid()),
-        credits: conn.requested,
-        lists: ChunkLists {
-            reads: if reads.is_empty() { &[] } else { &read_list },
-            writes,
-            reply,
-        },
-    };
-    let len = encode(&header, &message, &pieces, batch.buffer()).map_err(Unsent::NoHeader)?;
-    trace::call(|| {
-        let (xprt, xid, len) = (xprt.id(), call.xid(), shape32(len));
-        let writes = writes.first().map_or(0, |chunk| chunk.len());
-        let replies = reply.map_or(0, <[Segment]>::len);
-        (
-            xprt,
-            xid,
-            len,
-            reads.len() as u32,
-            writes as u32,
-            replies as u32,
-        )
-    });
-
-    // The call is pending from before the post: its reply may overtake us.
-    if state.xid != call.xid() {
-        state.xid = call.xid();
-        state.strikes = Strikes::default();
-    }
-    let request = call.slot().call();
-    request.set_phase(state, Phase::Sent);
-    state.epoch = conn.epoch;
-    request.owed_on.write_once(conn.epoch.raw());
-    let room = call.reply();
-    state.offer.result = result;
-    state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    // Amid other calls, on a processor that others wait for, more may follow. What nobody would send again
-    // does not wait, nor what says more than that it was sent: see `send_call`.
-    let may_wait = xprt.has_others()
-        && call.reply_expected()
-        && len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize
-        && processor_is_wanted()
-        && batch.may_wait();
-    let posted = if may_wait {
-        batch.post_later(len, &mut state.regions)
-    } else {
-        batch.post(len, &mut state.regions)
-    };
-    posted.map_err(|_| Unsent::NotPosted)?;
-
-    // NO-OVERFLOW: 64 bits last for centuries.
-    let tally = &mut state.tally;
-    tally.copied_out = tally.copied_out.wrapping_add(inline as u64);
-    tally.read_segments = tally.read_segments.wrapping_add(read_count);
-    match planned.reply {
-        ReplyPlan::Inline => {}
-        ReplyPlan::WriteChunk { length } => {
-            tally.write_segments = tally.write_segments.wrapping_add(result_count);
-            tally.offered_bytes = tally.offered_bytes.wrapping_add(length.into());
-        }
-        ReplyPlan::ReplyChunk { length } => {
-            tally.reply_segments = tally.reply_segments.wrapping_add(result_count);
-            tally.offered_bytes = tally.offered_bytes.wrapping_add(length.into());
-        }
-    }
-    Ok(len)
-}
-
-/// Writes header and inline pieces; returns how long they are together.
-#[inline]
-fn encode(
-    header: &CallHeader<'_>,
-    message: &Octets<'_>,
-    pieces: &[(usize, usize)],
-    out: &mut [u8],
-) -> Result<usize, xprtrdma_proto::Error> {
-    let mut len = header.encode(out)?;
-    for &piece in pieces {
-        if piece.1 != 0 {
-            len = copy(message, piece, out, len)?;
-        }
-    }
-    Ok(len)
-}
-
-/// Copies octets of a message (from, so many) to a place of the buffer; returns where they end.
-#[inline(always)]
-pub(crate) fn copy(
-    message: &Octets<'_>,
-    (from, count): (usize, usize),
-    out: &mut [u8],
-    at: usize,
-) -> Result<usize, xprtrdma_proto::Error> {
-    let room = out
-        .get_mut(at..)
-        .and_then(|o| o.get_mut(..count))
-        .ok_or(xprtrdma_proto::Error::NoSpace)?;
-    message
-        .read(from, room)
-        .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
-    // NO-OVERFLOW: Within the buffer.
-    Ok(at.wrapping_add(count))
-}
-
-/// What becomes of a call that was not posted.
-#[cold]
-pub(crate) fn not_sent(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-    unsent: Unsent,
-) -> Result<(), NotSent> {
-    let client = xprt.data();
-    let conn = qp.handler();
-    match unsent {
-        Unsent::NoRegions(shortage, needed) => {
-            client.stats.failed_marshal.add(1);
-            unmap(qp, call);
-            gather(xprt, &conn.regions);
-            match shortage {
-                Shortage::Wait => {}
-                Shortage::NoMemory => return Err(NotSent::NoBuffers),
-                Shortage::Unmapped => return unmapped(xprt, conn, call),
-            }
-            xprt.stop_senders();
-            // They may have come before the senders were stopped.
-            if conn.regions.has(needed) {
-                xprt.wake_senders();
-            }
-            Err(NotSent::Wait)
-        }
-        Unsent::NoRoom(error, len, wrs) => {
-            unmap(qp, call);
-            Err(no_room(xprt, qp, error, len, wrs))
-        }
-        Unsent::NoHeader(error) => {
-            unmap(qp, call);
-            client.refuse(call, error);
-            Ok(())
-        }
-        Unsent::NotPosted => {
-            // The regions stay where the end of the connection finds them. The RPC client will send
-            // the call again.
-            conn.react(Event::Lost(conn.epoch, Cause::PostFailed));
-            Err(NotSent::NotConnected)
-        }
-    }
-}
-
-/// The RPC client tries again, for the DMA layer may run short as memory does. But if it refuses what no
-/// time will change, nobody else would ever end the call.
-fn unmapped(xprt: &Xprt<Rdma>, conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
-    let error = {
-        let mut state = call.slot().call().state.lock();
-        state.unmapped.again(call.xid(), conn.epoch.raw())
-    };
-    if error == xprtrdma_proto::Error::NoBuffers {
-        return Err(NotSent::NoBuffers);
-    }
-    xprt.data().refuse(call, error);
-    Ok(())
-}
-
-/// Makes the senders wait for room in the send queue.
-pub(crate) fn no_room(
-    xprt: &Xprt<Rdma>,
-    qp: &Qp<Connection>,
-    error: SendError,
-    len: usize,
-    wrs: u32,
-) -> NotSent {
-    match error {
-        SendError::Closed => NotSent::NotConnected,
-        SendError::Full => {
-            xprt.data().stats.send_queue_full.add(1);
-            xprt.stop_senders();
-            // The room may have come before the senders were stopped.
-            if qp.has_room(len, wrs) {
-                xprt.wake_senders();
-            }
-            NotSent::Wait
-        }
-    }
 }

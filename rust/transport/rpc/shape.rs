@@ -4,7 +4,8 @@
 
 use crate::{
     connection::Connection,
-    driver::Rdma, //
+    driver::Rdma,
+    rpc::refuse::report, //
 };
 use kernel::prelude::*;
 use xprtrdma_proto::{
@@ -23,8 +24,7 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::Encoded,
-    xdr_buf::XdrBuf,
-    xprt::Xprt, //
+    xdr_buf::XdrBuf, //
 };
 
 pub(crate) fn shape32(len: usize) -> u32 {
@@ -56,7 +56,7 @@ fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
 
 /// What a region of this connection can hold.
 fn region_limits(qp: &Qp<Connection>) -> RegionLimits {
-    let pool = &qp.handler().regions;
+    let pool = qp.handler().regions();
     RegionLimits {
         pages: pool.pages(),
         page_size: kernel::page::PAGE_SIZE as u32,
@@ -136,25 +136,23 @@ pub(crate) fn plan_call(
         reply,
     };
     let limits = plan::Limits {
-        version: conn.version,
+        version: conn.version(),
         thresholds,
         segments: MAX_SEGMENTS,
     };
     plan::plan(&shape, &reply_shape, &counts, call.ddp_allowed(), &limits)
 }
 
-/// Whether a call can be carried on the present connection.
+/// Whether a call can be carried on a connection.
 #[cold]
-pub(crate) fn check(xprt: &Xprt<Rdma>, call: &Encoded<'_, Rdma>) -> Result {
-    let current = xprt.data().current.lock().clone();
-    match current {
-        Some(qp) => plan_call(&qp, call, qp.handler().thresholds())
-            .map(|_| ())
-            .map_err(|error| {
-                xprt.data().tell_of_refused(call, error);
-                Error::from_errno(error.to_errno())
-            }),
-        None => Ok(()),
+pub(crate) fn check(qp: &Qp<Connection>, call: &Encoded<'_, Rdma>) -> Result {
+    let conn = qp.handler();
+    match plan_call(qp, call, conn.thresholds()) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            report(conn.counters(), call, error);
+            Err(Error::from_errno(error.to_errno()))
+        }
     }
 }
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a connection has learnt of its peer, as the handler of completions and senders share it.
+
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
+use xprtrdma_proto::Credits;
+use xprtrdma_rdma::marked::Marked;
+use xprtrdma_sunrpc::util::Jiffies;
+
+/// The last grant that was taken as it came, while a reply with the same has nothing to tell.
+///
+/// Zero stands for no such grant: a grant of zero is never taken as it comes.
+pub(super) struct KnownGrant(Atomic<u32>);
+
+impl KnownGrant {
+    pub(super) const fn none() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Whether a reply with this grant has nothing to tell.
+    #[inline]
+    pub(super) fn is(&self, grant: Credits) -> bool {
+        self.0.read_once() == grant.0 && grant.0 != 0
+    }
+
+    /// Knows `grant`, or none.
+    ///
+    /// ORDERING: Full, between this and the caller's look for a large message
+    /// ([`LargeSend::taken`]). Whoever sends one writes the two in the opposite order
+    /// ([`LargeSend::sent`]), so it cannot be missed for good.
+    pub(super) fn set(&self, grant: Option<Credits>) {
+        self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
+    }
+
+    /// The next reply has something to tell.
+    pub(super) fn forget(&self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+/// Something that happens to a connection once.
+pub(super) struct Once(Atomic<bool>);
+
+impl Once {
+    pub(super) const fn new() -> Self {
+        Self(Atomic::new(false))
+    }
+
+    /// Whether this is the first time. One thread asks at a time.
+    pub(super) fn is_first(&self) -> bool {
+        let first = !self.0.load(Relaxed);
+        if first {
+            self.0.store(true, Relaxed);
+        }
+        first
+    }
+}
+
+/// What became of the first Send above the minimum threshold (CM-24).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Large {
+    /// None was posted.
+    None,
+    /// It was posted.
+    Sent,
+    /// A reply came since.
+    Taken,
+}
+
+/// A [`Large`] that threads share.
+pub(super) struct LargeSend(Atomic<u32>);
+
+impl LargeSend {
+    pub(super) const fn new() -> Self {
+        Self(Atomic::new(Large::None as u32))
+    }
+
+    #[inline]
+    fn is(&self, what: Large) -> bool {
+        self.0.read_once() == what as u32
+    }
+
+    /// One was posted: whether it is the first. Senders ask one at a time.
+    #[inline]
+    pub(super) fn sent(&self) -> bool {
+        let first = self.is(Large::None);
+        if first {
+            // ORDERING: Full, see `KnownGrant::set`.
+            self.0.xchg(Large::Sent as u32, Full);
+        }
+        first
+    }
+
+    /// A reply came: whether it is the first after the first large Send.
+    pub(super) fn taken(&self) -> bool {
+        let first = self.is(Large::Sent);
+        if first {
+            self.0.store(Large::Taken as u32, Relaxed);
+        }
+        first
+    }
+}
+
+/// For how long calls that nobody waits for may hold every credit, in milliseconds.
+const STARVED_MS: u32 = 60_000;
+
+/// Since when calls that were given up have held every credit, in jiffies; zero: they do not.
+pub(super) struct Starvation(Atomic<usize>);
+
+impl Starvation {
+    pub(super) const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Whether there has been no credit for so long that none will come. Asked from time to time.
+    pub(super) fn lasts(&self, has_credit: bool) -> bool {
+        if has_credit {
+            self.0.store(0, Relaxed);
+            return false;
+        }
+        match self.0.load(Relaxed) {
+            0 => {
+                self.0.store(Jiffies::now().count().max(1), Relaxed);
+                false
+            }
+            since => Jiffies::since(since).as_ms() >= STARVED_MS,
+        }
+    }
+}

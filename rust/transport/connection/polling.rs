@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether a call polls for its own reply ([`Polling`]).
+
+use kernel::sync::atomic::Atomic;
+use xprtrdma_rdma::{
+    cq::Attended,
+    marked::Marked, //
+};
+
+/// After a call that polled was interrupted by another, this many calls sleep.
+const COOLDOWN: u32 = 16;
+
+/// How the next calls of a connection wait.
+enum Mode {
+    /// A call that is alone polls for its reply.
+    Poll,
+    /// So many calls sleep first.
+    Cooldown(u32),
+}
+
+/// A [`Mode`] that threads share. `Relaxed`: nothing is ordered by it.
+pub(super) struct Polling(Atomic<u32>);
+
+impl Polling {
+    pub(super) const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    #[inline]
+    fn mode(&self) -> Mode {
+        match self.0.read_once() {
+            0 => Mode::Poll,
+            calls => Mode::Cooldown(calls),
+        }
+    }
+
+    #[inline]
+    fn set(&self, mode: Mode) {
+        self.0.write_once(match mode {
+            Mode::Poll => 0,
+            Mode::Cooldown(calls) => calls,
+        });
+    }
+
+    /// Lets a call that is the only one poll, unless it is too early for that again.
+    #[inline]
+    pub(super) fn attend(&self, poll: impl FnOnce() -> Attended) {
+        match self.mode() {
+            Mode::Poll => {
+                if poll() == Attended::Dismissed {
+                    self.set(Mode::Cooldown(COOLDOWN));
+                }
+            }
+            // Whether another thread counts the same call does not matter.
+            Mode::Cooldown(calls) => self.set(Mode::Cooldown(calls - 1)),
+        }
+    }
+}

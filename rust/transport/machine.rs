@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connection machine of a transport ([`Machine`]): the protocol core's, behind a lock.
+//!
+//! One worker makes a connection: it performs what the machine asks for and waits for what the
+//! connection manager answers. While it works, all events go to its mailbox. Afterwards whoever
+//! has an event hands it to the machine at once ([`Machine::react`]).
+//!
+//! The end of a connection has two halves. [`Machine::end`] brings it out of the server's reach,
+//! and with it the memory of all its calls. That needs no lock of the RPC client's, so tasks may
+//! wait for it whatever they hold and wherever they run. The other half is the RPC client's
+//! business, for which the send lock must be free: it lets go of the connection, of which nothing
+//! may be left for the next one. When the machine wants an end, both are ordered: a work item for
+//! the first half, and [`Xprt::force_disconnect`] for the second, which does the first as well if
+//! nobody has done it yet.
+//!
+//! This room needs nothing of the driver's but its name. What it wishes of the rooms above it
+//! returns ([`Todo`]), and what an end consists of they implement ([`Established`]).
+
+use crate::driver::Rdma;
+use kernel::{
+    impl_has_work, new_condvar, new_mutex, new_spinlock, new_work,
+    prelude::*,
+    sync::{
+        Arc,
+        CondVar,
+        Mutex,
+        SpinLock, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
+    },
+};
+use xprtrdma_proto::{
+    conn::{
+        Action,
+        Actions,
+        Activity,
+        Cause,
+        Config,
+        Conn,
+        Epoch,
+        Event,
+        Mailbox, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+};
+use xprtrdma_sunrpc::{
+    common::Common,
+    trace,
+    util::{
+        now_ms,
+        random,
+        Jiffies,
+        NoFs, //
+    },
+    xprt::Xprt,
+};
+
+/// How often a waiting worker looks whether it is still needed, in milliseconds.
+const LOOK_MS: u32 = 250;
+
+/// The present time, as the protocol core counts it.
+pub(crate) fn now() -> Time {
+    Time::from_millis(now_ms())
+}
+
+/// What owns an established connection.
+pub(crate) trait Established: Sized + Send + Unpin + 'static {
+    /// The connection's number.
+    fn epoch(&self) -> Epoch;
+
+    /// Brings the connection, and the memory of all its calls, out of the server's reach. Whoever
+    /// is waited for here may not wait for the send lock or the RPC client's queues. Sleeps.
+    fn end(self, machine: &Machine<Self>);
+}
+
+/// What the machine wishes of whoever has told it something.
+#[must_use]
+pub(crate) enum Todo {
+    Nothing,
+    /// Ask the peer of this connection for a sign of life.
+    Probe(Epoch),
+}
+
+impl Todo {
+    /// Only ticks and timeouts of calls make the machine wish something; this was another event.
+    pub(crate) fn expect_nothing(self) {}
+}
+
+/// See the module's documentation.
+#[pin_data]
+pub(crate) struct Machine<C: Established> {
+    common: Arc<Common>,
+    #[pin]
+    mailbox: SpinLock<Mailbox>,
+    /// Told when an event waits for the worker.
+    #[pin]
+    arrived: CondVar,
+    /// The connection, until its end. Locked while that is going on, so that whoever wants the
+    /// same waits until it is done.
+    #[pin]
+    owner: Mutex<Option<C>>,
+    #[pin]
+    end: Work<Machine<C>>,
+}
+
+impl_has_work! {
+    impl{C: Established} HasWork<Self> for Machine<C> { self.end }
+}
+
+impl<C: Established> Machine<C> {
+    /// Makes a machine without a connection. Sleeps.
+    pub(crate) fn new(common: Arc<Common>, config: Config) -> Result<Arc<Self>> {
+        let conn = Conn::new(config, u64::from(random()));
+        Arc::pin_init(
+            pin_init!(Self {
+                common,
+                mailbox <- new_spinlock!(Mailbox::new(conn), "Machine::mailbox"),
+                arrived <- new_condvar!("Machine::arrived"),
+                owner <- new_mutex!(None, "Machine::owner"),
+                end <- new_work!("Machine::end"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Hands an event to the machine: through the worker's mailbox while there is a worker,
+    /// otherwise directly, and then does what the machine asks for. Does not sleep.
+    pub(crate) fn react(self: &Arc<Self>, xprt: &Xprt<Rdma>, event: Event) -> Todo {
+        let handed_in = self.mailbox.lock().deliver(event, now());
+        match handed_in {
+            Some(actions) => self.carry_out(xprt, actions),
+            None => {
+                self.arrived.notify_all();
+                Todo::Nothing
+            }
+        }
+    }
+
+    /// Does what the machine asks for while there is no worker.
+    fn carry_out(self: &Arc<Self>, xprt: &Xprt<Rdma>, actions: Actions) -> Todo {
+        let mut todo = Todo::Nothing;
+        for action in actions.into_iter().flatten() {
+            match action {
+                Action::Disconnect { epoch, cause, .. } => self.order_end(xprt, epoch, cause),
+                Action::Keepalive { epoch } => todo = Todo::Probe(epoch),
+                // The others belong to attempts, which have a worker.
+                _ => {}
+            }
+        }
+        todo
+    }
+
+    /// Has both halves of the connection's end done. Does not sleep.
+    pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
+        trace::disconnected(xprt.id(), epoch.raw(), cause.name());
+        // With the lock held: a connection that has been closed meanwhile needs no more, and no
+        // other is made before the order is given.
+        let mailbox = self.mailbox.lock();
+        if mailbox.conn.is_ending(epoch) {
+            xprt.force_disconnect();
+            // An error means that it is queued and has not begun yet.
+            let _ = self.common.ends().queue().enqueue(self.clone());
+        }
+    }
+
+    /// Takes the connection that was made.
+    pub(crate) fn own(&self, connection: C) {
+        let old = self.owner.lock().replace(connection);
+        // There is none: it ended before this attempt began.
+        drop(old);
+    }
+
+    /// Ends the connection if it is the one that is meant, or waits until somebody else has done
+    /// so. Sleeps.
+    pub(crate) fn end(&self, is_meant: impl FnOnce(Epoch) -> bool) {
+        let mut owner = self.owner.lock();
+        if let Some(connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
+            connection.end(self);
+        }
+    }
+
+    /// Tells the machine of an event while the connection is being closed, by whom nothing need be
+    /// ordered.
+    pub(crate) fn close(&self, xprt: &Xprt<Rdma>, event: Event) {
+        self.handle(event);
+        while let Some(action) = self.poll_action() {
+            if let Action::Disconnect { epoch, cause, .. } = action {
+                trace::disconnected(xprt.id(), epoch.raw(), cause.name());
+            }
+        }
+    }
+
+    /// Begins an attempt: from now on events wait for the worker.
+    pub(crate) fn begin(&self, timeout: Millis, trial: bool) {
+        self.mailbox.lock().worker_started();
+        let timeout = Some(timeout);
+        self.handle(Event::Start { timeout, trial });
+    }
+
+    /// The worker leaves: events go to the machine directly, those that are left first.
+    pub(crate) fn leave(self: &Arc<Self>, xprt: &Xprt<Rdma>) -> Todo {
+        let left = self.mailbox.lock().worker_left(now());
+        self.carry_out(xprt, left)
+    }
+
+    /// The next thing that the worker has to do.
+    pub(crate) fn poll_action(&self) -> Option<Action> {
+        self.mailbox.lock().conn.poll_action()
+    }
+
+    /// Hands an event to the machine, as the worker or as the one who ends a connection.
+    pub(crate) fn handle(&self, event: Event) {
+        self.mailbox.lock().conn.handle(event, now());
+    }
+
+    /// Waits for the next event of an attempt, at most until its deadline.
+    pub(crate) fn next_event(&self, xprt: &Xprt<Rdma>) -> Event {
+        let mut mailbox = self.mailbox.lock();
+        loop {
+            if let Some(event) = mailbox.next_event() {
+                return event;
+            }
+            let left = match mailbox.conn.deadline() {
+                Some(deadline) => deadline.since(now()).get(),
+                // Every step of an attempt has a deadline; look again soon all the same.
+                None => 1000,
+            };
+            if left == 0 {
+                return tick();
+            }
+            // Nobody tells us that the transport's last user has gone: look now and then.
+            if xprt.is_dying() {
+                return Event::Close(Cause::Shutdown);
+            }
+            let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
+            let span = Jiffies::from_ms(left).count().max(1);
+            // Kernel threads get no signals; however the wait ends, the loop looks again.
+            let _ = self.arrived.wait_interruptible_timeout(&mut mailbox, span);
+        }
+    }
+
+    /// When the machine wants to be told the time again.
+    pub(crate) fn until_tick(&self) -> Option<Millis> {
+        let deadline = self.with_conn(Conn::deadline)?;
+        Some(deadline.since(now()))
+    }
+
+    /// Attempts and the pauses between them get no longer than this. Must not sleep.
+    pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
+        let ms = |time: Jiffies| Millis::new(time.as_ms().into());
+        let mut mailbox = self.mailbox.lock();
+        mailbox.conn.limit_timeouts(ms(connect), ms(reconnect));
+    }
+
+    /// Looks at the machine.
+    pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
+        f(&self.mailbox.lock().conn)
+    }
+}
+
+fn tick() -> Event {
+    Event::Tick(Activity {
+        last_rx: now(),
+        used: now(),
+        busy: true,
+    })
+}
+
+impl<C: Established> WorkItem for Machine<C> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        // The end that was ordered may be done, and another connection made.
+        this.end(|epoch| this.with_conn(|conn| conn.is_ending(epoch)));
+    }
+}
