@@ -13,7 +13,7 @@ from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
 from .bench import baseline, bench, figures, report
-from .checks import beside, check, kills, mutants, pcap, shutdown, torture
+from .checks import arrows, beside, check, kills, mutants, pcap, shutdown, torture
 from .machine import shell
 from .machine.session import Plan, Session
 
@@ -32,7 +32,7 @@ def main(argv):
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
                 add_demo, add_programs, add_mutants, add_torture, add_kills, add_restart, add_bench,
-                add_bench_check, add_ide, add_pcap, add_exec, add_clean):
+                add_bench_check, add_arrows, add_ide, add_pcap, add_exec, add_clean):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -275,6 +275,16 @@ def add_kills(commands):
     kernel_option(sub)
     record_option(sub)
     sub.set_defaults(run=lambda args: kills.check(args.kernel, args.write))
+
+
+def add_arrows(commands):
+    sub = commands.add_parser(
+        "arrows", help="which file of the module names what of which other",
+        description="Prints every arrow among the files and folders of rust/, and the picture of "
+                    "its storeys.  Fails when an arrow goes up, or a file is too long.")
+    sub.add_argument("--write", action="store_true",
+                     help="write the picture in Documentation/architecture.rst")
+    sub.set_defaults(run=lambda args: arrows.show(args.write))
 
 
 def add_restart(commands):

@@ -11,7 +11,7 @@ from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from . import unused
+from . import arrows, unused
 
 # Formats without comments, files that are not ours to change, and raw bytes.
 NO_SPDX = re.compile(r"(^COPYING|\.json|\.csv|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin"
@@ -137,6 +137,10 @@ class Lint:
             yield from printed([linters.path() / "python", "-m", "mypy", "--no-error-summary",
                                 *files.values()], cwd=REPO)
 
+    def arrows(self):
+        """No file of the module names one above it, and none is too long."""
+        return arrows.complaints()
+
     def build(self):
         """A build from nothing with clippy prints no warning."""
         shutil.rmtree(module.directory(self.kernel, clippy=True), ignore_errors=True)
@@ -173,7 +177,7 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
-                  lint.checkpatch, lint.ruff, lint.mypy, lint.build, lint.unused,
+                  lint.checkpatch, lint.ruff, lint.mypy, lint.arrows, lint.build, lint.unused,
                   lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which file of the module names what of which other, and that no such arrow goes up.
+
+Paths of `use` declarations and of the code are followed through the modules of our crates, and
+through what a module re-exports, to the file that has the item.  A storey of a file is one above
+the highest that it names; files and folders that name each other in a circle have none, and the
+check fails.  `xprt.data()` names the type of that data.  Not counted: tests, documentation, and
+the bounds of type parameters (`T: Transport`), for a trait must be able to speak of the types
+that are generic over it.
+
+Limits: a method that is called through a value is no arrow, unless the file names its type.
+"""
+
+import dataclasses
+import pathlib
+import re
+
+from ..base.paths import REPO
+from ..base.ui import say
+
+# From the lowest to the highest; Kbuild says which may name which.
+CRATES = ("base", "proto", "rdma", "sunrpc", "transport")
+PREFIX = "xprtrdma_"
+LONGEST = 500
+PICTURE = REPO / "Documentation/architecture.rst"
+BEGIN, END = ".. arrows: begin\n", ".. arrows: end\n"
+
+# What the module! macro makes in the root file: the values of the parameters, which are below all.
+GENERATED = {"module_parameters"}
+# The driver's data, as the RPC client's transport gives it out: a name for the type.
+DATA = re.compile(r"\.data\(\)")
+DATA_TYPE = re.compile(r"^\s*type Data = (\w+);", re.MULTILINE)
+
+# Comments, strings and characters; lifetimes stay.
+NOT_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"'
+    r"|b?'(?:\\[^\n]{1,8}?|[^'\\])'", re.DOTALL)
+MOD = re.compile(r"^\s*(?:pub(?:\([a-z ]+\))? )?mod (\w+);", re.MULTILINE)
+INNER = re.compile(r"\b(?:pub(?:\([a-z ]+\))? )?mod (\w+)\s*\{")
+USE = re.compile(r"\b(pub(?:\([a-z ]+\))? )?use ([^;]+);")
+PATH = re.compile(r"(?<![\w:.'])(?:\$?\w+::)+(?:\w+|\*)|(?<![\w:.'])[A-Za-z_]\w*")
+TESTS = re.compile(r"#\[cfg\((?:test|xprtrdma_kunit)\)\]\s*(?:(?:pub(?:\([a-z ]+\))? )?mod \w+"
+                   r"(?P<end>;)|)")
+BOUND = re.compile(r"(?:(?:^|[<,(\s])'?[A-Z]\w*\s*:|\+)\s*(?:\w+::)*$")
+
+
+@dataclasses.dataclass
+class Use:
+    """One name that a `use` declaration brings."""
+
+    path: tuple
+    name: str
+    public: bool
+
+
+@dataclasses.dataclass(eq=False)
+class File:
+    """A file is a module, with what it declares and names."""
+
+    path: pathlib.Path
+    module: tuple
+    text: str = ""
+    uses: list = dataclasses.field(default_factory=list)
+    children: set = dataclasses.field(default_factory=set)
+
+    def short(self, rust):
+        """Its path as people write it."""
+        return str(self.path.relative_to(rust))
+
+
+def leaves(tree, prefix=()):
+    """(path, name) of each leaf of a use tree without blanks."""
+    depth = begin = 0
+    parts = []
+    for at, letter in enumerate(tree):
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            parts.append(tree[begin:at])
+            begin = at + 1
+    for part in filter(None, (*parts, tree[begin:])):
+        head, brace, rest = part.partition("{")
+        path = (*prefix, *(word for word in head.rstrip(":").split("::") if word))
+        if brace:
+            yield from leaves(rest[:-1], path)
+            continue
+        last, _, alias = path[-1].partition(" as ")
+        path = (*path[:-1], last)
+        if last == "self":
+            path = path[:-1]
+        yield path, alias or path[-1]
+
+
+class Crates:
+    """All modules of our crates."""
+
+    def __init__(self, rust):
+        self.rust = rust
+        self.files = {}
+        for crate in CRATES:
+            root = rust / crate / f"{PREFIX}{crate}.rs"
+            if root.exists():
+                self.read(root, (PREFIX + crate,), root.parent)
+        self.data = {file.module[0]: (*file.module, found[1]) for file in self.files.values()
+                     if (found := DATA_TYPE.search(file.text))}
+
+    def read(self, path, module, below):
+        """Read a module and those that it declares, whose files are in a directory."""
+        file = File(path, module, NOT_CODE.sub(lambda found: '""' if found[0][-1:] == '"' else "",
+                                               path.read_text()))
+        file.text = TESTS.sub("", file.text)
+        for public, tree in USE.findall(file.text):
+            tidy = re.sub(r"\s*\bas\s+", " as ", " ".join(tree.split()))
+            tidy = re.sub(r"\s*([{},]|::)\s*", r"\1", tidy)
+            file.uses += [Use(found, name, bool(public)) for found, name in leaves(tidy)]
+        self.files[module] = file
+        for name in MOD.findall(file.text):
+            child = next((found for found in (below / f"{name}.rs", below / name / "mod.rs")
+                          if found.exists()), None)
+            if child:
+                file.children.add(name)
+                self.read(child, (*module, name), below / name)
+
+    def absolute(self, file, path):
+        """A path from the root of a crate; None: not ours, or nothing is known of it."""
+        module, first = file.module, path[0].lstrip("$")
+        if first == "crate":
+            return (module[0], *path[1:])
+        if first in {"self", "super"}:
+            while path and path[0] in {"self", "super"}:
+                module = module[:-1] if path[0] == "super" else module
+                path = path[1:]
+            return (*module, *path)
+        if (first,) in self.files:
+            return path
+        if first in file.children:
+            return (*module, *path)
+        return None
+
+    def home(self, path, seen=()):
+        """The file that has an item, through what is re-exported on the way."""
+        for at in range(len(path), 0, -1):
+            file = self.files.get(path[:at])
+            if file:
+                break
+        else:
+            return None
+        if at == len(path) or path in seen:
+            return file
+        name, rest = path[at], path[at + 1:]
+        for use in file.uses:
+            target = self.absolute(file, use.path)
+            if target and use.name == name:
+                return self.home((*target, *rest), (*seen, path)) or file
+        for use in file.uses:
+            target = use.name == "*" and use.public and self.absolute(file, use.path[:-1])
+            if target and re.search(rf"\b{name}\b", self.files[target].text
+                                    if target in self.files else ""):
+                return self.home((*target, name, *rest), (*seen, path))
+        return file
+
+    def named(self, file):
+        """The path from a crate's root of all that a file names of ours."""
+        known = {use.name: self.absolute(file, use.path) for use in file.uses if not use.public}
+        stars = [target for use in file.uses if use.name == "*"
+                 if (target := self.absolute(file, use.path[:-1]))]
+        code = USE.sub(lambda found: "\n" * found[0].count("\n"), file.text)
+        yield from stars
+        for found in PATH.finditer(code):
+            path = tuple(found[0].split("::"))
+            if BOUND.search(code[max(0, found.start() - 80):found.start()]):
+                continue
+            target = known.get(path[0])
+            if target:
+                target = (*target, *path[1:])
+            elif len(path) > 1:
+                target = self.absolute(file, path)
+            if target and not GENERATED & set(target):
+                yield target
+        data = self.data.get(file.module[0])
+        if data and DATA.search(code):
+            yield data
+
+    def arrows(self):
+        """{(file, file): names} of what the files name of each other."""
+        found = {}
+        for file in self.files.values():
+            for path in self.named(file):
+                home = self.home(path)
+                if home and home is not file:
+                    below = path[len(home.module):] if path[:len(home.module)] == home.module \
+                        else path[-1:]
+                    found.setdefault((file, home), set()).update(below[:1])
+        return {(a.short(self.rust), b.short(self.rust)): names for (a, b), names in found.items()}
+
+
+def room(path):
+    """The room of a file: the folder below its crate, to which the folder's own file belongs."""
+    crate, *inside = pathlib.PurePath(path).with_suffix("").parts
+    return "/".join((crate, *inside[:1]))
+
+
+def rooms(arrows):
+    """The arrows from room to room."""
+    found = {}
+    for (a, b), names in arrows.items():
+        if room(a) != room(b):
+            found.setdefault((room(a), room(b)), set()).update(names)
+    return found
+
+
+def storeys(names, arrows):
+    """({name: storey}, circles as sets of names); the lowest storey is 1."""
+    below = {name: {b for a, b in arrows if a == name} for name in names}
+    circles = [one for one in strong(below) if len(one) > 1]
+    tied = set().union(*circles)
+    level = {}
+
+    def of(name):
+        if name not in level:
+            level[name] = 1 + max((of(other) for other in below[name] - tied), default=0)
+        return level[name]
+
+    for name in set(names) - tied:
+        of(name)
+    return level, circles
+
+
+def strong(below):
+    """Strongly connected parts of a graph {name: names below} (Tarjan)."""
+    index, low, stack, parts = {}, {}, [], []
+
+    def visit(name):
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(below[name]):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            part = set()
+            while name not in part:
+                part.add(stack.pop())
+            parts.append(part)
+
+    for name in sorted(below):
+        if name not in index:
+            visit(name)
+    return parts
+
+
+def circles(names, arrows):
+    """Lines about arrows that go up: those within a circle."""
+    for circle in storeys(names, arrows)[1]:
+        for (a, b), what in sorted(arrows.items()):
+            if a in circle and b in circle:
+                yield f"circle: {a} -> {b}: {', '.join(sorted(what))}"
+
+
+def too_long(crates):
+    """Files that nobody reads in one sitting."""
+    for file in crates.files.values():
+        lines = len(file.path.read_text().splitlines())
+        if lines >= LONGEST:
+            yield f"rust/{file.short(crates.rust)}: {lines} lines, less than {LONGEST} wanted"
+
+
+def floors(level):
+    """The names of each storey, from the top."""
+    for floor in sorted(set(level.values()), reverse=True):
+        yield sorted(name for name, at in level.items() if at == floor)
+
+
+def picture(crates, arrows):
+    """The rooms of each crate and the files of each room, from top to bottom.
+
+    Nothing names what is above it or beside it in the same line.
+    """
+    names = {file.short(crates.rust) for file in crates.files.values()}
+    lines = ["::", ""]
+    for crate in reversed(CRATES):
+        inside = {name for name in names if name.startswith(f"{crate}/")}
+        between = rooms({(a, b): what for (a, b), what in arrows.items()
+                         if a in inside and b in inside})
+        level, _ = storeys({room(name) for name in inside}, between)
+        lines.append(f"  {crate}")
+        for floor in floors(level):
+            single = []
+            for one in floor:
+                files = {name for name in inside if room(name) == one}
+                if len(files) == 1:
+                    single.append(one.partition("/")[2])
+                    continue
+                within = {(a, b): what for (a, b), what in arrows.items()
+                          if a in files and b in files}
+                title = f"{one.partition('/')[2]}/"
+                for stage in floors(storeys(files, within)[0]):
+                    what = "  ".join(pathlib.PurePath(name).stem for name in stage)
+                    lines.append(f"    {title:<14}{what}")
+                    title = ""
+            if single:
+                lines.append(f"    {'  '.join(single)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write(text):
+    """Put the picture into its page."""
+    page = PICTURE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PICTURE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def complaints(rust=REPO / "rust", page=PICTURE):
+    """What is wrong with the arrows, the lengths of files, and the picture."""
+    crates = Crates(rust)
+    arrows = crates.arrows()
+    names = {file.short(rust) for file in crates.files.values()}
+    found = [*circles(names, arrows),
+             *circles({room(name) for name in names}, rooms(arrows)), *too_long(crates)]
+    if not found and f"{BEGIN}\n{picture(crates, arrows)}\n{END}" not in page.read_text():
+        found.append(f"{page.name}: the picture is not that of the source: run "
+                     "tools/lab arrows --write")
+    return found
+
+
+def show(should_write):
+    """`tools/lab arrows`: print everything, and fail on an arrow that goes up."""
+    crates = Crates(REPO / "rust")
+    arrows = crates.arrows()
+    for (a, b), names in sorted(arrows.items()):
+        print(f"{a} -> {b}: {', '.join(sorted(names))}")
+    print()
+    print(picture(crates, arrows))
+    if should_write:
+        write(picture(crates, arrows))
+    found = complaints()
+    for line in found:
+        say(line)
+    between = len(rooms(arrows))
+    say(f"{len(crates.files)} files, {len(arrows)} arrows among them, {between} among rooms; "
+        f"{len(found)} complaints")
+    return 1 if found else 0
