@@ -32,8 +32,8 @@ macro_rules! access_once {
         impl AccessOnce<$type> for Atomic<$type> {
             #[inline(always)]
             fn read_once(&self) -> $type {
-                // SAFETY: Valid and aligned, as `as_ptr` guarantees. All other accesses are atomic or
-                // volatile, and so is this one: volatile, and no wider than a word.
+                // SAFETY: Valid and aligned, as `as_ptr` guarantees. All other accesses are atomic
+                // or volatile, and so is this one: volatile, and no wider than a word.
                 unsafe { self.as_ptr().read_volatile() }
             }
 

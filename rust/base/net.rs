@@ -60,7 +60,7 @@ pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
         AF_INET6 => {
             // SAFETY: The family says that this is a `sockaddr_in6`.
             let sin6 = unsafe { &*addr.cast::<sockaddr_in6>() };
-            // SAFETY: All views of the union are plain octets.
+            // SAFETY: All views of the union are plain bytes.
             let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
             let port = u16::from_be(sin6.sin6_port);
             let flow = u32::from_be(sin6.sin6_flowinfo);

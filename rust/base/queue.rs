@@ -16,8 +16,8 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// An unbound work queue with a rescuer, so that it makes progress under memory reclaim. Administrators
-/// find it in sysfs.
+/// An unbound work queue with a rescuer, so that it makes progress under memory reclaim.
+/// Administrators find it in sysfs.
 ///
 /// Dropping it waits for the work on it; so code that runs there is never unloaded under it.
 ///

@@ -12,16 +12,16 @@ pub fn processor_is_wanted() -> bool {
     unsafe { !bindings::single_task_running() }
 }
 
-/// Whether the calling thread gets a processor about as soon as a worker does: it has no lower priority,
-/// and no budget of time. What a control group takes from it is not seen.
+/// Whether the calling thread gets a processor about as soon as a worker does: it has no lower
+/// priority, and no budget of time. What a control group takes from it is not seen.
 #[inline]
 pub fn is_prompt() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::xprtrdma_is_prompt() }
 }
 
-/// Whether the calling thread may be held up for a while: it is no worker, whose queue others may wait for,
-/// and does not reclaim memory.
+/// Whether the calling thread may be held up for a while: it is no worker, whose queue others may
+/// wait for, and does not reclaim memory.
 pub fn may_linger() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::xprtrdma_may_linger() }

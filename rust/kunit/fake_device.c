@@ -202,9 +202,9 @@ void fake_begin(void)
 	fake_max_entry(UINT_MAX);
 }
 
-void fake_max_entry(u32 octets)
+void fake_max_entry(u32 bytes)
 {
-	dma_set_max_seg_size(&fake.parent->dev, octets);
+	dma_set_max_seg_size(&fake.parent->dev, bytes);
 }
 
 u32 fake_longest_entry(void)
@@ -1032,7 +1032,7 @@ static void *device_memory(u64 addr)
 
 /*
  * A message invalidates a region. False: it may not. A device that does not
- * refuse finds the region by the key's number, whatever the octet that changes,
+ * refuse finds the region by the key's number, whatever the byte that changes,
  * as siw does.
  */
 static bool invalidate(u32 key)

@@ -61,7 +61,7 @@ struct fake_posted {
 };
 
 struct net *fake_net(void);
-/* Writes the device's IPv6 address, 16 octets; returns its scope. */
+/* Writes the device's IPv6 address, 16 bytes; returns its scope. */
 u32 fake_address(u8 *address);
 
 /* Makes the nth call from now on fail (0: none), counts from zero again. */
@@ -82,9 +82,9 @@ void fake_invalidations(enum rdma_driver_id driver, bool refuses);
  * limit of its own for the entries of a list.
  */
 void fake_begin(void);
-/* Octets of the longest entry of a list that the DMA layer takes. */
-void fake_max_entry(u32 octets);
-/* Octets of the longest entry of the last list that was mapped for a region. */
+/* Bytes of the longest entry of a list that the DMA layer takes. */
+void fake_max_entry(u32 bytes);
+/* Bytes of the longest entry of the last list that was mapped for a region. */
 u32 fake_longest_entry(void);
 
 /* What a device that is going away does no more; a drain of it does not wait. */
@@ -138,7 +138,7 @@ struct fake_message {
 
 int fake_receive(struct ib_qp *qp, const struct fake_message *message);
 
-/* What the device reaches: octets of a mapping, octets of a valid region. */
+/* What the device reaches: bytes of a mapping, bytes of a valid region. */
 int fake_dma_read(u64 addr, void *buf, u32 len);
 int fake_remote_write(u32 rkey, u64 iova, const void *buf, u32 len);
 int fake_remote_read(u32 rkey, u64 iova, void *buf, u32 len);

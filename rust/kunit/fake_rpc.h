@@ -24,7 +24,7 @@ struct fake_io {
 	struct page **pages;
 	unsigned int base;
 	unsigned int len;
-	/* Octets that came, and what the pages shall be. */
+	/* Bytes that came, and what the pages shall be. */
 	unsigned int got;
 	bool sparse;
 	bool read_data;
@@ -75,7 +75,7 @@ void fake_kill(struct rpc_clnt *clnt);
 struct page *fake_page(void);
 void fake_page_free(struct page *page);
 void *fake_page_address(struct page *page);
-/* Whether all octets that a message could have are zero. */
+/* Whether all bytes that a message could have are zero. */
 bool fake_is_zero(const struct xdr_buf *buf);
 
 #endif

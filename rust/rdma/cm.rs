@@ -123,8 +123,8 @@ struct Context {
 /// # Invariants
 ///
 /// - `id` is valid until `drop` and its context is `context`.
-/// - It connects and disconnects with `context.calls` held: the CM keeps what it makes for a request in the
-///   id, and frees it, without a lock, when the request fails.
+/// - It connects and disconnects with `context.calls` held: the CM keeps what it makes for a
+///   request in the id, and frees it, without a lock, when the request fails.
 /// - Dropped only where it may sleep and outside of its own handler.
 pub struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
@@ -135,8 +135,9 @@ pub struct CmId {
 
 // SAFETY: An id has no thread affinity.
 unsafe impl Send for CmId {}
-// SAFETY: Resolution is serialised by the id's state, which changes under a lock of the CM's, connecting and
-// disconnecting by a lock of ours; the rest is read when it does not change any more.
+// SAFETY: Resolution is serialised by the id's state, which changes under a lock of the CM's,
+// connecting and disconnecting by a lock of ours; the rest is read when it does not change any
+// more.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -200,7 +201,7 @@ impl CmId {
                     sin6_scope_id: a.scope_id(),
                     ..Default::default()
                 };
-                // CAST: An IPv6 address is 16 octets in network order in every view of the union.
+                // CAST: An IPv6 address is 16 bytes in network order in every view of the union.
                 sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
                 call(ptr::from_ref(&sin6).cast())
             }
@@ -214,8 +215,8 @@ impl CmId {
         to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), timeout_ms as usize) })
     }
 
-    /// Sends a connect request. Receives must be posted before. May sleep; must not be called by the
-    /// id's handler.
+    /// Sends a connect request. Receives must be posted before. May sleep; must not be called by
+    /// the id's handler.
     pub fn connect(&self, param: &ConnectParam) -> Result {
         let mut raw = bindings::rdma_conn_param {
             private_data: param.private_data.as_ptr().cast(),
@@ -228,16 +229,16 @@ impl CmId {
             ..Default::default()
         };
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and nobody disconnects it meanwhile; the callee
-        // copies the parameters and the eight octets of private data.
+        // SAFETY: `id` is valid by the type invariant, and nobody disconnects it meanwhile; the
+        // callee copies the parameters and the eight bytes of private data.
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
 
-    /// Asks for the end of the connection and moves the queue pair to the error state. May sleep; must not
-    /// be called by the id's handler.
+    /// Asks for the end of the connection and moves the queue pair to the error state. May sleep;
+    /// must not be called by the id's handler.
     ///
-    /// A call of [`CmId::connect`] in another thread is waited for, and on iWARP its answer: of the peer, or
-    /// of a device that gives up.
+    /// A call of [`CmId::connect`] in another thread is waited for, and on iWARP its answer: of the
+    /// peer, or of a device that gives up.
     pub fn disconnect(&self) -> Result {
         let _calls = self.context.calls.lock();
         // SAFETY: `id` is valid by the type invariant, and nobody connects it meanwhile.
@@ -249,8 +250,8 @@ impl CmId {
         if !self.is_resolved() {
             return None;
         }
-        // SAFETY: `id` is valid; the source address was written before the event and is only read from
-        // then on. `sockaddr_storage` has room for either family.
+        // SAFETY: `id` is valid; the source address was written before the event and is only read
+        // from then on. `sockaddr_storage` has room for either family.
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
         // SAFETY: As above.
         unsafe { addr_from_raw(storage.cast()) }
@@ -343,7 +344,7 @@ unsafe fn decode<'a>(
             let private_data: &[u8] = if conn.private_data.is_null() {
                 &[]
             } else {
-                // SAFETY: The CM guarantees `private_data_len` readable octets until the handler
+                // SAFETY: The CM guarantees `private_data_len` readable bytes until the handler
                 // returns.
                 unsafe {
                     core::slice::from_raw_parts(

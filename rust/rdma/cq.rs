@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queue ([`Cq`]): whatever completes is handled in process context, one completion after the
-//! other.
+//! Completion queue ([`Cq`]): whatever completes is handled in process context, one completion
+//! after the other.
 //!
-//! As a rule ib_core's work item does that, on a work queue that is named when the queue is made.
-//! A thread that waits for something that a completion will tell may do it instead
-//! ([`Cq::attend`]). The device's event wakes that thread itself, so it neither waits for a worker nor
-//! is it woken by one.
+//! As a rule ib_core's work item does that, on a work queue that is named when the queue is made. A
+//! thread that waits for something that a completion will tell may do it instead ([`Cq::attend`]).
+//! The device's event wakes that thread itself, so it neither waits for a worker nor is it woken by
+//! one.
 //!
 //! Never do both handle completions at a time: the thread disables the work item before it polls,
-//! and leaves the polling to it if it finds it running. No event is lost by that. While the thread polls,
-//! the device owes none; the thread enables the item again before it asks for the next one, and asks
-//! whether something has completed meanwhile.
+//! and leaves the polling to it if it finds it running. No event is lost by that. While the thread
+//! polls, the device owes none; the thread enables the item again before it asks for the next one,
+//! and asks whether something has completed meanwhile.
 //!
-//! A device may report by itself all the same: a dead one does, once for each queue. A work item that is
-//! disabled drops what it is asked to do, so who asks leaves a mark first ([`attendant`]), and the thread
-//! wakes the item when it has enabled it again and finds one. The drain relies on that. (A device that has
-//! read the old handler before a thread came, and calls it when that thread already polls for another event,
-//! leaves none. Of one event only one of the two can be told. So the other was unasked for, and whoever ends
-//! the connection of a dead device sees to it that the queue is looked at once more.)
+//! A device may report by itself all the same: a dead one does, once for each queue. A work item
+//! that is disabled drops what it is asked to do, so who asks leaves a mark first ([`attendant`]),
+//! and the thread wakes the item when it has enabled it again and finds one. The drain relies on
+//! that. (A device that has read the old handler before a thread came, and calls it when that
+//! thread already polls for another event, leaves none. Of one event only one of the two can be
+//! told. So the other was unasked for, and whoever ends the connection of a dead device sees to it
+//! that the queue is looked at once more.)
 
 use core::{
     mem::offset_of,
@@ -60,8 +61,8 @@ mod attendant {
 pub enum Attended {
     /// What it waited for is over.
     Over,
-    /// A signal is pending, the thread shall freeze, another one does it, or the queue pair is being shut
-    /// down.
+    /// A signal is pending, the thread shall freeze, another one does it, or the queue pair is
+    /// being shut down.
     Left,
     /// It was dismissed, or would have been.
     Dismissed,
@@ -72,8 +73,8 @@ pub enum Attended {
 /// # Invariants
 ///
 /// - `raw` is valid; its context is this object, which does not move.
-/// - `raw` is polled by its work item, or by the thread that has changed `attendant` from `NOBODY` to
-///   something else, while the item is disabled and does not run.
+/// - `raw` is polled by its work item, or by the thread that has changed `attendant` from `NOBODY`
+///   to something else, while the item is disabled and does not run.
 /// - The work queue that `raw` names outlives it.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
@@ -124,8 +125,8 @@ impl Cq {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: Nobody uses the queue yet: nothing completes without a queue pair. By the caller's
-        // contract the work queue outlives it.
+        // SAFETY: Nobody uses the queue yet: nothing completes without a queue pair. By the
+        // caller's contract the work queue outlives it.
         unsafe {
             let raw = raw.as_ptr();
             (*raw).cq_context = ptr::from_ref(&*cq).cast_mut().cast();
@@ -155,8 +156,8 @@ impl Cq {
         }
     }
 
-    /// Lets the thread that attends, if there is one, look whether it need wait any longer. To be called
-    /// when a completion was handled.
+    /// Lets the thread that attends, if there is one, look whether it need wait any longer. To be
+    /// called when a completion was handled.
     #[inline]
     pub(crate) fn handled(&self) {
         if self.attendant.read_once() == attendant::WAITS {
@@ -170,19 +171,20 @@ impl Cq {
         unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
     }
 
-    /// Handles completions in the calling thread until `is_over`, if it `may`. Must not be called by a
-    /// handler. Sleeps; what it asks must not.
+    /// Handles completions in the calling thread until `is_over`, if it `may`. Must not be called
+    /// by a handler. Sleeps; what it asks must not.
     ///
-    /// ORDERING: Other threads may handle the completion that brings `is_over` about. They do so with a
-    /// full barrier, before [`Cq::handled`] looks whether somebody waits; who waits says so before it
-    /// asks `is_over`.
+    /// ORDERING: Other threads may handle the completion that brings `is_over` about. They do so
+    /// with a full barrier, before [`Cq::handled`] looks whether somebody waits; who waits says so
+    /// before it asks `is_over`.
     #[inline]
     pub(crate) fn attend(
         &self,
         may: impl FnOnce() -> bool,
         is_over: impl Fn() -> bool,
     ) -> Attended {
-        // ORDERING: Full, and the looks at `may` and `closed` come after it: see `dismiss` and `close`.
+        // ORDERING: Full, and the looks at `may` and `closed` come after it: see `dismiss` and
+        // `close`.
         if !self.change(attendant::NOBODY, attendant::WAITS) {
             return Attended::Left;
         }
@@ -194,14 +196,16 @@ impl Cq {
         } else {
             Attended::Dismissed
         };
-        // Whatever was meant for this thread, or came while the item was disabled, is the item's now.
+        // Whatever was meant for this thread, or came while the item was disabled, is the item's
+        // now.
         if self.attendant.xchg(attendant::NOBODY, Full) != attendant::WAITS {
             self.leave_work();
         }
         attended
     }
 
-    /// Behind the thread's leave: the item shall look at the queue, and [`Cq::stop`] for the thread.
+    /// Behind the thread's leave: the item shall look at the queue, and [`Cq::stop`] for the
+    /// thread.
     #[cold]
     fn leave_work(&self) {
         self.wake_worker();
@@ -281,9 +285,10 @@ impl Cq {
     unsafe fn handle<F: Fn() -> bool>(&self, is_over: &F) {
         let (cq, work) = (self.as_raw(), self.work());
         loop {
-            // SAFETY: The queue and its work item are valid. An item that is disabled does not begin to
-            // run; if it does not run at that time it will not until it is enabled. So this thread has
-            // the queue for itself, with the array of its own that ib_core uses here.
+            // SAFETY: The queue and its work item are valid. An item that is disabled does not
+            // begin to run; if it does not run at that time it will not until it is enabled. So
+            // this thread has the queue for itself, with the array of its own that ib_core uses
+            // here.
             let more = unsafe {
                 bindings::disable_work(work);
                 let runs = bindings::work_busy(work) != 0;
@@ -294,8 +299,8 @@ impl Cq {
                     self.learn(count);
                     count
                 };
-                // Before an event can come, so that the next one calls this thread again. What came while the
-                // item was disabled is for the item.
+                // Before an event can come, so that the next one calls this thread again. What came
+                // while the item was disabled is for the item.
                 let quiet = self.change(attendant::CALLED, attendant::WAITS);
                 let marked = !quiet && self.change(attendant::CALLED_AGAIN, attendant::WAITS);
                 bindings::enable_work(work);
@@ -318,8 +323,8 @@ impl Cq {
         }
     }
 
-    /// Has a device that learns how many events to spare learn from so many completions, as ib_core does
-    /// for its item.
+    /// Has a device that learns how many events to spare learn from so many completions, as ib_core
+    /// does for its item.
     ///
     /// # Safety
     ///
@@ -346,8 +351,8 @@ impl Cq {
             // SAFETY: By this function's contract.
             unsafe { (*due.cast::<F>().cast_const())() }
         }
-        // SAFETY: Only the thread that attends sleeps there. `due` lives as long as the call, during
-        // which alone it is used, and by this thread.
+        // SAFETY: Only the thread that attends sleeps there. `due` lives as long as the call,
+        // during which alone it is used, and by this thread.
         unsafe {
             bindings::xprtrdma_rcuwait(
                 self.bed.get(),
@@ -357,11 +362,12 @@ impl Cq {
         };
     }
 
-    /// Sends a thread away that attends, and each that comes until it finds that it `may` again. From any
-    /// context.
+    /// Sends a thread away that attends, and each that comes until it finds that it `may` again.
+    /// From any context.
     ///
-    /// ORDERING: What makes that `may` false was written before. The barrier comes before the look for a
-    /// thread; one that comes does it the other way round, so it is found or finds that it may not.
+    /// ORDERING: What makes that `may` false was written before. The barrier comes before the look
+    /// for a thread; one that comes does it the other way round, so it is found or finds that it
+    /// may not.
     #[inline]
     pub(crate) fn dismiss(&self) {
         // SAFETY: A barrier asks for nothing.
@@ -395,14 +401,14 @@ impl Cq {
     /// No handler runs any more when this returns, however much is left in the queue. Behind
     /// [`Cq::close`]. May sleep; must not be called by a handler.
     ///
-    /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device does not
-    /// change the queue pair's state or does not take the work request that it waits for.
+    /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device
+    /// does not change the queue pair's state or does not take the work request that it waits for.
     pub(crate) fn stop(&self) {
-        // SAFETY: An initialised work item. It is never enabled again: a thread that attends enables it
-        // as often as it disables it.
+        // SAFETY: An initialised work item. It is never enabled again: a thread that attends
+        // enables it as often as it disables it.
         unsafe { bindings::disable_work_sync(self.work()) };
-        // One that came before the queue was closed is `DISMISSED` until it leaves; one that comes later
-        // handles nothing, whatever its state.
+        // One that came before the queue was closed is `DISMISSED` until it leaves; one that comes
+        // later handles nothing, whatever its state.
         // SAFETY: The pointer is valid as long as `self`; this may sleep.
         unsafe {
             bindings::xprtrdma_wait_other(self.attendant_ptr(), attendant::DISMISSED as c_int)

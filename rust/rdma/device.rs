@@ -12,36 +12,37 @@ use xprtrdma_bindings as bindings;
 /// Drivers whose devices refuse a message that invalidates a key which is not valid at that moment.
 ///
 /// A peer can guess the key that a region will have. If the device lets it invalidate that before
-/// the region is registered, or does not look at the key's last octet, then the message proves
-/// nothing: the registration comes behind it, and the key works when the memory has gone back to its
-/// owner. Verbs promise less than is needed: they let a key be invalid already. So each entry needs
-/// a reason of its own; a region that is not believed to be invalid costs one local invalidation, one
-/// that is wrongly believed to be gives the peer access to other people's memory.
+/// the region is registered, or does not look at the key's last byte, then the message proves
+/// nothing: the registration comes behind it, and the key works when the memory has gone back to
+/// its owner. Verbs promise less than is needed: they let a key be invalid already. So each entry
+/// needs a reason of its own; a region that is not believed to be invalid costs one local
+/// invalidation, one that is wrongly believed to be gives the peer access to other people's memory.
 ///
-/// * **rxe**: `rxe_invalidate_mr` compares with the key of the last registration that was executed. If
-///   it is another one, the Receive fails, and with it the queue pair (`execute` in `rxe_resp.c`).
-///   A key that was invalidated before passes; the region's next mapping has another one. What is left
-///   is the middle of a registration, between the stores of the key and of the state: one guess for
-///   each connection at a time of some instructions.
+/// * **rxe**: `rxe_invalidate_mr` compares with the key of the last registration that was executed.
+///   If it is another one, the Receive fails, and with it the queue pair (`execute` in
+///   `rxe_resp.c`). A key that was invalidated before passes; the region's next mapping has another
+///   one. What is left is the middle of a registration, between the stores of the key and of the
+///   state: one guess for each connection at a time of some instructions.
 ///
 /// Not here, because of their source:
 ///
-/// * **siw**: `siw_invalidate_stag` finds the region by the key's upper octets and compares neither the
-///   last one nor the state; the completion has the key that the peer wrote. Registrations are executed
-///   later, in another thread.
+/// * **siw**: `siw_invalidate_stag` finds the region by the key's upper bytes and compares neither
+///   the last one nor the state; the completion has the key that the peer wrote. Registrations are
+///   executed later, in another thread.
 ///
 /// Not here, because nobody has seen it:
 ///
-/// * **hfi1**: `rvt_invalidate_rkey` compares as rxe does, and a message that fails there comes without
-///   its invalidation. Read, not tried.
+/// * **hfi1**: `rvt_invalidate_rkey` compares as rxe does, and a message that fails there comes
+///   without its invalidation. Read, not tried.
 /// * **mlx5, mlx4, bnxt_re, irdma, cxgb4, hns, erdma, qedr, ocrdma, ionic** and others: the adapter
 ///   decides, and the driver reports what it says. What RFC 5040 and the InfiniBand specification
-///   ask of it is no proof: siw implements the former. It can be tried, with a peer that invalidates
-///   the next key of a region before that is registered: if the message never arrives, the device
-///   belongs here.
+///   ask of it is no proof: siw implements the former. It can be tried, with a peer that
+///   invalidates the next key of a region before that is registered: if the message never arrives,
+///   the device belongs here.
 const REFUSE_STALE_KEYS: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_RXE];
 
-/// Whether a message that invalidates a key proves, on this device, that the key was valid until then.
+/// Whether a message that invalidates a key proves, on this device, that the key was valid until
+/// then.
 ///
 /// # Safety
 ///
@@ -72,8 +73,8 @@ pub struct DeviceInfo {
     pub fast_reg: bool,
     /// A region may have gaps between its pages.
     pub sg_gaps: bool,
-    /// A message of the peer that invalidates a region is a proof of it. Otherwise the peer had better
-    /// send none: each region must be invalidated here all the same.
+    /// A message of the peer that invalidates a region is a proof of it. Otherwise the peer had
+    /// better send none: each region must be invalidated here all the same.
     pub refuses_stale_keys: bool,
 }
 

@@ -32,13 +32,13 @@ impl Direction {
 /// A buffer of our own that stays mapped for one device.
 ///
 /// The memory is shared with the device, so it is only reached through raw pointers; the users in
-/// this crate know from their queues who owns which octets.
+/// this crate know from their queues who owns which bytes.
 ///
 /// # Invariants
 ///
 /// - `mem` is mapped at `addr` for `dir` until `drop`.
-/// - `need_sync` is whether the mapping is one that must be synced. That is settled when it is made:
-///   by the device's coherence, and by whether the memory behind it is a bounce buffer.
+/// - `need_sync` is whether the mapping is one that must be synced. That is settled when it is
+///   made: by the device's coherence, and by whether the memory behind it is a bounce buffer.
 pub(crate) struct DmaBuf {
     mem: KVec<u8>,
     ptr: *mut u8,
@@ -54,7 +54,7 @@ unsafe impl Send for DmaBuf {}
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// Allocates and maps `len` octets, zeroed; `EINVAL` for none. May sleep.
+    /// Allocates and maps `len` bytes, zeroed; `EINVAL` for none. May sleep.
     pub(crate) fn new(pd: &Arc<Pd>, len: usize, dir: Direction) -> Result<Self> {
         if len == 0 {
             // Not memory, but a pointer to nothing.
@@ -63,7 +63,7 @@ impl DmaBuf {
         let mut mem = KVec::from_elem(0u8, len, GFP_KERNEL | __GFP_NOWARN)?;
         let ptr = mem.as_mut_ptr();
         let dev = pd.raw_device();
-        // SAFETY: The device exists while `pd` does; `mem` is `len` octets of kmalloc memory.
+        // SAFETY: The device exists while `pd` does; `mem` is `len` bytes of kmalloc memory.
         let addr = unsafe { bindings::xprtrdma_dma_map_single(dev, ptr.cast(), len, dir.raw()) };
         // SAFETY: The device exists; `addr` is the result of a mapping call on it.
         if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
@@ -92,7 +92,7 @@ impl DmaBuf {
         self.ptr
     }
 
-    /// A scatter/gather element for `len` octets at `offset`, both within the buffer.
+    /// A scatter/gather element for `len` bytes at `offset`, both within the buffer.
     #[inline]
     pub(crate) fn sge(&self, offset: usize, len: usize) -> bindings::ib_sge {
         bindings::ib_sge {
@@ -103,7 +103,7 @@ impl DmaBuf {
         }
     }
 
-    /// Gives `len` octets at `offset` to the CPU after the device wrote them.
+    /// Gives `len` bytes at `offset` to the CPU after the device wrote them.
     #[inline]
     pub(crate) fn sync_for_cpu(&self, offset: usize, len: usize) {
         if !self.need_sync {
@@ -120,7 +120,7 @@ impl DmaBuf {
         }
     }
 
-    /// Gives `len` octets at `offset` to the device.
+    /// Gives `len` bytes at `offset` to the device.
     #[inline]
     pub(crate) fn sync_for_device(&self, offset: usize, len: usize) {
         if !self.need_sync {

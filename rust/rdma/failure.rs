@@ -92,7 +92,8 @@ impl Reports {
 ///
 /// # Safety
 ///
-/// Called by a device for a queue pair whose context is a [`Reports`] that outlives it, in any context.
+/// Called by a device for a queue pair whose context is a [`Reports`] that outlives it, in any
+/// context.
 pub(crate) unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
     // SAFETY: By this function's contract.
     let reports = unsafe { &*context.cast::<Reports>() };

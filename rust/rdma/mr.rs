@@ -90,9 +90,9 @@ impl Access {
 pub struct Window {
     /// Steering tag (rkey).
     pub handle: u32,
-    /// Octets.
+    /// Bytes.
     pub length: u32,
-    /// Address of the first octet: its offset in its page, so that no kernel address is shown.
+    /// Address of the first byte: its offset in its page, so that no kernel address is shown.
     pub offset: u64,
 }
 

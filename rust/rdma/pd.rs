@@ -32,7 +32,8 @@ use xprtrdma_bindings as bindings;
 /// `pd` is valid until `drop`; `id` keeps its device.
 pub struct Pd {
     pd: NonNull<bindings::ib_pd>,
-    /// Octets of the longest entry of a list that is mapped for the device: whole pages, at least one.
+    /// Bytes of the longest entry of a list that is mapped for the device: whole pages, at least
+    /// one.
     max_entry: u32,
     /// The domain's queue pair will never again touch a region.
     drained: Atomic<bool>,

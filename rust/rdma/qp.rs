@@ -122,8 +122,8 @@ impl Drop for RawQp {
 
 /// A queue pair of a reliable connection with its completion queue, rings and handler.
 ///
-/// Its connection lives as long as the [`QpOwner`] that [`Qp::create`] returns. The last handle must be
-/// dropped where it may sleep.
+/// Its connection lives as long as the [`QpOwner`] that [`Qp::create`] returns. The last handle
+/// must be dropped where it may sleep.
 ///
 /// # Invariants
 ///
@@ -132,8 +132,8 @@ impl Drop for RawQp {
 ///   pair, apart from those of the drain; they live as long as the queues.
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
 ///   of the one that they borrow.
-/// - The work queue that `handler` named outlives `cq`: a [`Queue`] is always borrowed, so `handler`
-///   keeps whatever owns it; `handler` is never changed, and dropped after `cq`.
+/// - The work queue that `handler` named outlives `cq`: a [`Queue`] is always borrowed, so
+///   `handler` keeps whatever owns it; `handler` is never changed, and dropped after `cq`.
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
@@ -160,8 +160,8 @@ pub struct Qp<H: QpHandler> {
     recvs: KVVec<RecvBuf<Self>>,
     /// Buffers of messages that ended with their handlers.
     free: UnsafeCell<Chain>,
-    /// So many of `free`, or of the receive queue's `returned`, are posted together. What can wait in
-    /// both is less than a batch: what was promised is posted even if no further message comes.
+    /// So many of `free`, or of the receive queue's `returned`, are posted together. What can wait
+    /// in both is less than a batch: what was promised is posted even if no further message comes.
     free_batch: u32,
     returned_batch: u32,
     /// How many messages ever came, modulo 2^32.
@@ -191,24 +191,26 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over`, which a handler will bring about, with a
-    /// full barrier. Returns earlier when a signal is pending, when the thread shall freeze, when
-    /// [`Qp::dismiss`] is called, when the connection ends, or at once if it may not or another thread does
-    /// this already. Must not be called by a handler, nor with a lock that handlers take. Sleeps; `may` and
-    /// `is_over` must not.
+    /// Handles completions in the calling thread until `is_over`, which a handler will bring about,
+    /// with a full barrier. Returns earlier when a signal is pending, when the thread shall freeze,
+    /// when [`Qp::dismiss`] is called, when the connection ends, or at once if it may not or
+    /// another thread does this already. Must not be called by a handler, nor with a lock that
+    /// handlers take. Sleeps; `may` and `is_over` must not.
     #[inline]
     pub fn attend(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> Attended {
         self.cq.attend(may, is_over)
     }
 
-    /// Sends a thread away that attends, or is about to: others, which may not wait for it, will want
-    /// completions handled from now on. Called behind what makes its `may` false. From any context.
+    /// Sends a thread away that attends, or is about to: others, which may not wait for it, will
+    /// want completions handled from now on. Called behind what makes its `may` false. From any
+    /// context.
     #[inline]
     pub fn dismiss(&self) {
         self.cq.dismiss();
     }
 
-    /// What the device has told of a failure. Whatever is seen while the connection is ended is in it, too.
+    /// What the device has told of a failure. Whatever is seen while the connection is ended is in
+    /// it, too.
     pub fn failure(&self) -> Failure {
         self.raw.reports.seen()
     }

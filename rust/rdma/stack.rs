@@ -3,9 +3,9 @@
 //! Whose RDMA stack is loaded.
 //!
 //! This crate is compiled against the structures of one kernel's own `ib_core` and `rdma_cm`. Where
-//! the kernel has no versions of symbols (`CONFIG_MODVERSIONS`), the loader links it with any module
-//! that exports the same names, also with one whose structures differ, such as those of MLNX_OFED
-//! and DOCA-OFED. So an owner asks first.
+//! the kernel has no versions of symbols (`CONFIG_MODVERSIONS`), the loader links it with any
+//! module that exports the same names, also with one whose structures differ, such as those of
+//! MLNX_OFED and DOCA-OFED. So an owner asks first.
 
 use kernel::{
     prelude::*,

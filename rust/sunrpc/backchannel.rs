@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Slots for requests of the server on the same connection ([`Backchannel`]), RFC 8167. What is done
-//! with them is in [`callback`](crate::callback).
+//! Slots for requests of the server on the same connection ([`Backchannel`]), RFC 8167. What is
+//! done with them is in [`callback`](crate::callback).
 //!
 //! A callback has a slot of its own from delivery until the callback service lets go of it. The
 //! slots are made when the upper layer sets its callback service up and live as long as the

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request on its way out ([`Call`]; [`Encoded`]: to look at), while its task waits, and pinned on
-//! its way in ([`Pinned`]).
+//! A request on its way out ([`Call`]; [`Encoded`]: to look at), while its task waits, and pinned
+//! on its way in ([`Pinned`]).
 
 mod encoded;
 mod memory;
@@ -134,7 +134,7 @@ impl<'a, T: Transport> Call<'a, T> {
             return Err(EAGAIN);
         }
         if self.reply().head_len() >= START_LEN {
-            // SAFETY: The head has that many octets. While the lock is held nobody looks the
+            // SAFETY: The head has that many bytes. While the lock is held nobody looks the
             // request up, and without that nobody writes there, nor wakes the task, which would
             // read.
             unsafe { memory::clear_start(&raw mut (*self.rqst()).rq_rcv_buf) };

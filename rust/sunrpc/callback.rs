@@ -8,7 +8,7 @@ use crate::{
         Farewell, //
     },
     transport::Transport,
-    xdr_buf::Octets,
+    xdr_buf::XdrBytes,
     xprt::Xprt, //
 };
 use core::ptr::{
@@ -183,9 +183,9 @@ impl Callback<'_> {
     }
 
     /// The encoded reply.
-    pub fn reply(&self) -> Octets<'_> {
+    pub fn reply(&self) -> XdrBytes<'_> {
         // SAFETY: The reply stays as it is until it is sent.
-        unsafe { Octets::from_raw(&raw const (*self.0.rqst.get()).rq_snd_buf) }
+        unsafe { XdrBytes::from_raw(&raw const (*self.0.rqst.get()).rq_snd_buf) }
     }
 
     /// Whether the request came on the current connection: a reply never goes out on another

@@ -110,7 +110,7 @@ unsafe extern "C" fn setup<T: Transport>(
 unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
     const_assert!(align_of::<Xprt<T>>() <= 8);
 
-    // SAFETY: The destination address is valid for `addrlen` octets.
+    // SAFETY: The destination address is valid for `addrlen` bytes.
     let Some(peer) = (unsafe { addr_from_raw(args.dstaddr) }) else {
         pr_err!("only IPv4 and IPv6 servers are supported\n");
         return Err(Error::from_errno(compat::EAFNOSUPPORT));
@@ -159,8 +159,8 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);
         xprt.reestablish_timeout = ms(5_000);
-        // The RPC client would set a timer with each lone call and stop it with the next. Drivers look
-        // at `Xprt::unused` from time to time.
+        // The RPC client would set a timer with each lone call and stop it with the next. Drivers
+        // look at `Xprt::unused` from time to time.
         xprt.idle_timeout = 0;
         xprt.connect_timeout = ms(limits.connect_timeout_ms);
         xprt.max_reconnect_timeout = ms(limits.reconnect_timeout_ms);

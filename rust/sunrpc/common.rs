@@ -37,14 +37,15 @@ impl Common {
         &self.completions
     }
 
-    /// The work queue on which connections end, with a rescuer of its own: what is done there waits for
-    /// the device and for [`Common::completions`], never for memory of a request or for the RPC client.
+    /// The work queue on which connections end, with a rescuer of its own: what is done there waits
+    /// for the device and for [`Common::completions`], never for memory of a request or for the RPC
+    /// client.
     ///
-    /// Tasks wait for the end of their connection, also on the RPC client's queues and perhaps with the
-    /// send lock. When memory is short a queue may have no worker but its rescuer. So the end needs another
-    /// queue than the RPC client's, where the rescuer may be one of those who wait; than
-    /// [`Common::queue`], where it may be connecting for a minute, or waiting for memory that only the end of
-    /// such a task sets free; and than that of completions, for which an end waits.
+    /// Tasks wait for the end of their connection, also on the RPC client's queues and perhaps with
+    /// the send lock. When memory is short a queue may have no worker but its rescuer. So the end
+    /// needs another queue than the RPC client's, where the rescuer may be one of those who wait;
+    /// than [`Common::queue`], where it may be connecting for a minute, or waiting for memory that
+    /// only the end of such a task sets free; and than that of completions, for which an end waits.
     pub fn ends(&self) -> &WorkQueue {
         &self.ends
     }
@@ -64,8 +65,8 @@ static READY: Atomic<bool> = Atomic::new(false);
 
 /// What a new transport is given; `ENODEV` when the class is not registered. May sleep.
 ///
-/// The RPC client passes nothing of ours to the set-up function of a class, so there must be a place
-/// where that finds it. Nobody else looks here.
+/// The RPC client passes nothing of ours to the set-up function of a class, so there must be a
+/// place where that finds it. Nobody else looks here.
 pub(crate) fn get() -> Result<Arc<Common>> {
     // ORDERING: Pairs with the release in `Owner::new`.
     if !READY.load(Acquire) {

@@ -7,7 +7,7 @@
 //! RPC never ends while the server can reach its memory (V1-103, V1-105), whatever a driver does.
 //!
 //! The RPC client may encode a request anew while it is lent, for it asks nobody before. Head and
-//! pages then get other octets of the same request. Pages that its security flavour made for the
+//! pages then get other bytes of the same request. Pages that its security flavour made for the
 //! last encoding would be freed: [`Call::lend`](crate::call::Call::lend) sees to it that this waits
 //! for the leases, too.
 

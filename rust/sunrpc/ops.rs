@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C operations made from a [`Transport`]: pointers become references, and one method is called.
+//! The C operations made from a [`Transport`]: pointers become references, and one method is
+//! called.
 
 mod request;
 mod step;
@@ -100,7 +101,7 @@ impl<T: Transport> Ops<T> {
         let Some(addr) = T::local_addr(unsafe { Self::xprt(xprt) }) else {
             return compat::ENOTCONN;
         };
-        // SAFETY: The buffer has `len` writable octets.
+        // SAFETY: The buffer has `len` writable bytes.
         let out = unsafe { core::slice::from_raw_parts_mut(buf.cast::<u8>(), len) };
         match kernel::str::CString::try_from_fmt(fmt!("{}", Show(&addr.ip()))) {
             Ok(text) => {

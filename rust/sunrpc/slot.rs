@@ -39,8 +39,8 @@ impl TaskBuf {
         }
     }
 
-    /// Makes sure that there are at least `len` octets; when it grows the content is zeroes, and
-    /// `grown` is told by how many octets. Allocates as the calling RPC task may.
+    /// Makes sure that there are at least `len` bytes; when it grows the content is zeroes, and
+    /// `grown` is told by how many bytes. Allocates as the calling RPC task may.
     #[inline]
     pub(crate) fn ensure(&mut self, len: usize, grown: impl FnOnce(usize)) -> Result<*mut c_void> {
         if self.len < len || self.ptr.is_null() {
@@ -49,7 +49,7 @@ impl TaskBuf {
         Ok(self.ptr)
     }
 
-    /// Gets memory for `len` octets; returns how many more there are now.
+    /// Gets memory for `len` bytes; returns how many more there are now.
     #[cold]
     fn grow(&mut self, len: usize) -> Result<usize> {
         let len = len.max(512).next_power_of_two();
@@ -71,8 +71,8 @@ impl Drop for TaskBuf {
     }
 }
 
-/// Message buffers of a slot; only touched by the task that owns the slot, or by the pool while it is
-/// free.
+/// Message buffers of a slot; only touched by the task that owns the slot, or by the pool while it
+/// is free.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
     pub(crate) reply: TaskBuf,
@@ -121,8 +121,8 @@ pub struct Slot<T: Transport> {
 
 // SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
 unsafe impl<T: Transport> Send for Slot<T> {}
-// SAFETY: As above; `buffers` is only reached by the task that owns the slot, or under the pool's lock
-// while nobody does; `release` only by who sends the request, or by its task while nobody can;
+// SAFETY: As above; `buffers` is only reached by the task that owns the slot, or under the pool's
+// lock while nobody does; `release` only by who sends the request, or by its task while nobody can;
 // `pinned` only under the queue lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
@@ -187,14 +187,14 @@ pub(crate) struct Pool<T: Transport> {
     last: Atomic<u32>,
     #[pin]
     free: SpinLock<Free>,
-    /// Octets in the buffers of all slots.
+    /// Bytes in the buffers of all slots.
     buffered: Atomic<usize>,
 }
 
 /// Slots whose buffers are freed without letting go of the lock.
 const TRIM_BATCH: usize = 16;
-/// Resting slots that keep their buffers, so that requests can go on that must give memory back when
-/// there is none.
+/// Resting slots that keep their buffers, so that requests can go on that must give memory back
+/// when there is none.
 pub(crate) const RESERVE: usize = 8;
 
 impl<T: Transport> Pool<T> {
@@ -272,12 +272,12 @@ impl<T: Transport> Pool<T> {
         compat::smp_mb();
     }
 
-    /// Counts octets that buffers of a slot have grown by.
-    pub(crate) fn count_buffered(&self, octets: usize) {
-        self.buffered.add(octets, Relaxed);
+    /// Counts bytes that buffers of a slot have grown by.
+    pub(crate) fn count_buffered(&self, bytes: usize) {
+        self.buffered.add(bytes, Relaxed);
     }
 
-    /// Octets in the buffers of all slots.
+    /// Bytes in the buffers of all slots.
     pub(crate) fn buffered(&self) -> usize {
         self.buffered.load(Relaxed)
     }
@@ -289,8 +289,8 @@ impl<T: Transport> Pool<T> {
         self.slots.len().saturating_sub(free)
     }
 
-    /// Frees the buffers of the slots that nobody used since the last call, but for those that are used
-    /// next.
+    /// Frees the buffers of the slots that nobody used since the last call, but for those that are
+    /// used next.
     pub(crate) fn trim(&self) {
         let mut from = 0;
         loop {

@@ -14,9 +14,9 @@ use xprtrdma_bindings as bindings;
 pub enum Knob {
     /// `rdma_slot_table_entries`: requests in flight on one connection.
     Slots,
-    /// `rdma_max_inline_read`: largest message received without RDMA, in octets.
+    /// `rdma_max_inline_read`: largest message received without RDMA, in bytes.
     InlineRead,
-    /// `rdma_max_inline_write`: largest message sent without RDMA, in octets.
+    /// `rdma_max_inline_write`: largest message sent without RDMA, in bytes.
     InlineWrite,
 }
 
@@ -29,9 +29,9 @@ impl Knob {
         }
     }
 
-    /// Sets value, bounds and the unit of which every value is a multiple: it is rounded down, now and
-    /// when somebody writes to the file. Once, before the table is registered: afterwards the value is the
-    /// administrator's.
+    /// Sets value, bounds and the unit of which every value is a multiple: it is rounded down, now
+    /// and when somebody writes to the file. Once, before the table is registered: afterwards the
+    /// value is the administrator's.
     pub fn preset(self, value: u32, range: &RangeInclusive<u32>, unit: NonZero<u32>) {
         let (least, most) = (*range.start(), *range.end());
         // SAFETY: The index is one of the table's, and the unit not zero.

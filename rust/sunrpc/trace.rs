@@ -4,8 +4,8 @@
 //!
 //! A tracepoint that is off costs a jump over it that never is taken. `xprt` is the transport's
 //! number ([`Xprt::id`](crate::xprt::Xprt::id)); xids are in host order and lengths in bytes. All
-//! may be called in any context. Those that every RPC passes take a closure, which is called only if
-//! the tracepoint is on: nothing is gathered for one that is off.
+//! may be called in any context. Those that every RPC passes take a closure, which is called only
+//! if the tracepoint is on: nothing is gathered for one that is off.
 
 use kernel::jump_label::static_branch_unlikely;
 use xprtrdma_bindings as bindings;
@@ -71,7 +71,7 @@ pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     );
 }
 
-/// A call is about to be posted: transport, xid, octets of the message, segments of its Read list,
+/// A call is about to be posted: transport, xid, bytes of the message, segments of its Read list,
 /// Write chunk and Reply chunk.
 #[inline(always)]
 pub fn call(what: impl FnOnce() -> (u32, u32, u32, u32, u32, u32)) {
@@ -93,7 +93,7 @@ pub fn register(what: impl FnOnce() -> (u32, u32, u32, u64, u32, bool)) {
     );
 }
 
-/// A reply was accepted: transport, xid, octets that came inline and by RDMA, credits granted.
+/// A reply was accepted: transport, xid, bytes that came inline and by RDMA, credits granted.
 #[inline(always)]
 pub fn reply(what: impl FnOnce() -> (u32, u32, u32, u32, u32)) {
     trace!(

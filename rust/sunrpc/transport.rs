@@ -46,7 +46,7 @@ pub struct Create {
 pub struct Limits {
     /// Requests at a time.
     pub slots: u16,
-    /// Octets of data in one request.
+    /// Bytes of data in one request.
     pub max_payload: usize,
     /// Default RPC timeout in milliseconds.
     pub rpc_timeout_ms: u32,
@@ -123,11 +123,12 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// The reply may be processed before it returns.
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent>;
 
-    /// The task of a request that was sent while no other was in flight would go to sleep now. Here it
-    /// may wait in the driver's own way; afterwards it goes to sleep if the request is not over. As long
-    /// as it is here nobody but the driver wakes it, not even to kill it, and its time is not looked
-    /// at; so the driver lets it go after some seconds at the latest. Tasks whose time is short do not
-    /// come here, nor those of threads with a low priority. Task context without locks of the RPC client, NOFS; may sleep.
+    /// The task of a request that was sent while no other was in flight would go to sleep now. Here
+    /// it may wait in the driver's own way; afterwards it goes to sleep if the request is not over.
+    /// As long as it is here nobody but the driver wakes it, not even to kill it, and its time is
+    /// not looked at; so the driver lets it go after some seconds at the latest. Tasks whose time
+    /// is short do not come here, nor those of threads with a low priority. Task context without
+    /// locks of the RPC client, NOFS; may sleep.
     fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a request of the server.
@@ -142,10 +143,10 @@ pub trait Transport: Sized + Send + Sync + 'static {
 
     /// The request ends, or was given to `send` and is encoded again: brings its memory out of the
     /// peer's reach, or starts to. The caller waits until no [`Lease`](crate::lease::Lease) is
-    /// left. Task context, may sleep; the request is not pinned and will not be looked up any more. The task
-    /// may hold the send lock or keep the RPC client's queues busy: if the connection is broken, its end
-    /// has to bring the memory back without either.
-    /// Before, the driver may give the peer some time with [`Leaving::linger`].
+    /// left. Task context, may sleep; the request is not pinned and will not be looked up any more.
+    /// The task may hold the send lock or keep the RPC client's queues busy: if the connection is
+    /// broken, its end has to bring the memory back without either. Before, the driver may give the
+    /// peer some time with [`Leaving::linger`].
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving);
 
     /// The request gives its credit back. If it was sent and its reply is still to come, the server
@@ -156,8 +157,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// The request's timeout has passed without a reply. Task context, may sleep.
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
 
-    /// Attempts shall take no longer than this, and the pauses between them not either; both only get
-    /// lower (pNFS gives a data server up sooner). Called under RCU, must not sleep.
+    /// Attempts shall take no longer than this, and the pauses between them not either; both only
+    /// get lower (pNFS gives a data server up sooner). Called under RCU, must not sleep.
     fn lower_timeouts(xprt: &Xprt<Self>, connect: Jiffies, reconnect: Jiffies);
 
     /// The driver's last call: ends everything that could call back or that holds a
@@ -177,7 +178,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Requests of the server that are served at a time.
     const CALLBACK_SLOTS: u16;
 
-    /// Longest request of the server, and longest reply to one, in octets. Called under RCU, must
+    /// Longest request of the server, and longest reply to one, in bytes. Called under RCU, must
     /// not sleep.
     fn callback_size(xprt: &Xprt<Self>) -> usize;
 }

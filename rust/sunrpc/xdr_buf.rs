@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of one RPC message ([`XdrBuf`], [`Octets`]): a head, an array of pages, a tail.
+//! The memory of one RPC message ([`XdrBuf`], [`XdrBytes`]): a head, an array of pages, a tail.
 
 use core::{
     marker::PhantomData,
@@ -59,25 +59,25 @@ impl<'a> XdrBuf<'a> {
         Self(raw, PhantomData)
     }
 
-    /// Octets of the head: exact in a message to be sent, the most that a reply's head may have.
+    /// Bytes of the head: exact in a message to be sent, the most that a reply's head may have.
     #[inline]
     pub fn head_len(&self) -> usize {
         look!(self, head[0].iov_len)
     }
 
-    /// Octets in the pages (capacity, in a reply).
+    /// Bytes in the pages (capacity, in a reply).
     #[inline]
     pub fn page_len(&self) -> usize {
         look!(self, page_len) as usize
     }
 
-    /// Octets of the tail (capacity, in a reply).
+    /// Bytes of the tail (capacity, in a reply).
     #[inline]
     pub fn tail_len(&self) -> usize {
         look!(self, tail[0].iov_len)
     }
 
-    /// Octets of the whole message to be sent.
+    /// Bytes of the whole message to be sent.
     #[inline]
     pub fn len(&self) -> usize {
         look!(self, len) as usize
@@ -106,7 +106,7 @@ impl<'a> XdrBuf<'a> {
         self.len() == 0
     }
 
-    /// Octets that a reply can have at most.
+    /// Bytes that a reply can have at most.
     #[inline]
     pub fn capacity(&self) -> usize {
         look!(self, buflen) as usize
@@ -124,7 +124,7 @@ impl<'a> XdrBuf<'a> {
         look!(self, flags) & bindings::XDRBUF_WRITE != 0
     }
 
-    /// Octets in a part.
+    /// Bytes in a part.
     #[inline]
     pub fn part_len(&self, part: Part) -> usize {
         match part {
@@ -161,7 +161,7 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// Takes what is left of the pages after skipping `skip` octets; `false`: no more is wanted.
+    /// Takes what is left of the pages after skipping `skip` bytes; `false`: no more is wanted.
     #[inline]
     fn rest_of_pages(&self, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
         let page_len = self.page_len();
@@ -174,7 +174,7 @@ impl<'a> XdrBuf<'a> {
         take(self.pages(skipped, len))
     }
 
-    /// The `len` octets, at least one, behind the first `skipped` of the pages, which have both.
+    /// The `len` bytes, at least one, behind the first `skipped` of the pages, which have both.
     #[inline(always)]
     fn pages(&self, skipped: usize, len: usize) -> Piece<'_> {
         // NO-OVERFLOW: Offsets in memory, the first of 32 bits.
@@ -207,12 +207,12 @@ impl<'a> XdrBuf<'a> {
 ///
 /// # Invariants
 ///
-/// Shape and octets stay as they are while the view exists, but for what an earlier encoding of the
+/// Shape and bytes stay as they are while the view exists, but for what an earlier encoding of the
 /// same request lent to the peer, who only reads.
 #[derive(Clone, Copy)]
-pub struct Octets<'a>(XdrBuf<'a>);
+pub struct XdrBytes<'a>(XdrBuf<'a>);
 
-impl<'a> Deref for Octets<'a> {
+impl<'a> Deref for XdrBytes<'a> {
     type Target = XdrBuf<'a>;
 
     #[inline]
@@ -221,7 +221,7 @@ impl<'a> Deref for Octets<'a> {
     }
 }
 
-impl Octets<'_> {
+impl XdrBytes<'_> {
     /// # Safety
     ///
     /// The type invariant must hold for the view's lifetime.
@@ -231,21 +231,21 @@ impl Octets<'_> {
         Self(unsafe { XdrBuf::from_raw(raw) })
     }
 
-    /// Copies the octets `from..from + out.len()` of the message. Does not sleep.
+    /// Copies the bytes `from..from + out.len()` of the message. Does not sleep.
     #[inline]
     pub fn read(&self, from: usize, out: &mut [u8]) -> Result {
         if let Some(end) = from.checked_add(out.len()) {
             let head_len = self.head_len();
             if end <= head_len {
                 let head = look!(self.0, head[0].iov_base).cast::<u8>();
-                // SAFETY: The head is valid for `head_len` octets and `out` is somebody else's
+                // SAFETY: The head is valid for `head_len` bytes and `out` is somebody else's
                 // memory.
                 let head = unsafe { slice::from_raw_parts(head, head_len) };
                 out.copy_from_slice(head.get(from..end).ok_or(EINVAL)?);
                 return Ok(());
             }
         }
-        // SAFETY: The view is valid; the callee checks the range and writes `out.len()` octets.
+        // SAFETY: The view is valid; the callee checks the range and writes `out.len()` bytes.
         let err = unsafe {
             bindings::read_bytes_from_xdr_buf(
                 self.0 .0.as_ptr(),
@@ -258,8 +258,8 @@ impl Octets<'_> {
     }
 }
 
-/// Takes what is left of a vector of an RPC message after skipping `skip` octets; `false`: no more is
-/// wanted.
+/// Takes what is left of a vector of an RPC message after skipping `skip` bytes; `false`: no more
+/// is wanted.
 #[inline]
 fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);
@@ -267,7 +267,7 @@ fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> b
     skipped == vector.iov_len || take(piece_of(vector, skipped))
 }
 
-/// What is behind the first `skipped` octets of a vector of an RPC message, which has more.
+/// What is behind the first `skipped` bytes of a vector of an RPC message, which has more.
 #[inline]
 fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     let addr = vector.iov_base.cast::<u8>().wrapping_add(skipped);

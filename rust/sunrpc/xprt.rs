@@ -173,13 +173,13 @@ impl<T: Transport> Xprt<T> {
         self.pool().iter()
     }
 
-    /// Slots that tasks have, whether or not they are waiting for something. Only a hint: it may have
-    /// changed already.
+    /// Slots that tasks have, whether or not they are waiting for something. Only a hint: it may
+    /// have changed already.
     pub fn slots_in_use(&self) -> usize {
         self.pool().in_use()
     }
 
-    /// Octets in the message buffers of all slots.
+    /// Bytes in the message buffers of all slots.
     pub fn buffered(&self) -> usize {
         self.pool().buffered()
     }

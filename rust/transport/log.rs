@@ -102,8 +102,8 @@ impl Display for Seconds {
     }
 }
 
-/// Tells of an attempt that failed after it had `lasted` so long, if the report says so; `device`: what it used,
-/// if it came so far.
+/// Tells of an attempt that failed after it had `lasted` so long, if the report says so; `device`:
+/// what it used, if it came so far.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
     reason: ConnectError,

@@ -79,7 +79,7 @@ pub(crate) fn slots() -> u16 {
     Knob::Slots.get().min(*SLOTS.end()) as u16
 }
 
-/// Sizes of the largest messages without RDMA on a connection that is made now, in octets,
+/// Sizes of the largest messages without RDMA on a connection that is made now, in bytes,
 /// multiples of 1024: sent and received.
 pub(crate) fn inline_sizes() -> (u32, u32) {
     let size = |knob: Knob| {

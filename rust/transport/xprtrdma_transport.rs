@@ -3,7 +3,7 @@
 //! The driver: carries the kernel NFS client's RPCs over RDMA.
 //!
 //! The rules of the protocol are in `xprtrdma_proto`, the kernel's contracts in `xprtrdma_sunrpc`
-//! and `xprtrdma_rdma`. What is left here is moving octets between them.
+//! and `xprtrdma_rdma`. What is left here is moving bytes between them.
 //!
 //! | Room | What is in it |
 //! | --- | --- |

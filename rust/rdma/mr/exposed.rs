@@ -35,13 +35,13 @@ pub(crate) const FIRST_DOORBELL: u32 = 2;
 
 /// A region that the peer may be able to reach, with the lender of its memory.
 ///
-/// Dropping it deregisters the region, which may sleep. One that was posted may only be dropped when
-/// its queue pair is shut down; before, it is leaked with its memory.
+/// Dropping it deregisters the region, which may sleep. One that was posted may only be dropped
+/// when its queue pair is shut down; before, it is leaked with its memory.
 pub struct ExposedMr<L: Lender> {
     inner: ManuallyDrop<KBox<Inner>>,
     length: u32,
-    // How a queue pair was told about it: see the constants; else the number of the doorbell for which
-    // its registration waits or has waited.
+    // How a queue pair was told about it: see the constants; else the number of the doorbell for
+    // which its registration waits or has waited.
     posted: u32,
     // Which posted invalidation covers this region; 0: none.
     invalidate_seq: u64,
@@ -66,7 +66,7 @@ impl<L: Lender> Drop for ExposedMr<L> {
 }
 
 impl<L: Lender> ExposedMr<L> {
-    /// A region that was mapped just now, over `length` octets of the lender's memory.
+    /// A region that was mapped just now, over `length` bytes of the lender's memory.
     #[inline]
     pub(super) fn new(inner: KBox<Inner>, length: u32, lender: L) -> Self {
         Self {
@@ -102,8 +102,8 @@ impl<L: Lender> ExposedMr<L> {
     /// Takes the region back on the proof that the peer's message invalidated it.
     ///
     /// Returns the region unchanged if the proof is about another one or none at all, see
-    /// [`RemoteInvalidation`], or if the registration still waits to be posted: then the peer has guessed
-    /// the key, and the invalidation comes too early.
+    /// [`RemoteInvalidation`], or if the registration still waits to be posted: then the peer has
+    /// guessed the key, and the invalidation comes too early.
     pub fn remotely_invalidated(self, proof: &RemoteInvalidation<'_>) -> Result<(IdleMr, L), Self> {
         if proof.rkey == self.window().handle
             && proof.pd.get() == self.inner.pd.as_raw() as usize
@@ -181,8 +181,8 @@ impl<L: Lender> ExposedMr<L> {
         wr
     }
 
-    /// A registration that waits for the doorbell with this number. It refers to the region, but not to
-    /// its own work requests, which are for the invalidation then.
+    /// A registration that waits for the doorbell with this number. It refers to the region, but
+    /// not to its own work requests, which are for the invalidation then.
     pub(crate) fn new_reg_wr(
         &mut self,
         doorbell: u32,

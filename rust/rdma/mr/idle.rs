@@ -23,7 +23,8 @@ pub struct IdleMr(pub(super) KBox<Inner>);
 impl IdleMr {
     /// Allocates a region of `pages` pages on the device of `pd`. May sleep.
     ///
-    /// `EINVAL` for a region without pages. With `gaps` the region's pieces need not meet at page borders; the device must offer it.
+    /// `EINVAL` for a region without pages. With `gaps` the region's pieces need not meet at page
+    /// borders; the device must offer it.
     pub fn alloc(pd: &Arc<Pd>, pages: u32, gaps: bool) -> Result<Self> {
         if pages == 0 {
             return Err(EINVAL);

@@ -92,7 +92,7 @@ impl IdleMr {
                 PAGE_SIZE as u32,
             )
         };
-        // A region that covers less than it was given would shift every octet behind the gap.
+        // A region that covers less than it was given would shift every byte behind the gap.
         if used != mapped {
             inner.unmap();
             return fail(inner, loan, EIO);
@@ -133,14 +133,14 @@ impl Inner {
     fn fill_piece(&mut self, piece: Piece<'_>) -> (usize, u32) {
         let mut filling = Filling::new(&mut self.sg, self.pd.max_entry(), self.gaps);
         filling.add(piece);
-        (filling.nents, filling.octets as u32)
+        (filling.nents, filling.bytes as u32)
     }
 
     #[inline(never)]
     fn fill_pieces<L: Loan>(&mut self, loan: &L, start: usize) -> (usize, u32) {
         let mut filling = Filling::new(&mut self.sg, self.pd.max_entry(), self.gaps);
         loan.pieces(start, |piece| filling.add(piece));
-        (filling.nents, filling.octets as u32)
+        (filling.nents, filling.bytes as u32)
     }
 }
 

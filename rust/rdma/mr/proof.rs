@@ -10,12 +10,12 @@ pub(crate) const NO_PD: usize = 0;
 
 /// What a message of the peer says: that it invalidated the region with this rkey.
 ///
-/// It is a proof where the device is known to refuse a key that is not valid when the message arrives
-/// ([`DeviceInfo::refuses_stale_keys`](crate::device::DeviceInfo::refuses_stale_keys)): then the device
-/// has executed the registration before, and whatever else proves that the region is invalid is handled
-/// later than this. And it is one once, for the region's next mapping may have the same key again.
-/// Elsewhere the peer may have guessed the key of a registration that comes later, and only our own
-/// invalidation is a proof.
+/// It is a proof where the device is known to refuse a key that is not valid when the message
+/// arrives ([`DeviceInfo::refuses_stale_keys`](crate::device::DeviceInfo::refuses_stale_keys)):
+/// then the device has executed the registration before, and whatever else proves that the region
+/// is invalid is handled later than this. And it is one once, for the region's next mapping may
+/// have the same key again. Elsewhere the peer may have guessed the key of a registration that
+/// comes later, and only our own invalidation is a proof.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// The domain of which it proves something.

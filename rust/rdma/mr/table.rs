@@ -15,23 +15,24 @@ use kernel::{
 };
 use xprtrdma_base::lend::Piece;
 
-/// The bits of `scatterlist::page_link` that are no part of the page's address (linux/scatterlist.h).
+/// The bits of `scatterlist::page_link` that are no part of the page's address
+/// (linux/scatterlist.h).
 const SG_BITS: usize = 3;
 
 /// What a region's table is filled with.
 pub(super) struct Filling<'a> {
-    /// Octets of the longest entry that can be mapped: whole pages, at least one.
+    /// Bytes of the longest entry that can be mapped: whole pages, at least one.
     max_entry: u32,
     sg: &'a mut [scatterlist],
-    /// Octets of whole pages that are left.
+    /// Bytes of whole pages that are left.
     room: usize,
     /// Whether it may continue where one piece does not end, or the next does not begin, at a page
     /// border.
     gaps: bool,
     /// Where the last piece ended in its page.
     end: usize,
-    /// Octets and entries so far.
-    pub(super) octets: usize,
+    /// Bytes and entries so far.
+    pub(super) bytes: usize,
     pub(super) nents: usize,
 }
 
@@ -46,7 +47,7 @@ impl<'a> Filling<'a> {
             sg,
             gaps,
             end: 0,
-            octets: 0,
+            bytes: 0,
             nents: 0,
         }
     }
@@ -54,7 +55,7 @@ impl<'a> Filling<'a> {
     /// Adds a piece. `false`: that was all, perhaps not even all of it.
     pub(super) fn add(&mut self, piece: Piece<'_>) -> bool {
         let Piece { first, len, .. } = piece;
-        // NO-OVERFLOW: Everything here is bounded by the octets that a region can hold, which were
+        // NO-OVERFLOW: Everything here is bounded by the bytes that a region can hold, which were
         // allocated a list of entries for, or by the length of a piece of memory.
         if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
             return false;
@@ -97,20 +98,20 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for so many entries and octets, which take `used` octets of whole pages and end at
+    /// Accounts for so many entries and bytes, which take `used` bytes of whole pages and end at
     /// `behind`.
     #[inline]
-    fn added(&mut self, nents: usize, octets: usize, used: usize, behind: usize) {
+    fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: As in `add`.
         self.nents = self.nents.wrapping_add(nents);
-        self.octets = self.octets.wrapping_add(octets);
+        self.bytes = self.bytes.wrapping_add(bytes);
         self.room = self.room.wrapping_sub(used);
         self.end = behind % PAGE_SIZE;
     }
 }
 
-/// Fills entries of at most `max` octets with `len` octets that begin at `first` of the first page, and go
-/// on behind the last page in those that follow it physically; returns how many were used.
+/// Fills entries of at most `max` bytes with `len` bytes that begin at `first` of the first page,
+/// and go on behind the last page in those that follow it physically; returns how many were used.
 ///
 /// `None` if a page is missing, which cannot be: a reply's pages are allocated before it is sent.
 #[inline]
@@ -160,8 +161,8 @@ fn fill(
     Some(used)
 }
 
-/// Cuts `length` octets that begin with the page of `entry` at `max`, which is a number of whole pages.
-/// Returns the entry of the rest, and its octets.
+/// Cuts `length` bytes that begin with the page of `entry` at `max`, which is a number of whole
+/// pages. Returns the entry of the rest, and its bytes.
 ///
 /// There are entries enough: each that was used so far, or is here, holds a page or more.
 #[cold]

@@ -37,8 +37,9 @@ pub enum SendError {
 }
 
 impl<H: QpHandler> Qp<H> {
-    /// Starts a post: reserves room for a message of up to `max_len` octets and `max_wrs` work requests
-    /// and, until the batch is posted or dropped, holds the send queue's lock. Does not sleep.
+    /// Starts a post: reserves room for a message of up to `max_len` bytes and `max_wrs` work
+    /// requests and, until the batch is posted or dropped, holds the send queue's lock. Does not
+    /// sleep.
     #[inline(always)]
     pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
         let mut sq = self.sq.lock();
@@ -71,8 +72,8 @@ impl<H: QpHandler> Qp<H> {
 
 /// A post in the making: room for one message, and the send queue's lock.
 ///
-/// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be held while a batch is
-/// begun; those must not be taken while a batch is held.
+/// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be held while a batch
+/// is begun; those must not be taken while a batch is held.
 pub struct SendBatch<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     sq: Guard<'a, SendQueue, Spin>,
@@ -86,13 +87,13 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// The room for the message.
     #[inline]
     pub fn buffer(&mut self) -> &mut [u8] {
-        // SAFETY: These octets of the ring are free, i.e. no posted or waiting Send refers to them, and
-        // stay so while the lock is held. They were initialised when the ring was allocated.
+        // SAFETY: These bytes of the ring are free, i.e. no posted or waiting Send refers to them,
+        // and stay so while the lock is held. They were initialised when the ring was allocated.
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
-    /// Accounts for a Send of the first `len` octets of the buffer behind registrations of `regions`.
-    /// Returns what it sends, and its flags.
+    /// Accounts for a Send of the first `len` bytes of the buffer behind registrations of
+    /// `regions`. Returns what it sends, and its flags.
     #[inline(always)]
     fn add<L: Lender>(
         &mut self,
@@ -111,7 +112,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Err(E2BIG);
         }
         let sq = &mut *self.sq;
-        // NO-OVERFLOW: There is room for `max_len` octets behind `offset`, and for what is skipped.
+        // NO-OVERFLOW: There is room for `max_len` bytes behind `offset`, and for what is skipped.
         sq.account(self.skipped.wrapping_add(aligned(len)), wrs);
         let signalled = sq.must_signal();
         if signalled {
@@ -122,11 +123,11 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok((sq.ring.sge(self.offset, len), flags(signalled)))
     }
 
-    /// Posts registrations of `regions`, then a Send of the first `len` octets of the buffer: one
+    /// Posts registrations of `regions`, then a Send of the first `len` bytes of the buffer: one
     /// doorbell. On error the connection is dead and part of it may have been posted.
     ///
-    /// `EINVAL`, and nothing has happened, if a region is of another domain than the queue pair or was
-    /// posted since it was mapped.
+    /// `EINVAL`, and nothing has happened, if a region is of another domain than the queue pair or
+    /// was posted since it was mapped.
     #[inline(always)]
     pub fn post<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         let (sge, flags) = self.add(len, regions)?;
@@ -145,14 +146,15 @@ impl<H: QpHandler> SendBatch<'_, H> {
         for region in regions.iter_mut().rev() {
             first = region.reg_wr(cqe, first);
         }
-        // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives the
-        // post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them until
-        // they are proven unreachable or, as they are of this domain, this queue pair is drained.
+        // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives
+        // the post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them
+        // until they are proven unreachable or, as they are of this domain, this queue pair is
+        // drained.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Whether waiting is worth it, as the last messages that waited have shown. To be asked once for
-    /// each message that may wait: those that do not are counted.
+    /// Whether waiting is worth it, as the last messages that waited have shown. To be asked once
+    /// for each message that may wait: those that do not are counted.
     #[inline]
     pub fn may_wait(&mut self) -> bool {
         let patient = self.sq.impatience == 0;
@@ -161,8 +163,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// As [`SendBatch::post`], but the doorbell is rung before long: after what else is queued on
-    /// [`QpHandler::queue`] now, by the next post that does not wait, or when too much waits. For messages
-    /// of which more may follow at once. If it fails later, [`QpHandler::broken`] is called.
+    /// [`QpHandler::queue`] now, by the next post that does not wait, or when too much waits. For
+    /// messages of which more may follow at once. If it fails later, [`QpHandler::broken`] is
+    /// called.
     #[inline(never)]
     pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         let (sge, flags) = self.add(len, regions)?;
@@ -183,7 +186,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok(())
     }
 
-    /// Posts an RDMA Write of no octets: the peer's device acknowledges it without a key, a credit
+    /// Posts an RDMA Write of no bytes: the peer's device acknowledges it without a key, a credit
     /// or anybody's help, and [`QpHandler::probed`] is called. On error the connection is dead.
     pub fn post_probe(self) -> Result {
         let Self {
@@ -211,8 +214,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// Posts invalidations of `regions`; when the last has completed,
     /// [`QpHandler::invalidated`] is called with `token`. On error the connection is dead.
     ///
-    /// `EINVAL`, and nothing has happened, if there is no region, or one of another domain, or one that
-    /// was not posted or is being invalidated already.
+    /// `EINVAL`, and nothing has happened, if there is no region, or one of another domain, or one
+    /// that was not posted or is being invalidated already.
     pub fn post_invalidate<L: Lender>(self, token: u64, regions: &mut [ExposedMr<L>]) -> Result {
         let Self {
             qp,

@@ -17,9 +17,9 @@ struct Place {
 
 /// Messages that wait for the doorbell, each behind the registrations of its regions.
 ///
-/// A registration is a copy, so that the region's own work requests are free for an invalidation. It
-/// refers to the region itself, which counts as posted from then on: it is not given back before its
-/// invalidation is proven or its queue pair drained, and is leaked if it is dropped before.
+/// A registration is a copy, so that the region's own work requests are free for an invalidation.
+/// It refers to the region itself, which counts as posted from then on: it is not given back before
+/// its invalidation is proven or its queue pair drained, and is leaked if it is dropped before.
 ///
 /// # Invariants
 ///
@@ -58,8 +58,8 @@ impl SendChain {
         })
     }
 
-    /// Adds the registrations of `regions` and a Send of `sge`, for the doorbell with this number, all
-    /// with this completion entry. `ENOSPC`: that does not fit, and the chain is as before.
+    /// Adds the registrations of `regions` and a Send of `sge`, for the doorbell with this number,
+    /// all with this completion entry. `ENOSPC`: that does not fit, and the chain is as before.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: u32,

@@ -5,10 +5,10 @@
 /// Sizes of a [`Qp`](super::Qp).
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
-    /// Octets of the send ring, which is one piece of memory.
+    /// Bytes of the send ring, which is one piece of memory.
     pub send_bytes: usize,
-    /// With too little memory in one piece it is smaller, but not than this: at least four times the longest
-    /// message.
+    /// With too little memory in one piece it is smaller, but not than this: at least four times
+    /// the longest message.
     pub least_send_bytes: usize,
     /// Work requests of the send queue.
     pub send_wrs: u32,
@@ -22,6 +22,6 @@ pub struct QpConfig {
     pub recv_count: u16,
     /// Receives that may be waiting to be posted again at a time.
     pub recv_batch: u16,
-    /// Octets of one Receive.
+    /// Bytes of one Receive.
     pub recv_size: usize,
 }

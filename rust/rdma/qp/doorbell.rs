@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that wait for others to be posted with one doorbell ([`SendBatch::post_later`]), and the
-//! work item that rings it if nothing else is posted before.
+//! Messages that wait for others to be posted with one doorbell ([`SendBatch::post_later`]), and
+//! the work item that rings it if nothing else is posted before.
 //!
 //! [`SendBatch::post_later`]: super::SendBatch::post_later
 
@@ -55,8 +55,8 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 }
 
 impl<H: QpHandler> Qp<H> {
-    /// Hands what waits to the device, unless the queue is closed. On error as [`Qp::submit`], even if
-    /// the caller has nothing to do with what waited.
+    /// Hands what waits to the device, unless the queue is closed. On error as [`Qp::submit`], even
+    /// if the caller has nothing to do with what waited.
     #[cold]
     pub(super) fn ring(&self, sq: &mut SendQueue) -> Result {
         if sq.closed {
@@ -65,13 +65,13 @@ impl<H: QpHandler> Qp<H> {
         let Some(first) = sq.chain.take() else {
             return Ok(());
         };
-        // Before the post, so that what answers these messages finds them posted: between the two writes
-        // are the device and its own barriers.
+        // Before the post, so that what answers these messages finds them posted: between the two
+        // writes are the device and its own barriers.
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
-        // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the ring and
-        // `send_cqe` belong to `self`, the regions to owners that keep them until they are proven
-        // unreachable. The queue is open, and locked, for it is borrowed.
+        // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the
+        // ring and `send_cqe` belong to `self`, the regions to owners that keep them until they are
+        // proven unreachable. The queue is open, and locked, for it is borrowed.
         unsafe { self.submit(&mut sq.closed, first) }
     }
 
@@ -85,8 +85,8 @@ impl<H: QpHandler> Qp<H> {
         let _ = self.handler.queue().enqueue(Arc::from(this));
     }
 
-    /// Takes the work that rings the doorbell off its queue, or waits for its end. True if it will not
-    /// run now. May sleep; must not be called by a handler.
+    /// Takes the work that rings the doorbell off its queue, or waits for its end. True if it will
+    /// not run now. May sleep; must not be called by a handler.
     pub(crate) fn take_bell_back(this: &Arc<Self>) -> bool {
         let raw = Arc::as_ptr(this);
         // SAFETY: An initialised work item, kept by `this`; this may sleep.
@@ -99,7 +99,8 @@ impl<H: QpHandler> Qp<H> {
         queued
     }
 
-    /// Has the work that rings the doorbell tell of what has failed: the caller may hold locks of handlers.
+    /// Has the work that rings the doorbell tell of what has failed: the caller may hold locks of
+    /// handlers.
     #[cold]
     pub(super) fn tell_later(&self) {
         let sq = self.sq.lock();

@@ -17,15 +17,15 @@ use kernel::{
 /// Handles the completions of one [`Qp`].
 ///
 /// All methods but [`QpHandler::queue`] are called in process context, never concurrently with each
-/// other: from a work item on that queue, or from [`Qp::attend`]. They may sleep, but that delays every
-/// other completion of the connection. The exception: [`QpHandler::broken`] may also come from the work item
-/// that rings the doorbell, beside the others.
+/// other: from a work item on that queue, or from [`Qp::attend`]. They may sleep, but that delays
+/// every other completion of the connection. The exception: [`QpHandler::broken`] may also come
+/// from the work item that rings the doorbell, beside the others.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Where completions are handled and doorbells are rung: always the same.
     ///
-    /// If reclaiming memory may have to wait for a message, this must be a queue with a rescuer, and
-    /// none on which a [`QpOwner`](super::QpOwner) is dropped: that waits for completions, which a rescuer at work
-    /// there could not handle.
+    /// If reclaiming memory may have to wait for a message, this must be a queue with a rescuer,
+    /// and none on which a [`QpOwner`](super::QpOwner) is dropped: that waits for completions,
+    /// which a rescuer at work there could not handle.
     fn queue(&self) -> &Queue;
 
     /// A message arrived.
@@ -34,7 +34,8 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// The invalidations posted with `token` have completed, and all before them.
     fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation);
 
-    /// The probe posted with [`SendBatch::post_probe`](super::SendBatch::post_probe) was acknowledged by the peer's device.
+    /// The probe posted with [`SendBatch::post_probe`](super::SendBatch::post_probe) was
+    /// acknowledged by the peer's device.
     fn probed(qp: ArcBorrow<'_, Qp<Self>>);
 
     /// Something that we sent was acknowledged by the peer's device.

@@ -57,17 +57,19 @@ impl<H: QpHandler> Qp<H> {
     /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
     /// May sleep.
     ///
-    /// `EBUSY` if the id has had a queue pair before, `EINVAL` if messages or Receives have no octets.
+    /// `EBUSY` if the id has had a queue pair before, `EINVAL` if messages or Receives have no
+    /// bytes.
     pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
         pd.id().claim_qp()?;
-        // Nothing can fail behind the buffers: what is made before them goes in the order of its use.
+        // Nothing can fail behind the buffers: what is made before them goes in the order of its
+        // use.
         let place = UniqueArc::new_uninit(GFP_KERNEL)?;
         let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
         // One more of each for the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
         let cqe = c_int::try_from(send_wr + recv_wr)?;
-        // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what is
-        // made here the work queue outlives it.
+        // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what
+        // is made here the work queue outlives it.
         let cq = unsafe { Cq::new(pd.raw_device(), cqe, handler.queue()) }?;
         let reports = KBox::pin(Reports::new(), GFP_KERNEL)?;
         let mut attr = bindings::ib_qp_init_attr {

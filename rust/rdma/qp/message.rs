@@ -40,7 +40,7 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// The buffer is one of `qp` and belongs to this value, and the device wrote `len` octets into it.
+/// The buffer is one of `qp` and belongs to this value, and the device wrote `len` bytes into it.
 pub struct Received<'a, H: QpHandler> {
     qp: ArcBorrow<'a, Qp<H>>,
     buf: &'a RecvBuf<Qp<H>>,
@@ -62,7 +62,7 @@ pub enum Immediate {
 }
 
 impl<H: QpHandler> Received<'_, H> {
-    /// The message's octets, as received from the network.
+    /// The message's bytes, as received from the network.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: By the type invariant; the buffer is not posted while `self` exists.
@@ -104,8 +104,8 @@ impl<H: QpHandler> Drop for Received<'_, H> {
     }
 }
 
-/// A message that outlives its handler call. Dropping it gives the buffer back, from any context, but not
-/// while a [`SendBatch`](super::SendBatch) is held.
+/// A message that outlives its handler call. Dropping it gives the buffer back, from any context,
+/// but not while a [`SendBatch`](super::SendBatch) is held.
 ///
 /// # Invariants
 ///
@@ -125,7 +125,7 @@ impl<H: QpHandler> Held<H> {
         unsafe { self.buf.as_ref() }
     }
 
-    /// The message's octets, as received from the network.
+    /// The message's bytes, as received from the network.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: As for `Received::bytes`.
         unsafe { slice::from_raw_parts(self.buf().mem.ptr(), self.len) }
@@ -171,7 +171,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
         Immediate::WithSend
     };
     let len = match immediate {
-        // The octets are counted, but not here.
+        // The bytes are counted, but not here.
         Immediate::WithWrite => 0,
         _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
     };

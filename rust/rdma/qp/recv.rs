@@ -84,8 +84,8 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Posts Receives. Once the queue is closed, which comes before the drain, their buffers are only
-    /// for the teardown.
+    /// Posts Receives. Once the queue is closed, which comes before the drain, their buffers are
+    /// only for the teardown.
     pub(super) fn post_recvs(&self, rq: &mut RecvQueue, chain: Chain) -> Result {
         if rq.closed {
             return Ok(());

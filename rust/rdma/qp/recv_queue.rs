@@ -130,6 +130,7 @@ pub(super) struct RecvQueue {
     /// How many Receives were ever posted, modulo 2^32.
     pub(super) posted: u32,
     pub(super) closed: bool,
-    /// Buffers of dropped [`Held`](super::Held)s could not be posted; the work that rings the doorbell tells of it.
+    /// Buffers of dropped [`Held`](super::Held)s could not be posted; the work that rings the
+    /// doorbell tells of it.
     pub(super) failed: bool,
 }

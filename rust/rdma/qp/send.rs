@@ -23,12 +23,13 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
-    /// Hands work requests to the device. On error the connection is dead, and its queue is `closed`.
+    /// Hands work requests to the device. On error the connection is dead, and its queue is
+    /// `closed`.
     ///
     /// # Safety
     ///
-    /// `first` begins a well-formed chain, and what the device will use of it outlives the queue pair's
-    /// work. The queue is locked and open.
+    /// `first` begins a well-formed chain, and what the device will use of it outlives the queue
+    /// pair's work. The queue is locked and open.
     #[inline]
     pub(super) unsafe fn submit(
         &self,
@@ -51,7 +52,8 @@ impl<H: QpHandler> Qp<H> {
     ///
     /// # Safety
     ///
-    /// `cqe` is [`SendEntry::ptr`] of a queue pair of this type, which is not dropped for all of `'a`.
+    /// `cqe` is [`SendEntry::ptr`] of a queue pair of this type, which is not dropped for all of
+    /// `'a`.
     #[inline]
     pub(super) unsafe fn of_send<'a>(cqe: *mut bindings::ib_cqe) -> ArcBorrow<'a, Self> {
         let entry: *mut SendEntry = cqe.cast();
@@ -62,7 +64,7 @@ impl<H: QpHandler> Qp<H> {
         unsafe { ArcBorrow::from_raw(this) }
     }
 
-    /// Octets of the send ring and work requests of the send queue in use, for statistics.
+    /// Bytes of the send ring and work requests of the send queue in use, for statistics.
     pub fn send_occupancy(&self) -> (usize, u32) {
         let sq = self.sq.lock();
         (sq.used, sq.wrs)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: a ring of octets from which each Send takes what it needs, and work requests.
+//! The send queue: a ring of bytes from which each Send takes what it needs, and work requests.
 //!
 //! A message is copied to the ring once; nothing else is referenced by a Send, so no memory of an
-//! RPC is ever owned by the queue. Most Sends are unsignalled: a signalled one gives back all before
-//! it.
+//! RPC is ever owned by the queue. Most Sends are unsignalled: a signalled one gives back all
+//! before it.
 //!
 //! That relies on a property of verbs: work requests of a send queue complete in the order in which
 //! they were posted. So one `ib_cqe` suffices for the queue, and a ring takes the place of a list.
@@ -29,10 +29,10 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-// Sends are aligned to cache lines in the octet ring.
+// Sends are aligned to cache lines in the byte ring.
 const ALIGN: usize = 64;
 
-/// Octets of the ring that a message takes which is not longer than the ring.
+/// Bytes of the ring that a message takes which is not longer than the ring.
 #[inline]
 pub(super) fn aligned(len: usize) -> usize {
     // NO-OVERFLOW: The ring is memory, so its length is far from the end of the numbers.
@@ -46,7 +46,8 @@ pub(super) enum OpKind {
     Probe,
 }
 
-/// A signalled post to the send queue, with what it gives back: its own and all since the one before.
+/// A signalled post to the send queue, with what it gives back: its own and all since the one
+/// before.
 #[derive(Clone, Copy)]
 struct Op {
     bytes: usize,
@@ -56,7 +57,7 @@ struct Op {
 
 pub(super) struct SendQueue {
     pub(super) ring: DmaBuf,
-    /// Where the next message goes, and how many octets of the ring are taken.
+    /// Where the next message goes, and how many bytes of the ring are taken.
     pub(super) head: usize,
     pub(super) used: usize,
     /// The signalled posts.
@@ -71,7 +72,8 @@ pub(super) struct SendQueue {
     pub(super) seq: u64,
     pub(super) closed: bool,
     pub(super) want_space: bool,
-    // The work request of a Send and its element; what they refer to is only of use within one post.
+    // The work request of a Send and its element; what they refer to is only of use within one
+    // post.
     pub(super) send: bindings::ib_send_wr,
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
@@ -133,15 +135,15 @@ impl SendQueue {
         }
     }
 
-    /// Finds room for `len` contiguous octets and `wrs` work requests: (offset, octets skipped).
+    /// Finds room for `len` contiguous bytes and `wrs` work requests: (offset, bytes skipped).
     #[inline]
     pub(super) fn room(&self, len: usize, wrs: u32) -> Option<(usize, usize)> {
         let size = self.ring.len();
         if len > size {
             return None;
         }
-        // NO-OVERFLOW: The ring is memory, `len` and `head` are at most its length, and no more work
-        // requests are in use than there are.
+        // NO-OVERFLOW: The ring is memory, `len` and `head` are at most its length, and no more
+        // work requests are in use than there are.
         let len = aligned(len);
         let (offset, skipped) = if self.head.wrapping_add(len) <= size {
             (self.head, 0)
@@ -155,7 +157,7 @@ impl SendQueue {
     /// Accounts for a post, for which there is room.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: No more octets and work requests are in use than exist, and what is quiet is
+        // NO-OVERFLOW: No more bytes and work requests are in use than exist, and what is quiet is
         // in use.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
@@ -195,7 +197,8 @@ impl SendQueue {
 ///
 /// # Invariants
 ///
-/// Once something is posted, `ptr` points to `cqe`, and leads to the whole queue pair as its `Arc` knows it.
+/// Once something is posted, `ptr` points to `cqe`, and leads to the whole queue pair as its `Arc`
+/// knows it.
 #[repr(C)]
 pub(super) struct SendEntry {
     pub(super) cqe: Opaque<bindings::ib_cqe>,

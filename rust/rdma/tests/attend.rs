@@ -46,8 +46,8 @@ use kernel::{
 
 pub(super) type Connection = Qp<Arc<Keeper>>;
 
-/// A thread that waits is sent away after so long, so that a lost event fails a test and does not hang
-/// it. In milliseconds.
+/// A thread that waits is sent away after so long, so that a lost event fails a test and does not
+/// hang it. In milliseconds.
 const PATIENCE: u32 = 20_000;
 
 const ROUNDS: usize = 2000;

@@ -113,8 +113,8 @@ mod suite {
         Ok(())
     }
 
-    // The connection manager frees what it made for a connect request that fails, and looks at it to
-    // disconnect.
+    // The connection manager frees what it made for a connect request that fails, and looks at it
+    // to disconnect.
     #[test]
     fn an_id_disconnects_when_it_does_not_connect_any_more() -> Test {
         for shut_down in [false, true] {

@@ -215,14 +215,14 @@ pub(super) fn short_maps(on: bool) {
     unsafe { bindings::fake_short_maps(on) }
 }
 
-/// Octets of the longest entry of a list that may be mapped for the device from now on.
-pub(super) fn limit_entries(octets: usize) {
+/// Bytes of the longest entry of a list that may be mapped for the device from now on.
+pub(super) fn limit_entries(bytes: usize) {
     // CAST: A test's number of pages.
     // SAFETY: No requirements.
-    unsafe { bindings::fake_max_entry(octets as u32) }
+    unsafe { bindings::fake_max_entry(bytes as u32) }
 }
 
-/// Octets of the longest entry of the last list that was mapped for a region.
+/// Bytes of the longest entry of the last list that was mapped for a region.
 pub(super) fn longest_entry() -> usize {
     // SAFETY: No requirements.
     unsafe { bindings::fake_longest_entry() as usize }
@@ -236,10 +236,10 @@ pub(super) fn net() -> &'static Net {
 
 /// An address that is the device's own.
 pub(super) fn peer() -> SocketAddr {
-    let mut octets = [0; 16];
-    // SAFETY: The buffer has 16 octets.
-    let scope = unsafe { bindings::fake_address(octets.as_mut_ptr()) };
-    SocketAddrV6::new(octets.into(), 20049, 0, scope).into()
+    let mut bytes = [0; 16];
+    // SAFETY: The buffer has 16 bytes.
+    let scope = unsafe { bindings::fake_address(bytes.as_mut_ptr()) };
+    SocketAddrV6::new(bytes.into(), 20049, 0, scope).into()
 }
 
 /// An id whose address and route are known, with what happened to it.

@@ -24,7 +24,7 @@ use xprtrdma_bindings as bindings;
 /// Pages of the memory behind a [`Lent`]; they follow each other physically.
 pub(super) const PAGES: usize = 8;
 
-/// Some pieces, each (first octet, octets), of a memory of [`PAGES`] pages.
+/// Some pieces, each (first byte, bytes), of a memory of [`PAGES`] pages.
 pub(super) struct Lent {
     mem: KVec<u8>,
     /// The pages of the memory.
@@ -36,7 +36,7 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Allocates memory that holds each octet's number, modulo 251.
+    /// Allocates memory that holds each byte's number, modulo 251.
     pub(super) fn new(pieces: &[(usize, usize)]) -> Result<Self> {
         Self::of(PAGES, pieces)
     }
@@ -44,9 +44,9 @@ impl Lent {
     /// Likewise, of so many pages.
     pub(super) fn of(count: usize, pieces: &[(usize, usize)]) -> Result<Self> {
         let mut mem = KVec::from_elem(0u8, count * PAGE_SIZE, GFP_KERNEL)?;
-        for (i, octet) in mem.iter_mut().enumerate() {
+        for (i, byte) in mem.iter_mut().enumerate() {
             // CAST: Less than 251.
-            *octet = (i % 251) as u8;
+            *byte = (i % 251) as u8;
         }
         let mut pages = KVec::new();
         for i in 0..count {
@@ -77,8 +77,8 @@ impl Lent {
         self.given_back.clone()
     }
 
-    /// The octets of the whole memory. Nothing is exposed while a test looks.
-    pub(super) fn octets(&self) -> &[u8] {
+    /// The bytes of the whole memory. Nothing is exposed while a test looks.
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.mem
     }
 }
@@ -93,7 +93,7 @@ impl Drop for Lent {
 }
 
 impl Lent {
-    /// The octets from one on, if there are any.
+    /// The bytes from one on, if there are any.
     fn piece(&self, at: usize, len: usize) -> Option<Piece<'_>> {
         let (from, first) = (at / PAGE_SIZE, at % PAGE_SIZE);
         let named = match self.arrays {

@@ -2,10 +2,10 @@
 
 //! Random lives of memory regions against a model of what the peer can reach.
 //!
-//! A life is a connection with a few regions that are mapped, posted, invalidated by either side, lost
-//! and dropped, in an order that a number decides. After each step everything is compared: which
-//! regions have come back, what is mapped, and, octet by octet, what the device lets the peer do with
-//! every key that it was ever told.
+//! A life is a connection with a few regions that are mapped, posted, invalidated by either side,
+//! lost and dropped, in an order that a number decides. After each step everything is compared:
+//! which regions have come back, what is mapped, and, byte by byte, what the device lets the peer
+//! do with every key that it was ever told.
 
 use super::{
     ensure::Test,
@@ -196,8 +196,8 @@ enum State {
     Registered,
     /// The peer has invalidated it, says a device whose word is no proof.
     Void,
-    /// Its invalidation is in the queue, or done as one of several whose last is not; whether the peer
-    /// reaches it still.
+    /// Its invalidation is in the queue, or done as one of several whose last is not; whether the
+    /// peer reaches it still.
     Ending(bool),
     /// Whether the peer reaches it nobody knows.
     Lost,
@@ -447,9 +447,9 @@ impl Life {
         Ok(())
     }
 
-    /// A message that invalidates a region, or that names a key which is nobody's any more. Where the
-    /// device's word is no proof, also one for which the peer has guessed the key of a registration that
-    /// comes later; the region stays exposed.
+    /// A message that invalidates a region, or that names a key which is nobody's any more. Where
+    /// the device's word is no proof, also one for which the peer has guessed the key of a
+    /// registration that comes later; the region stays exposed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());
@@ -544,7 +544,8 @@ impl Life {
         Ok(())
     }
 
-    /// Whether the device lets the peer do what the region's access says. The other is never allowed.
+    /// Whether the device lets the peer do what the region's access says. The other is never
+    /// allowed.
     fn reached(&self, window: Window, access: Access) -> Result<bool> {
         let peer = self.peer();
         let read = peer.read(window.handle, window.offset, 1).is_ok();

@@ -42,7 +42,7 @@ fn domain() -> Result<Arc<Pd>> {
     Pd::alloc(id)
 }
 
-/// Depth in pages, whether with gaps, pieces, first octet; octets covered, offset in the first page.
+/// Depth in pages, whether with gaps, pieces, first byte; bytes covered, offset in the first page.
 type Row<'a> = (u32, bool, &'a [(usize, usize)], usize, usize, usize);
 
 const DOMAIN: Census = Census {
@@ -276,7 +276,7 @@ mod suite {
                 })?;
             let window = exposed.window();
             if (window.length as usize, window.offset as usize) != (length, offset) {
-                pr_err!("row {row}: {window:?}, not {length} octets at {offset}\n");
+                pr_err!("row {row}: {window:?}, not {length} bytes at {offset}\n");
                 return Err(EINVAL.into());
             }
             ensure_eq!(Census::now(), MAPPED);

@@ -45,11 +45,11 @@ impl Answer {
 /// Private data of the last connect request.
 pub(super) fn connect_data() -> KVec<u8> {
     let mut data = [0u8; 64];
-    // SAFETY: The buffer has 64 octets.
+    // SAFETY: The buffer has 64 bytes.
     let len = unsafe { bindings::fake_connect_data(data.as_mut_ptr().cast(), 64) };
     let mut out = KVec::new();
     let part = data.get(..len as usize).unwrap_or(&[]);
-    // A test that misses an octet fails.
+    // A test that misses an byte fails.
     let _ = out.extend_from_slice(part, GFP_KERNEL);
     out
 }
@@ -94,7 +94,7 @@ impl Peer {
         Ok(posted)
     }
 
-    /// The octets of a posted Send, as the device reads them.
+    /// The bytes of a posted Send, as the device reads them.
     pub(super) fn sent(&self, posted: &Posted) -> Result<KVec<u8>> {
         let mut out = KVec::from_elem(0u8, posted.len as usize, GFP_KERNEL)?;
         // SAFETY: A posted Send refers to mapped memory.

@@ -348,7 +348,7 @@ impl Pair {
         self.told_of(data)
     }
 
-    /// Waits until the handler was told of a message with these octets.
+    /// Waits until the handler was told of a message with these bytes.
     fn told_of(&self, data: &[u8]) -> Result {
         self.told(Told::Message {
             len: data.len(),
@@ -364,7 +364,7 @@ impl Pair {
         self.takes(b"slow")
     }
 
-    /// Sends `len` octets, all `fill`.
+    /// Sends `len` bytes, all `fill`.
     fn send(&self, len: usize, fill: u8) -> Result {
         let mut batch = self.owner.begin(len, 1).map_err(|_| EAGAIN)?;
         batch.buffer().fill(fill);

@@ -6,8 +6,8 @@ use crate::{
     slot::Slot,
     transport::Transport,
     xdr_buf::{
-        Octets,
         XdrBuf, //
+        XdrBytes,
     },
     xprt::Xprt,
 };
@@ -50,9 +50,9 @@ impl<'a, T: Transport> Encoded<'a, T> {
 
     /// The encoded call.
     #[inline]
-    pub fn message(&self) -> Octets<'_> {
+    pub fn message(&self) -> XdrBytes<'_> {
         // SAFETY: The type invariant implies that of the view.
-        unsafe { Octets::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
+        unsafe { XdrBytes::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
     }
 
     /// The memory for the reply.

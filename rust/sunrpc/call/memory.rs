@@ -84,7 +84,7 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
         let buffers = unsafe { &mut *slot.buffers.get() };
         // SAFETY: The request is in use.
         let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
-        let grown = |octets| xprt.pool().count_buffered(octets);
+        let grown = |bytes| xprt.pool().count_buffered(bytes);
         // Memory of a power of two is aligned to its size, so the border is where it is wanted.
         if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE, grown) {
             let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);

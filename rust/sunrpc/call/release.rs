@@ -13,8 +13,8 @@ use crate::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Stands in for the function with which the security flavour releases the pages of a call that
-/// was lent ([`Call::lend`](super::Call::lend)): not before they are out of the peer's reach. Sleeps.
+/// Stands in for the function with which the security flavour releases the pages of a call that was
+/// lent ([`Call::lend`](super::Call::lend)): not before they are out of the peer's reach. Sleeps.
 ///
 /// The RPC client calls it when it encodes the request anew, long before `prepare_request`, and
 /// perhaps without coming that far: encoding may fail and be tried again later. The second

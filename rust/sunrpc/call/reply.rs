@@ -85,14 +85,14 @@ impl<T: Transport> Pinned<T> {
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
     }
 
-    /// The first octets of a reply that the peer placed in the reply's memory; zeroes if its head
+    /// The first bytes of a reply that the peer placed in the reply's memory; zeroes if its head
     /// cannot have so many.
     #[inline]
     pub fn placed_start(&self) -> [u8; START_LEN] {
         if self.slot().is_leased() || self.reply().head_len() < START_LEN {
             return [0; START_LEN];
         }
-        // SAFETY: The head has that many octets, which nobody writes now.
+        // SAFETY: The head has that many bytes, which nobody writes now.
         unsafe {
             let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
             head.cast::<[u8; START_LEN]>().read()
@@ -136,7 +136,7 @@ impl<T: Transport> Pinned<T> {
         }
     }
 
-    /// Copies the inline part of a reply whose data item, `data` octets, is already in the pages:
+    /// Copies the inline part of a reply whose data item, `data` bytes, is already in the pages:
     /// what precedes the item to the head, what follows it to the tail. `EMSGSIZE` if it does not
     /// fit, `EBUSY` while memory is lent.
     ///
@@ -190,7 +190,7 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Completes the request with a reply of `len` octets, which the caller has placed. What it has
+    /// Completes the request with a reply of `len` bytes, which the caller has placed. What it has
     /// not placed of them is zero, or of an earlier reply: the slot's buffers are allocated with
     /// zeroes. (The pages are the upper layer's own, who gives what it would take back.)
     ///

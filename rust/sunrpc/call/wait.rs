@@ -28,14 +28,15 @@ impl<'a, T: Transport> Waiting<'a, T> {
         Self { xprt, task }
     }
 
-    /// Whether it need wait no more: it was answered or has failed, was killed, or its connection is
-    /// gone. Does not sleep.
+    /// Whether it need wait no more: it was answered or has failed, was killed, or its connection
+    /// is gone. Does not sleep.
     ///
-    /// ORDERING: The RPC client ends the wait for a reply with `test_and_clear_bit()`, a full barrier.
+    /// ORDERING: The RPC client ends the wait for a reply with `test_and_clear_bit()`, a full
+    /// barrier.
     #[inline]
     pub fn is_over(&self) -> bool {
-        // SAFETY: The task and its request exist, by the contract of `new`. What others write is one
-        // word each.
+        // SAFETY: The task and its request exist, by the contract of `new`. What others write is
+        // one word each.
         unsafe {
             let task = self.task;
             let runstate = ptr::read_volatile(&raw const (*task).tk_runstate);
@@ -70,10 +71,10 @@ impl Leaving {
         Self { task }
     }
 
-    /// Waits until none of the request's memory is lent any more, for `ms` milliseconds at most, if this
-    /// thread may wait for what a peer does: the request ends, it is a process's own, and the thread
-    /// is no worker. An asynchronous task may run where the end of its connection would have to run.
-    /// Sleeps. Only the task's own request counts.
+    /// Waits until none of the request's memory is lent any more, for `ms` milliseconds at most, if
+    /// this thread may wait for what a peer does: the request ends, it is a process's own, and the
+    /// thread is no worker. An asynchronous task may run where the end of its connection would have
+    /// to run. Sleeps. Only the task's own request counts.
     #[cold]
     pub fn linger<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {

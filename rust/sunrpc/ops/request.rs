@@ -56,7 +56,7 @@ impl<T: Transport> Ops<T> {
         let buffers = unsafe { &mut *slot.buffers.get() };
         let alloc = || -> Result<(*mut c_void, *mut c_void)> {
             // SAFETY: As above.
-            let grown = |octets| unsafe { xprt_of::<T>(rqst) }.pool().count_buffered(octets);
+            let grown = |bytes| unsafe { xprt_of::<T>(rqst) }.pool().count_buffered(bytes);
             Ok((
                 buffers.call.ensure(call_len, grown)?,
                 buffers.reply.ensure(reply_len, grown)?,
@@ -207,8 +207,8 @@ impl<T: Transport> Ops<T> {
         xprt: *mut bindings::rpc_xprt,
         rqst: *mut bindings::rpc_rqst,
     ) {
-        // SAFETY: Called by the RPC client for a transport of ours, with a request that `alloc_slot`
-        // gave out; `buf_free` has waited for its leases.
+        // SAFETY: Called by the RPC client for a transport of ours, with a request that
+        // `alloc_slot` gave out; `buf_free` has waited for its leases.
         unsafe { Self::xprt(xprt).free_slot(rqst) }
     }
 }

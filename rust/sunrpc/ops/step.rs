@@ -30,9 +30,9 @@ const ATTEND_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
     reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
 )]
 impl<T: Transport> Ops<T> {
-    /// Gives the task that runs a next step of ours, if what was sent is its own request: one that failed
-    /// then belongs to no connection any more, and one that its task waits for, and that is the only one
-    /// in flight, may be waited for in [`Transport::attend`].
+    /// Gives the task that runs a next step of ours, if what was sent is its own request: one that
+    /// failed then belongs to no connection any more, and one that its task waits for, and that is
+    /// the only one in flight, may be waited for in [`Transport::attend`].
     ///
     /// # Safety
     ///
@@ -53,8 +53,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Whether the task of a request may be out of the RPC client's sight for a while, and nobody else
-    /// waits for its connection.
+    /// Whether the task of a request may be out of the RPC client's sight for a while, and nobody
+    /// else waits for its connection.
     ///
     /// # Safety
     ///
@@ -72,8 +72,9 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// The step of a task whose request failed while it was sent. The RPC client has noted the connection
-    /// as that of the request after [`Pinned::fail`](crate::call::Pinned::fail), and would end it.
+    /// The step of a task whose request failed while it was sent. The RPC client has noted the
+    /// connection as that of the request after [`Pinned::fail`](crate::call::Pinned::fail), and
+    /// would end it.
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
         // SAFETY: As for `attend`.
         unsafe {
@@ -83,8 +84,8 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn attend(task: *mut bindings::rpc_task) {
-        // SAFETY: Called by the RPC client as the task's next step, as `add_step` asked for: the task
-        // has a request of ours, and does nothing else meanwhile.
+        // SAFETY: Called by the RPC client as the task's next step, as `add_step` asked for: the
+        // task has a request of ours, and does nothing else meanwhile.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             let _nofs = NoFs::enter();

@@ -38,7 +38,8 @@ fn roll(state: &mut u64, sides: usize) -> usize {
 mod suite {
     use super::*;
 
-    // covers: BC-04, BC-25, MAL-111: the server may have as many calls under way as it was told, and no more.
+    // covers: BC-04, BC-25, MAL-111: the server may have as many calls under way as it was told,
+    // and no more.
     #[test]
     fn calls_beyond_the_credits_find_no_slot() -> Test {
         calm();
@@ -97,7 +98,8 @@ mod suite {
                         };
                         served.push(served_now, GFP_KERNEL)?;
                     }
-                    // No credit; or the service still has every slot, of this connection or of others.
+                    // No credit; or the service still has every slot, of this connection or of
+                    // others.
                     None if count >= MOST => refused += 1,
                     None => {
                         ensure_eq!(served.len(), 2 * MOST);

@@ -367,8 +367,8 @@ mod suite {
         client.end()
     }
 
-    // covers: V1-105: a killed process gives the peer some time before it takes its memory back, but no
-    // more. Tasks without a process do not, as the test before shows.
+    // covers: V1-105: a killed process gives the peer some time before it takes its memory back,
+    // but no more. Tasks without a process do not, as the test before shows.
     #[test]
     fn a_killed_process_lingers_for_a_while() -> Test {
         let client = Alone::new()?;
@@ -417,7 +417,7 @@ mod suite {
             }
             wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
             ensure_eq!(releases(), 0);
-            ensure!(loan.first_octets().eq([0x11, 0x22]));
+            ensure!(loan.first_bytes().eq([0x11, 0x22]));
             ensure_eq!(driver::SENDS.load(Relaxed), sends);
             drop(loan);
             if killed {
@@ -429,7 +429,7 @@ mod suite {
             ensure_eq!(releases(), 1);
             // Those of the second encoding are lent in their turn.
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
-            ensure!(loan.first_octets().eq([0x11, 0x22]));
+            ensure!(loan.first_bytes().eq([0x11, 0x22]));
             drop(loan);
             answer_all(&client, &[])?;
             pending.wait()?;
@@ -442,7 +442,7 @@ mod suite {
     fn replies_go_where_they_belong() -> Test {
         let client = Alone::new()?;
         fate(Fate::Kept);
-        // Base and length of the pages, octets of data, of a READ or not, sparse or not.
+        // Base and length of the pages, bytes of data, of a READ or not, sparse or not.
         for (base, len, data, read, sparse) in [
             (0, 100, 100, false, false),
             (0, 100, 3, false, false),
@@ -472,8 +472,8 @@ mod suite {
             let memory = pending.memory()?;
             ensure_eq!(memory.got(), data);
             for i in 0..data {
-                if memory.octet(i) != Some((i % 251) as u8) {
-                    pr_err!("octet {i} of {data} at {base}\n");
+                if memory.byte(i) != Some((i % 251) as u8) {
+                    pr_err!("byte {i} of {data} at {base}\n");
                     return Err(EINVAL.into());
                 }
             }
@@ -508,7 +508,7 @@ mod suite {
             let memory = pending.memory()?;
             ensure_eq!(memory.got(), data);
             for i in 0..data {
-                ensure_eq!(memory.octet(i), Some(0x5a));
+                ensure_eq!(memory.byte(i), Some(0x5a));
             }
         }
         client.end()

@@ -304,7 +304,8 @@ mod suite {
         Ok(())
     }
 
-    // covers: BC-04: the server has its credit back with the reply, not when the callback service lets go.
+    // covers: BC-04: the server has its credit back with the reply, not when the callback service
+    // lets go.
     #[test]
     fn an_answered_callback_makes_room_for_the_next() -> Test {
         calm();

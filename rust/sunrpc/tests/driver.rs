@@ -260,8 +260,8 @@ impl Lent {
         }
     }
 
-    /// The octet at the start of each page.
-    pub(super) fn first_octets(&self) -> impl Iterator<Item = u8> + '_ {
+    /// The byte at the start of each page.
+    pub(super) fn first_bytes(&self) -> impl Iterator<Item = u8> + '_ {
         self.pages.iter().map(|page| {
             // SAFETY: The lease keeps the page.
             unsafe { *bindings::fake_page_address(*page).cast::<u8>() }

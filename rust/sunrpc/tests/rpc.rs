@@ -40,7 +40,7 @@ pub(super) fn releases() -> i32 {
     unsafe { bindings::fake_releases() }
 }
 
-/// Whether all octets of the memory for a request's reply are zero.
+/// Whether all bytes of the memory for a request's reply are zero.
 ///
 /// # Safety
 ///
@@ -93,10 +93,10 @@ impl Lone {
         unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
     }
 
-    /// The local address as text, written into `room` octets.
+    /// The local address as text, written into `room` bytes.
     pub(super) fn source(&self, room: usize) -> Result<KVec<u8>> {
         let mut buf = KVec::from_elem(0xffu8, room, GFP_KERNEL)?;
-        // SAFETY: The buffer has that many octets.
+        // SAFETY: The buffer has that many bytes.
         let len =
             unsafe { bindings::fake_source(self.0.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) };
         to_result(len)?;
@@ -155,7 +155,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// `len` octets in pages, beginning `base` octets after the start of the first. `sparse`: the
+    /// `len` bytes in pages, beginning `base` bytes after the start of the first. `sparse`: the
     /// pages are still to be allocated.
     pub(super) fn new(base: usize, len: usize, sparse: bool) -> Result<KBox<Self>> {
         let mut pages = KVec::new();
@@ -190,13 +190,13 @@ impl Memory {
         self
     }
 
-    /// Octets that came.
+    /// Bytes that came.
     pub(super) fn got(&self) -> usize {
         self.io.got as usize
     }
 
-    /// An octet of the pages.
-    pub(super) fn octet(&self, at: usize) -> Option<u8> {
+    /// An byte of the pages.
+    pub(super) fn byte(&self, at: usize) -> Option<u8> {
         let at = at + self.io.base as usize;
         let page = *self.pages.get(at / PAGE_SIZE)?;
         if page.is_null() {
@@ -210,7 +210,7 @@ impl Memory {
         })
     }
 
-    /// Sets an octet of the pages.
+    /// Sets an byte of the pages.
     pub(super) fn set(&mut self, at: usize, value: u8) {
         let at = at + self.io.base as usize;
         if let Some(page) = self.pages.get(at / PAGE_SIZE) {

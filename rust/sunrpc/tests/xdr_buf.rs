@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Views of messages: every octet, from every start, in every shape.
+//! Views of messages: every byte, from every start, in every shape.
 
 use super::ensure::Test;
 use crate::xdr_buf::{
-    Octets,
     Part, //
+    XdrBytes,
 };
 use core::iter;
 use kernel::{
@@ -15,10 +15,10 @@ use kernel::{
 use xprtrdma_base::lend::Piece;
 use xprtrdma_bindings as bindings;
 
-/// Head, base of the page data, page data, tail, in octets.
+/// Head, base of the page data, page data, tail, in bytes.
 type Shape = (usize, usize, usize, usize);
 
-/// A message whose octets are numbered, modulo 251.
+/// A message whose bytes are numbered, modulo 251.
 struct Message {
     raw: bindings::xdr_buf,
     len: usize,
@@ -30,12 +30,12 @@ struct Message {
 impl Message {
     fn new((head, base, data, tail): Shape) -> Result<Self> {
         // CAST: Less than 251.
-        let octet = |at: usize| (at % 251) as u8;
+        let byte = |at: usize| (at % 251) as u8;
         let fill = |from: usize, len: usize| -> Result<KVec<u8>> {
             // Never empty, so that there is an address.
             let mut out = KVec::with_capacity(len.max(1), GFP_KERNEL)?;
             for i in 0..len {
-                out.push(octet(from + i), GFP_KERNEL)?;
+                out.push(byte(from + i), GFP_KERNEL)?;
             }
             Ok(out)
         };
@@ -59,7 +59,7 @@ impl Message {
             unsafe {
                 *bindings::fake_page_address(page)
                     .cast::<u8>()
-                    .add(at % PAGE_SIZE) = octet(head + i)
+                    .add(at % PAGE_SIZE) = byte(head + i)
             };
         }
         this.raw.head[0].iov_base = this._head.as_mut_ptr().cast();
@@ -74,17 +74,17 @@ impl Message {
         Ok(this)
     }
 
-    fn view(&self) -> Octets<'_> {
+    fn view(&self) -> XdrBytes<'_> {
         // SAFETY: The message stays as it is while it is borrowed.
-        unsafe { Octets::from_raw(&self.raw) }
+        unsafe { XdrBytes::from_raw(&self.raw) }
     }
 
-    /// The octets of a part from `start` on, as a device would find them.
+    /// The bytes of a part from `start` on, as a device would find them.
     fn pieces(&self, part: Part, start: usize) -> Result<KVec<u8>> {
         let mut out = KVec::new();
         let mut result = Ok(());
         self.view().pieces(part, start, |piece| {
-            result = result.and(octets(&piece, &mut out));
+            result = result.and(bytes(&piece, &mut out));
             true
         });
         result?;
@@ -92,19 +92,19 @@ impl Message {
     }
 }
 
-/// Adds the octets of a piece.
-fn octets(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
+/// Adds the bytes of a piece.
+fn bytes(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     let (mut offset, mut left) = (piece.first, piece.len);
     let last = piece.more.len();
     for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
         // The last goes on in those that follow it.
         let here = if i < last { PAGE_SIZE - offset } else { left };
         // SAFETY: The piece is part of our memory, in the linear mapping.
-        let octets = unsafe {
+        let bytes = unsafe {
             let first = bindings::fake_page_address(*page).cast::<u8>();
             core::slice::from_raw_parts(first.add(offset), here)
         };
-        out.extend_from_slice(octets, GFP_KERNEL)?;
+        out.extend_from_slice(bytes, GFP_KERNEL)?;
         left -= here;
         offset = 0;
     }
@@ -134,15 +134,15 @@ const SHAPES: [Shape; 9] = [
     (1, PAGE_SIZE + 3, 1, 1),
 ];
 
-/// Whether the octets are those from `start` on.
-fn numbered(octets: &[u8], start: usize) -> bool {
-    octets
+/// Whether the bytes are those from `start` on.
+fn numbered(bytes: &[u8], start: usize) -> bool {
+    bytes
         .iter()
         .enumerate()
-        .all(|(i, octet)| usize::from(*octet) == (start + i) % 251)
+        .all(|(i, byte)| usize::from(*byte) == (start + i) % 251)
 }
 
-/// Octets at which something may go wrong.
+/// Bytes at which something may go wrong.
 fn borders((head, base, data, tail): Shape) -> [usize; 9] {
     let first = PAGE_SIZE - base % PAGE_SIZE;
     [
@@ -230,7 +230,7 @@ mod suite {
             for start in borders(shape) {
                 let whole = message.pieces(Part::Whole, start)?;
                 if whole.len() != message.len - start || !numbered(&whole, start) {
-                    pr_err!("{shape:?} from {start}: {} octets\n", whole.len());
+                    pr_err!("{shape:?} from {start}: {} bytes\n", whole.len());
                     return Err(EINVAL.into());
                 }
                 let pages = message.pieces(Part::Pages, start)?;
@@ -268,7 +268,7 @@ mod suite {
             for part in [Part::Pages, Part::Whole] {
                 if let Some(piece) = message.view().only_piece(part) {
                     let mut all = KVec::new();
-                    octets(&piece, &mut all)?;
+                    bytes(&piece, &mut all)?;
                     ensure_eq!(all[..], message.pieces(part, 0)?[..]);
                     found += 1;
                 }

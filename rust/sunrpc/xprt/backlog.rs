@@ -60,7 +60,8 @@ impl<T: Transport> Xprt<T> {
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
         slot.verdict.write_once(0);
         if !self.is_backlog_empty() {
-            // SAFETY: The callee zeroes the request and gives it to the first waiter, if there is one.
+            // SAFETY: The callee zeroes the request and gives it to the first waiter, if there is
+            // one.
             let taken = unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), rqst) };
             if taken {
                 return;

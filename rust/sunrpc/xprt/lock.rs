@@ -110,8 +110,8 @@ impl<T: Transport> ConnectLock<T> {
         // SAFETY: The lock is held, so nobody else connects or closes. After the unlock only the
         // pending queue is touched, whose tasks keep the transport.
         unsafe {
-            // Also after a failure: what the waiting tasks then do about "their" connection must not
-            // hit the next attempt.
+            // Also after a failure: what the waiting tasks then do about "their" connection must
+            // not hit the next attempt.
             (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
             if result.is_ok() {
                 (*xprt).stat.connect_count += 1;

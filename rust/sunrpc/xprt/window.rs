@@ -21,8 +21,8 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: The lock is held.
         unsafe {
             (*xprt).cwnd = cwnd() as usize;
-            // The RPC client does so only when a request gives its credit back. That does not happen
-            // if nothing is in flight any more, and whoever came then would wait for ever.
+            // The RPC client does so only when a request gives its credit back. That does not
+            // happen if nothing is in flight any more, and whoever came then would wait for ever.
             if (*xprt).cong < (*xprt).cwnd {
                 bindings::xprtrdma_xprt_clear_cwnd_wait(xprt);
             }
@@ -70,7 +70,8 @@ impl<T: Transport> Xprt<T> {
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
-    /// Whether other requests than the caller's, which has a credit, are in flight; likewise a hint.
+    /// Whether other requests than the caller's, which has a credit, are in flight; likewise a
+    /// hint.
     #[inline]
     pub fn has_others(&self) -> bool {
         // SAFETY: A plain number, in units of 1/256.

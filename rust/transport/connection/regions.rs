@@ -3,8 +3,8 @@
 //! The memory regions of one connection ([`RegionPool`]).
 //!
 //! The send path only takes from the pool and never waits for memory. A worker fills it: a little
-//! when the connection is made, more whenever the pool ran low, up to a bound. What nobody needed for
-//! a while goes back to the device.
+//! when the connection is made, more whenever the pool ran low, up to a bound. What nobody needed
+//! for a while goes back to the device.
 //!
 //! A region that a reply brought back stays with the slot of its call, whose next call then needs
 //! nothing from the pool, unless a sender waits for regions. Which of the two happens is decided
@@ -50,7 +50,8 @@ use xprtrdma_sunrpc::{
 /// What was not needed for so long is given back, in milliseconds.
 const TRIM_MS: u32 = 30_000;
 
-/// Regions made when a connection is made, the least that a refill adds, and what is kept when idle.
+/// Regions made when a connection is made, the least that a refill adds, and what is kept when
+/// idle.
 const FIRST: usize = 8;
 
 struct Inner {
@@ -178,9 +179,9 @@ impl RegionPool {
         result
     }
 
-    /// Whether it is worth asking for `count` regions now: they are free, or there is no memory for more
-    /// and [`RegionPool::take`] will say so. If not, the senders will be woken when it is, also if that
-    /// was promised before and has happened in between.
+    /// Whether it is worth asking for `count` regions now: they are free, or there is no memory for
+    /// more and [`RegionPool::take`] will say so. If not, the senders will be woken when it is,
+    /// also if that was promised before and has happened in between.
     pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
         let more = {
             let mut inner = self.inner.lock();
@@ -212,8 +213,8 @@ impl RegionPool {
         core::mem::replace(&mut inner.wanted, 0) != 0
     }
 
-    /// Whether a sender waits for regions, so that none may be kept. Looked at under the lock of the
-    /// request that would keep one.
+    /// Whether a sender waits for regions, so that none may be kept. Looked at under the lock of
+    /// the request that would keep one.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         self.scarce.read_once()
@@ -223,8 +224,8 @@ impl RegionPool {
     pub(crate) fn put(&self, mr: IdleMr) {
         let (left, wake) = {
             let mut inner = self.inner.lock();
-            // There is room for every region that was made. A closed pool takes it as well: a sender that
-            // gives it back may not sleep.
+            // There is room for every region that was made. A closed pool takes it as well: a
+            // sender that gives it back may not sleep.
             let left = inner.free.push_within_capacity(mr).err().map(|e| e.0);
             let enough = inner.wanted != 0 && inner.free.len() >= inner.wanted;
             (left, enough && self.satisfy(&mut inner))
@@ -266,8 +267,8 @@ impl RegionPool {
         inner.least = inner.free.len();
     }
 
-    /// Gives all free regions back to the device and makes no more. Those that come back later go with the
-    /// pool, or when it is closed once more. Sleeps.
+    /// Gives all free regions back to the device and makes no more. Those that come back later go
+    /// with the pool, or when it is closed once more. Sleeps.
     pub(crate) fn close(&self) {
         self.inner.lock().closed = true;
         loop {
@@ -324,9 +325,9 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // As many as there are calls, at once; if that is not enough, for some take several, a quarter more:
-        // what is never needed costs memory, and the time to make it. And whatever a sender lacks, who is
-        // woken by nothing less.
+        // As many as there are calls, at once; if that is not enough, for some take several, a
+        // quarter more: what is never needed costs memory, and the time to make it. And whatever a
+        // sender lacks, who is woken by nothing less.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

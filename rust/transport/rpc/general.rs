@@ -55,7 +55,7 @@ use xprtrdma_sunrpc::{
     trace,
     transport::NotSent,
     util::processor_is_wanted,
-    xdr_buf::Octets,
+    xdr_buf::XdrBytes,
     xprt::Xprt, //
 };
 
@@ -63,7 +63,7 @@ use xprtrdma_sunrpc::{
 pub(crate) enum Unsent {
     /// Regions, so many, or memory for them are missing.
     NoRegions(Shortage, usize),
-    /// The send queue does not take so many octets and work requests.
+    /// The send queue does not take so many bytes and work requests.
     NoRoom(SendError, usize, u32),
     /// The header cannot be.
     NoHeader(xprtrdma_proto::Error),
@@ -124,7 +124,7 @@ fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     })
 }
 
-/// Maps, writes and posts a call; returns the octets of its message.
+/// Maps, writes and posts a call; returns the bytes of its message.
 #[inline]
 fn post_call(
     xprt: &Xprt<Rdma>,
@@ -216,8 +216,8 @@ fn post_call(
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    // Amid other calls, on a processor that others wait for, more may follow. What nobody would send again
-    // does not wait, nor what says more than that it was sent: see `send_call`.
+    // Amid other calls, on a processor that others wait for, more may follow. What nobody would
+    // send again does not wait, nor what says more than that it was sent: see `send_call`.
     let may_wait = xprt.has_others()
         && call.reply_expected()
         && len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize
@@ -244,7 +244,7 @@ fn post_call(
 #[inline]
 fn encode(
     header: &CallHeader<'_>,
-    message: &Octets<'_>,
+    message: &XdrBytes<'_>,
     pieces: &[(usize, usize)],
     out: &mut [u8],
 ) -> Result<usize, xprtrdma_proto::Error> {
@@ -257,10 +257,10 @@ fn encode(
     Ok(len)
 }
 
-/// Copies octets of a message (from, so many) to a place of the buffer; returns where they end.
+/// Copies bytes of a message (from, so many) to a place of the buffer; returns where they end.
 #[inline(always)]
 pub(crate) fn copy(
-    message: &Octets<'_>,
+    message: &XdrBytes<'_>,
     (from, count): (usize, usize),
     out: &mut [u8],
     at: usize,
@@ -320,8 +320,8 @@ pub(crate) fn not_sent(
     }
 }
 
-/// The RPC client tries again, for the DMA layer may run short as memory does. But if it refuses what no
-/// time will change, nobody else would ever end the call.
+/// The RPC client tries again, for the DMA layer may run short as memory does. But if it refuses
+/// what no time will change, nobody else would ever end the call.
 fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().call().state.lock();

@@ -86,7 +86,8 @@ impl Connection {
                     // The server has not been told this key yet. Keep it exposed.
                     return Err(Foreign);
                 }
-                // The device does not check what the server writes: this side invalidates all the same.
+                // The device does not check what the server writes: this side invalidates all the
+                // same.
                 Ok(())
             }
         }
@@ -167,17 +168,17 @@ const LINGER_MS: u32 = 1000;
 
 /// Takes the memory of a call back that was sent and is not over.
 ///
-/// As a rule its process was killed, and the server is at work on it. If the server writes to memory that
-/// was taken back, its queue pair and ours fail, and everybody who uses the mount waits for the next
-/// connection; and a server that answers within milliseconds does so nearly every time. So the reply is
-/// given some time.
+/// As a rule its process was killed, and the server is at work on it. If the server writes to
+/// memory that was taken back, its queue pair and ours fail, and everybody who uses the mount waits
+/// for the next connection; and a server that answers within milliseconds does so nearly every
+/// time. So the reply is given some time.
 ///
-/// The memory does not stay exposed any longer than the call exists: pages of the page cache or of the
-/// process would be used for something else while the server could still read or write them. So the
-/// task waits, which nobody sees: its process is at its end. It holds its slot meanwhile, and what its
-/// process holds, such as the lock of a directory, which is why it is not given more than a second. Nobody
-/// but tasks of processes waits ([`Leaving::linger`]), and only while there is the connection that owes the
-/// reply: the end of that takes the regions, and so ends the wait.
+/// The memory does not stay exposed any longer than the call exists: pages of the page cache or of
+/// the process would be used for something else while the server could still read or write them. So
+/// the task waits, which nobody sees: its process is at its end. It holds its slot meanwhile, and
+/// what its process holds, such as the lock of a directory, which is why it is not given more than
+/// a second. Nobody but tasks of processes waits ([`Leaving::linger`]), and only while there is the
+/// connection that owes the reply: the end of that takes the regions, and so ends the wait.
 #[cold]
 pub(crate) fn revoke(
     xprt: &Xprt<Rdma>,

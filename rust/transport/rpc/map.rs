@@ -71,7 +71,7 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    /// Maps as much as a region can hold, from the octet at `start` on; returns how much that was.
+    /// Maps as much as a region can hold, from the byte at `start` on; returns how much that was.
     // As a loop around all of this, the compiler would prepare for a second region, which is rare.
     #[inline(never)]
     fn add_region(
@@ -180,8 +180,8 @@ pub(crate) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     call.slot().call().state.lock().regions = regions;
 }
 
-/// Takes the regions back that slots keep for their next calls. Called by who holds the send lock or
-/// looks after the connection: all of them are of this one.
+/// Takes the regions back that slots keep for their next calls. Called by who holds the send lock
+/// or looks after the connection: all of them are of this one.
 pub(crate) fn gather(xprt: &Xprt<Rdma>, pool: &RegionPool) {
     for slot in xprt.slots() {
         loop {

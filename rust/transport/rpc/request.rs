@@ -240,8 +240,8 @@ impl Request {
         self.at_work.read_once()
     }
 
-    /// Takes the number of the connection that owes the reply: of those who end the RPC and who have its
-    /// reply, one gets it.
+    /// Takes the number of the connection that owes the reply: of those who end the RPC and who
+    /// have its reply, one gets it.
     #[cold]
     pub(crate) fn take_owed(&self) -> u32 {
         self.owed_on.xchg(Epoch::NONE.raw(), Relaxed)

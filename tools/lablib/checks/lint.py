@@ -20,9 +20,8 @@ SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
 # The crates that are promised to hold no unsafe code.
 SAFE = ("rust/proto", "rust/transport")
-# Columns of a comment in Rust, which rustfmt leaves alone, and where that is kept so far.
+# Columns of a comment in Rust, which rustfmt leaves alone.
 WIDTH = 100
-NARROW = ("rust/proto",)
 PYTHON = re.compile(rb"#!.*\bpython")
 CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
@@ -80,8 +79,6 @@ class Lint:
         """Comments of Rust sources keep to their width."""
         for path in self.named(".rs"):
             name = str(path.relative_to(REPO))
-            if not name.startswith(NARROW):
-                continue
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if len(line) > WIDTH and line.lstrip().startswith("//"):
                     yield f"{name}:{number}: {len(line)} columns"

@@ -23,7 +23,7 @@ mod suite {
             for i in 0..4u8 {
                 let sent = peer.sent(&peer.look(i.into())?)?;
                 ensure_eq!(sent.len(), 10 + usize::from(i));
-                ensure!(sent.iter().all(|octet| *octet == i));
+                ensure!(sent.iter().all(|byte| *byte == i));
             }
             ensure_eq!(peer.complete(4, SUCCESS), 4);
             wait_for_room(&pair)?;

@@ -30,7 +30,7 @@ mod suite {
         let back = pair.keeper.kept.lock().back.take();
         let (mr, lent) = back.ok_or(EINVAL)?;
         // Only now is it sure that what the device wrote can be read.
-        let written = lent.octets().get(PAGE_SIZE - 50..PAGE_SIZE + 50);
+        let written = lent.bytes().get(PAGE_SIZE - 50..PAGE_SIZE + 50);
         ensure_eq!(written, Some(&data[..]));
         ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 0);
         ensure_eq!(Census::now().mappings, CONNECTED.mappings);
@@ -55,7 +55,7 @@ mod suite {
         }
         let back = pair.keeper.kept.lock().back.take();
         let (mr, lent) = back.ok_or(EINVAL)?;
-        ensure_eq!(lent.octets().get(100..110), Some(&[7u8; 10][..]));
+        ensure_eq!(lent.bytes().get(100..110), Some(&[7u8; 10][..]));
         ensure_eq!(Census::now().mappings, CONNECTED.mappings);
         // The same region serves again.
         let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
@@ -122,7 +122,8 @@ mod suite {
         Ok(window)
     }
 
-    /// Where the device's word is no proof, a guess frees nothing, nor does a message that is right.
+    /// Where the device's word is no proof, a guess frees nothing, nor does a message that is
+    /// right.
     fn frees_nothing(later: bool) -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();

@@ -8,7 +8,8 @@ use super::*;
 mod suite {
     use super::*;
 
-    // covers: V1-018, V1-019, BC-07: every Receive is there before the peer knows of the connection.
+    // covers: V1-018, V1-019, BC-07: every Receive is there before the peer knows of the
+    // connection.
     #[test]
     fn a_queue_pair_comes_and_goes() -> Test {
         let pair = Pair::new()?;
@@ -31,7 +32,7 @@ mod suite {
     }
 
     #[test]
-    fn buffers_have_octets() -> Test {
+    fn buffers_have_bytes() -> Test {
         for (send_bytes, recv_size) in [(0, 512), (4096, 0)] {
             let config = QpConfig {
                 send_bytes,

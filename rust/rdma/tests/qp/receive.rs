@@ -51,7 +51,7 @@ mod suite {
             first: b'w',
             how: Immediate::WithSend,
         })?;
-        // The count is of octets written elsewhere.
+        // The count is of bytes written elsewhere.
         peer.send(Message {
             data: b"elsewhere",
             immediate: true,
@@ -81,7 +81,7 @@ mod suite {
         let held = core::mem::take(&mut pair.keeper.kept.lock().held);
         for (i, message) in held.iter().enumerate() {
             ensure_eq!(message.bytes().len(), 1 + i);
-            ensure!(message.bytes().iter().all(|octet| *octet == b'a' + i as u8));
+            ensure!(message.bytes().iter().all(|byte| *byte == b'a' + i as u8));
         }
         drop(held);
         ensure_eq!(peer.receives(), RECVS);
@@ -147,7 +147,7 @@ mod suite {
         let held = core::mem::take(&mut pair.keeper.kept.lock().held);
         ensure_eq!(held.len(), 4);
         for (message, i) in held.iter().zip([1u8, 17, 33, 49]) {
-            ensure!(message.bytes().iter().all(|octet| *octet == i));
+            ensure!(message.bytes().iter().all(|byte| *byte == i));
         }
         Ok(())
     }

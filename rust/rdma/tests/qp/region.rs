@@ -15,8 +15,8 @@ mod suite {
         let window = region.window();
         let peer = pair.peer();
         let seen = peer.read(window.handle, window.offset, 2 * PAGE_SIZE)?;
-        for (i, octet) in seen.iter().enumerate() {
-            ensure_eq!(usize::from(*octet), (100 + i) % 251);
+        for (i, byte) in seen.iter().enumerate() {
+            ensure_eq!(usize::from(*byte), (100 + i) % 251);
         }
         // Not written, not beyond its end, not with the key before.
         ensure!(peer.write(window.handle, window.offset, b"no").is_err());
@@ -50,8 +50,8 @@ mod suite {
             ensure_eq!(window.length as usize, len);
             for at in (0..len - 1000).step_by(PAGE_SIZE - 500) {
                 let seen = peer.read(window.handle, window.offset + at as u64, 1000)?;
-                for (i, octet) in seen.iter().enumerate() {
-                    ensure_eq!(usize::from(*octet), (first + at + i) % 251);
+                for (i, byte) in seen.iter().enumerate() {
+                    ensure_eq!(usize::from(*byte), (first + at + i) % 251);
                 }
             }
             drop(pair.owner);
@@ -73,8 +73,8 @@ mod suite {
         let window = region.window();
         let seen = peer.read(window.handle, window.offset, 350)?;
         let expected = pieces.iter().flat_map(|(first, len)| *first..*first + *len);
-        for (octet, at) in seen.iter().zip(expected) {
-            ensure_eq!(usize::from(*octet), at % 251);
+        for (byte, at) in seen.iter().zip(expected) {
+            ensure_eq!(usize::from(*byte), at % 251);
         }
         drop(pair.owner);
         drop(region);

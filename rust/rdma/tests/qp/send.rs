@@ -49,7 +49,7 @@ mod suite {
             ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
             let sent = peer.sent(&posted)?;
             ensure_eq!(sent.len(), len);
-            ensure!(sent.iter().all(|octet| usize::from(*octet) == i));
+            ensure!(sent.iter().all(|byte| usize::from(*byte) == i));
             ensure_eq!(peer.complete(1, SUCCESS), 1);
             if posted.signalled != 0 {
                 // Everything before it is given back when its handler has run.
@@ -69,7 +69,7 @@ mod suite {
             pair.send(1000, 0)?;
             sent += 1;
         }
-        // 4096 octets hold four messages of 1024.
+        // 4096 bytes hold four messages of 1024.
         ensure_eq!(sent, 4);
         ensure_eq!(pair.owner.begin(1000, 1).err(), Some(SendError::Full));
         ensure_eq!(pair.keeper.log.count(Told::Space), 0);
@@ -88,7 +88,7 @@ mod suite {
     fn whoever_asks_for_room_again_is_told_again() -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();
-        // 4096 octets hold four messages of 1024, each of which is signalled.
+        // 4096 bytes hold four messages of 1024, each of which is signalled.
         for i in 0..4 {
             pair.send(1000, i)?;
         }
