@@ -15,13 +15,9 @@ use crate::{
     },
     params,
     rpc::{
-        callback, invalidate,
-        request::Request,
-        send,
-        shape::{
-            self,
-            SMALL_REGION, //
-        },
+        self,
+        Request,
+        SMALL_REGION, //
     },
 };
 use core::net::SocketAddr;
@@ -36,13 +32,9 @@ use kernel::{
 };
 use xprtrdma_proto::conn::{
     Conn,
-    Epoch,
     Event, //
 };
-use xprtrdma_rdma::{
-    marked::Marked,
-    qp::Qp, //
-};
+use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::{
         Call,
@@ -125,7 +117,7 @@ impl Transport for Rdma {
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
         let xprt = lock.xprt();
         match lock.state() {
-            Some(qp) => send::send_call(xprt, qp, call),
+            Some(qp) => rpc::send_call(xprt, qp, call),
             None => Err(NotSent::NotConnected),
         }
     }
@@ -146,7 +138,7 @@ impl Transport for Rdma {
     ) -> Result<(), NotSent> {
         let xprt = lock.xprt();
         match lock.state() {
-            Some(qp) => callback::send_callback_reply(xprt, qp, callback),
+            Some(qp) => rpc::send_callback_reply(xprt, qp, callback),
             None => Err(NotSent::NotConnected),
         }
     }
@@ -159,7 +151,7 @@ impl Transport for Rdma {
             return Ok(());
         }
         match link.current() {
-            Some(qp) => shape::check(&qp, call),
+            Some(qp) => rpc::check(&qp, call),
             None => Ok(()),
         }
     }
@@ -169,7 +161,7 @@ impl Transport for Rdma {
         // As a rule its reply has come.
         if call.slot().call().is_at_work() {
             let link = &xprt.data().link;
-            invalidate::revoke(xprt, || link.current(), call, leaving);
+            rpc::revoke(xprt, || link.current(), call, leaving);
         }
     }
 
@@ -177,7 +169,7 @@ impl Transport for Rdma {
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
         // Not the call's state: its lock is taken before the transport's.
         let request = call.slot().call();
-        if request.owed_on.read_once() == Epoch::NONE.raw() {
+        if !request.is_owed() {
             return None;
         }
         // The reply may be coming just now.
@@ -188,7 +180,7 @@ impl Transport for Rdma {
     }
 
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) {
-        let sent_on = call.slot().call().state.lock().epoch;
+        let sent_on = call.slot().call().sent_on();
         let link = &xprt.data().link;
         let look = |conn: &Conn| (conn.epoch(), conn.cookie());
         let (epoch, cookie) = link.machine().with_conn(look);

@@ -88,7 +88,7 @@ const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
 
 /// The numbers of the work items that make a connection and look after it.
 const CONNECT: u64 = 0;
-const BEAT: u64 = 1;
+const KEEPALIVE_WORK: u64 = 1;
 
 /// The longest callback before there was a connection, in bytes: what the smallest inline threshold
 /// leaves (RFC 8166, section 3.3.3).
@@ -122,7 +122,7 @@ pub(crate) struct Link {
     connect: Work<Link, CONNECT>,
     /// Looks after the present connection. Cancelled before its end.
     #[pin]
-    beat: DelayedWork<Link, BEAT>,
+    keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
 }
 
 impl_has_work! {
@@ -130,7 +130,7 @@ impl_has_work! {
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, BEAT> for Link { self.beat }
+    impl HasDelayedWork<Self, KEEPALIVE_WORK> for Link { self.keepalive }
 }
 
 impl Link {
@@ -162,7 +162,7 @@ impl Link {
                 job <- new_spinlock!(None, "Link::job"),
                 outage <- new_spinlock!(Outage::new(), "Link::outage"),
                 connect <- new_work!("Link::connect"),
-                beat <- new_delayed_work!("Link::beat"),
+                keepalive <- new_delayed_work!("Link::keepalive"),
             }),
             GFP_KERNEL,
         )

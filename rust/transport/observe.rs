@@ -15,7 +15,7 @@ use xprtrdma_sunrpc::xprt::Xprt;
 fn moved(xprt: &Xprt<Rdma>) -> Tally {
     let mut sum = Tally::default();
     for slot in xprt.slots() {
-        sum.add(&slot.call().state.lock().tally);
+        sum.add(&slot.call().tally());
     }
     sum
 }

@@ -2,16 +2,30 @@
 
 //! One RPC, in the order in which it happens.
 
-pub(crate) mod callback;
-pub(crate) mod complete;
-pub(crate) mod discard;
-pub(crate) mod general;
-pub(crate) mod invalidate;
-pub(crate) mod late;
-pub(crate) mod map;
-pub(crate) mod one;
-pub(crate) mod receive;
-pub(crate) mod refuse;
-pub(crate) mod request;
-pub(crate) mod send;
-pub(crate) mod shape;
+mod callback;
+mod complete;
+mod discard;
+mod general;
+mod invalidate;
+mod late;
+mod map;
+mod one;
+mod receive;
+mod refuse;
+mod request;
+mod send;
+mod shape;
+mod strip;
+
+pub(crate) use self::{
+    callback::send_callback_reply,
+    invalidate::revoke,
+    map::gather,
+    request::Request,
+    send::send_call,
+    shape::{
+        check,
+        SMALL_REGION, //
+    },
+    strip::strip,
+};

@@ -10,10 +10,10 @@ use crate::{
     connection::Connection,
     link::{
         Link,
-        BEAT, //
+        KEEPALIVE_WORK, //
     },
     machine::now,
-    rpc::map::gather, //
+    rpc::gather, //
 };
 use kernel::{
     sync::Arc,
@@ -43,7 +43,7 @@ impl Link {
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().queue().queue();
         // An error means that it is being cancelled, or that somebody will look soon anyway.
-        let _ = queue.enqueue_delayed::<Arc<Self>, BEAT>(self.clone(), delay);
+        let _ = queue.enqueue_delayed::<Arc<Self>, KEEPALIVE_WORK>(self.clone(), delay);
     }
 
     /// Looks after the connection.
@@ -77,7 +77,7 @@ impl Link {
     }
 }
 
-impl WorkItem<BEAT> for Link {
+impl WorkItem<KEEPALIVE_WORK> for Link {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {

@@ -10,13 +10,14 @@ use crate::{
     driver::Rdma,
     link::{
         Link,
-        BEAT, //
+        KEEPALIVE_WORK, //
     },
     log::{
         Details,
         Named, //
     },
     machine::Established,
+    rpc::strip, //
 };
 use kernel::{
     prelude::*,
@@ -86,7 +87,7 @@ impl Link {
         let xprt = lock.xprt();
         let qp = lock.state().take();
         *self.current.lock() = None;
-        cancel_delayed_sync::<Self, BEAT>(self);
+        cancel_delayed_sync::<Self, KEEPALIVE_WORK>(self);
         self.machine().close(xprt, event);
         if let Some(qp) = qp {
             let epoch = qp.handler().epoch();
@@ -147,27 +148,5 @@ fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) 
         reason: work(after.reason),
         event: after.event.map(QpEvent::from_raw),
         device,
-    }
-}
-
-/// Step 2 of the teardown: no region of the dead connection stays with a slot.
-fn strip(conn: &Connection) {
-    for slot in conn.xprt().slots() {
-        let (regions, idle, answer) = {
-            let mut state = slot.call().state.lock();
-            if state.epoch != conn.epoch() {
-                continue;
-            }
-            (
-                core::mem::take(&mut state.regions),
-                core::mem::take(&mut state.idle),
-                slot.call().take_answer(&mut state),
-            )
-        };
-        // Deregisters them, which is the end of the server's access.
-        drop((regions, idle));
-        if let Some(answer) = answer {
-            answer.finish(conn.counters());
-        }
     }
 }

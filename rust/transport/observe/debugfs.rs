@@ -193,14 +193,7 @@ fn usage(xprt: &Xprt<Rdma>, conn: &Connection) -> (usize, usize) {
     let (made, free) = conn.regions().usage();
     let kept: usize = xprt
         .slots()
-        .map(|slot| {
-            let state = slot.call().state.lock();
-            if state.epoch == conn.epoch() {
-                state.idle.len()
-            } else {
-                0
-            }
-        })
+        .map(|slot| slot.call().kept(conn.epoch()))
         .sum();
     (made, free + kept)
 }

@@ -79,7 +79,7 @@ pub(crate) fn send_callback_reply(
 }
 
 impl Connection {
-    pub(crate) fn reverse_call(&self, qp: &Qp<Connection>, call: &ReverseCall<'_>) {
+    pub(super) fn reverse_call(&self, qp: &Qp<Connection>, call: &ReverseCall<'_>) {
         let counters = self.counters();
         counters.note(call.notes);
         counters.add(Ordinary::Callbacks);
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn send_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal) {
+    pub(super) fn send_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal) {
         // A peer that needs many of them is broken.
         if self.count_discard(None) != Reaction::Ignore {
             self.lost(Cause::BadReplies);

@@ -34,7 +34,7 @@ use xprtrdma_sunrpc::{
 
 impl Answer {
     /// Ends the call, whose regions are all out of the server's reach now.
-    pub(crate) fn finish(self, counters: &Counters) {
+    pub(super) fn finish(self, counters: &Counters) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
         finish(counters, self.pinned, &self.verdict, self.result, message);
     }
@@ -43,7 +43,7 @@ impl Answer {
 /// The call is answered: gives back what ends it if all its regions are out of the server's reach;
 /// otherwise that is kept with the call until they are.
 #[inline]
-pub(crate) fn conclude(
+pub(super) fn conclude(
     request: &Request,
     state: &mut State,
     pinned: Pinned<Rdma>,
@@ -66,7 +66,7 @@ pub(crate) fn conclude(
 
 /// Ends a call whose regions are all out of the server's reach.
 #[inline]
-pub(crate) fn finish(
+pub(super) fn finish(
     counters: &Counters,
     mut pinned: Pinned<Rdma>,
     verdict: &Verdict,

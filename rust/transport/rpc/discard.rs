@@ -34,7 +34,7 @@ impl Connection {
     /// Drops a message. If it invalidated a region, nobody can tell what else is wrong (MAL-015,
     /// MAL-016), so then the connection goes.
     #[cold]
-    pub(crate) fn unanswered(
+    pub(super) fn unanswered(
         &self,
         qp: &Qp<Connection>,
         message: &Received<'_, Self>,
@@ -53,7 +53,7 @@ impl Connection {
 
     /// Drops a message, and acts if that happens too often.
     #[cold]
-    pub(crate) fn discard(
+    pub(super) fn discard(
         &self,
         qp: &Qp<Connection>,
         counter: Counter,

@@ -60,7 +60,7 @@ use xprtrdma_sunrpc::{
 };
 
 /// Why a call with a plan and a credit was not posted.
-pub(crate) enum Unsent {
+pub(super) enum Unsent {
     /// Regions, so many, or memory for them are missing.
     NoRegions(Shortage, usize),
     /// The send queue does not take so many bytes and work requests.
@@ -73,7 +73,7 @@ pub(crate) enum Unsent {
 
 /// Sends a call that has its credit, whatever its plan is.
 #[inline(never)]
-pub(crate) fn send_any(
+pub(super) fn send_any(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
@@ -259,7 +259,7 @@ fn encode(
 
 /// Copies bytes of a message (from, so many) to a place of the buffer; returns where they end.
 #[inline(always)]
-pub(crate) fn copy(
+pub(super) fn copy(
     message: &XdrBytes<'_>,
     (from, count): (usize, usize),
     out: &mut [u8],
@@ -278,7 +278,7 @@ pub(crate) fn copy(
 
 /// What becomes of a call that was not posted.
 #[cold]
-pub(crate) fn not_sent(
+pub(super) fn not_sent(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
@@ -335,7 +335,7 @@ fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
 }
 
 /// Makes the senders wait for room in the send queue.
-pub(crate) fn no_room(
+pub(super) fn no_room(
     xprt: &Xprt<Rdma>,
     qp: &Qp<Connection>,
     error: SendError,

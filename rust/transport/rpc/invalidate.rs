@@ -51,12 +51,12 @@ use xprtrdma_sunrpc::{
 };
 
 /// A message invalidated a region that is none of the call's.
-pub(crate) struct Foreign;
+pub(super) struct Foreign;
 
 impl Connection {
     /// Takes back the region that the reply's message invalidated, if it is one of this call.
     #[inline]
-    pub(crate) fn remotely_invalidated(
+    pub(super) fn remotely_invalidated(
         &self,
         state: &mut State,
         proof: &RemoteInvalidation<'_>,
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// Invalidates the regions of a slot: now, or as soon as there is room in the send queue.
-    pub(crate) fn invalidate(&self, qp: &Qp<Connection>, index: u16) {
+    pub(super) fn invalidate(&self, qp: &Qp<Connection>, index: u16) {
         defer::post(&Invalidations(qp), index);
     }
 
@@ -141,7 +141,7 @@ impl Connection {
 }
 
 /// The invalidations of a connection, by the numbers of their slots.
-pub(crate) struct Invalidations<'a>(pub(crate) &'a Qp<Connection>);
+pub(super) struct Invalidations<'a>(pub(super) &'a Qp<Connection>);
 
 impl PostQueue for Invalidations<'_> {
     fn post(&self, index: u16) -> bool {

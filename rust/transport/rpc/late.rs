@@ -26,7 +26,7 @@ use xprtrdma_rdma::{
 impl Connection {
     /// A reply to no call that waits for one.
     #[cold]
-    pub(crate) fn unclaimed(
+    pub(super) fn unclaimed(
         &self,
         qp: &Qp<Connection>,
         xid: Xid,
@@ -98,7 +98,7 @@ impl Connection {
     /// A reply to a call came whose regions were taken back before. If it invalidated one of them
     /// nothing has happened, for that was invalid. But if its key is in use again, as after 256
     /// registrations, the region of another call is invalid now, and only a new connection helps.
-    pub(crate) fn check_revoked(&self, message: &Received<'_, Self>) {
+    pub(super) fn check_revoked(&self, message: &Received<'_, Self>) {
         let Some(proof) = message.invalidation() else {
             return;
         };

@@ -121,7 +121,7 @@ impl Mapping<'_> {
 }
 
 /// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
-pub(crate) fn map_call(
+pub(super) fn map_call(
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     planned: &Plan,
@@ -168,7 +168,7 @@ pub(crate) fn map_call(
 }
 
 /// Gives the regions of a call back that was not posted.
-pub(crate) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
+pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
     while let Some(region) = regions.pop() {
         // None of them was posted; one that had been would be deregistered here.

@@ -115,7 +115,7 @@ impl One {
 // instructions of the long way.
 
 #[inline(never)]
-pub(crate) fn send_with_write_chunk(
+pub(super) fn send_with_write_chunk(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
@@ -125,7 +125,7 @@ pub(crate) fn send_with_write_chunk(
 }
 
 #[inline(never)]
-pub(crate) fn send_with_read_chunk(
+pub(super) fn send_with_read_chunk(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
@@ -135,7 +135,7 @@ pub(crate) fn send_with_read_chunk(
 }
 
 #[inline(never)]
-pub(crate) fn send_with_reply_chunk(
+pub(super) fn send_with_reply_chunk(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,

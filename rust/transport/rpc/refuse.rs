@@ -19,7 +19,7 @@ use xprtrdma_sunrpc::{
 };
 
 /// Ends a call that cannot be carried (V1-097).
-pub(crate) fn refuse(counters: &Counters, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
+pub(super) fn refuse(counters: &Counters, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
     report(counters, call, error);
     // Nothing was mapped, so nothing is lent.
     let _ = call.fail(Error::from_errno(error.to_errno()));

@@ -40,23 +40,23 @@ use xprtrdma_sunrpc::{
 };
 
 /// A region that a call uses.
-pub(crate) type Region = ExposedMr<Lease<Rdma>>;
+pub(super) type Region = ExposedMr<Lease<Rdma>>;
 
 /// A reply that waits for the invalidation of its call's regions.
-pub(crate) struct Answer {
-    pub(crate) pinned: Pinned<Rdma>,
+pub(super) struct Answer {
+    pub(super) pinned: Pinned<Rdma>,
     /// What is to be done then.
-    pub(crate) verdict: Verdict,
+    pub(super) verdict: Verdict,
     /// What the reply was offered.
-    pub(crate) result: ResultChunk,
+    pub(super) result: ResultChunk,
     /// The message, if its inline part is needed.
-    pub(crate) message: Option<Held<Connection>>,
+    pub(super) message: Option<Held<Connection>>,
 }
 
 /// What is left to be done when a message was dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Remaining {
+pub(super) enum Remaining {
     /// Nothing.
     Nothing,
     /// The regions of the slot with this number must be invalidated, before its call can end.
@@ -65,7 +65,7 @@ pub(crate) enum Remaining {
 
 /// Where an RPC is, as far as the connection is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(super) enum Phase {
     /// Not sent, or answered.
     Idle,
     /// Sent on the connection with this epoch; no reply yet.
@@ -81,29 +81,29 @@ pub(crate) enum Phase {
 ///
 /// The regions are those of the Read chunk (the whole call's or its data item's), then those of
 /// the Write chunk or of the Reply chunk.
-pub(crate) struct State {
-    pub(crate) phase: Phase,
+pub(super) struct State {
+    pub(super) phase: Phase,
     /// There is one in [`Phase::Answered`] only.
-    pub(crate) answer: Option<Answer>,
-    pub(crate) epoch: Epoch,
-    pub(crate) regions: KVec<Region>,
+    pub(super) answer: Option<Answer>,
+    pub(super) epoch: Epoch,
+    pub(super) regions: KVec<Region>,
     /// Regions of the connection `epoch` that are kept for the slot's next call, see
     /// [`RegionPool`](crate::connection::RegionPool).
-    pub(crate) idle: KVec<IdleMr>,
+    pub(super) idle: KVec<IdleMr>,
     /// The Read chunk.
-    pub(crate) reads: Chunk,
-    pub(crate) offer: Offered,
+    pub(super) reads: Chunk,
+    pub(super) offer: Offered,
     /// Bad replies to the RPC with this xid, on all its connections together.
-    pub(crate) strikes: Strikes,
-    pub(crate) xid: u32,
-    pub(crate) unmapped: Unmapped,
+    pub(super) strikes: Strikes,
+    pub(super) xid: u32,
+    pub(super) unmapped: Unmapped,
     /// What the calls of this slot have moved.
-    pub(crate) tally: Tally,
+    pub(super) tally: Tally,
 }
 
 /// The regions of one chunk, as the header shows them. It stays with the slot, and is filled in
 /// place: copying it would cost more than encoding it.
-pub(crate) struct Chunk {
+pub(super) struct Chunk {
     segments: [Segment; MAX_SEGMENTS],
     count: usize,
 }
@@ -119,12 +119,12 @@ impl Chunk {
     };
 
     /// Forgets the segments.
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.count = 0;
     }
 
     /// Adds a segment; `false` if there is no room.
-    pub(crate) fn push(&mut self, segment: Segment) -> bool {
+    pub(super) fn push(&mut self, segment: Segment) -> bool {
         match self.segments.get_mut(self.count) {
             Some(place) => {
                 *place = segment;
@@ -135,26 +135,26 @@ impl Chunk {
         }
     }
 
-    pub(crate) fn segments(&self) -> &[Segment] {
+    pub(super) fn segments(&self) -> &[Segment] {
         self.segments.get(..self.count).unwrap_or(&[])
     }
 }
 
 /// What a call offered to the server.
-pub(crate) struct Offered {
-    pub(crate) result: ResultChunk,
+pub(super) struct Offered {
+    pub(super) result: ResultChunk,
     /// The Write or Reply chunk.
-    pub(crate) chunk: Chunk,
+    pub(super) chunk: Chunk,
     /// Capacity of the reply apart from the data item.
-    pub(crate) non_data: u32,
+    pub(super) non_data: u32,
     /// Whether the server may invalidate the regions, as agreed.
-    pub(crate) invalidation: bool,
+    pub(super) invalidation: bool,
 }
 
 impl Offered {
     /// Offers the segment, if for anything.
     #[inline(always)]
-    pub(crate) fn offer(
+    pub(super) fn offer(
         &mut self,
         result: ResultChunk,
         segment: Segment,
@@ -172,7 +172,7 @@ impl Offered {
 
     /// The offer, if it is one whose reply can be predicted.
     #[inline]
-    pub(crate) fn expected(&self) -> Option<Expected<'_>> {
+    pub(super) fn expected(&self) -> Option<Expected<'_>> {
         match (self.result, self.chunk.segments()) {
             (ResultChunk::None, _) => Some(Expected::Inline),
             (ResultChunk::Write, [segment]) => Some(Expected::Write(segment, self.non_data)),
@@ -184,7 +184,7 @@ impl Offered {
 
 /// The chunk for a call's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResultChunk {
+pub(super) enum ResultChunk {
     /// None: everything comes inline.
     None,
     /// A Write chunk for the data item.
@@ -199,13 +199,13 @@ pub(crate) struct Request {
     /// The number of the connection that owes the reply; zero after the reply. Of a connection that
     /// has ended it means nothing. `Relaxed`: who sends, judges the reply or ends the RPC has the
     /// request to itself; but for a reply that comes when the RPC ends, see [`Request::take_owed`].
-    pub(crate) owed_on: Atomic<u32>,
+    pub(super) owed_on: Atomic<u32>,
     /// Whether the phase is another than [`Phase::Idle`], for the request's own task: it looks when
     /// the request ends, which is after whatever ended it. Changed with the phase, under its lock.
     at_work: Atomic<bool>,
     /// Taken before the send queue's lock, see [`xprtrdma_rdma::qp::SendBatch`].
     #[pin]
-    pub(crate) state: SpinLock<State>,
+    pub(super) state: SpinLock<State>,
 }
 
 impl Request {
@@ -234,6 +234,31 @@ impl Request {
         })
     }
 
+    /// The connection that the call was sent on last.
+    pub(crate) fn sent_on(&self) -> Epoch {
+        self.state.lock().epoch
+    }
+
+    /// Whether a connection owes the reply to the call. For who ends the RPC.
+    #[inline]
+    pub(crate) fn is_owed(&self) -> bool {
+        self.owed_on.read_once() != Epoch::NONE.raw()
+    }
+
+    /// How many regions of that connection the slot keeps for its next call.
+    pub(crate) fn kept(&self, epoch: Epoch) -> usize {
+        let state = self.state.lock();
+        match state.epoch == epoch {
+            true => state.idle.len(),
+            false => 0,
+        }
+    }
+
+    /// What the calls of this slot have moved.
+    pub(crate) fn tally(&self) -> Tally {
+        self.state.lock().tally
+    }
+
     /// Whether the request was sent and is not over. Must not race with sending it.
     #[inline]
     pub(crate) fn is_at_work(&self) -> bool {
@@ -249,13 +274,13 @@ impl Request {
 
     /// Changes the phase of the request that `state` belongs to.
     #[inline]
-    pub(crate) fn set_phase(&self, state: &mut State, phase: Phase) {
+    pub(super) fn set_phase(&self, state: &mut State, phase: Phase) {
         self.at_work.write_once(phase != Phase::Idle);
         state.phase = phase;
     }
 
     /// Makes the request that `state` belongs to idle; returns the reply that has waited.
-    pub(crate) fn take_answer(&self, state: &mut State) -> Option<Answer> {
+    pub(super) fn take_answer(&self, state: &mut State) -> Option<Answer> {
         self.set_phase(state, Phase::Idle);
         state.answer.take()
     }

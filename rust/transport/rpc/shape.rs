@@ -27,12 +27,12 @@ use xprtrdma_sunrpc::{
     xdr_buf::XdrBuf, //
 };
 
-pub(crate) fn shape32(len: usize) -> u32 {
+pub(super) fn shape32(len: usize) -> u32 {
     // No RPC message comes near 4 GiB; a length that did would not fit any plan.
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-pub(crate) fn run(offset: usize, length: usize) -> Run {
+pub(super) fn run(offset: usize, length: usize) -> Run {
     Run {
         offset: shape32(offset),
         length: shape32(length),
@@ -41,7 +41,7 @@ pub(crate) fn run(offset: usize, length: usize) -> Run {
 
 /// The run of a message's pages.
 #[inline(always)]
-pub(crate) fn pages(buf: &XdrBuf<'_>) -> Run {
+pub(super) fn pages(buf: &XdrBuf<'_>) -> Run {
     run(buf.page_offset(), buf.page_len())
 }
 
@@ -109,7 +109,7 @@ fn segments_of_all(regions: RegionLimits, buf: XdrBuf<'_>) -> usize {
 
 /// Decides how a call travels.
 #[inline(always)]
-pub(crate) fn plan_call(
+pub(super) fn plan_call(
     qp: &Qp<Connection>,
     call: &Encoded<'_, Rdma>,
     thresholds: Thresholds,
