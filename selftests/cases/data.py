@@ -25,7 +25,7 @@ HUGE = (MIB - PAGE, MIB + PAGE, MIB + 5000, 2 * MIB, 2 * MIB + 1)
 
 
 def threshold_sizes():
-    """Sizes that leave a Call or a Reply just below, at or above 4096 octets.
+    """Sizes that leave a Call or a Reply just below, at or above 4096 bytes.
 
     Headers and credentials differ by version and client, so the whole range in
     which the border can lie is walked; every remainder by four comes up.
@@ -191,9 +191,9 @@ def what_follows_the_data_arrives(t):
             os.fsync(file.fileno())
             calls, found = (now - then for now, then in zip(asked(), before, strict=True))
         t.server.expect(there, content)
-        t.note(f"{size} octets: {calls} calls that ask for attributes, {found} answered")
+        t.note(f"{size} bytes: {calls} calls that ask for attributes, {found} answered")
         # The client does without an operation that the server did not understand.
-        equal(found, calls, f"operations behind the data, of {size} octets")
+        equal(found, calls, f"operations behind the data, of {size} bytes")
     written = xprt.operations(mount.where)["WRITE"]
     equal(written[0], written[1], "calls sent, and their transmissions")
 

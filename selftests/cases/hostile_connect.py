@@ -11,7 +11,7 @@ from lib.responder import Responder, Stage
 from lib.workers import Worker, together
 
 MAGIC = b"\xf6\xab\x0e\x18"
-WHOLE = 196  # octets of private data that an acceptance always carries
+WHOLE = 196  # bytes of private data that an acceptance always carries
 LATE_SECONDS = 3
 ANEW_SECONDS = 12  # until a call is encoded anew
 GOOD = MAGIC + bytes((1, 0, 3, 3))
@@ -23,16 +23,16 @@ PRIVATE_DATA = (
     ("MAL-142", "version 0", MAGIC + bytes((0, 0, 3, 3)), MINIMUM, True),
     ("MAL-142", "version 2", MAGIC + bytes((2, 0, 3, 3)), MINIMUM, True),
     ("MAL-143", "odd offset", b"abc" + GOOD, OURS, False),
-    ("MAL-144, MAL-140", "the last 7 octets", bytes(WHOLE - 7) + GOOD[:7], MINIMUM, True),
-    ("MAL-144", "the last octet", bytes(WHOLE - 1) + GOOD[:1], MINIMUM, True),
-    ("MAL-144", "the last 8 octets", bytes(WHOLE - 8) + GOOD, OURS, False),
+    ("MAL-144, MAL-140", "the last 7 bytes", bytes(WHOLE - 7) + GOOD[:7], MINIMUM, True),
+    ("MAL-144", "the last byte", bytes(WHOLE - 1) + GOOD[:1], MINIMUM, True),
+    ("MAL-144", "the last 8 bytes", bytes(WHOLE - 8) + GOOD, OURS, False),
     ("MAL-145", "a false identifier in front", MAGIC + bytes(4) + b"x" + GOOD, OURS, False),
     ("MAL-145", "an identifier within one", MAGIC[:3] + GOOD, OURS, False),
     ("MAL-146", "sizes ff", MAGIC + bytes((1, 0, 255, 255)), OURS, False),
     ("CM-23", "sizes 0", MAGIC + bytes((1, 0, 0, 0)), MINIMUM, False),
     ("MAL-147", "reserved bits", MAGIC + bytes((1, 0xfe, 3, 3)), OURS, False),
     ("CM-16", "remote invalidation", MAGIC + bytes((1, 1, 3, 3)), OURS, False),
-    ("MAL-148", "octets behind", GOOD + b"\xff" * (WHOLE - 8), OURS, False),
+    ("MAL-148", "bytes behind", GOOD + b"\xff" * (WHOLE - 8), OURS, False),
 )
 
 
@@ -130,7 +130,7 @@ def write_inline(t, stage):
     t.server.expect(there, data)
 
 
-# covers: MAL-149, CM-24: Receives smaller than announced: after two losses 1024 octets are
+# covers: MAL-149, CM-24: Receives smaller than announced: after two losses 1024 bytes are
 # covers: believed.
 @case(versions=(), clients=("ours",), seconds=60)
 def receives_smaller_than_announced(t):
@@ -141,9 +141,9 @@ def receives_smaller_than_announced(t):
     before = stage.counters()["cm_fallback"]
     found, seconds = stage.ends(lambda: write_inline(t, stage))
     t.note(f"done in {seconds:.2f} s, {stage.causes()}, inline {stage.numbers('inline')}")
-    equal(found, 0, "a call of 2500 octets")
+    equal(found, 0, "a call of 2500 bytes")
     equal(stage.counters()["cm_fallback"] - before, 1, "cm_fallback")
-    equal(stage.numbers("inline")[0], 1024, "octets of a message")
+    equal(stage.numbers("inline")[0], 1024, "bytes of a message")
     stage.undisturbed()
 
 
@@ -160,7 +160,7 @@ def losses_behind_large_messages_change_nothing(t):
     t.note(f"{stage.causes()}, inline {stage.numbers('inline')}")
     equal(len(stage.causes()), 3, "connections lost")
     equal(stage.counters()["cm_fallback"], before, "cm_fallback")
-    equal(stage.numbers("inline"), OURS, "octets of a message")
+    equal(stage.numbers("inline"), OURS, "bytes of a message")
     stage.undisturbed()
 
 

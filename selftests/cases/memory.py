@@ -73,7 +73,7 @@ def write_one(_, fd, number):
 
 
 def taken():
-    """(regions made, octets of message buffers) of the only transport."""
+    """(regions made, bytes of message buffers) of the only transport."""
     return (xprt.numbers_of("state", "regions")[0],
             xprt.numbers_of("state", "message buffers")[0])
 
@@ -98,14 +98,14 @@ def what_a_burst_took_is_given_back(t):
                    ENV.patience(30), "a region in use for each writer")
         burst = taken()
     check(burst[0] >= BURST and burst[1] >= BURST * 1024,
-          f"regions and octets of the burst: {burst}, before: {before}")
+          f"regions and bytes of the burst: {burst}, before: {before}")
     # A few slots keep their buffers.
     most = max(before[1], burst[1] * KEPT // BURST)
     check(most < burst[1] // 2, f"what is kept is most of the burst: {before}, {burst}")
     clock = wait.Clock()
     wait.until(lambda: taken()[0] == FIRST and taken()[1] <= most, ENV.patience(100),
-               f"regions and octets given back: {before}, {burst}")
-    t.note(f"regions and octets: {before}, {burst}, after {clock.seconds():.0f} s {taken()}")
+               f"regions and bytes given back: {before}, {burst}")
+    t.note(f"regions and bytes: {before}, {burst}, after {clock.seconds():.0f} s {taken()}")
     equal(mount.connects(), 1, "connections")
     for number in range(BURST):
         t.server.expect(f"{top.there}/f{number}", pattern.data(number, 0, BLOCK, 1))

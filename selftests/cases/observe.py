@@ -58,7 +58,7 @@ def tracepoints_tell_the_life_of_a_call(t):
                            default=0) for access in ("read", "write")}
     equal(lengths, {"read": MIB, "write": MIB}, "the largest regions")
     largest = max(found["reply"], key=lambda e: int(e["placed"]))
-    equal(int(largest["placed"]), MIB, "most octets placed by one reply")
+    equal(int(largest["placed"]), MIB, "most bytes placed by one reply")
     equal(found["discard"], [], "dropped messages")
 
 

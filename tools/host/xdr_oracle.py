@@ -30,10 +30,10 @@ VECTORS = common.PROTO / "tests/vectors.json"
 SHOWN = 5
 
 
-# XDR (RFC 4506): every type is a pair of functions, unpack(octets, at) and pack(value).
+# XDR (RFC 4506): every type is a pair of functions, unpack(bytes, at) and pack(value).
 
 class Malformed(Exception):
-    """The octets are no value of the type."""
+    """The bytes are no value of the type."""
 
 
 def integer(code, size):
@@ -197,7 +197,7 @@ rpcrdma2_xprt_hdr = structure(rdma_xid=uint32, rdma_vers=uint32, rdma_credit=uin
 # Descriptions: what the Rust side prints for the same message.
 
 def decode(octets):
-    """The description of a message, from its octets."""
+    """The description of a message, from its bytes."""
     try:
         version, _ = uint32[0](octets, 4)
         if version not in (1, 2):
@@ -290,7 +290,7 @@ class Maker:
         return prefix + "ERROR", (err, versions)
 
     def message(self):
-        """Octets of a valid message and its description."""
+        """Bytes of a valid message and its description."""
         version = self.random.choice((1, 2))
         value = {"rdma_xid": self.word(), "rdma_vers": version, "rdma_credit": self.word(),
                  "rdma_body": self.body(version)}
@@ -299,7 +299,7 @@ class Maker:
         return header + rest, describe(value, len(header), len(rest))
 
     def private(self):
-        """Octets with or without valid private data, and what is in them."""
+        """Bytes with or without valid private data, and what is in them."""
         noise = self.random.randbytes(self.random.randrange(12))
         octets = noise + b"\xf6\xab\x0e\x18" + bytes((
             self.random.choice((0, 1, 1, 1, 2)), self.random.getrandbits(8),
@@ -334,7 +334,7 @@ class Comparison:
 
 
 def rust_describes(binary, frames):
-    """What the Rust side says of each frame (kind, octets)."""
+    """What the Rust side says of each frame (kind, bytes)."""
     with tempfile.TemporaryFile() as file:
         for kind, octets in frames:
             file.write(kind + struct.pack(">I", len(octets)) + octets)

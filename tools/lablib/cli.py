@@ -322,7 +322,7 @@ def add_count(commands):
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="with --instructions: also the N functions with most of them")
     sub.add_argument("--json", metavar="FILE", help="with --instructions: the table as JSON")
-    sub.add_argument("--inline-size", type=int, default=0, metavar="OCTETS",
+    sub.add_argument("--inline-size", type=int, default=0, metavar="BYTES",
                      help="largest inline message, set on both sides (default: as they come, 4096)")
     sub.add_argument("--scale", action="store_true",
                      help="instructions of small reads with NFSv3: from one to 1024 at a time, "

@@ -55,7 +55,7 @@ def replied(change):
 
 
 def total(count):
-    """Answer through the Reply chunk and say that it holds `count` octets."""
+    """Answer through the Reply chunk and say that it holds `count` bytes."""
     return replied(lambda _, offered: filled(offered, count))
 
 
@@ -109,7 +109,7 @@ def status(number):
 
 
 def claims(count):
-    """Say in the RPC message that a read gave `count` octets."""
+    """Say in the RPC message that a read gave `count` bytes."""
     def change(octets):
         return octets[:-12] + word(count, 0, count)
 

@@ -34,7 +34,7 @@ def word(*numbers):
 
 
 def numbers(octets, at, count=1):
-    """Numbers from XDR; fewer if the octets end."""
+    """Numbers from XDR; fewer if the bytes end."""
     count = min(count, max(0, len(octets) - at) // 4)
     return struct.unpack(f">{count}I", octets[at:at + 4 * count])
 
@@ -93,7 +93,7 @@ def chunk(segments):
 
 
 def decode(octets):
-    """A `Message` from its octets; raises xdr_oracle.Malformed."""
+    """A `Message` from its bytes; raises xdr_oracle.Malformed."""
     value, at = xdr_oracle.rdma_msg[0](octets, 0)
     kind, body = value["rdma_body"]
     message = Message(value["rdma_xid"], value["rdma_vers"], value["rdma_credit"], kind,
@@ -113,7 +113,7 @@ def segments(value):
 
 
 def filled(offered, count):
-    """The segments of a chunk with the lengths that `count` octets fill."""
+    """The segments of a chunk with the lengths that `count` bytes fill."""
     lengths = []
     for segment in offered:
         lengths.append(min(segment.length, count))

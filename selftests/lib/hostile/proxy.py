@@ -23,10 +23,10 @@ from .verbs import BUFFER, OK, Connection, Device, Listener, PyverbsRDMAError
 KNFSD = "127.0.0.1", 2049
 LAST = 0x80000000  # of a record's fragments
 MAGIC = b"\xf6\xab\x0e\x18"
-# Version 1, no remote invalidation, 4096 octets each way.
+# Version 1, no remote invalidation, 4096 bytes each way.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
 INLINE = 1024
-SHOWN = 160  # octets of a message in the log
+SHOWN = 160  # bytes of a message in the log
 
 
 class Exchange:
@@ -85,7 +85,7 @@ class Exchange:
                 raise ConnectionError(f"RDMA Write: {status}")
 
     def send(self, message, **more):
-        """Send a Message or octets, and say so in the log."""
+        """Send a Message or bytes, and say so in the log."""
         octets = message if isinstance(message, bytes) else message.octets()
         how = "".join(f", {word} {value:#x}" for word, value in more.items() if value is not None)
         self.note(f"sent {len(octets)} octets{how} {octets[:SHOWN].hex()}")

@@ -91,7 +91,7 @@ SMALL_CALLS = ((rpc.NFS, 3, 18), (rpc.NFS, 4, 1))
 # Deeds.
 
 def altered(change, **more):
-    """Answer with `change(message, exchange)`: a Message or octets."""
+    """Answer with `change(message, exchange)`: a Message or bytes."""
     def deed(exchange):
         message, placed = exchange.answer(**more)
         exchange.place(placed)
@@ -116,7 +116,7 @@ def patched(number, value, **more):
 
 
 def cut(length):
-    """Answer with the first octets only."""
+    """Answer with the first bytes only."""
     return altered(lambda message, _: message.octets()[:length])
 
 
@@ -132,12 +132,12 @@ def error(name, low=0, high=0, **changes):
 
 
 def raw(make):
-    """Answer with the octets that `make(xid)` gives."""
+    """Answer with the bytes that `make(xid)` gives."""
     return altered(lambda message, _: make(message.xid))
 
 
 def before(*things):
-    """Send these, octets or functions of the exchange that give some, and then the right answer."""
+    """Send these, bytes or functions of the exchange that give some, and then the right answer."""
     def deed(exchange):
         for thing in things:
             exchange.send(thing(exchange) if callable(thing) else thing)

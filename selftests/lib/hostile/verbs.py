@@ -18,11 +18,11 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-BUFFER = 4096           # octets of each receive buffer, which is what we announce
+BUFFER = 4096           # bytes of each receive buffer, which is what we announce
 RECEIVES = 128
 SENDS = 256
 STAGE = (1 << 20) + (64 << 10)
-OUTGOING = 2 << 20      # octets of messages that may be under way
+OUTGOING = 2 << 20      # bytes of messages that may be under way
 WAIT_SECONDS = 20
 SEND_NUMBERS = 1 << 32  # work requests with larger numbers are no Receives
 SENDS_OF_ALL_KINDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_INV, e.IBV_WR_SEND_WITH_IMM)
@@ -148,7 +148,7 @@ class Connection:
             self.broken = self.broken or status
 
     def post(self, opcode, length, memory, offset=0, rkey=0, address=0, extra=0):
-        """Post a work request over some octets of ours; returns its number."""
+        """Post a work request over some bytes of ours; returns its number."""
         self.number += 1
         entry = SGE(memory.buf + offset, length, memory.lkey)
         wr = SendWR(wr_id=self.number, opcode=opcode, num_sge=1, imm_data=extra, sg=[entry])

@@ -178,7 +178,7 @@ def need(condition, what):
 
 
 # covers: V1-008, V1-085: the client sends messages, answers Reads and acknowledges.  Its keep-alive
-# is a Write of no octets, which names no memory.
+# is a Write of no bytes, which names no memory.
 def nothing_but_sends_comes_from_the_client(capture):
     counts = collections.Counter()
     for _, packet in capture.packets:
@@ -218,7 +218,7 @@ def connect_requests_are_complete(capture):
         need(resources > 0, "no responder resources are offered")
         need(depth == 0, f"initiator depth {depth}")
         need(private[:6] == bytes.fromhex("f6ab0e180101"), f"private data {private.hex()}")
-        need(not any(private[8:]), f"octets behind the private data: {private.hex()}")
+        need(not any(private[8:]), f"bytes behind the private data: {private.hex()}")
     return f"{len(capture.requests)} connect requests"
 
 
@@ -314,7 +314,7 @@ def the_server_stays_within_what_was_offered(capture):
                  for segments in offered[number].values()
                  for handle, length, offset, may_read in segments),
              f"frame {frame}: access to {packet.key:#x}, {packet.address:#x}, "
-             f"{packet.length} octets, which no call under way offers")
+             f"{packet.length} bytes, which no call under way offers")
     need(count, "the server touched no memory")
     return f"{count} accesses"
 

@@ -110,7 +110,7 @@ def restart(session, way):
 
 
 def compared(session, said):
-    """Octets of each version's file that were compared in the server."""
+    """Bytes of each version's file that were compared in the server."""
     last = {version.decode(): generation.decode()
             for version, generation in ACKNOWLEDGED.findall(said)}
     if set(last) != set(VERSIONS):

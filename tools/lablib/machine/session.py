@@ -47,7 +47,7 @@ class Plan:
     results: str | None = None
     plugin: bool = False        # count the client's instructions
     processors: int = 1         # of the client; instructions are counted on one
-    inline: int = 0             # octets of the largest inline message that the sides take; 0: usual
+    inline: int = 0             # bytes of the largest inline message that the sides take; 0: usual
 
 
 class Session:
