@@ -7,7 +7,7 @@ use xprtrdma_bindings as bindings;
 /// Whether other threads are waiting for the processor on which this is called. Only a hint: it may
 /// have changed already.
 #[inline]
-pub fn processor_is_wanted() -> bool {
+pub fn others_want_this_cpu() -> bool {
     // SAFETY: No requirements.
     unsafe { !bindings::single_task_running() }
 }
@@ -15,7 +15,7 @@ pub fn processor_is_wanted() -> bool {
 /// Whether the calling thread gets a processor about as soon as a worker does: it has no lower
 /// priority, and no budget of time. What a control group takes from it is not seen.
 #[inline]
-pub fn is_prompt() -> bool {
+pub fn has_normal_priority() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::xprtrdma_is_prompt() }
 }

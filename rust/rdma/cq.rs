@@ -4,9 +4,9 @@
 //! after the other.
 //!
 //! As a rule ib_core's work item does that, on a work queue that is named when the queue is made. A
-//! thread that waits for something that a completion will tell may do it instead ([`Cq::attend`]).
-//! The device's event wakes that thread itself, so it neither waits for a worker nor is it woken by
-//! one.
+//! thread that waits for something that a completion will tell may do it instead
+//! ([`Cq::busy_poll`]). The device's event wakes that thread itself, so it neither waits for a
+//! worker nor is it woken by one.
 //!
 //! Never do both handle completions at a time: the thread disables the work item before it polls,
 //! and leaves the polling to it if it finds it running. No event is lost by that. While the thread
@@ -14,7 +14,7 @@
 //! and asks whether something has completed meanwhile.
 //!
 //! A device may report by itself all the same: a dead one does, once for each queue. A work item
-//! that is disabled drops what it is asked to do, so who asks leaves a mark first ([`attendant`]),
+//! that is disabled drops what it is asked to do, so who asks leaves a mark first ([`poller`]),
 //! and the thread wakes the item when it has enabled it again and finds one. The drain relies on
 //! that. (A device that has read the old handler before a thread came, and calls it when that
 //! thread already polls for another event, leaves none. Of one event only one of the two can be
@@ -42,8 +42,8 @@ use xprtrdma_bindings as bindings;
 /// So many completions a thread handles before it leaves the rest to the work item.
 const BUDGET: c_int = 64;
 
-/// What the thread that attends does.
-mod attendant {
+/// What the thread that polls does.
+mod poller {
     /// There is none.
     pub(super) const NOBODY: u32 = 0;
     /// It sleeps, or is about to look whether it should.
@@ -53,19 +53,19 @@ mod attendant {
     /// Another event came meanwhile.
     pub(super) const CALLED_AGAIN: u32 = 3;
     /// It was told to stop.
-    pub(super) const DISMISSED: u32 = 4;
+    pub(super) const STOPPED: u32 = 4;
 }
 
 /// Why a thread no longer handles completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attended {
+pub enum PollOutcome {
     /// What it waited for is over.
     Over,
     /// A signal is pending, the thread shall freeze, another one does it, or the queue pair is
     /// being shut down.
     Left,
-    /// It was dismissed, or would have been.
-    Dismissed,
+    /// It was stopped, or would have been.
+    Stopped,
 }
 
 /// A completion queue.
@@ -73,12 +73,12 @@ pub enum Attended {
 /// # Invariants
 ///
 /// - `raw` is valid; its context is this object, which does not move.
-/// - `raw` is polled by its work item, or by the thread that has changed `attendant` from `NOBODY`
+/// - `raw` is polled by its work item, or by the thread that has changed `poller` from `NOBODY`
 ///   to something else, while the item is disabled and does not run.
 /// - The work queue that `raw` names outlives it.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
-    attendant: Atomic<u32>,
+    poller: Atomic<u32>,
     closed: Atomic<bool>,
     /// Where the thread sleeps.
     bed: Opaque<bindings::rcuwait>,
@@ -117,7 +117,7 @@ impl Cq {
         let cq = KBox::pin(
             Self {
                 raw,
-                attendant: Atomic::new(attendant::NOBODY),
+                poller: Atomic::new(poller::NOBODY),
                 closed: Atomic::new(false),
                 bed: Opaque::new(Default::default()),
                 // SAFETY: Set by the call above.
@@ -156,11 +156,11 @@ impl Cq {
         }
     }
 
-    /// Lets the thread that attends, if there is one, look whether it need wait any longer. To be
+    /// Lets the thread that polls, if there is one, look whether it need wait any longer. To be
     /// called when a completion was handled.
     #[inline]
     pub(crate) fn handled(&self) {
-        if self.attendant.read_once() == attendant::WAITS {
+        if self.poller.read_once() == poller::WAITS {
             self.wake();
         }
     }
@@ -178,30 +178,30 @@ impl Cq {
     /// with a full barrier, before [`Cq::handled`] looks whether somebody waits; who waits says so
     /// before it asks `is_over`.
     #[inline]
-    pub(crate) fn attend(
+    pub(crate) fn busy_poll(
         &self,
         may: impl FnOnce() -> bool,
         is_over: impl Fn() -> bool,
-    ) -> Attended {
-        // ORDERING: Full, and the looks at `may` and `closed` come after it: see `dismiss` and
+    ) -> PollOutcome {
+        // ORDERING: Full, and the looks at `may` and `closed` come after it: see `stop_polling` and
         // `close`.
-        if !self.change(attendant::NOBODY, attendant::WAITS) {
-            return Attended::Left;
+        if !self.change(poller::NOBODY, poller::WAITS) {
+            return PollOutcome::Left;
         }
-        let attended = if may() {
+        let outcome = if may() {
             self.set_handler(Some(event));
-            let attended = self.wait(&is_over);
+            let outcome = self.wait(&is_over);
             self.set_handler(self.usual);
-            attended
+            outcome
         } else {
-            Attended::Dismissed
+            PollOutcome::Stopped
         };
         // Whatever was meant for this thread, or came while the item was disabled, is the item's
         // now.
-        if self.attendant.xchg(attendant::NOBODY, Full) != attendant::WAITS {
+        if self.poller.xchg(poller::NOBODY, Full) != poller::WAITS {
             self.leave_work();
         }
-        attended
+        outcome
     }
 
     /// Behind the thread's leave: the item shall look at the queue, and [`Cq::stop`] for the
@@ -211,33 +211,33 @@ impl Cq {
         self.wake_worker();
         if self.closed.read_once() {
             // SAFETY: An address to wait at. ORDERING: The caller has left with a full barrier.
-            unsafe { bindings::xprtrdma_wake_var(self.attendant_ptr()) };
+            unsafe { bindings::xprtrdma_wake_var(self.poller_ptr()) };
         }
     }
 
     /// CAST: What the thread does, as C sees it: an `Atomic<u32>` has the layout of an `atomic_t`.
-    fn attendant_ptr(&self) -> *mut bindings::atomic_t {
-        self.attendant.as_ptr().cast()
+    fn poller_ptr(&self) -> *mut bindings::atomic_t {
+        self.poller.as_ptr().cast()
     }
 
-    /// Whether the thread that attends, which asks, was told of an event.
+    /// Whether the thread that polls, which asks, was told of an event.
     #[inline]
     fn is_called(&self) -> bool {
         matches!(
-            self.attendant.read_once(),
-            attendant::CALLED | attendant::CALLED_AGAIN
+            self.poller.read_once(),
+            poller::CALLED | poller::CALLED_AGAIN
         )
     }
 
     #[inline]
     fn change(&self, from: u32, to: u32) -> bool {
-        self.attendant.cmpxchg(from, to, Full).is_ok()
+        self.poller.cmpxchg(from, to, Full).is_ok()
     }
 
     /// Changes what the thread does to what becomes of it, if anything; returns what it was.
     fn advance(&self, becomes: impl Fn(u32) -> Option<u32>) -> u32 {
         loop {
-            let is = self.attendant.read_once();
+            let is = self.poller.read_once();
             match becomes(is) {
                 // Somebody else has changed it: look again.
                 Some(to) if !self.change(is, to) => {}
@@ -253,34 +253,34 @@ impl Cq {
     }
 
     #[inline]
-    fn wait<F: Fn() -> bool>(&self, is_over: &F) -> Attended {
-        let due = || self.attendant.read_once() != attendant::WAITS || is_over();
+    fn wait<F: Fn() -> bool>(&self, is_over: &F) -> PollOutcome {
+        let due = || self.poller.read_once() != poller::WAITS || is_over();
         while !self.closed.read_once() {
             self.sleep(&due);
             if self.is_called() {
-                // SAFETY: This thread attends.
+                // SAFETY: This thread polls.
                 unsafe { self.handle(is_over) };
                 if !is_over() {
                     continue;
                 }
             }
             if is_over() {
-                return Attended::Over;
+                return PollOutcome::Over;
             }
-            if self.attendant.read_once() == attendant::DISMISSED {
-                return Attended::Dismissed;
+            if self.poller.read_once() == poller::STOPPED {
+                return PollOutcome::Stopped;
             }
             // A signal, or the thread shall freeze.
             break;
         }
-        Attended::Left
+        PollOutcome::Left
     }
 
     /// Handles completions after an event.
     ///
     /// # Safety
     ///
-    /// The caller attends.
+    /// The caller polls.
     #[inline]
     unsafe fn handle<F: Fn() -> bool>(&self, is_over: &F) {
         let (cq, work) = (self.as_raw(), self.work());
@@ -301,14 +301,14 @@ impl Cq {
                 };
                 // Before an event can come, so that the next one calls this thread again. What came
                 // while the item was disabled is for the item.
-                let quiet = self.change(attendant::CALLED, attendant::WAITS);
-                let marked = !quiet && self.change(attendant::CALLED_AGAIN, attendant::WAITS);
+                let quiet = self.change(poller::CALLED, poller::WAITS);
+                let marked = !quiet && self.change(poller::CALLED_AGAIN, poller::WAITS);
                 bindings::enable_work(work);
                 if count >= BUDGET || marked {
                     return self.wake_worker();
                 }
                 if !quiet {
-                    // Dismissed, so `attend` wakes the item.
+                    // Stopped, so `busy_poll` wakes the item.
                     return;
                 }
                 bindings::xprtrdma_req_notify(cq)
@@ -316,7 +316,7 @@ impl Cq {
             if !more {
                 return;
             }
-            let again = self.change(attendant::WAITS, attendant::CALLED);
+            let again = self.change(poller::WAITS, poller::CALLED);
             if is_over() || !again {
                 return self.wake_worker();
             }
@@ -328,7 +328,7 @@ impl Cq {
     ///
     /// # Safety
     ///
-    /// The caller attends, and the item does not run.
+    /// The caller polls, and the item does not run.
     #[inline]
     unsafe fn learn(&self, count: c_int) {
         // SAFETY: The queue is valid; what it learns belongs to who polls it.
@@ -351,7 +351,7 @@ impl Cq {
             // SAFETY: By this function's contract.
             unsafe { (*due.cast::<F>().cast_const())() }
         }
-        // SAFETY: Only the thread that attends sleeps there. `due` lives as long as the call,
+        // SAFETY: Only the thread that polls sleeps there. `due` lives as long as the call,
         // during which alone it is used, and by this thread.
         unsafe {
             bindings::xprtrdma_rcuwait(
@@ -362,17 +362,17 @@ impl Cq {
         };
     }
 
-    /// Sends a thread away that attends, and each that comes until it finds that it `may` again.
+    /// Sends a thread away that polls, and each that comes until it finds that it `may` again.
     /// From any context.
     ///
     /// ORDERING: What makes that `may` false was written before. The barrier comes before the look
     /// for a thread; one that comes does it the other way round, so it is found or finds that it
     /// may not.
     #[inline]
-    pub(crate) fn dismiss(&self) {
+    pub(crate) fn stop_polling(&self) {
         // SAFETY: A barrier asks for nothing.
         unsafe { bindings::smp_mb() };
-        if self.attendant.read_once() != attendant::NOBODY {
+        if self.poller.read_once() != poller::NOBODY {
             self.send_away();
         }
     }
@@ -380,22 +380,22 @@ impl Cq {
     #[cold]
     fn send_away(&self) {
         let was = self.advance(|is| match is {
-            attendant::NOBODY | attendant::DISMISSED => None,
-            _ => Some(attendant::DISMISSED),
+            poller::NOBODY | poller::STOPPED => None,
+            _ => Some(poller::STOPPED),
         });
         match was {
-            attendant::WAITS => self.wake(),
+            poller::WAITS => self.wake(),
             // It may be long in coming. If it has begun, the item is disabled, and waits for it.
-            attendant::CALLED | attendant::CALLED_AGAIN => self.wake_worker(),
+            poller::CALLED | poller::CALLED_AGAIN => self.wake_worker(),
             _ => {}
         }
     }
 
-    /// Nobody attends from now on, but for a thread that is on its way out.
+    /// Nobody polls from now on, but for a thread that is on its way out.
     pub(crate) fn close(&self) {
-        // ORDERING: Written before the barrier in `dismiss`; a thread looks at it as at `may`.
+        // ORDERING: Written before the barrier in `stop_polling`; a thread looks at it as at `may`.
         self.closed.store(true, Relaxed);
-        self.dismiss();
+        self.stop_polling();
     }
 
     /// No handler runs any more when this returns, however much is left in the queue. Behind
@@ -404,15 +404,13 @@ impl Cq {
     /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device
     /// does not change the queue pair's state or does not take the work request that it waits for.
     pub(crate) fn stop(&self) {
-        // SAFETY: An initialised work item. It is never enabled again: a thread that attends
+        // SAFETY: An initialised work item. It is never enabled again: a thread that polls
         // enables it as often as it disables it.
         unsafe { bindings::disable_work_sync(self.work()) };
-        // One that came before the queue was closed is `DISMISSED` until it leaves; one that comes
+        // One that came before the queue was closed is `STOPPED` until it leaves; one that comes
         // later handles nothing, whatever its state.
         // SAFETY: The pointer is valid as long as `self`; this may sleep.
-        unsafe {
-            bindings::xprtrdma_wait_other(self.attendant_ptr(), attendant::DISMISSED as c_int)
-        };
+        unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::STOPPED as c_int) };
     }
 }
 
@@ -423,7 +421,7 @@ impl Drop for Cq {
     }
 }
 
-/// What is done about an event while a thread attends.
+/// What is done about an event while a thread polls.
 ///
 /// # Safety
 ///
@@ -432,11 +430,11 @@ unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
     // SAFETY: By this function's contract; devices call no handler of a queue that is gone.
     let cq = unsafe { &*context.cast::<Cq>() };
     let was = cq.advance(|is| match is {
-        attendant::WAITS => Some(attendant::CALLED),
-        attendant::CALLED => Some(attendant::CALLED_AGAIN),
+        poller::WAITS => Some(poller::CALLED),
+        poller::CALLED => Some(poller::CALLED_AGAIN),
         _ => None,
     });
-    if was == attendant::WAITS {
+    if was == poller::WAITS {
         cq.wake();
     } else {
         // Behind the mark: a disabled item drops it.

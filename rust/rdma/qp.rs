@@ -60,8 +60,8 @@ use self::{
 };
 use crate::{
     cq::{
-        Attended,
         Cq, //
+        PollOutcome,
     },
     failure::{
         Failure,
@@ -156,7 +156,7 @@ pub struct Qp<H: QpHandler> {
     doorbell: Atomic<u32>,
     /// Rings it; not queued once `sq` is closed and this was taken back.
     #[pin]
-    bell: Work<Qp<H>>,
+    doorbell_work: Work<Qp<H>>,
     recvs: KVVec<RecvBuf<Self>>,
     /// Buffers of messages that ended with their handlers.
     free: UnsafeCell<Chain>,
@@ -193,20 +193,20 @@ impl<H: QpHandler> Qp<H> {
 
     /// Handles completions in the calling thread until `is_over`, which a handler will bring about,
     /// with a full barrier. Returns earlier when a signal is pending, when the thread shall freeze,
-    /// when [`Qp::dismiss`] is called, when the connection ends, or at once if it may not or
+    /// when [`Qp::stop_polling`] is called, when the connection ends, or at once if it may not or
     /// another thread does this already. Must not be called by a handler, nor with a lock that
     /// handlers take. Sleeps; `may` and `is_over` must not.
     #[inline]
-    pub fn attend(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> Attended {
-        self.cq.attend(may, is_over)
+    pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
+        self.cq.busy_poll(may, is_over)
     }
 
-    /// Sends a thread away that attends, or is about to: others, which may not wait for it, will
+    /// Sends a thread away that polls, or is about to: others, which may not wait for it, will
     /// want completions handled from now on. Called behind what makes its `may` false. From any
     /// context.
     #[inline]
-    pub fn dismiss(&self) {
-        self.cq.dismiss();
+    pub fn stop_polling(&self) {
+        self.cq.stop_polling();
     }
 
     /// What the device has told of a failure. Whatever is seen while the connection is ended is in

@@ -15,7 +15,7 @@ mod allocations;
 #[path = "../kunit/wait.rs"]
 mod wait;
 
-mod attend;
+mod busy_poll;
 mod cm;
 mod events;
 mod fake;

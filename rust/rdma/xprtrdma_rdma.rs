@@ -25,16 +25,12 @@
 
 use xprtrdma_base::__LOG_PREFIX;
 
-// The driver names them here still.
+// The driver names them here: it has no arrow to `base`.
 pub use xprtrdma_base::{
+    access_once,
     new_spinlock,
     spin, //
 };
-
-/// Loads and stores without a call.
-pub mod marked {
-    pub use xprtrdma_base::access_once::AccessOnce as Marked;
-}
 
 pub mod cm;
 pub mod cq;

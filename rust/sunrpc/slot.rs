@@ -116,7 +116,7 @@ pub struct Slot<T: Transport> {
     index: u16,
     pub(crate) buffers: UnsafeCell<Buffers>,
     #[pin]
-    call: T::Call,
+    driver_data: T::SlotData,
 }
 
 // SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
@@ -136,7 +136,7 @@ impl<T: Transport> Slot<T> {
             pinned: UnsafeCell::new(false),
             index,
             buffers: UnsafeCell::new(Buffers::new()),
-            call <- T::new_call(),
+            driver_data <- T::new_slot_data(),
         }? Error)
     }
 
@@ -150,8 +150,8 @@ impl<T: Transport> Slot<T> {
 
     /// The driver's data about the request.
     #[inline]
-    pub fn call(&self) -> &T::Call {
-        &self.call
+    pub fn driver_data(&self) -> &T::SlotData {
+        &self.driver_data
     }
 
     /// The slot's number, constant for its life.

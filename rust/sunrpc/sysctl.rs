@@ -11,7 +11,7 @@ use xprtrdma_bindings as bindings;
 
 /// What can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Knob {
+pub enum Sysctl {
     /// `rdma_slot_table_entries`: requests in flight on one connection.
     Slots,
     /// `rdma_max_inline_read`: largest message received without RDMA, in bytes.
@@ -20,7 +20,7 @@ pub enum Knob {
     InlineWrite,
 }
 
-impl Knob {
+impl Sysctl {
     fn index(self) -> bindings::xprtrdma_sysctl_index {
         match self {
             Self::Slots => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_SLOTS,

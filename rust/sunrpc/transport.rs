@@ -92,7 +92,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// State protected by the send lock.
     type Locked: Default + Send;
     /// The driver's data about a request, kept from one use of a slot to the next.
-    type Call: Send + Sync;
+    type SlotData: Send + Sync;
 
     /// Sizes of a new transport. Process context, may sleep.
     fn limits(create: &Create) -> Result<Limits>;
@@ -102,7 +102,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn new(create: &Create, common: &Arc<Common>) -> impl PinInit<Self::Data, Error>;
 
     /// Makes the driver's data of one slot. Process context, may sleep.
-    fn new_call() -> impl PinInit<Self::Call, Error>;
+    fn new_slot_data() -> impl PinInit<Self::SlotData, Error>;
 
     /// Called when the transport exists, before its first request. On error it is destroyed, with
     /// [`Transport::stop`]. Process context, may sleep.
@@ -129,7 +129,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// not looked at; so the driver lets it go after some seconds at the latest. Tasks whose time
     /// is short do not come here, nor those of threads with a low priority. Task context without
     /// locks of the RPC client, NOFS; may sleep.
-    fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
+    fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a request of the server.
     fn send_callback_reply(

@@ -70,7 +70,7 @@ impl Transport for Rdma {
     type Data = Client;
     /// The connection, for those who hold the send lock. It may have ended: see [`Link`].
     type Locked = Option<Arc<Qp<Connection>>>;
-    type Call = Request;
+    type SlotData = Request;
 
     const CALLBACK_SLOTS: u16 = CALLBACK_SLOTS;
 
@@ -91,7 +91,7 @@ impl Transport for Rdma {
         })
     }
 
-    fn new_call() -> impl PinInit<Request, Error> {
+    fn new_slot_data() -> impl PinInit<Request, Error> {
         Request::new()
     }
 
@@ -122,13 +122,13 @@ impl Transport for Rdma {
         }
     }
 
-    fn attend(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>) {
+    fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>) {
         // The reply may have come.
         if waiting.is_over() {
             return;
         }
         if let Some(qp) = xprt.data().link.current() {
-            qp.handler().attend(&qp, waiting);
+            qp.handler().busy_poll(&qp, waiting);
         }
     }
 
@@ -159,7 +159,7 @@ impl Transport for Rdma {
     #[inline]
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
         // As a rule its reply has come.
-        if call.slot().call().is_at_work() {
+        if call.slot().driver_data().is_at_work() {
             let link = &xprt.data().link;
             rpc::revoke(xprt, || link.current(), call, leaving);
         }
@@ -168,7 +168,7 @@ impl Transport for Rdma {
     #[inline]
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
         // Not the call's state: its lock is taken before the transport's.
-        let request = call.slot().call();
+        let request = call.slot().driver_data();
         if !request.is_owed() {
             return None;
         }
@@ -180,7 +180,7 @@ impl Transport for Rdma {
     }
 
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) {
-        let sent_on = call.slot().call().sent_on();
+        let sent_on = call.slot().driver_data().sent_on();
         let link = &xprt.data().link;
         let look = |conn: &Conn| (conn.epoch(), conn.cookie());
         let (epoch, cookie) = link.machine().with_conn(look);

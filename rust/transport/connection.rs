@@ -66,9 +66,9 @@ use xprtrdma_proto::{
     Version, //
 };
 use xprtrdma_rdma::{
+    access_once::AccessOnce,
     device::DeviceInfo,
     events::DeviceEvents,
-    marked::Marked,
     qp::{
         Qp,
         QpOwner,
@@ -140,7 +140,7 @@ pub(crate) struct Connection {
     /// Whether returned segments must equal ours.
     strict: bool,
     /// When the last message came, in jiffies.
-    heard: Atomic<usize>,
+    last_rx: Atomic<usize>,
     /// What every call asks for.
     requested: Credits,
     known_grant: KnownGrant,
@@ -227,10 +227,10 @@ impl Connection {
 
     /// Handles completions in the thread of a call that is the only one, until that is over.
     #[inline]
-    pub(crate) fn attend(&self, qp: &Qp<Self>, waiting: &Waiting<'_, Rdma>) {
+    pub(crate) fn busy_poll(&self, qp: &Qp<Self>, waiting: &Waiting<'_, Rdma>) {
         let alone = || !self.xprt.has_others();
         self.polling
-            .attend(|| qp.attend(alone, || waiting.is_over()));
+            .busy_poll(|| qp.busy_poll(alone, || waiting.is_over()));
     }
 
     /// Tells the connection machine of something that makes it wish nothing, as all do but ticks
@@ -260,13 +260,13 @@ impl Connection {
 
     /// A sign of life came from the peer.
     #[inline]
-    pub(crate) fn hear(&self) {
-        self.heard.write_once(Jiffies::now().count());
+    pub(crate) fn note_rx(&self) {
+        self.last_rx.write_once(Jiffies::now().count());
     }
 
     /// How long ago the last sign of life came.
     pub(crate) fn silence(&self) -> Jiffies {
-        Jiffies::since(self.heard.read_once())
+        Jiffies::since(self.last_rx.read_once())
     }
 
     /// Counts a message that was dropped, against a call if it seems to be for one.

@@ -63,7 +63,7 @@ use xprtrdma_proto::{
     PrivateData, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     qp::Qp, //
 };
 use xprtrdma_sunrpc::{

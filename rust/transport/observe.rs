@@ -15,7 +15,7 @@ use xprtrdma_sunrpc::xprt::Xprt;
 fn moved(xprt: &Xprt<Rdma>) -> Tally {
     let mut sum = Tally::default();
     for slot in xprt.slots() {
-        sum.add(&slot.call().tally());
+        sum.add(&slot.driver_data().tally());
     }
     sum
 }

@@ -17,7 +17,7 @@ use xprtrdma_proto::{
     conn,
     time::Millis, //
 };
-use xprtrdma_sunrpc::sysctl::Knob;
+use xprtrdma_sunrpc::sysctl::Sysctl;
 
 const SLOTS: RangeInclusive<u32> = 4..=4096;
 const INLINE: RangeInclusive<u32> = 1024..=65536;
@@ -54,9 +54,9 @@ pub(crate) fn check() -> Result {
             return Err(EINVAL);
         }
     }
-    Knob::Slots.preset(slots, &SLOTS, NonZero::<u32>::MIN);
-    Knob::InlineRead.preset(inline, &INLINE, INLINE_UNIT);
-    Knob::InlineWrite.preset(inline, &INLINE, INLINE_UNIT);
+    Sysctl::Slots.preset(slots, &SLOTS, NonZero::<u32>::MIN);
+    Sysctl::InlineRead.preset(inline, &INLINE, INLINE_UNIT);
+    Sysctl::InlineWrite.preset(inline, &INLINE, INLINE_UNIT);
     Ok(())
 }
 
@@ -76,17 +76,17 @@ pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
 /// Requests in flight on one connection of a transport that is made now.
 pub(crate) fn slots() -> u16 {
     // CAST: The sysctl keeps to its range.
-    Knob::Slots.get().min(*SLOTS.end()) as u16
+    Sysctl::Slots.get().min(*SLOTS.end()) as u16
 }
 
 /// Sizes of the largest messages without RDMA on a connection that is made now, in bytes,
 /// multiples of 1024: sent and received.
 pub(crate) fn inline_sizes() -> (u32, u32) {
-    let size = |knob: Knob| {
+    let size = |knob: Sysctl| {
         let size = knob.get().clamp(*INLINE.start(), *INLINE.end());
         size - size % INLINE_UNIT
     };
-    (size(Knob::InlineWrite), size(Knob::InlineRead))
+    (size(Sysctl::InlineWrite), size(Sysctl::InlineRead))
 }
 
 /// Most pages in one region.

@@ -11,21 +11,21 @@ mod late;
 mod map;
 mod one;
 mod receive;
+mod reclaim;
 mod refuse;
 mod request;
 mod send;
 mod shape;
-mod strip;
 
 pub(crate) use self::{
     callback::send_callback_reply,
     invalidate::revoke,
-    map::gather,
+    map::collect_idle,
+    reclaim::reclaim,
     request::Request,
     send::send_call,
     shape::{
         check,
         SMALL_REGION, //
     },
-    strip::strip,
 };

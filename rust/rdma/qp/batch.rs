@@ -156,10 +156,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// Whether waiting is worth it, as the last messages that waited have shown. To be asked once
     /// for each message that may wait: those that do not are counted.
     #[inline]
-    pub fn may_wait(&mut self) -> bool {
-        let patient = self.sq.impatience == 0;
-        self.sq.impatience = self.sq.impatience.saturating_sub(1);
-        patient
+    pub fn may_batch(&mut self) -> bool {
+        let may = self.sq.batch_cooldown == 0;
+        self.sq.batch_cooldown = self.sq.batch_cooldown.saturating_sub(1);
+        may
     }
 
     /// As [`SendBatch::post`], but the doorbell is rung before long: after what else is queued on

@@ -9,7 +9,7 @@ use xprtrdma_base::lend::Lender;
 use xprtrdma_bindings as bindings;
 
 /// A place for a registration or a Send that waits.
-struct Place {
+struct QueuedWr {
     /// The work request; of a Send the first part only.
     wr: bindings::ib_reg_wr,
     sge: bindings::ib_sge,
@@ -27,7 +27,7 @@ struct Place {
 ///   one's `next` is null.
 /// - `places` never grows: pointers lead into it.
 pub(super) struct SendChain {
-    places: KVec<Place>,
+    places: KVec<QueuedWr>,
     pub(super) len: usize,
     pub(super) messages: u32,
     /// With more places in use nothing waits, so that the longest message still finds its own.
@@ -43,7 +43,7 @@ impl SendChain {
         let (message, full) = (usize::from(message), usize::from(full));
         let mut places = KVec::with_capacity(message + full, GFP_KERNEL)?;
         for _ in 0..message + full {
-            let place = Place {
+            let place = QueuedWr {
                 wr: Default::default(),
                 sge: Default::default(),
             };

@@ -28,10 +28,10 @@ use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 /// So many messages do not wait for the doorbell after one that waited alone.
-const IMPATIENCE: u32 = 16;
+const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {
-    impl{H: QpHandler} HasWork<Self> for Qp<H> { self.bell }
+    impl{H: QpHandler} HasWork<Self> for Qp<H> { self.doorbell_work }
 }
 
 impl<H: QpHandler> WorkItem for Qp<H> {
@@ -40,7 +40,7 @@ impl<H: QpHandler> WorkItem for Qp<H> {
     fn run(this: Arc<Self>) {
         let mut sq = this.sq.lock();
         if sq.chain.messages == 1 {
-            sq.impatience = IMPATIENCE;
+            sq.batch_cooldown = BATCH_COOLDOWN;
         }
         let rung = this.ring(&mut sq);
         drop(sq);
@@ -87,11 +87,12 @@ impl<H: QpHandler> Qp<H> {
 
     /// Takes the work that rings the doorbell off its queue, or waits for its end. True if it will
     /// not run now. May sleep; must not be called by a handler.
-    pub(crate) fn take_bell_back(this: &Arc<Self>) -> bool {
+    pub(crate) fn cancel_doorbell_work(this: &Arc<Self>) -> bool {
         let raw = Arc::as_ptr(this);
         // SAFETY: An initialised work item, kept by `this`; this may sleep.
-        let queued =
-            unsafe { kernel::bindings::cancel_work_sync(Work::raw_get(&raw const (*raw).bell)) };
+        let queued = unsafe {
+            kernel::bindings::cancel_work_sync(Work::raw_get(&raw const (*raw).doorbell_work))
+        };
         if queued {
             // SAFETY: The queue held one reference for the work that will not run now.
             drop(unsafe { Arc::from_raw(raw) });

@@ -17,9 +17,9 @@ use kernel::{
 /// Handles the completions of one [`Qp`].
 ///
 /// All methods but [`QpHandler::queue`] are called in process context, never concurrently with each
-/// other: from a work item on that queue, or from [`Qp::attend`]. They may sleep, but that delays
-/// every other completion of the connection. The exception: [`QpHandler::broken`] may also come
-/// from the work item that rings the doorbell, beside the others.
+/// other: from a work item on that queue, or from [`Qp::busy_poll`]. They may sleep, but that
+/// delays every other completion of the connection. The exception: [`QpHandler::broken`] may also
+/// come from the work item that rings the doorbell, beside the others.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Where completions are handled and doorbells are rung: always the same.
     ///

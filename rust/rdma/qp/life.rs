@@ -117,7 +117,7 @@ impl<H: QpHandler> Qp<H> {
                 handler,
                 sq <- new_spinlock!(sq, "Qp::sq"),
                 doorbell: Atomic::new(FIRST_DOORBELL),
-                bell <- new_work!("Qp::bell"),
+                doorbell_work <- new_work!("Qp::doorbell_work"),
                 rq <- new_spinlock!(RecvQueue {
                     returned: Chain::EMPTY,
                     posted: 0,
@@ -165,7 +165,7 @@ impl<H: QpHandler> Qp<H> {
         }
         this.cq.close();
         // What waits is not posted any more, and nothing is queued from here on.
-        Self::take_bell_back(this);
+        Self::cancel_doorbell_work(this);
         // An error means that there was no connection: the drain moves the queue pair itself.
         let _ = this.pd.id().disconnect();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.

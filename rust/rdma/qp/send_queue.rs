@@ -78,7 +78,7 @@ pub(super) struct SendQueue {
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
     /// So many messages more do not wait for the doorbell.
-    pub(super) impatience: u32,
+    pub(super) batch_cooldown: u32,
 }
 
 // SAFETY: The work request is dead between posts; all else is `Send`.
@@ -119,7 +119,7 @@ impl SendQueue {
             send,
             sge: Default::default(),
             chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
-            impatience: 0,
+            batch_cooldown: 0,
         })
     }
 

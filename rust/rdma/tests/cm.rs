@@ -4,7 +4,7 @@
 
 use super::{
     allocations::each_allocation,
-    attend::{
+    busy_poll::{
         elsewhere,
         Errands,
         Shared, //

@@ -160,7 +160,7 @@ impl QpHandler for Arc<Keeper> {
             }
         }
         this.thread.store(thread(), Relaxed);
-        // ORDERING: Full, as `Qp::attend` asks for.
+        // ORDERING: Full, as `Qp::busy_poll` asks for.
         this.came.fetch_add(1, Full);
         let told = Told::Message {
             len: message.bytes().len(),

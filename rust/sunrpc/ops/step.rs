@@ -15,15 +15,15 @@ use crate::{
 use xprtrdma_base::{
     access_once::AccessOnce,
     thread::{
-        is_prompt,
+        has_normal_priority,
         NoFs, //
     },
     time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
 
-/// A task whose request times out earlier, in jiffies, is not asked to [`Transport::attend`].
-const ATTEND_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
+/// A task whose request times out earlier, in jiffies, is not asked to [`Transport::busy_poll`].
+const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
 
 #[expect(
     clippy::missing_safety_doc,
@@ -32,7 +32,7 @@ const ATTEND_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
 impl<T: Transport> Ops<T> {
     /// Gives the task that runs a next step of ours, if what was sent is its own request: one that
     /// failed then belongs to no connection any more, and one that its task waits for, and that is
-    /// the only one in flight, may be waited for in [`Transport::attend`].
+    /// the only one in flight, may be waited for in [`Transport::busy_poll`].
     ///
     /// # Safety
     ///
@@ -44,11 +44,11 @@ impl<T: Transport> Ops<T> {
         unsafe {
             let task = (*rqst).rq_task;
             let failed = Slot::<T>::from_rqst(rqst).verdict.read_once() != 0;
-            if (failed || Self::may_attend(xprt, rqst))
+            if (failed || Self::may_busy_poll(xprt, rqst))
                 && (*xprt.as_raw()).snd_task == task
                 && (*task).tk_callback.is_none()
             {
-                (*task).tk_callback = Some(if failed { Self::leave } else { Self::attend });
+                (*task).tk_callback = Some(if failed { Self::leave } else { Self::busy_poll });
             }
         }
     }
@@ -60,15 +60,15 @@ impl<T: Transport> Ops<T> {
     ///
     /// As for [`Ops::add_step`].
     #[inline]
-    unsafe fn may_attend(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
+    unsafe fn may_busy_poll(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
         // SAFETY: By the caller's contract.
         unsafe {
             // CAST: A single bit.
             (*(*rqst).rq_task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
                 && !xprt.has_others()
-                && (*rqst).rq_timeout >= ATTEND_FROM
-                && Jiffies((*rqst).rq_majortimeo).is_at_least_ahead(ATTEND_FROM)
-                && is_prompt()
+                && (*rqst).rq_timeout >= POLL_FROM
+                && Jiffies((*rqst).rq_majortimeo).is_at_least_ahead(POLL_FROM)
+                && has_normal_priority()
         }
     }
 
@@ -76,20 +76,20 @@ impl<T: Transport> Ops<T> {
     /// connection as that of the request after [`Pinned::fail`](crate::call::Pinned::fail), and
     /// would end it.
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
-        // SAFETY: As for `attend`.
+        // SAFETY: As for `busy_poll`.
         unsafe {
             let rqst = (*task).tk_rqstp;
             (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
         }
     }
 
-    unsafe extern "C" fn attend(task: *mut bindings::rpc_task) {
+    unsafe extern "C" fn busy_poll(task: *mut bindings::rpc_task) {
         // SAFETY: Called by the RPC client as the task's next step, as `add_step` asked for: the
         // task has a request of ours, and does nothing else meanwhile.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             let _nofs = NoFs::enter();
-            T::attend(xprt, &Waiting::new(xprt, task));
+            T::busy_poll(xprt, &Waiting::new(xprt, task));
         }
     }
 }

@@ -289,7 +289,7 @@ impl Driver {
 impl Transport for Driver {
     type Data = Self;
     type Locked = ();
-    type Call = Alive;
+    type SlotData = Alive;
 
     fn limits(_create: &Create) -> Result<Limits> {
         due(&FAIL_LIMITS)?;
@@ -314,7 +314,7 @@ impl Transport for Driver {
         }? Error)
     }
 
-    fn new_call() -> impl PinInit<Alive, Error> {
+    fn new_slot_data() -> impl PinInit<Alive, Error> {
         // SAFETY: On success the place is initialised, on failure it is untouched.
         unsafe {
             pin_init::pin_init_from_closure(|place: *mut Alive| {
@@ -429,7 +429,7 @@ impl Transport for Driver {
         None
     }
 
-    fn attend(_xprt: &Xprt<Self>, _waiting: &Waiting<'_, Self>) {}
+    fn busy_poll(_xprt: &Xprt<Self>, _waiting: &Waiting<'_, Self>) {}
 
     fn timed_out(_xprt: &Xprt<Self>, _call: &Encoded<'_, Self>) {
         TIMEOUTS.fetch_add(1, Relaxed);

@@ -4,7 +4,7 @@
 
 use super::ensure::Test;
 use crate::sysctl::{
-    Knob,
+    Sysctl,
     Table, //
 };
 use core::num::NonZero;
@@ -19,15 +19,15 @@ mod suite {
     fn values_are_those_that_were_preset() -> Test {
         const UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
         for (knob, value, unit) in [
-            (Knob::Slots, 17, NonZero::<u32>::MIN),
-            (Knob::InlineRead, 3071, UNIT),
-            (Knob::InlineWrite, 8192, UNIT),
+            (Sysctl::Slots, 17, NonZero::<u32>::MIN),
+            (Sysctl::InlineRead, 3071, UNIT),
+            (Sysctl::InlineWrite, 8192, UNIT),
         ] {
             knob.preset(value, &(4..=10_000), unit);
         }
-        ensure_eq!(Knob::Slots.get(), 17);
-        ensure_eq!(Knob::InlineRead.get(), 2048);
-        ensure_eq!(Knob::InlineWrite.get(), 8192);
+        ensure_eq!(Sysctl::Slots.get(), 17);
+        ensure_eq!(Sysctl::InlineRead.get(), 2048);
+        ensure_eq!(Sysctl::InlineWrite.get(), 8192);
         Ok(())
     }
 

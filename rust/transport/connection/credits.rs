@@ -50,15 +50,15 @@ impl Connection {
     /// Learns what an accepted reply says beside its message. Called by the handler of completions
     /// only.
     #[inline]
-    pub(crate) fn learn(&self, accept: &Accept) {
+    pub(crate) fn take_grant(&self, accept: &Accept) {
         // Mostly that is nothing new.
         if !self.known_grant.is(accept.grant) {
-            self.learn_new(accept.grant);
+            self.take_new_grant(accept.grant);
         }
     }
 
     #[cold]
-    fn learn_new(&self, grant: Credits) {
+    fn take_new_grant(&self, grant: Credits) {
         let granted = self.locked.credits.lock().accept(grant);
         let as_it_came = granted.note.is_none().then_some(grant);
         self.known_grant.set(as_it_came);
@@ -113,7 +113,7 @@ impl Connection {
     }
 
     /// A reply for nobody. True if it can be that of an abandoned call, whose credit comes back.
-    pub(crate) fn late(&self) -> bool {
+    pub(crate) fn unmatched_reply(&self) -> bool {
         let late = self.locked.credits.lock().unmatched_reply();
         if late {
             self.counters().add(Ordinary::LateReplies);

@@ -8,7 +8,7 @@ use kernel::sync::atomic::{
     Relaxed, //
 };
 use xprtrdma_proto::Credits;
-use xprtrdma_rdma::marked::Marked;
+use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
 
 /// The last grant that was taken as it came, while a reply with the same has nothing to tell.

@@ -4,8 +4,8 @@
 
 use kernel::sync::atomic::Atomic;
 use xprtrdma_rdma::{
-    cq::Attended,
-    marked::Marked, //
+    access_once::AccessOnce, //
+    cq::PollOutcome,
 };
 
 /// After a call that polled was interrupted by another, this many calls sleep.
@@ -45,10 +45,10 @@ impl Polling {
 
     /// Lets a call that is the only one poll, unless it is too early for that again.
     #[inline]
-    pub(super) fn attend(&self, poll: impl FnOnce() -> Attended) {
+    pub(super) fn busy_poll(&self, poll: impl FnOnce() -> PollOutcome) {
         match self.mode() {
             Mode::Poll => {
-                if poll() == Attended::Dismissed {
+                if poll() == PollOutcome::Stopped {
                     self.set(Mode::Cooldown(COOLDOWN));
                 }
             }

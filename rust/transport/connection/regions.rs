@@ -9,8 +9,8 @@
 //! A region that a reply brought back stays with the slot of its call, whose next call then needs
 //! nothing from the pool, unless a sender waits for regions. Which of the two happens is decided
 //! under the lock of the slot's request, and a sender first says that it waits, and then looks at
-//! every slot ([`gather`](crate::rpc::map::gather)): so it finds what was kept before, and gets
-//! what comes later.
+//! every slot ([`collect_idle`](crate::rpc::map::collect_idle)): so it finds what was kept before,
+//! and gets what comes later.
 
 use super::Services;
 use crate::driver::Rdma;
@@ -33,7 +33,7 @@ use xprtrdma_proto::{
     Counter, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     mr::IdleMr,
     new_spinlock,
     pd::Pd,

@@ -132,7 +132,7 @@ impl Setup<'_> {
             device,
             _events: services.devices.listen(self.id, &device)?,
             strict: params::strict(),
-            heard: Atomic::new(Jiffies::now().count()),
+            last_rx: Atomic::new(Jiffies::now().count()),
             requested: ForwardCredits::new(sizes.credits).request(),
             known_grant: KnownGrant::none(),
             first_reply: Once::new(),

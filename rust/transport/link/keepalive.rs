@@ -13,7 +13,7 @@ use crate::{
         KEEPALIVE_WORK, //
     },
     machine::now,
-    rpc::gather, //
+    rpc::collect_idle, //
 };
 use kernel::{
     sync::Arc,
@@ -57,12 +57,12 @@ impl Link {
         let xprt = conn.xprt();
         if conn.regions().is_time_to_trim() {
             // Those of slots at work are back at once.
-            gather(xprt, conn.regions());
+            collect_idle(xprt, conn.regions());
             conn.regions().trim();
             xprt.trim_slots();
         }
         // So that a call that polls for its reply gets its timer, and notices that it was killed.
-        qp.dismiss();
+        qp.stop_polling();
         // First, so that a request that ends meanwhile has used the connection.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();

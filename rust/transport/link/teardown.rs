@@ -17,7 +17,7 @@ use crate::{
         Named, //
     },
     machine::Established,
-    rpc::strip, //
+    rpc::reclaim, //
 };
 use kernel::{
     prelude::*,
@@ -76,7 +76,7 @@ impl Established for QpOwner<Connection> {
         let seen = seen(before, qp.failure(), device);
         machine.handle(Event::Seen(conn.epoch(), seen));
         log_loss(conn.xprt(), machine, conn.epoch());
-        strip(conn);
+        reclaim(conn);
         conn.regions().close();
     }
 }

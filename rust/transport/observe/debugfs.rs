@@ -193,7 +193,7 @@ fn usage(xprt: &Xprt<Rdma>, conn: &Connection) -> (usize, usize) {
     let (made, free) = conn.regions().usage();
     let kept: usize = xprt
         .slots()
-        .map(|slot| slot.call().kept(conn.epoch()))
+        .map(|slot| slot.driver_data().kept(conn.epoch()))
         .sum();
     (made, free + kept)
 }

@@ -24,7 +24,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     qp::Held, //
 };
 use xprtrdma_sunrpc::{
@@ -34,16 +34,16 @@ use xprtrdma_sunrpc::{
 
 impl Answer {
     /// Ends the call, whose regions are all out of the server's reach now.
-    pub(super) fn finish(self, counters: &Counters) {
+    pub(super) fn complete(self, counters: &Counters) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
-        finish(counters, self.pinned, &self.verdict, self.result, message);
+        complete_rpc(counters, self.pinned, &self.verdict, self.result, message);
     }
 }
 
 /// The call is answered: gives back what ends it if all its regions are out of the server's reach;
 /// otherwise that is kept with the call until they are.
 #[inline]
-pub(super) fn conclude(
+pub(super) fn complete_or_park(
     request: &Request,
     state: &mut State,
     pinned: Pinned<Rdma>,
@@ -66,7 +66,7 @@ pub(super) fn conclude(
 
 /// Ends a call whose regions are all out of the server's reach.
 #[inline]
-pub(super) fn finish(
+pub(super) fn complete_rpc(
     counters: &Counters,
     mut pinned: Pinned<Rdma>,
     verdict: &Verdict,

@@ -8,8 +8,8 @@ use crate::{
     driver::Rdma,
     rpc::{
         complete::{
-            conclude,
-            finish, //
+            complete_or_park,
+            complete_rpc, //
         },
         request::Phase, //
     },
@@ -34,7 +34,7 @@ impl Connection {
     /// Drops a message. If it invalidated a region, nobody can tell what else is wrong (MAL-015,
     /// MAL-016), so then the connection goes.
     #[cold]
-    pub(super) fn unanswered(
+    pub(super) fn drop_message(
         &self,
         qp: &Qp<Connection>,
         message: &Received<'_, Self>,
@@ -67,7 +67,7 @@ impl Connection {
         let pinned = found.filter(|_| xid.is_some());
         let reaction = match &pinned {
             Some(pinned) => {
-                let mut state = pinned.slot().call().state.lock();
+                let mut state = pinned.slot().driver_data().state.lock();
                 let ours = matches!(state.phase, Phase::Sent) && state.epoch == self.epoch();
                 let strikes = ours.then_some(&mut state.strikes);
                 self.count_discard(strikes)
@@ -82,12 +82,12 @@ impl Connection {
                 let Some(slot) = self.xprt().slot(index) else {
                     return;
                 };
-                let mut state = slot.call().state.lock();
+                let mut state = slot.driver_data().state.lock();
                 let result = state.offer.result;
-                let ending = conclude(slot.call(), &mut state, pinned, &verdict);
+                let ending = complete_or_park(slot.driver_data(), &mut state, pinned, &verdict);
                 drop(state);
                 match ending {
-                    Some(pinned) => finish(self.counters(), pinned, &verdict, result, &[]),
+                    Some(pinned) => complete_rpc(self.counters(), pinned, &verdict, result, &[]),
                     None => self.invalidate(qp, index),
                 }
             }

@@ -14,7 +14,7 @@ use crate::{
     driver::Rdma,
     rpc::{
         map::{
-            gather,
+            collect_idle,
             map_call,
             unmap, //
         },
@@ -44,7 +44,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     qp::{
         Qp,
         SendError, //
@@ -54,7 +54,7 @@ use xprtrdma_sunrpc::{
     call::Call,
     trace,
     transport::NotSent,
-    util::processor_is_wanted,
+    util::others_want_this_cpu,
     xdr_buf::XdrBytes,
     xprt::Xprt, //
 };
@@ -82,13 +82,13 @@ pub(super) fn send_any(
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
     if xprt.has_others() {
-        qp.dismiss();
+        qp.stop_polling();
     }
-    let mut state = call.slot().call().state.lock();
+    let mut state = call.slot().driver_data().state.lock();
     if matches!(planned.reply, ReplyPlan::ReplyChunk { .. }) && state.xid == call.xid() {
         drop(state);
         clear_again(call)?;
-        state = call.slot().call().state.lock();
+        state = call.slot().driver_data().state.lock();
     }
     state.offer.invalidation = agreed;
     let posted = post_call(xprt, qp, call, planned, &mut state);
@@ -209,7 +209,7 @@ fn post_call(
         state.xid = call.xid();
         state.strikes = Strikes::default();
     }
-    let request = call.slot().call();
+    let request = call.slot().driver_data();
     request.set_phase(state, Phase::Sent);
     state.epoch = conn.epoch();
     request.owed_on.write_once(conn.epoch().raw());
@@ -218,12 +218,12 @@ fn post_call(
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
     // Amid other calls, on a processor that others wait for, more may follow. What nobody would
     // send again does not wait, nor what says more than that it was sent: see `send_call`.
-    let may_wait = xprt.has_others()
+    let may_batch = xprt.has_others()
         && call.reply_expected()
         && len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize
-        && processor_is_wanted()
-        && batch.may_wait();
-    let posted = if may_wait {
+        && others_want_this_cpu()
+        && batch.may_batch();
+    let posted = if may_batch {
         batch.post_later(len, &mut state.regions)
     } else {
         batch.post(len, &mut state.regions)
@@ -289,7 +289,7 @@ pub(super) fn not_sent(
         Unsent::NoRegions(shortage, needed) => {
             conn.counters().add(Ordinary::FailedMarshal);
             unmap(qp, call);
-            gather(xprt, conn.regions());
+            collect_idle(xprt, conn.regions());
             match shortage {
                 Shortage::Wait => {}
                 Shortage::NoMemory => return Err(NotSent::NoBuffers),
@@ -324,7 +324,7 @@ pub(super) fn not_sent(
 /// what no time will change, nobody else would ever end the call.
 fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
-        let mut state = call.slot().call().state.lock();
+        let mut state = call.slot().driver_data().state.lock();
         state.unmapped.again(call.xid(), conn.epoch().raw())
     };
     if error == xprtrdma_proto::Error::NoBuffers {

@@ -116,7 +116,7 @@ impl Connection {
         let Some(slot) = self.xprt().slot(index) else {
             return true;
         };
-        let mut state = slot.call().state.lock();
+        let mut state = slot.driver_data().state.lock();
         let count = state.regions.len() as u32;
         let posted = match qp.begin(0, count) {
             Ok(batch) => {
@@ -149,7 +149,7 @@ impl PostQueue for Invalidations<'_> {
     }
 
     fn has_room(&self, index: u16) -> bool {
-        let regions = |slot: &Slot<Rdma>| slot.call().state.lock().regions.len() as u32;
+        let regions = |slot: &Slot<Rdma>| slot.driver_data().state.lock().regions.len() as u32;
         let count = self.0.handler().xprt().slot(index).map_or(0, regions);
         self.0.has_room(0, count)
     }
@@ -186,7 +186,7 @@ pub(crate) fn revoke(
     call: &Encoded<'_, Rdma>,
     leaving: Leaving,
 ) {
-    let request = call.slot().call();
+    let request = call.slot().driver_data();
     let (exposed, epoch) = {
         let state = request.state.lock();
         (!state.regions.is_empty(), state.epoch)

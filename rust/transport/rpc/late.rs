@@ -16,7 +16,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     qp::{
         Qp,
         Received, //
@@ -34,16 +34,16 @@ impl Connection {
     ) -> Remaining {
         if self.xprt().is_pinned(xid.0) {
             // Another one waits for the invalidation of the call's regions.
-            self.unanswered(qp, message, Counter::DupReply, Some(xid), None);
+            self.drop_message(qp, message, Counter::DupReply, Some(xid), None);
             return Remaining::Nothing;
         }
         if let Some(remaining) = self.departed(xid, message) {
             return remaining;
         }
-        if self.late() {
+        if self.unmatched_reply() {
             self.check_revoked(message);
         } else {
-            self.unanswered(qp, message, Counter::BadXid, None, None);
+            self.drop_message(qp, message, Counter::BadXid, None, None);
         }
         Remaining::Nothing
     }
@@ -54,7 +54,7 @@ impl Connection {
     /// credit. `None`: there is no such call.
     fn departed(&self, xid: Xid, message: &Received<'_, Self>) -> Option<Remaining> {
         for slot in self.xprt().slots() {
-            let request = slot.call();
+            let request = slot.driver_data();
             let mut state = request.state.lock();
             if state.xid != xid.0 || state.epoch != self.epoch() {
                 continue;
@@ -79,7 +79,7 @@ impl Connection {
                 // The credit comes back with the end of the call.
                 self.counters().add(Ordinary::LateReplies);
             } else {
-                self.late();
+                self.unmatched_reply();
             }
             if foreign {
                 self.counters().count(Counter::ReminvWrong);
@@ -103,7 +103,7 @@ impl Connection {
             return;
         };
         let exposed = self.xprt().slots().any(|slot| {
-            let state = slot.call().state.lock();
+            let state = slot.driver_data().state.lock();
             let regions = &state.regions;
             state.epoch == self.epoch()
                 && state.phase != Phase::Revoked

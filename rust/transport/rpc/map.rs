@@ -169,7 +169,7 @@ pub(super) fn map_call(
 
 /// Gives the regions of a call back that was not posted.
 pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
-    let mut regions = core::mem::take(&mut call.slot().call().state.lock().regions);
+    let mut regions = core::mem::take(&mut call.slot().driver_data().state.lock().regions);
     while let Some(region) = regions.pop() {
         // None of them was posted; one that had been would be deregistered here.
         if let Ok((mr, _lease)) = region.unposted() {
@@ -177,15 +177,15 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
         }
     }
     // The list is for the next call.
-    call.slot().call().state.lock().regions = regions;
+    call.slot().driver_data().state.lock().regions = regions;
 }
 
 /// Takes the regions back that slots keep for their next calls. Called by who holds the send lock
 /// or looks after the connection: all of them are of this one.
-pub(crate) fn gather(xprt: &Xprt<Rdma>, pool: &RegionPool) {
+pub(crate) fn collect_idle(xprt: &Xprt<Rdma>, pool: &RegionPool) {
     for slot in xprt.slots() {
         loop {
-            let kept = slot.call().state.lock().idle.pop();
+            let kept = slot.driver_data().state.lock().idle.pop();
             let Some(mr) = kept else {
                 break;
             };

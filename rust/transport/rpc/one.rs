@@ -41,7 +41,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     mr::Access,
     qp::Qp, //
 };
@@ -53,7 +53,7 @@ use xprtrdma_sunrpc::{
     lease::Message,
     trace,
     transport::NotSent,
-    util::processor_is_wanted,
+    util::others_want_this_cpu,
     xdr_buf::Part,
     xprt::Xprt, //
 };
@@ -157,9 +157,9 @@ fn send_one(
     let conn = qp.handler();
     let crowded = xprt.has_others();
     if crowded {
-        qp.dismiss();
+        qp.stop_polling();
     }
-    let request = call.slot().call();
+    let request = call.slot().driver_data();
     let mut guard = request.state.lock();
     let state = &mut *guard;
     // What the slot's last call has left, as a rule.
@@ -307,9 +307,9 @@ fn send_one(
     let expected = form != One::Read || call.reply_expected();
     let small = len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize;
     // See `post_call`.
-    let may_wait = crowded && expected && small && processor_is_wanted() && batch.may_wait();
+    let may_batch = crowded && expected && small && others_want_this_cpu() && batch.may_batch();
     let regions = slice::from_mut(&mut region);
-    let posted = match may_wait {
+    let posted = match may_batch {
         true => batch.post_later(len, regions),
         false => batch.post(len, regions),
     };

@@ -12,8 +12,8 @@ use crate::{
     driver::Rdma,
     rpc::{
         complete::{
-            conclude,
-            finish, //
+            complete_or_park,
+            complete_rpc, //
         },
         invalidate::Invalidations,
         request::{
@@ -59,7 +59,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     mr::LocalInvalidation,
     qp::{
         Immediate,
@@ -82,7 +82,7 @@ impl QpHandler for Connection {
 
     fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
-        this.hear();
+        this.note_rx();
         match message.immediate() {
             Immediate::None => {}
             Immediate::WithSend => this.counters().count(Counter::Imm),
@@ -104,7 +104,7 @@ impl QpHandler for Connection {
         // The reply waits, in its buffer, for the invalidation of the call's regions.
         if let Some(slot) = this.xprt().slot(index) {
             let held = message.hold();
-            if let Some(answer) = &mut slot.call().state.lock().answer {
+            if let Some(answer) = &mut slot.driver_data().state.lock().answer {
                 answer.message = Some(held);
             }
         }
@@ -116,7 +116,7 @@ impl QpHandler for Connection {
         let Some(slot) = u16::try_from(token).ok().and_then(|i| this.xprt().slot(i)) else {
             return;
         };
-        let mut state = slot.call().state.lock();
+        let mut state = slot.driver_data().state.lock();
         if state.epoch != this.epoch() {
             this.counters().count(Counter::StaleEpoch);
             return;
@@ -136,10 +136,10 @@ impl QpHandler for Connection {
             this.lost(Cause::InvalidateFailed);
             return;
         }
-        let answer = slot.call().take_answer(&mut state);
+        let answer = slot.driver_data().take_answer(&mut state);
         drop(state);
         if let Some(answer) = answer {
-            answer.finish(this.counters());
+            answer.complete(this.counters());
         }
     }
 
@@ -149,7 +149,7 @@ impl QpHandler for Connection {
     }
 
     fn acknowledged(qp: ArcBorrow<'_, Qp<Connection>>) {
-        qp.handler().hear();
+        qp.handler().note_rx();
     }
 
     fn send_space(qp: ArcBorrow<'_, Qp<Connection>>) {
@@ -184,7 +184,7 @@ impl Connection {
         let Some(slot) = self.xprt().slot(index) else {
             return Err(pinned);
         };
-        let request = slot.call();
+        let request = slot.driver_data();
         let state = request.state.lock();
         let ours = state.phase == Phase::Sent && state.epoch == self.epoch();
         let expected = match state.offer.expected() {
@@ -195,7 +195,7 @@ impl Connection {
             return Err(pinned);
         };
         let verdict = Verdict::Accept(accept);
-        Ok(self.settle(pinned, request, state, &verdict, message))
+        Ok(self.accept_reply(pinned, request, state, &verdict, message))
     }
 
     /// Deals with any other message.
@@ -225,7 +225,7 @@ impl Connection {
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
     ) -> Remaining {
-        self.answer(qp, reply.xid, message, found, &|state| {
+        self.on_reply(qp, reply.xid, message, found, &|state| {
             let segments = state.offer.chunk.segments();
             let writes = [segments];
             let offer = Offer {
@@ -255,7 +255,7 @@ impl Connection {
             Inbound::ReverseCall(call) => self.reverse_call(qp, call),
             Inbound::Refuse(refusal) => self.send_refusal(qp, refusal),
             Inbound::Discard(Discard { counter, xid }) => {
-                self.unanswered(qp, message, *counter, *xid, found)
+                self.drop_message(qp, message, *counter, *xid, found)
             }
             // Not given to this function.
             Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
@@ -275,7 +275,7 @@ impl Connection {
             RemoteErrorKind::Chunk => Counter::ErrChunk,
             RemoteErrorKind::InvalOption => Counter::ErrInvalOption,
         };
-        self.answer(qp, error.xid, message, found, &|_| {
+        self.on_reply(qp, error.xid, message, found, &|_| {
             if error.notes.contains(Counter::Trailing) {
                 self.counters().count(Counter::Trailing);
             }
@@ -284,7 +284,7 @@ impl Connection {
     }
 
     /// Lets `judge` decide about an answer to the call that was found, and carries the verdict out.
-    fn answer(
+    fn on_reply(
         &self,
         qp: &Qp<Connection>,
         xid: Xid,
@@ -299,7 +299,7 @@ impl Connection {
         let Some(slot) = self.xprt().slot(index) else {
             return Remaining::Nothing;
         };
-        let request = slot.call();
+        let request = slot.driver_data();
         let state = request.state.lock();
         let verdict = match state.phase {
             Phase::Sent if state.epoch == self.epoch() => judge(&state),
@@ -317,15 +317,15 @@ impl Connection {
         };
         if let Verdict::Discard(counter) = verdict {
             drop(state);
-            self.unanswered(qp, message, counter, Some(xid), Some(pinned));
+            self.drop_message(qp, message, counter, Some(xid), Some(pinned));
             return Remaining::Nothing;
         }
-        self.settle(pinned, request, state, &verdict, message)
+        self.accept_reply(pinned, request, state, &verdict, message)
     }
 
     /// A reply counts: carries out what was decided about it.
     #[inline(always)]
-    fn settle(
+    fn accept_reply(
         &self,
         pinned: Pinned<Rdma>,
         request: &Request,
@@ -346,7 +346,7 @@ impl Connection {
             state.tally.accepted(accept);
         }
         let (xid, result) = (state.xid, state.offer.result);
-        let ending = conclude(request, &mut state, pinned, verdict);
+        let ending = complete_or_park(request, &mut state, pinned, verdict);
         drop(state);
         match verdict {
             Verdict::Accept(accept) => {
@@ -356,14 +356,14 @@ impl Connection {
                     let inline = accept.inline_len as u32;
                     (self.xprt().id(), xid, inline, placed, accept.grant.0)
                 });
-                self.learn(accept);
+                self.take_grant(accept);
             }
             Verdict::Fail(_, counter) => self.counters().count(*counter),
             Verdict::Discard(_) => {}
         }
         match ending {
             Some(pinned) => {
-                finish(self.counters(), pinned, verdict, result, message.bytes());
+                complete_rpc(self.counters(), pinned, verdict, result, message.bytes());
                 Remaining::Nothing
             }
             None => Remaining::Invalidation(index),

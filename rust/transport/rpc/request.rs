@@ -25,7 +25,7 @@ use xprtrdma_proto::{
     Segment, //
 };
 use xprtrdma_rdma::{
-    marked::Marked,
+    access_once::AccessOnce,
     mr::{
         ExposedMr,
         IdleMr, //

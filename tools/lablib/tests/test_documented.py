@@ -28,8 +28,8 @@ class Documented(unittest.TestCase):
         for name in ("rpc/nowhere.rs", "rpc/send.rs:send_nothing", "Qp::nothing_at_all",
                      "rdma::no_such_room", "NoSuchType", "no_such_function()"):
             self.assertEqual(len(list(documented.stale(f"``{name}`` of the page"))), 1, name)
-        for name in ("rpc/send.rs", "rpc/send.rs:send_call", "Qp::attend", "rdma::spin", "SendLock",
-                     "send_call", "xprt_transmit", "two words_here"):
+        for name in ("rpc/send.rs", "rpc/send.rs:send_call", "Qp::busy_poll", "rdma::spin",
+                     "SendLock", "send_call", "xprt_transmit", "two words_here"):
             self.assertEqual(list(documented.stale(f"``{name}`` of the page")), [], name)
 
     def test_links_lead_somewhere(self):

@@ -37,16 +37,16 @@ mod suite {
     #[test]
     fn after_a_message_that_waited_alone_none_waits_for_a_while() -> Test {
         let pair = Pair::connected()?;
-        let may_wait = || -> Result<bool> {
+        let may_batch = || -> Result<bool> {
             let mut batch = pair.owner.begin(1, 1).map_err(|_| EAGAIN)?;
-            Ok(batch.may_wait())
+            Ok(batch.may_batch())
         };
         for _ in 0..2 {
-            ensure!(may_wait()?);
+            ensure!(may_batch()?);
             pair.send_later(10, 1)?;
             pair.rung_for(1)?;
             let mut refused = 0;
-            while !may_wait()? {
+            while !may_batch()? {
                 refused += 1;
                 ensure_at_least!(1000, refused);
             }

@@ -71,7 +71,7 @@ mod suite {
             let peer = pair.peer();
             let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
             pair.post_later(&mut region)?;
-            let silent = Qp::take_bell_back(&pair.owner);
+            let silent = Qp::cancel_doorbell_work(&pair.owner);
             let window = region.window();
             pair.keeper.kept.lock().exposed = Some(region);
             let invalidate = |data: &[u8]| invalidate(&pair, data, window.handle);
@@ -108,7 +108,7 @@ mod suite {
             true => pair.post_later(&mut region)?,
             false => pair.post(&mut region)?,
         }
-        Qp::take_bell_back(&pair.owner);
+        Qp::cancel_doorbell_work(&pair.owner);
         pair.keeper.kept.lock().exposed = Some(region);
         peer.send(Message {
             data: b"guess",

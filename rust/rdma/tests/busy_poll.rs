@@ -22,7 +22,7 @@ use super::{
     wait::wait_until, //
 };
 use crate::{
-    cq::Attended,
+    cq::PollOutcome,
     qp::Qp, //
 };
 use kernel::{
@@ -166,7 +166,7 @@ fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result<Errands> {
             pause(10);
             waited += 10;
             if waited > PATIENCE {
-                qp.dismiss();
+                qp.stop_polling();
             }
         }
     })?;
@@ -174,12 +174,12 @@ fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result<Errands> {
 }
 
 /// Handles completions until so many messages have come.
-fn attend(pair: &Pair, messages: usize) -> Attended {
+fn busy_poll(pair: &Pair, messages: usize) -> PollOutcome {
     pair.owner
-        .attend(|| true, || pair.keeper.came.load(Relaxed) >= messages)
+        .busy_poll(|| true, || pair.keeper.came.load(Relaxed) >= messages)
 }
 
-#[kunit_tests(xprtrdma_attend)]
+#[kunit_tests(xprtrdma_busy_poll)]
 mod suite {
     use super::*;
 
@@ -195,7 +195,7 @@ mod suite {
             let _ = send(qp);
         })?;
         // The second needs an event of its own.
-        ensure_eq!(attend(&pair, 2), Attended::Over);
+        ensure_eq!(busy_poll(&pair, 2), PollOutcome::Over);
         ensure_eq!(pair.keeper.thread.load(Relaxed), thread());
         // With nobody there it is the work item's again.
         send(&pair.owner)?;
@@ -212,14 +212,17 @@ mod suite {
         let pair = Pair::connected()?;
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
-        ensure_eq!(attend(&pair, 1), Attended::Over);
+        ensure_eq!(busy_poll(&pair, 1), PollOutcome::Over);
         Ok(())
     }
 
     #[test]
     fn a_thread_that_may_not_does_not_wait() -> Test {
         let pair = Pair::connected()?;
-        ensure_eq!(pair.owner.attend(|| false, || false), Attended::Dismissed);
+        ensure_eq!(
+            pair.owner.busy_poll(|| false, || false),
+            PollOutcome::Stopped
+        );
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -238,25 +241,26 @@ mod suite {
             let _ = message(qp, true);
             let _ = send(qp);
         })?;
-        ensure_eq!(attend(&pair, 2), Attended::Over);
+        ensure_eq!(busy_poll(&pair, 2), PollOutcome::Over);
         errands.finish()?;
         Ok(())
     }
 
     #[test]
-    fn one_thread_attends_and_may_be_dismissed() -> Test {
+    fn one_thread_polls_and_may_be_stopped() -> Test {
         let pair = Pair::connected()?;
         let shared = Shared::new()?;
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
             // As soon as somebody is there.
-            while qp.attend(|| true, || true) != Attended::Left && !shared.over.load(Relaxed) {
+            while qp.busy_poll(|| true, || true) != PollOutcome::Left && !shared.over.load(Relaxed)
+            {
                 pause(1);
             }
             shared.seen.fetch_add(1, Full);
-            qp.dismiss();
+            qp.stop_polling();
         })?;
-        ensure_eq!(attend(&pair, 1), Attended::Dismissed);
+        ensure_eq!(busy_poll(&pair, 1), PollOutcome::Stopped);
         ensure_eq!(shared.seen.load(Relaxed), 1);
         // The event is the work item's.
         send(&pair.owner)?;
@@ -273,7 +277,9 @@ mod suite {
             let shared = Shared::new()?;
             elsewhere(&pair, &shared, |qp, shared| {
                 // Comes at any time of the end; what it waits for never is.
-                while qp.attend(|| true, || false) != Attended::Left || !shared.over.load(Relaxed) {
+                while qp.busy_poll(|| true, || false) != PollOutcome::Left
+                    || !shared.over.load(Relaxed)
+                {
                     pause(1);
                 }
             })?;
@@ -294,22 +300,22 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            qp.attend(|| true, || false);
+            qp.busy_poll(|| true, || false);
         })?;
         // Until a message finds the thread there.
-        let attends = || {
+        let polls = || {
             let it = shared.wanted.load(Relaxed);
             it != 0 && it == pair.keeper.thread.load(Relaxed)
         };
         for sent in 1..=ROUNDS {
             send(&pair.owner)?;
             wait_until(|| pair.keeper.came.load(Relaxed) == sent)?;
-            if attends() {
+            if polls() {
                 break;
             }
         }
         pair.be_slow_with_a_message()?;
-        ensure!(attends());
+        ensure!(polls());
         Death::NoModify.comes();
         let keeper = pair.keeper.clone();
         {
@@ -339,24 +345,24 @@ mod suite {
                     }
                     if sent % 3 == 0 {
                         // Somebody else wants completions now.
-                        qp.dismiss();
+                        qp.stop_polling();
                     }
                 }
                 core::hint::spin_loop();
             }
         })?;
-        let mut dismissed = 0;
+        let mut stopped = 0;
         for round in 1..=ROUNDS {
             shared.wanted.store(round, Relaxed);
             let start = now();
-            while attend(&pair, round) != Attended::Over {
-                dismissed += 1;
+            while busy_poll(&pair, round) != PollOutcome::Over {
+                stopped += 1;
                 ensure!(now() - start < i64::from(PATIENCE) * 500_000);
             }
         }
         errands.finish()?;
         ensure_eq!(pair.keeper.came.load(Relaxed), ROUNDS);
-        ensure!(dismissed <= ROUNDS);
+        ensure!(stopped <= ROUNDS);
         Ok(())
     }
 }
