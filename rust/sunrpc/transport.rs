@@ -123,12 +123,12 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// The reply may be processed before it returns.
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent>;
 
-    /// The task of a request that was sent while no other was in flight would go to sleep now. Here
-    /// it may wait in the driver's own way; afterwards it goes to sleep if the request is not over.
-    /// As long as it is here nobody but the driver wakes it, not even to kill it, and its time is
-    /// not looked at; so the driver lets it go after some seconds at the latest. Tasks whose time
-    /// is short do not come here, nor those of threads with a low priority. Task context without
-    /// locks of the RPC client, NOFS; may sleep.
+    /// Polls for the reply to the only request in flight, in place of sleeping. Called after the
+    /// request was sent; when this returns, the task sleeps unless the request is over.
+    ///
+    /// The RPC client cannot wake, kill or time out the task meanwhile, so the driver returns after
+    /// some seconds at the latest. It is not called for tasks whose timeout is short, nor in threads
+    /// of low priority. Task context without locks of the RPC client, NOFS; may sleep.
     fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a request of the server.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport ([`Client`]): what the RPC client asks for, and who does it.
+//! A transport ([`Client`]): the operations of the RPC client, each passed on to a room below.
 
 use crate::{
     connection::{
@@ -158,7 +158,7 @@ impl Transport for Rdma {
 
     #[inline]
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
-        // As a rule its reply has come.
+        // Usually its reply has come.
         if call.slot().driver_data().is_at_work() {
             let link = &xprt.data().link;
             rpc::revoke(xprt, || link.current(), call, leaving);

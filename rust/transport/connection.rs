@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One connection ([`Connection`]): what lives as long as its queue pair.
+//! One connection ([`Connection`]): the state that lives as long as its queue pair.
 //!
 //! What is done with it is above: the messages of RPCs in [`rpc`](crate::rpc), which is also what
 //! its completion handlers do; making, watching and ending it in [`link`](crate::link).
@@ -88,7 +88,7 @@ use xprtrdma_sunrpc::{
 /// The connection machine, which has the owner of the connection.
 pub(crate) type Machine = machine::Machine<QpOwner<Connection>>;
 
-/// What all connections of a transport use.
+/// The objects that all connections of a transport share.
 #[derive(Clone)]
 pub(crate) struct Services {
     common: Arc<Common>,
@@ -98,7 +98,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Makes what there is none of yet. May sleep.
+    /// Makes counters and device history. May sleep.
     pub(crate) fn new(common: Arc<Common>, machine: Arc<Machine>) -> Result<Self> {
         Ok(Self {
             common,
@@ -125,13 +125,13 @@ impl Services {
     }
 }
 
-/// What belongs to one connection.
+/// The state of one connection.
 pub(crate) struct Connection {
     xprt: BackRef<Rdma>,
     services: Services,
     epoch: Epoch,
     version: Version,
-    /// What the peers agreed on; set before the first message is sent.
+    /// The thresholds that the peers agreed on; set before the first message is sent.
     thresholds: SetOnce<Thresholds>,
     regions: Arc<RegionPool>,
     device: DeviceInfo,
@@ -141,7 +141,7 @@ pub(crate) struct Connection {
     strict: bool,
     /// When the last message came, in jiffies.
     last_rx: Atomic<usize>,
-    /// What every call asks for.
+    /// The credits that every call requests.
     requested: Credits,
     known_grant: KnownGrant,
     first_reply: Once,
@@ -211,7 +211,7 @@ impl Connection {
         self.strict
     }
 
-    /// What was agreed; the minimum before anything is.
+    /// The agreed thresholds; the minimum before there are any.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
         self.thresholds
@@ -220,7 +220,7 @@ impl Connection {
             .unwrap_or(Thresholds::MINIMUM)
     }
 
-    /// Says what was agreed, before the first message is sent.
+    /// Sets the agreed thresholds, before the first message is sent.
     pub(crate) fn agree(&self, thresholds: Thresholds) {
         self.thresholds.populate(thresholds);
     }
@@ -252,7 +252,7 @@ impl Connection {
     pub(crate) fn probe(qp: &Qp<Self>) -> bool {
         match qp.begin(0, 1) {
             Ok(batch) => batch.post_probe().is_ok(),
-            // What is in the queue is as good as a probe.
+            // The work requests in the queue are as good as a probe.
             Err(SendError::Full) => true,
             Err(SendError::Closed) => false,
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted: [`Counters`] of one transport, and the [`Tally`] of each of its slots.
+//! [`Counters`] of one transport, and the [`Tally`] of each of its slots.
 
 use kernel::sync::atomic::{
     Atomic,
@@ -30,7 +30,7 @@ impl Count {
     }
 }
 
-/// What is counted beside the [`Counter`]s of the protocol core, which are of unusual things.
+/// Counters beside the [`Counter`]s of the protocol core, which count unusual events.
 #[derive(Clone, Copy)]
 pub(crate) enum Ordinary {
     /// Calls that could not be prepared for sending.
@@ -117,7 +117,7 @@ pub(crate) enum Offer {
     Reply,
 }
 
-/// What the calls of one slot have moved, counted under the lock that their state has anyway.
+/// The data that the calls of one slot have moved, counted under the lock of their state.
 ///
 /// NO-OVERFLOW: 64 bits last for centuries.
 #[derive(Clone, Copy, Default)]
@@ -136,14 +136,14 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A call was posted with so many bytes inline and so many segments to be read.
+    /// A call was posted with this many bytes inline and segments to be read.
     #[inline]
     pub(crate) fn sent(&mut self, inline: usize, read_segments: usize) {
         self.copied_out = self.copied_out.wrapping_add(inline as u64);
         self.read_segments = self.read_segments.wrapping_add(read_segments as u64);
     }
 
-    /// It offered memory for `length` bytes, in so many segments.
+    /// It offered memory for `length` bytes, in this many segments.
     #[inline]
     pub(crate) fn offered(&mut self, offer: Offer, segments: usize, length: u32) {
         let count = match offer {
@@ -173,7 +173,7 @@ impl Tally {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds what the calls of another slot have moved.
+    /// Adds the numbers of another slot.
     pub(crate) fn add(&mut self, other: &Self) {
         self.read_segments += other.read_segments;
         self.write_segments += other.write_segments;

@@ -16,7 +16,7 @@
 //!    is first if nobody was faster than [`Link::close`];
 //! 5. the completion queue, the rings, the device's events, the protection domain and the id.
 //!
-//! In between senders find the send queue closed: what they have mapped goes back to the pool.
+//! In between senders find the send queue closed, and their mapped regions go back to the pool.
 
 mod attempt;
 mod cm_events;
@@ -110,12 +110,12 @@ pub(crate) struct Link {
     region_pages: Atomic<u32>,
     /// Largest messages sent and received without RDMA so far, in bytes.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
-    /// What the peer of the present attempt said about itself.
+    /// The private data of the peer of the present attempt.
     #[pin]
     peer: SpinLock<Option<PrivateData>>,
     #[pin]
     job: SpinLock<Option<ConnectLock<Rdma>>>,
-    /// What of failed attempts was told.
+    /// The failed attempts that were logged.
     #[pin]
     outage: SpinLock<Outage>,
     #[pin]
@@ -168,7 +168,7 @@ impl Link {
         )
     }
 
-    /// What all connections of the transport use.
+    /// The objects that all connections of the transport share.
     pub(crate) fn services(&self) -> &Services {
         &self.services
     }
@@ -231,13 +231,13 @@ impl Link {
         let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
-    /// Hands an event to the machine, and does what it wishes.
+    /// Hands an event to the machine, and does the work that it leaves.
     pub(crate) fn react(&self, xprt: &Xprt<Rdma>, event: Event) {
         let todo = self.machine().react(xprt, event);
         self.fulfil(xprt, todo);
     }
 
-    /// Does what the machine wishes.
+    /// Does the work that the machine leaves to its caller.
     fn fulfil(&self, xprt: &Xprt<Rdma>, todo: Todo) {
         match todo {
             Todo::Nothing => {}

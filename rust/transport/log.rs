@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the log names connections, and what it tells of those that cannot be made.
+//! Log lines: names of connections, details of their ends, failed attempts.
 
 use crate::driver::Rdma;
 use core::fmt::{
@@ -36,7 +36,7 @@ impl Display for Named<'_> {
     }
 }
 
-/// What else was seen of the end of a connection, in parentheses; nothing if there is nothing.
+/// Details of the end of a connection, in parentheses; empty without any.
 pub(crate) struct Details<'a>(pub(crate) &'a Disconnect);
 
 impl Display for Details<'_> {

@@ -2,7 +2,7 @@
 
 //! The connection machine of a transport ([`Machine`]): the protocol core's, behind a lock.
 //!
-//! One worker makes a connection: it performs what the machine asks for and waits for what the
+//! One worker makes a connection: it performs the machine's actions and waits for events of the
 //! connection manager answers. While it works, all events go to its mailbox. Afterwards whoever
 //! has an event hands it to the machine at once ([`Machine::react`]).
 //!
@@ -69,7 +69,7 @@ pub(crate) fn now() -> Time {
     Time::from_millis(now_ms())
 }
 
-/// What owns an established connection.
+/// The owner of an established connection.
 pub(crate) trait Established: Sized + Send + Unpin + 'static {
     /// The connection's number.
     fn epoch(&self) -> Epoch;
@@ -79,7 +79,7 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
     fn end(self, machine: &Machine<Self>);
 }
 
-/// What the machine wishes of whoever has told it something.
+/// Work that an event leaves to the caller.
 #[must_use]
 pub(crate) enum Todo {
     Nothing,
@@ -130,7 +130,7 @@ impl<C: Established> Machine<C> {
     }
 
     /// Hands an event to the machine: through the worker's mailbox while there is a worker,
-    /// otherwise directly, and then does what the machine asks for. Does not sleep.
+    /// otherwise directly, and then carries out its actions. Does not sleep.
     pub(crate) fn react(self: &Arc<Self>, xprt: &Xprt<Rdma>, event: Event) -> Todo {
         let handed_in = self.mailbox.lock().deliver(event, now());
         match handed_in {
@@ -142,7 +142,7 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Does what the machine asks for while there is no worker.
+    /// Carries out the machine's actions while there is no worker.
     fn carry_out(self: &Arc<Self>, xprt: &Xprt<Rdma>, actions: Actions) -> Todo {
         let mut todo = Todo::Nothing;
         for action in actions.into_iter().flatten() {

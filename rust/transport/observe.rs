@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator can see.
+//! Files and statistics for administrators.
 
 pub(crate) mod debugfs;
 pub(crate) mod mountstats;
@@ -11,7 +11,7 @@ use crate::{
 };
 use xprtrdma_sunrpc::xprt::Xprt;
 
-/// What the calls of all slots have moved.
+/// The data that the calls of all slots have moved.
 fn moved(xprt: &Xprt<Rdma>) -> Tally {
     let mut sum = Tally::default();
     for slot in xprt.slots() {

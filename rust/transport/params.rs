@@ -60,7 +60,7 @@ pub(crate) fn check() -> Result {
     Ok(())
 }
 
-/// Shows what holds for connections and mounts that are made now.
+/// Shows the values for connections and mounts that are made now.
 pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (out, back) = inline_sizes();
     writeln!(f, "slots: {}", slots())?;

@@ -7,14 +7,14 @@
 //!
 //! | Room | What is in it |
 //! | --- | --- |
-//! | [`client`] | a transport: what the RPC client asks for |
-//! | [`observe`] | what an administrator can see: debugfs, mountstats |
+//! | [`client`] | a transport: the operations of the RPC client |
+//! | [`observe`] | for administrators: debugfs, mountstats |
 //! | [`link`] | between connections: attempts, loss, back-off, silence |
 //! | [`rpc`] | one RPC, in the order in which it happens |
-//! | [`connection`] | what lives as long as one queue pair |
+//! | [`connection`] | the state that lives as long as one queue pair |
 //! | [`driver`] | the name of the driver in sunrpc's types |
-//! | [`params`] | what an administrator can set |
-//! | [`counters`], [`log`] | what is counted, and how the log says it |
+//! | [`params`] | parameters and sysctls |
+//! | [`counters`], [`log`] | counters, log lines |
 
 #![forbid(unsafe_code)]
 

@@ -31,7 +31,7 @@ fn cwnd(credits: &ForwardCredits) -> u32 {
 }
 
 impl Connection {
-    /// What every call asks for.
+    /// The credits that every call requests.
     #[inline]
     pub(crate) fn requested(&self) -> Credits {
         self.requested

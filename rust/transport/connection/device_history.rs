@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the devices of a transport told of themselves and of their ports ([`DeviceHistory`]).
+//! Events of the devices and ports that a transport used ([`DeviceHistory`]).
 
 use crate::machine::now;
 use kernel::{
@@ -29,7 +29,7 @@ use xprtrdma_rdma::{
     },
 };
 
-/// What the devices of this and of earlier connections told.
+/// Events of the devices of this and of earlier connections.
 #[pin_data]
 pub(crate) struct DeviceHistory {
     #[pin]
@@ -47,7 +47,7 @@ impl DeviceHistory {
         )
     }
 
-    /// Notes what happens to the device and the port of a connection, until the result is dropped.
+    /// Records events of the device and the port of a connection, until the result is dropped.
     /// May sleep.
     pub(super) fn listen(
         self: &Arc<Self>,
@@ -61,12 +61,12 @@ impl DeviceHistory {
         DeviceEvents::listen(id.clone(), Arc::new(listener, GFP_KERNEL)?)
     }
 
-    /// What may explain the end of a connection, and how long before that it was told.
+    /// The event that may explain the end of a connection, and how long before that it came.
     pub(crate) fn explains(&self, lost: &Disconnect) -> Option<(conn::DeviceEvent, Millis)> {
         self.log.lock().explains(lost.at, lost.lasted)
     }
 
-    /// What was told, as it is now.
+    /// A copy of the record.
     pub(crate) fn snapshot(&self) -> DeviceLog {
         self.log.lock().clone()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection has learnt of its peer, as the handler of completions and senders share it.
+//! Facts about the peer that the handler of completions and senders share.
 
 use kernel::sync::atomic::{
     Atomic,
@@ -11,9 +11,9 @@ use xprtrdma_proto::Credits;
 use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
 
-/// The last grant that was taken as it came, while a reply with the same has nothing to tell.
+/// The last grant that was accepted unchanged. A reply that repeats it needs no further work.
 ///
-/// Zero stands for no such grant: a grant of zero is never taken as it comes.
+/// Zero: there is no such grant, so the next reply is looked at in full.
 pub(super) struct KnownGrant(Atomic<u32>);
 
 impl KnownGrant {
@@ -21,7 +21,7 @@ impl KnownGrant {
         Self(Atomic::new(0))
     }
 
-    /// Whether a reply with this grant has nothing to tell.
+    /// Whether a reply with this grant needs no further work.
     #[inline]
     pub(super) fn is(&self, grant: Credits) -> bool {
         self.0.read_once() == grant.0 && grant.0 != 0
@@ -36,7 +36,7 @@ impl KnownGrant {
         self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
     }
 
-    /// The next reply has something to tell.
+    /// Has the next reply looked at in full.
     pub(super) fn forget(&self) {
         self.0.store(0, Relaxed);
     }
@@ -60,7 +60,7 @@ impl Once {
     }
 }
 
-/// What became of the first Send above the minimum threshold (CM-24).
+/// The fate of the first Send above the minimum threshold (CM-24).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Large {
     /// None was posted.

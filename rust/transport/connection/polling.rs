@@ -15,7 +15,7 @@ const COOLDOWN: u32 = 16;
 enum Mode {
     /// A call that is alone polls for its reply.
     Poll,
-    /// So many calls sleep first.
+    /// This many calls sleep first.
     Cooldown(u32),
 }
 

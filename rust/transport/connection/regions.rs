@@ -47,7 +47,7 @@ use xprtrdma_sunrpc::{
     xprt::BackRef, //
 };
 
-/// What was not needed for so long is given back, in milliseconds.
+/// Regions that were not needed for this long are given back, in milliseconds.
 const TRIM_MS: u32 = 30_000;
 
 /// Regions made when a connection is made, the least that a refill adds, and what is kept when
@@ -86,7 +86,7 @@ pub(crate) struct RegionPool {
     bound: usize,
     xprt: BackRef<Rdma>,
     services: Services,
-    /// When what was not needed was given back, in jiffies.
+    /// When unneeded regions were last given back, in jiffies.
     trimmed: Atomic<usize>,
     /// Whether a sender waits for regions. Changed with `Inner::wanted`, under its lock. `Relaxed`:
     /// the locks of requests order it against the look at their slots.
@@ -207,7 +207,7 @@ impl RegionPool {
         self.scarce.store(true, Relaxed);
     }
 
-    /// Nobody waits any more; returns whether somebody did.
+    /// Clears the wish of waiting senders; returns whether there was one.
     fn satisfy(&self, inner: &mut Inner) -> bool {
         self.scarce.store(false, Relaxed);
         core::mem::replace(&mut inner.wanted, 0) != 0
@@ -236,7 +236,7 @@ impl RegionPool {
         }
     }
 
-    /// Whether it is time to give back what nobody needs; once each time.
+    /// Whether it is time to give unneeded regions back. True once in each period.
     pub(crate) fn is_time_to_trim(&self) -> bool {
         let due = Jiffies::since(self.trimmed.load(Relaxed)).as_ms() >= TRIM_MS;
         if due {
@@ -245,7 +245,7 @@ impl RegionPool {
         due
     }
 
-    /// Gives back to the device what nobody needed since the last call. Sleeps.
+    /// Gives the regions back to the device that were not needed since the last call. Sleeps.
     pub(crate) fn trim(&self) {
         let spare = {
             let inner = self.inner.lock();
@@ -325,9 +325,9 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // As many as there are calls, at once; if that is not enough, for some take several, a
-        // quarter more: what is never needed costs memory, and the time to make it. And whatever a
-        // sender lacks, who is woken by nothing less.
+        // Grow to one region for each call at once. If there are as many, some calls take several:
+        // grow by a quarter. More would cost memory, and time to make, that may never be needed.
+        // A waiting sender is woken only when it has all that it lacks.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection is made of: sizes, regions and a queue pair.
+//! The parts of a connection: queue sizes, regions and a queue pair.
 
 use super::{
     credits::CALLBACK_SLOTS,
@@ -80,7 +80,7 @@ fn queue_sizes(device: &DeviceInfo, slots: usize, send_size: u32) -> QueueSizes 
     )
 }
 
-/// What a connection is made of.
+/// The parts from which a connection is made.
 pub(crate) struct Setup<'a> {
     pub(crate) xprt: &'a BackRef<Rdma>,
     pub(crate) services: &'a Services,

@@ -71,14 +71,14 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// What a connection attempt has made so far; dropped in this order.
+/// The objects that a connection attempt has made so far; dropped in this order.
 #[derive(Default)]
 struct Attempt {
     qp: Option<QpOwner<Connection>>,
     pd: Option<Arc<Pd>>,
     id: Option<Arc<CmId>>,
     device: Option<DeviceInfo>,
-    /// What we say about ourselves.
+    /// Our own private data.
     own: Option<PrivateData>,
 }
 
@@ -169,7 +169,7 @@ impl Link {
         );
     }
 
-    /// Performs one step of an attempt. An error is what the machine must be told about it.
+    /// Performs one step of an attempt. An error is the event to tell the machine.
     fn perform(
         self: &Arc<Self>,
         xprt: &BackRef<Rdma>,
@@ -257,10 +257,10 @@ impl Link {
         attempt.device = Some(device);
         let pd = Pd::alloc(id.clone()).map_err(resources)?;
         attempt.pd = Some(pd.clone());
-        // Once for each connection: what is announced is what is posted.
+        // Read once for each connection: the announced sizes are the posted ones.
         let inline_sizes = self.inline_sizes();
         attempt.own = Some(PrivateData {
-            // What proves nothing is not asked for.
+            // Not requested where it would prove nothing.
             remote_invalidation: device.refuses_stale_keys,
             send_size: inline_sizes.0,
             receive_size: inline_sizes.1,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the connection manager tells.
+//! Events of the connection manager.
 
 use crate::{
     driver::Rdma,
@@ -68,7 +68,7 @@ impl CmHandler for Listener {
     }
 }
 
-/// What the connection manager's error says about an address.
+/// Translates the connection manager's error about an address.
 pub(super) fn addr_fault(error: Error) -> AddrFault {
     // By number: not every kernel has Rust names for all of them.
     // NO-OVERFLOW: An errno is a small negative number.

@@ -92,7 +92,7 @@ impl Link {
         if let Some(qp) = qp {
             let epoch = qp.handler().epoch();
             self.machine().end(|of| of == epoch);
-            // Of what senders have put back since; there are none now.
+            // Frees the regions that senders have put back since; there are no senders now.
             qp.handler().regions().close();
             drop(qp);
             self.machine().close(xprt, Event::TornDown(epoch));
@@ -117,7 +117,7 @@ fn lost(machine: &Machine, epoch: Epoch) -> Option<Disconnect> {
     lost.filter(|lost| lost.epoch == epoch)
 }
 
-/// Tells of the end of a connection when there is no more to come about it: what is known at
+/// Logs the end of a connection when nothing more can come to light about it: the cause known at
 /// first, such as that everything is flushed, may be the least of it.
 fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     let Some(lost) = lost(machine, epoch) else {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator can see and do in debugfs: a directory for each transport.
+//! Files in debugfs: a directory for each transport.
 //!
 //! `xprtrdma_rs/<number of the transport>/`
 //!
-//! and `xprtrdma_rs/parameters`: what holds for connections and mounts that are made now.
+//! and `xprtrdma_rs/parameters`: the values for connections and mounts that are made now.
 //!
 //! | File | Content |
 //! | --- | --- |
@@ -45,7 +45,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// What the files of one transport show.
+/// The objects that the files of one transport show.
 pub(crate) struct Shown {
     xprt: BackRef<Rdma>,
     link: Arc<Link>,
@@ -132,7 +132,7 @@ fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             thresholds.call, thresholds.reply
         )?;
         if qp.pd().believes_invalidations() {
-            // What is ours to announce we do, and servers go by that alone.
+            // We announce support if the device proves invalidations. Servers go by that alone.
             let (agreed, unannounced) = moved(xprt).invalidations();
             writeln!(
                 f,

@@ -40,7 +40,7 @@ impl Answer {
     }
 }
 
-/// The call is answered: gives back what ends it if all its regions are out of the server's reach;
+/// The call is answered. Returns its pin if all its regions are out of the server's reach;
 /// otherwise that is kept with the call until they are.
 #[inline]
 pub(super) fn complete_or_park(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that are dropped, and what follows if there are too many.
+//! Dropped messages, and the consequences of too many.
 
 use crate::{
     connection::Connection,

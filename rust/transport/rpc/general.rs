@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The general way out, for calls of any plan; and what becomes of those that were not posted.
+//! The general way out, for calls of any plan; and the handling of calls that were not posted.
 
 use crate::{
     connection::{
@@ -63,7 +63,7 @@ use xprtrdma_sunrpc::{
 pub(super) enum Unsent {
     /// Regions, so many, or memory for them are missing.
     NoRegions(Shortage, usize),
-    /// The send queue does not take so many bytes and work requests.
+    /// The send queue has no room for this many bytes and work requests.
     NoRoom(SendError, usize, u32),
     /// The header cannot be.
     NoHeader(xprtrdma_proto::Error),
@@ -143,7 +143,7 @@ fn post_call(
             .map_err(|shortage| Unsent::NoRegions(shortage, needed))?;
     }
 
-    // The message without what travels by RDMA.
+    // The message without the parts that travel by RDMA.
     let message = call.message();
     let pieces = match planned.call {
         CallPlan::Inline => [(0, message.len()), (0, 0)],
@@ -216,8 +216,9 @@ fn post_call(
     let room = call.reply();
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    // Amid other calls, on a processor that others wait for, more may follow. What nobody would
-    // send again does not wait, nor what says more than that it was sent: see `send_call`.
+    // Batch only amid other calls, and on a processor that other threads want: then more calls
+    // follow soon. Never batch a call without a reply, which nobody would retransmit, or a message
+    // above the minimum threshold, whose post is an event of its own (CM-24).
     let may_batch = xprt.has_others()
         && call.reply_expected()
         && len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize
@@ -276,7 +277,7 @@ pub(super) fn copy(
     Ok(at.wrapping_add(count))
 }
 
-/// What becomes of a call that was not posted.
+/// Handles a call that was not posted.
 #[cold]
 pub(super) fn not_sent(
     xprt: &Xprt<Rdma>,
@@ -320,8 +321,8 @@ pub(super) fn not_sent(
     }
 }
 
-/// The RPC client tries again, for the DMA layer may run short as memory does. But if it refuses
-/// what no time will change, nobody else would ever end the call.
+/// The DMA layer refused the call's memory. It may be short of room, so the RPC client tries again;
+/// after some refusals in a row the call ends, for nobody else would ever end it.
 fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().driver_data().state.lock();

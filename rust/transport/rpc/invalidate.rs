@@ -69,7 +69,7 @@ impl Connection {
             return Err(Foreign);
         };
         state.tally.invalidated(counter);
-        // As a rule there is one.
+        // Usually there is one.
         let region = if index + 1 == state.regions.len() {
             state.regions.pop().ok_or(Foreign)?
         } else {
@@ -168,7 +168,7 @@ const LINGER_MS: u32 = 1000;
 
 /// Takes the memory of a call back that was sent and is not over.
 ///
-/// As a rule its process was killed, and the server is at work on it. If the server writes to
+/// Usually its process was killed while the server works on it. If the server writes to
 /// memory that was taken back, its queue pair and ours fail, and everybody who uses the mount waits
 /// for the next connection; and a server that answers within milliseconds does so nearly every
 /// time. So the reply is given some time.
@@ -203,7 +203,7 @@ pub(crate) fn revoke(
             return;
         }
         if state.phase == Phase::Revoked {
-            // The reply has come, and what it left is being invalidated.
+            // The reply has come, and its remaining regions are being invalidated.
             return;
         }
         request.set_phase(&mut state, Phase::Revoked);

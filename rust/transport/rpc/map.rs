@@ -42,7 +42,7 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Where what is mapped comes from and goes to.
+/// Source and destination of the regions that are mapped.
 struct Mapping<'a> {
     idle: &'a mut KVec<IdleMr>,
     regions: &'a mut KVec<Region>,
@@ -72,7 +72,8 @@ impl Mapping<'_> {
     }
 
     /// Maps as much as a region can hold, from the byte at `start` on; returns how much that was.
-    // As a loop around all of this, the compiler would prepare for a second region, which is rare.
+    // Out of line: inlined into the loop, it would make the compiler prepare for a second region,
+    // which is rare.
     #[inline(never)]
     fn add_region(
         &mut self,
@@ -120,7 +121,7 @@ impl Mapping<'_> {
     }
 }
 
-/// Maps the chunks that the plan asks for. What was mapped before an error stays with the call.
+/// Maps the chunks of the plan. After an error the regions mapped so far stay with the call.
 pub(super) fn map_call(
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
@@ -133,7 +134,7 @@ pub(super) fn map_call(
     regions
         .reserve(needed, GFP_NOWAIT)
         .map_err(|_| Shortage::NoMemory)?;
-    // As a rule the slot has kept what it needs.
+    // Usually the slot has kept the regions that the call needs.
     let missing = needed.saturating_sub(idle.len());
     if missing != 0 {
         idle.reserve(missing, GFP_NOWAIT)

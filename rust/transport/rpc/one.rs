@@ -162,7 +162,7 @@ fn send_one(
     let request = call.slot().driver_data();
     let mut guard = request.state.lock();
     let state = &mut *guard;
-    // What the slot's last call has left, as a rule.
+    // Usually the slot's last call has left these.
     let ready = state.regions.is_empty()
         && state.regions.capacity() != 0
         && (form != One::Reply || state.xid != call.xid());
@@ -202,7 +202,7 @@ fn send_one(
         One::Write | One::Reply => (message.len(), 0, 0),
     };
     let position = shape32(first);
-    // What the plan knows, but not the compiler: with that it makes the header by stores alone.
+    // The plan knows this, the compiler does not: with it the header is made by stores alone.
     let plain = form != One::Read || (position != 0 && position % 4 == 0);
     if window.length as usize != length || window.length == 0 || !plain {
         let _ = state.regions.push_within_capacity(region);
@@ -303,7 +303,7 @@ fn send_one(
         shape32(head.wrapping_add(tail)),
         agreed,
     );
-    // Who has lent memory for a reply expects one: there is none otherwise.
+    // A call with memory for a reply expects one; only others must be asked.
     let expected = form != One::Read || call.reply_expected();
     let small = len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize;
     // See `post_call`.

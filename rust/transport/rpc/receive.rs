@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages in: what the completion handlers of a connection do.
+//! Messages in: the completion handlers of a connection.
 //!
 //! A message is classified and judged by the protocol core before anything in it is believed.
 //! Only an accepted reply changes the state of a call, and only a call whose regions are all out of
@@ -323,7 +323,7 @@ impl Connection {
         self.accept_reply(pinned, request, state, &verdict, message)
     }
 
-    /// A reply counts: carries out what was decided about it.
+    /// Carries out the verdict on a reply that counts.
     #[inline(always)]
     fn accept_reply(
         &self,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver knows of one RPC ([`Request`]).
+//! The driver's state of one RPC ([`Request`]).
 
 use crate::{
     connection::Connection,
@@ -45,15 +45,15 @@ pub(super) type Region = ExposedMr<Lease<Rdma>>;
 /// A reply that waits for the invalidation of its call's regions.
 pub(super) struct Answer {
     pub(super) pinned: Pinned<Rdma>,
-    /// What is to be done then.
+    /// The verdict to carry out then.
     pub(super) verdict: Verdict,
-    /// What the reply was offered.
+    /// The memory that was offered for the reply.
     pub(super) result: ResultChunk,
     /// The message, if its inline part is needed.
     pub(super) message: Option<Held<Connection>>,
 }
 
-/// What is left to be done when a message was dealt with.
+/// The work that remains after a message was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Remaining {
@@ -97,7 +97,7 @@ pub(super) struct State {
     pub(super) strikes: Strikes,
     pub(super) xid: u32,
     pub(super) unmapped: Unmapped,
-    /// What the calls of this slot have moved.
+    /// The data that the calls of this slot have moved.
     pub(super) tally: Tally,
 }
 
@@ -140,7 +140,7 @@ impl Chunk {
     }
 }
 
-/// What a call offered to the server.
+/// The memory that a call offered to the server.
 pub(super) struct Offered {
     pub(super) result: ResultChunk,
     /// The Write or Reply chunk.
@@ -239,7 +239,7 @@ impl Request {
         self.state.lock().epoch
     }
 
-    /// Whether a connection owes the reply to the call. For who ends the RPC.
+    /// Whether a connection owes the reply to the call. To be asked when the RPC ends.
     #[inline]
     pub(crate) fn is_owed(&self) -> bool {
         self.owed_on.read_once() != Epoch::NONE.raw()
@@ -254,7 +254,7 @@ impl Request {
         }
     }
 
-    /// What the calls of this slot have moved.
+    /// The data that the calls of this slot have moved.
     pub(crate) fn tally(&self) -> Tally {
         self.state.lock().tally
     }

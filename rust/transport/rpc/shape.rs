@@ -54,7 +54,7 @@ fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
     ]
 }
 
-/// What a region of this connection can hold.
+/// The capacity of a region of this connection.
 fn region_limits(qp: &Qp<Connection>) -> RegionLimits {
     let pool = qp.handler().regions();
     RegionLimits {
@@ -156,5 +156,5 @@ pub(crate) fn check(qp: &Qp<Connection>, call: &Encoded<'_, Rdma>) -> Result {
     }
 }
 
-/// Regions of so many pages and more can carry whatever the RPC client may ask for.
+/// Regions of at least this many pages can carry every request of the RPC client.
 pub(crate) const SMALL_REGION: u32 = 64;
