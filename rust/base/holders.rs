@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A count of those who hold something, and the wait for the last of them ([`Holders`]).
+//! A count of holders, and the wait for the last of them ([`Holders`]).
 
 use crate::{
     access_once::AccessOnce,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is lent to a device ([`Loan`]), and what keeps it meanwhile ([`Lender`]).
+//! Memory that is lent to a device ([`Loan`]), and its keeper meanwhile ([`Lender`]).
 
 use kernel::bindings::page;
 
@@ -27,7 +27,7 @@ pub struct Piece<'a> {
 /// [`Loan::into_lender`] has been called and its result is dropped. A piece has `first` less than a
 /// page, and `more` no longer than its bytes need.
 pub unsafe trait Loan {
-    /// What keeps the memory while it is lent.
+    /// The keeper of the memory while it is lent.
     type Lender: Lender;
 
     /// Bytes lent.
@@ -52,5 +52,5 @@ pub unsafe trait Loan {
     }
 }
 
-/// What keeps memory that is lent to a device, until it is dropped; see [`Loan`].
+/// The keeper of memory that is lent to a device, until it is dropped; see [`Loan`].
 pub trait Lender: Send {}

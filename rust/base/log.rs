@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the log shows: how much, which version, and values of `core`.
+//! Log lines: their rate, the version, and values of `core`.
 
 use kernel::{
     fmt,

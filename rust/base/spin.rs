@@ -18,7 +18,7 @@ use kernel::{
 /// several times for every RPC: there a call of a function that is empty without lockdep is felt.
 pub type SpinLock<T> = Lock<T, Spin>;
 
-/// What [`SpinLock::lock`] returns.
+/// The guard that [`SpinLock::lock`] returns.
 pub type SpinLockGuard<'a, T> = Guard<'a, T, Spin>;
 
 /// The backend of a [`SpinLock`].

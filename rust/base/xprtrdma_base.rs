@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the other crates of the module share: utilities of the kernel that its own Rust crate does
+//! Utilities for the other crates of the module: parts of the kernel that its own Rust crate does
 //! not have, or not like this. Knows of neither RDMA nor RPC.
 //!
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`access_once`] | loads and stores that are no calls |
-//! | [`compat`] | what differs among kernel versions |
-//! | [`holders`] | the wait for the last of those who hold something |
-//! | [`lend`] | memory that is lent to a device, and what keeps it |
+//! | [`compat`] | differences among kernel versions |
+//! | [`holders`] | the wait for the last holder |
+//! | [`lend`] | memory that is lent to a device |
 //! | [`log`] | how much is logged, and how |
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |
 //! | [`spin`] | spin locks |
-//! | [`thread`] | what the calling thread may do |
+//! | [`thread`] | priority and rights of the calling thread |
 //! | [`time`] | jiffies, milliseconds, random numbers |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// What lines of the log begin with. The other crates use it in their roots, where the macros of
+/// The prefix of log lines. The other crates use it in their roots, where the macros of
 /// [`kernel::print`] look for it.
 pub const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
 

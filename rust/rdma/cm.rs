@@ -36,7 +36,7 @@ use xprtrdma_bindings::{
     AF_INET6, //
 };
 
-/// What the connection manager tells the owner of a [`CmId`].
+/// Events of the connection manager for the owner of a [`CmId`].
 ///
 /// Numbers of the peer (private data, depths) are as received: not validated.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! Completion queue ([`Cq`]): whatever completes is handled in process context, one completion
 //! after the other.
 //!
-//! As a rule ib_core's work item does that, on a work queue that is named when the queue is made. A
+//! Usually ib_core's work item does that, on a work queue that is named when the queue is made. A
 //! thread that waits for something that a completion will tell may do it instead
 //! ([`Cq::busy_poll`]). The device's event wakes that thread itself, so it neither waits for a
 //! worker nor is it woken by one.
@@ -42,7 +42,7 @@ use xprtrdma_bindings as bindings;
 /// So many completions a thread handles before it leaves the rest to the work item.
 const BUDGET: c_int = 64;
 
-/// What the thread that polls does.
+/// The states of the thread that polls.
 mod poller {
     /// There is none.
     pub(super) const NOBODY: u32 = 0;
@@ -59,7 +59,7 @@ mod poller {
 /// Why a thread no longer handles completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
-    /// What it waited for is over.
+    /// The wait is over.
     Over,
     /// A signal is pending, the thread shall freeze, another one does it, or the queue pair is
     /// being shut down.
@@ -82,7 +82,7 @@ pub(crate) struct Cq {
     closed: Atomic<bool>,
     /// Where the thread sleeps.
     bed: Opaque<bindings::rcuwait>,
-    /// What ib_core does about an event: it queues the work item.
+    /// Queues the work item, as ib_core does about an event.
     usual: bindings::ib_comp_handler,
 }
 
@@ -421,7 +421,7 @@ impl Drop for Cq {
     }
 }
 
-/// What is done about an event while a thread polls.
+/// Handles an event while a thread polls.
 ///
 /// # Safety
 ///

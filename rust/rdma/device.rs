@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an RDMA device can do ([`DeviceInfo`]).
+//! The abilities of an RDMA device ([`DeviceInfo`]).
 
 use crate::cm::CmId;
 use core::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device tells of itself and of its ports ([`DeviceEvents`]).
+//! Asynchronous events of a device and its ports ([`DeviceEvents`]).
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h).
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device tells of a queue pair that fails ([`Failure`]).
+//! Reports of a device about a queue pair that fails ([`Failure`]).
 
 use crate::wc::WcStatus;
 use kernel::{
@@ -21,7 +21,7 @@ pub enum Side {
     Receive,
 }
 
-/// What has been seen so far.
+/// The reports so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     /// The first work request that failed.
@@ -44,7 +44,7 @@ fn noted(value: u32) -> Option<u32> {
     value.checked_sub(1)
 }
 
-/// Notes what is seen for the first time.
+/// Records a value unless there is one.
 fn note(place: &Atomic<u32>, value: u32) {
     // That there was something is no error.
     let _ = place.cmpxchg(0, value.wrapping_add(1), Relaxed);

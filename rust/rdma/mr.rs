@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: who may touch which memory, and until when.
+//! Memory regions: the peer's access to memory, and its end.
 //!
 //! A region is always in one of these types, and moves between them by value:
 //!
@@ -53,7 +53,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// What the peer may do with a region: least privilege (V1-108).
+/// The peer's rights to a region: least privilege (V1-108).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// RDMA Read only: the source of a Read chunk.

@@ -8,11 +8,11 @@
 //! | `batch` | posts to the send queue |
 //! | `doorbell` | messages that wait are posted together |
 //! | `send` | the device gets work requests, and completes them |
-//! | `handler` | who is told of completions |
+//! | `handler` | the trait of whoever handles completions |
 //! | `message` | messages that arrive, and the completion that brings them |
 //! | `recv` | receive buffers come back and are posted again |
 //! | this file | the queue pair |
-//! | `send_queue`, `chain`, `recv_queue`, `config` | what it is made of |
+//! | `send_queue`, `chain`, `recv_queue`, `config` | its parts |
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
 //! context, one at a time ([`crate::cq`]). So the handlers need no lock among themselves.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a work completion says ([`WcStatus`]).
+//! The status of a work completion ([`WcStatus`]).
 
 use xprtrdma_bindings as bindings;
 
-/// What a work completion said, for logs and policy.
+/// The status of a work completion, for logs and policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WcStatus(pub u32);
 

@@ -11,14 +11,14 @@
 //! | --- | --- |
 //! | [`stack`] | whose RDMA stack is loaded |
 //! | [`cm`] | addresses, routes, connection events |
-//! | [`device`] | what a device can do |
+//! | [`device`] | abilities of a device |
 //! | [`pd`] | protection domain |
 //! | `dma` | memory that is mapped for the device |
-//! | [`mr`] | memory regions: who may touch which memory, and until when |
-//! | [`cq`] | completion queue: who handles completions |
+//! | [`mr`] | memory regions: the peer's access to memory, and its end |
+//! | [`cq`] | completion queue: where completions are handled |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
-//! | [`events`] | what a device tells of itself and its ports |
-//! | [`failure`] | what a device tells of a queue pair that fails |
+//! | [`events`] | asynchronous events of a device and its ports |
+//! | [`failure`] | reports about a queue pair that fails |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]

@@ -194,7 +194,7 @@ impl<T: Transport> Backchannel<T> {
         self.ready.load(Acquire)
     }
 
-    /// What gives a last reference back; there is one as soon as there are slots.
+    /// The work that gives a last reference back; exists as soon as there are slots.
     pub(crate) fn farewell(&self) -> Option<Arc<Farewell>> {
         self.slots.lock().farewell.clone()
     }

@@ -78,7 +78,7 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: The slot was turned into a raw pointer by the delivery.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         xprt.inner.backchannel.put(slot);
-        // As a rule this is the callback service, which may put the last one. If it is the delivery
+        // Usually this is the callback service, which may put the last one. If it is the delivery
         // itself, it has another.
         // SAFETY: The reference that the delivery took.
         unsafe { bindings::xprt_put(raw) };

@@ -75,7 +75,7 @@ impl<T: Transport> Registration<T> {
         })
     }
 
-    /// What the transports of the class share.
+    /// The state that the transports of the class share.
     pub fn common(&self) -> &Arc<Common> {
         self.common.common()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all transports of the module share while its class is registered ([`Common`]).
+//! The state that all transports share while the class is registered ([`Common`]).
 
 use kernel::{
     debugfs::Dir,
@@ -32,7 +32,8 @@ impl Common {
         &self.queue
     }
 
-    /// The work queue of what [`Common::queue`] may wait for: with a rescuer of its own.
+    /// The work queue of completions, for which work on [`Common::queue`] may wait; it has a
+    /// rescuer of its own.
     pub fn completions(&self) -> &WorkQueue {
         &self.completions
     }
@@ -63,7 +64,7 @@ global_lock! {
 
 static READY: Atomic<bool> = Atomic::new(false);
 
-/// What a new transport is given; `ENODEV` when the class is not registered. May sleep.
+/// The shared state for a new transport; `ENODEV` when the class is not registered. May sleep.
 ///
 /// The RPC client passes nothing of ours to the set-up function of a class, so there must be a
 /// place where that finds it. Nobody else looks here.
@@ -75,7 +76,7 @@ pub(crate) fn get() -> Result<Arc<Common>> {
     COMMON.lock().clone().ok_or(ENODEV)
 }
 
-/// Owns what is shared. Dropping it waits for all work on the queues.
+/// The owner of the shared state. Dropping it waits for all work on the queues.
 pub(crate) struct Owner(Arc<Common>);
 
 impl Owner {
@@ -105,7 +106,7 @@ impl Owner {
         Ok(Self(common))
     }
 
-    /// What is shared.
+    /// The shared state.
     pub(crate) fn common(&self) -> &Arc<Common> {
         &self.0
     }

@@ -37,7 +37,7 @@ pub enum Message {
     Reply,
 }
 
-/// A part of a request's memory while it is being sent: what may be lent.
+/// A part of a request's memory that may be lent, while the request is being sent.
 ///
 /// # Invariants
 ///

@@ -253,7 +253,7 @@ impl<T: Transport> Pool<T> {
         self.get(index)
     }
 
-    /// Puts a free slot back. Orders it before what follows, as a full barrier does.
+    /// Puts a free slot back. A full barrier against all that follows.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<T>) {
         // ORDERING: `Full` makes it the barrier, and releases the slot's content.

@@ -9,7 +9,7 @@ use core::{
 };
 use xprtrdma_bindings as bindings;
 
-/// What can be set.
+/// The sysctls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sysctl {
     /// `rdma_slot_table_entries`: requests in flight on one connection.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver's side of a transport class: [`Transport`], and what its methods are told and tell.
+//! The driver's side of a transport class: [`Transport`], with the arguments and results of its
+//! methods.
 
 use crate::{
     call::{
@@ -28,7 +29,7 @@ use xprtrdma_base::{
     time::Jiffies, //
 };
 
-/// What the RPC client asks for when it creates a transport.
+/// The RPC client's wishes for a new transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Create {
     /// The server.
@@ -127,8 +128,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// request was sent; when this returns, the task sleeps unless the request is over.
     ///
     /// The RPC client cannot wake, kill or time out the task meanwhile, so the driver returns after
-    /// some seconds at the latest. It is not called for tasks whose timeout is short, nor in threads
-    /// of low priority. Task context without locks of the RPC client, NOFS; may sleep.
+    /// some seconds at the latest. It is not called for tasks whose timeout is short, nor in
+    /// threads of low priority. Task context without locks of the RPC client, NOFS; may sleep.
     fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a request of the server.

@@ -63,7 +63,7 @@ pub struct Xprt<T: Transport> {
 
 #[pin_data]
 pub(crate) struct Inner<T: Transport> {
-    // What the RPC client reads by pointer.
+    // The RPC client reads this by pointer.
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
     back_refs: Holders,
     locked: UnsafeCell<T::Locked>,
@@ -143,7 +143,7 @@ impl<T: Transport> Xprt<T> {
         &self.inner.data
     }
 
-    /// What it shares with the other transports.
+    /// The state that it shares with the other transports.
     pub fn common(&self) -> &Arc<Common> {
         &self.inner.common
     }

@@ -17,8 +17,8 @@
 //! | [`xdr_buf`] | the memory of a message | `xdr_buf` |
 //! | [`lease`] | memory lent to the peer, and waited for | |
 //! | [`callback`] | requests of the server | `rpc_rqst` |
-//! | [`common`] | what all transports share | |
-//! | [`sysctl`] | what can be set in `/proc/sys/sunrpc` | `ctl_table` |
+//! | [`common`] | the state that all transports share | |
+//! | [`sysctl`] | the files in `/proc/sys/sunrpc` | `ctl_table` |
 //! | [`trace`] | tracepoints | `tracepoint` |
 //!
 //! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`, the pool's lock.

@@ -78,7 +78,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// What the peer is told about the region.
+    /// The region as the peer is told about it.
     #[inline]
     pub fn window(&self) -> Window {
         // No reference to all of it: other fields change.

@@ -118,7 +118,7 @@ impl Inner {
             Some(piece) if start == 0 => piece,
             _ => return self.fill_pieces(loan, start),
         };
-        // As a rule one entry takes it.
+        // Usually one entry takes it.
         // NO-OVERFLOW: A piece of memory.
         if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
             if let (Some(entry), Some(page)) = (self.sg.first_mut(), NonNull::new(piece.page)) {

@@ -8,7 +8,7 @@ use kernel::sync::atomic::Atomic;
 /// Of [`RemoteInvalidation::pd`]: it proves nothing.
 pub(crate) const NO_PD: usize = 0;
 
-/// What a message of the peer says: that it invalidated the region with this rkey.
+/// A message of the peer says that it invalidated the region with this rkey.
 ///
 /// It is a proof where the device is known to refuse a key that is not valid when the message
 /// arrives ([`DeviceInfo::refuses_stale_keys`](crate::device::DeviceInfo::refuses_stale_keys)):
@@ -20,7 +20,8 @@ pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// The domain of which it proves something.
     pub(crate) pd: Cell<usize>,
-    /// The number of the queue pair's next doorbell: what waits for that was not posted.
+    /// The number of the queue pair's next doorbell: a registration that waits for it was not
+    /// posted.
     pub(crate) doorbell: &'a Atomic<u32>,
 }
 

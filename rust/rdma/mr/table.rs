@@ -19,7 +19,7 @@ use xprtrdma_base::lend::Piece;
 /// (linux/scatterlist.h).
 const SG_BITS: usize = 3;
 
-/// What a region's table is filled with.
+/// The content of a region's table.
 pub(super) struct Filling<'a> {
     /// Bytes of the longest entry that can be mapped: whole pages, at least one.
     max_entry: u32,
@@ -60,7 +60,7 @@ impl<'a> Filling<'a> {
         if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
             return false;
         }
-        // As a rule a small transfer is in one page.
+        // Usually a small transfer is in one page.
         let behind = first.wrapping_add(len);
         if behind > PAGE_SIZE {
             return self.add_pages(piece);

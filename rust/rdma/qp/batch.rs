@@ -231,7 +231,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Err(EINVAL);
         }
         let sq = &mut *guard;
-        // What waits may be their registrations.
+        // Their registrations may be among the waiting work requests.
         qp.ring(sq)?;
         sq.seq += 1;
         let seq = sq.seq;

@@ -12,7 +12,7 @@ pub struct QpConfig {
     pub least_send_bytes: usize,
     /// Work requests of the send queue.
     pub send_wrs: u32,
-    /// At least every so many work requests one is signalled.
+    /// At least one of this many work requests is signalled.
     pub signal_every: u32,
     /// Work requests of the longest message, with its registrations.
     pub message_wrs: u16,

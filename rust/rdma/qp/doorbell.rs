@@ -55,8 +55,8 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 }
 
 impl<H: QpHandler> Qp<H> {
-    /// Hands what waits to the device, unless the queue is closed. On error as [`Qp::submit`], even
-    /// if the caller has nothing to do with what waited.
+    /// Hands the waiting messages to the device, unless the queue is closed. On error as
+    /// [`Qp::submit`], even if the caller has nothing to do with what waited.
     #[cold]
     pub(super) fn ring(&self, sq: &mut SendQueue) -> Result {
         if sq.closed {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who is told of completions ([`QpHandler`]).
+//! The handler of completions ([`QpHandler`]).
 
 use super::{
     message::Received,

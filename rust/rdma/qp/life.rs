@@ -164,7 +164,7 @@ impl<H: QpHandler> Qp<H> {
             return;
         }
         this.cq.close();
-        // What waits is not posted any more, and nothing is queued from here on.
+        // Waiting messages are not posted any more, and nothing is queued from here on.
         Self::cancel_doorbell_work(this);
         // An error means that there was no connection: the drain moves the queue pair itself.
         let _ = this.pd.id().disconnect();

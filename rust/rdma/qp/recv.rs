@@ -29,7 +29,7 @@ impl<H: QpHandler> Qp<H> {
     /// Receives posted now, for statistics.
     pub fn receives_posted(&self) -> usize {
         let rq = self.rq.lock();
-        // What is taken was posted before, and nothing is posted now.
+        // Taken receives were posted before, and nothing is posted now.
         rq.posted.wrapping_sub(self.taken.load(Relaxed)) as usize
     }
 

@@ -25,7 +25,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// What ib_core calls for a completion.
+/// The function that ib_core calls for a completion.
 pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings::ib_wc);
 
 /// A receive buffer of a queue pair of type `Q`, and its work request.

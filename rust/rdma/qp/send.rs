@@ -86,7 +86,7 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler>(
     // the queues, and so waits for this handler, before it gives that up.
     let qp = unsafe { Qp::<H>::of_send(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-        // What was posted is given back by the teardown, which ends the queue pair's life.
+        // The teardown, which ends the queue pair's life, gives the posted work requests back.
         Qp::report_broken(qp, Side::Send, WcStatus(wc.status));
         return;
     }

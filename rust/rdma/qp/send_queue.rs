@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: a ring of bytes from which each Send takes what it needs, and work requests.
+//! The send queue: a ring of bytes, of which each Send takes a part, and work requests.
 //!
 //! A message is copied to the ring once; nothing else is referenced by a Send, so no memory of an
 //! RPC is ever owned by the queue. Most Sends are unsignalled: a signalled one gives back all

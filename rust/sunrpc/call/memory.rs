@@ -37,7 +37,7 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     Ok(())
 }
 
-/// Zeroes what [`Pinned::placed_start`] reads.
+/// Zeroes the bytes that [`Pinned::placed_start`] reads.
 ///
 /// # Safety
 ///

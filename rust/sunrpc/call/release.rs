@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The release of a call's pages, which waits for those who read them.
+//! The release of a call's pages, which waits until the peer cannot read them.
 
 use super::{
     encoded::Encoded,

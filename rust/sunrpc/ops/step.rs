@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a task does next whose request was sent: a step of ours in front of its sleep.
+//! A step of ours between the sending of a request and its task's sleep.
 
 use super::Ops;
 use crate::{
