@@ -181,6 +181,8 @@ counters! {
     CmFallback = "cm_fallback",
     /// Flood of unknown options; disconnected.
     OptFlood = "opt_flood",
+    /// Option that claims to answer one of ours; dropped.
+    OptReply = "opt_reply",
     /// ERR_VERS received.
     ErrVers = "err_vers",
     /// ERR_CHUNK received.

@@ -218,7 +218,8 @@ def describe(value, header, rest):
         low, high = versions.values() if versions else (0, 0)
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
-        return ["option", xid]
+        # The directions of RPC: 0 a call, 1 a reply, which answers no option of ours.
+        return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]
     reply = body["rdma_reply"] and chunk(body["rdma_reply"])
@@ -357,7 +358,7 @@ def vectors():
             low, high = said.get("range", (0, 0))
             yield b"m", octets, ["error", said["xid"], said["err"], low, high, False]
         elif "optdir" in said:
-            yield b"m", octets, ["option", said["xid"]]
+            yield b"m", octets, ["option reply"] if said["optdir"] else ["option", said["xid"]]
         else:
             yield b"m", octets, ["lists", said["xid"], said["vers"], said["credit"], said["proc"],
                                  said.get("direction"), said["reads"], said["writes"],

@@ -188,6 +188,9 @@ fn unlisted(message: &[u8], version: Version) -> Option<String> {
         Inbound::Refuse(refusal) if refusal.kind == RefusalKind::InvalOption => {
             Some(format!("[\"option\",{}]", refusal.xid.0))
         }
+        Inbound::Discard(discard) if discard.counter == Counter::OptReply => {
+            Some("[\"option reply\"]".to_string())
+        }
         _ => None,
     }
 }

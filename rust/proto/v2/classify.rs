@@ -64,7 +64,8 @@ pub(crate) fn classify_v2<'a>(
     }
 }
 
-/// Version 2 options: none is defined, so every one is refused, whichever its direction.
+/// Version 2 options: none is defined. One from a requester is refused; one that claims to answer
+/// ours, of which there is none, is dropped (X-18, MAL-179).
 pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
     let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
         return context.discard(Counter::ShortMsg);
@@ -74,8 +75,9 @@ pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) ->
         _ => false,
     };
     match (optdir, complete) {
-        (direction::CALL | direction::REPLY, true) => context.refuse(RefusalKind::InvalOption),
+        (direction::CALL, true) => context.refuse(RefusalKind::InvalOption),
         (direction::CALL, false) => context.refuse(RefusalKind::Chunk),
+        (direction::REPLY, true) => context.discard(Counter::OptReply),
         (direction::REPLY, false) => context.discard(Counter::BadChunk),
         _ => context.discard(Counter::BadDirection),
     }

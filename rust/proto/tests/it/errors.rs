@@ -57,7 +57,7 @@ fn every_report_of_the_peer_is_final() {
 }
 
 /// The names that the requirements give, in their order.
-const NAMES: [&str; 37] = [
+const NAMES: [&str; 38] = [
     "short_msg",
     "bad_vers",
     "bad_proc",
@@ -89,6 +89,7 @@ const NAMES: [&str; 37] = [
     "cm_default",
     "cm_fallback",
     "opt_flood",
+    "opt_reply",
     "err_vers",
     "err_chunk",
     "err_bad_header",
