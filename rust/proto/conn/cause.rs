@@ -4,6 +4,7 @@
 
 use crate::{
     error::Error,
+    v2::negotiate::EndedBy,
     wc::WcStatus, //
 };
 
@@ -182,6 +183,14 @@ impl ConnectError {
             Cause::AddrChanged => Self::AddrChanged,
             Cause::Forced | Cause::Idle | Cause::Closed | Cause::Shutdown => Self::Cancelled,
             _ => Self::PeerClosed,
+        }
+    }
+
+    /// Whether an attempt that failed so says something about the peer (V2-31).
+    pub(super) const fn ended_by_whom(self) -> EndedBy {
+        match self {
+            Self::PeerClosed | Self::Refused | Self::Stale | Self::TimedOut => EndedBy::Peer,
+            _ => EndedBy::Us,
         }
     }
 

@@ -257,13 +257,13 @@ impl Machine {
         if accepted.peer_read_depth == Some(0) {
             return self.fail(ConnectError::NoReadCapability, now);
         }
-        let outcome = self.peer.version.begin();
+        let outcome = self.peer.version.begin(now);
         self.negotiated(outcome, now);
     }
 
     pub(super) fn version_answer(&mut self, answer: ProbeAnswer, now: Time) {
         if self.state.is_in(Stage::Negotiating) {
-            let outcome = self.peer.version.answer(answer);
+            let outcome = self.peer.version.answer(answer, now);
             self.negotiated(outcome, now);
         }
     }
@@ -404,7 +404,7 @@ impl Machine {
                 if let Some(reason) = attempt.stage().overdue() {
                     self.fail(reason, now);
                 } else {
-                    let outcome = self.peer.version.timed_out();
+                    let outcome = self.peer.version.timed_out(now);
                     self.negotiated(outcome, now);
                 }
             }

@@ -27,7 +27,10 @@ use crate::{
         Millis,
         Time, //
     },
-    v2::negotiate::Negotiator, //
+    v2::negotiate::{
+        EndedBy,
+        Negotiator, //
+    }, //
 };
 
 /// What one transport remembers: how attempts and connections ended, and what follows for the next.
@@ -57,7 +60,7 @@ impl Peer {
 
     /// An attempt that began at `begun` failed.
     pub(super) fn attempt_failed(&mut self, reason: ConnectError, begun: Time, now: Time) {
-        self.version.lost();
+        self.version.lost(reason.ended_by_whom(), now);
         self.backoff.failed(now);
         self.last_failure = Some(Failure {
             reason,
@@ -112,7 +115,8 @@ impl Peer {
             self.backoff.failed(now);
         }
         self.inline.lost(cause, now);
-        self.version.lost();
+        // The version is agreed on: there is no probe that anybody could have left unanswered.
+        self.version.lost(EndedBy::Us, now);
         cause
     }
 

@@ -14,11 +14,18 @@
 //! | another error                    | new connection, version 1    | no common version |
 //! | none in time, or connection lost | new connection, version 1    | new connection    |
 //!
-//! The refused version is never sent again on that connection (V2-30, MAL-162). A refusal is
-//! remembered until the transport goes away (V2-12); an agreement is forgotten with the connection.
+//! The refused version is never sent again on that connection (V2-30, MAL-162). A peer that says it
+//! lacks version 2 is believed until the transport goes away (V2-12). One that was silent, that
+//! ended the connection, or that answered with something else gets version 1 next, and is probed
+//! again after [`DOUBT`] (V2-08, V2-09). Reasons of our own, such as a device that was removed, say
+//! nothing about the peer (V2-31). An agreement is forgotten with the connection.
 //! The probe is no RPC of the application, so no RPC sees any of this (V2-35).
 
 use crate::{
+    time::{
+        Millis,
+        Time, //
+    },
     wire::{
         header::Version,
         inbound::RemoteErrorKind,
@@ -31,6 +38,9 @@ use crate::{
 
 /// Largest message before the negotiation has ended, in bytes (V2-04, X-17).
 pub const PROBE_MAX: u32 = MIN_THRESHOLD;
+
+/// How long a peer that did not answer the probe is treated as one without version 2 (V2-31).
+pub const DOUBT: Millis = Millis::from_secs(600);
 
 /// The administrator's choice (V2-31).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +61,26 @@ pub enum ProbeAnswer {
     Reply,
     /// An error message; ERR_VERS counts whatever `rdma_vers` it carries (V2-07, V2-32).
     Error(RemoteErrorKind),
+}
+
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// The peer, or its silence.
+    Peer,
+    /// We, our device, or our side of the network.
+    Us,
+}
+
+/// What is known of the peer's version 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Nothing.
+    Nothing,
+    /// It did not answer the probe as a peer with version 2 does, at this time.
+    Doubtful(Time),
+    /// It says that it lacks version 2.
+    Lacking,
 }
 
 /// How a connection goes on.
@@ -87,8 +117,7 @@ enum State {
 pub struct Negotiator {
     policy: VersionPolicy,
     state: State,
-    /// The peer has refused version 2, or the connection was lost with the probe unanswered.
-    no_v2: bool,
+    known: Known,
 }
 
 impl Negotiator {
@@ -97,15 +126,15 @@ impl Negotiator {
         Self {
             policy,
             state: State::Idle,
-            no_v2: false,
+            known: Known::Nothing,
         }
     }
 
     /// A connection came up: [`Outcome::Probe`] or [`Outcome::Use`].
-    pub fn begin(&mut self) -> Outcome {
+    pub fn begin(&mut self, now: Time) -> Outcome {
         let probe = match self.policy {
             VersionPolicy::V1Only => false,
-            VersionPolicy::PreferV2 => !self.no_v2,
+            VersionPolicy::PreferV2 => !self.peer_lacks_v2(now),
             VersionPolicy::V2Only => true,
         };
         if probe {
@@ -120,35 +149,43 @@ impl Negotiator {
     ///
     /// A version 1 reply is no answer: it is dropped before (MAL-163), and the probe's timer ends
     /// the wait.
-    pub fn answer(&mut self, answer: ProbeAnswer) -> Outcome {
+    pub fn answer(&mut self, answer: ProbeAnswer, now: Time) -> Outcome {
         if self.state != State::Probing {
             return Outcome::Ignored;
         }
         match answer {
-            ProbeAnswer::Reply => self.agree(Version::V2),
+            ProbeAnswer::Reply => {
+                self.known = Known::Nothing;
+                self.agree(Version::V2)
+            }
             ProbeAnswer::Error(kind) => {
-                self.no_v2 = true;
+                self.known = match kind {
+                    RemoteErrorKind::Version { low, high } if !offers(low, high, 2) => {
+                        Known::Lacking
+                    }
+                    _ => Known::Doubtful(now),
+                };
                 self.refused(kind)
             }
         }
     }
 
     /// The probe was not answered in time (V2-09, MAL-165).
-    pub fn timed_out(&mut self) -> Outcome {
+    pub fn timed_out(&mut self, now: Time) -> Outcome {
         if self.state != State::Probing {
             return Outcome::Ignored;
         }
-        self.no_v2 = true;
+        self.known = Known::Doubtful(now);
         self.stop(Outcome::Reconnect)
     }
 
     /// The connection is gone.
     ///
-    /// If the probe was not answered, the peer counts as one without version 2 (V2-08, V2-09). An
-    /// agreement is forgotten, a refusal is not (V2-12, MAL-164).
-    pub fn lost(&mut self) {
-        if self.state == State::Probing {
-            self.no_v2 = true;
+    /// If the peer ended it before it answered the probe, the next connection has version 1 (V2-08,
+    /// V2-09). An agreement is forgotten, a refusal is not (V2-12, MAL-164).
+    pub fn lost(&mut self, by: EndedBy, now: Time) {
+        if self.state == State::Probing && by == EndedBy::Peer {
+            self.known = Known::Doubtful(now);
         }
         self.state = State::Idle;
     }
@@ -162,10 +199,13 @@ impl Negotiator {
         }
     }
 
-    /// Whether the peer lacks version 2, or has to be treated so.
-    #[inline]
-    pub const fn peer_lacks_v2(&self) -> bool {
-        self.no_v2
+    /// Whether the peer lacks version 2, or has to be treated so for the time being.
+    pub fn peer_lacks_v2(&self, now: Time) -> bool {
+        match self.known {
+            Known::Nothing => false,
+            Known::Doubtful(since) => now.since(since) < DOUBT,
+            Known::Lacking => true,
+        }
     }
 
     /// The administrator's choice.
@@ -179,7 +219,7 @@ impl Negotiator {
             return self.stop(Outcome::Unsupported);
         }
         match kind {
-            RemoteErrorKind::Version { low, high } if offers_v1(low, high) => {
+            RemoteErrorKind::Version { low, high } if offers(low, high, 1) => {
                 self.agree(Version::V1)
             }
             RemoteErrorKind::Version { .. } => self.stop(Outcome::Unsupported),
@@ -198,11 +238,13 @@ impl Negotiator {
     }
 }
 
-/// Whether version 1, all that is left once version 2 was refused, is in the peer's range (V2-30).
+/// Whether a version is in the range that a peer names.
 ///
-/// It makes no difference that the range contains version 2 as well (MAL-162).
-const fn offers_v1(low: u32, high: u32) -> bool {
-    low <= 1 && 1 <= high
+/// Once version 2 was refused, version 1 is all that is left (V2-30). That the range contains
+/// version 2 as well makes no difference for this connection (MAL-162), but then the refusal is no
+/// reason never to ask again.
+const fn offers(low: u32, high: u32, version: u32) -> bool {
+    low <= version && version <= high
 }
 
 /// How large a Receive must be, in bytes, so that the peer may settle on any version (V2-10, X-17).

@@ -5,17 +5,22 @@
 use xprtrdma_proto::{
     inbound::RemoteErrorKind,
     threshold::Thresholds,
+    time::Time,
     v2::negotiate::{
         receive_size,
+        EndedBy,
         Negotiator,
         Outcome,
         ProbeAnswer,
         VersionPolicy,
+        DOUBT,
         PROBE_MAX, //
     },
     PrivateData,
     Version, //
 };
+
+const NOW: Time = Time::from_millis(1_000_000);
 
 // covers: V2-31
 #[test]
@@ -23,11 +28,11 @@ fn version_two_is_off_by_default() {
     assert_eq!(VersionPolicy::default(), VersionPolicy::V1Only);
     let mut negotiator = Negotiator::new(VersionPolicy::default());
     assert_eq!(negotiator.version(), None);
-    assert_eq!(negotiator.begin(), Outcome::Use(Version::V1));
+    assert_eq!(negotiator.begin(NOW), Outcome::Use(Version::V1));
     assert_eq!(negotiator.version(), Some(Version::V1));
     // Nothing that arrives changes it.
-    assert_eq!(negotiator.answer(ProbeAnswer::Reply), Outcome::Ignored);
-    assert_eq!(negotiator.timed_out(), Outcome::Ignored);
+    assert_eq!(negotiator.answer(ProbeAnswer::Reply, NOW), Outcome::Ignored);
+    assert_eq!(negotiator.timed_out(NOW), Outcome::Ignored);
     assert_eq!(negotiator.version(), Some(Version::V1));
 }
 
@@ -67,8 +72,8 @@ fn the_answer_to_the_probe_decides() {
         ] {
             let mut negotiator = probing(policy);
             let outcome = match answer {
-                Some(answer) => negotiator.answer(answer),
-                None => negotiator.timed_out(),
+                Some(answer) => negotiator.answer(answer, NOW),
+                None => negotiator.timed_out(NOW),
             };
             assert_eq!(outcome, expected);
             let version = match expected {
@@ -78,47 +83,61 @@ fn the_answer_to_the_probe_decides() {
             assert_eq!(negotiator.version(), version);
             // The refused version is not sent again on this connection, and no second answer
             // counts.
-            assert_eq!(negotiator.answer(ProbeAnswer::Reply), Outcome::Ignored);
-            assert_eq!(negotiator.timed_out(), Outcome::Ignored);
+            assert_eq!(negotiator.answer(ProbeAnswer::Reply, NOW), Outcome::Ignored);
+            assert_eq!(negotiator.timed_out(NOW), Outcome::Ignored);
             assert_eq!(negotiator.version(), version);
         }
     }
 }
 
-// covers: V2-08, V2-09, V2-12, MAL-163, MAL-164, MAL-165
+// covers: V2-08, V2-09, V2-12, V2-31, MAL-163, MAL-164, MAL-165
 #[test]
 fn what_the_peer_could_not_do_is_remembered() {
-    let refused = ProbeAnswer::Error(RemoteErrorKind::Version { low: 1, high: 1 });
+    let range = |low, high| ProbeAnswer::Error(RemoteErrorKind::Version { low, high });
     let strange = ProbeAnswer::Error(RemoteErrorKind::Chunk);
-    // What ended the first negotiation, and whether the next connection may probe.
-    let ends: [(End, ProbeAnswer, bool); 5] = [
-        (answered, ProbeAnswer::Reply, true),
-        (answered, refused, false),
-        (answered, strange, false),
-        (unanswered, refused, false),
-        (lost, refused, false),
+    let refused = range(1, 1);
+    // What ended the first negotiation, whether the next connection may probe, and whether one may
+    // later.
+    let ends: [(End, ProbeAnswer, bool, bool); 8] = [
+        (answered, ProbeAnswer::Reply, true, true),
+        (answered, refused, false, false),
+        (answered, range(3, 9), false, false),
+        (answered, range(1, 2), false, true),
+        (answered, strange, false, true),
+        (unanswered, refused, false, true),
+        (lost, refused, false, true),
+        (lost_by_us, refused, true, true),
     ];
-    for (end, answer, probes) in ends {
+    for (end, answer, probes, later) in ends {
         let mut negotiator = probing(VersionPolicy::PreferV2);
-        assert!(!negotiator.peer_lacks_v2());
+        assert!(!negotiator.peer_lacks_v2(NOW));
         end(&mut negotiator, answer);
-        negotiator.lost();
+        negotiator.lost(EndedBy::Peer, NOW);
         // A version agreed on goes with its connection.
         assert_eq!(negotiator.version(), None);
-        assert_eq!(negotiator.peer_lacks_v2(), !probes);
+        assert_eq!(negotiator.peer_lacks_v2(NOW), !probes);
         for _ in 0..3 {
             let expected = match probes {
                 true => Outcome::Probe,
                 false => Outcome::Use(Version::V1),
             };
-            assert_eq!(negotiator.begin(), expected);
+            assert_eq!(negotiator.begin(NOW), expected);
             if probes {
                 assert_eq!(
-                    negotiator.answer(ProbeAnswer::Reply),
+                    negotiator.answer(ProbeAnswer::Reply, NOW),
                     Outcome::Use(Version::V2)
                 );
             }
-            negotiator.lost();
+            negotiator.lost(EndedBy::Peer, NOW);
+        }
+        let doubt = DOUBT.get();
+        for (ms, lacks) in [(0, !probes), (doubt - 1, !probes), (doubt, !later)] {
+            let then = Time::from_millis(NOW.as_millis() + ms);
+            assert_eq!(
+                negotiator.peer_lacks_v2(then),
+                lacks,
+                "{answer:?} after {ms} ms"
+            );
         }
     }
 }
@@ -128,15 +147,15 @@ fn what_the_peer_could_not_do_is_remembered() {
 fn version_two_only_never_falls_back() {
     let mut negotiator = probing(VersionPolicy::V2Only);
     for _ in 0..3 {
-        assert_eq!(negotiator.timed_out(), Outcome::Reconnect);
-        negotiator.lost();
-        assert_eq!(negotiator.begin(), Outcome::Probe);
+        assert_eq!(negotiator.timed_out(NOW), Outcome::Reconnect);
+        negotiator.lost(EndedBy::Peer, NOW);
+        assert_eq!(negotiator.begin(NOW), Outcome::Probe);
     }
     assert_eq!(
-        negotiator.answer(ProbeAnswer::Error(RemoteErrorKind::Version {
-            low: 1,
-            high: 1
-        })),
+        negotiator.answer(
+            ProbeAnswer::Error(RemoteErrorKind::Version { low: 1, high: 1 }),
+            NOW
+        ),
         Outcome::Unsupported
     );
     assert_eq!(negotiator.version(), None);
@@ -173,19 +192,23 @@ type End = fn(&mut Negotiator, ProbeAnswer);
 
 fn probing(policy: VersionPolicy) -> Negotiator {
     let mut negotiator = Negotiator::new(policy);
-    assert_eq!(negotiator.begin(), Outcome::Probe);
+    assert_eq!(negotiator.begin(NOW), Outcome::Probe);
     assert_eq!(negotiator.version(), None);
     negotiator
 }
 
 fn answered(negotiator: &mut Negotiator, answer: ProbeAnswer) {
-    assert!(negotiator.answer(answer) != Outcome::Ignored);
+    assert!(negotiator.answer(answer, NOW) != Outcome::Ignored);
 }
 
 fn unanswered(negotiator: &mut Negotiator, _: ProbeAnswer) {
-    assert_eq!(negotiator.timed_out(), Outcome::Reconnect);
+    assert_eq!(negotiator.timed_out(NOW), Outcome::Reconnect);
 }
 
 fn lost(negotiator: &mut Negotiator, _: ProbeAnswer) {
-    negotiator.lost();
+    negotiator.lost(EndedBy::Peer, NOW);
+}
+
+fn lost_by_us(negotiator: &mut Negotiator, _: ProbeAnswer) {
+    negotiator.lost(EndedBy::Us, NOW);
 }
