@@ -22,12 +22,13 @@ use std::{
 
 /// Compiles a crate root and returns the object.
 fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
-    // A directory each: the compiler's own temporary files are named after the crate.
+    // A working directory each: the compiler's temporary files are named after the crate.
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let dir = dir.join(format!("{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let object = dir.join("core.o");
     let output = Command::new("rustc")
+        .current_dir(&dir)
         .args(["--edition", "2021", "--crate-type", "rlib"])
         .args(["--crate-name", "xprtrdma_proto"])
         .args(["-O", "-C", "overflow-checks=on", "-C", "panic=abort"])
