@@ -135,24 +135,20 @@ def counter(mount):
     return tell
 
 
-def kill_listings(t, enough=lambda: True):
+def kill_listings(t, mount, top):
     """Kill processes while the server answers them; how many connections that cost, longest pause.
 
-    Whether a kill comes before the reply is chance: it goes on until `enough`, ten times as long
-    at most.
+    Whether a kill comes before the reply is chance.
     """
-    mount = t.mount("noac")
-    top = t.directory(mount)
     t.server.call("mkdir", f"{top.there}/many")
     t.server.call("create", f"{top.there}/many", ENV.pick(small=2000, full=5000, debug=1000),
                   "a-name-of-some-length-")
     t.server.write(f"{top.there}/read", b"x" * 32 * KIB)
-    least, kills = ENV.pick(small=20, full=50, debug=5), 0
     slowest, tell = 0.0, counter(mount)
     with Crew(ENV.patience(30)) as others:
         others.start(look_on, f"{top.here}/read")
         others.start(read_on, f"{top.here}/read")
-        while kills < least or (kills < 10 * least and not enough()):
+        for kills in range(1, ENV.pick(small=20, full=50, debug=5) + 1):
             victim = Worker(list_for_ever, f"{top.here}/many")
             wait.until(lambda: xprt.waiting_for_replies("READDIR(?:PLUS)?"), ENV.patience(20),
                        "a listing under way")
@@ -160,7 +156,6 @@ def kill_listings(t, enough=lambda: True):
             victim.kill()
             victim.join(ENV.patience(20), killed=True)
             slowest = max(slowest, clock.seconds())
-            kills += 1
             tell(kills=kills)
         others.check()
     pause = max(float(result.split()[0]) for result in others.results)
@@ -170,15 +165,33 @@ def kill_listings(t, enough=lambda: True):
     return connects, pause
 
 
+def kill_before_the_reply(t, top):
+    """Kill a listing while every thread of the server waits for its disk."""
+    t.server.call("create", top.there, faults.THREADS, "f")
+    victim = Worker(list_for_ever, f"{top.here}/many")
+    with Crew(ENV.patience(30)) as busy:
+        with faults.frozen(t.server):
+            for n in range(faults.THREADS):
+                busy.start(change_mode, f"{top.here}/f{n}")
+            wait.until(lambda: xprt.waiting_for_replies("SETATTR") == faults.THREADS,
+                       ENV.patience(20), "no thread of the server free")
+            wait.until(lambda: xprt.waiting_for_replies("(?:READDIR(?:PLUS)?|GETATTR|ACCESS)"),
+                       ENV.patience(20), "a listing that nobody answers")
+            victim.kill()
+        victim.join(ENV.patience(20), killed=True)
+
+
 # covers: V1-105: the server is still writing the listing when the process that asked for it is
 # killed.  That costs the others neither their connection nor time.
 @case(clients=("ours",), seconds=120, full_seconds=400)
 def killed_listings_cost_the_others_nothing(t):
-    def late_replies():
-        return xprt.numbers_of("counters", "late_replies")[0]
-
-    connects, pause = kill_listings(t, late_replies)
-    late = late_replies()
+    mount = t.mount("noac", export=ENV.disk)
+    top = t.directory(mount)
+    connects, pause = kill_listings(t, mount, top)
+    before = mount.xprts()[0]["connect_count"]
+    kill_before_the_reply(t, top)
+    connects += mount.xprts()[0]["connect_count"] - before
+    late = xprt.numbers_of("counters", "late_replies")[0]
     t.note(f"{late} late replies")
     check(late, "no call was killed while it waited for its reply")
     equal(xprt.numbers_of("counters", "reminv_wrong"), [0], "wrong regions invalidated")
@@ -189,7 +202,8 @@ def killed_listings_cost_the_others_nothing(t):
 # The same for comparison, with what becomes of it.  The kernel of a machine has died of it.
 @case(clients=("intree",), full_only=True, full_seconds=400)
 def killed_listings_of_the_other_client(t):
-    kill_listings(t)
+    mount = t.mount("noac", export=ENV.disk)
+    kill_listings(t, mount, t.directory(mount))
 
 
 def change_mode(_, path):
