@@ -4,6 +4,7 @@
 import contextlib
 import errno
 import os
+import pathlib
 import re
 import threading
 
@@ -15,6 +16,9 @@ from .hostile import row as rows
 from .workers import Worker, together
 
 PROXY_PORT = 20050
+# Which version transports have that are made from now on: 1, 2 if the peer speaks it, 2 only.
+VERSION = pathlib.Path("/proc/sys/sunrpc/rdma_version")
+ONE, TWO, TWO_ONLY = 1, 2, 3
 # The proxy is a package, found from the directory above it.
 START = ("import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); "
          "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')")
@@ -35,6 +39,17 @@ class Responder(server.Server):
         self.port = port
 
 
+@contextlib.contextmanager
+def preferred(value):
+    """Transports that are made meanwhile have this version."""
+    before = VERSION.read_text()
+    VERSION.write_text(str(value))
+    try:
+        yield
+    finally:
+        VERSION.write_text(before)
+
+
 def transport(port):
     """Our debugfs directory of the transport to this port."""
     for directory in xprt.transports():
@@ -49,6 +64,11 @@ def replies(log):
             for word in ("answered", "refused")]
 
 
+def refusals(log):
+    """The errors by which the client has refused messages."""
+    return [line.split()[1] for line in log if line.startswith("refused")]
+
+
 def close(fd):
     """Close a file, unless that has been done behind a failed case."""
     try:
@@ -60,13 +80,14 @@ def close(fd):
 class Stage:
     """A mount through the responder and one that is honest, and calls of each kind to make."""
 
-    def __init__(self, t, version="3", options=""):
-        self.t = t
+    def __init__(self, t, version="3", options="", protocol=1):
+        self.t, self.protocol = t, protocol
         self.responder = Responder()
         t.defer(self.responder.close)
         self.honest = t.mount(version="3", options="noac")
-        self.mount = t.mount(version=version, options=f"noac,{options}" if options else "noac",
-                             port=self.responder.port)
+        with preferred(protocol) if protocol > 1 else contextlib.nullcontext():
+            self.mount = t.mount(version=version, port=self.responder.port,
+                                 options=f"noac,{options}" if options else "noac")
         self.top = t.directory(self.mount)
         here, there = self.top.path("file")
         t.server.write(there, pattern.data(5, 0, BLOCK))
@@ -183,7 +204,7 @@ class Stage:
         before, epoch = self.counters(), self.numbers("epoch")[0]
         self.responder.call("arm", row.name)
         found, seconds = self.ends(call)
-        wanted = row.reaction
+        wanted = row.reaction.by(self.protocol)
         left, log = self.settle(before, wanted)
         moved = self.moved(before)
         lost = [cause for number, cause in self.causes().items() if number >= epoch]
@@ -200,6 +221,8 @@ class Stage:
         answered, refused = replies(log)
         check(wanted.refused in (refused, None), f"{refused} messages that the client refused")
         check(wanted.answered in (answered, None), f"{answered} callbacks answered")
+        for refusal in refusals(log):
+            equal(refusal, wanted.refusal, "the error that the client sends")
         wrong = [line for line in log if line.startswith("wrong")]
         check(not wrong, "; ".join(wrong))
         if row.on not in (rows.SMALL, rows.CROWD):
@@ -252,7 +275,7 @@ class Stage:
         """Play a table; all complaints together."""
         complaints = []
         for row in table:
-            if row.full and not ENV.full:
+            if (row.full and not ENV.full) or row.protocol not in (self.protocol, None):
                 continue
             try:
                 self.play(row)

@@ -8,5 +8,8 @@ rpc      what has to be known of RPC and NFS to place data directly
 row      what a row of the tables is
 tables   the misbehaviours, and how a client must react to each
 
+It speaks both versions of RPC-over-RDMA: a call is answered in its own, and what a row changes is
+the same in either.  What only version two has is in `version_two`.
+
 The tables are read on both sides: the proxy looks up what to do, the test what to expect.
 """

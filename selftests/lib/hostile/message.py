@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Transport messages, by the independent coder that `tools/host/xdr_oracle.py` is."""
+"""Transport messages of both versions, by the independent coder of `tools/host/xdr_oracle.py`."""
 
 import dataclasses
 import pathlib
@@ -10,6 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools/host
 
 import xdr_oracle
 
+Malformed = xdr_oracle.Malformed
 GRANT = 32
 CALL, REPLY = 0, 1
 PAD = b"\0\0\0"
@@ -43,34 +44,69 @@ def padded(octets):
     return octets + PAD[:-len(octets) % 4]
 
 
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a version writes a message: the XDR of its header, and what it calls the arms there."""
+
+    xdr: tuple
+    arms: dict  # by the names of version one, which are those that a `Message` has
+
+    def name(self, arm):
+        """What the version calls an arm."""
+        return self.arms.get(arm, arm)
+
+    def arm(self, name):
+        """The arm of that name."""
+        return next((arm for arm, other in self.arms.items() if other == name), name)
+
+
+LAYOUTS = {
+    1: Layout(xdr_oracle.rdma_msg, {}),
+    2: Layout(xdr_oracle.rpcrdma2_xprt_hdr, {
+        "RDMA_MSG": "RDMA2_MSG", "RDMA_NOMSG": "RDMA2_NOMSG", "RDMA_ERROR": "RDMA2_ERROR",
+        "RDMA_OPTIONAL": "RDMA2_OPTIONAL", "ERR_VERS": "RDMA2_ERR_VERS",
+        "ERR_CHUNK": "RDMA2_ERR_BAD_HEADER", "ERR_OPTION": "RDMA2_ERR_INVAL_OPTION"}),
+}
+
+
 @dataclasses.dataclass
 class Message:
-    """A message of version 1, decoded or to be encoded."""
+    """A message, decoded or to be encoded."""
 
     xid: int
-    vers: int = 1
+    wire: int | None = None  # whose layout it has; None: that of the call it goes with
+    vers: int | None = None  # what its version word says; None: the same
     credit: int = GRANT
     kind: str = "RDMA_MSG"
+    direction: int = REPLY   # that version two tells, also of an option
     reads: list = dataclasses.field(default_factory=list)    # (position, Segment)
     writes: list = dataclasses.field(default_factory=list)   # lists of Segments
     reply: list | None = None                                # of Segments
     error: tuple = ()                                        # the arm, its low and high version
+    option: tuple = (0, b"")                                 # the number and its information
     payload: bytes = b""
 
     def header(self):
         """The transport header."""
+        layout = LAYOUTS[self.wire or 1]
         if self.kind == "RDMA_ERROR":
             name, low, high = self.error
             versions = {"rdma_vers_low": low, "rdma_vers_high": high}
-            body: object = (name, versions if name == "ERR_VERS" else None)
+            body: object = (layout.name(name), versions if name == "ERR_VERS" else None)
+        elif self.kind == "RDMA_OPTIONAL":
+            number, information = self.option
+            body = {"rdma_optdir": self.direction, "rdma_opttype": number,
+                    "rdma_optinfo": information}
         else:
-            body = {"rdma_reads": [{"position": position, "target": fields(segment)}
+            # Version one has no direction.
+            body = {"rdma_direction": self.direction,
+                    "rdma_reads": [{"position": position, "target": fields(segment)}
                                    for position, segment in self.reads],
                     "rdma_writes": [chunk(segments) for segments in self.writes],
                     "rdma_reply": None if self.reply is None else chunk(self.reply)}
-        return xdr_oracle.rdma_msg[1]({"rdma_xid": self.xid, "rdma_vers": self.vers,
-                                       "rdma_credit": self.credit,
-                                       "rdma_body": (self.kind, body)})
+        return layout.xdr[1]({
+            "rdma_xid": self.xid, "rdma_vers": (self.wire or 1) if self.vers is None else self.vers,
+            "rdma_credit": self.credit, "rdma_body": (layout.name(self.kind), body)})
 
     def octets(self):
         return self.header() + self.payload
@@ -92,19 +128,32 @@ def chunk(segments):
     return {"target": [fields(segment) for segment in segments]}
 
 
+def version(octets):
+    """The version word, or None if the message ends before."""
+    found = numbers(octets, 4)
+    return found[0] if found else None
+
+
 def decode(octets):
-    """A `Message` from its bytes; raises xdr_oracle.Malformed."""
-    value, at = xdr_oracle.rdma_msg[0](octets, 0)
-    kind, body = value["rdma_body"]
-    message = Message(value["rdma_xid"], value["rdma_vers"], value["rdma_credit"], kind,
-                      payload=octets[at:])
-    if kind == "RDMA_ERROR":
+    """A `Message` from its bytes, of a version in LAYOUTS; raises Malformed."""
+    wire = version(octets)
+    layout = LAYOUTS[wire]
+    value, at = layout.xdr[0](octets, 0)
+    name, body = value["rdma_body"]
+    message = Message(value["rdma_xid"], wire, credit=value["rdma_credit"],
+                      kind=layout.arm(name), payload=octets[at:])
+    if message.kind == "RDMA_ERROR":
         name, versions = body
-        message.error = name, *(versions.values() if versions else (0, 0))
-        return message
-    message.reads = [(c["position"], Segment(c["target"].values())) for c in body["rdma_reads"]]
-    message.writes = [segments(c) for c in body["rdma_writes"]]
-    message.reply = body["rdma_reply"] and segments(body["rdma_reply"])
+        message.error = layout.arm(name), *(versions.values() if versions else (0, 0))
+    elif message.kind == "RDMA_OPTIONAL":
+        message.direction = body["rdma_optdir"]
+        message.option = body["rdma_opttype"], body["rdma_optinfo"]
+    else:
+        message.direction = body.get("rdma_direction", REPLY)
+        message.reads = [(c["position"], Segment(c["target"].values()))
+                         for c in body["rdma_reads"]]
+        message.writes = [segments(c) for c in body["rdma_writes"]]
+        message.reply = body["rdma_reply"] and segments(body["rdma_reply"])
     return message
 
 

@@ -17,7 +17,18 @@ from collections.abc import Callable
 from typing import Any
 
 from . import rpc, tables
-from .message import CALL, Message, decode, filled, padded
+from .message import (
+    CALL,
+    LAYOUTS,
+    REPLY,
+    Malformed,
+    Message,
+    decode,
+    filled,
+    numbers,
+    padded,
+    version,
+)
 from .verbs import BUFFER, OK, Connection, Device, Listener, PyverbsRDMAError
 
 KNFSD = "127.0.0.1", 2049
@@ -25,7 +36,9 @@ LAST = 0x80000000  # of a record's fragments
 MAGIC = b"\xf6\xab\x0e\x18"
 # Version 1, no remote invalidation, 4096 bytes each way.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
-INLINE = 1024
+# What a message may have without RDMA while nothing is announced, and the least, per version.
+INLINE, INLINE_FLOOR = 1024, {1: 1024, 2: 4096}
+MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5  # numbers of procedures
 SHOWN = 160  # bytes of a message in the log
 
 
@@ -55,7 +68,7 @@ class Exchange:
 
         `long` puts it into the Reply chunk although it would fit inline.
         """
-        message = Message(self.call.xid, payload=self.reply)
+        message = Message(self.call.xid, self.call.wire, payload=self.reply)
         placed = []
         if self.call.writes:
             offered = self.call.writes[0]
@@ -68,7 +81,7 @@ class Exchange:
             message.writes = [back] + [filled(chunk, 0) for chunk in self.call.writes[1:]]
         if self.call.reply is not None:
             message.reply = filled(self.call.reply, 0)
-            if long or len(message.octets()) > self.client.inline:
+            if long or len(message.octets()) > self.client.inline[self.call.wire]:
                 message.reply = filled(self.call.reply, len(message.payload))
                 placed += pieces(message.reply, message.payload)
                 message = message.but(kind="RDMA_NOMSG", payload=b"")
@@ -86,11 +99,18 @@ class Exchange:
 
     def send(self, message, **more):
         """Send a Message or bytes, and say so in the log."""
+        message = self.goes_with(message)
         octets = message if isinstance(message, bytes) else message.octets()
         how = "".join(f", {word} {value:#x}" for word, value in more.items() if value is not None)
         self.note(f"sent {len(octets)} octets{how} {octets[:SHOWN].hex()}")
         self.expect(message)
         self.client.send(octets, **more)
+
+    def goes_with(self, message):
+        """A message in the version of this call, unless it has one."""
+        if isinstance(message, Message) and message.wire is None:
+            return message.but(wire=self.call.wire)
+        return message
 
     def expect(self, message):
         """Answers to calls of our own are not for knfsd."""
@@ -99,6 +119,7 @@ class Exchange:
 
     def send_many(self, message, count):
         """Send the same many times."""
+        message = self.goes_with(message)
         octets = message if isinstance(message, bytes) else message.octets()
         self.note(f"sent {count} times {octets[:SHOWN].hex()}")
         self.expect(message)
@@ -125,6 +146,7 @@ class Exchange:
         invalidate = None
         if self.client.invalidates and self.call.segments():
             invalidate = self.call.segments()[0].handle
+        self.client.granted = True
         self.client.send(message.octets(), invalidate)
 
 
@@ -149,9 +171,12 @@ class Client(Connection):
 
     def __init__(self, proxy, cm_id, announced, own, receive=BUFFER):
         super().__init__(proxy.device, cm_id, receive)
-        self.proxy, self.short_lived, self.calls = proxy, False, 0
+        self.proxy, self.short_lived, self.seen, self.calls = proxy, False, 0, 0
         theirs, ours = private(announced), private(own)
-        self.inline = (theirs[3] + 1) * 1024 if theirs else INLINE
+        announced = (theirs[3] + 1) * 1024 if theirs else INLINE
+        self.inline = {wire: max(announced, floor) for wire, floor in INLINE_FLOOR.items()}
+        # The version of its last call, and whether any answer has told it of its credits.
+        self.wire, self.granted = 1, False
         # Remote invalidation needs both sides' consent.
         self.invalidates = bool(theirs and ours and theirs[1] & ours[1] & 1)
         self.tcp = socket.create_connection(KNFSD)
@@ -165,20 +190,77 @@ class Client(Connection):
             self.message(self.received.popleft())
 
     def message(self, octets):
-        message = decode(octets)
+        """Handle a message of the client as a responder must."""
+        if not self.seen:
+            self.proxy.note(f"first {octets[:SHOWN].hex()}")
+        self.seen += 1
+        low, high, _ = self.proxy.speaks
+        if not low <= (version(octets) or 0) <= high:
+            self.refuse(octets, "ERR_VERS")
+            return
+        try:
+            message = decode(octets)
+        except Malformed:
+            self.proxy.note(f"malformed {octets[:SHOWN].hex()}")
+            if self.is_call(octets):
+                self.refuse(octets, "ERR_CHUNK")
+            return
         if message.kind == "RDMA_ERROR":
-            self.proxy.note(f"refused {octets.hex()}")
-        elif message.kind == "RDMA_MSG" and rpc.direction(message.payload) != CALL:
+            self.proxy.note(f"refused {message.error[0]} {octets.hex()}")
+        elif message.kind == "RDMA_OPTIONAL":
+            # None is known.
+            if message.direction == CALL:
+                self.refuse(octets, "ERR_OPTION")
+        elif message.kind == "RDMA_MSG" and rpc.direction(message.payload) == REPLY:
+            self.check_direction(message, message.payload)
             if message.xid in self.own:
                 self.proxy.note(f"answered {octets.hex()}")
             else:
                 self.forward(message.payload)
         else:
-            exchange = Exchange(self, message)
-            self.calls += 1
-            if not self.proxy.misbehave("call", exchange):
-                self.waiting[message.xid] = exchange
-                self.forward(exchange.rpc)
+            self.call(message, octets)
+
+    def call(self, message, octets):
+        """Handle a call."""
+        exchange = Exchange(self, message)
+        self.check_direction(message, exchange.rpc)
+        if rpc.direction(exchange.rpc) != CALL:
+            self.refuse(octets, "ERR_CHUNK")
+            return
+        self.calls += 1
+        self.wire = message.wire
+        if not self.granted and self.waiting:
+            self.proxy.note("wrong: a second call before any credits are known")
+        if self.calls == 1 and message.wire > 1 and len(octets) > INLINE:
+            self.proxy.note(f"wrong: the first message has {len(octets)} bytes")
+        if not self.proxy.misbehave("call", exchange):
+            self.waiting[message.xid] = exchange
+            self.forward(exchange.rpc)
+
+    def check_direction(self, message, octets):
+        """Complain if what version two says of the direction is not that of the RPC message."""
+        if message.wire > 1 and message.direction != rpc.direction(octets):
+            self.proxy.note(f"wrong: {message} has another direction")
+
+    @staticmethod
+    def is_call(octets):
+        """Whether a message that cannot be read is to be answered."""
+        kind, direction = (*numbers(octets, 12, 2), None, None)[:2]
+        if version(octets) == 1:
+            return kind in MESSAGES
+        return kind in (*MESSAGES, OPTIONAL) and direction == CALL
+
+    def refuse(self, octets, error):
+        """Answer with an error, unless it is one itself."""
+        low, high, wire = self.proxy.speaks
+        words = numbers(octets, 0, 4)
+        if len(words) < 4 or words[3] == ERROR:
+            return
+        if error != "ERR_VERS":
+            wire = version(octets)
+        answer = Message(words[0], wire, kind="RDMA_ERROR", error=(error, low, high))
+        self.proxy.note(f"sent {error} {answer.octets().hex()}")
+        self.send(answer.octets())
 
     def forward(self, message):
         self.tcp.sendall(struct.pack(">I", LAST | len(message)) + message)
@@ -202,7 +284,7 @@ class Client(Connection):
     def record(self, record):
         xid, = struct.unpack_from(">I", record)
         if rpc.direction(record) == CALL:
-            self.send(Message(xid, payload=record).octets())
+            self.send(Message(xid, self.wire, direction=CALL, payload=record).octets())
             return
         exchange = self.waiting.pop(xid)
         exchange.reply = record
@@ -224,6 +306,8 @@ class Proxy:
         self.exchange: Any = None
         self.left, self.kept = 0, []
         self.plans = []  # for the next connection requests
+        # The lowest and the highest version, and that of a message which says so.
+        self.speaks = min(LAYOUTS), max(LAYOUTS), 1
         self.commands = b""
 
     def note(self, text):
@@ -328,6 +412,10 @@ class Proxy:
         """From now on misbehave by this row, as often as it says."""
         self.row, self.log = tables.find(name), []
         self.left = self.row.times
+
+    def do_speak(self, low, high, wire=1):
+        """Speak these versions only, which errors in the layout of version `wire` say."""
+        self.speaks, self.log = (low, high, wire), []
 
     def do_log(self):
         """How often the row has not been needed, and what has been done."""

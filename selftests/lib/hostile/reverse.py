@@ -2,8 +2,8 @@
 """Calls of the server: section 5.7 of the requirements."""
 
 from . import rpc as calls
-from .message import REPLY, Message, Segment, numbers, word
-from .row import SMALL, Row, before, ended, ignored, one_by_one
+from .message import CALL, REPLY, Message, Segment, numbers, word
+from .row import SMALL, Row, before, ended, header, ignored, made, one_by_one, replaced
 
 CALLBACK, VERSION, NULL, COMPOUND = 0x40000000, 1, 0, 1
 XID = 0xcb000001
@@ -23,7 +23,8 @@ def rpc(xid=XID, rpcvers=2, program=CALLBACK, version=VERSION, procedure=NULL, f
 
 
 def call(octets=None, xid=XID, **changes):
-    return Message(xid, payload=rpc(xid) if octets is None else octets).but(**changes)
+    return Message(xid, direction=CALL,
+                   payload=rpc(xid) if octets is None else octets).but(**changes)
 
 
 def reverse(*args, **more):
@@ -31,10 +32,9 @@ def reverse(*args, **more):
     return before(call(*args, **more))
 
 
-def raw(message, at, value):
-    octets = bytearray(message.octets())
-    octets[4 * at:4 * at + 4] = word(value)
-    return bytes(octets)
+def raw(message, number, value):
+    """Such a call with one word changed."""
+    return lambda exchange: replaced(exchange.goes_with(message), number, value)
 
 
 def with_pending_xid(exchange):
@@ -44,7 +44,7 @@ def with_pending_xid(exchange):
 def chain(message, count):
     """Many at once, which the connection does not survive, and then the right answer."""
     def deed(exchange):
-        exchange.send_many(message, count)
+        exchange.send_many(made(message, exchange), count)
         exchange.honest()
 
     return deed
@@ -104,7 +104,8 @@ REVERSE = [
     Row("long call", "MAL-114", SMALL, reverse(b"", kind="RDMA_NOMSG", reads=[(0, ALIEN)]),
         REFUSED),
     Row("call with two xids", "MAL-116", SMALL, reverse(rpc(xid=XID + 1)), REFUSED),
-    Row("call of version 2", "MAL-117", SMALL, reverse(vers=2), ignored("bad_vers")),
+    Row("call of version 2", "MAL-117", SMALL, reverse(vers=2), ignored("bad_vers"),
+        protocol=1),
     Row("call with broken lists", "MAL-118", SMALL, before(raw(call(), 4, 9)), REFUSED),
     Row("call of 24 octets", "MAL-119", SMALL, reverse(rpc()[:24]), ignored(answered=None)),
     Row("RPC version 3", "MAL-120", SMALL, reverse(rpc(rpcvers=3)), ANSWERED),
@@ -118,10 +119,12 @@ REVERSE = [
         ANSWERED),
     Row("MSGP as a call", "MAL-125", SMALL, before(raw(call(), 3, MSGP)), ignored("bad_proc")),
     Row("error with the xid of a call", "MAL-126", SMALL,
-        before(call(), word(XID, 1, 32, ERROR, 2)), ignored("bad_xid", answered=1)),
+        before(call(), lambda x: header(x.call.but(xid=XID), ERROR, 2)),
+        ignored("bad_xid", answered=1)),
     Row("reply with the xid of a call", "MAL-127, MAL-028", SMALL,
-        before(call(), call(word(XID, 1, 0, 0, 0, 0))), ignored("bad_xid", answered=1)),
-    Row("flood of garbage", "MAL-128", SMALL, chain(call(vers=2), 64),
+        before(call(), call(word(XID, 1, 0, 0, 0, 0), direction=REPLY)),
+        ignored("bad_xid", answered=1)),
+    Row("flood of garbage", "MAL-128", SMALL, chain(call(vers=9), 64),
         ended("too many bad replies", ("bad_vers", (1, 64)))),
     Row("flood of calls with broken lists", "MAL-118, MAL-128", SMALL,
         chain(raw(call(), 4, 9), 64), ended("too many bad replies", refused=None)),

@@ -5,9 +5,12 @@ import dataclasses
 import errno
 
 from . import rpc
+from .message import word
 
 # Which call: what it is, and the chunk that it offers.
 SMALL, READ, LIST, WRITE = "small", "read", "list", "write"
+# The first message of a connection, which asks whether the peer speaks version two.
+PROBE = "probe"
 # The same, several at once.
 TWO, CROWD = "two", "crowd"
 AT_ONCE = 8  # calls of a crowd
@@ -23,6 +26,19 @@ class Reaction:
     times: int = 1        # how many ended
     refused: int = 0      # error messages that the client sends; None: that is its affair
     answered: int = 0     # callbacks that the client answers; None: that is its affair
+    refusal: str = "ERR_CHUNK"  # which error its error messages have
+
+    def by(self, protocol):
+        """The same with what the counters of that version are called."""
+        if protocol == 1:
+            return self
+        return dataclasses.replace(self, counters=tuple(
+            ([IN_VERSION_TWO.get(name, name) for name in names], times)
+            for names, times in self.counters))
+
+
+# RDMA2_ERR_BAD_HEADER has the part of ERR_CHUNK.
+IN_VERSION_TWO = {"err_chunk": "err_bad_header"}
 
 
 def reaction(counters, **more):
@@ -71,10 +87,13 @@ class Row:
     times: int = 1        # for so many calls, or for one call that is sent so often
     stage: str = "reply"  # or "call": before knfsd has seen it
     full: bool = False    # in full size only
+    protocol: int | None = None  # the version that it is about; None: every one
 
     def matches(self, exchange):
         """Whether a call is one of those that it meets."""
         call, what = exchange.call, rpc.procedure(exchange.rpc)
+        if self.on == PROBE:
+            return call.wire == 2 and exchange.client.calls == 1
         if self.on in (SMALL, CROWD):
             return what in SMALL_CALLS and not call.segments()
         if self.on in (READ, TWO):
@@ -105,19 +124,33 @@ def fields(**changes):
     return altered(lambda message, _: message.but(**changes))
 
 
-def patched(number, value, **more):
-    """Answer with one word of the message changed."""
-    def change(message, _):
-        octets = bytearray(message.octets())
-        octets[4 * number:4 * number + 4] = value.to_bytes(4, "big")
-        return bytes(octets)
+FIXED_WORDS = 4  # that the header has in every version
 
-    return altered(change, **more)
+
+def place(number, wire):
+    """Where a word of the header of version one is: version two has its direction before it."""
+    return number + (number >= FIXED_WORDS and wire == 2)
+
+
+def patched(number, value, **more):
+    """Answer with one word of the message changed; numbers are those of version one."""
+    return altered(lambda message, _: replaced(message, number, value), **more)
+
+
+def replaced(message, number, value):
+    """The bytes of a message with one word changed."""
+    octets = bytearray(message.octets())
+    at = 4 * place(number, message.wire)
+    octets[at:at + 4] = word(value)
+    return bytes(octets)
 
 
 def cut(length):
-    """Answer with the first bytes only."""
-    return altered(lambda message, _: message.octets()[:length])
+    """Answer with the first bytes only, as many as version one would need for the same words."""
+    def change(message, _):
+        return message.octets()[:4 * place(length // 4, message.wire) + length % 4]
+
+    return altered(change)
 
 
 def payload(change):
@@ -131,19 +164,30 @@ def error(name, low=0, high=0, **changes):
                                                   error=(name, low, high), **changes))
 
 
+def header(message, procedure, *more):
+    """A header with the xid and in the version of a message."""
+    return word(message.xid, message.wire, 32, procedure, *more)
+
+
 def raw(make):
-    """Answer with the bytes that `make(xid)` gives."""
-    return altered(lambda message, _: make(message.xid))
+    """Answer with the bytes that `make(answer)` gives."""
+    return altered(lambda message, _: make(message))
 
 
 def before(*things):
-    """Send these, bytes or functions of the exchange that give some, and then the right answer."""
+    """Send these, messages or functions of the exchange that give some, and then the right answer.
+    """
     def deed(exchange):
         for thing in things:
-            exchange.send(thing(exchange) if callable(thing) else thing)
+            exchange.send(made(thing, exchange))
         exchange.honest()
 
     return deed
+
+
+def made(thing, exchange):
+    """A message, bytes, or what a function of the exchange gives."""
+    return thing(exchange) if callable(thing) else thing
 
 
 def one_by_one(*deeds):

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What only version two has: negotiation, direction, options: section 5.9 of the requirements."""
+
+import errno
+
+from .headers import ERROR, MSG, NOMSG, OPTIONAL, STRANGER
+from .message import CALL, REPLY, Message, word
+from .reverse import XID, call
+from .reverse import raw as call_with_word
+from .row import (
+    PROBE,
+    REMOTE_CHUNK,
+    SMALL,
+    Row,
+    altered,
+    before,
+    dropped,
+    ended,
+    error,
+    failed,
+    fields,
+    header,
+    ignored,
+    made,
+    patched,
+    payload,
+    raw,
+)
+
+DIRECTION = 4           # the word behind the fixed ones
+UNKNOWN = 0xff01        # an option that nobody knows
+INFORMATION = b"hello"  # that needs padding
+WRAPS = 0xfffffffd      # a length whose padding goes beyond 32 bits
+# Numbers of errors.
+ERR_VERS, BAD_HEADER, INVAL_OPTION = 1, 2, 3
+MESSAGES = 100          # of a flood
+OLD_RANGE, NEW_RANGE, BOTH = (1, 1), (3, 9), (1, 2)
+
+
+# Options.
+
+def option(xid=STRANGER, **changes):
+    """An option of the peer that nobody knows."""
+    return Message(xid, kind="RDMA_OPTIONAL", direction=CALL,
+                   option=(UNKNOWN, INFORMATION)).but(**changes)
+
+
+def option_for_pending(exchange):
+    """An option that claims to answer something, with the xid of a call."""
+    return option(exchange.call.xid, direction=REPLY)
+
+
+def option_with_reply(exchange):
+    """The right answer to a call, behind an option."""
+    return option(exchange.call.xid, payload=exchange.answer()[0].payload)
+
+
+def option_of_length(length, direction=CALL, xid=STRANGER):
+    """An option that says so of the length of its information."""
+    return lambda exchange: header(exchange.call.but(xid=xid), OPTIONAL, direction, UNKNOWN,
+                                   length) + INFORMATION + bytes(3)
+
+
+def option_padded_oddly(exchange):
+    octets = exchange.goes_with(option()).octets()
+    return octets[:-3] + b"\xff\xff\xff"
+
+
+def error_for(xid, number):
+    """An error message."""
+    return lambda exchange: header(exchange.call.but(xid=xid), ERROR, number)
+
+
+# Messages with a direction that is none, or not theirs.
+
+def direction(value):
+    return patched_direction(lambda exchange: exchange.answer()[0], value)
+
+
+def patched_direction(message, value):
+    """A message with that word where the direction is, and then the right answer."""
+    def change(exchange):
+        octets = exchange.goes_with(made(message, exchange)).octets()
+        return octets[:4 * DIRECTION] + word(value) + octets[4 * DIRECTION + 4:]
+
+    return before(change)
+
+
+def short(procedure, length):
+    """The first bytes of a message without lists."""
+    return raw(lambda m: header(m, procedure, REPLY, 0, 0, 0)[:length])
+
+
+def version_one(message, _):
+    """The right answer, but in version one."""
+    return message.but(wire=1)
+
+
+def flood(exchange):
+    """More options at once than can be refused."""
+    exchange.send_many(option(), MESSAGES)
+    exchange.honest()
+
+
+def large_first(exchange):
+    """A long answer behind that to the probe: no call waits for it."""
+    exchange.honest()
+    message, _ = exchange.answer()
+    rest = (word(STRANGER) + message.payload[4:]).ljust(LARGE, b"\0")
+    exchange.send(message.but(xid=STRANGER, payload=rest))
+
+
+LARGE = 4096 - 32  # bytes of an RPC message that fill a message
+
+REFUSED_OPTION = ignored(refused=1, refusal="ERR_OPTION")
+REFUSED = ignored(refused=1)
+
+VERSION_TWO = [
+    Row("direction 2", "MAL-166", SMALL, direction(2), ignored("bad_direction")),
+    Row("direction ffffffff", "MAL-166", SMALL, direction(0xffffffff),
+        ignored("bad_direction"), full=True),
+    Row("a Reply as a Call", "MAL-167", SMALL, direction(CALL), ignored("bad_direction")),
+    Row("a Call as a Reply", "MAL-168", SMALL, before(call(direction=REPLY)),
+        ignored("bad_direction")),
+    Row("a Call as the Reply to ours", "MAL-168", SMALL,
+        payload(lambda octets: octets[:4] + word(CALL) + octets[8:]), dropped("bad_direction")),
+    Row("RDMA2_MSG without payload", "MAL-170", SMALL, payload(lambda octets: b""),
+        dropped("bad_payload_len")),
+    Row("RDMA2_NOMSG without lists", "MAL-171", SMALL, fields(kind="RDMA_NOMSG", payload=b""),
+        dropped("bad_chunk")),
+    Row("procedure 2 of version two", "MAL-172", SMALL, patched(3, 2), dropped("bad_proc")),
+    Row("procedure 3 of version two", "MAL-172", SMALL, patched(3, 3), dropped("bad_proc")),
+    Row("procedure 6 of version two", "MAL-173", SMALL, patched(3, 6), dropped("bad_proc")),
+    Row("error 0 of version two", "MAL-174", SMALL, raw(lambda m: header(m, ERROR, 0)),
+        dropped("err_undecodable")),
+    Row("error 4 of version two", "MAL-174", SMALL, raw(lambda m: header(m, ERROR, 4)),
+        dropped("err_undecodable")),
+    Row("BAD_HEADER", "MAL-175", SMALL, error("ERR_CHUNK"), REMOTE_CHUNK),
+    Row("INVAL_OPTION for a call", "MAL-177", SMALL, error("ERR_OPTION"),
+        failed(errno.EREMOTEIO, "err_inval_option")),
+    # The peer has changed its mind: the call goes out again, in a version that it speaks now.
+    Row("ERR_VERS for a call", "MAL-023", SMALL, error("ERR_VERS", *OLD_RANGE),
+        ended("any", "err_vers")),
+    Row("unknown option", "MAL-178, MAL-192", SMALL, before(option(credit=0)), REFUSED_OPTION),
+    Row("unknown option that grants much", "MAL-192", SMALL, before(option(credit=0xffffffff)),
+        REFUSED_OPTION),
+    Row("option that answers", "MAL-179", SMALL, before(option_for_pending),
+        ignored("opt_reply")),
+    Row("option that answers nobody", "MAL-179", SMALL, before(option(direction=REPLY)),
+        ignored("opt_reply")),
+    Row("information beyond the end", "MAL-180", SMALL, before(option_of_length(9)), REFUSED),
+    Row("information beyond the end of an answer", "MAL-180", SMALL,
+        before(option_of_length(9, REPLY)), ignored("bad_chunk")),
+    Row("information whose length wraps", "MAL-181", SMALL, before(option_of_length(WRAPS)),
+        REFUSED),
+    Row("information of an answer whose length wraps", "MAL-181", SMALL,
+        before(option_of_length(WRAPS, REPLY)), ignored("bad_chunk")),
+    Row("direction 2 of an option", "MAL-182", SMALL, patched_direction(option(), 2),
+        ignored("bad_direction")),
+    # A client that is fast enough refuses them all.
+    Row("flood of options", "MAL-184", SMALL, flood,
+        ended("any", ("opt_flood", (1, MESSAGES)), refused=None, refusal="ERR_OPTION")),
+    Row("error for the client's error", "MAL-185", SMALL,
+        before(option(), error_for(STRANGER, BAD_HEADER)),
+        ignored("bad_xid", refused=1, refusal="ERR_OPTION")),
+    *(Row(f"{name} of {length} bytes", "MAL-187", SMALL, short(kind, length),
+          dropped("short_msg"), full=length in (29, 30))
+      for kind, name in ((MSG, "RDMA2_MSG"), (NOMSG, "RDMA2_NOMSG")) for length in range(28, 32)),
+    Row("a Reply of version one", "MAL-188", SMALL, altered(version_one), dropped("bad_vers")),
+    Row("option with the Reply behind it", "MAL-189", SMALL, before(option_with_reply),
+        REFUSED_OPTION),
+    Row("padding that is not zero", "MAL-190", SMALL, before(option_padded_oddly),
+        REFUSED_OPTION),
+]
+
+# With a backchannel.
+REVERSE_TWO = [
+    Row("call with the direction of a Reply", "MAL-168", SMALL, before(call(direction=REPLY)),
+        ignored("bad_direction")),
+    Row("call without payload", "MAL-170", SMALL, before(call(b"")), REFUSED),
+    Row("long call without lists", "MAL-171", SMALL, before(call(b"", kind="RDMA_NOMSG")),
+        REFUSED),
+    Row("call of version one", "MAL-188", SMALL, before(call(wire=1)), ignored("bad_vers")),
+    Row("call of procedure 6", "MAL-173", SMALL, before(call_with_word(call(), 3, 6)),
+        ignored("bad_proc")),
+    Row("option with the xid of a call", "MAL-178", SMALL, before(call(), option(XID)),
+        ignored(answered=1, refused=1, refusal="ERR_OPTION")),
+]
+
+
+# What the probe is answered.
+
+def swallow(exchange):
+    """Say nothing."""
+
+
+def hold(exchange):
+    exchange.keep()
+
+
+def drop(exchange):
+    exchange.drop()
+
+
+def refuse_and_drop(exchange):
+    """Say that there is version one only, and end the connection behind it."""
+    exchange.send(Message(exchange.call.xid, kind="RDMA_ERROR", error=("ERR_VERS", *OLD_RANGE)))
+    exchange.client.wait(exchange.client.number)
+    exchange.drop()
+
+
+NEGOTIATION = [
+    Row("probe refused in version one", "MAL-160", PROBE,
+        error("ERR_VERS", *OLD_RANGE, wire=1), ignored("err_vers")),
+    Row("probe refused in version two", "MAL-160", PROBE, error("ERR_VERS", *OLD_RANGE),
+        ignored("err_vers")),
+    Row("probe refused, both versions spoken", "MAL-162", PROBE, error("ERR_VERS", *BOTH),
+        ignored("err_vers")),
+    Row("probe answered in version one", "MAL-163", PROBE, altered(version_one),
+        ended("any", "bad_vers")),
+    Row("probe refused, and the connection ended", "MAL-164", PROBE, refuse_and_drop,
+        ended("any", "err_vers")),
+    Row("connection ended instead of an answer to the probe", "MAL-165", PROBE, drop,
+        ended("any")),
+    Row("probe swallowed", "MAL-165", PROBE, swallow, ended("any")),
+    Row("probe held", "V2-05", PROBE, hold, ignored()),
+    Row("option before the answer to the probe", "MAL-183", PROBE, before(option()),
+        REFUSED_OPTION),
+    Row("long message behind the answer to the probe", "V2-10", PROBE, large_first,
+        ignored("bad_xid")),
+]
+# Refusals with which there is nothing to go on with.
+NOTHING_IN_COMMON = [
+    Row("probe refused, later versions only", "MAL-161", PROBE, error("ERR_VERS", *NEW_RANGE),
+        failed(errno.EPROTONOSUPPORT)),
+    Row("probe refused, version two spoken", "MAL-162", PROBE, error("ERR_VERS", 2, 2),
+        failed(errno.EPROTONOSUPPORT)),
+]
