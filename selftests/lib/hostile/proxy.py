@@ -147,7 +147,9 @@ class Exchange:
         if self.client.invalidates and self.call.segments():
             invalidate = self.call.segments()[0].handle
         self.client.granted = True
-        self.client.send(message.octets(), invalidate)
+        octets = message.octets()
+        self.client.proxy.largest = max(self.client.proxy.largest, len(octets))
+        self.client.send(octets, invalidate)
 
 
 def pieces(chunk, data):
@@ -306,6 +308,7 @@ class Proxy:
         self.exchange: Any = None
         self.left, self.kept = 0, []
         self.plans = []  # for the next connection requests
+        self.largest = 0  # bytes of a right answer
         # The lowest and the highest version, and that of a message which says so.
         self.speaks = min(LAYOUTS), max(LAYOUTS), 1
         self.commands = b""
@@ -428,6 +431,14 @@ class Proxy:
     def do_segments(self):
         """The memory that a call of an earlier row offers."""
         return self.kept[-1].call.segments()
+
+    def do_largest(self):
+        """How many bytes the largest right answer had."""
+        return self.largest
+
+    def do_calls(self):
+        """How many calls have come by the newest connection."""
+        return self.clients[-1].calls
 
     def do_touch(self, handle, address):
         """Write there by the newest connection; how that ended."""

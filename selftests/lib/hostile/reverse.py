@@ -127,7 +127,7 @@ REVERSE = [
     Row("flood of garbage", "MAL-128", SMALL, chain(call(vers=9), 64),
         ended("too many bad replies", ("bad_vers", (1, 64)))),
     Row("flood of calls with broken lists", "MAL-118, MAL-128", SMALL,
-        chain(raw(call(), 4, 9), 64), ended("too many bad replies", refused=None)),
+        chain(raw(call(), 4, 9), 64), ended("too many bad replies", refused=None), protocol=1),
     Row("call larger than the Receive", "MAL-130", SMALL, reverse(rpc() + bytes(1 << 16)),
         ended("any")),
     Row("ends while a call is served", "MAL-132", SMALL, call_and_drop,
