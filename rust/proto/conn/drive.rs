@@ -54,7 +54,9 @@ use crate::time::{
 /// | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is    |
 /// |                                     | over                                                  |
 ///
-/// Whatever happens, an attempt ends with `Established`, or with `TearDown` and then `Fail`. The
+/// Whatever happens, an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a
+/// peer ends the connection instead of answering the version probe, the attempt goes on after
+/// `TearDown` with another connection. The
 /// end is reached, or a tear-down asked for, no later than the deadline of the attempt.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.

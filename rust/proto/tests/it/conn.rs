@@ -33,6 +33,7 @@ use xprtrdma_proto::{
         ProbeAnswer,
         VersionPolicy, //
     },
+    wc::WcStatus,
     Error,
     Version, //
 };
@@ -217,7 +218,7 @@ fn only_errors_that_are_retried_reach_a_mounted_client() {
 fn every_wait_of_an_attempt_is_bounded() {
     let config = Config {
         connect_timeout: Millis::from_secs(8),
-        version: VersionPolicy::PreferV2,
+        version: VersionPolicy::V2Only,
         ..Config::default()
     };
     for (stage, bound, reason) in [
@@ -574,10 +575,6 @@ fn the_version_is_settled_before_the_connection_is_used() {
         (range(1, 2), Ok(Version::V1)),
         (range(3, 9), Err(ConnectError::VersionUnsupported)),
         (range(2, 2), Err(ConnectError::VersionUnsupported)),
-        (
-            ProbeAnswer::Error(RemoteErrorKind::Chunk),
-            Err(ConnectError::TimedOut),
-        ),
     ] {
         let mut rig = Rig::v2();
         rig.reach(Phase::Connecting);
@@ -607,11 +604,6 @@ fn the_version_is_settled_before_the_connection_is_used() {
         }
         assert_eq!(rig.epoch(), epoch);
     }
-    // Swallowed, or lost with the connection: the next connection starts with version 1.
-    let mut rig = Rig::v2();
-    rig.reach(Phase::Negotiating);
-    rig.cm(CmEvent::Disconnected);
-    begins_with_v1(&mut rig);
     // What ends here says nothing about the peer: the next connection asks again.
     for end in [CmEvent::DeviceRemoval, CmEvent::AddrChange] {
         let mut rig = Rig::v2();
@@ -620,17 +612,88 @@ fn the_version_is_settled_before_the_connection_is_used() {
         rig.event(Event::TornDown(rig.epoch()));
         rig.reach(Phase::Negotiating);
     }
-    let mut rig = Rig::v2();
-    rig.reach(Phase::Negotiating);
-    rig.advance(5_000);
-    rig.tick();
-    begins_with_v1(&mut rig);
-    // Refused, then lost: the same.
+    // Refused, then lost: the next connection starts with version 1.
     let mut rig = Rig::v2();
     rig.reach(Phase::Negotiating);
     rig.event(Event::VersionAnswer(rig.epoch(), range(1, 1)));
     rig.cm(CmEvent::Disconnected);
     begins_with_v1(&mut rig);
+}
+
+/// Ends a negotiation.
+type End = fn(&mut Rig) -> Vec<Action>;
+
+// covers: V2-08, V2-09, MAL-165
+// A peer that is silent, ends the connection, or answers with another error than ERR_VERS may be
+// one that cannot bear version 2. The attempt that probed it goes on with version 1: a mount does
+// not fail because version 2 is preferred.
+#[test]
+fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
+    let ends: [(End, bool); 6] = [
+        (|rig| rig.cm(CmEvent::Disconnected), true),
+        (
+            |rig| {
+                rig.event(Event::Lost(
+                    rig.epoch(),
+                    Cause::Completion(WcStatus::Flushed),
+                ))
+            },
+            true,
+        ),
+        (
+            |rig| {
+                rig.advance(5_000);
+                rig.tick()
+            },
+            true,
+        ),
+        (
+            |rig| {
+                let answer = ProbeAnswer::Error(RemoteErrorKind::Chunk);
+                rig.event(Event::VersionAnswer(rig.epoch(), answer))
+            },
+            true,
+        ),
+        (|rig| rig.cm(CmEvent::DeviceRemoval), false),
+        (|rig| rig.event(Event::Close(Cause::Forced)), false),
+    ];
+    for (end, goes_on) in ends {
+        let mut rig = Rig::v2();
+        let begun = rig.now;
+        rig.reach(Phase::Negotiating);
+        let epoch = rig.epoch();
+        assert_eq!(end(&mut rig), [Action::TearDown { epoch }]);
+        let actions = rig.event(Event::TornDown(epoch));
+        if !goes_on {
+            assert!(matches!(actions[..], [Action::Fail { .. }]));
+            continue;
+        }
+        assert!(matches!(actions[..], [Action::ResolveAddr { .. }]));
+        assert_eq!(rig.conn.failures(), 0);
+        rig.cm(CmEvent::AddrResolved);
+        rig.cm(CmEvent::RouteResolved);
+        rig.event(Event::QpCreated(rig.epoch()));
+        // The bound of the attempt holds for both connections.
+        let bound = begun.after(Config::default().connect_timeout);
+        assert!(rig.conn.deadline() <= Some(bound));
+        let actions = rig.cm(ACCEPT);
+        assert!(matches!(
+            actions[..],
+            [Action::Established {
+                version: Version::V1,
+                ..
+            }]
+        ));
+    }
+    // Nothing but version 2 is allowed: the attempt fails.
+    let mut rig = Rig::new(Config {
+        version: VersionPolicy::V2Only,
+        ..Config::default()
+    });
+    rig.reach(Phase::Negotiating);
+    rig.cm(CmEvent::Disconnected);
+    let actions = rig.event(Event::TornDown(rig.epoch()));
+    assert!(matches!(actions[..], [Action::Fail { .. }]));
 }
 
 // covers: V2-30, V2-35, MAL-161
