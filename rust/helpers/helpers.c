@@ -269,6 +269,13 @@ static const struct ctl_table xprtrdma_sysctl_table[] = {
 		.mode		= 0644,
 		.proc_handler	= xprtrdma_sysctl_value,
 	},
+	{
+		.procname	= "rdma_version",
+		.data		= &xprtrdma_sysctls[XPRTRDMA_SYSCTL_VERSION],
+		.maxlen		= sizeof(u32),
+		.mode		= 0644,
+		.proc_handler	= xprtrdma_sysctl_value,
+	},
 };
 
 struct ctl_table_header *xprtrdma_register_sysctls(void)

@@ -14,21 +14,25 @@
 /* xprt is the number of the transport in sysfs and debugfs. */
 
 TRACE_EVENT(xprtrdma_connected,
-	    TP_PROTO(u32 xprt, u32 epoch, u32 call_max, u32 reply_max, u32 credits),
-	    TP_ARGS(xprt, epoch, call_max, reply_max, credits),
+	    TP_PROTO(u32 xprt, u32 epoch, u32 call_max, u32 reply_max, u32 credits,
+		     u32 version),
+	    TP_ARGS(xprt, epoch, call_max, reply_max, credits, version),
 	    TP_STRUCT__entry(__field(u32, xprt)
 			     __field(u32, epoch)
 			     __field(u32, call_max)
 			     __field(u32, reply_max)
-			     __field(u32, credits)),
+			     __field(u32, credits)
+			     __field(u32, version)),
 	    TP_fast_assign(__entry->xprt = xprt;
 			   __entry->epoch = epoch;
 			   __entry->call_max = call_max;
 			   __entry->reply_max = reply_max;
-			   __entry->credits = credits;),
-	    TP_printk("xprt=%u epoch=%u call_max=%u reply_max=%u credits=%u",
+			   __entry->credits = credits;
+			   __entry->version = version;),
+	    TP_printk("xprt=%u epoch=%u call_max=%u reply_max=%u credits=%u version=%u",
 		      __entry->xprt, __entry->epoch, __entry->call_max,
-		      __entry->reply_max, __entry->credits)
+		      __entry->reply_max, __entry->credits,
+		      __entry->version)
 );
 
 DECLARE_EVENT_CLASS(xprtrdma_connection_text,

@@ -2,11 +2,8 @@
 
 //! Room of version 2: what only a connection needs that may speak it.
 //!
-//! Version 2 is an expired draft, and is not on the wire yet: the driver's policy is always
-//! [`VersionPolicy::V1Only`](negotiate::VersionPolicy::V1Only). The driver will use this room when
-//! it offers the choice. It still has to send the probe, to deliver the answer to the connection
-//! machine, to post Receives of [`receive_size`](negotiate::receive_size), and to count what it
-//! refuses.
+//! Version 2 is an expired draft: a connection speaks it only if the administrator allows it
+//! ([`VersionPolicy`](negotiate::VersionPolicy)) and the peer answers the probe.
 //!
 //! What both versions share is outside: the words of the headers ([`Version`](crate::Version)),
 //! thresholds, error messages.
@@ -15,8 +12,10 @@
 //! | --- | --- |
 //! | `classify` | received messages of version 2 |
 //! | [`negotiate`] | which version a connection speaks |
+//! | [`probe`] | the message that asks the peer |
 //! | [`refusals`] | how many options may be refused at a time |
 
 pub(crate) mod classify;
 pub mod negotiate;
+pub mod probe;
 pub mod refusals;

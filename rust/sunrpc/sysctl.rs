@@ -18,6 +18,8 @@ pub enum Sysctl {
     InlineRead,
     /// `rdma_max_inline_write`: largest message sent without RDMA, in bytes.
     InlineWrite,
+    /// `rdma_version`: which versions of the protocol may be spoken.
+    Version,
 }
 
 impl Sysctl {
@@ -26,6 +28,7 @@ impl Sysctl {
             Self::Slots => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_SLOTS,
             Self::InlineRead => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_INLINE_READ,
             Self::InlineWrite => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_INLINE_WRITE,
+            Self::Version => bindings::xprtrdma_sysctl_index_XPRTRDMA_SYSCTL_VERSION,
         }
     }
 

@@ -38,13 +38,13 @@ macro_rules! trace {
     };
 }
 
-/// A connection is made: largest messages without RDMA, sent and received, and the credits asked
-/// for.
+/// A connection is made: largest messages without RDMA, sent and received, the credits asked for,
+/// and the version of the protocol.
 #[inline(always)]
-pub fn connected(xprt: u32, epoch: u32, call_max: u32, reply_max: u32, credits: u32) {
+pub fn connected(xprt: u32, epoch: u32, call_max: u32, reply_max: u32, credits: u32, version: u32) {
     trace!(
         __tracepoint_xprtrdma_connected,
-        rust_do_trace_xprtrdma_connected(xprt, epoch, call_max, reply_max, credits)
+        rust_do_trace_xprtrdma_connected(xprt, epoch, call_max, reply_max, credits, version)
     );
 }
 

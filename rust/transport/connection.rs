@@ -61,9 +61,14 @@ use xprtrdma_proto::{
         Reaction,
         Strikes, //
     },
+    v2::refusals::{
+        Flood,
+        Refusals, //
+    },
     Credits,
     Thresholds,
-    Version, //
+    Version,
+    Xid, //
 };
 use xprtrdma_rdma::{
     access_once::AccessOnce,
@@ -130,9 +135,10 @@ pub(crate) struct Connection {
     xprt: BackRef<Rdma>,
     services: Services,
     epoch: Epoch,
-    version: Version,
-    /// The thresholds that the peers agreed on; set before the first message is sent.
-    thresholds: SetOnce<Thresholds>,
+    /// What the peers agreed on; set before the first call is sent.
+    agreed: SetOnce<Agreed>,
+    /// The xid of the version probe, if one is sent.
+    probe: SetOnce<Xid>,
     regions: Arc<RegionPool>,
     device: DeviceInfo,
     /// Has the device's events noted.
@@ -151,6 +157,13 @@ pub(crate) struct Connection {
     locked: Arc<Locked>,
 }
 
+/// What the two peers of a connection agreed on.
+#[derive(Clone, Copy)]
+struct Agreed {
+    version: Version,
+    thresholds: Thresholds,
+}
+
 /// The part of a connection that needs locks.
 #[pin_data]
 struct Locked {
@@ -158,6 +171,9 @@ struct Locked {
     credits: SpinLock<ForwardCredits>,
     #[pin]
     discards: SpinLock<DiscardLimit>,
+    /// Refusals that we sent and that the peer's device does not have yet.
+    #[pin]
+    refusals: SpinLock<Refusals>,
     /// Slots whose invalidation waits for room in the send queue; has room for every slot.
     #[pin]
     deferred: SpinLock<KVec<u16>>,
@@ -175,10 +191,12 @@ impl Connection {
         self.epoch
     }
 
-    /// The version of the protocol that is spoken.
+    /// The version of the protocol that is spoken; the first before there is an agreement.
     #[inline]
     pub(crate) fn version(&self) -> Version {
-        self.version
+        self.agreed
+            .as_ref()
+            .map_or(Version::V1, |agreed| agreed.version)
     }
 
     /// Where messages and completions are handled.
@@ -214,15 +232,30 @@ impl Connection {
     /// The agreed thresholds; the minimum before there are any.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
-        self.thresholds
+        self.agreed
             .as_ref()
-            .copied()
-            .unwrap_or(Thresholds::MINIMUM)
+            .map_or(Thresholds::MINIMUM, |agreed| agreed.thresholds)
     }
 
-    /// Sets the agreed thresholds, before the first message is sent.
-    pub(crate) fn agree(&self, thresholds: Thresholds) {
-        self.thresholds.populate(thresholds);
+    /// Sets what the peers agreed on, before the first call is sent.
+    pub(crate) fn agree(&self, version: Version, thresholds: Thresholds) {
+        self.agreed.populate(Agreed {
+            version,
+            thresholds,
+        });
+    }
+
+    /// The version probe with this xid is about to be sent, the only message before the agreement.
+    pub(crate) fn begin_probing(&self, xid: Xid) {
+        self.probe.populate(xid);
+    }
+
+    /// The xid of the version probe, until there is an agreement.
+    pub(crate) fn probing(&self) -> Option<Xid> {
+        match self.agreed.as_ref() {
+            None => self.probe.copy(),
+            Some(_) => None,
+        }
     }
 
     /// Handles completions in the thread of a call that is the only one, until that is over.
@@ -272,6 +305,16 @@ impl Connection {
     /// Counts a message that was dropped, against a call if it seems to be for one.
     pub(crate) fn count_discard(&self, strikes: Option<&mut Strikes>) -> Reaction {
         self.locked.discards.lock().discard(strikes)
+    }
+
+    /// A refusal is about to be sent. An error: too many are under way.
+    pub(crate) fn begin_refusal(&self) -> Result<(), Flood> {
+        self.locked.refusals.lock().begin()
+    }
+
+    /// The peer's device has a refusal, or it was not sent.
+    pub(crate) fn end_refusal(&self) {
+        self.locked.refusals.lock().end();
     }
 
     /// Lets dropped messages be forgotten as time passes.

@@ -60,6 +60,10 @@ use xprtrdma_proto::{
         Outage, //
     },
     time::Millis,
+    v2::negotiate::{
+        receive_size,
+        VersionPolicy, //
+    },
     PrivateData, //
 };
 use xprtrdma_rdma::{
@@ -108,6 +112,8 @@ pub(crate) struct Link {
     callback_size: Atomic<u32>,
     /// Most pages in a region of the present or last connection.
     region_pages: Atomic<u32>,
+    /// Which versions may be spoken.
+    version: VersionPolicy,
     /// Largest messages sent and received without RDMA so far, in bytes.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
     /// The private data of the peer of the present attempt.
@@ -145,6 +151,7 @@ impl Link {
                 ..backoff
             },
             keepalive: Some(KEEPALIVE),
+            version: params::version_policy(),
             idle_timeout: params::idle_timeout().filter(|_| !create.keep_idle),
             ..Config::default()
         };
@@ -157,6 +164,7 @@ impl Link {
                 local <- new_spinlock!(None, "Link::local"),
                 callback_size: Atomic::new(LEAST_CALLBACK),
                 region_pages: Atomic::new(u32::MAX),
+                version: config.version,
                 inline_sizes: (Atomic::new(0), Atomic::new(0)),
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
@@ -207,7 +215,8 @@ impl Link {
 
     /// The sizes of the largest messages without RDMA on a connection that is made now, sent and
     /// received: never less than before, for an NFSv4.1 session was promised the callbacks that
-    /// its first connection could carry. Attempts come one after the other.
+    /// its first connection could carry. If version 2 may be spoken, Receives hold what that allows
+    /// a server to send. Attempts come one after the other.
     fn inline_sizes(&self) -> (u32, u32) {
         let grown = |kept: &Atomic<u32>, wanted: u32| {
             let size = wanted.max(kept.load(Relaxed));
@@ -215,6 +224,7 @@ impl Link {
             size
         };
         let (out, back) = params::inline_sizes();
+        let back = receive_size(self.version, back);
         (
             grown(&self.inline_sizes.0, out),
             grown(&self.inline_sizes.1, back),

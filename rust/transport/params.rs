@@ -15,12 +15,14 @@ use kernel::{
 };
 use xprtrdma_proto::{
     conn,
-    time::Millis, //
+    time::Millis,
+    v2::negotiate::VersionPolicy, //
 };
 use xprtrdma_sunrpc::sysctl::Sysctl;
 
 const SLOTS: RangeInclusive<u32> = 4..=4096;
 const INLINE: RangeInclusive<u32> = 1024..=65536;
+const VERSION: RangeInclusive<u32> = 1..=3;
 /// Peers announce sizes in units of this (RFC 8797).
 const INLINE_UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
 
@@ -29,7 +31,8 @@ const INLINE_UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
 pub(crate) fn check() -> Result {
     let slots = number(module_parameters::slots.value());
     let inline = number(module_parameters::inline_size.value());
-    let bounds: [(&str, u32, RangeInclusive<u32>); 5] = [
+    let version = number(module_parameters::rdma_version.value());
+    let bounds: [(&str, u32, RangeInclusive<u32>); 6] = [
         ("slots", slots, SLOTS),
         ("inline_size", inline, INLINE),
         (
@@ -42,6 +45,7 @@ pub(crate) fn check() -> Result {
             number(module_parameters::idle_timeout.value()),
             0..=86_400,
         ),
+        ("rdma_version", version, VERSION),
         ("strict", number(module_parameters::strict.value()), 0..=1),
     ];
     for (name, value, range) in bounds {
@@ -57,6 +61,7 @@ pub(crate) fn check() -> Result {
     Sysctl::Slots.preset(slots, &SLOTS, NonZero::<u32>::MIN);
     Sysctl::InlineRead.preset(inline, &INLINE, INLINE_UNIT);
     Sysctl::InlineWrite.preset(inline, &INLINE, INLINE_UNIT);
+    Sysctl::Version.preset(version, &VERSION, NonZero::<u32>::MIN);
     Ok(())
 }
 
@@ -70,6 +75,7 @@ pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "largest_transfer: {}", max_payload(region_pages()))?;
     let idle = idle_timeout().map_or(0, |idle| idle.get() / 1000);
     writeln!(f, "idle_timeout: {idle}")?;
+    writeln!(f, "rdma_version: {}", Sysctl::Version.get())?;
     writeln!(f, "strict: {}", u32::from(strict()))
 }
 
@@ -87,6 +93,24 @@ pub(crate) fn inline_sizes() -> (u32, u32) {
         size - size % INLINE_UNIT
     };
     (size(Sysctl::InlineWrite), size(Sysctl::InlineRead))
+}
+
+/// Which versions of the protocol a transport that is made now may speak (V2-31).
+pub(crate) fn version_policy() -> VersionPolicy {
+    match Sysctl::Version.get() {
+        3 => VersionPolicy::V2Only,
+        2 => VersionPolicy::PreferV2,
+        _ => VersionPolicy::V1Only,
+    }
+}
+
+/// The parameter's value for this policy.
+pub(crate) fn number_of(policy: VersionPolicy) -> u32 {
+    match policy {
+        VersionPolicy::V1Only => 1,
+        VersionPolicy::PreferV2 => 2,
+        VersionPolicy::V2Only => 3,
+    }
 }
 
 /// Most pages in one region.

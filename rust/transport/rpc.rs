@@ -16,6 +16,7 @@ mod refuse;
 mod request;
 mod send;
 mod shape;
+mod version_probe;
 
 pub(crate) use self::{
     callback::send_callback_reply,

@@ -60,6 +60,10 @@ module! {
             default: 300,
             description: "Seconds without requests after which a connection is closed, 0 for never (0-86400, default 300)",
         },
+        rdma_version: u32 {
+            default: 1,
+            description: "Protocol version: 1, 2 if the server has it (expired draft), 3 for nothing but 2 (1-3, default 1)",
+        },
         strict: u32 {
             default: 0,
             description: "Refuse replies whose returned segments differ from ours (0-1, default 0)",

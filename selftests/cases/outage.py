@@ -115,7 +115,8 @@ def parameters_can_be_read_as_they_act(t):
         return dict(line.split(": ") for line in place.read_text().splitlines())
 
     expected = {"slots": "64", "inline_write": "4096", "inline_read": "4096", "region_pages": "33",
-                "idle_timeout": "77", "strict": "1", "largest_transfer": str(1 << 20)}
+                "idle_timeout": "77", "strict": "1", "largest_transfer": str(1 << 20),
+                "rdma_version": "1"}
     equal(shown(), expected, "parameters")
     sysctls = pathlib.Path("/proc/sys/sunrpc")
     for name, key in (("rdma_max_inline_read", "inline_read"),

@@ -11,9 +11,15 @@ use super::{
         CmEvent, //
     }, //
 };
-use crate::time::{
-    Millis,
-    Time, //
+use crate::{
+    time::{
+        Millis,
+        Time, //
+    },
+    v2::negotiate::{
+        EndedBy,
+        VersionPolicy, //
+    },
 };
 
 /// The step an attempt is in.
@@ -115,6 +121,21 @@ impl Attempt {
         };
         self.stage = next;
         self.stage_end = limit.map_or(self.end, |span| now.after(span));
+    }
+
+    /// How long the attempt may still last with version 1, if it fails at the probe, and for a
+    /// reason that a peer may have which cannot bear version 2.
+    pub(super) fn left_for_version_1(
+        &self,
+        reason: ConnectError,
+        config: &Config,
+        now: Time,
+    ) -> Option<Millis> {
+        let unanswered =
+            self.stage == Stage::Negotiating && reason.ended_by_whom() == EndedBy::Peer;
+        let left = self.remaining(config.connect_timeout, now);
+        let may_go_on = unanswered && config.version == VersionPolicy::PreferV2;
+        (may_go_on && left > Millis::default()).then_some(left)
     }
 
     /// What follows from an event of the connection manager.

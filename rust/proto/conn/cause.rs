@@ -32,8 +32,9 @@ pub enum Cause {
     /// A callback's reply does not fit (MAL-131).
     BackchannelReplyTooBig,
     /// Unknown version 2 options beyond the bound (MAL-184).
-    #[allow(dead_code, reason = "room v2: no option is refused before")]
     OptionFlood,
+    /// The peer refuses the version that it agreed to (MAL-023).
+    VersionRefused,
     /// An RPC timer fired, and nothing shows that the peer is alive.
     RpcTimeout,
     /// The RPC layer wants to send a call again, which one connection must not carry twice.
@@ -121,6 +122,7 @@ impl Cause {
             Self::BackchannelOverflow => "too many callbacks",
             Self::BackchannelReplyTooBig => "callback reply too big",
             Self::OptionFlood => "too many unknown options",
+            Self::VersionRefused => "agreed version refused",
             Self::RpcTimeout => "rpc timeout",
             Self::Retransmit => "retransmission",
             Self::CreditResync => "call without reply",

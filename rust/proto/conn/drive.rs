@@ -18,9 +18,15 @@ use super::{
     },
     machine::Machine, //
 };
-use crate::time::{
-    Millis,
-    Time, //
+use crate::{
+    time::{
+        Millis,
+        Time, //
+    },
+    v2::negotiate::{
+        Known,
+        VersionPolicy, //
+    }, //
 };
 
 /// The connection machine of one transport: events in, actions out, deadlines returned.
@@ -175,6 +181,16 @@ impl Conn {
     /// Failures in a row since the last reply.
     pub const fn failures(&self) -> u32 {
         self.machine.peer().failures()
+    }
+
+    /// Which versions may be spoken.
+    pub const fn version_policy(&self) -> VersionPolicy {
+        self.machine.config().version
+    }
+
+    /// What is known of the peer's version 2.
+    pub const fn version_known(&self) -> Known {
+        self.machine.peer().version.known()
     }
 
     /// Idle time after which a connection without a backchannel is closed; `None` keeps it.

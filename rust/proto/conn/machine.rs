@@ -44,10 +44,8 @@ use crate::{
         Time, //
     },
     v2::negotiate::{
-        EndedBy,
         Outcome,
-        ProbeAnswer,
-        VersionPolicy, //
+        ProbeAnswer, //
     },
     wire::header::Version, //
 };
@@ -301,26 +299,15 @@ impl Machine {
     }
 
     fn fail(&mut self, reason: ConnectError, now: Time) {
-        if let Some(left) = self.left_for_version_1(reason, now) {
-            return self.go_on_without_v2(reason, left, now);
+        if let State::Attempt(attempt) = &self.state {
+            if let Some(left) = attempt.left_for_version_1(reason, &self.config, now) {
+                return self.go_on_without_v2(reason, left, now);
+            }
         }
         self.peer.attempt_failed(reason, self.begun, now);
         self.state = State::closing(Then::Fail(reason));
         let epoch = self.epoch;
         self.actions.push(Action::TearDown { epoch });
-    }
-
-    /// How long the attempt may still last, if it fails at the probe and the peer may be one that
-    /// cannot bear version 2.
-    fn left_for_version_1(&self, reason: ConnectError, now: Time) -> Option<Millis> {
-        let State::Attempt(attempt) = &self.state else {
-            return None;
-        };
-        let unanswered =
-            attempt.stage() == Stage::Negotiating && reason.ended_by_whom() == EndedBy::Peer;
-        let left = attempt.remaining(self.config.connect_timeout, now);
-        (unanswered && self.config.version == VersionPolicy::PreferV2 && left > Millis::default())
-            .then_some(left)
     }
 
     /// The same attempt goes on with a new connection, on which version 1 is spoken (V2-08, V2-09).

@@ -74,7 +74,7 @@ pub enum EndedBy {
 
 /// What is known of the peer's version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+pub enum Known {
     /// Nothing.
     Nothing,
     /// It did not answer the probe as a peer with version 2 does, at this time.
@@ -206,6 +206,11 @@ impl Negotiator {
             Known::Doubtful(since) => now.since(since) < DOUBT,
             Known::Lacking => true,
         }
+    }
+
+    /// What is known of the peer.
+    pub const fn known(&self) -> Known {
+        self.known
     }
 
     /// The administrator's choice.

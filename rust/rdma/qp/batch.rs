@@ -93,12 +93,14 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Accounts for a Send of the first `len` bytes of the buffer behind registrations of
-    /// `regions`. Returns what it sends, and its flags.
+    /// `regions`. Returns what it sends, and its flags. It is signalled when that is due, and with
+    /// `confirmed` in any case.
     #[inline(always)]
     fn add<L: Lender>(
         &mut self,
         len: usize,
         regions: &[ExposedMr<L>],
+        confirmed: bool,
     ) -> Result<(bindings::ib_sge, c_int)> {
         if !regions.iter().all(|r| r.may_be_posted(&self.qp.pd)) {
             return Err(EINVAL);
@@ -114,9 +116,13 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let sq = &mut *self.sq;
         // NO-OVERFLOW: There is room for `max_len` bytes behind `offset`, and for what is skipped.
         sq.account(self.skipped.wrapping_add(aligned(len)), wrs);
-        let signalled = sq.must_signal();
+        let signalled = confirmed || sq.must_signal();
         if signalled {
-            sq.signal(OpKind::Send)?;
+            sq.signal(if confirmed {
+                OpKind::Confirmed
+            } else {
+                OpKind::Send
+            })?;
         }
         sq.head = self.offset.wrapping_add(aligned(len));
         sq.ring.sync_for_device(self.offset, len);
@@ -129,8 +135,25 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// `EINVAL`, and nothing has happened, if a region is of another domain than the queue pair or
     /// was posted since it was mapped.
     #[inline(always)]
-    pub fn post<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
-        let (sge, flags) = self.add(len, regions)?;
+    pub fn post<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        self.post_now(len, regions, false)
+    }
+
+    /// As [`SendBatch::post`], and [`QpHandler::confirmed`] is called when the peer's device has
+    /// the message. For rare ones: it costs a completion.
+    #[cold]
+    pub fn post_confirmed<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        self.post_now(len, regions, true)
+    }
+
+    #[inline(always)]
+    fn post_now<L: Lender>(
+        mut self,
+        len: usize,
+        regions: &mut [ExposedMr<L>],
+        confirmed: bool,
+    ) -> Result {
+        let (sge, flags) = self.add(len, regions, confirmed)?;
         let qp = self.qp;
         let sq = &mut *self.sq;
         if sq.chain.len != 0 {
@@ -168,7 +191,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// called.
     #[inline(never)]
     pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
-        let (sge, flags) = self.add(len, regions)?;
+        let (sge, flags) = self.add(len, regions, false)?;
         let qp = self.qp;
         let sq = &mut *self.sq;
         let (doorbell, cqe) = (qp.doorbell.read_once(), qp.send_cqe.get());

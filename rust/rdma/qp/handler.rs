@@ -38,6 +38,10 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// acknowledged by the peer's device.
     fn probed(qp: ArcBorrow<'_, Qp<Self>>);
 
+    /// The peer's device has a message that was posted with
+    /// [`SendBatch::post_confirmed`](super::SendBatch::post_confirmed): called once for each.
+    fn confirmed(qp: ArcBorrow<'_, Qp<Self>>);
+
     /// Something that we sent was acknowledged by the peer's device.
     fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>);
 

@@ -105,6 +105,7 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler>(
             H::invalidated(qp, token, &proof);
         }
         Some(OpKind::Probe) => H::probed(qp),
+        Some(OpKind::Confirmed) => H::confirmed(qp),
         None => {}
     }
     if wake {

@@ -44,6 +44,7 @@ pub(super) enum OpKind {
     Send,
     Invalidate { token: u64, seq: u64 },
     Probe,
+    Confirmed,
 }
 
 /// A signalled post to the send queue, with what it gives back: its own and all since the one

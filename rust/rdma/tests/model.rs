@@ -155,6 +155,8 @@ impl QpHandler for Arc<Holder> {
 
     fn probed(_qp: ArcBorrow<'_, Qp<Self>>) {}
 
+    fn confirmed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
     fn acknowledged(_qp: ArcBorrow<'_, Qp<Self>>) {}
 
     fn send_space(_qp: ArcBorrow<'_, Qp<Self>>) {}

@@ -105,6 +105,7 @@ enum Told {
     Returned,
     Invalidated(u64),
     Probed,
+    Confirmed,
     Acknowledged,
     Space,
     Broken(WcStatus),
@@ -195,6 +196,10 @@ impl QpHandler for Arc<Keeper> {
 
     fn probed(qp: ArcBorrow<'_, Qp<Self>>) {
         qp.handler().log.add(Told::Probed);
+    }
+
+    fn confirmed(qp: ArcBorrow<'_, Qp<Self>>) {
+        qp.handler().log.add(Told::Confirmed);
     }
 
     fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>) {

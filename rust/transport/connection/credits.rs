@@ -71,6 +71,15 @@ impl Connection {
         }
     }
 
+    /// Learns the first window, before any call is sent, from the reply to the version probe
+    /// (V2-05).
+    pub(crate) fn take_first_grant(&self, grant: Credits) {
+        let granted = self.locked.credits.lock().accept(grant);
+        if let Some(counter) = granted.note {
+            self.counters().count(counter);
+        }
+    }
+
     /// The back-off starts anew after the end of this connection.
     fn proved_useful(&self) {
         if self.first_reply.is_first() {

@@ -42,7 +42,7 @@ use xprtrdma_proto::{
         DiscardLimit,
         DEFAULT_DISCARD_LIMIT, //
     },
-    Version, //
+    v2::refusals::Refusals, //
 };
 use xprtrdma_rdma::{
     cm::CmId,
@@ -118,6 +118,7 @@ impl Setup<'_> {
                     DiscardLimit::new(DEFAULT_DISCARD_LIMIT, now()),
                     "Connection::discards"
                 ),
+                refusals <- new_spinlock!(Refusals::default(), "Connection::refusals"),
                 deferred <- new_spinlock!(deferred, "Connection::deferred"),
             }),
             GFP_KERNEL,
@@ -126,8 +127,8 @@ impl Setup<'_> {
             xprt: xprt.clone(),
             services: services.clone(),
             epoch,
-            version: Version::V1,
-            thresholds: SetOnce::new(),
+            agreed: SetOnce::new(),
+            probe: SetOnce::new(),
             regions,
             device,
             _events: services.devices.listen(self.id, &device)?,

@@ -225,10 +225,12 @@ impl Link {
                 })
                 .map_err(fault)
             }
-            // Version 2 is not on the wire yet, and not allowed by the configuration.
-            Action::SendVersionProbe { epoch } => {
-                Err(Event::LocalFault(epoch, LocalFault::DeviceUnsuitable))
-            }
+            Action::SendVersionProbe { epoch } => attempt
+                .qp
+                .as_ref()
+                .ok_or(LocalFault::NoResources)
+                .and_then(|qp| Connection::send_version_probe(qp))
+                .map_err(|fault| Event::LocalFault(epoch, fault)),
             Action::Disconnect { epoch, cause, .. } => {
                 self.machine().order_end(xprt, epoch, cause);
                 Ok(())
@@ -287,7 +289,7 @@ impl Link {
         let thresholds = Thresholds::negotiate(version, &own, peer_data.as_ref());
         let qp = owner.handle();
         let conn = qp.handler();
-        conn.agree(thresholds);
+        conn.agree(version, thresholds);
         let (epoch, pages) = (conn.epoch(), conn.regions().pages());
         let credits = conn.credits().request().0;
         let mut send = lock.send_lock();
@@ -309,13 +311,14 @@ impl Link {
             thresholds.call,
             thresholds.reply,
             credits,
+            version.number(),
         );
         *send.state() = Some(qp);
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
             pr_info!(
                 "{} connected{}: device {} port {}, from {}, inline {}/{}, credits {}, \
-                 {} pages per region\n",
+                 {} pages per region{}\n",
                 Show(&Named(xprt)),
                 Show(&Again(failed, since)),
                 device.name(),
@@ -325,6 +328,10 @@ impl Link {
                 thresholds.reply,
                 credits,
                 pages,
+                match version {
+                    Version::V1 => "",
+                    Version::V2 => ", version 2",
+                },
             );
         }
     }

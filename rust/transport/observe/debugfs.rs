@@ -36,7 +36,10 @@ use kernel::{
     sync::Arc,
     uaccess::UserSliceReader, //
 };
-use xprtrdma_proto::Counter;
+use xprtrdma_proto::{
+    v2::negotiate::Known,
+    Counter, //
+};
 use xprtrdma_sunrpc::{
     common::Common,
     xprt::{
@@ -108,6 +111,15 @@ fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 Seconds(ago)
             )?;
         }
+        writeln!(f, "version wanted: {}", params::number_of(conn.version_policy()))?;
+        match conn.version_known() {
+            Known::Nothing => writeln!(f, "peer's version 2: unknown")?,
+            Known::Doubtful(since) => {
+                let ago = Seconds(now().since(since));
+                writeln!(f, "peer's version 2: doubtful, {ago} ago")?;
+            }
+            Known::Lacking => writeln!(f, "peer's version 2: refused")?,
+        }
         match conn.idle_timeout() {
             Some(idle) => writeln!(f, "idle timeout: {} s", idle.get() / 1000),
             None => writeln!(f, "idle timeout: never"),
@@ -126,6 +138,7 @@ fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             conn.device().name(),
             conn.device().port
         )?;
+        writeln!(f, "version: {}", conn.version().number())?;
         writeln!(
             f,
             "inline: {} out, {} in",

@@ -17,7 +17,10 @@ use kernel::{
 };
 use xprtrdma_proto::{
     conn::Cause,
-    header::ReverseReplyHeader,
+    header::{
+        RefusalKind,
+        ReverseReplyHeader, //
+    },
     inbound::ReverseCall,
     limit::Reaction,
     Counter,
@@ -97,21 +100,42 @@ impl Connection {
     }
 
     pub(super) fn send_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal) {
-        // A peer that needs many of them is broken.
-        if self.count_discard(None) != Reaction::Ignore {
+        // A peer that sends many malformed messages is broken. One that sends options is not, and
+        // waits for the answers (MAL-184).
+        let counted = refusal.kind == RefusalKind::InvalOption;
+        if counted && self.begin_refusal().is_err() {
+            self.counters().count(Counter::OptFlood);
+            self.lost(Cause::OptionFlood);
+            return;
+        }
+        if !counted && self.count_discard(None) != Reaction::Ignore {
             self.lost(Cause::BadReplies);
             return;
         }
+        let sent = self.post_refusal(qp, refusal, counted);
+        if counted && !sent {
+            self.end_refusal();
+        }
+    }
+
+    /// Posts a refusal; true if it is under way. With `confirmed` its arrival is told.
+    fn post_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal, confirmed: bool) -> bool {
         let credits = callback_credits();
         // Without room the refusal is lost, which the server must expect of any error.
         let Ok(mut batch) = qp.begin(xprtrdma_proto::header::ERROR_LEN, 1) else {
-            return;
+            return false;
         };
         let Ok(len) = refusal.encode(credits, batch.buffer()) else {
-            return;
+            return false;
         };
-        if batch.post::<Lease<Rdma>>(len, &mut []).is_err() {
+        let posted = if confirmed {
+            batch.post_confirmed::<Lease<Rdma>>(len, &mut [])
+        } else {
+            batch.post::<Lease<Rdma>>(len, &mut [])
+        };
+        if posted.is_err() {
             self.lost(Cause::PostFailed);
         }
+        posted.is_ok()
     }
 }

@@ -148,6 +148,11 @@ impl QpHandler for Connection {
         this.react(Event::KeepaliveAnswered(this.epoch()));
     }
 
+    fn confirmed(qp: ArcBorrow<'_, Qp<Connection>>) {
+        qp.handler().note_rx();
+        qp.handler().end_refusal();
+    }
+
     fn acknowledged(qp: ArcBorrow<'_, Qp<Connection>>) {
         qp.handler().note_rx();
     }
@@ -206,6 +211,10 @@ impl Connection {
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
     ) -> Remaining {
+        if let Some(xid) = self.probing() {
+            self.while_probing(qp, xid, message);
+            return Remaining::Nothing;
+        }
         let callbacks = self.xprt().has_callbacks();
         let inbound = xprtrdma_proto::classify(message.bytes(), self.version(), callbacks);
         match &inbound {
@@ -270,11 +279,21 @@ impl Connection {
         message: &Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
     ) -> Remaining {
-        let counter = match error.kind {
-            RemoteErrorKind::Version { .. } => Counter::ErrVers,
-            RemoteErrorKind::Chunk => Counter::ErrChunk,
-            RemoteErrorKind::InvalOption => Counter::ErrInvalOption,
+        let counter = match (error.kind, self.version()) {
+            (RemoteErrorKind::Version { .. }, _) => Counter::ErrVers,
+            (RemoteErrorKind::Chunk, Version::V1) => Counter::ErrChunk,
+            (RemoteErrorKind::Chunk, Version::V2) => Counter::ErrBadHeader,
+            (RemoteErrorKind::InvalOption, _) => Counter::ErrInvalOption,
         };
+        if let (RemoteErrorKind::Version { .. }, Version::V2, Some(_)) =
+            (error.kind, self.version(), &found)
+        {
+            // The peer has changed its mind, as after a restart. The next connection asks anew,
+            // and the calls go out again there (MAL-023).
+            self.counters().count(counter);
+            self.lost(Cause::VersionRefused);
+            return Remaining::Nothing;
+        }
         self.on_reply(qp, error.xid, message, found, &|_| {
             if error.notes.contains(Counter::Trailing) {
                 self.counters().count(Counter::Trailing);

@@ -196,7 +196,7 @@ fn probe_answer(source: &mut Source<'_>) -> ProbeAnswer {
 }
 
 fn cause(source: &mut Source<'_>) -> Cause {
-    match source.below(16) {
+    match source.below(17) {
         0 => Cause::PeerClosed,
         1 => Cause::Completion(WcStatus::from_raw(u32::from(source.below(16)))),
         2 => Cause::PostFailed,
@@ -212,6 +212,7 @@ fn cause(source: &mut Source<'_>) -> Cause {
         12 => Cause::Forced,
         13 => Cause::Idle,
         14 => Cause::Closed,
+        15 => Cause::VersionRefused,
         _ => Cause::BadReply,
     }
 }

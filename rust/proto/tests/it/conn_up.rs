@@ -755,7 +755,7 @@ fn the_idle_timeout_is_what_was_configured() {
     }
 }
 
-const ALL_CAUSES: [Cause; 24] = [
+const ALL_CAUSES: [Cause; 25] = [
     Cause::PeerClosed,
     Cause::Completion(WcStatus::Flushed),
     Cause::Completion(WcStatus::LocalLength),
@@ -769,6 +769,7 @@ const ALL_CAUSES: [Cause; 24] = [
     Cause::BackchannelOverflow,
     Cause::BackchannelReplyTooBig,
     Cause::OptionFlood,
+    Cause::VersionRefused,
     Cause::RpcTimeout,
     Cause::Retransmit,
     Cause::CreditResync,

@@ -171,4 +171,22 @@ mod suite {
         ensure_eq!(pair.peer().sends(), 0);
         Ok(())
     }
+
+    #[test]
+    fn each_confirmed_message_is_confirmed() -> Test {
+        let pair = Pair::connected()?;
+        // Between messages of which not all are signalled.
+        for _ in 0..3 {
+            pair.send(10, 1)?;
+            let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;
+            batch.post_confirmed::<Lent>(10, &mut [])?;
+            pair.send(10, 2)?;
+        }
+        let signalled = (0..9).filter(|at| pair.peer().look(*at).is_ok_and(|p| p.signalled != 0));
+        ensure_eq!(signalled.count(), 3);
+        pair.peer().complete(9, SUCCESS);
+        pair.keeper.log.wait_times(Told::Confirmed, 3)?;
+        ensure_eq!(pair.keeper.log.count(Told::Acknowledged), 0);
+        Ok(())
+    }
 }
