@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Version two of RPC-over-RDMA: found out, fallen back from, and everything of version one over it.
+
+The only server that speaks it is the responder of these tests.
+"""
+
+import os
+import pathlib
+import re
+
+from cases import callbacks, data, security
+from cases.credits import Watch, crowd
+from lib import kerberos, module, mounts, tracing, xprt
+from lib.case import ENV, case, check, equal, wait
+from lib.hostile import access, chunks, headers, message, reverse, rpc, version_two
+from lib.responder import ONE, TWO, TWO_ONLY, Responder, Stage, preferred, transport
+
+MAGIC = b"\xf6\xab\x0e\x18"
+INLINE_READ = pathlib.Path("/proc/sys/sunrpc/rdma_max_inline_read")
+PROBE_SIZE = 72
+CALLERS = 4
+ONE_AND_TWO = (1, 2, 1)
+# What a server without version two says, in the layout of either version.
+WITHOUT_TWO = ((1, 1, 1), (1, 1, 2))
+
+
+class Peer:
+    """The responder, and what it saw of each connection."""
+
+    def __init__(self, t, *speaks):
+        self.t, self.responder = t, Responder()
+        self.port = self.responder.port
+        t.defer(self.responder.close)
+        self.speak(*speaks or ONE_AND_TWO)
+
+    def speak(self, *versions):
+        """Speak these from now on; what was seen is forgotten."""
+        self.responder.call("speak", *versions)
+
+    def arm(self, row):
+        self.responder.call("arm", row.name)
+
+    def log(self):
+        return self.responder.call("log")[1]
+
+    def unmounted(self, options="", version=None):
+        return self.t.unmounted(options, version=version, port=self.port)
+
+    def mount(self, preference, options="", version=None):
+        """Mount through it."""
+        mount = self.unmounted(options, version)
+        with preferred(preference):
+            return mount.make()
+
+    def firsts(self):
+        """The first message of each connection, the beginning of it."""
+        return [bytes.fromhex(line.split()[1]) for line in self.log()
+                if line.startswith("first")]
+
+    def versions(self):
+        """The version of each connection's first message."""
+        return [message.version(octets) for octets in self.firsts()]
+
+    def judge(self):
+        """Complain of whatever it found wrong."""
+        wrong = [line for line in self.log() if line.startswith("wrong")]
+        check(not wrong, "; ".join(wrong))
+
+    def state(self, name):
+        return state(self.port, name)
+
+
+def state(port, name):
+    """A line in the state of the transport to this port."""
+    text = (transport(port) / "state").read_text()
+    found = re.search(f"^{name}: (.*)", text, re.MULTILINE)
+    if not found:
+        raise AssertionError(f"no {name} in debugfs: {text}")
+    return found[1]
+
+
+def waiting(procedure):
+    """How many calls of a procedure there are, wherever they wait."""
+    tasks = "".join(file.read_text() for file in xprt.CLIENTS.glob("*/tasks"))
+    return tasks.count(f" {procedure} ")
+
+
+def again(mount):
+    """End every connection; the mount makes its next one."""
+    before = mount.connects()
+    xprt.force_disconnect()
+    xprt.wait_reconnected_by(mount, before, lambda: os.statvfs(mount.where))
+
+
+def probe(xid, slots):
+    """The probe: a NULL call of NFS without credentials, alone in its message."""
+    return message.Message(xid, 2, credit=slots, direction=message.CALL, payload=message.word(
+        xid, message.CALL, 2, rpc.NFS, 3, 0, 0, 0, 0, 0)).octets()
+
+
+# covers: V2-01, V2-02, V2-04, V2-05, V2-06, V2-12, V2-13, V2-17, V2-28, V2-31, V2-34, V2-35: with
+# covers: a server that speaks it: the probe to the byte, files both ways with every kind of chunk,
+# covers: long replies.  The next connection asks again, because a server may change.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=120)
+def everything_works_in_version_two(t):
+    peer = Peer(t)
+    tracing.start(t, "xprtrdma_rs:xprtrdma_connected")
+    for preference in (TWO, TWO_ONLY):
+        peer.speak(*ONE_AND_TWO)
+        mount = peer.mount(preference)
+        equal(peer.state("version"), "2", f"version with rdma_version={preference}")
+        check(peer.state("version wanted").startswith(str(preference)),
+              peer.state("version wanted"))
+        first, = peer.firsts()
+        slots = int(peer.state("credits").split()[0])
+        equal(first, probe(message.numbers(first, 0)[0], slots), "the probe")
+        equal(len(first), PROBE_SIZE, "bytes of the probe")
+        security.transfers(t, mount, preference)
+        numbers = mount.xprts()[0]
+        for name in ("read_segments", "write_segments", "reply_segments"):
+            check(numbers[name] > 0, f"no {name}")
+        equal((numbers["connect_count"], numbers["bad_reply"]), (1, 0), "connections, bad replies")
+        again(mount)
+        equal((peer.versions(), peer.state("version")), ([2, 2], "2"), "the next connection")
+        peer.judge()
+        mount.remove()
+    events = [fields["version"] for name, fields in tracing.stop() if name.endswith("connected")]
+    equal(events, ["2"] * 4, "versions in the tracepoint")
+
+
+# covers: V2-01, V2-29: messages of every size around 4096 bytes, both ways.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=120)
+def messages_around_the_threshold_of_version_two(t):
+    peer = Peer(t)
+    mount = peer.mount(TWO)
+    data.round_trips(data.Model(t, mount, "aligned", 3), data.threshold_sizes(), 0, 0)
+    data.round_trips(data.Model(t, mount, "odd", 4), data.threshold_sizes(), 1, 5)
+    largest = peer.responder.call("largest")
+    t.note(f"the largest answer had {largest} bytes")
+    check(4000 < largest <= 4096, f"the largest answer has {largest} bytes")
+    equal((peer.state("version"), mount.connects()), ("2", 1), "version and connections")
+    peer.judge()
+
+
+# covers: V2-01, V2-02, V2-10: the client has said that it receives 1024 bytes, which is for version
+# covers: one; answers of version two have up to 4096 all the same.
+@case(versions=("3",), clients=("ours",), seconds=60)
+def answers_larger_than_announced(t):
+    before = INLINE_READ.read_text()
+    t.defer(INLINE_READ.write_text, before)
+    INLINE_READ.write_text("1024")
+    peer = Peer(t)
+    mount = peer.mount(TWO)
+    top = t.directory(mount)
+    t.server.call("create", top.there, 10, "name" * 20)
+    equal(len(os.listdir(top.here)), 10, "names")
+    largest = peer.responder.call("largest")
+    t.note(f"{peer.state('inline')}; the largest answer had {largest} bytes")
+    check(largest > 1024, f"the largest answer has {largest} bytes")
+    equal((peer.state("version"), mount.connects()), ("2", 1), "version and connections")
+
+
+# covers: V2-19, V2-20, V2-33: the server calls the client, and is answered, in version two.
+@case(versions=("4.1", "4.2"), clients=("ours",), seconds=90)
+def delegations_are_returned_in_version_two(t):
+    peer = Peer(t)
+    mount = peer.mount(TWO)
+    here, there = t.directory(mount).path("file")
+    t.server.write(there, b"before")
+    fd = os.open(here, os.O_RDONLY)
+    callbacks.wait_delegated(t, here)
+    taken = callbacks.recall(t, there)
+    check(taken < callbacks.RECALL_SECONDS, f"returned after {taken:.1f} s only")
+    t.server.write(there, b"behind")
+    equal(pathlib.Path(here).read_bytes(), b"behind", "content that the server wrote")
+    os.close(fd)
+    counters = (transport(peer.port) / "counters").read_text()
+    check(not re.search("^callbacks: 0$", counters, re.MULTILINE), "no callback came this way")
+    equal((peer.state("version"), mount.connects()), ("2", 1), "version and connections")
+    peer.judge()
+
+
+# covers: V2-28, V2-05: credits limit what is in flight, and begin anew with a connection.
+@case(versions=("3",), clients=("ours",), seconds=100)
+def credits_of_version_two(t):
+    peer, watch = Peer(t), Watch()
+    mount = peer.mount(TWO)
+    for turns in (ENV.pick(small=4, full=50, debug=2), 2):
+        crowd(t, mount, 40, turns, watch)
+        again(mount)
+    t.note(f"at most {watch.most} in flight of {watch.window} granted")
+    equal(watch.window, message.GRANT, "credits")
+    equal((peer.versions(), peer.state("version")), ([2] * 3, "2"), "versions")
+    peer.judge()
+
+
+# covers: V2-28: integrity and privacy go over version two: long calls too.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=120)
+def kerberos_in_version_two(t):
+    realm, peer = kerberos.Realm(t), Peer(t)
+    for number, flavour in enumerate(("krb5i", "krb5p")):
+        with preferred(TWO):
+            mount = realm.mount(flavour, port=peer.port)
+        security.transfers(t, mount, number)
+        check(mount.xprts()[0]["nomsg_call"] > 0, f"{flavour}: no long call")
+        equal((peer.state("version"), mount.connects()), ("2", 1), "version and connections")
+        peer.judge()
+        mount.remove()
+
+
+# covers: V2-07, V2-12, V2-30, V2-31, V2-32, MAL-160: the server of the kernel has version one only
+# covers: and says so; the mount goes on with that on the same connection.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=90)
+def a_server_without_version_two(t):
+    with preferred(TWO):
+        mount = t.mount()
+    port = mounts.PORT
+    equal((state(port, "version"), mount.connects()), ("1", 1), "version and connections")
+    check("refused" in state(port, "peer's version 2"), state(port, "peer's version 2"))
+    security.transfers(t, mount, 1)
+    again(mount)
+    equal((state(port, "version"), mount.connects()), ("1", 2), "version and connections")
+
+
+# covers: V2-07, V2-08, V2-12, V2-31, V2-32, MAL-160, X-02, X-16: whichever version the refusal
+# covers: has, the calls behind it have version one, on the same connection, and no later connection
+# covers: asks.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=90)
+def version_two_is_asked_for_once(t):
+    for speaks in WITHOUT_TWO:
+        peer = Peer(t, *speaks)
+        mount = peer.mount(TWO)
+        equal((peer.versions(), mount.connects()), ([2], 1), "the first connection")
+        for _ in range(2):
+            again(mount)
+        equal(peer.versions(), [2, 1, 1], "first messages of the connections")
+        equal(peer.state("version"), "1", "version")
+        security.transfers(t, mount, speaks[2])
+        peer.judge()
+        mount.remove()
+        peer.responder.close()
+
+
+# covers: V2-31: nobody is asked unless that is wanted.
+@case(versions=("3",), clients=("ours",), seconds=60)
+def version_one_asks_nobody(t):
+    peer = Peer(t)
+    mount = peer.mount(ONE)
+    os.statvfs(mount.where)
+    equal((peer.versions(), peer.state("version")), ([1], "1"), "versions")
+    check("unknown" in peer.state("peer's version 2"), peer.state("peer's version 2"))
+
+
+def refused(peer, preference, what):
+    """A mount that must fail because no version is common."""
+    try:
+        with preferred(preference):
+            peer.unmounted("retry=0").make()
+    except mounts.Refused as problem:
+        peer.t.note(f"{what}: {problem}")
+        check("Protocol not supported" in str(problem), f"{what}: {problem}")
+    else:
+        raise AssertionError(f"mounted although {what}")
+    peer.judge()
+
+
+# covers: V2-30, V2-31, MAL-161, MAL-162: no version in common: the mount says so.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=90)
+def no_version_in_common(t):
+    for preference, speaks in ((TWO_ONLY, (1, 1, 1)), (TWO, (3, 9, 2)), (TWO_ONLY, (3, 9, 1))):
+        peer = Peer(t, *speaks)
+        refused(peer, preference, f"the server speaks {speaks[:2]}")
+        equal(set(peer.versions()), {2}, "versions of first messages")
+        peer.responder.close()
+    for row in version_two.NOTHING_IN_COMMON:
+        peer = Peer(t)
+        peer.arm(row)
+        refused(peer, TWO, row.name)
+        peer.responder.close()
+
+
+# What the probe meets, connections until it works, what is known of the peer then.
+ODD_ANSWERS = {
+    "probe refused in version one": (1, "refused"),
+    "probe refused in version two": (1, "refused"),
+    "probe refused, both versions spoken": (1, "refused"),
+    "probe answered in version one": (2, "doubtful"),
+    "probe refused, and the connection ended": (2, "refused"),
+    "connection ended instead of an answer to the probe": (2, "doubtful"),
+    "probe swallowed": (2, "doubtful"),
+}
+
+
+# covers: V2-07, V2-08, V2-09, V2-30, V2-31, V2-32, V2-35, MAL-160, MAL-162, MAL-163, MAL-164,
+# covers: MAL-165: whatever the probe is answered, the mount works in version one, and no connection
+# covers: behind it asks again.
+@case(versions=("3",), clients=("ours",), seconds=150)
+def odd_answers_to_the_probe(t):
+    complaints = []
+    for row in version_two.NEGOTIATION:
+        if row.name not in ODD_ANSWERS:
+            continue
+        connections, known = ODD_ANSWERS[row.name]
+        peer = Peer(t)
+        peer.arm(row)
+        clock = wait.Clock()
+        mount = peer.mount(TWO)
+        found = (peer.versions(), peer.state("version"), peer.state("peer's version 2"))
+        t.note(f"{row.rules}: {row.name}: {clock.seconds():.2f} s, {found}")
+        again(mount)
+        versions = peer.versions()
+        if (versions, found[1]) != ([2] + [1] * connections, "1") or known not in found[2]:
+            complaints.append(f"{row.name}: {found}, then {versions}, instead of {connections} "
+                              f"connections and {known}")
+        peer.judge()
+        mount.remove()
+        peer.responder.close()
+    check(not complaints, "\n".join(complaints))
+
+
+# covers: V2-04, V2-05, V2-35: while the probe is not answered nothing else is sent.
+@case(versions=(), clients=("ours",), seconds=60)
+def calls_wait_for_the_answer_to_the_probe(t):
+    stage = Stage(t, protocol=TWO)
+    stage.responder.call("arm", "probe held")
+    stage.disconnect()
+    callers = [stage.caller() for _ in range(CALLERS)]
+    wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the probe is held")
+    wait.until(lambda: waiting("FSSTAT") >= CALLERS, ENV.patience(10), "calls that wait")
+    equal(stage.responder.call("calls"), 1, "calls before the answer")
+    stage.responder.call("release")
+    for caller in callers:
+        caller.join(ENV.patience(20))
+    log = stage.responder.call("log")[1]
+    check(not [line for line in log if line.startswith("wrong")], str(log))
+    equal(state(stage.responder.port, "version"), "2", "version")
+    stage.undisturbed()
+
+
+# covers: V2-10, MAL-183, V2-05: what may come around the answer to the probe: an option is refused,
+# covers: and a message of 4096 bytes is received.
+@case(versions=(), clients=("ours",), seconds=60)
+def odd_messages_around_the_answer_to_the_probe(t):
+    stage = Stage(t, protocol=TWO)
+    for name in ("option before the answer to the probe",
+                 "long message behind the answer to the probe"):
+        row, = (row for row in version_two.NEGOTIATION if row.name == name)
+        before = stage.counters()
+        stage.responder.call("arm", name)
+        stage.disconnect()
+        equal(stage.ends(stage.small)[0], 0, name)
+        left, log = stage.settle(before, row.reaction)
+        t.note(f"{row.rules}: {name}: {stage.moved(before)}, {log}")
+        equal(left, 0, "calls that the row did not meet")
+        stage.judge_counters(stage.moved(before), row.reaction)
+        equal(len([line for line in log if line.startswith("first")]), 1, "connections")
+        equal(len([line for line in log if line.startswith("refused ERR_OPTION")]),
+              row.reaction.refused, "options refused")
+        equal(state(stage.responder.port, "version"), "2", "version")
+    stage.undisturbed()
+
+
+# covers: MAL-023, V2-31: a server that speaks version two no more, which it says amid the calls:
+# covers: they end well, in version one, on the next connection.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=60)
+def a_server_that_changes_its_mind(t):
+    stage = Stage(t, t.version, protocol=TWO)
+    stage.read()
+    stage.responder.call("speak", 1, 1, 1)
+    for call in (stage.read, stage.write, stage.list):
+        equal(stage.ends(call)[0], 0, "a call when the server has changed")
+    t.note(f"{stage.causes()}, {stage.responder.call('log')[1]}")
+    equal(state(stage.responder.port, "version"), "1", "version")
+    equal(len(stage.causes()), 1, f"connections that ended ({stage.causes()})")
+    stage.undisturbed()
+
+
+# covers: MAL-023, MAL-166, MAL-167, MAL-168, MAL-170, MAL-171, MAL-172, MAL-173, MAL-174, MAL-175,
+# covers: MAL-177, MAL-178, MAL-179, MAL-180, MAL-181, MAL-182, MAL-184, MAL-185, MAL-187, MAL-188,
+# covers: MAL-189, MAL-190, MAL-192, V2-14, V2-21, V2-23, V2-26, V2-27
+@case(versions=(), clients=("ours",), seconds=120)
+def bad_messages_of_version_two(t):
+    Stage(t, protocol=TWO).play_all(version_two.VERSION_TWO)
+
+
+# covers: MAL-168, MAL-169, MAL-170, MAL-171, MAL-173, MAL-178, MAL-188, V2-17, V2-19, V2-20: and of
+# covers: the callbacks, those of version one among them.
+@case(versions=("4.2",), clients=("ours",), seconds=120)
+def bad_callbacks_of_version_two(t):
+    stage = Stage(t, t.version, protocol=TWO)
+    stage.play_all(version_two.REVERSE_TWO)
+    stage.play_all(reverse.REVERSE)
+
+
+# covers: MAL-191, MAL-193, V2-26, V2-28: chunk lists and payloads in the layout of version two.
+@case(versions=(), clients=("ours",), seconds=120)
+def bad_chunk_lists_of_version_two(t):
+    stage = Stage(t, protocol=TWO)
+    stage.play_all(chunks.CHUNK_LISTS)
+    stage.play_all(chunks.PAYLOAD)
+
+
+# covers: MAL-191
+@case(versions=(), clients=("ours",), loaded=False, seconds=60)
+def bad_chunks_of_several_segments_of_version_two(t):
+    module.insmod("region_pages=1 strict=1")
+    t.defer(module.unload)
+    Stage(t, protocol=TWO).play_all(chunks.SEVERAL_SEGMENTS)
+
+
+# covers: MAL-186, V2-28: completions and fixed headers: what both versions have in common.
+@case(versions=(), clients=("ours",), seconds=120)
+def bad_fixed_headers_of_version_two(t):
+    stage = Stage(t, protocol=TWO)
+    stage.play_all(headers.COMPLETIONS)
+    stage.play_all(headers.FIXED_HEADER)
+
+
+# covers: V2-28: memory and the ends of connections.
+@case(versions=(), clients=("ours",), seconds=120)
+def memory_and_ends_in_version_two(t):
+    stage = Stage(t, protocol=TWO)
+    for table in (access.ACCESS, access.ENDINGS, access.INVALIDATION):
+        stage.play_all(table)
+
+
+# covers: X-19, CM-16, CM-21: remote invalidation stays with the private data.
+@case(versions=(), clients=("ours",), seconds=60)
+def remote_invalidation_in_version_two(t):
+    stage = Stage(t, protocol=TWO)
+    stage.responder.call("plan", [{"private": (MAGIC + bytes((1, 1, 3, 3))).hex()}])
+    before = stage.counters()
+    stage.disconnect()
+    stage.read()
+    check(stage.counters()["reminv"] > before["reminv"], "no remote invalidation")
+    equal(state(stage.responder.port, "version"), "2", "version")
+    stage.undisturbed()
