@@ -177,14 +177,14 @@ fn measured_judge(message: &[u8], offer: &Offer<'_>, credits: &mut ForwardCredit
 
 #[inline(always)]
 fn foreseen(message: &[u8], offer: &Offer<'_>) -> Option<Accept> {
-    call_xid(message)?;
+    call_xid(message, Version::V1)?;
     let expected = match (offer.writes, offer.reply) {
         ([], None) => Expected::Inline,
         ([[segment]], None) => Expected::Write(segment, offer.non_data_max),
         ([], Some([segment])) => Expected::Reply(segment),
         _ => return None,
     };
-    predicted(message, expected)
+    predicted(message, Version::V1, expected)
 }
 
 fn judged(message: &[u8], offer: &Offer<'_>) -> Option<Accept> {

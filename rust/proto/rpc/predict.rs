@@ -18,7 +18,8 @@ use crate::{
             proc_nr,
             Credits,
             Version,
-            Xid, //
+            Xid,
+            FIXED_LEN, //
         },
         inbound::MIN_RPC_REPLY,
         xdr::Reader, //
@@ -37,56 +38,77 @@ pub enum Expected<'a> {
     Reply(&'a Segment),
 }
 
-/// The xid of the call of ours that a message is about. `None` for a version 1 Call of the server
-/// without chunks, whose xid says nothing about our calls (BC-02), and for a message that is too
-/// short to have an xid. Nothing else is checked.
+/// The xid of the call of ours that a message is about. `None` for what the server calls, whose xid
+/// says nothing about our calls (BC-02), and for a message that is too short to have an xid. With
+/// version 1 only a Call without chunks is known by its header, with version 2 every one and every
+/// option. Nothing else is checked.
 #[inline(always)]
-pub fn call_xid(message: &[u8]) -> Option<Xid> {
+pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;
-    plain_call(message).is_none().then_some(Xid(xid))
+    let call = match version {
+        Version::V1 => plain_call(message),
+        Version::V2 => directed_call(message),
+    };
+    call.is_none().then_some(Xid(xid))
 }
 
 /// A version 1 Call without chunks.
 #[inline(always)]
 fn plain_call(message: &[u8]) -> Option<()> {
-    const LEN: usize = INLINE_HEADER + 8;
-    let (mut words, _, _) = front::<LEN>(message, proc_nr::MSG)?;
+    const LEN: usize = INLINE_LISTS + 8;
+    let (mut words, _, _) = front::<LEN>(message, Version::V1, proc_nr::MSG)?;
     absent(&mut words)?;
     absent(&mut words)?;
     words.u32().ok()?;
     expect(&mut words, direction::CALL)
 }
 
-/// Lengths of the predicted headers, in bytes: all lists absent, a Write chunk of one segment, a
-/// Reply chunk of one segment.
-const INLINE_HEADER: usize = 28;
-const WRITE_HEADER: usize = 52;
-const REPLY_HEADER: usize = 48;
+/// A version 2 message whose direction word says that it is none of a responder. An error has
+/// another word at that place, and what is too short for a header may be a spoiled answer.
+#[inline(always)]
+fn directed_call(message: &[u8]) -> Option<()> {
+    const LEN: usize = Version::V2.min_header_len();
+    let mut words = Reader::new(message.first_chunk::<LEN>()?);
+    words.u32().ok()?;
+    expect(&mut words, Version::V2.number())?;
+    words.u32().ok()?;
+    let procedure = words.u32().ok()?;
+    expect(&mut words, direction::CALL)?;
+    (procedure != proc_nr::ERROR).then_some(())
+}
+
+/// Bytes of the predicted lists: all absent, a Write chunk of one segment, a Reply chunk of one
+/// segment.
+const INLINE_LISTS: usize = 12;
+const WRITE_LISTS: usize = 36;
+const REPLY_LISTS: usize = 32;
 
 // Everything is inlined, so that a row of comparisons is left.
 
-/// Compares a message with the Reply that a version 1 call expects. The caller has found the call
-/// by the message's xid. `None` if the message is not the predicted one.
+/// Compares a message with the Reply that a call of this version expects. The caller has found the
+/// call by the message's xid. `None` if the message is not the predicted one.
 #[inline(always)]
-pub fn predicted(message: &[u8], expected: Expected<'_>) -> Option<Accept> {
+pub fn predicted(message: &[u8], version: Version, expected: Expected<'_>) -> Option<Accept> {
     if message.len() & 3 != 0 {
         return None;
     }
     match expected {
         Expected::Inline => {
-            const LEN: usize = INLINE_HEADER + MIN_RPC_REPLY;
-            let (mut words, xid, grant) = front::<LEN>(message, proc_nr::MSG)?;
+            const LEN: usize = INLINE_LISTS + MIN_RPC_REPLY;
+            let (mut words, xid, grant) = front::<LEN>(message, version, proc_nr::MSG)?;
             absent(&mut words)?;
             absent(&mut words)?;
-            inline(message, &mut words, xid, INLINE_HEADER).map(|accept| Accept { grant, ..accept })
+            let header = header_len(version, INLINE_LISTS);
+            inline(message, &mut words, xid, header).map(|accept| Accept { grant, ..accept })
         }
         Expected::Write(offered, most) => {
-            const LEN: usize = WRITE_HEADER + MIN_RPC_REPLY;
-            let (mut words, xid, grant) = front::<LEN>(message, proc_nr::MSG)?;
+            const LEN: usize = WRITE_LISTS + MIN_RPC_REPLY;
+            let (mut words, xid, grant) = front::<LEN>(message, version, proc_nr::MSG)?;
             let placed = chunk(&mut words, offered)?;
             absent(&mut words)?;
             absent(&mut words)?;
-            let accept = inline(message, &mut words, xid, WRITE_HEADER)?;
+            let header = header_len(version, WRITE_LISTS);
+            let accept = inline(message, &mut words, xid, header)?;
             // CAST: widening.
             (accept.inline_len as u64 <= u64::from(most)).then_some(Accept {
                 grant,
@@ -95,14 +117,15 @@ pub fn predicted(message: &[u8], expected: Expected<'_>) -> Option<Accept> {
             })
         }
         Expected::Reply(offered) => {
-            let (mut words, _, grant) = front::<REPLY_HEADER>(message, proc_nr::NOMSG)?;
+            let (mut words, _, grant) = front::<REPLY_LISTS>(message, version, proc_nr::NOMSG)?;
             absent(&mut words)?;
             let reply_len = chunk(&mut words, offered)?;
             // CAST: 20.
             let whole = reply_len >= MIN_RPC_REPLY as u32 && reply_len & 3 == 0;
-            (whole && message.len() == REPLY_HEADER).then_some(Accept {
+            let header = header_len(version, REPLY_LISTS);
+            (whole && message.len() == header).then_some(Accept {
                 grant,
-                inline_offset: REPLY_HEADER,
+                inline_offset: header,
                 inline_len: 0,
                 placed: 0,
                 reply_len,
@@ -112,17 +135,34 @@ pub fn predicted(message: &[u8], expected: Expected<'_>) -> Option<Accept> {
     }
 }
 
-/// Checks the fixed words and the empty Read list of a message of at least `N` bytes. Returns the
-/// rest of the first `N` bytes, the xid and the grant.
+/// Bytes of a header with lists of `lists` bytes.
 #[inline(always)]
-fn front<const N: usize>(message: &[u8], procedure: u32) -> Option<(Reader<'_>, u32, Credits)> {
-    let mut words = Reader::new(message.first_chunk::<N>()?);
+const fn header_len(version: Version, lists: usize) -> usize {
+    version.fixed_len().saturating_add(lists)
+}
+
+/// Checks the fixed words and the empty Read list of a message with at least `N` bytes behind the
+/// words that its version begins with. Returns the rest of these, the xid and the grant.
+#[inline(always)]
+fn front<const N: usize>(
+    message: &[u8],
+    version: Version,
+    procedure: u32,
+) -> Option<(Reader<'_>, u32, Credits)> {
+    let (fixed, mut rest) = message.split_first_chunk::<FIXED_LEN>()?;
+    let mut words = Reader::new(fixed);
     let xid = words.u32().ok()?;
-    expect(&mut words, Version::V1.number())?;
+    expect(&mut words, version.number())?;
     let grant = Credits(words.u32().ok()?);
     expect(&mut words, procedure)?;
-    absent(&mut words)?;
-    Some((words, xid, grant))
+    if version == Version::V2 {
+        let (word, behind) = rest.split_first_chunk::<4>()?;
+        expect(&mut Reader::new(word), direction::REPLY)?;
+        rest = behind;
+    }
+    let mut lists = Reader::new(rest.first_chunk::<N>()?);
+    absent(&mut lists)?;
+    Some((lists, xid, grant))
 }
 
 #[inline(always)]

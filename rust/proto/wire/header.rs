@@ -149,13 +149,20 @@ pub struct CallHeader<'a> {
     pub lists: ChunkLists<'a>,
 }
 
+/// Bytes of lists that are all absent.
+const EMPTY: usize = 3 * ABSENT_LEN;
+/// Bytes of lists with one chunk of one segment.
+const ONE_WRITE: usize = EMPTY + CHUNK_LEN + SEGMENT_LEN;
+const ONE_READ: usize = EMPTY + READ_ENTRY_LEN;
+const ONE_REPLY: usize = ONE_WRITE - ABSENT_LEN;
+
 impl CallHeader<'_> {
-    /// Bytes of a version 1 header with a Write chunk of one segment.
-    pub const ONE_WRITE_LEN: usize = Version::V1.min_header_len() + CHUNK_LEN + SEGMENT_LEN;
-    /// Bytes of a version 1 header with a Read chunk of one segment.
-    pub const ONE_READ_LEN: usize = Version::V1.min_header_len() + READ_ENTRY_LEN;
-    /// Bytes of a version 1 header with a Reply chunk of one segment.
-    pub const ONE_REPLY_LEN: usize = Self::ONE_WRITE_LEN - ABSENT_LEN;
+    /// Bytes of a header's lists with a Write chunk of one segment.
+    pub const ONE_WRITE_LEN: usize = ONE_WRITE;
+    /// Bytes of a header's lists with a Read chunk of one segment.
+    pub const ONE_READ_LEN: usize = ONE_READ;
+    /// Bytes of a header's lists with a Reply chunk of one segment.
+    pub const ONE_REPLY_LEN: usize = ONE_REPLY;
 
     /// How many bytes [`encode`](Self::encode) writes.
     #[inline]
@@ -176,25 +183,21 @@ impl CallHeader<'_> {
     #[inline(always)]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         // Nearly every Call has one of these forms, whose length is known beforehand.
-        const EMPTY: usize = Version::V1.min_header_len();
         let lists = &self.lists;
-        match (self.version, lists.reads, lists.writes, lists.reply) {
-            (Version::V1, [], [], None) => {
-                let out = &mut room(EMPTY, buf)?;
-                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+        match (lists.reads, lists.writes, lists.reply) {
+            ([], [], None) => {
+                let (out, len) = &mut self.front::<EMPTY>(buf)?;
                 out.words([0, 0, 0]).map_err(no_space)?;
-                Ok(EMPTY)
+                Ok(*len)
             }
-            (Version::V1, [], [[segment]], None) if segment.length != 0 => {
-                let out = &mut room(Self::ONE_WRITE_LEN, buf)?;
-                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+            ([], [[segment]], None) if segment.length != 0 => {
+                let (out, len) = &mut self.front::<ONE_WRITE>(buf)?;
                 out.words([0, 1, 1]).map_err(no_space)?;
                 segment.encode(out).map_err(no_space)?;
                 out.words([0, 0]).map_err(no_space)?;
-                Ok(Self::ONE_WRITE_LEN)
+                Ok(*len)
             }
             (
-                Version::V1,
                 [ReadChunk {
                     position,
                     segments: [segment],
@@ -202,22 +205,32 @@ impl CallHeader<'_> {
                 [],
                 None,
             ) if segment.length != 0 && *position != 0 && *position & 3 == 0 => {
-                let out = &mut room(Self::ONE_READ_LEN, buf)?;
-                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+                let (out, len) = &mut self.front::<ONE_READ>(buf)?;
                 out.words([1, *position]).map_err(no_space)?;
                 segment.encode(out).map_err(no_space)?;
                 out.words([0, 0, 0]).map_err(no_space)?;
-                Ok(Self::ONE_READ_LEN)
+                Ok(*len)
             }
-            (Version::V1, [], [], Some([segment])) if segment.length != 0 => {
-                let out = &mut room(Self::ONE_REPLY_LEN, buf)?;
-                self.encode_front(proc_nr::MSG, out).map_err(no_space)?;
+            ([], [], Some([segment])) if segment.length != 0 => {
+                let (out, len) = &mut self.front::<ONE_REPLY>(buf)?;
                 out.words([0, 0, 1, 1]).map_err(no_space)?;
                 segment.encode(out).map_err(no_space)?;
-                Ok(Self::ONE_REPLY_LEN)
+                Ok(*len)
             }
             _ => self.encode_any(buf),
         }
+    }
+
+    /// Writes what comes before lists of `N` bytes, if all of it fits. Returns a writer of the lists
+    /// and the length of the header.
+    #[inline(always)]
+    fn front<'a, const N: usize>(&self, buf: &'a mut [u8]) -> Result<(Writer<'a>, usize), Error> {
+        let fixed = self.version.fixed_len();
+        let (front, rest) = buf.split_at_mut_checked(fixed).ok_or(Error::NoSpace)?;
+        let lists = rest.first_chunk_mut::<N>().ok_or(Error::NoSpace)?;
+        self.encode_front(proc_nr::MSG, &mut Writer::new(front))
+            .map_err(no_space)?;
+        Ok((Writer::new(lists), fixed.saturating_add(N)))
     }
 
     /// As [`encode`](Self::encode), for every form.

@@ -71,7 +71,7 @@ enum One {
 
 impl One {
     /// The plan.
-    fn plan(self, call: &Encoded<'_, Rdma>) -> Plan {
+    fn plan(self, call: &Encoded<'_, Rdma>, version: Version) -> Plan {
         let (message, reply) = (call.message(), call.reply());
         let (reads, results) = match self {
             Self::Read => (1, 0),
@@ -94,20 +94,21 @@ impl One {
                     length: shape32(reply.part_len(Part::Whole)),
                 },
             },
-            header_len: self.header_len(),
+            header_len: self.header_len(version),
             read_segments: reads,
             result_segments: results,
         }
     }
 
-    /// Bytes of its header, which is one of version 1.
+    /// Bytes of its header.
     #[inline(always)]
-    const fn header_len(self) -> usize {
-        match self {
+    const fn header_len(self, version: Version) -> usize {
+        let lists = match self {
             Self::Write => CallHeader::ONE_WRITE_LEN,
             Self::Read => CallHeader::ONE_READ_LEN,
             Self::Reply => CallHeader::ONE_REPLY_LEN,
-        }
+        };
+        version.fixed_len().saturating_add(lists)
     }
 }
 
@@ -230,7 +231,8 @@ fn send_one(
 
     // NO-OVERFLOW: As above.
     let inline = first.wrapping_add(second);
-    let len = form.header_len().wrapping_add(inline);
+    let version = conn.version();
+    let len = form.header_len(version).wrapping_add(inline);
     let mut batch = match qp.begin(len, 2) {
         Ok(batch) => batch,
         Err(error) => {
@@ -240,7 +242,7 @@ fn send_one(
         }
     };
     let header = CallHeader {
-        version: Version::V1,
+        version,
         xid: Xid(call.xid()),
         credits: conn.requested(),
         lists: ChunkLists {
@@ -349,5 +351,6 @@ fn send_the_long_way(
     agreed: bool,
     form: One,
 ) -> Result<(), NotSent> {
-    send_any(xprt, qp, call, agreed, &form.plan(call))
+    let plan = form.plan(call, qp.handler().version());
+    send_any(xprt, qp, call, agreed, &plan)
 }

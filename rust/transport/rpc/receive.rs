@@ -173,7 +173,7 @@ impl Connection {
     /// The call that a message seems to be about.
     #[inline]
     fn find(&self, message: &Received<'_, Self>) -> Option<Pinned<Rdma>> {
-        let xid = call_xid(message.bytes())?;
+        let xid = call_xid(message.bytes(), self.version())?;
         self.xprt().lookup(xid.0)
     }
 
@@ -193,10 +193,10 @@ impl Connection {
         let state = request.state.lock();
         let ours = state.phase == Phase::Sent && state.epoch == self.epoch();
         let expected = match state.offer.expected() {
-            Some(expected) if ours && self.version() == Version::V1 => expected,
+            Some(expected) if ours => expected,
             _ => return Err(pinned),
         };
-        let Some(accept) = predicted(message.bytes(), expected) else {
+        let Some(accept) = predicted(message.bytes(), self.version(), expected) else {
             return Err(pinned);
         };
         let verdict = Verdict::Accept(accept);

@@ -29,7 +29,6 @@ use xprtrdma_proto::{
     conn::Cause,
     CallPlan,
     ReplyPlan,
-    Version, //
 };
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
@@ -64,7 +63,7 @@ pub(crate) fn send_call(
     }
     let agreed = thresholds.remote_invalidation;
     let segments = planned.read_segments + planned.result_segments;
-    if conn.version() == Version::V1 && segments == 1 {
+    if segments == 1 {
         match (planned.call, planned.reply) {
             (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) => {
                 return send_with_write_chunk(xprt, qp, call, agreed);

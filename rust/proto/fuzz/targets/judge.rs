@@ -191,13 +191,13 @@ pub fn run(data: &[u8]) {
 
 /// What is predicted for an offer, if anything is.
 fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
-    let expected = match (version, offer.writes, offer.reply) {
-        (Version::V1, [], None) => Expected::Inline,
-        (Version::V1, [[segment]], None) => Expected::Write(segment, offer.non_data_max),
-        (Version::V1, [], Some([segment])) => Expected::Reply(segment),
+    let expected = match (offer.writes, offer.reply) {
+        ([], None) => Expected::Inline,
+        ([[segment]], None) => Expected::Write(segment, offer.non_data_max),
+        ([], Some([segment])) => Expected::Reply(segment),
         _ => return None,
     };
-    predicted(bytes, expected)
+    predicted(bytes, version, expected)
 }
 
 /// A region of the call is found by its key, and no other.

@@ -38,27 +38,39 @@ fn chunk(length: u32) -> [u32; 6] {
     [1, 1, 0x105, length, 1, 0x0f00]
 }
 
+const BOTH: [Version; 2] = [Version::V1, Version::V2];
+
+/// The words that come before the lists.
+fn front(version: Version, procedure: u32, direction: u32) -> Vec<u32> {
+    let mut words = vec![XID, version.number(), 7, procedure];
+    if version == Version::V2 {
+        words.push(direction);
+    }
+    words
+}
+
 /// What a call expects, and the words of a Reply to it.
-fn usual() -> Vec<(Expected<'static>, Vec<u32>)> {
+fn usual(version: Version) -> Vec<(Expected<'static>, Vec<u32>)> {
+    let (msg, nomsg) = (front(version, 0, REPLY), front(version, 1, REPLY));
     let rpc = [XID, REPLY, 0, 0, 0, 0];
     let write = Expected::Write(&OFFERED, NON_DATA_MAX);
     let mut all = vec![(
         Expected::Inline,
-        [&[XID, 1, 7, 0, 0, 0, 0][..], &rpc].concat(),
+        [&msg[..], &[0, 0, 0], &rpc].concat(),
     )];
     for length in [0, 1, 4096, 8192] {
-        let header = [&[XID, 1, 7, 0, 0][..], &chunk(length), &[0, 0]].concat();
+        let header = [&msg[..], &[0], &chunk(length), &[0, 0]].concat();
         all.push((write, [&header[..], &rpc].concat()));
     }
     for length in [20, 24, 8192] {
-        let header = [&[XID, 1, 7, 1, 0, 0][..], &chunk(length)].concat();
+        let header = [&nomsg[..], &[0, 0], &chunk(length)].concat();
         all.push((Expected::Reply(&OFFERED), header));
     }
     all
 }
 
 /// What the rules make of it, if they accept it.
-fn judged(bytes: &[u8], expected: Expected<'_>) -> Option<Accept> {
+fn judged(bytes: &[u8], version: Version, expected: Expected<'_>) -> Option<Accept> {
     let segments = [OFFERED];
     let writes = [&segments[..]];
     let offer = match expected {
@@ -73,7 +85,7 @@ fn judged(bytes: &[u8], expected: Expected<'_>) -> Option<Accept> {
             ..Offer::default()
         },
     };
-    match classify(bytes, Version::V1, true) {
+    match classify(bytes, version, true) {
         Inbound::Reply(reply) => match judge(&reply, &offer) {
             Verdict::Accept(accept) => Some(accept),
             _ => None,
@@ -83,24 +95,30 @@ fn judged(bytes: &[u8], expected: Expected<'_>) -> Option<Accept> {
 }
 
 /// Whether it is predicted; then the rules must say the same.
-fn agrees(bytes: &[u8], expected: Expected<'_>) -> bool {
-    let found = predicted(bytes, expected);
+fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
+    let found = predicted(bytes, version, expected);
     if found.is_some() {
-        assert_eq!(found, judged(bytes, expected), "{bytes:02x?}");
+        assert_eq!(found, judged(bytes, version, expected), "{bytes:02x?}");
     }
     found.is_some()
 }
 
+/// Each version with what its calls expect and get.
+fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
+    BOTH.into_iter()
+        .flat_map(|version| usual(version).into_iter().map(move |(e, m)| (version, e, m)))
+}
+
 #[test]
 fn the_usual_replies_are_predicted() {
-    for (expected, message) in usual() {
-        assert!(agrees(&words(&message), expected), "{message:x?}");
+    for (version, expected, message) in all_usual() {
+        assert!(agrees(&words(&message), version, expected), "{message:x?}");
     }
 }
 
 #[test]
 fn no_other_word_is_taken_for_the_usual_one() {
-    for (expected, message) in usual() {
+    for (version, expected, message) in all_usual() {
         let mut taken = 0;
         for at in 0..message.len() {
             let is = message[at];
@@ -109,7 +127,7 @@ fn no_other_word_is_taken_for_the_usual_one() {
             for other in others.into_iter().chain(near) {
                 let mut changed = message.clone();
                 changed[at] = other;
-                taken += u32::from(agrees(&words(&changed), expected));
+                taken += u32::from(agrees(&words(&changed), version, expected));
             }
         }
         // Grant, length and what the RPC client decodes may be others.
@@ -119,12 +137,12 @@ fn no_other_word_is_taken_for_the_usual_one() {
 
 #[test]
 fn shorter_and_longer_ones_are_judged_alike() {
-    for (expected, message) in usual() {
+    for (version, expected, message) in all_usual() {
         let bytes = words(&message);
         for len in 0..bytes.len() + 60 {
             let mut other = bytes.clone();
             other.resize(len, 0);
-            agrees(&other, expected);
+            agrees(&other, version, expected);
         }
     }
 }
@@ -133,7 +151,7 @@ fn shorter_and_longer_ones_are_judged_alike() {
 #[test]
 fn a_call_of_the_server_names_no_call_of_ours() {
     let call = [XID, 1, 7, 0, 0, 0, 0, XID, CALL, 2, 0x4000_0000, 1];
-    assert_eq!(call_xid(&words(&call)), None);
+    assert_eq!(call_xid(&words(&call), Version::V1), None);
     for at in 0..call.len() {
         for other in [0, 1, 2, u32::MAX] {
             let mut changed = call;
@@ -141,7 +159,7 @@ fn a_call_of_the_server_names_no_call_of_ours() {
             let bytes = words(&changed);
             let inbound = classify(&bytes, Version::V1, true);
             let of_the_server = matches!(inbound, Inbound::ReverseCall(_) | Inbound::Refuse(_));
-            let found = call_xid(&bytes);
+            let found = call_xid(&bytes, Version::V1);
             assert!(found.is_none() || found == Some(Xid(changed[0])));
             // With chunks it is refused all the same, and then nothing is lost by looking.
             if found.is_none() {
@@ -152,18 +170,52 @@ fn a_call_of_the_server_names_no_call_of_ours() {
             }
         }
     }
-    for (_, message) in usual() {
-        assert_eq!(call_xid(&words(&message)), Some(Xid(XID)));
+    for (version, _, message) in all_usual() {
+        assert_eq!(call_xid(&words(&message), version), Some(Xid(XID)));
     }
-    assert_eq!(call_xid(&[0, 0, 0]), None);
-    assert_eq!(call_xid(&[0, 0, 0, 9]), Some(Xid(9)));
+    for version in BOTH {
+        assert_eq!(call_xid(&[0, 0, 0], version), None);
+        assert_eq!(call_xid(&[0, 0, 0, 9], version), Some(Xid(9)));
+    }
+}
+
+/// With version 2 the header tells it, whatever the chunks are, and of options as well.
+#[test]
+fn what_the_server_asks_in_version_2_names_no_call_of_ours() {
+    for procedure in [0, 1, 5] {
+        let mut call = front(Version::V2, procedure, CALL);
+        call.extend([0, 0, 0, XID, CALL, 2, 0x4000_0000, 1]);
+        assert_eq!(call_xid(&words(&call), Version::V2), None);
+        let reply = [front(Version::V2, procedure, REPLY), vec![0, 0, 0, XID, REPLY]].concat();
+        assert_eq!(call_xid(&words(&reply), Version::V2), Some(Xid(XID)));
+    }
+    let short = words(&front(Version::V2, 1, CALL));
+    assert_eq!(call_xid(&short, Version::V2), Some(Xid(XID)));
+    for number in [0, 1, 2, 3] {
+        let error = words(&[XID, 2, 7, 4, number, 0, 0, 0]);
+        assert_eq!(call_xid(&error, Version::V2), Some(Xid(XID)));
+    }
+    // What it does not name, the rules never take for an answer to a call.
+    for at in 0..10 {
+        for other in [0, 1, 2, 4, 5, u32::MAX] {
+            let mut changed = front(Version::V2, 0, CALL);
+            changed.extend([0, 0, 0, XID, REPLY, 0, 0, 0, 0]);
+            changed[at] = other;
+            let bytes = words(&changed);
+            if call_xid(&bytes, Version::V2).is_none() {
+                let inbound = classify(&bytes, Version::V2, true);
+                let an_answer = matches!(inbound, Inbound::Reply(_) | Inbound::Error(_));
+                assert!(!an_answer, "{changed:x?}");
+            }
+        }
+    }
 }
 
 #[test]
 fn a_reply_to_another_offer_is_judged_alike() {
-    for (_, message) in usual() {
-        for (expected, _) in usual() {
-            agrees(&words(&message), expected);
+    for (_, _, message) in all_usual() {
+        for (version, expected, _) in all_usual() {
+            agrees(&words(&message), version, expected);
         }
     }
 }
