@@ -221,8 +221,8 @@ impl CallHeader<'_> {
         }
     }
 
-    /// Writes what comes before lists of `N` bytes, if all of it fits. Returns a writer of the lists
-    /// and the length of the header.
+    /// Writes what comes before lists of `N` bytes, if all of it fits. Returns a writer of the
+    /// lists and the length of the header.
     #[inline(always)]
     fn front<'a, const N: usize>(&self, buf: &'a mut [u8]) -> Result<(Writer<'a>, usize), Error> {
         let fixed = self.version.fixed_len();

@@ -111,7 +111,11 @@ fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 Seconds(ago)
             )?;
         }
-        writeln!(f, "version wanted: {}", params::number_of(conn.version_policy()))?;
+        writeln!(
+            f,
+            "version wanted: {}",
+            params::number_of(conn.version_policy())
+        )?;
         match conn.version_known() {
             Known::Nothing => writeln!(f, "peer's version 2: unknown")?,
             Known::Doubtful(since) => {

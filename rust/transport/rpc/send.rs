@@ -25,11 +25,7 @@ use crate::{
     },
 };
 use kernel::sync::Arc;
-use xprtrdma_proto::{
-    conn::Cause,
-    CallPlan,
-    ReplyPlan,
-};
+use xprtrdma_proto::{conn::Cause, CallPlan, ReplyPlan};
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::Call,

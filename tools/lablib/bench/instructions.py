@@ -141,11 +141,11 @@ def table(rows):
     """The clients side by side, one line each per operation."""
     clients = list(rows)
     width = 12
-    lines = ["per RPC".ljust(34) + "".join(column.rjust(width) for column in COLUMNS)]
+    lines = ["per RPC".ljust(36) + "".join(column.rjust(width) for column in COLUMNS)]
     for operation in rows[clients[0]]:
         for client in clients:
             cells = rows[client][operation]
-            lines.append(operation.ljust(26) + NAMES[client].ljust(8)
+            lines.append(operation.ljust(26) + NAMES.get(client, client).ljust(10)
                          + "".join((f"{cells[c]:.2f}" if cells[c] < 100 else f"{cells[c]:,.0f}"
                                     ).rjust(width) for c in COLUMNS))
     return "\n".join(lines)

@@ -19,6 +19,10 @@ PROFILE = 60  # functions that are kept
 # In place of a mount's options: from one to many calls at a time, and mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
+# Our client, in these versions of RPC-over-RDMA.
+VERSIONS = ("version 1", "version 2")
+# As many times the instructions of version one may version two take.
+VERSION_TWO_MOST = 1.02
 COLUMNS = (("work_requests", "work requests"), ("posts", "post-send calls"),
            ("completions", "completions"), ("recv_posts", "post-recv calls"))
 
@@ -49,7 +53,7 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
 
 def with_clients(spec, client, program, *words, **more):
     """The same for programs that are told, after other words, the clients to use."""
-    clients = CLIENTS if client == "both" else [client]
+    clients = {"both": CLIENTS, "versions": VERSIONS}.get(client, (client,))
     return in_client(spec, [*words, *clients], program,
                      "intree" if client == "intree" else "ours", **more)
 
@@ -103,6 +107,23 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0):
                       for operation, counted in operations.items()}
                for name, operations in found.items()}
     return rows, profile, not status and not session.complaints
+
+
+def compare_versions(spec, rounds):
+    """Instructions of calls in version two beside version one: whether the transport needs hardly
+    more, and all went well."""
+    rows, _, good = measure_instructions(spec, "versions", "vers=3,nolock,rdma", rounds, 0)
+    one, two = (rows[name] for name in VERSIONS)
+    for operation in one:
+        ratios = {column: two[operation][column] / one[operation][column]
+                  for column in ("service", "kernel")}
+        over = ratios["service"] > VERSION_TWO_MOST
+        good &= not over
+        print(f"{operation}: instructions of version two to those of version one: "
+              f"{ratios['service']:.3f} in the transport and what it calls, "
+              f"{ratios['kernel']:.3f} in the whole kernel"
+              + (f"; MORE THAN {VERSION_TWO_MOST}" if over else ""), flush=True)
+    return good
 
 
 def count_instructions(spec, client, mount, rounds, functions, inline, output):

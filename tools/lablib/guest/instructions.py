@@ -5,12 +5,14 @@ The machine must run with tools/native/instructions.c; what it counts and how is
     instructions.py OPTIONS ROUNDS CLIENT...
 
 measures each client in turn, ROUNDS times, on a mount with these options, or with the word
-`scale`, from one to 1024 calls at a time and over one and 50 mounts.  The counts go to /results,
-as do the symbols; a JSON list on standard output says which file holds what.
+`scale`, from one to 1024 calls at a time and over one and 50 mounts.  The clients `version 1` and
+`version 2` are ours, through the tests' responder in that version of RPC-over-RDMA.  The counts go
+to /results, as do the symbols; a JSON list on standard output says which file holds what.
 """
 
 import contextlib
 import ctypes
+import importlib
 import json
 import mmap
 import pathlib
@@ -22,6 +24,8 @@ from . import axes, loads, transport
 RESULTS = pathlib.Path("/results")
 TRIES = 4
 PAGE = 4096
+SELFTESTS = "/repo/selftests"
+VERSIONS = {"version 1": 1, "version 2": 2}
 # nopl 0x74727078(%rax,%rax,1); ret
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
 # Whom the plugin counts for.  ENTRY: what may interrupt anything, and is not its work.
@@ -112,6 +116,17 @@ def usual(options):
             yield load.name, load, (mount,)
 
 
+def in_version(number, options):
+    """The same one at a time, through the responder."""
+    sys.path.insert(0, SELFTESTS)
+    lib = importlib.import_module("lib.responder")
+    with contextlib.closing(lib.Responder()) as peer, lib.preferred(number):
+        peer.call("speak", *VERSIONS.values())
+        with transport.mounted(f"{options},port={peer.port}") as mount, loads.Bed(mount) as bed:
+            for load in bed.single():
+                yield load.name, load, (mount,)
+
+
 def scale():
     """The same of small reads, ever more at a time, and over more and more mounts."""
     for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
@@ -123,10 +138,17 @@ def scale():
                 yield f"READ 4 KiB, {number} {what}", load, places
 
 
-def measure(plugin, client, operations, prefix):
+def operations_of(client, options):
+    """(the client's module, what to count with it)"""
+    if client in VERSIONS:
+        return "ours", in_version(VERSIONS[client], options)
+    return client, scale() if options == "scale" else usual(options)
+
+
+def measure(plugin, client, module, operations, prefix):
     """One entry per kind of operation."""
     symbols = Symbols(f"{prefix}.symbols")
-    tell_regions(plugin, symbols, client)
+    tell_regions(plugin, symbols, module)
     for number, (name, load, mounts) in enumerate(operations):
         file = f"{prefix}-{number}.counts"
         yield {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
@@ -158,9 +180,10 @@ def main(options, rounds, clients):
     for each in range(int(rounds)):
         for client in clients:
             print(f"  round {each + 1}: {client}", file=sys.stderr, flush=True)
-            with transport.loaded(client), contextlib.closing(
-                    scale() if options == "scale" else usual(options)) as operations:
-                found += measure(plugin, client, operations, f"{each}-{client}")
+            module, operations = operations_of(client, options)
+            with transport.loaded(module), contextlib.closing(operations):
+                found += measure(plugin, client, module, operations,
+                                 f"{each}-{client.replace(' ', '-')}")
     print(json.dumps(found))
 
 

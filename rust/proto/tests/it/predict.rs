@@ -54,10 +54,7 @@ fn usual(version: Version) -> Vec<(Expected<'static>, Vec<u32>)> {
     let (msg, nomsg) = (front(version, 0, REPLY), front(version, 1, REPLY));
     let rpc = [XID, REPLY, 0, 0, 0, 0];
     let write = Expected::Write(&OFFERED, NON_DATA_MAX);
-    let mut all = vec![(
-        Expected::Inline,
-        [&msg[..], &[0, 0, 0], &rpc].concat(),
-    )];
+    let mut all = vec![(Expected::Inline, [&msg[..], &[0, 0, 0], &rpc].concat())];
     for length in [0, 1, 4096, 8192] {
         let header = [&msg[..], &[0], &chunk(length), &[0, 0]].concat();
         all.push((write, [&header[..], &rpc].concat()));
@@ -105,8 +102,11 @@ fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
 
 /// Each version with what its calls expect and get.
 fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
-    BOTH.into_iter()
-        .flat_map(|version| usual(version).into_iter().map(move |(e, m)| (version, e, m)))
+    BOTH.into_iter().flat_map(|version| {
+        usual(version)
+            .into_iter()
+            .map(move |(e, m)| (version, e, m))
+    })
 }
 
 #[test]
@@ -186,7 +186,11 @@ fn what_the_server_asks_in_version_2_names_no_call_of_ours() {
         let mut call = front(Version::V2, procedure, CALL);
         call.extend([0, 0, 0, XID, CALL, 2, 0x4000_0000, 1]);
         assert_eq!(call_xid(&words(&call), Version::V2), None);
-        let reply = [front(Version::V2, procedure, REPLY), vec![0, 0, 0, XID, REPLY]].concat();
+        let reply = [
+            front(Version::V2, procedure, REPLY),
+            vec![0, 0, 0, XID, REPLY],
+        ]
+        .concat();
         assert_eq!(call_xid(&words(&reply), Version::V2), Some(Xid(XID)));
     }
     let short = words(&front(Version::V2, 1, CALL));
