@@ -283,7 +283,7 @@ def no_version_in_common(t):
 ODD_ANSWERS = {
     "probe refused in version one": (1, "refused"),
     "probe refused in version two": (1, "refused"),
-    "probe refused, both versions spoken": (1, "refused"),
+    "probe refused, both versions spoken": (1, "doubtful"),
     "probe answered in version one": (2, "doubtful"),
     "probe refused, and the connection ended": (2, "refused"),
     "connection ended instead of an answer to the probe": (2, "doubtful"),
