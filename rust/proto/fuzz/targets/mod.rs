@@ -11,12 +11,13 @@ mod message;
 mod plan;
 mod private_data;
 mod source;
+mod v2_connection;
 
 /// A name and what runs under it.
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its fuzzer and of its corpus directory.
-pub const ALL: [Target; 7] = [
+pub const ALL: [Target; 8] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),
     ("reverse_call", message::reverse_call),
@@ -24,6 +25,7 @@ pub const ALL: [Target; 7] = [
     ("judge", judge::run),
     ("plan", plan::run),
     ("conn", conn::run),
+    ("v2_connection", v2_connection::run),
 ];
 
 /// Runs the target with this name.
