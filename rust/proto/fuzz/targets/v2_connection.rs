@@ -31,13 +31,21 @@ use xprtrdma_proto::{
         RemoteErrorKind,
         Reply, //
     },
-    judge,
+    judge::{
+        judge,
+        Accept, //
+    },
     limit::{
         DiscardLimit,
         Reaction,
         Strikes,
         CALL_STRIKES,
         DEFAULT_DISCARD_LIMIT, //
+    },
+    predict::{
+        call_xid,
+        predicted,
+        Expected, //
     },
     time::{
         Millis,
@@ -84,6 +92,9 @@ const FIRST: u32 = 0x0101_0000;
 const WRITE: [Segment; 1] = [segment(0x0204, 8192)];
 const WHOLE: [Segment; 1] = [segment(0x0306, 32768)];
 
+/// The longest RPC message beside the data of the Write chunk.
+const NON_DATA: u32 = 200;
+
 const fn segment(handle: u32, length: u32) -> Segment {
     Segment {
         handle: Handle(handle),
@@ -98,6 +109,16 @@ enum Shape {
     Inline,
     Write,
     Reply,
+}
+
+impl Shape {
+    const fn expected(self) -> Expected<'static> {
+        match self {
+            Self::Inline => Expected::Inline,
+            Self::Write => Expected::Write(&WRITE[0], NON_DATA),
+            Self::Reply => Expected::Reply(&WHOLE[0]),
+        }
+    }
 }
 
 /// A call that waits for its reply.
@@ -562,8 +583,10 @@ fn while_probing(link: &mut Link, message: &[u8]) -> Effects {
 /// What comes once the version is agreed on.
 fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) -> Effects {
     let mut effects = Effects::default();
-    let xid = Words(message).get(0);
-    let found = link.calls.iter().position(|call| Some(call.xid) == xid);
+    let xid = call_xid(message, version);
+    let found = xid.and_then(|xid| link.calls.iter().position(|call| call.xid == xid.0));
+    let foreseen =
+        found.and_then(|at| predicted(message, version, link.calls[at].shape.expected()));
     let inbound = match classify(message, version, backchannel) {
         Inbound::Ambiguous(ambiguous) => {
             assert_eq!(version, Version::V1);
@@ -571,8 +594,9 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
         }
         inbound => inbound,
     };
+    assert!(foreseen.is_none() || matches!(inbound, Inbound::Reply(_)));
     match inbound {
-        Inbound::Reply(reply) => link.reply(&reply, found, &mut effects),
+        Inbound::Reply(reply) => link.reply(&reply, found, foreseen, &mut effects),
         Inbound::Error(error) => match (error.kind, version, found) {
             (RemoteErrorKind::Version { .. }, Version::V2, Some(_)) => {
                 effects.lost = Some(Cause::VersionRefused);
@@ -610,7 +634,14 @@ impl Link {
         effects.completed.push(self.calls.remove(at).xid);
     }
 
-    fn reply(&mut self, reply: &Reply<'_>, found: Option<usize>, effects: &mut Effects) {
+    /// `foreseen` is what the prediction of the call's reply makes of it.
+    fn reply(
+        &mut self,
+        reply: &Reply<'_>,
+        found: Option<usize>,
+        foreseen: Option<Accept>,
+        effects: &mut Effects,
+    ) {
         let Some(at) = found else {
             return self.discard(None, effects);
         };
@@ -619,7 +650,7 @@ impl Link {
             Shape::Inline => Offer::default(),
             Shape::Write => Offer {
                 writes: &writes,
-                non_data_max: 200,
+                non_data_max: NON_DATA,
                 ..Offer::default()
             },
             Shape::Reply => Offer {
@@ -627,7 +658,11 @@ impl Link {
                 ..Offer::default()
             },
         };
-        match judge(reply, &offer) {
+        let verdict = judge(reply, &offer);
+        if let Some(accept) = foreseen {
+            assert_eq!(verdict, Verdict::Accept(accept));
+        }
+        match verdict {
             Verdict::Accept(accept) => {
                 self.grant(accept.grant, effects);
                 self.complete(at, effects);
