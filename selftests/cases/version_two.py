@@ -18,7 +18,8 @@ from lib.responder import ONE, TWO, TWO_ONLY, Responder, Stage, preferred, trans
 MAGIC = b"\xf6\xab\x0e\x18"
 INLINE_READ = pathlib.Path("/proc/sys/sunrpc/rdma_max_inline_read")
 PROBE_SIZE = 72
-CALLERS = 4
+CALLERS = version_two.CALLERS
+OPTIONS = 12  # more than the client refuses at a time
 ONE_AND_TWO = (1, 2, 1)
 # What a server without version two says, in the layout of either version.
 WITHOUT_TWO = ((1, 1, 1), (1, 1, 2))
@@ -98,9 +99,10 @@ def probe(xid, slots):
         xid, message.CALL, 2, rpc.NFS, 3, 0, 0, 0, 0, 0)).octets()
 
 
-# covers: V2-01, V2-02, V2-04, V2-05, V2-06, V2-12, V2-13, V2-17, V2-28, V2-31, V2-34, V2-35: with
-# covers: a server that speaks it: the probe to the byte, files both ways with every kind of chunk,
-# covers: long replies.  The next connection asks again, because a server may change.
+# covers: V2-01, V2-02, V2-04, V2-05, V2-06, V2-12, V2-13, V2-17, V2-22, V2-28, V2-31, V2-34, V2-35:
+# covers: with a server that speaks it: the probe to the byte, files both ways with every kind of
+# covers: chunk, long replies, no options.  The next connection asks again, because a server may
+# covers: change.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def everything_works_in_version_two(t):
     peer = Peer(t)
@@ -160,7 +162,7 @@ def answers_larger_than_announced(t):
     equal((peer.state("version"), mount.connects()), ("2", 1), "version and connections")
 
 
-# covers: V2-19, V2-20, V2-33: the server calls the client, and is answered, in version two.
+# covers: V2-11, V2-19, V2-20, V2-33: the server calls the client, and is answered, in version two.
 @case(versions=("4.1", "4.2"), clients=("ours",), seconds=90)
 def delegations_are_returned_in_version_two(t):
     peer = Peer(t)
@@ -318,7 +320,8 @@ def odd_answers_to_the_probe(t):
     check(not complaints, "\n".join(complaints))
 
 
-# covers: V2-04, V2-05, V2-35: while the probe is not answered nothing else is sent.
+# covers: V2-04, V2-05, V2-34, V2-35: while the probe is not answered nothing else is sent; the
+# covers: grant of its answer lets all calls go before any other answer comes.
 @case(versions=(), clients=("ours",), seconds=60)
 def calls_wait_for_the_answer_to_the_probe(t):
     stage = Stage(t, protocol=TWO)
@@ -328,7 +331,12 @@ def calls_wait_for_the_answer_to_the_probe(t):
     wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the probe is held")
     wait.until(lambda: waiting("FSSTAT") >= CALLERS, ENV.patience(10), "calls that wait")
     equal(stage.responder.call("calls"), 1, "calls before the answer")
+    stage.responder.call("arm", "calls held")
     stage.responder.call("release")
+    wait.until(lambda: stage.responder.call("calls") == 1 + CALLERS, ENV.patience(10),
+               "calls at once")
+    for _ in callers:
+        stage.responder.call("release")
     for caller in callers:
         caller.join(ENV.patience(20))
     log = stage.responder.call("log")[1]
@@ -381,6 +389,16 @@ def a_server_that_changes_its_mind(t):
 @case(versions=(), clients=("ours",), seconds=120)
 def bad_messages_of_version_two(t):
     Stage(t, protocol=TWO).play_all(version_two.VERSION_TWO)
+
+
+# covers: MAL-184, V2-23: a refusal counts until the server's device has it: options that come one
+# covers: after the other are no flood.
+@case(versions=(), clients=("ours",), seconds=60)
+def options_one_after_the_other_are_no_flood(t):
+    stage = Stage(t, protocol=TWO)
+    row, = (row for row in version_two.VERSION_TWO if row.name == "unknown option")
+    for _ in range(OPTIONS):
+        stage.play(row)
 
 
 # covers: MAL-168, MAL-169, MAL-170, MAL-171, MAL-173, MAL-178, MAL-188, V2-17, V2-19, V2-20: and of

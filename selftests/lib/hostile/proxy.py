@@ -210,11 +210,14 @@ class Client(Connection):
         if message.kind == "RDMA_ERROR":
             self.proxy.note(f"refused {message.error[0]} {octets.hex()}")
         elif message.kind == "RDMA_OPTIONAL":
-            # None is known.
+            # None is known, to the client neither.
+            self.proxy.note(f"wrong: an option: {octets.hex()}")
             if message.direction == CALL:
                 self.refuse(octets, "ERR_OPTION")
         elif message.kind == "RDMA_MSG" and rpc.direction(message.payload) == REPLY:
             self.check_direction(message, message.payload)
+            if message.wire != self.wire:
+                self.proxy.note(f"wrong: version {message.wire} answers version {self.wire}")
             if message.xid in self.own:
                 self.proxy.note(f"answered {octets.hex()}")
             else:

@@ -32,6 +32,7 @@ WRAPS = 0xfffffffd      # a length whose padding goes beyond 32 bits
 # Numbers of errors.
 ERR_VERS, BAD_HEADER, INVAL_OPTION = 1, 2, 3
 MESSAGES = 100          # of a flood
+CALLERS = 4             # whose calls are held
 OLD_RANGE, NEW_RANGE, BOTH = (1, 1), (3, 9), (1, 2)
 
 
@@ -217,6 +218,7 @@ NEGOTIATION = [
         ended("any")),
     Row("probe swallowed", "MAL-165", PROBE, swallow, ended("any")),
     Row("probe held", "V2-05", PROBE, hold, ignored()),
+    Row("calls held", "V2-34", SMALL, hold, ignored(), times=CALLERS),
     Row("option before the answer to the probe", "MAL-183", PROBE, before(option()),
         REFUSED_OPTION),
     Row("long message behind the answer to the probe", "V2-10", PROBE, large_first,
