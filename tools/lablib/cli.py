@@ -13,7 +13,7 @@ from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
 from .bench import baseline, bench, figures, report
-from .checks import arrows, beside, check, kills, mutants, pcap, shutdown, torture
+from .checks import arrows, beside, cable, check, kills, mutants, pcap, shutdown, torture
 from .machine import shell
 from .machine.session import Plan, Session
 
@@ -456,7 +456,17 @@ def add_pcap(commands):
                     "or rpcordma layer, or in a way that the second does not show.")
     sub.add_argument("capture")
     sub.add_argument("reference", nargs="?", help="a capture of the in-tree client")
-    sub.set_defaults(run=lambda args: pcap.judge(args.capture, args.reference))
+    sub.add_argument("--version-two", action="store_true",
+                     help="print and judge the messages of RPC-over-RDMA version two instead, "
+                          "which tshark does not know")
+
+    def run(args):
+        if args.version_two:
+            return cable.show_version_two(args.capture)
+        return pcap.judge(args.capture, args.reference,
+                          cable.Capture(args.capture).frames_of_version_two())
+
+    sub.set_defaults(run=run)
 
 
 def add_exec(commands):

@@ -7,6 +7,7 @@ tools/host/xdr_oracle.py, which shares no code with the module.
 
 import collections
 import dataclasses
+import functools
 import importlib
 import inspect
 import itertools
@@ -16,7 +17,7 @@ import sys
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from . import pcap
+from . import pcap, version_two
 
 FIELDS = ("frame.number", "ip.src", "ipv6.src", "infiniband.bth.opcode",
           "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.reth.r_key",
@@ -65,8 +66,12 @@ class Message:
     frame: int
     ours: bool
     connection: int
-    header: list     # as xdr_oracle describes it
     octets: bytes
+
+    @functools.cached_property
+    def header(self):
+        """As xdr_oracle describes it."""
+        return oracle().decode(self.octets)
 
     @property
     def xid(self):
@@ -96,6 +101,7 @@ class Message:
                 yield (*segment, False)
 
 
+@functools.cache
 def oracle():
     """tools/host/xdr_oracle.py as a module."""
     sys.path.insert(0, str(REPO / "tools/host"))
@@ -110,8 +116,6 @@ class Capture:
         self.waiting, self.numbers = {}, itertools.count()
         for row in rows(path):
             self.take(row)
-        if not self.connections:
-            raise LabError(f"no connection in {path}")
         self.messages = list(self.assemble())
 
     def take(self, row):
@@ -144,7 +148,6 @@ class Capture:
 
     def assemble(self):
         """Every message once, however often its packets were sent."""
-        decoder = oracle()
         parts, seen = collections.defaultdict(bytes), set()
         for number, packet in self.packets:
             if packet.opcode not in SENDS or (number, packet.ours, packet.psn) in seen:
@@ -158,8 +161,24 @@ class Capture:
                 parts[stream] = b""
             parts[stream] += packet.payload[begin:len(packet.payload) - ICRC - pad]
             if packet.opcode in LASTS:
-                octets = parts.pop(stream)
-                yield Message(packet.frame, packet.ours, number, decoder.decode(octets), octets)
+                yield Message(packet.frame, packet.ours, number, parts.pop(stream))
+
+    def conversations(self):
+        """The messages of each connection, by its number."""
+        found = collections.defaultdict(list)
+        for message in self.messages:
+            found[message.connection].append(message)
+        return found
+
+    def in_version_two(self):
+        """Those that begin in version two."""
+        return {number: messages for number, messages in self.conversations().items()
+                if version_two.begins(messages[0].octets)}
+
+    def frames_of_version_two(self):
+        """The numbers of the frames of those connections."""
+        connections = self.in_version_two()
+        return {packet.frame for number, packet in self.packets if number in connections}
 
 
 def rows(path):
@@ -192,9 +211,9 @@ def nothing_but_sends_comes_from_the_client(capture):
 
 # covers: V1-002, V1-004, V1-085: no record mark, no other program's messages.
 def every_send_is_a_message_of_version_one(capture):
-    count = 0
+    count, others = 0, capture.in_version_two()
     for message in capture.messages:
-        if not message.ours:
+        if not message.ours or message.connection in others:
             continue
         count += 1
         need(message.header[0] == "lists", f"frame {message.frame}: {message.header}")
@@ -208,6 +227,16 @@ def every_send_is_a_message_of_version_one(capture):
             need(program != CONNECTION_CONFIGURATION, f"frame {message.frame}: program {program}")
     need(count, "the client sent no message")
     return f"{count} messages"
+
+
+# covers: V2-02, V2-04, V2-05, V2-13, V2-14, V2-15, V2-17, V2-19, V2-20, V2-29: both sides' messages
+# of connections in version two, by a decoder of their own.
+def version_two_is_spoken_from_the_probe_to_the_last_reply(capture):
+    found = version_two.Judgement(capture.in_version_two().values())
+    need(not found.complaints, "; ".join(found.complaints[:5]))
+    for kind in ("callback reply", "with Read chunks", "with Write chunks", "with a Reply chunk"):
+        need(found.counts[kind], f"no message: {kind}")
+    return found
 
 
 # covers: V1-022: the server may read as much as our device allows, we read nothing.
@@ -354,15 +383,36 @@ def tests():
             and list(inspect.signature(function).parameters) == ["capture"]]
 
 
-def judge(path):
+def judge(recorded):
     """Run every test on a capture; returns the tally."""
-    capture, tally = Capture(path), Tally()
+    tally = Tally()
+    if not recorded.connections:
+        raise LabError("no connection in the capture")
     for function in tests():
         try:
-            found = function(capture)
+            found = function(recorded)
             say(f"ok: cable.{function.__name__}: {found}")
             tally.ok()
         except AssertionError as error:
             say(f"not ok: cable.{function.__name__}: {error}")
             tally.fail(f"cable.{function.__name__}: {error}")
     return tally
+
+
+def version_two_of(path):
+    """A `version_two.Judgement` of a capture, and how many connections it is not about."""
+    capture = Capture(path)
+    connections = capture.in_version_two()
+    return (version_two.Judgement(connections.values()),
+            len(capture.conversations()) - len(connections))
+
+
+def show_version_two(path):
+    """Print the messages of version two in a capture; the exit status."""
+    found, others = version_two_of(path)
+    for line in found.lines():
+        print(line)
+    for complaint in found.complaints:
+        say(f"WRONG: {complaint}")
+    print(f"{found}; connections in other versions: {others}", flush=True)
+    return 1 if found.complaints or not found.messages else 0

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RPC-over-RDMA version two, decoded from the XDR of its draft, and judged.
+
+tshark does not know it.  Section numbers are those of draft-cel-nfsv4-rpcrdma-version-two-01,
+whose section 4.2 has the XDR.  Nothing here comes from the module, or from the coder of the
+responder that the tests talk to: a mistake of either must show.
+"""
+
+import collections
+import dataclasses
+import struct
+
+VERSION = 2
+# What a Send may have before the versions are known (5), and afterwards (2.3).
+FIRST, INLINE = 1024, 4096
+# enum msg_type, and enum rpcrdma2_proc.
+CALL, REPLY = 0, 1
+DIRECTIONS = {CALL: "call", REPLY: "reply"}
+MSG, NOMSG, ERROR, OPTIONAL = 0, 1, 4, 5
+PROCEDURES = {MSG: "MSG", NOMSG: "NOMSG", ERROR: "ERROR", OPTIONAL: "OPTIONAL"}
+# enum rpcrdma2_errcode.
+ERR_VERS = 1
+ERRORS = {ERR_VERS: "ERR_VERS", 2: "ERR_BAD_HEADER", 3: "ERR_INVAL_OPTION"}
+# RFC 5531: the words of a call, and flavours of credentials.
+RPC_CALL = ("xid", "mtype", "rpcvers", "prog", "vers", "proc", "flavour")
+FLAVOURS = {0: "none", 1: "sys", 6: "gss"}
+NULL = 0
+
+
+class Malformed(Exception):
+    """The bytes are no message of version two."""
+
+
+class Words:
+    """XDR (RFC 4506) from the beginning of some bytes."""
+
+    def __init__(self, octets):
+        self.octets, self.at = octets, 0
+
+    def take(self, size, what):
+        piece = self.octets[self.at:self.at + size]
+        if len(piece) < size:
+            raise Malformed(f"ends in {what}")
+        self.at += size
+        return piece
+
+    def word(self, what):
+        return int.from_bytes(self.take(4, what))
+
+    def hyper(self, what):
+        return int.from_bytes(self.take(8, what))
+
+    def choice(self, values, what):
+        """An enum, whose other values are not XDR (4.3)."""
+        value = self.word(what)
+        if value not in values:
+            raise Malformed(f"{what} {value}")
+        return value
+
+    def present(self, what):
+        """Whether optional data follows."""
+        return self.choice((0, 1), f"the word before {what}")
+
+    def opaque(self, what):
+        length = self.word(f"the length of {what}")
+        content = self.take(length, what)
+        self.take(-length % 4, f"the padding of {what}")
+        return content
+
+
+@dataclasses.dataclass
+class Segment:
+    """struct rpcrdma2_segment."""
+
+    handle: int
+    length: int
+    offset: int
+
+    def __str__(self):
+        return f"{self.handle:#x}:{self.length}@{self.offset:#x}"
+
+
+@dataclasses.dataclass
+class Message:
+    """struct rpcrdma2_xprt_hdr with what its arm has, and the payload behind it."""
+
+    xid: int
+    version: int
+    credits: int
+    procedure: int
+    direction: int = REPLY            # of an ERROR too, which does not say (4.2.2)
+    reads: list = dataclasses.field(default_factory=list)    # (position, Segment)
+    writes: list = dataclasses.field(default_factory=list)   # of lists of Segments
+    reply: list | None = None                                # of Segments
+    error: int | None = None
+    versions: tuple = ()              # the lowest and the highest, of ERR_VERS
+    option: tuple = ()                # number and information
+    payload: bytes = b""
+
+    @property
+    def rpc(self):
+        """The first words of an RPC message in the payload, by their names."""
+        count = min(len(RPC_CALL), len(self.payload) // 4)
+        found = dict(zip(RPC_CALL, struct.unpack_from(f">{count}I", self.payload), strict=False))
+        return found if found.get("mtype") == CALL else dict(list(found.items())[:2])
+
+    def has_chunks(self):
+        return bool(self.reads or self.writes or self.reply is not None)
+
+    def __str__(self):
+        words = [f"xid {self.xid:08x}", f"version {self.version}", f"credits {self.credits}",
+                 PROCEDURES[self.procedure], DIRECTIONS[self.direction]]
+        words += [f"read {position}+{segment}" for position, segment in self.reads]
+        words += [f"write [{listed(chunk)}]" for chunk in self.writes]
+        if self.reply is not None:
+            words.append(f"reply chunk [{listed(self.reply)}]")
+        if self.error is not None:
+            words.append(ERRORS[self.error])
+        if self.versions:
+            words.append(f"versions {self.versions[0]} to {self.versions[1]}")
+        if self.option:
+            words.append(f"option {self.option[0]} with {len(self.option[1])} bytes")
+        if self.payload:
+            words.append(f"payload {len(self.payload)}{self.program()}")
+        return ", ".join(words)
+
+    def program(self):
+        """What the payload calls."""
+        rpc = self.rpc
+        if len(rpc) < len(RPC_CALL):
+            return ""
+        return (f": program {rpc['prog']} version {rpc['vers']} procedure {rpc['proc']}, "
+                f"auth {FLAVOURS.get(rpc['flavour'], rpc['flavour'])}")
+
+
+def listed(segments):
+    return " ".join(map(str, segments))
+
+
+def segment(words):
+    return Segment(words.word("a handle"), words.word("a length"), words.hyper("an offset"))
+
+
+def chunk(words):
+    """struct rpcrdma2_write_chunk."""
+    return [segment(words) for _ in range(words.word("the count of a chunk"))]
+
+
+def chunk_lists(words, message):
+    """struct rpcrdma2_chunk_lists."""
+    message.direction = words.choice(DIRECTIONS, "direction")
+    while words.present("a read segment"):
+        message.reads.append((words.word("a position"), segment(words)))
+    while words.present("a Write chunk"):
+        message.writes.append(chunk(words))
+    if words.present("the Reply chunk"):
+        message.reply = chunk(words)
+
+
+def error(words, message):
+    """union rpcrdma2_error."""
+    message.error = words.choice(ERRORS, "error")
+    if message.error == ERR_VERS:
+        message.versions = words.word("the lowest version"), words.word("the highest version")
+
+
+def optional(words, message):
+    """struct rpcrdma2_optional."""
+    message.direction = words.choice(DIRECTIONS, "direction of an option")
+    message.option = words.word("the number of an option"), words.opaque("an option")
+
+
+ARMS = {MSG: chunk_lists, NOMSG: chunk_lists, ERROR: error, OPTIONAL: optional}
+
+
+def decode(octets):
+    """The message in a Send; raises Malformed."""
+    words = Words(octets)
+    xid, version = words.word("the xid"), words.word("the version")
+    if version != VERSION:
+        raise Malformed(f"version {version}")
+    message = Message(xid, version, words.word("the credits"),
+                      words.choice(PROCEDURES, "procedure"))
+    ARMS[message.procedure](words, message)
+    message.payload = octets[words.at:]
+    return message
+
+
+@dataclasses.dataclass
+class Sent:
+    """A Send in a capture."""
+
+    frame: int
+    ours: bool   # the client sent it
+    octets: bytes
+
+
+class Connection:
+    """Judges the messages of a connection, one after the other."""
+
+    def __init__(self):
+        self.lines, self.complaints, self.counts = [], [], collections.Counter()
+        self.agreed = False  # the probe is answered
+        # Calls and options without an answer: (whether the client sent it, xid).
+        self.open, self.options = set(), set()
+        self.probe = None
+
+    def take(self, sent):
+        """The next message."""
+        way = "client" if sent.ours else "server"
+        try:
+            message = decode(sent.octets)
+        except Malformed as problem:
+            self.lines.append(f"{sent.frame} {way}: MALFORMED ({problem}): "
+                              f"{sent.octets[:64].hex()}")
+            self.complaints.append(f"frame {sent.frame}: {problem}")
+            return
+        self.lines.append(f"{sent.frame} {way}: {message}")
+        found = [*self.form(message, sent), *self.turn(message, sent)]
+        self.complaints += [f"frame {sent.frame}: {problem}" for problem in found]
+        self.count(message, sent.ours)
+
+    def form(self, message, sent):
+        """What is wrong with a message whatever was said before."""
+        size = len(sent.octets)
+        if size > INLINE:
+            yield f"{size} bytes (2.3)"
+        if message.procedure == MSG and not message.payload:
+            yield "MSG without a payload (4.2.1)"
+        if message.procedure in (NOMSG, ERROR) and message.payload:
+            yield f"{PROCEDURES[message.procedure]} with a payload (4.2.1)"
+        if message.procedure == NOMSG and not message.has_chunks():
+            yield "NOMSG without a chunk"
+        if message.reads and message.direction == REPLY:
+            yield "a reply with a Read list"
+        if message.procedure == MSG and message.payload:
+            rpc = message.rpc
+            if rpc.get("mtype") != message.direction:
+                yield f"direction {message.direction}, RPC message type {rpc.get('mtype')} (4.2.2)"
+            if rpc.get("xid") != message.xid:
+                yield f"xid {message.xid:#x}, in the RPC message {rpc.get('xid', 0):#x}"
+
+    def turn(self, message, sent):
+        """What is wrong with its turn among the others."""
+        call = message.direction == CALL
+        if self.probe is None:
+            self.probe = message
+            yield from self.first(message, sent)
+        elif not self.agreed and (call or sent.ours):
+            yield "sent before the first message has its answer (5)"
+        key = sent.ours if call else not sent.ours, message.xid
+        if message.procedure == OPTIONAL:
+            self.options.add(key)  # nobody need answer one that is known
+        elif call:
+            if key in self.open:
+                yield f"a second call {message.xid:#x} beside the first"
+            self.open.add(key)
+        else:
+            if key not in self.open | self.options:
+                yield f"an answer to nothing, {message.xid:#x}"
+            self.open.discard(key)
+            self.agreed |= not sent.ours and message.error is None
+
+    @staticmethod
+    def first(message, sent):
+        """The probe: a small call of the client, of nothing."""
+        rpc = message.rpc
+        if not sent.ours or message.procedure != MSG or message.direction != CALL:
+            yield "does not begin with a call of the client (5)"
+        if len(sent.octets) > FIRST:
+            yield f"the first message has {len(sent.octets)} bytes (5)"
+        if message.has_chunks() or rpc.get("proc") != NULL:
+            yield "the first message is no NULL call without chunks"
+
+    def count(self, message, ours):
+        """Kinds of messages, for the summary."""
+        name = DIRECTIONS[message.direction] if ours == (message.direction == CALL) \
+            else f"callback {DIRECTIONS[message.direction]}"
+        if message.error is not None:
+            name = ERRORS[message.error]
+        elif message.procedure == OPTIONAL:
+            name = "option"
+        self.counts[name] += 1
+        self.counts["long call"] += message.procedure == NOMSG and message.direction == CALL
+        self.counts["long reply"] += message.procedure == NOMSG and message.direction == REPLY
+        self.counts["with Read chunks"] += bool(message.reads)
+        self.counts["with Write chunks"] += message.direction == CALL and bool(message.writes)
+        self.counts["with a Reply chunk"] += message.direction == CALL \
+            and message.reply is not None
+        self.counts["RPCSEC_GSS call"] += FLAVOURS.get(message.rpc.get("flavour")) == "gss"
+
+
+class Judgement:
+    """What was found on all connections of version two."""
+
+    def __init__(self, connections):
+        """`connections` holds lists of `Sent`."""
+        self.connections = []
+        for messages in connections:
+            connection = Connection()
+            for sent in messages:
+                connection.take(sent)
+            self.connections.append(connection)
+        self.messages = sum(len(connection.lines) for connection in self.connections)
+        self.counts = sum((connection.counts for connection in self.connections),
+                          collections.Counter())
+        self.unanswered = sum(len(connection.open) for connection in self.connections)
+        self.complaints = [complaint for connection in self.connections
+                           for complaint in connection.complaints]
+
+    def lines(self):
+        """A line for each message."""
+        for number, connection in enumerate(self.connections):
+            yield f"connection {number}"
+            yield from connection.lines
+
+    def __str__(self):
+        kinds = ", ".join(f"{kind}: {count}" for kind, count in sorted(self.counts.items())
+                          if count)
+        verdict = f"{len(self.complaints)} WRONG" if self.complaints \
+            else "each of version two, the probe first"
+        return (f"{len(self.connections)} connections, {self.messages} messages, {verdict} "
+                f"({kinds}; calls without an answer: {self.unanswered})")
+
+
+def begins(octets):
+    """Whether a connection whose first message this is begins in version two."""
+    return len(octets) >= 8 and int.from_bytes(octets[4:8]) == VERSION
