@@ -77,6 +77,11 @@ clean:
 demo:
 	$(LAB) demo $(KERNEL_OPTION)
 
+# Version two of RPC-over-RDMA, which no server in use speaks.
+.PHONY: demo-v2
+demo-v2:
+	$(LAB) demo --version-two $(KERNEL_OPTION)
+
 .PHONY: shell
 shell:
 	$(LAB) shell $(KERNEL_OPTION)
@@ -135,6 +140,7 @@ help:
 	@echo
 	@echo 'Try (in virtual machines):'
 	@echo '  make demo                     build, mount, copy, compare, report'
+	@echo '  make demo-v2                  the same over version two of RPC-over-RDMA, with a capture'
 	@echo '  make shell                    a shell in a client with the mount made'
 	@echo '  tools/lab --help              everything else'
 	@echo

@@ -78,9 +78,12 @@ def callbacks_work_after_a_reconnect(t):
 # own calls use every credit.
 @case(versions=("4.1", "4.2"), seconds=120)
 def many_recalls_under_load_lose_nothing(t):
-    mount = t.mount()
+    recalls_under_load(t, t.mount(), ENV.pick(small=32, full=400, debug=12))
+
+
+def recalls_under_load(t, mount, count):
+    """Have so many delegations recalled, in bursts, while files are written; all is compared."""
     top = t.directory(mount)
-    count = ENV.pick(small=32, full=400, debug=12)
     t.server.call("create", top.there, count, "f")
     fds = [os.open(f"{top.here}/f{number}", os.O_RDONLY) for number in range(count)]
     check(delegations(t) >= count // 2, f"only {delegations(t)} delegations of {count}")

@@ -13,7 +13,7 @@ from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
 from .bench import baseline, bench, figures, report
-from .checks import arrows, beside, cable, check, kills, mutants, pcap, shutdown, torture
+from .checks import arrows, beside, cable, check, demo_two, kills, mutants, pcap, shutdown, torture
 from .machine import shell
 from .machine.session import Plan, Session
 
@@ -419,8 +419,13 @@ def add_demo(commands):
     kernel_option(sub)
     sub.add_argument("--client", choices=("ours", "intree", "both"), default="both")
     sub.add_argument("--vers", default="4.2")
+    sub.add_argument("--version-two", action="store_true",
+                     help="of RPC-over-RDMA instead: NFSv3 and 4.2, sec=krb5i, callbacks, through "
+                          "a responder that speaks it; decodes a capture (ours alone)")
 
     def run(args):
+        if args.version_two:
+            return demo_two.run(args.kernel)
         return report.demo(args.kernel, args.client, args.vers)
 
     sub.set_defaults(run=run)

@@ -23,7 +23,7 @@ LOCAL = pathlib.Path("/tmp/demo")
 SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
 
 
-def make_tree(top, seed):
+def make_tree(top, seed, large_mib=LARGE_MIB):
     """Files of many sizes around the borders that matter, and a large one."""
     chance = random.Random(seed)
     borders = (0, 1, 3, 512, 1000, 4095, 4096, 4097, 8192, 65536)
@@ -33,7 +33,7 @@ def make_tree(top, seed):
         path.write_bytes(chance.randbytes(chance.choice(borders) + chance.randrange(100)))
     block = chance.randbytes(1 << 20)
     with open(top / "large", "wb") as large:
-        for number in range(LARGE_MIB):
+        for number in range(large_mib):
             large.write(number.to_bytes(8, "big") + block[8:])
 
 
@@ -115,4 +115,5 @@ def main(options, clients):
     return 0 if all(all(r["equal"].values()) for r in report.values()) else 1
 
 
-sys.exit(main(sys.argv[1], sys.argv[2:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

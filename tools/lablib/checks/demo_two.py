@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make demo-v2`: version two of RPC-over-RDMA, seen in the machines and on the cable.
+
+The program in the client machine is selftests/demo_two.
+"""
+
+from ..base.paths import REPO
+from ..base.ui import LabError, say, step
+from ..machine.session import Plan, Session
+from . import cable
+
+SECONDS = 1800
+CAPTURE = REPO / "build/demo-v2.pcap"
+MESSAGES = REPO / "build/demo-v2.messages"
+# Without these the run did not show what it is for.
+KINDS = ("call", "reply", "callback call", "callback reply", "long call", "with Read chunks",
+         "with Write chunks", "with a Reply chunk", "RPCSEC_GSS call")
+
+
+def run(spec):
+    """The whole demonstration; the exit status."""
+    CAPTURE.parent.mkdir(exist_ok=True)
+    for old in (CAPTURE, MESSAGES):
+        old.unlink(missing_ok=True)
+    session = Session(Plan(spec=spec, load=False, timeout=SECONDS, pcap=str(CAPTURE)))
+    status = None
+    with session:
+        status = session.run(["./selftests/demo_two"])
+    problems = list(session.complaints)
+    if status:
+        problems.append(f"selftests/demo_two: exit status {status}")
+    problems += seen()
+    for problem in problems:
+        say(f"FAILED: {problem}")
+    print(f"\n{'Everything as it should be.' if not problems else 'FAILED, see above.'}",
+          flush=True)
+    return 1 if problems else 0
+
+
+def seen():
+    """What is wrong on the cable; writes the messages down and sums them up."""
+    try:
+        with step("decoding the capture"):
+            found, others = cable.version_two_of(CAPTURE)
+    except LabError as error:
+        return [str(error)]
+    MESSAGES.write_text("".join(f"{line}\n" for line in found.lines()))
+    say(f"capture: {CAPTURE.relative_to(REPO)}, its messages: {MESSAGES.relative_to(REPO)}")
+    say(f"capture: {found}")
+    problems = [f"capture: {complaint}" for complaint in found.complaints]
+    problems += [f"capture: no message: {kind}" for kind in KINDS if not found.counts[kind]]
+    if others:
+        problems.append(f"capture: {others} connections that begin in another version")
+    if found.unanswered:
+        problems.append(f"capture: {found.unanswered} calls without an answer")
+    return problems
