@@ -24,7 +24,8 @@ NEVER_SHOWN = ("success",)
 PARAMETER = re.compile(r"^        (\w+): u32 \{$", re.MULTILINE)
 # The pages that tell where things are, and what names a thing there: a file, perhaps with something
 # in it, a path, a type, a function.
-PAGES = tuple(REPO / "Documentation" / name for name in ("architecture.rst", "gotchas.rst"))
+PAGES = tuple(REPO / "Documentation" / name for name in (
+    "architecture.rst", "gotchas.rst", "version-two.rst"))
 LITERAL = re.compile(r"``([^`\s]+)``")
 FILE = re.compile(r"([\w/]+\.rs)(?::([\w:]+))?")
 PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
