@@ -34,7 +34,12 @@ pub struct Xid(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Credits(pub u32);
 
-/// The protocol version spoken on a connection.
+/// What is spoken on a connection: the words of its messages and what they mean.
+///
+/// Whatever depends on that matches on this type. The number on the wire is [`Version::number`]
+/// alone: a later draft of version two has the number 2 as well and is a variant of its own here,
+/// with a file for its codec, and with credits of its own behind
+/// `ForwardCredits`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// RFC 8166.
