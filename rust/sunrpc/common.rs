@@ -2,6 +2,11 @@
 
 //! The state that all transports share while the class is registered ([`Common`]).
 
+use crate::servers::{
+    Server,
+    Servers, //
+};
+use core::net::SocketAddr;
 use kernel::{
     debugfs::Dir,
     prelude::*,
@@ -16,14 +21,18 @@ use kernel::{
         Arc, //
     },
 };
-use xprtrdma_base::queue::WorkQueue;
+use xprtrdma_base::{
+    net::Net,
+    queue::WorkQueue, //
+};
 
-/// Work queues and a debugfs directory, named after the module.
+/// Work queues and a debugfs directory, named after the module, and what is remembered of servers.
 pub struct Common {
     queue: WorkQueue,
     completions: WorkQueue,
     ends: WorkQueue,
     debugfs: Dir,
+    servers: Arc<Servers>,
 }
 
 impl Common {
@@ -49,6 +58,11 @@ impl Common {
     /// only the end of such a task sets free; and than that of completions, for which an end waits.
     pub fn ends(&self) -> &WorkQueue {
         &self.ends
+    }
+
+    /// A share in what is remembered of the server with this address. `ENOMEM`. Does not sleep.
+    pub fn server(&self, net: &Net, peer: SocketAddr) -> Result<Server> {
+        Server::new(&self.servers, net.number(), peer)
     }
 
     /// The debugfs directory. Without debugfs it is a directory that holds nothing.
@@ -100,6 +114,7 @@ impl Owner {
             completions: WorkQueue::new(c"xprtrdma_rs-comp")?,
             ends: WorkQueue::new(c"xprtrdma_rs-end")?,
             debugfs: Dir::new(c"xprtrdma_rs"),
+            servers: Servers::new()?,
         };
         let common = Arc::new(common, GFP_KERNEL)?;
         *place = Some(common.clone());

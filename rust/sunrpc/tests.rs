@@ -20,5 +20,6 @@ mod call;
 mod class;
 mod driver;
 mod rpc;
+mod servers;
 mod sysctl;
 mod xdr_buf;

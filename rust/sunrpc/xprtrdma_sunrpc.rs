@@ -18,6 +18,7 @@
 //! | [`lease`] | memory lent to the peer, and waited for | |
 //! | [`callback`] | requests of the server | `rpc_rqst` |
 //! | [`common`] | the state that all transports share | |
+//! | [`servers`] | what the transports of one server share | |
 //! | [`sysctl`] | the files in `/proc/sys/sunrpc` | `ctl_table` |
 //! | [`trace`] | tracepoints | `tracepoint` |
 //!
@@ -47,6 +48,7 @@ pub mod class;
 pub mod common;
 pub mod lease;
 mod ops;
+pub mod servers;
 pub mod slot;
 pub mod sysctl;
 #[cfg(xprtrdma_kunit)]

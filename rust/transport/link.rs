@@ -72,6 +72,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     common::Common,
+    servers::Server,
     transport::{
         Create,
         Limits, //
@@ -114,6 +115,9 @@ pub(crate) struct Link {
     region_pages: Atomic<u32>,
     /// Which versions may be spoken.
     version: VersionPolicy,
+    /// What the transports of the server know of its version; only if it matters.
+    #[pin]
+    server: SpinLock<Option<Server>>,
     /// Largest messages sent and received without RDMA so far, in bytes.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
     /// The private data of the peer of the present attempt.
@@ -165,6 +169,7 @@ impl Link {
                 callback_size: Atomic::new(LEAST_CALLBACK),
                 region_pages: Atomic::new(u32::MAX),
                 version: config.version,
+                server <- new_spinlock!(None, "Link::server"),
                 inline_sizes: (Atomic::new(0), Atomic::new(0)),
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),

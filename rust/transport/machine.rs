@@ -48,6 +48,7 @@ use xprtrdma_proto::{
         Millis,
         Time, //
     },
+    v2::negotiate::Known, //
 };
 use xprtrdma_sunrpc::{
     common::Common,
@@ -194,6 +195,11 @@ impl<C: Established> Machine<C> {
                 trace::disconnected(xprt.id(), epoch.raw(), cause.name());
             }
         }
+    }
+
+    /// Takes over what is known of the server's version.
+    pub(crate) fn learn_version(&self, known: Known) {
+        self.mailbox.lock().conn.learn_version(known);
     }
 
     /// Begins an attempt: from now on events wait for the worker.

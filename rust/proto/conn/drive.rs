@@ -142,6 +142,12 @@ impl Conn {
         self.machine.limit_timeouts(connect, reconnect);
     }
 
+    /// Takes over what the transports of the server know of its version 2, before an attempt
+    /// (V2-12).
+    pub fn learn_version(&mut self, known: Known) {
+        self.machine.learn_version(known);
+    }
+
     /// Where the transport stands.
     pub const fn phase(&self) -> Phase {
         self.machine.state().phase()

@@ -44,6 +44,7 @@ use crate::{
         Time, //
     },
     v2::negotiate::{
+        Known,
         Outcome,
         ProbeAnswer, //
     },
@@ -259,6 +260,12 @@ impl Machine {
         }
         let outcome = self.peer.version.begin(now);
         self.negotiated(outcome, now);
+    }
+
+    pub(super) fn learn_version(&mut self, known: Known) {
+        if let State::Down | State::Waiting { .. } = self.state {
+            self.peer.version.learn(known);
+        }
     }
 
     pub(super) fn version_answer(&mut self, answer: ProbeAnswer, now: Time) {

@@ -15,7 +15,7 @@
 //! | none in time, or connection lost | new connection, version 1    | new connection    |
 //!
 //! The refused version is never sent again on that connection (V2-30, MAL-162). A peer that says it
-//! lacks version 2 is believed until the transport goes away (V2-12). One that was silent, that
+//! lacks version 2 is believed until its last transport goes away (V2-12). One that was silent, that
 //! ended the connection, or that answered with something else gets version 1 next, and is probed
 //! again after [`DOUBT`] (V2-08, V2-09). Reasons of our own, such as a device that was removed, say
 //! nothing about the peer (V2-31). An agreement is forgotten with the connection.
@@ -83,6 +83,26 @@ pub enum Known {
     Lacking,
 }
 
+impl Known {
+    /// As a word, for transports that share what they know; zero is [`Known::Nothing`].
+    pub const fn to_word(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Lacking => 1,
+            Self::Doubtful(since) => since.as_millis().saturating_add(2),
+        }
+    }
+
+    /// What [`Known::to_word`] made a word of.
+    pub const fn from_word(word: u64) -> Self {
+        match word {
+            0 => Self::Nothing,
+            1 => Self::Lacking,
+            since => Self::Doubtful(Time::from_millis(since.saturating_sub(2))),
+        }
+    }
+}
+
 /// How a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -128,6 +148,11 @@ impl Negotiator {
             state: State::Idle,
             known: Known::Nothing,
         }
+    }
+
+    /// Takes over what the transports of the server know together, before an attempt.
+    pub fn learn(&mut self, known: Known) {
+        self.known = known;
     }
 
     /// A connection came up: [`Outcome::Probe`] or [`Outcome::Use`].

@@ -43,6 +43,10 @@ use xprtrdma_proto::{
         LocalFault, //
     },
     time::Millis,
+    v2::negotiate::{
+        Known,
+        VersionPolicy, //
+    },
     Counter,
     PrivateData,
     Thresholds,
@@ -58,6 +62,7 @@ use xprtrdma_rdma::{
     qp::QpOwner, //
 };
 use xprtrdma_sunrpc::{
+    servers::Server,
     trace,
     util::{
         may_log,
@@ -99,6 +104,7 @@ impl Link {
         let mut place = None;
         *self.peer.lock() = None;
         let timeout = Millis::new(u64::from(lock.xprt().connect_timeout().as_ms()));
+        let known = self.learn_version(lock.xprt());
         // With `nconnect` a transport may be connected long after the mount, by a call that does
         // not give up.
         machine.begin(timeout, lock.is_for_trial());
@@ -136,11 +142,41 @@ impl Link {
         };
         // From here on events go to the machine directly; those that are left go first.
         let todo = machine.leave(&xprt);
+        self.tell_version(known);
         self.fulfil(&xprt, todo);
         if result.is_ok() {
             self.look_again();
         }
         lock.finish(result);
+    }
+
+    /// Has the machine take over what the transports of the server know of its version (V2-12).
+    /// Returns what it knows now.
+    fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
+        let machine = self.machine();
+        if self.version != VersionPolicy::V1Only {
+            let peer = xprt.peer();
+            let mut server = self.server.lock();
+            if server.as_ref().map(Server::peer) != peer {
+                // Without memory each transport finds out for itself.
+                let common = self.services.common();
+                *server = peer.and_then(|peer| common.server(xprt.net(), peer).ok());
+            }
+            if let Some(server) = &*server {
+                machine.learn_version(Known::from_word(server.get()));
+            }
+        }
+        machine.with_conn(Conn::version_known)
+    }
+
+    /// Tells the other transports of the server what this attempt found out.
+    fn tell_version(&self, before: Known) {
+        let known = self.machine().with_conn(Conn::version_known);
+        if known != before {
+            if let Some(server) = &*self.server.lock() {
+                server.set(known.to_word());
+            }
+        }
     }
 
     /// `place`: what the attempt used, and whether its port is active.

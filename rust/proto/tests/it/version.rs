@@ -9,6 +9,7 @@ use xprtrdma_proto::{
     v2::negotiate::{
         receive_size,
         EndedBy,
+        Known,
         Negotiator,
         Outcome,
         ProbeAnswer,
@@ -140,6 +141,29 @@ fn what_the_peer_could_not_do_is_remembered() {
             );
         }
     }
+}
+
+// covers: V2-12
+#[test]
+fn what_one_transport_finds_out_another_takes_over() {
+    let long_ago = Time::from_millis(NOW.as_millis() - 1);
+    for known in [
+        Known::Nothing,
+        Known::Lacking,
+        Known::Doubtful(NOW),
+        Known::Doubtful(long_ago),
+    ] {
+        assert_eq!(Known::from_word(known.to_word()), known);
+        let mut negotiator = Negotiator::new(VersionPolicy::PreferV2);
+        negotiator.learn(known);
+        let expected = match known {
+            Known::Nothing => Outcome::Probe,
+            _ => Outcome::Use(Version::V1),
+        };
+        assert_eq!(negotiator.begin(NOW), expected);
+        assert_eq!(negotiator.known(), known);
+    }
+    assert_eq!(Known::Nothing.to_word(), 0);
 }
 
 // covers: V2-31
