@@ -139,6 +139,7 @@ pub(crate) struct Connection {
     agreed: SetOnce<Agreed>,
     /// The xid of the version probe, if one is sent.
     probe: SetOnce<Xid>,
+    probe_answered: Once,
     regions: Arc<RegionPool>,
     device: DeviceInfo,
     /// Has the device's events noted.
@@ -248,6 +249,16 @@ impl Connection {
     /// The version probe with this xid is about to be sent, the only message before the agreement.
     pub(crate) fn begin_probing(&self, xid: Xid) {
         self.probe.populate(xid);
+    }
+
+    /// The version probe has its answer. Completion handlers ask and tell, one at a time.
+    pub(crate) fn end_probing(&self) {
+        let _ = self.probe_answered.is_first();
+    }
+
+    /// Whether the version probe has its answer.
+    pub(crate) fn is_probe_answered(&self) -> bool {
+        self.probe_answered.was()
     }
 
     /// The xid of the version probe, until there is an agreement.

@@ -5,7 +5,10 @@
 use super::{
     action::Phase,
     cause::ConnectError,
-    config::Config,
+    config::{
+        Config,
+        MIN_CONNECT_TIMEOUT, //
+    },
     event::{
         Accepted,
         CmEvent, //
@@ -135,7 +138,7 @@ impl Attempt {
             self.stage == Stage::Negotiating && reason.ended_by_whom() == EndedBy::Peer;
         let left = self.remaining(config.connect_timeout, now);
         let may_go_on = unanswered && config.version == VersionPolicy::PreferV2;
-        (may_go_on && left > Millis::default()).then_some(left)
+        (may_go_on && left >= MIN_CONNECT_TIMEOUT).then_some(left)
     }
 
     /// What follows from an event of the connection manager.

@@ -141,8 +141,10 @@ impl Cause {
 /// Why a connection attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// A step that is ours, the version's negotiation, or the whole attempt took too long.
+    /// A step that is ours, or the whole attempt, took too long.
     TimedOut,
+    /// The version probe got no answer that says which version to speak.
+    VersionSilent,
     /// No answer with the link address of the peer or of the next router.
     AddrSilent,
     /// The address could not be resolved for another reason.
@@ -191,7 +193,11 @@ impl ConnectError {
     /// Whether an attempt that failed so says something about the peer (V2-31).
     pub(super) const fn ended_by_whom(self) -> EndedBy {
         match self {
-            Self::PeerClosed | Self::Refused | Self::Stale | Self::TimedOut => EndedBy::Peer,
+            Self::PeerClosed
+            | Self::Refused
+            | Self::Stale
+            | Self::TimedOut
+            | Self::VersionSilent => EndedBy::Peer,
             _ => EndedBy::Us,
         }
     }
@@ -208,12 +214,16 @@ impl ConnectError {
     /// for a call that wants to give up. "Unreachable" ends such a call at once, and no other call.
     pub const fn error(self, first_mount: bool) -> Error {
         match self {
-            Self::AddrSilent | Self::RouteSilent | Self::Unanswered if first_mount => {
+            Self::AddrSilent | Self::RouteSilent | Self::Unanswered | Self::VersionSilent
+                if first_mount =>
+            {
                 Error::Unreachable
             }
-            Self::TimedOut | Self::AddrSilent | Self::RouteSilent | Self::Unanswered => {
-                Error::TimedOut
-            }
+            Self::TimedOut
+            | Self::AddrSilent
+            | Self::RouteSilent
+            | Self::Unanswered
+            | Self::VersionSilent => Error::TimedOut,
             Self::AddrUnresolved | Self::NoRoute => Error::Unreachable,
             Self::NoDevice if first_mount => Error::NoDeviceAtMount,
             Self::NoDevice | Self::DeviceRemoved => Error::NoDevice,
@@ -235,6 +245,7 @@ impl ConnectError {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TimedOut => "timed out",
+            Self::VersionSilent => "no answer to the version probe",
             Self::AddrSilent => "address not resolved: no answer to ARP or neighbour discovery",
             Self::AddrUnresolved => "address not resolved",
             Self::NoRoute => "no route",

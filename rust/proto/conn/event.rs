@@ -185,7 +185,6 @@ pub enum Event {
     /// An action of the attempt could not be performed.
     LocalFault(Epoch, LocalFault),
     /// The version probe was answered.
-    #[allow(dead_code, reason = "room v2: the driver sends no probe before")]
     VersionAnswer(Epoch, ProbeAnswer),
     /// A valid reply arrived. Needed once per connection, harmless more often.
     Replied(Epoch),

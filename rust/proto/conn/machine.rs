@@ -282,7 +282,7 @@ impl Machine {
                 self.enter(Stage::Negotiating, Action::SendVersionProbe { epoch }, now);
             }
             Outcome::Use(version) => self.establish(version, now),
-            Outcome::Reconnect => self.fail(ConnectError::TimedOut, now),
+            Outcome::Reconnect => self.fail(ConnectError::VersionSilent, now),
             Outcome::Unsupported => self.fail(ConnectError::VersionUnsupported, now),
             Outcome::Ignored => {}
         }

@@ -117,6 +117,9 @@ impl Peer {
         self.inline.lost(cause, now);
         // The version is agreed on: there is no probe that anybody could have left unanswered.
         self.version.lost(EndedBy::Us, now);
+        if cause == Cause::VersionRefused && !up.is_useful() {
+            self.version.went_back_on_it(now);
+        }
         cause
     }
 

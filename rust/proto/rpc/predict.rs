@@ -63,18 +63,22 @@ fn plain_call(message: &[u8]) -> Option<()> {
     expect(&mut words, direction::CALL)
 }
 
-/// A version 2 message whose direction word says that it is none of a responder. An error has
-/// another word at that place, and what is too short for a header may be a spoiled answer.
+/// A version 2 message whose direction word says that it is none of a responder. Errors and unknown
+/// procedures have no such word, and what is too short for a header may be a spoiled answer.
 #[inline(always)]
 fn directed_call(message: &[u8]) -> Option<()> {
-    const LEN: usize = Version::V2.min_header_len();
+    const LEN: usize = Version::V2.fixed_len();
     let mut words = Reader::new(message.first_chunk::<LEN>()?);
     words.u32().ok()?;
     expect(&mut words, Version::V2.number())?;
     words.u32().ok()?;
     let procedure = words.u32().ok()?;
     expect(&mut words, direction::CALL)?;
-    (procedure != proc_nr::ERROR).then_some(())
+    let directed = match procedure {
+        proc_nr::MSG | proc_nr::NOMSG => message.len() >= Version::V2.min_header_len(),
+        _ => procedure == proc_nr::OPTIONAL,
+    };
+    directed.then_some(())
 }
 
 /// Bytes of the predicted lists: all absent, a Write chunk of one segment, a Reply chunk of one

@@ -185,9 +185,14 @@ impl Negotiator {
             }
             ProbeAnswer::Error(kind) => {
                 self.known = match kind {
-                    RemoteErrorKind::Version { low, high } if !offers(low, high, 2) => {
+                    RemoteErrorKind::Version { low, high } if offers(low, high, 2) => {
+                        Known::Doubtful(now)
+                    }
+                    RemoteErrorKind::Version { low, high } if offers(low, high, 1) => {
                         Known::Lacking
                     }
+                    // It has neither: nothing is gained by version 1.
+                    RemoteErrorKind::Version { .. } => Known::Nothing,
                     _ => Known::Doubtful(now),
                 };
                 self.refused(kind)
@@ -213,6 +218,12 @@ impl Negotiator {
             self.known = Known::Doubtful(now);
         }
         self.state = State::Idle;
+    }
+
+    /// The peer agreed to version 2, and then refused it to a call before it answered any: the next
+    /// connection has version 1.
+    pub fn went_back_on_it(&mut self, now: Time) {
+        self.known = Known::Doubtful(now);
     }
 
     /// The version of the present connection, if it has one.

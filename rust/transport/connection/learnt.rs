@@ -50,6 +50,11 @@ impl Once {
         Self(Atomic::new(false))
     }
 
+    /// Whether there was a first time.
+    pub(super) fn was(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
     /// Whether this is the first time. One thread asks at a time.
     pub(super) fn is_first(&self) -> bool {
         let first = !self.0.load(Relaxed);

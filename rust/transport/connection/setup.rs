@@ -129,6 +129,7 @@ impl Setup<'_> {
             epoch,
             agreed: SetOnce::new(),
             probe: SetOnce::new(),
+            probe_answered: Once::new(),
             regions,
             device,
             _events: services.devices.listen(self.id, &device)?,

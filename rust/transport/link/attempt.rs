@@ -264,9 +264,8 @@ impl Link {
             Action::SendVersionProbe { epoch } => attempt
                 .qp
                 .as_ref()
-                .ok_or(LocalFault::NoResources)
-                .and_then(|qp| Connection::send_version_probe(qp))
-                .map_err(|fault| Event::LocalFault(epoch, fault)),
+                .ok_or(Event::LocalFault(epoch, LocalFault::NoResources))
+                .and_then(|qp| Connection::send_version_probe(qp)),
             Action::Disconnect { epoch, cause, .. } => {
                 self.machine().order_end(xprt, epoch, cause);
                 Ok(())

@@ -91,7 +91,10 @@ impl Connection {
                     None => self.invalidate(qp, index),
                 }
             }
-            (Reaction::Reconnect, Some(_)) => self.lost(Cause::BadReply),
+            (Reaction::Reconnect, Some(_)) => self.lost(match counter {
+                Counter::ErrVers => Cause::VersionRefused,
+                _ => Cause::BadReply,
+            }),
             (Reaction::Reconnect | Reaction::FailCall, None) => self.lost(Cause::BadReplies),
         }
     }

@@ -145,8 +145,7 @@ pub(super) fn send_with_reply_chunk(
     send_one(xprt, qp, call, agreed, One::Reply)
 }
 
-/// As [`send_any`], for a call with one region on a connection of version 1. What is rare goes the
-/// long way.
+/// As [`send_any`], for a call with one region. What is rare goes the long way.
 #[inline(always)]
 fn send_one(
     xprt: &Xprt<Rdma>,

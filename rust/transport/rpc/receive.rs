@@ -285,13 +285,10 @@ impl Connection {
             (RemoteErrorKind::Chunk, Version::V2) => Counter::ErrBadHeader,
             (RemoteErrorKind::InvalOption, _) => Counter::ErrInvalOption,
         };
-        if let (RemoteErrorKind::Version { .. }, Version::V2, Some(_)) =
-            (error.kind, self.version(), &found)
-        {
-            // The peer has changed its mind, as after a restart. The next connection asks anew,
-            // and the calls go out again there (MAL-023).
-            self.counters().count(counter);
-            self.lost(Cause::VersionRefused);
+        if counter == Counter::ErrVers && self.version() == Version::V2 && found.is_some() {
+            // The peer has changed its mind. The next connection asks anew, and the calls go out
+            // again there (MAL-023).
+            self.drop_message(qp, message, counter, Some(error.xid), found);
             return Remaining::Nothing;
         }
         self.on_reply(qp, error.xid, message, found, &|_| {

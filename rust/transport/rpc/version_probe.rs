@@ -12,17 +12,15 @@ use crate::{
 use kernel::prelude::*;
 use xprtrdma_proto::{
     conn::{
+        Cause,
         Event,
         LocalFault, //
     },
-    inbound::Discard,
-    v2::{
-        negotiate::ProbeAnswer,
-        probe, //
+    v2::probe::{
+        self,
+        Arrival, //
     },
     Counter,
-    Inbound,
-    Version,
     Xid, //
 };
 use xprtrdma_rdma::qp::{
@@ -35,36 +33,41 @@ use xprtrdma_sunrpc::{
 };
 
 impl Connection {
-    /// Asks the peer whether it speaks version 2, with a call that does nothing.
-    pub(crate) fn send_version_probe(qp: &Qp<Self>) -> Result<(), LocalFault> {
+    /// Asks the peer whether it speaks version 2, with a call that does nothing. An error is the
+    /// event to tell the machine.
+    pub(crate) fn send_version_probe(qp: &Qp<Self>) -> Result<(), Event> {
         let this = qp.handler();
         let xid = Xid(random());
         this.begin_probing(xid);
-        let fault = LocalFault::NoResources;
+        let fault = Event::LocalFault(this.epoch(), LocalFault::NoResources);
         let mut batch = qp.begin(probe::LEN, 1).map_err(|_| fault)?;
         let call = probe::call(xid, this.requested());
         let room = batch.buffer().get_mut(..call.len()).ok_or(fault)?;
         room.copy_from_slice(&call);
+        // On iWARP a post fails when the peer has ended the connection.
         batch
             .post::<Lease<Rdma>>(call.len(), &mut [])
-            .map_err(|_| fault)
+            .map_err(|_| Event::Lost(this.epoch(), Cause::PostFailed))
     }
 
-    /// Deals with a message that came while the probe with this xid is not answered.
+    /// Deals with a message that came while there is no agreement and the probe has this xid. The
+    /// first answer counts: nothing behind it is taken for one, or answered.
     #[cold]
     pub(super) fn while_probing(&self, qp: &Qp<Self>, probe: Xid, message: &Received<'_, Self>) {
-        let answer = match xprtrdma_proto::classify(message.bytes(), Version::V2, false) {
-            Inbound::Reply(reply) if reply.xid == probe => {
-                self.take_first_grant(reply.credits);
-                ProbeAnswer::Reply
+        let drop = |counter| self.drop_message(qp, message, counter, None, None);
+        if self.is_probe_answered() {
+            return drop(Counter::BadXid);
+        }
+        match probe::arrived(message.bytes(), probe, message.invalidation().is_some()) {
+            Arrival::Answer(answer, grant) => {
+                self.end_probing();
+                if let Some(grant) = grant {
+                    self.take_first_grant(grant);
+                }
+                self.react(Event::VersionAnswer(self.epoch(), answer));
             }
-            Inbound::Error(error) if error.xid == probe => ProbeAnswer::Error(error.kind),
-            Inbound::Refuse(refusal) => return self.send_refusal(qp, &refusal),
-            Inbound::Discard(Discard { counter, .. }) => {
-                return self.drop_message(qp, message, counter, None, None);
-            }
-            _ => return self.drop_message(qp, message, Counter::BadXid, None, None),
-        };
-        self.react(Event::VersionAnswer(self.epoch(), answer));
+            Arrival::Refuse(refusal) => self.send_refusal(qp, &refusal),
+            Arrival::Drop(counter) => drop(counter),
+        }
     }
 }

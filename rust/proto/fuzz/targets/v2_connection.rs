@@ -58,7 +58,10 @@ use xprtrdma_proto::{
             DOUBT,
             PROBE_MAX, //
         },
-        probe,
+        probe::{
+            self,
+            Arrival, //
+        },
         refusals::{
             Refusals,
             MAX_REFUSALS, //
@@ -224,8 +227,12 @@ impl Side {
         let before = (self.conn.phase(), self.conn.version_known());
         self.conn.handle(event, self.now);
         if self.conn.version_known() != before.1 {
-            // Nothing but a negotiation tells anything about the peer's version 2.
-            assert_eq!(before.0, Phase::Negotiating);
+            // Nothing but a negotiation, or its breach, tells anything about the peer's version 2.
+            let broken = matches!(event, Event::Lost(_, Cause::VersionRefused));
+            assert!(before.0 == Phase::Negotiating || broken);
+            if broken {
+                self.doubted = Some(self.now);
+            }
         }
         while let Some(action) = self.conn.poll_action() {
             self.perform(action);
@@ -511,8 +518,14 @@ impl Side {
                 self.lacking = false;
                 self.doubted = None;
             }
-            ProbeAnswer::Error(RemoteErrorKind::Version { low, high }) if low > 2 || high < 2 => {
-                self.lacking = true;
+            ProbeAnswer::Error(RemoteErrorKind::Version { low, high }) => {
+                let offers = |version| low <= version && version <= high;
+                match (offers(1), offers(2)) {
+                    (_, true) => self.doubted = Some(self.now),
+                    (true, false) => self.lacking = true,
+                    // Nothing is known of one that has neither.
+                    (false, false) => self.doubted = None,
+                }
             }
             ProbeAnswer::Error(_) => self.doubted = Some(self.now),
         }
@@ -560,17 +573,18 @@ impl Side {
 /// What comes before the version is agreed on.
 fn while_probing(link: &mut Link, message: &[u8]) -> Effects {
     let mut effects = Effects::default();
-    let answer = match classify(message, Version::V2, false) {
-        Inbound::Reply(reply) if reply.xid == Xid(PROBE) => {
-            link.grant(reply.credits, &mut effects);
-            ProbeAnswer::Reply
+    let answer = match probe::arrived(message, Xid(PROBE), false) {
+        Arrival::Answer(answer, grant) => {
+            if let Some(grant) = grant {
+                link.grant(grant, &mut effects);
+            }
+            answer
         }
-        Inbound::Error(error) if error.xid == Xid(PROBE) => ProbeAnswer::Error(error.kind),
-        Inbound::Refuse(refusal) => {
+        Arrival::Refuse(refusal) => {
             link.refuse(refusal, &mut effects);
             return effects;
         }
-        _ => {
+        Arrival::Drop(_) => {
             link.discard(None, &mut effects);
             return effects;
         }

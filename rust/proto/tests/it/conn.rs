@@ -30,6 +30,7 @@ use xprtrdma_proto::{
         Time, //
     },
     v2::negotiate::{
+        Known,
         ProbeAnswer,
         VersionPolicy, //
     },
@@ -226,7 +227,7 @@ fn every_wait_of_an_attempt_is_bounded() {
         (Phase::Route, 5_000, ConnectError::RouteSilent),
         (Phase::QueuePair, 8_000, ConnectError::TimedOut),
         (Phase::Connecting, 8_000, ConnectError::Unanswered),
-        (Phase::Negotiating, 5_000, ConnectError::TimedOut),
+        (Phase::Negotiating, 5_000, ConnectError::VersionSilent),
     ] {
         let mut rig = Rig::new(config);
         rig.trial = false;
@@ -694,6 +695,25 @@ fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
     rig.cm(CmEvent::Disconnected);
     let actions = rig.event(Event::TornDown(rig.epoch()));
     assert!(matches!(actions[..], [Action::Fail { .. }]));
+}
+
+// covers: MAL-023
+#[test]
+fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
+    for answered in [true, false] {
+        let mut rig = Rig::v2();
+        rig.reach(Phase::Negotiating);
+        rig.event(Event::VersionAnswer(rig.epoch(), ProbeAnswer::Reply));
+        if answered {
+            rig.event(Event::Replied(rig.epoch()));
+        }
+        rig.event(Event::Lost(rig.epoch(), Cause::VersionRefused));
+        let expected = match answered {
+            true => Known::Nothing,
+            false => Known::Doubtful(rig.now),
+        };
+        assert_eq!(rig.conn.version_known(), expected);
+    }
 }
 
 // covers: V2-30, V2-35, MAL-161

@@ -102,7 +102,7 @@ fn what_the_peer_could_not_do_is_remembered() {
     let ends: [(End, ProbeAnswer, bool, bool); 8] = [
         (answered, ProbeAnswer::Reply, true, true),
         (answered, refused, false, false),
-        (answered, range(3, 9), false, false),
+        (answered, range(3, 9), true, true),
         (answered, range(1, 2), false, true),
         (answered, strange, false, true),
         (unanswered, refused, false, true),
