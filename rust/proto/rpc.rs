@@ -9,6 +9,7 @@
 //! | [`classify`] | what a received message is |
 //! | [`predict`] | the Replies that nearly all calls get |
 //! | [`judge`] | whether a Reply fits its call |
+//! | [`probing`] | what comes while the version probe waits for its answer |
 //! | [`credit`] | how many calls may be in flight |
 //! | [`limit`] | patience with a broken peer |
 
@@ -19,3 +20,4 @@ pub mod judge;
 pub mod limit;
 pub mod plan;
 pub mod predict;
+pub mod probing;

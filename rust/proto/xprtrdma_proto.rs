@@ -111,7 +111,8 @@ pub use rpc::{
         Plan,
         ReplyPlan, //
     },
-    predict, //
+    predict,
+    probing, //
 };
 pub use wire::{
     chunk::{

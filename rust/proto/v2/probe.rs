@@ -1,36 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The version probe: a NULL call in version 2 (V2-26 to V2-29), and what comes meanwhile.
+//! The version probe: a NULL call in version 2 (V2-26 to V2-29).
 //!
 //! The probe asks the RPC layer of the peer for nothing: whatever RPC says to it, the transport has
 //! answered. So it names NFS, which every peer of ours serves, and identifies nobody (AUTH_NONE).
 
-use super::negotiate::ProbeAnswer;
-use crate::{
-    error::Counter,
-    rpc::{
-        classify::classify,
-        judge::{
-            judge,
-            Offer,
-            Verdict, //
-        }, //
-    },
-    wire::{
-        header::{
-            direction,
-            proc_nr,
-            Credits,
-            Refusal,
-            Version,
-            Xid, //
-        },
-        inbound::{
-            Discard,
-            Inbound,
-            Reply, //
-        }, //
-    }, //
+use crate::wire::header::{
+    direction,
+    proc_nr,
+    Credits,
+    Version,
+    Xid, //
 };
 
 const WORDS: usize = 18;
@@ -70,40 +50,4 @@ pub fn call(xid: Xid, credits: Credits) -> [u8; LEN] {
         room.copy_from_slice(&word.to_be_bytes());
     }
     message
-}
-
-/// What a message is that comes before there is an agreement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// The answer to the probe, with the first window if it grants one (V2-05).
-    Answer(ProbeAnswer, Option<Credits>),
-    /// Something to refuse.
-    Refuse(Refusal),
-    /// Something to drop and to count.
-    Drop(Counter),
-}
-
-/// Decides about a message that comes while the probe with this xid waits for its answer.
-/// `invalidates`: it came by Send with Invalidate, although no region is offered.
-pub fn arrived(message: &[u8], probe: Xid, invalidates: bool) -> Arrival {
-    match classify(message, Version::V2, false) {
-        Inbound::Reply(reply) if reply.xid == probe => answered(&reply, invalidates),
-        Inbound::Error(error) if error.xid == probe => {
-            Arrival::Answer(ProbeAnswer::Error(error.kind), None)
-        }
-        Inbound::Refuse(refusal) => Arrival::Refuse(refusal),
-        Inbound::Discard(Discard { counter, .. }) => Arrival::Drop(counter),
-        _ => Arrival::Drop(Counter::BadXid),
-    }
-}
-
-/// The probe offers no chunk, so its answer has none.
-fn answered(reply: &Reply<'_>, invalidates: bool) -> Arrival {
-    match judge(reply, &Offer::default()) {
-        Verdict::Accept(accept) if !invalidates => {
-            Arrival::Answer(ProbeAnswer::Reply, Some(accept.grant))
-        }
-        Verdict::Accept(_) => Arrival::Drop(Counter::ReminvWrong),
-        Verdict::Fail(_, counter) | Verdict::Discard(counter) => Arrival::Drop(counter),
-    }
 }

@@ -16,10 +16,11 @@ use xprtrdma_proto::{
         Event,
         LocalFault, //
     },
-    v2::probe::{
-        self,
+    probing::{
+        arrived,
         Arrival, //
     },
+    v2::probe,
     Counter,
     Xid, //
 };
@@ -58,7 +59,7 @@ impl Connection {
         if self.is_probe_answered() {
             return drop(Counter::BadXid);
         }
-        match probe::arrived(message.bytes(), probe, message.invalidation().is_some()) {
+        match arrived(message.bytes(), probe, message.invalidation().is_some()) {
             Arrival::Answer(answer, grant) => {
                 self.end_probing();
                 if let Some(grant) = grant {

@@ -47,6 +47,10 @@ use xprtrdma_proto::{
         predicted,
         Expected, //
     },
+    probing::{
+        arrived,
+        Arrival, //
+    },
     time::{
         Millis,
         Time, //
@@ -58,10 +62,7 @@ use xprtrdma_proto::{
             DOUBT,
             PROBE_MAX, //
         },
-        probe::{
-            self,
-            Arrival, //
-        },
+        probe,
         refusals::{
             Refusals,
             MAX_REFUSALS, //
@@ -573,7 +574,7 @@ impl Side {
 /// What comes before the version is agreed on.
 fn while_probing(link: &mut Link, message: &[u8]) -> Effects {
     let mut effects = Effects::default();
-    let answer = match probe::arrived(message, Xid(PROBE), false) {
+    let answer = match arrived(message, Xid(PROBE), false) {
         Arrival::Answer(answer, grant) => {
             if let Some(grant) = grant {
                 link.grant(grant, &mut effects);
