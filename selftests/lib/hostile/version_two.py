@@ -218,12 +218,12 @@ NEGOTIATION = [
         ended("any")),
     Row("probe swallowed", "MAL-165", PROBE, swallow, ended("any")),
     Row("probe held", "V2-05", PROBE, hold, ignored()),
-    Row("calls held", "V2-34", SMALL, hold, ignored(), times=CALLERS),
     Row("option before the answer to the probe", "MAL-183", PROBE, before(option()),
         REFUSED_OPTION),
     Row("long message behind the answer to the probe", "V2-10", PROBE, large_first,
         ignored("bad_xid")),
 ]
+CALLS_HELD = [Row("calls held", "V2-34", SMALL, hold, ignored(), times=CALLERS)]
 # Refusals with which there is nothing to go on with.
 NOTHING_IN_COMMON = [
     Row("probe refused, later versions only", "MAL-161", PROBE, error("ERR_VERS", *NEW_RANGE),
