@@ -15,11 +15,11 @@
 //! | none in time, or connection lost | new connection, version 1    | new connection    |
 //!
 //! The refused version is never sent again on that connection (V2-30, MAL-162). A peer that says it
-//! lacks version 2 is believed until its last transport goes away (V2-12). One that was silent, that
-//! ended the connection, or that answered with something else gets version 1 next, and is probed
-//! again after [`DOUBT`] (V2-08, V2-09). Reasons of our own, such as a device that was removed, say
-//! nothing about the peer (V2-31). An agreement is forgotten with the connection.
-//! The probe is no RPC of the application, so no RPC sees any of this (V2-35).
+//! lacks version 2 is believed until its last transport goes away (V2-12). One that was silent,
+//! that ended the connection, or that answered with something else gets version 1 next, and is
+//! probed again after [`DOUBT`] (V2-08, V2-09). Reasons of our own, such as a device that was
+//! removed, say nothing about the peer (V2-31). An agreement is forgotten with the connection. The
+//! probe is no RPC of the application, so no RPC sees any of this (V2-35).
 
 use crate::{
     time::{
