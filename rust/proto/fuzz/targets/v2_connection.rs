@@ -57,6 +57,7 @@ use xprtrdma_proto::{
     },
     v2::{
         negotiate::{
+            Known,
             ProbeAnswer,
             VersionPolicy,
             DOUBT,
@@ -290,7 +291,7 @@ impl Side {
 
     fn other_event(&mut self, source: &mut Source<'_>) {
         let epoch = self.conn.epoch();
-        match source.below(8) {
+        match source.below(9) {
             0 => self.pass_to_deadline(),
             1 => self.now = self.now.after(Millis::from_secs(u64::from(source.u8()))),
             2 => self.now = self.now.after(DOUBT),
@@ -307,7 +308,30 @@ impl Side {
                     link.dropped = 0;
                 }
             }
+            7 => self.learn_of_others(source),
             _ => self.event(Event::Replied(epoch)),
+        }
+    }
+
+    /// Another transport of the server has found something out. Only the next attempt may know.
+    fn learn_of_others(&mut self, source: &mut Source<'_>) {
+        let known = match source.below(3) {
+            0 => Known::Nothing,
+            1 => Known::Lacking,
+            _ => Known::Doubtful(self.now),
+        };
+        assert_eq!(Known::from_word(known.to_word()), known);
+        let before = self.conn.version_known();
+        self.conn.learn_version(known);
+        if matches!(self.conn.phase(), Phase::Down | Phase::Waiting) {
+            assert_eq!(self.conn.version_known(), known);
+            self.lacking = known == Known::Lacking;
+            self.doubted = match known {
+                Known::Doubtful(since) => Some(since),
+                _ => None,
+            };
+        } else {
+            assert_eq!(self.conn.version_known(), before);
         }
     }
 
