@@ -3,7 +3,7 @@
 
 import unittest
 
-from lablib.checks import version_two
+from lablib.checks import cable, version_two
 from lablib.checks.version_two import CALL, Connection, Judgement, Malformed, Segment, Sent, decode
 
 NO_LISTS = "00000000 00000000 00000000"
@@ -100,6 +100,46 @@ class Decoding(unittest.TestCase):
         with self.assertRaises(Malformed):
             decode(octets("00000001 00000002 00000001 00000000 00000000 00000000 00000001 "
                           "ffffffff 00000000"))
+
+
+class TwoDecoders(unittest.TestCase):
+    """This one and that of the responder, which share nothing, find the same in random messages."""
+
+    SEED, MESSAGES = 2016, 2000
+
+    @staticmethod
+    def described(text):
+        """As xdr_oracle describes a message."""
+        try:
+            message = decode(text)
+        except Malformed:
+            return ["malformed"]
+        if message.error is not None:
+            low, high = message.versions or (0, 0)
+            return ["error", message.xid, message.error, low, high, bool(message.payload)]
+        if message.option:
+            return ["option", message.xid] if message.direction == CALL else ["option reply"]
+
+        def plain(segments):
+            return [[s.handle, s.length, s.offset] for s in segments]
+
+        return ["lists", message.xid, message.version, message.credits, message.procedure,
+                message.direction, [[p, *plain([s])[0]] for p, s in message.reads],
+                [plain(chunk) for chunk in message.writes],
+                None if message.reply is None else plain(message.reply),
+                len(text) - len(message.payload), len(message.payload)]
+
+    def test_they_agree(self):
+        oracle = cable.oracle()
+        maker, kinds = oracle.Maker(self.SEED), set()
+        for _ in range(self.MESSAGES):
+            text, _ = maker.message()
+            for one in (text, maker.damaged(text)):
+                if version_two.begins(one):
+                    found = self.described(one)
+                    kinds.add(found[0])
+                    self.assertEqual(found, oracle.decode(one), one.hex())
+        self.assertEqual(kinds, {"lists", "error", "option", "option reply", "malformed"})
 
 
 def call(xid, direction="00000000"):
