@@ -68,13 +68,10 @@
 //! | [`time`], [`wc`] | milliseconds; completion statuses |
 //! | [`error`] | errors, errnos, counters |
 //!
-//! The module runs everything here, except two rooms that wait for a user. `make check-lint` checks
-//! that.
+//! | [`v2`] | version 2 of the protocol |
 //!
-//! | Room | For whom |
-//! | --- | --- |
-//! | [`v2`] | the driver, when it offers version 2 |
-//! | [`rds`] | a transport of RDS over the same regions: the vocabulary of rds-rdma(7) |
+//! The module runs everything here, except the room [`rds`], which waits for a transport of RDS over
+//! the same regions: the vocabulary of rds-rdma(7). `make check-lint` checks that.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]

@@ -121,22 +121,12 @@ pub enum Outcome {
     Ignored,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// No connection, or none that has a version.
-    Idle,
-    /// The probe is out.
-    Probing,
-    /// The version of the present connection.
-    Agreed(Version),
-}
-
-/// The negotiation of one transport: the policy, the present connection, and what is known of the
-/// peer.
+/// The negotiation of one transport: the policy, and what is known of the peer.
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     policy: VersionPolicy,
-    state: State,
+    /// The probe is out.
+    probing: bool,
     known: Known,
 }
 
@@ -145,7 +135,7 @@ impl Negotiator {
     pub const fn new(policy: VersionPolicy) -> Self {
         Self {
             policy,
-            state: State::Idle,
+            probing: false,
             known: Known::Nothing,
         }
     }
@@ -163,7 +153,7 @@ impl Negotiator {
             VersionPolicy::V2Only => true,
         };
         if probe {
-            self.state = State::Probing;
+            self.probing = true;
             Outcome::Probe
         } else {
             self.agree(Version::V1)
@@ -175,7 +165,7 @@ impl Negotiator {
     /// A version 1 reply is no answer: it is dropped before (MAL-163), and the probe's timer ends
     /// the wait.
     pub fn answer(&mut self, answer: ProbeAnswer, now: Time) -> Outcome {
-        if self.state != State::Probing {
+        if !self.probing {
             return Outcome::Ignored;
         }
         match answer {
@@ -202,7 +192,7 @@ impl Negotiator {
 
     /// The probe was not answered in time (V2-09, MAL-165).
     pub fn timed_out(&mut self, now: Time) -> Outcome {
-        if self.state != State::Probing {
+        if !self.probing {
             return Outcome::Ignored;
         }
         self.known = Known::Doubtful(now);
@@ -214,25 +204,16 @@ impl Negotiator {
     /// If the peer ended it before it answered the probe, the next connection has version 1 (V2-08,
     /// V2-09). An agreement is forgotten, a refusal is not (V2-12, MAL-164).
     pub fn lost(&mut self, by: EndedBy, now: Time) {
-        if self.state == State::Probing && by == EndedBy::Peer {
+        if self.probing && by == EndedBy::Peer {
             self.known = Known::Doubtful(now);
         }
-        self.state = State::Idle;
+        self.probing = false;
     }
 
     /// The peer agreed to version 2, and then refused it to a call before it answered any: the next
     /// connection has version 1.
     pub fn went_back_on_it(&mut self, now: Time) {
         self.known = Known::Doubtful(now);
-    }
-
-    /// The version of the present connection, if it has one.
-    #[inline]
-    pub const fn version(&self) -> Option<Version> {
-        match self.state {
-            State::Agreed(version) => Some(version),
-            State::Idle | State::Probing => None,
-        }
     }
 
     /// Whether the peer lacks version 2, or has to be treated so for the time being.
@@ -249,12 +230,6 @@ impl Negotiator {
         self.known
     }
 
-    /// The administrator's choice.
-    #[inline]
-    pub const fn policy(&self) -> VersionPolicy {
-        self.policy
-    }
-
     fn refused(&mut self, kind: RemoteErrorKind) -> Outcome {
         if self.policy != VersionPolicy::PreferV2 {
             return self.stop(Outcome::Unsupported);
@@ -269,12 +244,12 @@ impl Negotiator {
     }
 
     fn agree(&mut self, version: Version) -> Outcome {
-        self.state = State::Agreed(version);
+        self.probing = false;
         Outcome::Use(version)
     }
 
     fn stop(&mut self, outcome: Outcome) -> Outcome {
-        self.state = State::Idle;
+        self.probing = false;
         outcome
     }
 }

@@ -51,7 +51,7 @@ class Unused(unittest.TestCase):
             for place in ("proto/a.rs", "proto/tests/b.rs"):
                 (rust / place).parent.mkdir(parents=True, exist_ok=True)
                 (rust / place).write_text(
-                    '#[allow(dead_code, reason = "room v2: later")]\n'
+                    '#[allow(dead_code, reason = "room rds: later")]\n'
                     '#[allow(\n    dead_code,\n    reason = "room rds: later"\n)]\n'
                     '#[allow(dead_code, reason = "room cellar: later")]\n#[allow(dead_code)]\n')
             self.assertEqual(list(unused.excuses(rust)), [
