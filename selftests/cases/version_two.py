@@ -356,13 +356,14 @@ def calls_wait_for_the_answer_to_the_probe(t):
     stage.undisturbed()
 
 
-# covers: V2-10, MAL-183, V2-05: what may come around the answer to the probe: an option is refused,
-# covers: and a message of 4096 bytes is received.
+# covers: V2-10, V2-12, MAL-183, V2-05: what may come around the answer to the probe: an option is
+# covers: refused, a message of 4096 bytes is received, and a second answer changes nothing.
 @case(versions=(), clients=("ours",), seconds=60)
 def odd_messages_around_the_answer_to_the_probe(t):
     stage = Stage(t, protocol=TWO)
     for name in ("option before the answer to the probe",
-                 "long message behind the answer to the probe"):
+                 "long message behind the answer to the probe",
+                 "probe answered twice", "probe answered and refused"):
         row, = (row for row in version_two.NEGOTIATION if row.name == name)
         before = stage.counters()
         stage.responder.call("arm", name)

@@ -3,7 +3,7 @@
 
 import errno
 
-from .headers import ERROR, MSG, NOMSG, OPTIONAL, STRANGER
+from .headers import ERROR, MSG, NOMSG, OPTIONAL, STRANGER, twice
 from .message import CALL, REPLY, Message, word
 from .reverse import XID, call
 from .reverse import raw as call_with_word
@@ -203,6 +203,11 @@ def refuse_and_drop(exchange):
     exchange.drop()
 
 
+def answer_and_refuse(exchange):
+    exchange.honest()
+    exchange.send(Message(exchange.call.xid, kind="RDMA_ERROR", error=("ERR_VERS", *OLD_RANGE)))
+
+
 NEGOTIATION = [
     Row("probe refused in version one", "MAL-160", PROBE,
         error("ERR_VERS", *OLD_RANGE, wire=1), ignored("err_vers")),
@@ -221,6 +226,9 @@ NEGOTIATION = [
     Row("option before the answer to the probe", "MAL-183", PROBE, before(option()),
         REFUSED_OPTION),
     Row("long message behind the answer to the probe", "V2-10", PROBE, large_first,
+        ignored("bad_xid")),
+    Row("probe answered twice", "V2-12, V2-30", PROBE, twice, ignored("bad_xid")),
+    Row("probe answered and refused", "V2-12, V2-30", PROBE, answer_and_refuse,
         ignored("bad_xid")),
 ]
 CALLS_HELD = [Row("calls held", "V2-34", SMALL, hold, ignored(), times=CALLERS)]
