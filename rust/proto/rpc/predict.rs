@@ -153,7 +153,9 @@ fn front<const N: usize>(
     version: Version,
     procedure: u32,
 ) -> Option<(Reader<'_>, u32, Credits)> {
-    let (fixed, mut rest) = message.split_first_chunk::<FIXED_LEN>()?;
+    // One check of the length if the version is known when this is compiled.
+    let needed = message.get(..header_len(version, N))?;
+    let (fixed, mut rest) = needed.split_first_chunk::<FIXED_LEN>()?;
     let mut words = Reader::new(fixed);
     let xid = words.u32().ok()?;
     expect(&mut words, version.number())?;

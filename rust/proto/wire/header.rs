@@ -231,11 +231,15 @@ impl CallHeader<'_> {
     #[inline(always)]
     fn front<'a, const N: usize>(&self, buf: &'a mut [u8]) -> Result<(Writer<'a>, usize), Error> {
         let fixed = self.version.fixed_len();
-        let (front, rest) = buf.split_at_mut_checked(fixed).ok_or(Error::NoSpace)?;
-        let lists = rest.first_chunk_mut::<N>().ok_or(Error::NoSpace)?;
+        // One check of the length if the version is known when this is compiled.
+        let len = fixed.saturating_add(N);
+        let (front, lists) = buf
+            .get_mut(..len)
+            .and_then(|room| room.split_at_mut_checked(fixed))
+            .ok_or(Error::NoSpace)?;
         self.encode_front(proc_nr::MSG, &mut Writer::new(front))
             .map_err(no_space)?;
-        Ok((Writer::new(lists), fixed.saturating_add(N)))
+        Ok((Writer::new(lists), len))
     }
 
     /// As [`encode`](Self::encode), for every form.
