@@ -10,6 +10,7 @@ import time
 
 from . import mounts, pattern, wait
 from .case import ENV, check
+from .env import PORT
 from .load import PLACES, Board, Direct, Synced, rewrite
 from .workers import Worker
 
@@ -178,10 +179,12 @@ def life(number):
     return pattern.data(LIFE_FILE, 0, LIFE_BYTES, number + 1)
 
 
-def live(_, there, number):
+def live(_, there, number, port):
     """Mount, write a file, unmount."""
+    # The responder has one address.
+    netids = ("rdma", "rdma6") if port == PORT else ("rdma",)
     mount = mounts.Mount(PARALLEL_VERSIONS[number % len(PARALLEL_VERSIONS)], "nosharecache",
-                         ENV.disk, netid=("rdma", "rdma6")[number // 4 % 2])
+                         ENV.disk, netid=netids[number // 4 % len(netids)], port=port)
     mount.make(180)
     name = os.path.relpath(f"{there}/m{number}", ENV.disk)
     pathlib.Path(mount.where, name).write_bytes(life(number))

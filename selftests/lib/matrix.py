@@ -14,8 +14,8 @@ import pathlib
 import signal
 from collections.abc import Callable
 
-from . import bystanders, faults, injection, module, mounts, namespace, wait, xprt
-from .case import check
+from . import bystanders, faults, injection, module, mounts, namespace, responder, wait, xprt
+from .case import check, equal
 from .env import ENV
 from .workers import Crew, Worker
 
@@ -42,14 +42,16 @@ class Fault:
     debug: bool            # needs a debug kernel
     stock: bool            # needs a stock kernel
     versions: tuple        # of NFS that it means something for
+    transports: tuple      # versions of RPC-over-RDMA that it can be with
 
     @property
     def name(self):
         return self.function.__name__.replace("_", "-")
 
-    def applies(self):
-        """Whether this kernel can have it."""
-        return not ((self.debug and not ENV.debug) or (self.stock and ENV.debug))
+    def applies(self, transport):
+        """Whether this kernel can have it, with this version of RPC-over-RDMA."""
+        return transport in self.transports and not (
+            (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
         """Whether it is one of those that were asked for: by name, or all that need no name."""
@@ -59,11 +61,12 @@ class Fault:
 FAULTS = []
 
 
-def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2")):
+def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2"),
+          transports=(1, 2)):
     """Make a generator function a row of the table."""
     def decorate(function):
         FAULTS.append(Fault(contextlib.contextmanager(function), what, hold, share, debug, stock,
-                            versions))
+                            versions, transports))
         return function
     return decorate
 
@@ -92,7 +95,7 @@ def power_cut(w):
         yield
     finally:
         faults.lab("server", "on")
-        w.server.start()
+        w.call_helpers()
 
 
 between("knfsd_restart", "knfsd stopped and started", (0, 2),
@@ -101,12 +104,42 @@ between("knfsd_restart", "knfsd stopped and started", (0, 2),
 
 @fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2)
 def few_credits(w):
-    with faults.granting(w.server, FEWEST_CREDITS):
+    with w.granting(FEWEST_CREDITS):
         yield
 
 
-between("server_device", "the server's RDMA device deleted and made anew", (0, 2),
-        faults.remove_server_device, faults.add_server_device)
+@fault("the server's RDMA device deleted and made anew", hold=(0, 2))
+def server_device(w):
+    # A process that has it open would hold its removal up.
+    with w.without_responder():
+        try:
+            faults.remove_server_device(w.server)
+            yield
+        finally:
+            faults.add_server_device(w.server)
+
+
+@fault("the server of version two ended and started anew", hold=(0, 2), transports=(2,))
+def responder_restart(w):
+    with w.without_responder():
+        yield
+
+
+# NFSv4 would find out that it is the same server, and go on by the connection that there is.
+@fault("a server that speaks version two no more, amid calls", hold=(0, 2), share=2,
+       versions=("3",), transports=(2,))
+def version_change(w):
+    with contextlib.ExitStack() as undo:
+        other = undo.enter_context(w.another_responder())
+        with responder.preferred(responder.TWO):
+            mount = w.mount(undo, "3", port=other.port)
+        victim = undo.enter_context(w.bystander(mount))
+        equal(responder.versions(other.port), ["2"], "versions")
+        other.call("speak", 1, 1, 1)
+        wait.until(lambda: responder.versions(other.port) == ["1"], ENV.patience(30),
+                   "version one spoken")
+        yield
+        victim.finish()
 
 
 @fault("the server recalls many delegations at once", share=2, versions=("4.2",))
@@ -202,7 +235,9 @@ def client_address(_):
         replace(other, first)
 
 
-@fault("the connections moved to another address of the server, and back", hold=(0.5, 4), share=2)
+# The responder listens at one address.
+@fault("the connections moved to another address of the server, and back", hold=(0.5, 4), share=2,
+       transports=(1,))
 def server_address(w):
     address = f"{SERVER_ADDRESS}/24"
     w.server.run("ip", "addr", "add", address, "dev", faults.INTERFACE)
@@ -338,7 +373,7 @@ def parallel_mounts(w):
     with contextlib.ExitStack() as undo:
         crew = undo.enter_context(Crew(ENV.patience(200)))
         for number in range(MOUNTS):
-            crew.start(bystanders.live, top.there, number)
+            crew.start(bystanders.live, top.there, number, w.port)
         wait.until(lambda: all(worker.ended() for worker in crew.workers), ENV.patience(200),
                    "all mounts made and unmade")
     for number in range(MOUNTS):
@@ -381,7 +416,7 @@ def allocation_reconnect(w):
         yield
 
 
-@fault("every 7th allocation fails while mounting", share=2, debug=True)
+@fault("every 7th allocation fails while mounting", share=2, debug=True, transports=(1,))
 def allocation_connect(w):
     with contextlib.ExitStack() as undo:
         with failing(w, 7):

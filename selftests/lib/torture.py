@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from typing import Any
 
 from . import (
     bystanders,
@@ -28,12 +29,13 @@ from . import (
     module,
     mounts,
     namespace,
+    responder,
     server,
     stacks,
     wait,
     xprt,
 )
-from .env import ENV
+from .env import ENV, PORT
 from .load import RECOVERY_SECONDS, Closed, Direct, Load, Synced
 from .workers import Worker
 
@@ -64,6 +66,9 @@ def arguments(argv):
     parser.add_argument("--fault", metavar="NAME", action="append", default=[],
                         choices=[f.name for f in matrix.FAULTS],
                         help="only this one (may be given again)")
+    parser.add_argument("--rdma-version", type=int, choices=(1, 2), default=1,
+                        help="of RPC-over-RDMA; 2: by way of the responder of these tests "
+                        "(default: %(default)d)")
     parser.add_argument("--list", action="store_true", help="print the faults, run none")
     parser.add_argument("--json", metavar="FILE", default="/results/torture.json",
                         help="what is known after each round (default: %(default)s)")
@@ -74,10 +79,10 @@ def arguments(argv):
     return args
 
 
-def schedule(seed, names):
+def schedule(seed, names, transport):
     """Faults with their times, for ever; the same for the same seed and table."""
     source = random.Random(seed)
-    table = [f for f in matrix.FAULTS if f.applies() and f.wanted(names)]
+    table = [f for f in matrix.FAULTS if f.applies(transport) and f.wanted(names)]
     for number in itertools.count():
         # Everything once at first, so that a short run has it, too.
         lap = [fault for fault in table for _ in range(max(fault.share, 1) if number else 1)]
@@ -90,19 +95,26 @@ def schedule(seed, names):
 class World:
     """The machine with its mounts under load; what a fault gets to work with."""
 
-    def __init__(self):
-        self.log, self.server = kmsg.Log(), server.Server()
+    def __init__(self, transport):
+        self.log, self.server, self.transport = kmsg.Log(), server.Server(), transport
         self.random, self.contexts, self.loads, self.mounts = None, [], {}, {}
         self.more_helpers, self.bystanders = [], 0
+        self.responder: Any = None
+        self.port = PORT
 
     def build(self):
         """Mount and start the load."""
         module.load()
+        if self.transport == 2:
+            self.responder = self.responder or responder.Responder()
+            self.port = self.responder.port
+            # Not 2 if possible: what is to be shown is shown of version two.
+            responder.VERSION.write_text(str(responder.TWO_ONLY))
         self.resources_without = self.resources()
         for version in VERSIONS:
             context = self.context(version)
             self.contexts.append(context)
-            mount = self.mounts[version] = context.mount(export=ENV.disk)
+            mount = self.mounts[version] = context.mount(export=ENV.disk, port=self.port)
             self.loads[version] = Load(context, mount, kinds=KINDS, name=f"load-{version}")
         for load in self.loads.values():
             load.start()
@@ -119,18 +131,50 @@ class World:
 
     def hang_up(self):
         """End the helpers in the server."""
-        for helper in (self.server, *self.more_helpers):
-            helper.close()
+        for helper in (self.server, self.responder, *self.more_helpers):
+            if helper:
+                helper.close()
         self.more_helpers = []
 
-    def unmounted(self, undo, version, options="", export=None, **more):
+    def call_helpers(self):
+        """Start again those that are there always."""
+        self.server.start()
+        if self.responder:
+            self.responder.start()
+
+    @contextlib.contextmanager
+    def without_responder(self):
+        """While the block runs, the server of version two is gone."""
+        if self.responder:
+            self.responder.close()
+        try:
+            yield
+        finally:
+            if self.responder:
+                self.responder.start()
+
+    @contextlib.contextmanager
+    def another_responder(self):
+        """While the block runs, there is one at the next port."""
+        found = responder.Responder(self.port + 1)
+        try:
+            yield found
+        finally:
+            found.close()
+
+    def granting(self, count):
+        """While the block runs, the server grants so many credits."""
+        return (self.responder.granting(count) if self.responder
+                else faults.granting(self.server, count))
+
+    def unmounted(self, undo, version, options="", export=None, port=None, **more):
         """Another mount, not made yet, which goes with `undo`."""
-        mount = mounts.Mount(version, options, export or ENV.mem, **more)
+        mount = mounts.Mount(version, options, export or ENV.mem, port=port or self.port, **more)
         undo.callback(mount.remove)
         return mount
 
-    def mount(self, undo, version, options=""):
-        return self.unmounted(undo, version, options).make()
+    def mount(self, undo, version, options="", **more):
+        return self.unmounted(undo, version, options, **more).make()
 
     @contextlib.contextmanager
     def bystander(self, mount):
@@ -185,6 +229,17 @@ class World:
                 load.verify()
             wait.until(lambda: self.count_objects() == self.objects, ENV.patience(20),
                        f"RDMA objects as before: {self.objects}, now {self.count_objects()}")
+        if self.responder:
+            self.verify_version()
+
+    def verify_version(self):
+        """All went over version two, and the responder found nothing wrong."""
+        found = responder.versions(self.port)
+        case.check(len(found) >= len(self.loads) and set(found) == {"2"}, f"versions: {found}")
+        wrong = [line for line in self.responder.call("log")[1] if line.startswith("wrong")]
+        case.check(not wrong, "; ".join(wrong))
+        # Connections of clients that have lost them end.
+        self.responder.call("ping")
 
     def verified(self):
         return {version: load.verified() for version, load in self.loads.items()}
@@ -216,7 +271,7 @@ class World:
                 with contextlib.suppress(OSError):
                     worker.kill()
         self.hang_up()
-        self.server.start()
+        self.call_helpers()
         faults.repair(self.server)
         namespace.leave()
         # Unmounting may hang: not in this process.
@@ -247,7 +302,7 @@ class Record:
     def __init__(self, args):
         self.path, self.rows, self.failures, self.ended = pathlib.Path(args.json), {}, [], None
         self.head = {"client": ENV.client, "debug": ENV.debug, "kernel": os.uname().release,
-                     "seed": args.seed, "minutes": args.minutes,
+                     "seed": args.seed, "minutes": args.minutes, "rdma": args.rdma_version,
                      "faults": {fault.name: fault.what for fault in matrix.FAULTS}}
 
     def row(self, fault, version):
@@ -288,11 +343,11 @@ class Record:
         new.write_text(text + "\n")
         new.rename(self.path)
 
-    def closing_line(self, names):
+    def closing_line(self, names, transport):
         """Faults, once for each version; one more is what was left behind."""
         passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
-            if not fault.wanted(names):
+            if not fault.wanted(names) or transport not in fault.transports:
                 continue
             for version in fault.versions:
                 row = self.rows.get(fault.name, {}).get(version)
@@ -339,10 +394,11 @@ def attempt(world, action, *args):
 
 def run(args):
     """All rounds; whether every one was good."""
-    world, record, clock, stuck = World(), Record(args), wait.Clock(), ""
-    say(f"client {ENV.client}, kernel {os.uname().release}, seed {args.seed}, "
-        f"{args.minutes:g} minutes")
-    for number, (fault, calm, hold, seed) in enumerate(schedule(args.seed, args.fault), 1):
+    world, record, clock, stuck = World(args.rdma_version), Record(args), wait.Clock(), ""
+    say(f"client {ENV.client}, kernel {os.uname().release}, RPC-over-RDMA version "
+        f"{args.rdma_version}, seed {args.seed}, {args.minutes:g} minutes")
+    rounds = schedule(args.seed, args.fault, args.rdma_version)
+    for number, (fault, calm, hold, seed) in enumerate(rounds, 1):
         if clock.seconds() > args.minutes * 60:
             break
         value, text, splat = attempt(world, one_round, world, fault, calm, hold, seed)
@@ -373,7 +429,7 @@ def run(args):
         say(f"at the end: FAILED: {text}")
         if not stuck:
             attempt(world, world.give_up)
-    say(record.closing_line(args.fault))
+    say(record.closing_line(args.fault, args.rdma_version))
     return not record.failures
 
 
@@ -383,6 +439,8 @@ def main(argv):
         for fault in matrix.FAULTS:
             say(f"{fault.name:24} {fault.what}")
         return 0
+    if args.rdma_version == 2 and args.client != "ours":
+        sys.exit("torture: only our client speaks version two")
     if os.geteuid() or not ENV.server:
         sys.exit("torture: needs root and the lab's environment: tools/lab torture")
     ENV.client, ENV.seed = args.client, args.seed

@@ -257,12 +257,17 @@ def add_torture(commands):
     sub.add_argument("--seed", type=int, help="of the schedule (default: a new one, printed)")
     sub.add_argument("--fault", metavar="NAME", action="append", default=[],
                      help="only this one (may be given again; selftests/torture --list)")
+    sub.add_argument("--rdma-version", type=int, choices=(1, 2), default=1,
+                     help="of RPC-over-RDMA; 2: with our client, by way of the responder of the "
+                     "selftests (default: %(default)d)")
     record_option(sub)
 
     def run(args):
         clients = list(torture.CLIENTS) if args.client == "both" else [args.client]
+        if args.rdma_version == 2 and (args.write or clients != ["ours"]):
+            sub.error("version two is our client's alone, and the page is about version one")
         return torture.check(args.kernel, clients, args.debug, args.cpus, args.minutes,
-                             args.seed, args.fault, args.write)
+                             args.seed, args.fault, args.write, args.rdma_version)
 
     sub.set_defaults(run=run)
 

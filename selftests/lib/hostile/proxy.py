@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import Any
 from . import rpc, tables
 from .message import (
     CALL,
+    GRANT,
     LAYOUTS,
     REPLY,
     Malformed,
@@ -33,6 +35,7 @@ from .verbs import BUFFER, OK, Connection, Device, Listener, PyverbsRDMAError
 
 KNFSD = "127.0.0.1", 2049
 LAST = 0x80000000  # of a record's fragments
+LIST_CONNECTIONS = "rdma", "-j", "resource", "show", "cm_id"
 MAGIC = b"\xf6\xab\x0e\x18"
 # Version 1, no remote invalidation, 4096 bytes each way.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
@@ -68,7 +71,8 @@ class Exchange:
 
         `long` puts it into the Reply chunk although it would fit inline.
         """
-        message = Message(self.call.xid, self.call.wire, payload=self.reply)
+        message = Message(self.call.xid, self.call.wire, credit=self.client.proxy.grant,
+                          payload=self.reply)
         placed = []
         if self.call.writes:
             offered = self.call.writes[0]
@@ -171,7 +175,7 @@ def private(octets):
 class Client(Connection):
     """A connection with its counterpart to knfsd."""
 
-    def __init__(self, proxy, cm_id, announced, own, receive=BUFFER):
+    def __init__(self, proxy, cm_id, tcp, announced, own, receive=BUFFER):
         super().__init__(proxy.device, cm_id, receive)
         self.proxy, self.short_lived, self.seen, self.calls = proxy, False, 0, 0
         theirs, ours = private(announced), private(own)
@@ -181,7 +185,7 @@ class Client(Connection):
         self.wire, self.granted = 1, False
         # Remote invalidation needs both sides' consent.
         self.invalidates = bool(theirs and ours and theirs[1] & ours[1] & 1)
-        self.tcp = socket.create_connection(KNFSD)
+        self.tcp = tcp
         # Calls that knfsd has not answered, and xids of calls to the client that are not knfsd's.
         self.stream, self.waiting, self.own = b"", {}, set()
 
@@ -291,7 +295,10 @@ class Client(Connection):
         if rpc.direction(record) == CALL:
             self.send(Message(xid, self.wire, direction=CALL, payload=record).octets())
             return
-        exchange = self.waiting.pop(xid)
+        exchange = self.waiting.pop(xid, None)
+        if exchange is None:
+            self.proxy.note(f"a second answer to {xid:#x}")
+            return
         exchange.reply = record
         if not self.proxy.misbehave("reply", exchange):
             exchange.honest()
@@ -312,6 +319,7 @@ class Proxy:
         self.left, self.kept = 0, []
         self.plans = []  # for the next connection requests
         self.largest = 0  # bytes of a right answer
+        self.grant = GRANT
         # The lowest and the highest version, and that of a message which says so.
         self.speaks = min(LAYOUTS), max(LAYOUTS), 1
         self.commands = b""
@@ -365,23 +373,41 @@ class Proxy:
         """An event of the connection manager."""
         name, announced, cm_id = self.listener.event()
         if cm_id:
-            self.request(cm_id, announced, self.plans.pop(0) if self.plans else {})
+            try:
+                self.request(cm_id, announced, self.plans.pop(0) if self.plans else {})
+            except PyverbsRDMAError as error:
+                # The client has given up meanwhile.
+                self.note(f"not accepted: {error}")
         elif name == "established" and self.clients and self.clients[-1].short_lived:
             self.drop(self.clients[-1])
         elif name == "disconnected" and self.clients:
-            # The events come in the order of the connections.
-            self.drop(self.clients[0])
+            self.drop(self.disconnected())
+
+    def disconnected(self):
+        """Whose connection has ended, which the event does not tell."""
+        if len(self.clients) == 1:
+            return self.clients[0]
+        listed = subprocess.run(LIST_CONNECTIONS, stdout=subprocess.PIPE, check=True).stdout
+        ended = {entry.get("lqpn") for entry in json.loads(listed)
+                 if entry.get("state") == "DISCONNECT"}
+        # Of iWARP the state does not tell: then they end in the order in which they came.
+        return next((client for client in self.clients if client.qp.qp_num in ended),
+                    self.clients[0])
 
     def request(self, cm_id, announced, plan):
         """Treat a connection request as planned."""
-        if plan.get("reject"):
+        try:
+            if plan.get("reject"):
+                raise ConnectionError("as planned")
+            tcp = socket.create_connection(KNFSD)
+        except OSError as error:
             cm_id.reject()
             cm_id.close()
-            self.note("rejected")
+            self.note(f"rejected: {error}")
             return
         time.sleep(plan.get("late", 0))
         own = bytes.fromhex(plan.get("private", PRIVATE.hex()))
-        client = Client(self, cm_id, announced, own, plan.get("receive", BUFFER))
+        client = Client(self, cm_id, tcp, announced, own, plan.get("receive", BUFFER))
         client.short_lived = plan.get("drop", False)
         client.accept(own, plan.get("reads", 16))
         self.clients.append(client)
@@ -454,6 +480,15 @@ class Proxy:
             return "the same" if exchange.gather() == exchange.rpc else "something else"
         except ConnectionError as refused:
             return str(refused)
+
+    def do_grant(self, count):
+        """Grant so many credits with each right answer."""
+        self.grant = count
+
+    def do_ping(self):
+        """Write nothing to each client: of one that is gone the connection ends."""
+        for client in self.clients:
+            self.serve(client, client.ping)
 
     def do_cut(self):
         """End the newest connection."""

@@ -3,6 +3,7 @@
 
 import collections
 import contextlib
+import errno
 import os
 import select
 import time
@@ -23,7 +24,7 @@ RECEIVES = 128
 SENDS = 256
 STAGE = (1 << 20) + (64 << 10)
 OUTGOING = 2 << 20      # bytes of messages that may be under way
-WAIT_SECONDS = 20
+WAIT_SECONDS, PAUSE_SECONDS = 20, 0.05
 SEND_NUMBERS = 1 << 32  # work requests with larger numbers are no Receives
 SENDS_OF_ALL_KINDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_INV, e.IBV_WR_SEND_WITH_IMM)
 OK = "success"
@@ -68,9 +69,21 @@ class Listener:
     def __init__(self, address, port):
         self.channel, self.fd = with_descriptor(CMEventChannel, "rdma_cm")
         self.id = CMID(creator=self.channel)
-        self.id.bind_addr(AddrInfo(src=address, src_service=str(port),
-                                   port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
+        self.bind(AddrInfo(src=address, src_service=str(port),
+                           port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
         self.id.listen(16)
+
+    def bind(self, address):
+        """Bind; a process that is just ending may have the address for a moment."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                self.id.bind_addr(address)
+                return
+            except PyverbsRDMAError as error:
+                if error.error_code != errno.EADDRINUSE or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE_SECONDS)
 
     def event(self):
         """The next event: (name, private data, id of a connection request)."""
@@ -214,6 +227,10 @@ class Connection:
     def write(self, rkey, address, data):
         """RDMA Write."""
         return self.perform(e.IBV_WR_RDMA_WRITE, data, rkey=rkey, address=address)
+
+    def ping(self):
+        """Write nothing; nobody waits for it, but if it fails the connection is broken."""
+        self.post(e.IBV_WR_RDMA_WRITE, 0, self.stage)
 
     def read(self, rkey, address, length):
         """RDMA Read: status and what was read."""

@@ -160,6 +160,7 @@ a hard mount saw an error, *splats* those with a report of a kernel.
     make torture MINUTES=30 SEED=1 DEBUG=1      # debug kernel, allocations fail too
     make torture MINUTES=30 SEED=1 CLIENT=both  # beside it in-tree: told, not judged
     tools/lab torture --fault silence           # one row; --write adds the run to this page
+    tools/lab torture --rdma-version 2          # over version two: below
     selftests/torture --list                    # the rows
 
 The same seed gives the same faults in the same order with the same durations. A run goes through
@@ -181,6 +182,22 @@ Many times over
   0 failed, nothing left, kmemleak and both kernels silent.
 * A client that restarts while NFSv3 and 4.2 mounts are written to, at once or after its network
   went, is down within 20 s, by its kernel's own restart, both kernels silent.
+
+Over version two
+================
+
+``tools/lab torture --rdma-version 2`` does the same over version two alone (``rdma_version=3``).
+The server that speaks it is the responder of the selftests, a process in the server's machine that
+hands the calls to knfsd: it ends with the machine, with its device, and in a row of its own
+(``responder-restart``); ``version-change`` has it speak version one from one call to the next. Each
+round also ends with every connection in version two and no complaint of the responder about a
+message. ``server-address`` and what needs IPv6 are left out: it listens at one address.
+
+* ours, stock kernel, 8 minutes: 34 rounds, every row of a stock kernel among them, none failed,
+  nothing left behind.
+
+The responder does one thing after the other. When a connection has gone in the midst of an RDMA
+Read or Write it waits some four seconds for its device to give up, and the others wait with it.
 
 Known limits
 ============

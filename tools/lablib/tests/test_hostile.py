@@ -125,11 +125,8 @@ class Case(unittest.TestCase):
         here, self.knfsd = socket.socketpair()
         self.addCleanup(here.close)
         self.addCleanup(self.knfsd.close)
-        connect, proxy.socket.create_connection = (proxy.socket.create_connection,
-                                                   lambda _: here)
-        self.addCleanup(setattr, proxy.socket, "create_connection", connect)
         self.proxy = proxy.Proxy("device", "address", 1)
-        self.client = proxy.Client(self.proxy, None, MAGIC + bytes((1, 0, 0, 0)), b"")
+        self.client = proxy.Client(self.proxy, None, here, MAGIC + bytes((1, 0, 0, 0)), b"")
 
     def take(self, call, reply=SMALL_REPLY):
         """Take a call in and give the server's reply; what the server got."""
@@ -165,6 +162,17 @@ class Honest(Case):
         for wire in (2, 1):
             _, answer = self.ask(Message(7, wire, direction=CALL, payload=SMALL_CALL))
             self.assertEqual(answer.wire, wire)
+
+    def test_it_grants_what_it_is_told(self):
+        self.proxy.do_grant(4)
+        for wire in (2, 1):
+            _, answer = self.ask(Message(7, wire, direction=CALL, payload=SMALL_CALL))
+            self.assertEqual(answer.credit, 4)
+
+    def test_a_reply_that_nobody_waits_for_is_noted(self):
+        self.client.record(SMALL_REPLY)
+        self.assertEqual(self.client.sent, [])
+        self.assertEqual(self.proxy.log, ["a second answer to 0x7"])
 
     def test_versions_that_are_not_spoken(self):
         for speaks, wire in (((1, 1, 1), 1), ((1, 1, 2), 2), ((3, 9, 2), 2)):
