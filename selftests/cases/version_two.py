@@ -138,11 +138,13 @@ def everything_works_in_version_two(t):
         slots = int(peer.state("credits").split()[0])
         equal(first, probe(message.numbers(first, 0)[0], slots), "the probe")
         equal(len(first), PROBE_SIZE, "bytes of the probe")
-        security.transfers(t, mount, preference)
-        numbers = mount.xprts()[0]
-        for name in ("read_segments", "write_segments", "reply_segments"):
-            check(numbers[name] > 0, f"no {name}")
-        equal((numbers["connect_count"], numbers["bad_reply"]), (1, 0), "connections, bad replies")
+        if preference == TWO:
+            security.transfers(t, mount, preference)
+            numbers = mount.xprts()[0]
+            for name in ("read_segments", "write_segments", "reply_segments"):
+                check(numbers[name] > 0, f"no {name}")
+            equal((numbers["connect_count"], numbers["bad_reply"]), (1, 0),
+                  "connections, bad replies")
         again(mount)
         equal((peer.versions(), peer.state("version")), ([2, 2], "2"), "the next connection")
         peer.judge()
@@ -511,8 +513,10 @@ def bad_fixed_headers_of_version_two(t):
 @case(versions=(), clients=("ours",), seconds=120)
 def memory_and_ends_in_version_two(t):
     stage = Stage(t, protocol=TWO)
-    for table in (access.ACCESS, access.ENDINGS, access.INVALIDATION):
-        stage.play_all(table, ROWS_SHARE)
+    stage.play_all(access.ACCESS, ROWS_SHARE)
+    stage.play_all(access.ENDINGS, ROWS_SHARE)
+    # Here rows need what those before them have done.
+    stage.play_all(access.INVALIDATION)
 
 
 # covers: X-19, CM-16, CM-21: remote invalidation stays with the private data.
