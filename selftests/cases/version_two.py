@@ -29,7 +29,8 @@ INLINE_READ = pathlib.Path("/proc/sys/sunrpc/rdma_max_inline_read")
 PROBE_SIZE = 72
 CALLERS = version_two.CALLERS
 OPTIONS = 12  # more than the client refuses at a time
-ROUND_TRIP_MS = 200
+ROUND_TRIP_MS = 300
+MOST_TRIPS, MOST_MOUNTS = 1.7, 5
 # What the kernel's server tells of a message of another version.
 TRACING, BAD_VERSION = "/sys/kernel/tracing", "svcrdma_decode_badvers_err"
 # Of the tables that version one plays in full: one row in so many, in small size.
@@ -260,23 +261,25 @@ def a_server_without_version_two(t):
     equal(asked(), 1, "messages of another version that the server saw")
 
 
-# covers: V2-07, V2-31: and asking costs no more than one round trip.
-@case(versions=("3",), clients=("ours",), seconds=90)
+# covers: V2-07, V2-31: and asking costs one round trip.  What a busy machine adds is not the same
+# covers: each time: the fastest mounts count.
+@case(versions=("3",), clients=("ours",), seconds=90, stock_only=True)
 def a_question_costs_one_round_trip(t):
-    asked, seconds = questions(t), {ONE: [], TWO: []}
+    asked, seconds, trips = questions(t), {ONE: [], TWO: []}, float("inf")
     faults.delay(t.server, ROUND_TRIP_MS)
     t.defer(faults.no_delay, t.server)
-    for preference in (ONE, TWO) * 2:
-        clock = wait.Clock()
-        with preferred(preference):
-            mount = t.mount()
-        seconds[preference].append(clock.seconds())
-        equal(mount.connects(), 1, "connections")
-        mount.remove()
-        forgotten()
-    without, with_two = min(seconds[ONE]), min(seconds[TWO])
-    t.note(f"mounted within {without:.2f} s, and within {with_two:.2f} s with the question")
-    check((with_two - without) * 1000 < 2 * ROUND_TRIP_MS, f"{seconds}")
+    while trips > MOST_TRIPS and len(seconds[TWO]) < MOST_MOUNTS:
+        for preference in (ONE, TWO):
+            clock = wait.Clock()
+            with preferred(preference):
+                mount = t.mount()
+            seconds[preference].append(clock.seconds())
+            equal(mount.connects(), 1, "connections")
+            mount.remove()
+            forgotten()
+        trips = (min(seconds[TWO]) - min(seconds[ONE])) * 1000 / ROUND_TRIP_MS
+    t.note(f"seconds without and with the question: {seconds}; it costs {trips:.1f} round trips")
+    check(trips <= MOST_TRIPS, f"the question costs {trips:.1f} round trips")
     equal(asked(), len(seconds[TWO]), "messages of another version that the server saw")
 
 
