@@ -135,8 +135,11 @@ pub(crate) struct Connection {
     xprt: BackRef<Rdma>,
     services: Services,
     epoch: Epoch,
-    /// What the peers agreed on; set before the first call is sent.
-    agreed: SetOnce<Agreed>,
+    /// The thresholds that the peers agreed on; set, with the version, before the first call is
+    /// sent.
+    agreed: SetOnce<Thresholds>,
+    /// The number of the version.
+    version: Atomic<u32>,
     /// The xid of the version probe, if one is sent.
     probe: SetOnce<Xid>,
     probe_answered: Once,
@@ -156,13 +159,6 @@ pub(crate) struct Connection {
     starvation: Starvation,
     polling: Polling,
     locked: Arc<Locked>,
-}
-
-/// What the two peers of a connection agreed on.
-#[derive(Clone, Copy)]
-struct Agreed {
-    version: Version,
-    thresholds: Thresholds,
 }
 
 /// The part of a connection that needs locks.
@@ -195,9 +191,13 @@ impl Connection {
     /// The version of the protocol that is spoken; the first before there is an agreement.
     #[inline]
     pub(crate) fn version(&self) -> Version {
-        self.agreed
-            .as_ref()
-            .map_or(Version::V1, |agreed| agreed.version)
+        const V2: u32 = Version::V2.number();
+        // Read for each message, so not through `agreed`. It is set before the first call is
+        // posted, and a completion handler runs after what it answers was posted.
+        match self.version.read_once() {
+            V2 => Version::V2,
+            _ => Version::V1,
+        }
     }
 
     /// Where messages and completions are handled.
@@ -233,17 +233,13 @@ impl Connection {
     /// The agreed thresholds; the minimum before there are any.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
-        self.agreed
-            .as_ref()
-            .map_or(Thresholds::MINIMUM, |agreed| agreed.thresholds)
+        self.agreed.as_ref().copied().unwrap_or(Thresholds::MINIMUM)
     }
 
     /// Sets what the peers agreed on, before the first call is sent.
     pub(crate) fn agree(&self, version: Version, thresholds: Thresholds) {
-        self.agreed.populate(Agreed {
-            version,
-            thresholds,
-        });
+        self.version.write_once(version.number());
+        self.agreed.populate(thresholds);
     }
 
     /// The version probe with this xid is about to be sent, the only message before the agreement.

@@ -42,7 +42,8 @@ use xprtrdma_proto::{
         DiscardLimit,
         DEFAULT_DISCARD_LIMIT, //
     },
-    v2::refusals::Refusals, //
+    v2::refusals::Refusals,
+    Version, //
 };
 use xprtrdma_rdma::{
     cm::CmId,
@@ -128,6 +129,7 @@ impl Setup<'_> {
             services: services.clone(),
             epoch,
             agreed: SetOnce::new(),
+            version: Atomic::new(Version::V1.number()),
             probe: SetOnce::new(),
             probe_answered: Once::new(),
             regions,

@@ -60,7 +60,7 @@ use xprtrdma_sunrpc::{
 
 /// How a call with one region travels, as nearly all calls do.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum One {
+pub(super) enum One {
     /// The reply's pages in a Write chunk.
     Write,
     /// The call's pages in a Read chunk.
@@ -112,7 +112,7 @@ impl One {
     }
 }
 
-// One function for each form, with all that does not depend on the call in its code: a third of the
+// One function for each form of version 1, with all that does not depend on the call in its code: a third of the
 // instructions of the long way.
 
 #[inline(never)]
@@ -122,7 +122,7 @@ pub(super) fn send_with_write_chunk(
     call: &Call<'_, Rdma>,
     agreed: bool,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, agreed, One::Write)
+    send_one(xprt, qp, call, agreed, One::Write, Version::V1)
 }
 
 #[inline(never)]
@@ -132,7 +132,7 @@ pub(super) fn send_with_read_chunk(
     call: &Call<'_, Rdma>,
     agreed: bool,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, agreed, One::Read)
+    send_one(xprt, qp, call, agreed, One::Read, Version::V1)
 }
 
 #[inline(never)]
@@ -142,7 +142,19 @@ pub(super) fn send_with_reply_chunk(
     call: &Call<'_, Rdma>,
     agreed: bool,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, agreed, One::Reply)
+    send_one(xprt, qp, call, agreed, One::Reply, Version::V1)
+}
+
+/// The same in version 2, for all forms.
+#[inline(never)]
+pub(super) fn send_in_version_2(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    agreed: bool,
+    form: One,
+) -> Result<(), NotSent> {
+    send_one(xprt, qp, call, agreed, form, Version::V2)
 }
 
 /// As [`send_any`], for a call with one region. What is rare goes the long way.
@@ -153,6 +165,7 @@ fn send_one(
     call: &Call<'_, Rdma>,
     agreed: bool,
     form: One,
+    version: Version,
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
     let crowded = xprt.has_others();
@@ -230,7 +243,6 @@ fn send_one(
 
     // NO-OVERFLOW: As above.
     let inline = first.wrapping_add(second);
-    let version = conn.version();
     let len = form.header_len(version).wrapping_add(inline);
     let mut batch = match qp.begin(len, 2) {
         Ok(batch) => batch,

@@ -16,16 +16,23 @@ use crate::{
     rpc::{
         general::send_any,
         one::{
+            send_in_version_2,
             send_with_read_chunk,
             send_with_reply_chunk,
-            send_with_write_chunk, //
+            send_with_write_chunk,
+            One, //
         },
         refuse::refuse,
         shape::plan_call, //
     },
 };
 use kernel::sync::Arc;
-use xprtrdma_proto::{conn::Cause, CallPlan, ReplyPlan};
+use xprtrdma_proto::{
+    conn::Cause,
+    CallPlan,
+    ReplyPlan,
+    Version, //
+};
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::Call,
@@ -60,18 +67,20 @@ pub(crate) fn send_call(
     let agreed = thresholds.remote_invalidation;
     let segments = planned.read_segments + planned.result_segments;
     if segments == 1 {
-        match (planned.call, planned.reply) {
-            (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) => {
-                return send_with_write_chunk(xprt, qp, call, agreed);
-            }
-            (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) => {
-                return send_with_read_chunk(xprt, qp, call, agreed);
-            }
-            (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) => {
-                return send_with_reply_chunk(xprt, qp, call, agreed);
-            }
-            _ => {}
+        let form = match (planned.call, planned.reply) {
+            (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) => One::Write,
+            (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) => One::Read,
+            (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) => One::Reply,
+            _ => return send_any(xprt, qp, call, agreed, &planned),
+        };
+        if conn.version() == Version::V2 {
+            return send_in_version_2(xprt, qp, call, agreed, form);
         }
+        return match form {
+            One::Write => send_with_write_chunk(xprt, qp, call, agreed),
+            One::Read => send_with_read_chunk(xprt, qp, call, agreed),
+            One::Reply => send_with_reply_chunk(xprt, qp, call, agreed),
+        };
     }
     send_any(xprt, qp, call, agreed, &planned)
 }
