@@ -67,11 +67,10 @@
 //! | [`wire`] | what is on the wire |
 //! | [`time`], [`wc`] | milliseconds; completion statuses |
 //! | [`error`] | errors, errnos, counters |
-//!
 //! | [`v2`] | version 2 of the protocol |
 //!
-//! The module runs everything here, except the room [`rds`], which waits for a transport of RDS over
-//! the same regions: the vocabulary of rds-rdma(7). `make check-lint` checks that.
+//! The module runs everything here, except the room [`rds`], which waits for a transport of RDS
+//! over the same regions: the vocabulary of rds-rdma(7). `make check-lint` checks that.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]

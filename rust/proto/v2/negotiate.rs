@@ -4,7 +4,7 @@
 //!
 //! Version 2 is an expired draft without deployed servers, so it is off by default (V2-31). When it
 //! is on, every new connection begins with one small version 2 call, the *probe*. The probe is
-//! alone on the wire and at most [`PROBE_MAX`] bytes long (V2-04, V2-05). Its answer decides:
+//! alone on the wire and at most 1024 bytes long (V2-04, V2-05). Its answer decides:
 //!
 //! | Answer                           | Prefer version 2             | Version 2 only    |
 //! |----------------------------------|------------------------------|-------------------|
@@ -29,15 +29,9 @@ use crate::{
     wire::{
         header::Version,
         inbound::RemoteErrorKind,
-        threshold::{
-            MIN_THRESHOLD,
-            MIN_THRESHOLD_V2, //
-        }, //
+        threshold::MIN_THRESHOLD_V2, //
     }, //
 };
-
-/// Largest message before the negotiation has ended, in bytes (V2-04, X-17).
-pub const PROBE_MAX: u32 = MIN_THRESHOLD;
 
 /// How long a peer that did not answer the probe is treated as one without version 2 (V2-31).
 pub const DOUBT: Millis = Millis::from_secs(600);

@@ -5,21 +5,23 @@
 //! The probe asks the RPC layer of the peer for nothing: whatever RPC says to it, the transport has
 //! answered. So it names NFS, which every peer of ours serves, and identifies nobody (AUTH_NONE).
 
-use super::negotiate::PROBE_MAX;
-use crate::wire::header::{
-    direction,
-    proc_nr,
-    Credits,
-    Version,
-    Xid, //
+use crate::wire::{
+    header::{
+        direction,
+        proc_nr,
+        Credits,
+        Version,
+        Xid, //
+    },
+    threshold::MIN_THRESHOLD, //
 };
 
 const WORDS: usize = 18;
 
 /// Length of the probe, in bytes.
 pub const LEN: usize = WORDS * 4;
-// CAST: widening.
-const _: () = assert!(LEN <= PROBE_MAX as usize);
+// Nothing longer may be sent before there is an agreement (V2-04, X-17). CAST: widening.
+const _: () = assert!(LEN <= MIN_THRESHOLD as usize);
 
 const RPC_CALL: u32 = 0;
 const RPC_VERSION: u32 = 2;

@@ -112,8 +112,8 @@ impl One {
     }
 }
 
-// One function for each form of version 1, with all that does not depend on the call in its code: a third of the
-// instructions of the long way.
+// One function for each form of version 1, with all that does not depend on the call in its code: a
+// third of the instructions of the long way.
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk(

@@ -51,6 +51,7 @@ use xprtrdma_proto::{
         arrived,
         Arrival, //
     },
+    threshold::MIN_THRESHOLD,
     time::{
         Millis,
         Time, //
@@ -60,8 +61,7 @@ use xprtrdma_proto::{
             Known,
             ProbeAnswer,
             VersionPolicy,
-            DOUBT,
-            PROBE_MAX, //
+            DOUBT, //
         },
         probe,
         refusals::{
@@ -384,7 +384,7 @@ impl Side {
         }
         link.probing = true;
         let call = probe::call(Xid(PROBE), link.credits.request());
-        assert!(call.len() as u32 <= PROBE_MAX);
+        assert!(call.len() as u32 <= MIN_THRESHOLD);
         // The peer reads it as a call, and its answer would be one to us.
         assert!(matches!(
             classify(&call, Version::V2, true),
