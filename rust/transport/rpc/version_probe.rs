@@ -42,12 +42,10 @@ impl Connection {
         this.begin_probing(xid);
         let fault = Event::LocalFault(this.epoch(), LocalFault::NoResources);
         let mut batch = qp.begin(probe::LEN, 1).map_err(|_| fault)?;
-        let call = probe::call(xid, this.requested());
-        let room = batch.buffer().get_mut(..call.len()).ok_or(fault)?;
-        room.copy_from_slice(&call);
+        let len = probe::encode(xid, this.requested(), batch.buffer()).map_err(|_| fault)?;
         // On iWARP a post fails when the peer has ended the connection.
         batch
-            .post::<Lease<Rdma>>(call.len(), &mut [])
+            .post::<Lease<Rdma>>(len, &mut [])
             .map_err(|_| Event::Lost(this.epoch(), Cause::PostFailed))
     }
 

@@ -383,7 +383,9 @@ impl Side {
                 .is_none_or(|since| self.now.since(since) >= DOUBT));
         }
         link.probing = true;
-        let call = probe::call(Xid(PROBE), link.credits.request());
+        let mut call = [0; probe::LEN];
+        let encoded = probe::encode(Xid(PROBE), link.credits.request(), &mut call);
+        assert_eq!(encoded, Ok(call.len()));
         assert!(call.len() as u32 <= MIN_THRESHOLD);
         // The peer reads it as a call, and its answer would be one to us.
         assert!(matches!(
