@@ -62,8 +62,8 @@ use crate::{
 ///
 /// Whatever happens, an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a
 /// peer ends the connection instead of answering the version probe, the attempt goes on after
-/// `TearDown` with another connection. The
-/// end is reached, or a tear-down asked for, no later than the deadline of the attempt.
+/// `TearDown` with another connection. The end is reached, or a tear-down asked for, no later than
+/// the deadline of the attempt.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it, releases it and reports

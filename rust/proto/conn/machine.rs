@@ -306,21 +306,20 @@ impl Machine {
     }
 
     fn fail(&mut self, reason: ConnectError, now: Time) {
-        if let State::Attempt(attempt) = &self.state {
-            if let Some(left) = attempt.left_for_version_1(reason, &self.config, now) {
-                return self.go_on_without_v2(reason, left, now);
-            }
-        }
-        self.peer.attempt_failed(reason, self.begun, now);
-        self.state = State::closing(Then::Fail(reason));
-        let epoch = self.epoch;
-        self.actions.push(Action::TearDown { epoch });
-    }
-
-    /// The same attempt goes on with a new connection, on which version 1 is spoken (V2-08, V2-09).
-    fn go_on_without_v2(&mut self, reason: ConnectError, left: Millis, now: Time) {
+        let left = match &self.state {
+            State::Attempt(attempt) => attempt.left_for_version_1(reason, &self.config, now),
+            _ => None,
+        };
         self.peer.version.lost(reason.ended_by_whom(), now);
-        self.state = State::closing(Then::Restart(left));
+        self.state = State::closing(match left {
+            // The same attempt goes on with a new connection, on which version 1 is spoken (V2-08,
+            // V2-09).
+            Some(left) => Then::Restart(left),
+            None => {
+                self.peer.attempt_failed(reason, self.begun, now);
+                Then::Fail(reason)
+            }
+        });
         let epoch = self.epoch;
         self.actions.push(Action::TearDown { epoch });
     }

@@ -60,7 +60,6 @@ impl Peer {
 
     /// An attempt that began at `begun` failed.
     pub(super) fn attempt_failed(&mut self, reason: ConnectError, begun: Time, now: Time) {
-        self.version.lost(reason.ended_by_whom(), now);
         self.backoff.failed(now);
         self.last_failure = Some(Failure {
             reason,
