@@ -38,8 +38,7 @@ pub struct Credits(pub u32);
 ///
 /// Whatever depends on that matches on this type. The number on the wire is [`Version::number`]
 /// alone: a later draft of version two has the number 2 as well and is a variant of its own here,
-/// with a file for its codec, and with credits of its own behind
-/// `ForwardCredits`.
+/// with a file for its codec, and with credits of its own behind `ForwardCredits`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// RFC 8166.
@@ -154,21 +153,16 @@ pub struct CallHeader<'a> {
     pub lists: ChunkLists<'a>,
 }
 
-/// Bytes of lists that are all absent.
+/// Bytes of a header's lists that are all absent.
 const EMPTY: usize = 3 * ABSENT_LEN;
-/// Bytes of lists with one chunk of one segment.
-const ONE_WRITE: usize = EMPTY + CHUNK_LEN + SEGMENT_LEN;
-const ONE_READ: usize = EMPTY + READ_ENTRY_LEN;
-const ONE_REPLY: usize = ONE_WRITE - ABSENT_LEN;
+/// Bytes of a header's lists with a Write chunk of one segment.
+pub const ONE_WRITE: usize = EMPTY + CHUNK_LEN + SEGMENT_LEN;
+/// Bytes of a header's lists with a Read chunk of one segment.
+pub const ONE_READ: usize = EMPTY + READ_ENTRY_LEN;
+/// Bytes of a header's lists with a Reply chunk of one segment.
+pub const ONE_REPLY: usize = ONE_WRITE - ABSENT_LEN;
 
 impl CallHeader<'_> {
-    /// Bytes of a header's lists with a Write chunk of one segment.
-    pub const ONE_WRITE_LEN: usize = ONE_WRITE;
-    /// Bytes of a header's lists with a Read chunk of one segment.
-    pub const ONE_READ_LEN: usize = ONE_READ;
-    /// Bytes of a header's lists with a Reply chunk of one segment.
-    pub const ONE_REPLY_LEN: usize = ONE_REPLY;
-
     /// How many bytes [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
@@ -191,16 +185,16 @@ impl CallHeader<'_> {
         let lists = &self.lists;
         match (lists.reads, lists.writes, lists.reply) {
             ([], [], None) => {
-                let (out, len) = &mut self.front::<EMPTY>(buf)?;
+                let (mut out, len) = self.front::<EMPTY>(buf)?;
                 out.words([0, 0, 0]).map_err(no_space)?;
-                Ok(*len)
+                Ok(len)
             }
             ([], [[segment]], None) if segment.length != 0 => {
-                let (out, len) = &mut self.front::<ONE_WRITE>(buf)?;
+                let (mut out, len) = self.front::<ONE_WRITE>(buf)?;
                 out.words([0, 1, 1]).map_err(no_space)?;
-                segment.encode(out).map_err(no_space)?;
+                segment.encode(&mut out).map_err(no_space)?;
                 out.words([0, 0]).map_err(no_space)?;
-                Ok(*len)
+                Ok(len)
             }
             (
                 [ReadChunk {
@@ -210,17 +204,17 @@ impl CallHeader<'_> {
                 [],
                 None,
             ) if segment.length != 0 && *position != 0 && *position & 3 == 0 => {
-                let (out, len) = &mut self.front::<ONE_READ>(buf)?;
+                let (mut out, len) = self.front::<ONE_READ>(buf)?;
                 out.words([1, *position]).map_err(no_space)?;
-                segment.encode(out).map_err(no_space)?;
+                segment.encode(&mut out).map_err(no_space)?;
                 out.words([0, 0, 0]).map_err(no_space)?;
-                Ok(*len)
+                Ok(len)
             }
             ([], [], Some([segment])) if segment.length != 0 => {
-                let (out, len) = &mut self.front::<ONE_REPLY>(buf)?;
+                let (mut out, len) = self.front::<ONE_REPLY>(buf)?;
                 out.words([0, 0, 1, 1]).map_err(no_space)?;
-                segment.encode(out).map_err(no_space)?;
-                Ok(*len)
+                segment.encode(&mut out).map_err(no_space)?;
+                Ok(len)
             }
             _ => self.encode_any(buf),
         }

@@ -28,6 +28,7 @@ use core::slice;
 use kernel::sync::Arc;
 use xprtrdma_proto::{
     conn::Cause,
+    header,
     limit::Strikes,
     CallHeader,
     CallPlan,
@@ -104,9 +105,9 @@ impl One {
     #[inline(always)]
     const fn header_len(self, version: Version) -> usize {
         let lists = match self {
-            Self::Write => CallHeader::ONE_WRITE_LEN,
-            Self::Read => CallHeader::ONE_READ_LEN,
-            Self::Reply => CallHeader::ONE_REPLY_LEN,
+            Self::Write => header::ONE_WRITE,
+            Self::Read => header::ONE_READ,
+            Self::Reply => header::ONE_REPLY,
         };
         version.fixed_len().saturating_add(lists)
     }
