@@ -101,17 +101,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let mut entries = self.servers.entries.lock();
-        let Some(at) = entries.iter().position(|entry| entry.key == self.key) else {
-            return;
-        };
-        let Some(entry) = entries.get_mut(at) else {
-            return;
-        };
-        // NO-OVERFLOW: This share was counted.
-        entry.users = entry.users.wrapping_sub(1);
-        if entry.users == 0 {
-            let _ = entries.remove(at);
-        }
+        self.servers.entries.lock().retain(|entry| {
+            if entry.key == self.key {
+                // NO-OVERFLOW: This share was counted.
+                entry.users = entry.users.wrapping_sub(1);
+            }
+            entry.users != 0
+        });
     }
 }
