@@ -137,7 +137,7 @@ pub(crate) struct Connection {
     epoch: Epoch,
     /// The thresholds that the peers agreed on; set, with the version, before the first call is
     /// sent.
-    agreed: SetOnce<Thresholds>,
+    thresholds: SetOnce<Thresholds>,
     /// The number of the version.
     version: Atomic<u32>,
     /// The xid of the version probe, if one is sent.
@@ -192,7 +192,7 @@ impl Connection {
     #[inline]
     pub(crate) fn version(&self) -> Version {
         const V2: u32 = Version::V2.number();
-        // Read for each message, so not through `agreed`. It is set before the first call is
+        // Read for each message, so not through `thresholds`. It is set before the first call is
         // posted, and a completion handler runs after what it answers was posted.
         match self.version.read_once() {
             V2 => Version::V2,
@@ -233,13 +233,16 @@ impl Connection {
     /// The agreed thresholds; the minimum before there are any.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
-        self.agreed.as_ref().copied().unwrap_or(Thresholds::MINIMUM)
+        self.thresholds
+            .as_ref()
+            .copied()
+            .unwrap_or(Thresholds::MINIMUM)
     }
 
     /// Sets what the peers agreed on, before the first call is sent.
     pub(crate) fn agree(&self, version: Version, thresholds: Thresholds) {
         self.version.write_once(version.number());
-        self.agreed.populate(thresholds);
+        self.thresholds.populate(thresholds);
     }
 
     /// The version probe with this xid is about to be sent, the only message before the agreement.
@@ -259,7 +262,7 @@ impl Connection {
 
     /// The xid of the version probe, until there is an agreement.
     pub(crate) fn probing(&self) -> Option<Xid> {
-        match self.agreed.as_ref() {
+        match self.thresholds.as_ref() {
             None => self.probe.copy(),
             Some(_) => None,
         }

@@ -55,6 +55,7 @@ use xprtrdma_proto::{
         BackoffConfig,
         Cause,
         Config,
+        Conn,
         Event,
         KeepaliveConfig,
         Outage, //
@@ -113,8 +114,6 @@ pub(crate) struct Link {
     callback_size: Atomic<u32>,
     /// Most pages in a region of the present or last connection.
     region_pages: Atomic<u32>,
-    /// Which versions may be spoken.
-    version: VersionPolicy,
     /// What the transports of the server know of its version; only if it matters.
     #[pin]
     server: SpinLock<Option<Server>>,
@@ -168,7 +167,6 @@ impl Link {
                 local <- new_spinlock!(None, "Link::local"),
                 callback_size: Atomic::new(LEAST_CALLBACK),
                 region_pages: Atomic::new(u32::MAX),
-                version: config.version,
                 server <- new_spinlock!(None, "Link::server"),
                 inline_sizes: (Atomic::new(0), Atomic::new(0)),
                 peer <- new_spinlock!(None, "Link::peer"),
@@ -202,6 +200,11 @@ impl Link {
         f(self.current.lock().as_ref()?.handler())
     }
 
+    /// Which versions may be spoken.
+    fn version_policy(&self) -> VersionPolicy {
+        self.machine().with_conn(Conn::version_policy)
+    }
+
     /// Our address on the present or last connection.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         *self.local.lock()
@@ -229,7 +232,7 @@ impl Link {
             size
         };
         let (out, back) = params::inline_sizes();
-        let back = receive_size(self.version, back);
+        let back = receive_size(self.version_policy(), back);
         (
             grown(&self.inline_sizes.0, out),
             grown(&self.inline_sizes.1, back),

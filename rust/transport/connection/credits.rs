@@ -10,7 +10,10 @@ use crate::{
 };
 use xprtrdma_proto::{
     conn::Event,
-    credit::ForwardCredits,
+    credit::{
+        ForwardCredits,
+        Granted, //
+    },
     judge::Accept,
     Credits, //
 };
@@ -59,13 +62,10 @@ impl Connection {
 
     #[cold]
     fn take_new_grant(&self, grant: Credits) {
-        let granted = self.locked.credits.lock().accept(grant);
+        let granted = self.accept_grant(grant);
         let as_it_came = granted.note.is_none().then_some(grant);
         self.known_grant.set(as_it_came);
         self.proved_useful();
-        if let Some(counter) = granted.note {
-            self.counters().count(counter);
-        }
         if granted.changed {
             self.update_window();
         }
@@ -74,10 +74,15 @@ impl Connection {
     /// Learns the first window, before any call is sent, from the reply to the version probe
     /// (V2-05).
     pub(crate) fn take_first_grant(&self, grant: Credits) {
+        self.accept_grant(grant);
+    }
+
+    fn accept_grant(&self, grant: Credits) -> Granted {
         let granted = self.locked.credits.lock().accept(grant);
         if let Some(counter) = granted.note {
             self.counters().count(counter);
         }
+        granted
     }
 
     /// The back-off starts anew after the end of this connection.

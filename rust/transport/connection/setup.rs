@@ -128,7 +128,7 @@ impl Setup<'_> {
             xprt: xprt.clone(),
             services: services.clone(),
             epoch,
-            agreed: SetOnce::new(),
+            thresholds: SetOnce::new(),
             version: Atomic::new(Version::V1.number()),
             probe: SetOnce::new(),
             probe_answered: Once::new(),

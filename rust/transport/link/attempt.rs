@@ -154,7 +154,7 @@ impl Link {
     /// Returns what it knows now.
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
-        if self.version != VersionPolicy::V1Only {
+        if self.version_policy() != VersionPolicy::V1Only {
             let peer = xprt.peer();
             let mut server = self.server.lock();
             if server.as_ref().map(Server::peer) != peer {
