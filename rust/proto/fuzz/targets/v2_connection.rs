@@ -643,8 +643,10 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
     match inbound {
         Inbound::Reply(reply) => link.reply(&reply, found, foreseen, &mut effects),
         Inbound::Error(error) => match (error.kind, version, found) {
-            (RemoteErrorKind::Version { .. }, Version::V2, Some(_)) => {
-                effects.lost = Some(Cause::VersionRefused);
+            // A strike against the call, and the connection ends for it.
+            (RemoteErrorKind::Version { .. }, Version::V2, Some(at)) => {
+                link.discard(Some(at), &mut effects);
+                effects.lost = effects.lost.map(|_| Cause::VersionRefused);
             }
             (_, _, Some(at)) => link.complete(at, &mut effects),
             (_, _, None) => link.discard(None, &mut effects),
@@ -747,21 +749,20 @@ impl Link {
     }
 
     fn refuse(&mut self, refusal: Refusal, effects: &mut Effects) {
-        if refusal.kind != RefusalKind::InvalOption {
-            self.dropped += 1;
-            effects.dropped = true;
-            if self.discards.discard(None) != Reaction::Ignore {
-                effects.lost = Some(Cause::BadReplies);
+        if refusal.kind == RefusalKind::InvalOption {
+            let began = self.refusals.begin();
+            assert_eq!(began.is_err(), self.under_way >= MAX_REFUSALS);
+            if began.is_err() {
+                effects.lost = Some(Cause::OptionFlood);
+                return;
+            }
+            self.under_way += 1;
+        } else {
+            self.discard(None, effects);
+            if effects.lost.is_some() {
                 return;
             }
         }
-        let began = self.refusals.begin();
-        assert_eq!(began.is_err(), self.under_way >= MAX_REFUSALS);
-        if began.is_err() {
-            effects.lost = Some(Cause::OptionFlood);
-            return;
-        }
-        self.under_way += 1;
         effects.refused = Some(refusal);
     }
 }
