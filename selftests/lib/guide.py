@@ -6,14 +6,14 @@ import re
 from .case import check
 from .env import REPO
 
-HEADING = "What a command says\n---"
+HEADING = "What a command says\n==="
 TERM = re.compile(r'^``(\w+)``: "([^"]+)"$', re.MULTILINE)
 
 
 def texts(command):
     """The texts that the guide's list has of a command."""
-    guide = (REPO / "Documentation/admin-guide.rst").read_text()
-    section = guide.split(HEADING, 1)[1].split("\n---", 1)[0]
+    guide = (REPO / "Documentation/messages.rst").read_text()
+    section = guide.split(HEADING, 1)[1].split("\n===", 1)[0]
     found = [text for name, text in TERM.findall(section) if name == command]
     check(found, f"the guide has no text of {command}")
     return found

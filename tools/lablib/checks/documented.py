@@ -10,7 +10,9 @@ from ..base.paths import REPO
 RUST = REPO / "rust"
 # Those that can print.
 CRATES = ("rdma", "sunrpc", "transport")
-GUIDE = REPO / "Documentation/admin-guide.rst"
+# The pages for administrators.
+GUIDE = tuple(REPO / "Documentation" / name for name in (
+    "admin-guide.rst", "messages.rst", "observing.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 # What stands for a value, and how a literal goes on in the next line.
 HOLE = re.compile(r"\{[^{}]*\}")
@@ -61,9 +63,14 @@ def names():
         yield from ((kind, name) for name in found if name not in NEVER_SHOWN)
 
 
-def missing(guide=None):
+def guide():
+    """The text of its pages."""
+    return "".join(page.read_text() for page in GUIDE)
+
+
+def missing(text=None):
     """What the guide lacks, a line each."""
-    text = " ".join((guide or GUIDE.read_text()).split())
+    text = " ".join((text or guide()).split())
     for pieces in messages():
         # The guide has words of its own for values, and leaves advice out.
         longest = max(pieces, key=len)
