@@ -63,6 +63,7 @@
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`conn`] | the life of a transport's connections |
+//! | [`rail`] | the ways to a server, and which of them a connection takes |
 //! | [`rpc`] | one RPC: its way out, and its reply |
 //! | [`wire`] | what is on the wire |
 //! | [`time`], [`wc`] | milliseconds; completion statuses |
@@ -77,6 +78,7 @@
 
 pub mod conn;
 pub mod error;
+pub mod rail;
 pub mod rds;
 pub mod rpc;
 pub mod time;

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the administrator writes about rails ([`Locals`], [`Servers`]), and why it is refused
+//! ([`Refusal`]).
+//!
+//! Entries are separated by spaces, commas or line ends. An empty text is a valid one: no rails, no
+//! further addresses.
+
+use super::place::{
+    Local,
+    Name, //
+};
+use core::{
+    fmt,
+    net::IpAddr, //
+};
+
+/// The most entries in a list of local addresses and devices.
+pub const MAX_LOCALS: usize = 16;
+
+/// The most addresses in all groups of servers together.
+pub const MAX_SERVERS: usize = 64;
+
+/// One entry of a list of local ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Pick {
+    /// An address.
+    Addr(IpAddr),
+    /// A device, perhaps one port of it.
+    Device(Name, Option<u32>),
+}
+
+impl Pick {
+    /// An entry that is neither empty nor a separator.
+    fn parse(entry: &str) -> Result<Self, Why> {
+        if let Ok(addr) = entry.parse() {
+            return host(addr).map(Self::Addr);
+        }
+        let (name, port) = match entry.split_once(is_slash) {
+            Some((name, port)) => (name, Some(port)),
+            None => (entry, None),
+        };
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if !name.chars().all(is_of_name) {
+            return Err(Why::NotLocal);
+        }
+        let device = Name::new(name).ok_or(Why::NotLocal)?;
+        let port = match port {
+            None => None,
+            Some(port) => match port.parse() {
+                Ok(0) | Err(_) => return Err(Why::BadPort),
+                Ok(port) => Some(port),
+            },
+        };
+        Ok(Self::Device(device, port))
+    }
+
+    /// Whether this entry names the local end.
+    fn names(&self, local: &Local) -> bool {
+        match self {
+            Self::Addr(addr) => *addr == local.addr,
+            Self::Device(device, port) => {
+                *device == local.device && port.is_none_or(|port| port == local.port)
+            }
+        }
+    }
+}
+
+/// Which kind of list it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Off,
+    Auto,
+    List,
+}
+
+/// The local ends that rails may have: none (`off`), all (`auto`), or a list of addresses and
+/// devices, as in `192.0.2.2 2001:db8::2 mlx5_0 mlx5_1/2`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Locals {
+    which: Which,
+    list: [Option<Pick>; MAX_LOCALS],
+}
+
+impl Locals {
+    /// No rails.
+    pub const OFF: Self = Self {
+        which: Which::Off,
+        list: [const { None }; MAX_LOCALS],
+    };
+
+    /// Reads the text; an error names the first entry that is wrong.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        let mut locals = Self::OFF;
+        let mut entries = entries(text);
+        let alone = match entries.next() {
+            None | Some("off") => Some(Which::Off),
+            Some("auto") => Some(Which::Auto),
+            Some(_) => None,
+        };
+        if let Some(which) = alone {
+            locals.which = which;
+            return match entries.next() {
+                None => Ok(locals),
+                Some(entry) => Err(Refusal::new(entry, Why::NotAlone)),
+            };
+        }
+        locals.which = Which::List;
+        for entry in self::entries(text) {
+            locals.add(entry).map_err(|why| Refusal::new(entry, why))?;
+        }
+        Ok(locals)
+    }
+
+    fn add(&mut self, entry: &str) -> Result<(), Why> {
+        if matches!(entry, "off" | "auto") {
+            return Err(Why::NotAlone);
+        }
+        let pick = Some(Pick::parse(entry)?);
+        let mut places = self.list.iter_mut();
+        match places.find(|place| place.is_none() || **place == pick) {
+            Some(place) if place.is_none() => *place = pick,
+            Some(_) => return Err(Why::Twice),
+            None => return Err(Why::TooMany(MAX_LOCALS)),
+        }
+        Ok(())
+    }
+
+    /// Whether there are to be no rails.
+    pub fn is_off(&self) -> bool {
+        self.which == Which::Off
+    }
+
+    /// Whether this local end may be used.
+    pub fn admits(&self, local: &Local) -> bool {
+        match self.which {
+            Which::Off => false,
+            Which::Auto => true,
+            Which::List => self.list.iter().flatten().any(|pick| pick.names(local)),
+        }
+    }
+}
+
+/// An address of a server, and the number of the group that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Member {
+    group: u8,
+    addr: IpAddr,
+}
+
+/// Further addresses of servers: groups of addresses of one and the same server, as in
+/// `192.0.2.1=198.51.100.1 2001:db8::1=2001:db8:1::1`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Servers {
+    members: [Option<Member>; MAX_SERVERS],
+}
+
+impl Servers {
+    /// No server has more than one address.
+    pub const NONE: Self = Self {
+        members: [None; MAX_SERVERS],
+    };
+
+    /// Reads the text; an error names the first group or address that is wrong.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        let mut servers = Self::NONE;
+        let mut group = 0u8;
+        for entry in entries(text) {
+            if !entry.bytes().any(|byte| byte == b'=') {
+                return Err(Refusal::new(entry, Why::NoGroup));
+            }
+            for part in entry.split(is_equals_sign) {
+                let told = if part.is_empty() { entry } else { part };
+                let added = servers.add(group, part);
+                added.map_err(|why| Refusal::new(told, why))?;
+            }
+            group = group.saturating_add(1);
+        }
+        Ok(servers)
+    }
+
+    fn add(&mut self, group: u8, text: &str) -> Result<(), Why> {
+        let addr = host(text.parse().map_err(|_| Why::NoAddress)?)?;
+        let is_taken = |place: &&mut Option<Member>| place.is_none_or(|member| member.addr == addr);
+        match self.members.iter_mut().find(is_taken) {
+            Some(place) if place.is_none() => *place = Some(Member { group, addr }),
+            Some(_) => return Err(Why::Twice),
+            None => return Err(Why::TooMany(MAX_SERVERS)),
+        }
+        Ok(())
+    }
+
+    /// The other addresses of the server that has this one, in the order of the table.
+    pub fn others(&self, of: IpAddr) -> impl Iterator<Item = IpAddr> + '_ {
+        let members = self.members.iter().flatten();
+        let group = members
+            .clone()
+            .find(|member| member.addr == of)
+            .map(|member| member.group);
+        members
+            .filter(move |member| Some(member.group) == group && member.addr != of)
+            .map(|member| member.addr)
+    }
+}
+
+/// The entries of a text.
+fn entries(text: &str) -> impl Iterator<Item = &str> {
+    let is_between = |c: char| c == ',' || c.is_ascii_whitespace();
+    text.split(is_between).filter(|entry| !entry.is_empty())
+}
+
+// Functions, because the standard library's search for a `char` can panic as far as the compiler
+// knows.
+fn is_slash(c: char) -> bool {
+    c == '/'
+}
+
+fn is_equals_sign(c: char) -> bool {
+    c == '='
+}
+
+/// An address that one host can have, and that names its network.
+fn host(addr: IpAddr) -> Result<IpAddr, Why> {
+    let (is_link_local, is_mapped) = match addr {
+        IpAddr::V4(addr) => (false, addr.is_broadcast()),
+        IpAddr::V6(addr) => (
+            addr.is_unicast_link_local(),
+            addr.to_ipv4_mapped().is_some(),
+        ),
+    };
+    if is_link_local {
+        Err(Why::LinkLocal)
+    } else if is_mapped || addr.is_unspecified() || addr.is_multicast() {
+        Err(Why::NoHost)
+    } else {
+        Ok(addr)
+    }
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    NotLocal,
+    BadPort,
+    NoAddress,
+    NoGroup,
+    NoHost,
+    LinkLocal,
+    NotAlone,
+    Twice,
+    TooMany(usize),
+}
+
+/// Bytes of an entry that a refusal repeats: those of the longest address and of most names.
+const REPEATED: usize = 48;
+
+/// Why a text is refused: a sentence with the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    entry: [u8; REPEATED],
+    len: usize,
+    why: Why,
+}
+
+impl Refusal {
+    fn new(text: &str, why: Why) -> Self {
+        let mut entry = [0; REPEATED];
+        // It goes to the log, where nothing but plain characters should come from a user.
+        for (to, from) in entry.iter_mut().zip(text.bytes()) {
+            *to = if from.is_ascii_graphic() { from } else { b'?' };
+        }
+        let len = text.len();
+        Self { entry, len, why }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.entry.get(..self.len).unwrap_or(&self.entry);
+        let text = core::str::from_utf8(shown).unwrap_or("?");
+        let cut = if self.len > REPEATED { "..." } else { "" };
+        write!(f, "\"{text}{cut}\" ")?;
+        match self.why {
+            Why::NotLocal => f.write_str("is neither an address nor the name of an RDMA device"),
+            Why::BadPort => f.write_str("has no number from 1 behind the slash"),
+            Why::NoAddress => f.write_str("is no IP address"),
+            Why::NoGroup => f.write_str("is no group of addresses, as in 192.0.2.1=198.51.100.1"),
+            Why::NoHost => f.write_str("is not the address of one host"),
+            Why::LinkLocal => f.write_str("is a link-local address, which does not name its link"),
+            Why::NotAlone => f.write_str("cannot be in a list with \"off\" or \"auto\""),
+            Why::Twice => f.write_str("is there twice"),
+            Why::TooMany(most) => write!(f, "is too much: there is room for {most}"),
+        }
+    }
+}
