@@ -322,10 +322,13 @@ def add_count(commands):
     sub.add_argument("--vers", default="4.2")
     sub.add_argument("--instructions", action="store_true",
                      help="instructions of the client's kernel instead (emulated)")
+    sub.add_argument("--memory", action="store_true",
+                     help="the same with cache lines touched and missed (slower)")
     sub.add_argument("--rounds", type=int, default=3, metavar="N",
                      help="with --instructions: times each client is measured (default: 3)")
     sub.add_argument("--functions", type=int, default=0, metavar="N",
-                     help="with --instructions: also the N functions with most of them")
+                     help="with --instructions: also the N functions with most of them, "
+                          "and the N functions and lines of our source")
     sub.add_argument("--json", metavar="FILE", help="with --instructions: the table as JSON")
     sub.add_argument("--inline-size", type=int, default=0, metavar="BYTES",
                      help="largest inline message, set on both sides (default: as they come, 4096)")
@@ -335,12 +338,13 @@ def add_count(commands):
     cpus_option(sub)
 
     def run(args):
-        if args.instructions or args.scale:
+        if args.instructions or args.memory or args.scale:
             if args.cpus != 1:
                 raise LabError("instructions are counted with one processor")
             mount = report.SCALE if args.scale else report.options(args.vers)
             return report.count_instructions(args.kernel, args.client, mount, args.rounds,
-                                             args.functions, args.inline_size, args.json)
+                                             args.functions, args.inline_size, args.memory,
+                                             args.json)
         return report.count(args.kernel, args.client, args.vers, args.inline_size, args.cpus)
 
     sub.set_defaults(run=run)

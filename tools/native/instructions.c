@@ -24,6 +24,17 @@
  * A string instruction with a repeat prefix counts once, as on a real processor,
  * though the emulator may go through it once per element.
  *
+ * Of each block it is known how many of its instructions are atomic (see
+ * x86.h), and how many are fences.
+ *
+ * The same source with MEMORY, that is cache.c, also looks at every access of the
+ * kernel to memory and at every line of code, see lines.h, for the regions of
+ * class WATCHED and for their own code.  The command
+ *
+ *   call ADDRESS            the function at ADDRESS begins a new call
+ *
+ * says when lines count anew.
+ *
  * One virtual processor only.
  */
 
@@ -31,12 +42,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lines.h"
 #include "qemu.h"
+#include "x86.h"
+
+#ifndef MEMORY
+#define MEMORY false
+#endif
 
 #define KERNEL 0xffff800000000000u
 #define STACK_SHIFT 14		/* kernel and interrupt stacks: 16 KiB, aligned */
 #define CLASSES 8
 #define IDLE (CLASSES - 1)	/* class 0 is everything that is in no region */
+#define WATCHED 1		/* whose lines of memory are counted */
 #define DEPTH 64
 #define REGIONS 32
 #define BUCKETS 65536
@@ -54,7 +72,7 @@ struct region {
 struct block {
 	struct block *next;
 	uint64_t address, last;		/* of its first and last instruction */
-	unsigned int instructions;
+	unsigned int instructions, atomics, fences;
 	int class;
 	uint64_t times[CLASSES];
 };
@@ -77,20 +95,17 @@ static struct region regions[REGIONS];
 static int region_count;
 static struct block *blocks[BUCKETS];
 static struct stack *stacks[BUCKETS], *current;
-static uint64_t idle_stack, lost;
+static uint64_t idle_stack, lost, call;
+/* With MEMORY: what is counted now, for whom, and in whose code. */
+static struct {
+	bool on;
+	int class;
+	bool own;
+} now;
 static struct qemu_plugin_u64 counting;
 static struct qemu_plugin_register *rsp, *rdi, *rsi;
 static struct glib_array *buffer;
 static char directory[512];
-
-static void *must(void *memory)
-{
-	if (!memory) {
-		fputs("instructions: out of memory\n", stderr);
-		abort();
-	}
-	return memory;
-}
 
 static uint64_t read_register(struct qemu_plugin_register *handle)
 {
@@ -155,6 +170,25 @@ static void execute(unsigned int vcpu, void *data)
 	if (block->instructions > 1 || block->last != stack->last)
 		block->times[class]++;
 	stack->last = block->last;
+	if (MEMORY) {
+		if (block->address == call)
+			lines_new_call();
+		now.class = class;
+		now.own = block->class == WATCHED;
+		lines_fetch(block->address, block->last, class == WATCHED, now.own);
+	}
+}
+
+static void access_memory(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t address,
+			  void *data)
+{
+	(void)vcpu;
+	(void)data;
+	if (now.on)
+		lines_access(address, 1u << qemu_plugin_mem_size_shift(info),
+			     qemu_plugin_mem_is_store(info),
+			     current && current->number == address >> STACK_SHIFT,
+			     now.class == WATCHED, now.own);
 }
 
 static void forget_counts(void)
@@ -168,6 +202,7 @@ static void forget_counts(void)
 		}
 	}
 	lost = 0;
+	lines_clear();
 }
 
 static void classify_again(void)
@@ -177,7 +212,10 @@ static void classify_again(void)
 			block->class = class_of(block->address);
 }
 
-/* Each line: address, instructions, class, times executed. */
+/*
+ * Each line: address, instructions, atomics, fences, class, times executed; then,
+ * with MEMORY, a line "lines" for each of lines.h's counts; then the end.
+ */
 static bool write_counts(const char *name)
 {
 	char path[sizeof(directory) + COMMAND_BYTES];
@@ -192,9 +230,12 @@ static bool write_counts(const char *name)
 		for (struct block *block = blocks[i]; block; block = block->next)
 			for (int class = 0; class < CLASSES; class++)
 				if (block->times[class])
-					fprintf(file, "%lx %u %d %lu\n",
-						block->address, block->instructions, class,
+					fprintf(file, "%lx %u %u %u %d %lu\n",
+						block->address, block->instructions,
+						block->atomics, block->fences, class,
 						block->times[class]);
+	if (MEMORY)
+		lines_write(file);
 	fprintf(file, "end %lu\n", lost);
 	good = !ferror(file);
 	return fclose(file) == 0 && good;
@@ -215,11 +256,15 @@ static bool obey(unsigned int vcpu, const char *text)
 		classify_again();
 	} else if (sscanf(text, "idle %lx", &idle_stack) == 1) {
 		idle_stack >>= STACK_SHIFT;
+	} else if (sscanf(text, "call %lx", &call) == 1) {
+		return MEMORY;
 	} else if (!strcmp(text, "start")) {
 		forget_counts();
+		now.on = true;
 		qemu_plugin_u64_set(counting, vcpu, 1);
 	} else if (sscanf(text, "stop %63[a-z0-9.-]", name) == 1) {
 		qemu_plugin_u64_set(counting, vcpu, 0);
+		now.on = false;
 		return write_counts(name);
 	} else {
 		return false;
@@ -268,23 +313,37 @@ static void translate(uint64_t id, struct qemu_plugin_tb *tb)
 {
 	uint64_t address = qemu_plugin_tb_vaddr(tb);
 	size_t instructions = qemu_plugin_tb_n_insns(tb);
-	uint8_t code[sizeof(MARKER)];
+	uint8_t code[X86_BYTES];
 
 	(void)id;
 	if (address >= KERNEL) {
 		struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(tb, instructions - 1);
+		struct block *block = find_block(address, instructions,
+						 qemu_plugin_insn_vaddr(last));
 
+		block->atomics = 0;
+		block->fences = 0;
+		for (size_t i = 0; i < instructions; i++) {
+			struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+			size_t length = qemu_plugin_insn_data(insn, code, sizeof(code));
+			enum x86_order order = x86_order(code, length);
+
+			block->atomics += order == X86_ATOMIC;
+			block->fences += order == X86_FENCE;
+			if (MEMORY)
+				qemu_plugin_register_vcpu_mem_cb(insn, access_memory,
+								 QEMU_PLUGIN_CB_NO_REGS,
+								 QEMU_PLUGIN_MEM_RW, NULL);
+		}
 		qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, execute, QEMU_PLUGIN_CB_R_REGS,
-							  QEMU_PLUGIN_COND_NE, counting, 0,
-							  find_block(address, instructions,
-								     qemu_plugin_insn_vaddr(last)));
+							  QEMU_PLUGIN_COND_NE, counting, 0, block);
 		return;
 	}
 	for (size_t i = 0; i < instructions; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 
-		if (qemu_plugin_insn_data(insn, code, sizeof(code)) == sizeof(code) &&
-		    !memcmp(code, MARKER, sizeof(code)))
+		if (qemu_plugin_insn_data(insn, code, sizeof(code)) == sizeof(MARKER) &&
+		    !memcmp(code, MARKER, sizeof(MARKER)))
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, listen,
 							       QEMU_PLUGIN_CB_R_REGS, NULL);
 	}
@@ -317,6 +376,8 @@ int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, cha
 		fputs("instructions: give out=DIRECTORY\n", stderr);
 		return -1;
 	}
+	if (MEMORY)
+		lines_prepare();
 	buffer = g_byte_array_new();
 	counting.score = qemu_plugin_scoreboard_new(sizeof(uint64_t));
 	qemu_plugin_register_vcpu_init_cb(id, find_registers);

@@ -11,8 +11,8 @@ SECONDS = 120
 
 
 def build(root, name):
-    """Build `name`.c when its source is new; the file."""
-    files = [*sorted(SOURCE.glob("*.h")), SOURCE / f"{name}.c"]
+    """Build `name`.c when a source is new; the file."""
+    files = sorted(SOURCE.glob("*.[ch]"))
 
     def make(target):
         target.mkdir(parents=True)

@@ -19,6 +19,8 @@ TOLERANCE = {
     "recv_posts": (0.02, 0.01), "transport": (0.01, 5), "service": (0.06, 20),
     "copies": (0.02, 10),
     "kernel": (0.05, 0), "works": (0.05, 0.1), "allocations": (0.02, 0.05),
+    "atomics": (0.04, 0.3), "fences": (0.1, 0.3), "code": (0.05, 5), "data": (0.05, 3),
+    "written": (0.05, 2), "l1d": (0.1, 5), "l2": (0.15, 5),
 }
 # Calls at a time share posts, how many of them is the scheduler's matter: only that they do counts.
 SHARED_POSTS = 0.98

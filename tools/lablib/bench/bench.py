@@ -7,7 +7,7 @@ import statistics
 
 from ..artefacts import kernel, root
 from ..base.ui import LabError, say
-from . import report
+from . import instructions, report
 
 # Axes of guest/bench.py; the first is the usual case.
 AXES = ("one mount", "nconnect=4", "nconnect=16", "10 connections", "50 connections",
@@ -101,14 +101,22 @@ def times(spec, scope):
 
 
 def counts(spec, version, rounds, client="both", functions=0):
-    """Exact counts {client: {load: {what: per RPC}}}, their profile, whether all went well."""
+    """Exact counts {client: {load: {what: per RPC}}}, their profile, whether all went well.
+
+    Of calls at a time, cache lines are counted with more than the rest is.
+    """
     mount = report.options(version)
     merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)
     seen, session, status = report.with_clients(spec, client, "count_clients", mount)
+    lines, _, fine = report.measure_instructions(spec, client, mount, 1, 0, memory=True)
+    for name, loads in lines.items():
+        for load, numbers in loads.items():
+            merged[name].setdefault(load, {}).update(
+                {column: numbers[column] for column in instructions.MEMORY})
     for name, loads in seen.items():
         for load, numbers in loads.items():
             merged[name][load] |= numbers
-    return merged, profile, good and not status and not session.complaints
+    return merged, profile, good and fine and not status and not session.complaints
 
 
 def run(spec, version, scope, with_times, with_counts, functions):

@@ -21,6 +21,10 @@ What ``make bench`` measured, kernel {kernel}. What the words mean is in
 KERNEL = (("service", "the transport and what it calls"), ("copies", "of that, copying"),
           ("kernel", "whole kernel"), ("switches", "task switches"), ("wakeups", "wake-ups"),
           ("works", "works queued"), ("allocations", "allocations of the transport"))
+ORDER = (("atomics", "atomic"), ("fences", "fences"), ("own-atomics", "atomic, in its own code"))
+LINES = (("code", "code"), ("data", "data"), ("written", "written"), ("stack", "stack"),
+         ("l1i", "missed, L1 code"), ("l1d", "missed, L1 data"), ("l2", "missed, L2"),
+         ("own-data", "data, its own code"), ("own-written", "written, its own code"))
 PROFILED = ("GETATTR", "READ 1 MiB")
 FUNCTIONS = 30
 
@@ -36,13 +40,17 @@ def number(value):
 def counts(found):
     """The exact counts of both clients, an operation each line."""
     for title, columns in (("Counts at the provider, per RPC", report.COLUMNS),
-                           ("Instructions and calls in the client's kernel, per RPC", KERNEL)):
+                           ("Instructions and calls in the client's kernel, per RPC", KERNEL),
+                           ("Atomic instructions and fences of the transport and what it calls, "
+                            "per RPC", ORDER),
+                           ("Cache lines of the transport and what it calls, per RPC", LINES)):
         yield heading(title)
         yield "Ours / in-tree.\n"
         ours, intree = found["ours"], found["intree"]
         yield rst.table(("operation", *(name for _, name in columns)),
                         [(load, *(f"{number(ours[load][key])} / {number(intree[load][key])}"
-                                  for key, _ in columns)) for load in ours])
+                                  for key, _ in columns))
+                         for load in ours if all(key in ours[load] for key, _ in columns)])
 
 
 def scale(found):

@@ -22,9 +22,14 @@ GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "sunrpc": "sunrpc"
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
 # kernel: all but idleness and timer interrupts; service: the transport and what it calls,
 # rxe excluded; copies: what of that copies and fills memory; then the kernel's parts by
-# address; then numbers of calls.
+# address; then numbers of calls; then what of service's instructions is atomic or a fence, and
+# what of transport's.
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
-           "timer", "switches", "wakeups", "works", "allocations")
+           "timer", "switches", "wakeups", "works", "allocations", "atomics", "fences",
+           "own-atomics", "own-fences")
+# Of a run that looked at memory, see tools/native/lines.h.
+MEMORY = tuple(f"{whose}{what}" for whose in ("", "own-")
+               for what in ("code", "data", "written", "stack", "l1i", "l1d", "l2"))
 NAME = 120  # characters of a function's that are shown
 COPY = frozenset(("memcpy_orig", "memset_orig", "__memcpy", "__memset", "__memmove", "memcpy",
                   "memset", "memmove", "__pi_memcpy", "__pi_memset", "__pi_memmove",
@@ -54,6 +59,10 @@ class Symbols:
         place = bisect.bisect_right(self.starts, address) - 1
         return self.entries[place][1:] if place >= 0 else ("?", "")
 
+    def start(self, address):
+        """Where that function begins."""
+        return self.starts[bisect.bisect_right(self.starts, address) - 1]
+
 
 class Counts:
     """What the plugin wrote for one load."""
@@ -61,18 +70,33 @@ class Counts:
     def __init__(self, path, symbols, rpcs):
         """`rpcs`: divide by so many."""
         self.functions = collections.Counter()  # (function, module, class): instructions
+        self.atomics = collections.Counter()    # the same: of them atomic
+        self.fences = collections.Counter()     # the same: of them fences
+        self.blocks = collections.Counter()     # the transport's own: (function, place in it,
+                                                # instructions): times executed
+        self.lines = {}                         # what lines.h counts
         self.calls = collections.Counter()      # (function, class): times its first block ran
         lines = path.read_text().splitlines()
         if not lines or lines[-1] != "end 0":
             raise LabError(f"{path}: incomplete")
         known, starts = {}, set(symbols.starts)
         for line in lines[:-1]:
-            address, instructions, kind, times = line.split()
+            if line.startswith("lines "):
+                _, name, number = line.split()
+                self.lines[name] = int(number) / rpcs
+                continue
+            address, instructions, atomics, fences, kind, times = line.split()
             address, times = int(address, 16), int(times)
             if address not in known:
                 known[address] = symbols.find(address)
             name, module = known[address]
-            self.functions[name, module, int(kind)] += int(instructions) * times / rpcs
+            if GROUPS.get(module) == "transport":
+                block = name, address - symbols.start(address), int(instructions)
+                self.blocks[block] += times / rpcs
+            for counter, number in ((self.functions, instructions), (self.atomics, atomics),
+                                    (self.fences, fences)):
+                if number != "0":
+                    counter[name, module, int(kind)] += int(number) * times / rpcs
             if address in starts:
                 self.calls[name, int(kind)] += times / rpcs
 
@@ -94,11 +118,17 @@ class Counts:
                 found["service"] += number
                 if name in COPY:
                     found["copies"] += number
+        for what, counter in (("atomics", self.atomics), ("fences", self.fences)):
+            for (_, module, kind), number in counter.items():
+                if kind == TRANSPORT:
+                    found[what] += number
+                if GROUPS.get(module) == "transport":
+                    found[f"own-{what}"] += number
         found["switches"] = self.called("__switch_to_asm")
         found["wakeups"] = self.called("ttwu_do_activate")
         found["works"] = self.called("__queue_work")
         found["allocations"] = self.called(*ALLOCATE, kinds=(TRANSPORT,))
-        return found
+        return found | self.lines
 
     def profile(self, kinds):
         """{(function, module): instructions} of the classes."""
@@ -124,8 +154,10 @@ def load(session, entries):
 
 def medians(found):
     """{client: {operation: {column: median of the rounds}}}"""
-    return {client: {operation: {column: statistics.median(c.row()[column] for c in rounds)
-                                 for column in COLUMNS}
+    def median(rows):
+        return {column: statistics.median(row[column] for row in rows) for column in rows[0]}
+
+    return {client: {operation: median([counts.row() for counts in rounds])
                      for operation, rounds in operations.items()}
             for client, operations in found.items()}
 
@@ -137,17 +169,17 @@ def readable(root, names):
     return dict(zip(names, HASH.sub("", proc.output(argv)).splitlines(), strict=True))
 
 
-def table(rows):
+def table(rows, columns=COLUMNS):
     """The clients side by side, one line each per operation."""
     clients = list(rows)
-    width = 12
-    lines = ["per RPC".ljust(36) + "".join(column.rjust(width) for column in COLUMNS)]
+    width = 13
+    lines = ["per RPC".ljust(36) + "".join(column.rjust(width) for column in columns)]
     for operation in rows[clients[0]]:
         for client in clients:
             cells = rows[client][operation]
             lines.append(operation.ljust(26) + NAMES.get(client, client).ljust(10)
                          + "".join((f"{cells[c]:.2f}" if cells[c] < 100 else f"{cells[c]:,.0f}"
-                                    ).rjust(width) for c in COLUMNS))
+                                    ).rjust(width) for c in columns))
     return "\n".join(lines)
 
 

@@ -5,11 +5,12 @@ import json
 import pathlib
 
 from ..artefacts import root
+from ..base.paths import REPO
 from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.pair import GUEST_PROGRAM
 from ..machine.session import NAMES, Plan, Session
-from . import instructions
+from . import instructions, source
 
 OPERATIONS_SECONDS = 600
 COUNT_SECONDS = 3600
@@ -62,12 +63,13 @@ def count_table(results):
     """Counts per RPC, the clients side by side."""
     clients = list(results)
     width = 14
-    first = max(map(len, results[clients[0]])) + 2
+    operations = [name for name, counts in results[clients[0]].items() if COLUMNS[0][0] in counts]
+    first = max(map(len, operations)) + 2
     lines = ["per RPC".ljust(first) + "".join(
         title.center(width * len(clients)) for _, title in COLUMNS)]
     lines.append(" " * first + "".join(NAMES[c].rjust(width - 2).ljust(width)
                                        for _ in COLUMNS for c in clients))
-    for operation in results[clients[0]]:
+    for operation in operations:
         cells = (f"{results[c][operation][key]:.2f}".rjust(width - 2).ljust(width)
                  for key, _ in COLUMNS for c in clients)
         lines.append(operation.ljust(first) + "".join(cells))
@@ -82,17 +84,23 @@ def count(spec, client, version, inline, processors):
     return 1 if status or session.complaints else 0
 
 
-def measure_instructions(spec, client, mount, rounds, functions, inline=0):
-    """Print instructions per RPC, by where and for whom; `mount`: its options, or SCALE.
+def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False):
+    """Print instructions per RPC, by where and for whom; `mount`: its options, or SCALE.  With
+    `memory` cache lines, too.
 
     (medians, {client: {operation: functions that serve the transport}}, whether all went well)
     """
-    entries, session, status = with_clients(spec, client, "instructions", mount,
-                                            str(rounds), timeout=COUNT_SECONDS, plugin=True,
+    plugin = "cache" if memory else "instructions"
+    entries, session, status = with_clients(spec, client, "instructions", plugin, mount,
+                                            str(rounds), timeout=COUNT_SECONDS, plugin=plugin,
                                             inline=inline, memory=MEMORY)
     found = instructions.load(session, entries)
     rows = instructions.medians(found)
     print(instructions.table(rows), flush=True)
+    if memory:
+        print(f"\n{instructions.table(rows, instructions.MEMORY)}", flush=True)
+    if functions and "ours" in found:
+        print_source(session, found["ours"], functions)
     for name, operations in found.items() if functions else ():
         for operation, counted in operations.items():
             for title, key, kinds in (
@@ -126,9 +134,21 @@ def compare_versions(spec, rounds):
     return good
 
 
-def count_instructions(spec, client, mount, rounds, functions, inline, output):
-    """Instructions alone."""
-    rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline)
+def print_source(session, counted, number):
+    """Where in our source the module's own instructions are."""
+    code = source.Source(root.path(), REPO / session.module)
+    for operation, rounds in counted.items():
+        for what, found in zip(("function", "line"), code.profile(rounds[-1]), strict=True):
+            print(f"\nours, {operation}, the module alone, by {what}:")
+            total = sum(found.values())
+            print(instructions.listing([[name[:instructions.NAME], "", count] for name, count
+                                        in found.most_common(number)], total), flush=True)
+
+
+def count_instructions(spec, client, mount, rounds, functions, inline, memory, output):
+    """Instructions alone, or with cache lines."""
+    rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline,
+                                               memory)
     if output:
         pathlib.Path(output).write_text(
             json.dumps({"counts": rows, "profile": profile}, indent=1) + "\n")

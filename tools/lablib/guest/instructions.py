@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Instructions that the kernel executes per operation, counted by the plugin of QEMU.
 
-The machine must run with tools/native/instructions.c; what it counts and how is said there.
-    instructions.py OPTIONS ROUNDS CLIENT...
+The machine must run with tools/native/instructions.c or cache.c; what they count and how is said
+there.
+    instructions.py PLUGIN OPTIONS ROUNDS CLIENT...
 
 measures each client in turn, ROUNDS times, on a mount with these options, or with the word
 `scale`, from one to 1024 calls at a time and over one and 50 mounts.  The clients `version 1` and
@@ -30,6 +31,8 @@ VERSIONS = {"version 1": 1, "version 2": 2}
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
 # Whom the plugin counts for.  ENTRY: what may interrupt anything, and is not its work.
 TRANSPORT, RXE, ENTRY, TIMER = 1, 2, 3, 4
+# What begins an RPC: (function, module).
+BEGINS = ("rpc_run_task", "sunrpc")
 # What only time brings.  Not all of the timer's interrupt: at its end, softirqs of others run.
 TIMERS = ("__sysvec_apic_timer_interrupt", "run_timer_softirq", "hrtimer_run_softirq",
           "sched_balance_softirq", "rcu_core_si")
@@ -38,7 +41,9 @@ TIMERS = ("__sysvec_apic_timer_interrupt", "run_timer_softirq", "hrtimer_run_sof
 class Plugin:
     """The way to the plugin: an instruction without effect, which it watches for."""
 
-    def __init__(self):
+    def __init__(self, name):
+        """`name`: the plugin that QEMU runs with."""
+        self.looks_at_memory = name == "cache"
         self.code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self.code.write(MARKER)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.code))
@@ -87,6 +92,14 @@ class Symbols:
         addresses = [address for address, _ in self.entries(place, end)]
         return addresses[0], next(a for a in addresses if a > addresses[0])
 
+    def of_module(self, symbol, module):
+        """The address of a module's symbol."""
+        place = self.text.find(b" %b\t[%b]\n" % (symbol.encode(), module.encode()))
+        if place < 0:
+            raise RuntimeError(f"{module} has no {symbol}")
+        start = self.text.rfind(b"\n", 0, place) + 1
+        return next(self.entries(start, self.text.find(b"\n", place)))[0]
+
     def module(self, module):
         """From where to where a module's code is."""
         tag = b"\t[%b]\n" % module.encode()
@@ -107,12 +120,14 @@ def tell_regions(plugin, symbols, client):
             (ENTRY, symbols.function("__schedule"))):
         plugin.command(f"region {region} {start:x} {end:x}")
     plugin.command(f"idle {symbols.address('init_stack'):x}")
+    if plugin.looks_at_memory:
+        plugin.command(f"call {symbols.of_module(*BEGINS):x}")
 
 
-def usual(options):
+def usual(options, looks_at_memory):
     """(name, load, its mounts) of each kind of operation."""
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
-        for load in (*bed.single(), *bed.deep()):
+        for load in (*bed.single(), *(bed.deepest() if looks_at_memory else bed.deep())):
             yield load.name, load, (mount,)
 
 
@@ -138,11 +153,11 @@ def scale():
                 yield f"READ 4 KiB, {number} {what}", load, places
 
 
-def operations_of(client, options):
+def operations_of(client, options, looks_at_memory):
     """(the client's module, what to count with it)"""
     if client in VERSIONS:
         return "ours", in_version(VERSIONS[client], options)
-    return client, scale() if options == "scale" else usual(options)
+    return client, scale() if options == "scale" else usual(options, looks_at_memory)
 
 
 def measure(plugin, client, module, operations, prefix):
@@ -172,19 +187,19 @@ def count(plugin, name, load, mounts, file):
     raise RuntimeError(f"{name}: the connection broke {TRIES} times while we counted")
 
 
-def main(options, rounds, clients):
+def main(name, options, rounds, clients):
     loads.hold_still()
     if options == "scale":
         axes.prepare()
-    plugin, found = Plugin(), []
+    plugin, found = Plugin(name), []
     for each in range(int(rounds)):
         for client in clients:
             print(f"  round {each + 1}: {client}", file=sys.stderr, flush=True)
-            module, operations = operations_of(client, options)
+            module, operations = operations_of(client, options, plugin.looks_at_memory)
             with transport.loaded(module), contextlib.closing(operations):
                 found += measure(plugin, client, module, operations,
                                  f"{each}-{client.replace(' ', '-')}")
     print(json.dumps(found))
 
 
-main(sys.argv[1], sys.argv[2], sys.argv[3:])
+main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])

@@ -182,6 +182,10 @@ class Bed:
         return [self.transfer(1024, 4 * KIB, write, depth)
                 for depth in DEPTHS[1:] for write in (0, 1)]
 
+    def deepest(self):
+        """More small operations at a time than a cache of usual size holds."""
+        return [self.transfer(2048, 4 * KIB, write, 256) for write in (0, 1)]
+
     def everything(self, directory):
         """What a user may do with one mount."""
         yield from (self.getattr(400), self.lookup(300), self.create(120), self.unlink(120),

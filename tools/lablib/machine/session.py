@@ -17,6 +17,8 @@ SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
 # Of a kernel for the suites, whose device shall have bounce buffers; other devices do not notice.
 BOUNCE = ("swiotlb=force",)
+# Of a kernel that is counted: a single processor does without atomic instructions, otherwise.
+ATOMICS = ("noreplace-smp",)
 # sunrpc lets go of a transport some time after the unmount.
 RMMOD = """\
 for module in xprtrdma_rs rpcrdma; do
@@ -45,7 +47,7 @@ class Plan:
     timeout: float = 600
     pcap: str | None = None
     results: str | None = None
-    plugin: bool = False        # count the client's instructions
+    plugin: str | None = None   # of tools/native, that counts what the client executes
     processors: int = 1         # of the client; instructions are counted on one
     inline: int = 0             # bytes of the largest inline message that the sides take; 0: usual
 
@@ -63,8 +65,9 @@ class Session:
         self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
                               processors=plan.processors,
-                              words=BOUNCE if plan.suites else (),
-                              plugin=native.build(base, "instructions") if plan.plugin else None)
+                              words=(BOUNCE if plan.suites else
+                                     ATOMICS if plan.plugin else ()),
+                              plugin=native.build(base, plan.plugin) if plan.plugin else None)
         shutil.copy(native.build(base, "load"), self.pair.results)
         if plan.provider == "siw":
             shutil.copy(siw.build(base, self.stock) / "siw.ko", self.pair.results)

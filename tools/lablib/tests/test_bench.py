@@ -38,24 +38,27 @@ class Instructions(unittest.TestCase):
         self.assertEqual(self.symbols.find(0xffffffffc0002000), ("call", "rpcrdma"))
 
     def test_instructions_go_to_who_is_served_and_to_where_they_are(self):
-        found = self.counts("ffffffff80001010 5 1 10\n"      # first, for the transport
-                            "ffffffff80001104 3 0 20\n"      # second, for nobody
-                            "ffffffffc0000000 7 1 10\n"      # call, the transport itself
-                            "ffffffff80001010 100 4 10\n"    # timer
-                            "ffffffff80001010 100 7 10\n"    # idle
+        found = self.counts("ffffffff80001010 5 2 1 1 10\n"    # first, for the transport
+                            "ffffffff80001104 3 1 1 0 20\n"    # second, for nobody
+                            "ffffffffc0000000 7 1 0 1 10\n"    # call, the transport itself
+                            "ffffffff80001010 100 0 0 4 10\n"  # timer
+                            "ffffffff80001010 100 0 0 7 10\n"  # idle
+                            "lines own-written 40\n"
                             "end 0\n").row()
         self.assertEqual(found["kernel"], 5 + 6 + 7)
         self.assertEqual(found["service"], 5 + 7)
         self.assertEqual(found["transport"], 7)
         self.assertEqual(found["rest"], 5 + 6)
         self.assertEqual(found["timer"], 100)
+        self.assertEqual((found["atomics"], found["own-atomics"], found["fences"]), (3, 1, 1))
+        self.assertEqual(found["own-written"], 4)
 
     def test_a_call_is_the_first_block_of_a_function(self):
-        found = self.counts("ffffffff80001100 3 0 20\nffffffff80001104 3 0 50\nend 0\n")
+        found = self.counts("ffffffff80001100 3 0 0 0 20\nffffffff80001104 3 0 0 0 50\nend 0\n")
         self.assertEqual(found.called("second"), 2)
 
     def test_cut_off_counts_are_refused(self):
-        for text in ("", "ffffffff80001010 5 1 10\n", "ffffffff80001010 5 1 10\nend 3\n"):
+        for text in ("", "ffffffff80001010 5 0 0 1 10\n", "ffffffff80001010 5 0 0 1 10\nend 3\n"):
             with self.assertRaises(LabError):
                 self.counts(text)
 

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Where in the source the instructions of our module are: by function as written, and by line."""
+
+import collections
+import re
+
+from ..base import cache, chroot, proc
+from ..base.paths import REPO
+from .instructions import HASH
+
+SECONDS = 120
+FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
+INSTRUCTION = re.compile(r"^\s+([0-9a-f]+):\t")
+PLACE = re.compile(r"^(?:.*/)?(rust/[^:]*):(\d+)")
+
+
+class Source:
+    """The module's code: its instructions, and of which lines they are made."""
+
+    def __init__(self, root, module):
+        """`module`: the file, with what a debugger needs."""
+        self.root, self.module = root, module
+        self.starts, self.order, self.place = {}, [], {}
+        for line in self.tool("objdump", "-d", "-j", ".text", module).splitlines():
+            if found := FUNCTION.match(line):
+                self.starts[found[2]] = int(found[1], 16)
+            elif found := INSTRUCTION.match(line):
+                self.place[int(found[1], 16)] = len(self.order)
+                self.order.append(int(found[1], 16))
+
+    def tool(self, *argv):
+        """What a program of the root says."""
+        return proc.output(chroot.command(self.root, argv, [cache.directory(), REPO]), SECONDS)
+
+    def executed(self, counts):
+        """{address in the file: times executed} of what the plugin counted."""
+        found = collections.Counter()
+        for (name, offset, instructions), times in counts.blocks.items():
+            first = self.place.get(self.starts.get(name, 0) + offset)
+            if name in self.starts and first is not None:
+                for address in self.order[first:first + instructions]:
+                    found[address] += times
+        return found
+
+    def lines(self, addresses):
+        """{address: [(function, place in our source if it is there), innermost first]}"""
+        said = self.tool("addr2line", "-a", "-i", "-f", "-C", "-j", ".text", "-e", self.module,
+                         *(f"{address:x}" for address in addresses)).splitlines()
+        found, frames = {}, []
+        for line in said:
+            if re.fullmatch(r"0x[0-9a-f]{16}", line):
+                frames = found.setdefault(int(line, 16), [])
+            elif frames and len(frames[-1]) == 1:
+                frames[-1] = (*frames[-1], ours(line))
+            else:
+                frames.append((HASH.sub("", line),))
+        return found
+
+    def profile(self, counts):
+        """({function: instructions}, {place: instructions}): the innermost function, whoever
+        wrote it, and the innermost line of our own source."""
+        executed = self.executed(counts)
+        functions, places = collections.Counter(), collections.Counter()
+        for address, frames in self.lines(sorted(executed)).items():
+            functions[frames[0][0]] += executed[address]
+            places[next(filter(None, (place for _, place in frames)), "elsewhere")] += \
+                executed[address]
+        return functions, places
+
+
+def ours(place):
+    """A line of our source, below the repository; None if it is somebody else's."""
+    found = PLACE.match(place)
+    return f"{found[1]}:{found[2]}" if found and (REPO / found[1]).exists() else None

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The parts of QEMU's plugin that need no QEMU: what is atomic, which lines a call touches."""
+
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+NATIVE = pathlib.Path(__file__).resolve().parents[2] / "native"
+COMPILE_SECONDS = 60
+
+ORDERS = r"""
+#include <stdio.h>
+#include "x86.h"
+int main(void)
+{
+	unsigned int byte;
+	uint8_t code[X86_BYTES];
+	size_t length = 0;
+	int end;
+
+	while ((end = getchar()) != EOF) {
+		if (end == '\n') {
+			printf("%d\n", x86_order(code, length));
+			length = 0;
+		} else if (end != ' ') {
+			ungetc(end, stdin);
+			if (scanf("%2x", &byte) != 1 || length == sizeof(code))
+				return 1;
+			code[length++] = byte;
+		}
+	}
+	return 0;
+}
+"""
+# A: an access; S: a store; s: on the stack; a: by what is called; F: code; N: the next call.
+LINES = r"""
+#include "lines.h"
+int main(void)
+{
+	unsigned long address;
+	char what;
+
+	lines_prepare();
+	lines_clear();
+	while (scanf(" %c%lx", &what, &address) == 2) {
+		if (what == 'F')
+			lines_fetch(address, address + 1, true, true);
+		else if (what == 'N')
+			lines_new_call();
+		else
+			lines_access(address, 8, what == 'S', what == 's', true, what != 'a');
+	}
+	lines_write(stdout);
+	return 0;
+}
+"""
+
+
+class Compiled(unittest.TestCase):
+    def run_program(self, source, text):
+        """What a program says to a text."""
+        with tempfile.TemporaryDirectory() as where:
+            program = pathlib.Path(where) / "program"
+            subprocess.run(["cc", "-Wall", "-Werror", f"-I{NATIVE}", "-x", "c", "-", "-o", program],
+                           input=source, text=True, check=True, timeout=COMPILE_SECONDS)
+            return subprocess.run([program], input=text, text=True, check=True, timeout=10,
+                                  stdout=subprocess.PIPE).stdout
+
+
+class Orders(Compiled):
+    """As an assembler writes them."""
+
+    CASES = (
+        ("f0 48 0f b1 0a", 1),         # lock cmpxchg %rcx,(%rdx)
+        ("48 0f b1 0a", 0),            # cmpxchg %rcx,(%rdx)
+        ("65 48 0f b1 0a", 0),         # cmpxchg %rcx,%gs:(%rdx)
+        ("f0 ff 0f", 1),               # lock decl (%rdi)
+        ("87 07", 1),                  # xchg %eax,(%rdi)
+        ("48 87 07", 1),               # xchg %rax,(%rdi)
+        ("66 87 07", 1),               # xchg %ax,(%rdi)
+        ("87 c8", 0),                  # xchg %ecx,%eax
+        ("66 90", 0),                  # a nop
+        ("f0 83 44 24 fc 00", 2),      # lock addl $0,-4(%rsp)
+        ("f0 83 04 24 00", 2),         # lock addl $0,(%rsp)
+        ("f0 83 44 24 fc 01", 1),      # lock addl $1,-4(%rsp)
+        ("0f ae f0", 2), ("0f ae e8", 2), ("0f ae f8", 2),
+        ("0f ae 00", 0),               # fxsave (%rax)
+        ("3e 48 0f b1 0a", 0),         # what a single processor makes of the first
+        ("c3", 0),
+    )
+
+    def test_of_each(self):
+        said = self.run_program(ORDERS, "".join(f"{code}\n" for code, _ in self.CASES))
+        self.assertEqual(dict(zip((code for code, _ in self.CASES), map(int, said.split()),
+                                  strict=True)), dict(self.CASES))
+
+
+class Lines(Compiled):
+    def counts(self, text):
+        lines = self.run_program(LINES, text).splitlines()
+        return {name: int(number) for _, name, number in map(str.split, lines)}
+
+    def test_a_line_counts_once_for_each_call(self):
+        found = self.counts("A1000 A1008 S1010 A1040 N0 A1000")
+        self.assertEqual((found["data"], found["written"], found["own-data"]), (3, 1, 3))
+
+    def test_an_access_may_touch_two_lines(self):
+        self.assertEqual(self.counts("S103c")["written"], 2)
+
+    def test_the_stack_and_code_are_apart(self):
+        found = self.counts("s1000 F2000 F2001")
+        self.assertEqual((found["stack"], found["data"], found["code"]), (1, 0, 1))
+
+    def test_what_others_do_for_it_is_not_its_own(self):
+        found = self.counts("a1000")
+        self.assertEqual((found["data"], found["own-data"]), (1, 0))
+
+    def test_a_set_has_eight_ways_and_forgets_what_was_used_longest_ago(self):
+        nine = [f"A{0x100000 + 4096 * way:x}" for way in range(9)]
+        self.assertEqual(self.counts(" ".join(nine[:8] * 2))["l1d"], 8)
+        self.assertEqual(self.counts(" ".join(nine * 2))["l1d"], 18)
+        # The first is used again before the ninth: the second goes.
+        again = [*nine[:8], nine[0], nine[8], nine[0], nine[1]]
+        found = self.counts(" ".join(again))
+        self.assertEqual((found["l1d"], found["l2"]), (10, 9))
+
+
+if __name__ == "__main__":
+    unittest.main()
