@@ -87,7 +87,7 @@ shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-debug \
-	check-endurance check-full check-kernels
+	check-endurance check-full check-short check-kernels
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 .PHONY: $(CHECKS)
 $(CHECKS):
@@ -147,7 +147,8 @@ help:
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
 	@echo '  make check                    host tests, lints, tests in the machines, the cable, a restart'
 	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it)'
-	@echo '  make check-kernels            build and short tests on every kernel series of the archive'
+	@echo '  make check-short              build and short tests on one kernel, such as KERNEL=7.3.4+deb13-rt-amd64'
+	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'

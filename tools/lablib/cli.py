@@ -116,9 +116,9 @@ def add_build(commands):
 
 
 def kernel_option(sub):
-    sub.add_argument("--kernel", metavar="SERIES|RELEASE",
-                     help=f"the stock kernel: newest complete one of a series, or a "
-                          f"release (default: {kernel.DEFAULT})")
+    sub.add_argument("--kernel", metavar="SERIES[-FLAVOUR]|RELEASE",
+                     help=f"the stock kernel: newest complete one of a series, such as 7.3 or "
+                          f"7.3-rt-amd64, or a release (default: {kernel.DEFAULT})")
 
 
 def machine_options(sub):
@@ -211,7 +211,9 @@ def add_check(commands):
                           "server there (half an hour); "
                           "full: the selftests in full size on the stock kernel (two hours); "
                           "debug-full: the same on the debug kernel (most of a day); "
-                          "kernels: build and short tests on every series of the archive")
+                          "short: build and short tests on --kernel; "
+                          "kernels: that on every series of the archive, and on a real-time "
+                          "kernel")
 
     def run(args):
         parts = [p for part in args.parts

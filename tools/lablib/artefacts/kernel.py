@@ -15,6 +15,8 @@ DEFAULT = "7.3"
 # Raise when the recipe below changes what a finished kernel contains.
 RECIPE = 1
 DEBUG_RECIPE = REPO / "tools/debug-kernel"
+# What is laid over the debug kernel's configuration for a real-time one.
+REAL_TIME = DEBUG_RECIPE / "rt.config"
 DEBUG_SECONDS = 3600
 # Drivers no virtual machine has; leaving them out saves half the work.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
@@ -123,8 +125,12 @@ def one_of(base, *patterns):
 
 
 def debug(root, stock):
-    """The debug kernel, built from the stock kernel's source when missing."""
-    recipe = sorted(p for p in DEBUG_RECIPE.iterdir() if p.is_file())
+    """The debug kernel, built from the stock kernel's source when missing.
+
+    With PREEMPT_RT if the stock kernel has it.
+    """
+    more = [REAL_TIME] if packages.is_real_time(stock.release) else []
+    recipe = [*sorted(p for p in DEBUG_RECIPE.iterdir() if p.is_file() and p != REAL_TIME), *more]
     name = cache.key(stock.package["version"], tools(root, "rustc", "clang"),
                      *(p.read_text() for p in recipe))
 
@@ -133,7 +139,9 @@ def debug(root, stock):
         target.parent.mkdir(parents=True, exist_ok=True)
         proc.run_logged(f"building the debug kernel (log: {log})",
                         [DEBUG_RECIPE / "build", "--root", root, "--source", stock.source,
-                         "--out", target, "--jobs", "2"], log, DEBUG_SECONDS)
+                         "--out", target, "--jobs", "2",
+                         *(word for path in more for word in ("--more", path))],
+                        log, DEBUG_SECONDS)
 
     path = cache.entry("debug-kernel", name, build)
     return Kernel(release=(path / "release").read_text().strip(), image=path / "bzImage",

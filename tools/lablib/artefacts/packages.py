@@ -12,6 +12,8 @@ from . import archive
 FRESH_SECONDS = 24 * 3600
 # The oldest series with the Rust interfaces that the module uses.
 OLDEST = "7.2"
+# The flavour that a series alone means.
+ORDINARY, REAL_TIME = "amd64", "rt-amd64"
 IMAGE = re.compile(r"linux-image-(\d+\.\d+\.\d+[^-]*(?:-cloud|-rt)?-amd64)$")
 
 
@@ -90,7 +92,8 @@ def needed(packages, image, version):
 
 
 def resolve(root, spec):
-    """The newest complete kernel that `spec` (series or release) names.
+    """The newest complete kernel that `spec` names: a series, a release, or a series with a
+    flavour, such as 7.3-rt-amd64.
 
     The answer is remembered for a day, so that a warm build needs no network.
     """
@@ -112,6 +115,12 @@ def resolve(root, spec):
     return choice
 
 
+def release_of(spec):
+    """The series or release of `spec`, and the flavour: what follows the first hyphen."""
+    version, _, flavour = spec.partition("-")
+    return version, flavour or ORDINARY
+
+
 def sorted_out(packages):
     """Complete kernels and others, each as (release, version, packages, what is missing)."""
     complete, partial = [], []
@@ -127,10 +136,12 @@ def choose(packages, spec, where):
     """Pick from the lists; raise one line that says what to do."""
     complete, partial = sorted_out(packages)
     complete.sort(key=lambda item: (number(item[0]), number(item[1])))
+    wanted, flavour = release_of(spec)
 
     def matches(item):
-        series = item[0].startswith((f"{spec}.", f"{spec}+"))
-        return item[0] == spec or (series and ordinary(item[0]))
+        version, is_of = release_of(item[0])
+        of_series = version.startswith((f"{wanted}.", f"{wanted}+"))
+        return is_of == flavour and (version == wanted or of_series)
 
     chosen = [item for item in complete if matches(item)]
     if not chosen:
@@ -169,4 +180,9 @@ def too_old(spec):
 
 def ordinary(release):
     """Whether this is the ordinary flavour."""
-    return re.fullmatch(r"[\d.]+[^-]*-amd64", release) is not None
+    return release_of(release)[1] == ORDINARY
+
+
+def is_real_time(release):
+    """Whether this is the flavour with PREEMPT_RT."""
+    return release_of(release)[1] == REAL_TIME

@@ -37,6 +37,14 @@ class Choosing(unittest.TestCase):
         for release in ("7.2.9+deb13-amd64", "7.2.12+deb13-cloud-amd64"):
             self.assertEqual(packages.choose(LISTS, release, "here")["release"], release)
 
+    def test_the_newest_of_a_flavour(self):
+        lists = LISTS | archive(("7.2.9+deb13-rt-amd64", "7.2.9-1", ALL))
+        for flavour, release in (("rt-amd64", "7.2.9+deb13-rt-amd64"),
+                                 ("cloud-amd64", "7.2.12+deb13-cloud-amd64"),
+                                 ("amd64", "7.2.12+deb13-amd64")):
+            self.assertEqual(packages.choose(lists, f"7.2-{flavour}", "here")["release"], release)
+            self.assertEqual(packages.is_real_time(release), flavour == "rt-amd64")
+
     def test_what_is_missing_is_said_in_one_line(self):
         with self.assertRaises(LabError) as caught:
             packages.choose(LISTS, "7.1", "here")
