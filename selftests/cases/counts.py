@@ -6,7 +6,7 @@ import pathlib
 
 from lablib.guest import count, loads
 from lib import faults, module, pattern, tracing, xprt
-from lib.buffers import Buffer
+from lib.buffers import PAGE, Buffer
 from lib.case import ENV, case, check, equal
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -15,7 +15,7 @@ SLACK = 1.03
 COMPLETIONS = 1.04
 # Lengths and where in a page the memory begins: odd, across borders, and the largest.
 SIZES = (4 * KIB + 1, 64 * KIB + 1, MIB - 1, MIB)
-SHIFTS = (0, 1, 4095)
+SHIFTS = (0, 1, PAGE - 1)
 TIMES = 16
 # The work queue of completions.
 QUEUE = "xprtrdma_rs-comp"

@@ -19,7 +19,8 @@ OP_GETATTR = 9
 SMALL = tuple(range(71))
 # Where a message just fits or just does not: around both inline thresholds
 # less every header that may precede the data, and around pages.
-EDGES = tuple(range(1016, 1033)) + tuple(range(4088, 4105)) + tuple(range(8188, 8197))
+EDGES = sorted({*range(1016, 1033), *range(4088, 4105), *range(PAGE - 8, PAGE + 9),
+                *range(2 * PAGE - 4, 2 * PAGE + 5)})
 LARGE = tuple(base + delta for base in (64 * KIB, MIB) for delta in (-1, 0, 1, 2, 3))
 HUGE = (MIB - PAGE, MIB + PAGE, MIB + 5000, 2 * MIB, 2 * MIB + 1)
 
@@ -108,7 +109,7 @@ def direct_transfers_around_page_and_mebibyte_borders(t):
     mount = t.mount()
     few = LARGE[5:] if ENV.debug and not ENV.full else LARGE
     round_trips(Model(t, mount, "aligned", 5), (*few, *HUGE), 0, 0)
-    round_trips(Model(t, mount, "unaligned", 6), (*few, HUGE[2]), 1234, 4095)
+    round_trips(Model(t, mount, "unaligned", 6), (*few, HUGE[2]), 1234, PAGE - 1)
 
 
 # covers: V1-030, CM-15: buffers that begin anywhere in a page, borders inside.
@@ -117,7 +118,7 @@ def user_buffers_may_begin_anywhere(t):
     model = Model(t, t.mount(), "shifts", 7)
     fd, buffer = direct(model), Buffer(MIB)
     step = ENV.pick(small=331, full=61, debug=1021)
-    for shift in (1, 2, 3, 4, 511, 512, 513, 4092, 4093, 4094, 4095, *range(5, PAGE, step)):
+    for shift in (1, 2, 3, 4, 511, 512, 513, *range(PAGE - 4, PAGE), *range(5, PAGE, step)):
         size = 9000 + shift % 7
         offset = shift * 3
         buffer.write(fd, model.piece(offset, size), offset, shift)
@@ -232,7 +233,7 @@ def mapped_files_reach_the_server(t):
     os.ftruncate(fd, size)
     model.content = bytearray(size)
     with mmap.mmap(fd, size) as memory:
-        for offset in (0, 1, 4095, 4096, 100001, MIB - 3, size - 5000):
+        for offset in (0, 1, PAGE - 1, PAGE, 100001, MIB - 3, size - 5000):
             data = model.piece(offset, 5000)
             memory[offset:offset + 5000] = data
         memory.flush()

@@ -4,7 +4,7 @@
 import mmap
 import os
 
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 
 
 class Buffer:
