@@ -783,6 +783,9 @@ fn the_encoder_refuses_what_a_server_need_not_take() {
     assert_eq!(reply(&with_empty), Err(Error::BadChunk));
 }
 
+/// Of kernels: x86 and most others; arm64 with 16k; arm64 and powerpc with 64k.
+const PAGE_SIZES: [u32; 3] = [4096, 16_384, 65_536];
+
 /// Segments counted page by page, without any arithmetic on lengths.
 fn count_slowly(limits: &RegionLimits, runs: &[Run]) -> usize {
     let mut regions = 0;
@@ -832,24 +835,32 @@ fn segments_are_counted_by_pages_and_borders() {
     for (runs, expected) in table {
         assert_eq!(deep.segments(runs), expected, "{runs:?}");
     }
-    for pages in [1, 2, 8, 30, 256] {
-        for gaps in [false, true] {
-            let limits = RegionLimits {
+    let limits = |page_size| {
+        [1, 2, 8, 30, 256].into_iter().flat_map(move |pages| {
+            [false, true].map(|gaps| RegionLimits {
                 pages,
-                page_size: 4096,
+                page_size,
                 gaps,
-            };
-            for offset in [0, 1, 4095, 4096, 9000] {
-                for length in [0, 1, 95, 96, 4095, 4096, 4097, 40960, 1 << 20] {
-                    for head in [run(0, 0), run(4000, 96), run(4000, 95), run(0, 8192)] {
-                        for tail in [run(0, 0), run(0, 100), run(50, 4096)] {
-                            let runs = [head, run(offset, length), tail];
-                            assert_eq!(
-                                limits.segments(&runs),
-                                count_slowly(&limits, &runs),
-                                "{limits:?} {runs:?}"
-                            );
-                        }
+            })
+        })
+    };
+    for limits in PAGE_SIZES.into_iter().flat_map(limits) {
+        let page = limits.page_size;
+        for offset in [0, 1, page - 1, page, 2 * page + 808] {
+            for length in [0, 1, 95, 96, page - 1, page, page + 1, 10 * page, 1 << 20] {
+                for head in [
+                    run(0, 0),
+                    run(page - 96, 96),
+                    run(page - 96, 95),
+                    run(0, 2 * page),
+                ] {
+                    for tail in [run(0, 0), run(0, 100), run(50, page)] {
+                        let runs = [head, run(offset, length), tail];
+                        assert_eq!(
+                            limits.segments(&runs),
+                            count_slowly(&limits, &runs),
+                            "{limits:?} {runs:?}"
+                        );
                     }
                 }
             }

@@ -234,14 +234,18 @@ fn a_range_is_whole_and_at_most_the_limit() {
 fn the_lower_of_our_and_the_device_limits_rules() {
     let ours = Limits::default();
     assert_eq!((ours.region_bytes, ours.regions), (1 << 20, 2048));
-    let page = 4096;
-    for (regions, pages, expected) in [
-        (u32::MAX, 1024, (1 << 20, 2048)),
-        (100, 257, (1 << 20, 100)),
-        (100, 256, (255 * 4096, 100)),
-        (2049, 30, (29 * 4096, 2048)),
-        (1, 1, (0, 1)),
-        (0, 0, (0, 0)),
+    for (regions, pages, page, expected) in [
+        (u32::MAX, 1024, 4096, (1 << 20, 2048)),
+        (100, 257, 4096, (1 << 20, 100)),
+        (100, 256, 4096, (255 * 4096, 100)),
+        (2049, 30, 4096, (29 * 4096, 2048)),
+        (100, 65, 16_384, (1 << 20, 100)),
+        (100, 64, 16_384, (63 * 16_384, 100)),
+        (100, 17, 65_536, (1 << 20, 100)),
+        (100, 16, 65_536, (15 * 65_536, 100)),
+        (1, 1, 65_536, (0, 1)),
+        (1, 1, 4096, (0, 1)),
+        (0, 0, 4096, (0, 0)),
     ] {
         let limits = ours.within_device(regions, pages, page);
         assert_eq!((limits.region_bytes, limits.regions), expected);
