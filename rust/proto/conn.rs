@@ -136,6 +136,7 @@ pub use self::{
     },
     sizes::{
         max_payload,
+        pages_of,
         QueueDemand,
         QueueLimits,
         QueueSizes,

@@ -71,7 +71,8 @@ pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "slots: {}", slots())?;
     writeln!(f, "inline_write: {out}")?;
     writeln!(f, "inline_read: {back}")?;
-    writeln!(f, "region_pages: {}", region_pages())?;
+    let units = number(module_parameters::region_pages.value());
+    writeln!(f, "region_pages: {units}")?;
     writeln!(f, "largest_transfer: {}", max_payload(region_pages()))?;
     let idle = idle_timeout().map_or(0, |idle| idle.get() / 1000);
     writeln!(f, "idle_timeout: {idle}")?;
@@ -113,9 +114,13 @@ pub(crate) fn number_of(policy: VersionPolicy) -> u32 {
     }
 }
 
-/// Most pages in one region.
+/// Most pages in one region. The parameter counts 4 KiB, whatever size pages have, so that it says
+/// the same on all kernels.
 pub(crate) fn region_pages() -> u32 {
-    number(module_parameters::region_pages.value())
+    conn::pages_of(
+        number(module_parameters::region_pages.value()),
+        kernel::page::PAGE_SIZE,
+    )
 }
 
 /// How long nothing uses a connection before it is closed; `None` keeps it.

@@ -54,7 +54,7 @@ module! {
         },
         region_pages: u32 {
             default: 257,
-            description: "Most pages in one memory region (1-1025, default 257)",
+            description: "Most memory in one region, in units of 4 KiB (1-1025, default 257)",
         },
         idle_timeout: u32 {
             default: 300,

@@ -112,6 +112,15 @@ impl QueueSizes {
     }
 }
 
+/// How many pages of `page_size` bytes hold as much as `pages` pages of 4 KiB; at least one.
+pub fn pages_of(pages: u32, page_size: usize) -> u32 {
+    const UNIT: u64 = 4096;
+    let bytes = u64::from(pages).saturating_mul(UNIT);
+    // CAST: widening.
+    let whole = bytes.div_ceil((page_size as u64).max(1)).max(1);
+    u32::try_from(whole).unwrap_or(u32::MAX)
+}
+
 /// The largest payload that one chunk can carry, in bytes, if a region has at most `pages` pages of
 /// `page_size` bytes.
 pub fn max_payload(pages: u32, page_size: usize) -> usize {

@@ -4,6 +4,7 @@
 
 use xprtrdma_proto::conn::{
     max_payload,
+    pages_of,
     QueueDemand,
     QueueLimits,
     QueueSizes,
@@ -107,6 +108,33 @@ fn no_queue_is_larger_than_the_device_allows() {
 }
 
 #[test]
+fn regions_hold_as_much_whatever_the_size_of_a_page() {
+    let table = [
+        (257, 4096, 257),
+        (257, 16_384, 65),
+        (257, 65_536, 17),
+        (17, 16_384, 5),
+        (16, 16_384, 4),
+        (1, 65_536, 1),
+        (0, 4096, 1),
+        (1025, 4096, 1025),
+        (1025, 65_536, 65),
+        (u32::MAX, 1, u32::MAX),
+        (3, 0, 12_288),
+    ];
+    for (units, page_size, pages) in table {
+        assert_eq!(pages_of(units, page_size), pages, "{units} on {page_size}");
+    }
+    // The parameter's default carries everything by one region, and from 17 on by one chunk.
+    for page_size in [4096, 16_384, 65_536] {
+        let found = sizes((32_768, 65_536), 128, 4096);
+        assert_eq!(found.regions(pages_of(257, page_size), page_size), 256);
+        assert_eq!(max_payload(pages_of(17, page_size), page_size), MAX_PAYLOAD);
+        assert!(max_payload(pages_of(16, page_size), page_size) < MAX_PAYLOAD);
+    }
+}
+
+#[test]
 fn regions_are_enough_for_two_chunks_of_each_call() {
     let found = sizes((32_768, 65_536), 128, 4096);
     // Pages of a region, size of a page; regions, payload of one chunk.
@@ -117,6 +145,13 @@ fn regions_are_enough_for_two_chunks_of_each_call() {
         (16, 4096, 17 * 256, 255 * 4096),
         (1, 4096, 257 * 256, 15 * 4096),
         (0, 4096, 257 * 256, 0),
+        (257, 16_384, 256, MAX_PAYLOAD),
+        (65, 16_384, 256, MAX_PAYLOAD),
+        (64, 16_384, 512, MAX_PAYLOAD),
+        (4, 16_384, 17 * 256, 63 * 16_384),
+        (1, 16_384, 65 * 256, 15 * 16_384),
+        (17, 65_536, 256, MAX_PAYLOAD),
+        (16, 65_536, 512, MAX_PAYLOAD),
         (1, 65_536, 17 * 256, 15 * 65_536),
         (u32::MAX, 65_536, 256, MAX_PAYLOAD),
     ];
