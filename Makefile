@@ -21,22 +21,26 @@ RELEASE := $(shell cat '$(KDIR)/include/config/kernel.release')
 ifneq ($(OLDEST),$(firstword $(shell printf '%s\n' $(OLDEST) $(RELEASE) | sort -V)))
 $(error KDIR=$(KDIR) is kernel $(RELEASE): the module needs the Rust interfaces of $(OLDEST) or newer)
 endif
+ifeq ($(shell grep -x CONFIG_RUST=y '$(KDIR)/include/config/auto.conf' 2> /dev/null),)
+$(error KDIR=$(KDIR) is kernel $(RELEASE), which was built without Rust (CONFIG_RUST is not set, as in RHEL's kernels): it loads no module in Rust; use another kernel, or the in-tree rpcrdma)
+endif
 ifeq ($(wildcard $(KDIR)/rust/libkernel.rmeta),)
-$(error KDIR=$(KDIR) has no Rust metadata (looked for rust/libkernel.rmeta): the headers packages of Debian leave it out, use KERNEL=$(RELEASE) there; a tree of your own needs CONFIG_RUST=y and 'make modules_prepare')
+$(error KDIR=$(KDIR) has no Rust metadata (looked for rust/libkernel.rmeta): Ubuntu has it in linux-lib-rust-$(RELEASE); the headers packages of Debian leave it out, use KERNEL=$(RELEASE) there; in a tree of your own run 'make modules_prepare')
 endif
 # Metadata of one compiler cannot be read by another.
 COMPILER := $(shell sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$$/\1/p' '$(KDIR)/include/config/auto.conf' 2> /dev/null)
 FOUND := $(shell $(RUSTC) --version 2> /dev/null)
 ifneq ($(COMPILER),)
 ifneq ($(COMPILER),$(FOUND))
-$(error the kernel in KDIR=$(KDIR) was built by '$(COMPILER)', but $(RUSTC) is $(if $(FOUND),'$(FOUND)',not there): install that compiler and name it with RUSTC=/path/to/rustc)
+$(error the kernel in KDIR=$(KDIR) was built by '$(COMPILER)', but $(RUSTC) is $(if $(FOUND),'$(FOUND)',not there): install that very build (the version of another origin will not do) and name it with RUSTC=/path/to/rustc; Debian and Ubuntu have it as rustc or rustc-$(basename $(word 2,$(COMPILER))))
 endif
 endif
 ifeq ($(shell command -v '$(BINDGEN)'),)
 $(error there is no $(BINDGEN): install it (Debian and Ubuntu: bindgen, Arch: rust-bindgen), or name it with BINDGEN=/path/to/bindgen)
 endif
-# Both are named, for the kernel's makefiles take no tools from the environment.
-KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)' RUSTC='$(RUSTC)' BINDGEN='$(BINDGEN)'
+# All are named, for the kernel's makefiles take no tools from the environment.
+CLANG := $(shell grep -x CONFIG_CC_IS_CLANG=y '$(KDIR)/include/config/auto.conf' 2> /dev/null)
+KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)' RUSTC='$(RUSTC)' BINDGEN='$(BINDGEN)' $(if $(CLANG),LLVM=1)
 else
 RELEASE = $(shell $(LAB) kernel $(KERNEL_OPTION) --field release)
 endif
@@ -87,7 +91,7 @@ shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-debug \
-	check-endurance check-full check-short check-kernels
+	check-endurance check-full check-short check-kernels check-arm64
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 .PHONY: $(CHECKS)
 $(CHECKS):
@@ -149,6 +153,7 @@ help:
 	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it)'
 	@echo '  make check-short              build and short tests on one kernel, such as KERNEL=7.3.4+deb13-rt-amd64'
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
+	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'

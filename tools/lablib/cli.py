@@ -81,18 +81,20 @@ def add_kernel(commands):
                      help="build it on processors that nothing else uses (until SIGUSR1)")
 
     def run(args):
-        found = kernel.get(root.path(), args.kernel)
+        base = root.path(kernel.arch_of(args.kernel))
+        found = kernel.get(base, args.kernel)
         if args.behind:
             proc.Behind.begin()
         if args.debug:
-            kernel.debug(root.path(), found)
+            kernel.debug(base, found)
         if args.field:
             print(getattr(found, args.field))
             return 0
         for name in ("release", "image", "modules", "tree", "source"):
             print(f"{name} {getattr(found, name)}")
-        for package, checksum in found.package["packages"].items():
-            print(f"package {package} {found.package['version']} sha256 {checksum}")
+        if found.package:
+            for package, checksum in found.package["packages"].items():
+                print(f"package {package} {found.package['version']} sha256 {checksum}")
         return 0
 
     sub.set_defaults(run=run)
@@ -105,7 +107,7 @@ def add_build(commands):
     sub.add_argument("--clippy", action="store_true", help="check with clippy as well")
 
     def run(args):
-        base = root.path()
+        base = root.path(kernel.arch_of(args.kernel))
         target = kernel.get(base, args.kernel)
         if args.debug:
             target = kernel.debug(base, target)
@@ -116,13 +118,16 @@ def add_build(commands):
 
 
 def kernel_option(sub):
-    sub.add_argument("--kernel", metavar="SERIES[-FLAVOUR]|RELEASE",
+    sub.add_argument("--kernel", metavar="KERNEL",
                      help=f"the stock kernel: newest complete one of a series, such as 7.3 or "
-                          f"7.3-rt-amd64, or a release (default: {kernel.DEFAULT})")
+                          f"7.3-arm64-16k, or a release; or the directory of a kernel tree that "
+                          f"you built (default: {kernel.DEFAULT})")
 
 
 def machine_options(sub):
     kernel_option(sub)
+    sub.add_argument("--server-kernel", metavar="KERNEL",
+                     help="another stock kernel in the server, perhaps of another architecture")
     sub.add_argument("--client", choices=("ours", "intree", "none"), default="ours",
                      help="transport module to load in the client (default: ours)")
     debug_option(sub)
@@ -157,8 +162,8 @@ def cpus_option(sub):
 
 
 def plan(args):
-    return Plan(client=args.client, spec=args.kernel, debug=args.debug, version=args.vers,
-                options=args.mount_opts, export=args.export,
+    return Plan(client=args.client, spec=args.kernel, server=args.server_kernel, debug=args.debug,
+                version=args.vers, options=args.mount_opts, export=args.export,
                 memory=(args.server_mem, args.client_mem), timeout=args.timeout,
                 pcap=args.pcap, results=args.results, provider=args.provider,
                 processors=args.cpus)
@@ -213,7 +218,7 @@ def add_check(commands):
                           "debug-full: the same on the debug kernel (most of a day); "
                           "short: build and short tests on --kernel; "
                           "kernels: that on every series of the archive, and on a real-time "
-                          "kernel")
+                          "kernel; arm64: build and data tests on arm64 with 4k and 16k pages")
 
     def run(args):
         parts = [p for part in args.parts

@@ -6,10 +6,10 @@ import json
 import pathlib
 import shutil
 
-from ..base import cache, chroot, proc
+from ..base import arch, cache, chroot, proc
 from ..base.paths import REPO
 from ..base.ui import LabError, say
-from . import packages
+from . import packages, tree
 
 DEFAULT = "7.3"
 # Raise when the recipe below changes what a finished kernel contains.
@@ -29,6 +29,7 @@ class Kernel:
     """One kernel in the cache."""
 
     release: str
+    arch: arch.Arch
     image: pathlib.Path
     modules: pathlib.Path  # holds <release>/
     tree: pathlib.Path     # prepared for external modules
@@ -36,18 +37,45 @@ class Kernel:
     debug: bool = False
     source: pathlib.Path | None = None
     package: dict | None = None
+    compiler: str = ""     # what an own tree's metadata is of, as rustc calls itself
+
+    def make_words(self):
+        """What kbuild must be told."""
+        words = [f"KERNELRELEASE={self.release}", *self.arch.make_words()]
+        return words + (["LLVM=1"] if self.llvm else [])
 
 
 def get(root, spec=None):
-    """The newest complete stock kernel of a series, or a given release."""
+    """The newest complete stock kernel that `spec` names (see packages.resolve), or somebody's own
+    if it names a directory (see tree).
+
+    `root` must have the tools for its architecture (see root.path).
+    """
+    if tree.is_named(spec):
+        return own(root, tree.look(spec))
     choice = packages.resolve(root, spec or DEFAULT)
-    made_by = tools(root, "rustc", "bindgen", "gcc", "pahole")
+    of = packages.arch_of(choice["release"])
+    made_by = tools(root, "rustc", "bindgen", "gcc", "pahole",
+                    *([] if of.is_host else [of.compiler]))
     name = f"{choice['release']}-{cache.key(RECIPE, choice['version'], made_by)}"
     path = cache.entry("kernel", name, lambda target: make(root, choice, target))
-    return Kernel(release=choice["release"], image=path / "vmlinuz",
+    return Kernel(release=choice["release"], arch=of, image=path / "vmlinuz",
                   modules=path / "modules", tree=path / "tree",
                   source=path / "linux-source.tar.xz",
                   package=json.loads((path / "package.json").read_text()))
+
+
+def arch_of(spec):
+    """The architecture of the kernel that is named so; None: this machine's."""
+    return tree.look(spec).arch if tree.is_named(spec) else packages.arch_of(spec)
+
+
+def own(root, found):
+    """Somebody's own kernel."""
+    return Kernel(release=found.release, arch=found.arch, image=found.image,
+                  modules=tree.modules(root, found), tree=found.directory,
+                  llvm=found.has("CC_IS_CLANG"), debug=found.has("PROVE_LOCKING"),
+                  compiler=found.config.get("RUSTC_VERSION_TEXT", "").strip('"'))
 
 
 def tools(root, *names):
@@ -59,7 +87,8 @@ def tools(root, *names):
 def make(root, choice, target):
     """Fetch the packages and prepare everything below `target`."""
     release = choice["release"]
-    debs, tree = target / "debs", target / "tree"
+    of = packages.arch_of(release)
+    debs, prepared = target / "debs", target / "tree"
     debs.mkdir(parents=True)
     log = target.with_suffix(".log")
     log.unlink(missing_ok=True)
@@ -74,7 +103,7 @@ def make(root, choice, target):
 
     wanted = [f"{name}={choice['version']}" for name in choice["packages"]]
     proc.run_logged(f"downloading {len(wanted)} packages",
-                    packages.Archive(root).apt("apt-get", "download", *wanted, cwd=debs),
+                    packages.Archive(root, of).apt("apt-get", "download", *wanted, cwd=debs),
                     log, 600)
     shell("unpacking packages", 'for deb in "$1"/*.deb; do dpkg-deb -x "$deb" "$2"; done',
           debs, target / "files")
@@ -99,18 +128,20 @@ def make(root, choice, target):
           'depmod -b "$3" "$2"; rm -r "$3"',
           target / "modules", release, target / "depmod")
 
-    tree.mkdir()
+    prepared.mkdir()
     shell("unpacking the source",
-          'tar -x --strip-components=1 -C "$2" -f "$1"', target / "linux-source.tar.xz", tree)
-    shutil.copy(target / "config", tree / ".config")
-    make_argv = ["make", "-j2", f"KERNELRELEASE={release}"]
-    run("configuring the tree", [*make_argv, "olddefconfig"], tree)
-    run("preparing the tree for modules", [*make_argv, "modules_prepare"], tree)
+          'tar -x --strip-components=1 -C "$2" -f "$1"', target / "linux-source.tar.xz",
+          prepared)
+    shutil.copy(target / "config", prepared / ".config")
+    make_argv = ["make", "-j2", f"KERNELRELEASE={release}", *of.make_words()]
+    run("configuring the tree", [*make_argv, "olddefconfig"], prepared)
+    run("preparing the tree for modules", [*make_argv, "modules_prepare"], prepared)
     symvers = one_of(files, f"usr/src/linux-headers-{release}/Module.symvers")
-    shutil.copy(symvers, tree / "Module.symvers")
-    # Module BTF is made against the BTF of the kernel image.
-    shell("extracting vmlinux", 'scripts/extract-vmlinux "$1" > vmlinux',
-          target / "vmlinuz", cwd=tree)
+    shutil.copy(symvers, prepared / "Module.symvers")
+    if of == arch.AMD64:  # elsewhere the image has no vmlinux in it
+        # Module BTF is made against the BTF of the kernel image.
+        shell("extracting vmlinux", 'scripts/extract-vmlinux "$1" > vmlinux',
+              target / "vmlinuz", cwd=prepared)
     cache.remove(files)
     cache.remove(debs)
     (target / "package.json").write_text(json.dumps(choice, indent=1))
@@ -129,6 +160,11 @@ def debug(root, stock):
 
     With PREEMPT_RT if the stock kernel has it.
     """
+    if not stock.package:
+        raise LabError("the debug kernel is built from a stock kernel's source: --debug and a "
+                       "tree of your own exclude each other")
+    if stock.arch != arch.AMD64:
+        raise LabError(f"there is no debug kernel for {stock.arch.debian}")
     more = [REAL_TIME] if packages.is_real_time(stock.release) else []
     recipe = [*sorted(p for p in DEBUG_RECIPE.iterdir() if p.is_file() and p != REAL_TIME), *more]
     name = cache.key(stock.package["version"], tools(root, "rustc", "clang"),
@@ -144,6 +180,7 @@ def debug(root, stock):
                         log, DEBUG_SECONDS)
 
     path = cache.entry("debug-kernel", name, build)
-    return Kernel(release=(path / "release").read_text().strip(), image=path / "bzImage",
+    return Kernel(release=(path / "release").read_text().strip(), arch=stock.arch,
+                  image=path / "bzImage",
                   modules=path / "modules/lib/modules", tree=path / "tree", llvm=True,
                   debug=True)

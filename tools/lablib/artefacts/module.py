@@ -20,9 +20,7 @@ def directory(kernel, clippy=False, suites=False):
 
 def make(kernel, objects, *words, tree=REPO):
     """kbuild's command line for this module."""
-    argv = ["make", "-C", kernel.tree, f"KERNELRELEASE={kernel.release}",
-            f"M={tree}", f"MO={objects}"]
-    return argv + (["LLVM=1"] if kernel.llvm else []) + list(words)
+    return ["make", "-C", kernel.tree, *kernel.make_words(), f"M={tree}", f"MO={objects}", *words]
 
 
 def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, suites=False):
@@ -43,13 +41,21 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, suite
         words = (["-j2", "modules"] + (["CLIPPY=1"] if clippy else [])
                  + (["XPRTRDMA_KUNIT=1"] if suites else []))
         argv = chroot.command(root, make(kernel, objects, *words, tree=tree),
-                              [cache.directory(), REPO], REPO)
+                              [cache.directory(), kernel.tree, REPO], REPO)
+        if kernel.compiler not in ("", compiler(root)):
+            # Metadata of one compiler cannot be read by another: perhaps this machine has it.
+            argv = ["make", "-C", REPO, f"KDIR={kernel.tree}", f"MO={objects}", *words]
         run = proc.run_shown if show else proc.run_logged
         text = f"building {name} for {kernel.release}{' with clippy' if clippy else ''}"
         run(text, argv, log, BUILD_SECONDS)
         # kbuild puts it beside the Kbuild file that names it.
         shutil.copy(objects / "rust" / name, objects / name)
     return (objects / name).relative_to(REPO)
+
+
+def compiler(root):
+    """What the compiler of the root calls itself."""
+    return proc.output(chroot.command(root, ["rustc", "--version"])).strip()
 
 
 def warnings(kernel, clippy=False, suites=False):

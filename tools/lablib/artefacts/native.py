@@ -10,16 +10,17 @@ FLAGS = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility
 SECONDS = 120
 
 
-def build(root, name):
-    """Build `name`.c when a source is new; the file."""
+def build(root, name, of):
+    """Build `name`.c for the architecture `of` when a source is new; the file."""
+    compiler = "gcc" if of.is_host else f"{of.cross}gcc"
     files = sorted(SOURCE.glob("*.[ch]"))
 
     def make(target):
         target.mkdir(parents=True)
-        argv = ["gcc", *FLAGS, "-o", target / f"{name}.so", SOURCE / f"{name}.c"]
+        argv = [compiler, *FLAGS, "-o", target / f"{name}.so", SOURCE / f"{name}.c"]
         proc.run_logged(f"building {name}.so",
                         chroot.command(root, argv, [cache.directory(), SOURCE]),
                         target.with_suffix(".log"), SECONDS)
 
-    key = cache.key(root.name, *FLAGS, *(path.read_text() for path in files))
+    key = cache.key(root.name, compiler, *FLAGS, *(path.read_text() for path in files))
     return cache.entry("native", f"{name}-{key}", make) / f"{name}.so"

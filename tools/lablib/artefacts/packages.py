@@ -5,24 +5,24 @@ import json
 import re
 import time
 
-from ..base import cache, chroot, proc
+from ..base import arch, cache, chroot, proc
 from ..base.ui import LabError, say
 from . import archive
 
 FRESH_SECONDS = 24 * 3600
 # The oldest series with the Rust interfaces that the module uses.
 OLDEST = "7.2"
-# The flavour that a series alone means.
-ORDINARY, REAL_TIME = "amd64", "rt-amd64"
-IMAGE = re.compile(r"linux-image-(\d+\.\d+\.\d+[^-]*(?:-cloud|-rt)?-amd64)$")
+IMAGE = re.compile(r"linux-image-(\d+\.\d+\.\d+[^-]*-(?:(?:cloud|rt)-)?(?:amd64|arm64(?:-16k)?))$")
 
 
 class Archive:
     """The kernel suite's package lists, kept apart from the root's own."""
 
-    def __init__(self, root):
+    def __init__(self, root, of=None):
+        """`of`: the packages' architecture; None: this machine's."""
         self.root = root
-        self.state = cache.directory() / "apt"
+        self.foreign = None if of is None or of.is_host else of.debian
+        self.state = state(of)
         self.state.mkdir(parents=True, exist_ok=True)
         (self.state / "lists/partial").mkdir(parents=True, exist_ok=True)
         self.sources = self.state / "sources.list"
@@ -45,6 +45,9 @@ class Archive:
                    "-o", f"Dir::State::lists={self.state}/lists",
                    "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=",
                    "-o", "APT::Sandbox::User=root"]
+        if self.foreign:
+            options += ["-o", f"APT::Architecture={self.foreign}",
+                        "-o", f"APT::Architectures={self.foreign}"]
         for line in archive.apt_options():
             name, value = line.rstrip(";").split(" ", 1)
             options += ["-o", f"{name}={value.strip(chr(34))}"]
@@ -97,12 +100,13 @@ def resolve(root, spec):
 
     The answer is remembered for a day, so that a warm build needs no network.
     """
-    memory = cache.directory() / "apt" / f"resolved-{spec}.json"
+    of = arch_of(spec)
+    memory = state(of) / f"resolved-{spec}.json"
     known = json.loads(memory.read_text()) if memory.exists() else None
     if known and 0 <= time.time() - memory.stat().st_mtime < FRESH_SECONDS:
         return known
     try:
-        source = Archive(root)
+        source = Archive(root, of)
         with cache.locked(source.state / "lists"):
             packages = source.packages()
     except LabError as error:
@@ -116,9 +120,23 @@ def resolve(root, spec):
 
 
 def release_of(spec):
-    """The series or release of `spec`, and the flavour: what follows the first hyphen."""
+    """The series or release of `spec`, and the flavour: what follows the first hyphen.
+
+    A series alone means the ordinary flavour of this machine's architecture.
+    """
     version, _, flavour = spec.partition("-")
-    return version, flavour or ORDINARY
+    return version, flavour or arch.of_host().debian
+
+
+def arch_of(spec):
+    """The architecture of a kernel that is named as for `resolve`; None: this machine's."""
+    return arch.of_flavour(release_of(spec)[1]) if spec else arch.of_host()
+
+
+def state(of=None):
+    """Where the package lists for an architecture are kept."""
+    foreign = "" if of is None or of.is_host else f"-{of.debian}"
+    return cache.directory() / f"apt{foreign}"
 
 
 def sorted_out(packages):
@@ -179,10 +197,10 @@ def too_old(spec):
 
 
 def ordinary(release):
-    """Whether this is the ordinary flavour."""
-    return release_of(release)[1] == ORDINARY
+    """Whether this is the ordinary flavour of its architecture."""
+    return release_of(release)[1] in {of.debian for of in arch.ALL}
 
 
 def is_real_time(release):
     """Whether this is the flavour with PREEMPT_RT."""
-    return release_of(release)[1] == REAL_TIME
+    return release_of(release)[1] in {of.rt for of in arch.ALL}

@@ -5,31 +5,70 @@ import os
 import pathlib
 import shutil
 
-from ..base import cache, proc
+from ..base import arch, cache, chroot, proc
 from ..base.ui import LabError
 from . import archive
 
 PACKAGES = pathlib.Path(__file__).with_name("packages.txt")
 # Raise when the recipe below changes what a finished root contains.
 RECIPE = 1
+GUEST_RECIPE = 1
 BUILD_SECONDS = 1200
+# What a machine needs beside packages.txt's own part for them.
+GUEST_TOOLS = ("busybox-static", "kmod")
+ALTERNATIVES = "/etc/alternatives/"
 
 # Services must not start while packages are configured in a chroot.
 NO_SERVICES = ('printf "#!/bin/sh\\nexit 101\\n" > "$1/usr/sbin/policy-rc.d"; '
                'chmod 755 "$1/usr/sbin/policy-rc.d"')
 
 
-def packages():
-    """The package names of packages.txt."""
-    lines = PACKAGES.read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def packages(parts=""):
+    """The package names of packages.txt, of the parts whose heading has this in it."""
+    wanted, found = False, []
+    for line in PACKAGES.read_text().splitlines():
+        if line.startswith("#"):
+            wanted = parts in line
+        elif line and wanted:
+            found.append(line)
+    return found
 
 
-def path():
-    """The directory of the root, made first when missing."""
+def path(target=None):
+    """The directory of the root, made first when missing.
+
+    With what it takes to build for the architecture `target` and to emulate it, if that is not
+    this machine's.
+    """
     need_root()
-    name = f"{archive.RELEASE}-{cache.key(RECIPE, *packages())}"
-    return cache.entry("root", name, bootstrap)
+    names = [*packages(), *more_packages(target or arch.of_host())]
+    name = f"{archive.RELEASE}-{cache.key(RECIPE, *names)}"
+    return cache.entry("root", name, lambda where: bootstrap(where, names))
+
+
+def more_packages(target):
+    """What packages.txt does not have."""
+    emulator = [] if target.emulator in packages() else [target.emulator]
+    return emulator + ([] if target.is_host
+                       else [target.compiler, f"libc6-dev-{target.debian}-cross"])
+
+
+def guest(target):
+    """The directory of the root that machines of this architecture have."""
+    if target.is_host:
+        return path()
+    need_root()
+    base = path()
+    names = [*essential(base), *GUEST_TOOLS, *packages("Inside the machines")]
+    name = f"{archive.RELEASE}-{target.debian}-{cache.key(GUEST_RECIPE, *names)}"
+    return cache.entry("root", name, lambda where: extract(where, base, target, names))
+
+
+def essential(base):
+    """The packages that every Debian has, which mmdebstrap leaves out when it only unpacks."""
+    listed = proc.output(chroot.command(
+        base, ["dpkg-query", "-W", "-f", "${Package} ${Essential}\n"]))
+    return [line.split()[0] for line in listed.splitlines() if line.endswith(" yes")]
 
 
 def need_root():
@@ -38,17 +77,39 @@ def need_root():
         raise LabError("the lab makes chroots and mount namespaces: run it as root")
 
 
-def bootstrap(target):
-    """Make the root with mmdebstrap."""
+def bootstrap(target, names):
+    """Make the root for this machine's architecture."""
+    unpack(target, names, ["--variant=minbase", f"--essential-hook={NO_SERVICES}"])
+    adjust(target)
+
+
+def extract(target, base, foreign, names):
+    """Make a root for a foreign architecture.
+
+    Packages are unpacked and not configured, since their programs do not run here; what their
+    scripts would have made is taken from the root for this machine.
+    """
+    unpack(target, names, ["--variant=extract", f"--architectures={foreign.debian}"])
+    proc.output(["cp", "-a", "--no-clobber", f"{base}/etc/.", target / "etc"])
+    (target / "etc/ld.so.cache").unlink()
+    for directory in ("usr/bin", "usr/sbin"):
+        for link in (base / directory).iterdir():
+            if link.is_symlink() and os.readlink(link).startswith(ALTERNATIVES):
+                (target / directory / link.name).symlink_to(os.readlink(link))
+    adjust(target)
+
+
+def unpack(target, names, options):
+    """Run mmdebstrap."""
     if not shutil.which("mmdebstrap"):
         archive.install_on_host("mmdebstrap")
     target.parent.mkdir(parents=True, exist_ok=True)
     # dpkg's fsync calls cost minutes and protect nothing here: a root that
     # did not get finished is thrown away.
-    argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory",
+    argv = ["mmdebstrap", "--mode=root", "--format=directory",
             "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
-            f"--include={','.join(packages())}", f"--essential-hook={NO_SERVICES}"]
+            f"--include={','.join(names)}", *options]
     argv += [f"--aptopt={line}" for line in archive.apt_options()]
     argv += [archive.RELEASE, target]
     mirror = archive.mirror()
@@ -57,12 +118,11 @@ def bootstrap(target):
     log = target.with_suffix(".log")
     log.unlink(missing_ok=True)
     try:
-        proc.run_logged(f"making the root file system ({len(packages())} packages and "
+        proc.run_logged(f"making the root file system ({len(names)} packages and "
                         f"what they need; log: {log})", argv, log, BUILD_SECONDS)
     except LabError:
         cache.remove(target)
         raise
-    adjust(target)
 
 
 def adjust(target):

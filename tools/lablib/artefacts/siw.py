@@ -23,11 +23,11 @@ def build(root, stock):
         log.unlink(missing_ok=True)
         # A copy: building in place would change what the cache promises to keep.
         shutil.copytree(stock.tree / SOURCE, target / "siw")
-        argv = ["make", "-C", stock.tree, f"KERNELRELEASE={stock.release}",
-                f"M={target}/siw", "CONFIG_RDMA_SIW=m", "-j2", "modules"]
+        argv = ["make", "-C", stock.tree, *stock.make_words(), f"M={target}/siw",
+                "CONFIG_RDMA_SIW=m", "-j2", "modules"]
         proc.run_logged(f"building siw for {stock.release} (log: {log})",
                         chroot.command(root, argv, [cache.directory()]), log, SECONDS)
         shutil.copy(target / "siw/siw.ko", target / "siw.ko")
         cache.remove(target / "siw")
 
-    return cache.entry("siw", cache.key(RECIPE, stock.package["version"]), make)
+    return cache.entry("siw", cache.key(RECIPE, stock.package["version"], stock.release), make)

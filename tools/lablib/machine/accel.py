@@ -11,7 +11,6 @@ from ..base.ui import LabError, say
 from . import initramfs
 
 KVM = ["-accel", "kvm", "-cpu", "host"]
-TCG = ["-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off"]
 # Time passes by instructions executed, 8 ns each, and in idleness: a machine that counts
 # sees as many timer interrupts however slow its host is.  Without fast string instructions
 # the kernel copies in loops, which count; and QEMU would go through those byte by byte.
@@ -21,9 +20,13 @@ PROBE_SECONDS = 10
 
 
 def choose(root, kernel):
-    """QEMU's options; probed once per boot of this host."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return TCG
+    """QEMU's options for a machine with this kernel; probed once per boot of this host.
+
+    `root` is the one that QEMU is in.
+    """
+    emulated = list(kernel.arch.emulated)
+    if not (kernel.arch.is_host and os.access("/dev/kvm", os.R_OK | os.W_OK)):
+        return emulated
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     memory = cache.directory() / "accel" / f"{boot}-{kernel.release}"
     if not memory.exists():
@@ -31,19 +34,19 @@ def choose(root, kernel):
         memory.parent.mkdir(parents=True, exist_ok=True)
         memory.write_text("kvm" if works else "tcg")
         say(f"/dev/kvm {'works' if works else 'exists but boots nothing: emulating'}")
-    return KVM if memory.read_text() == "kvm" else TCG
+    return KVM if memory.read_text() == "kvm" else emulated
 
 
 def probe(root, kernel):
     """Boot the kernel with KVM until its first program runs, or give up."""
     with tempfile.TemporaryDirectory(prefix="lab-kvm-") as directory:
         console = pathlib.Path(directory) / "console"
-        argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-                "-no-reboot", *KVM, "-m", "512", "-kernel", "/lab/kernel/vmlinuz",
-                "-initrd", "/lab/initramfs/image", "-append",
-                "console=ttyS0 panic=-1", "-serial", "file:/lab/run/console"]
+        argv = [kernel.arch.qemu, "-nodefaults", "-no-user-config", "-display", "none",
+                "-no-reboot", *kernel.arch.board, *KVM, "-m", "512",
+                "-kernel", "/lab/kernel/vmlinuz", "-initrd", "/lab/initramfs/image",
+                "-append", f"{kernel.arch.words} panic=-1", "-serial", "file:/lab/run/console"]
         binds = [(kernel.image.parent, "/lab/kernel"), (directory, "/lab/run"),
-                 (initramfs.path(root, kernel).parent, "/lab/initramfs")]
+                 (initramfs.path(kernel).parent, "/lab/initramfs")]
         child = proc.spawn(["timeout", "-k", "2", PROBE_SECONDS,
                             *chroot.command(root, argv, binds)],
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -3,6 +3,7 @@
 
 import pathlib
 
+from ..artefacts import root
 from ..base import cache
 from ..base.paths import REPO
 
@@ -12,10 +13,10 @@ MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_console",
            "9p", "9pnet_virtio", "overlay")
 
 
-def path(root, kernel):
+def path(kernel):
     """The image for this kernel, made first when missing."""
-    busybox = root / "usr/bin/busybox"
-    name = f"{kernel.release}-" + cache.key(INIT.read_text(), root, kernel.modules, MODULES)
+    busybox = root.guest(kernel.arch) / "usr/bin/busybox"
+    name = f"{kernel.release}-" + cache.key(INIT.read_text(), busybox, kernel.modules, MODULES)
     return cache.entry("initramfs", name, lambda t: write(t, busybox, kernel)) / "image"
 
 

@@ -56,7 +56,7 @@ class Pair:
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.device = [provider, "detour"] if detour else [provider]
-        self.pcap, self.accel = pcap, accel.choose(root, server_kernel)
+        self.pcap, self.accel = pcap, accel.choose(root, client_kernel)
         self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
         forget_the_dead()
         self.run_dir = pathlib.Path(self.stack.enter_context(

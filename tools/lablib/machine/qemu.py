@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 
+from ..artefacts import root
 from ..base import chroot, proc
 from ..base.paths import REPO
 from ..base.ui import LabError
@@ -18,8 +19,7 @@ BOOT_SECONDS = 300
 MONITOR_SECONDS = 30
 # The machines are tests, not targets: no mitigation is worth its time under
 # emulation.  A panic ends QEMU at once, and an oops is a panic.
-KERNEL_WORDS = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
-                "no_timer_check tsc=reliable audit=0 selinux=0 apparmor=0 "
+KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=0 apparmor=0 "
                 "random.trust_cpu=on net.ifnames=0 cryptomgr.notests "
                 "kasan_multi_shot")
 
@@ -40,10 +40,10 @@ class Machine:
     def start(self, peer, pcap=False):
         """Power on, joined by a cable to the machine named `peer`."""
         lab = self.lab
-        binds = [(lab.root, "/lab/root"), (lab.run_dir, RUN_DIR),
+        binds = [(root.guest(self.kernel.arch), "/lab/root"), (lab.run_dir, RUN_DIR),
                  (self.kernel.modules, "/lab/modules"), (REPO, "/lab/repo"),
                  (lab.results, "/lab/results"), (self.kernel.image.parent, "/lab/kernel"),
-                 (initramfs.path(lab.root, self.kernel).parent, "/lab/initramfs")]
+                 (initramfs.path(self.kernel).parent, "/lab/initramfs")]
         if self.plugin:
             binds.append((self.plugin.parent, "/lab/plugin"))
         for name in (f"{self.role}.ctl", f"{self.role}.net", f"{self.role}.mon"):
@@ -63,12 +63,13 @@ class Machine:
 
     def argv(self, peer, pcap):
         """The QEMU command line."""
-        role = self.role
-        words = " ".join((KERNEL_WORDS, *self.words, f"lab.role={role}",
+        lab = self.lab
+        role, of = self.role, self.kernel.arch
+        words = " ".join((of.words, KERNEL_WORDS, *self.words, f"lab.role={role}",
                           f"lab.addr={','.join(self.addresses)}", f"lab.repo={REPO}"))
-        argv = ["qemu-system-x86_64", "-name", role, "-nodefaults", "-no-user-config",
-                "-display", "none", "-no-reboot", "-M", "pc",
-                *(accel.COUNTED if self.plugin else self.lab.accel),
+        argv = [of.qemu, "-name", role, "-nodefaults", "-no-user-config",
+                "-display", "none", "-no-reboot", *of.board,
+                *(accel.COUNTED if self.plugin else accel.choose(lab.root, self.kernel)),
                 "-smp", str(self.processors), "-m", str(self.memory),
                 "-kernel", f"/lab/kernel/{self.kernel.image.name}",
                 "-initrd", "/lab/initramfs/image", "-append", words,
@@ -85,7 +86,7 @@ class Machine:
                 # deadlock: it frees the packets of a failed queue pair under its state lock, and
                 # giving a page back to a pool lets the network's softirq run, which wants it too.
                 "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mrg_rxbuf=off,romfile=,"
-                           f"mac=52:54:00:00:00:{self.lab.mac(role):02x}"]
+                           f"mac=52:54:00:00:00:{lab.mac(role):02x}"]
         for tag, readonly in (("root", "on"), ("modules", "on"), ("repo", "on"),
                               ("results", "off")):
             argv += ["-fsdev", f"local,id={tag},path=/lab/{tag},security_model=none,"

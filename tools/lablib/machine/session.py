@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 
 from ..artefacts import kernel, module, native, root, siw
+from ..base import arch
 from ..base.ui import LabError, say, step
 from . import judge, pair
 
@@ -35,7 +36,8 @@ class Plan:
 
     client: str = "ours"        # ours, intree or none
     load: bool = True           # or leave loading to the command
-    spec: str | None = None     # kernel series or release
+    spec: str | None = None     # kernel, as packages.resolve takes it
+    server: str | None = None   # the same of the server; None: the client's, if that is stock
     debug: bool = False         # debug kernel in the client
     suites: bool = False        # build the KUnit suites, which only a debug kernel can run
     version: str | None = None  # NFS version of the lab's own mount
@@ -57,22 +59,28 @@ class Session:
 
     def __init__(self, plan):
         self.plan, self.complaints = plan, []
-        base = root.path()
+        of = kernel.arch_of(plan.spec)
+        base = root.path(of)
         self.stock = kernel.get(base, plan.spec)
+        server = self.stock
+        if plan.server or not self.stock.package:
+            # A tree of somebody's own need not have what a server needs.
+            server = kernel.get(base, plan.server)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None
         self.suites = module.build(base, self.kernel, suites=True) if plan.suites else None
-        self.pair = pair.Pair(base, self.stock, self.kernel, plan.results, plan.memory,
+        self.pair = pair.Pair(base, server, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
                               processors=plan.processors,
                               words=(BOUNCE if plan.suites else
                                      ATOMICS if plan.plugin else ()),
-                              plugin=native.build(base, plan.plugin) if plan.plugin else None)
-        shutil.copy(native.build(base, "load"), self.pair.results)
+                              plugin=native.build(base, plan.plugin, arch.of_host())
+                              if plan.plugin else None)
+        shutil.copy(native.build(base, "load", of), self.pair.results)
         if plan.provider == "siw":
-            shutil.copy(siw.build(base, self.stock) / "siw.ko", self.pair.results)
+            shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)
         self.environment = pair.ENVIRONMENT | {
-            "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if plan.debug else "",
+            "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if self.kernel.debug else "",
             "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
             "LAB_SUITES": f"/repo/{self.suites}" if self.suites else "",
             "LAB_KERNEL": self.kernel.release, "LAB_PROVIDER": plan.provider,

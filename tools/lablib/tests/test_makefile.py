@@ -67,13 +67,24 @@ class Building(unittest.TestCase):
         self.assertIn(f"RUSTC='{self.tree.tools['RUSTC']}'", text)
         self.assertIn("build/7.3.4-arch1-1", text)
 
+    def test_a_kernel_of_clang_is_built_for_with_clang(self):
+        self.assertNotIn("LLVM=1", self.tree.make()[1])
+        with (self.tree.where / "include/config/auto.conf").open("a") as config:
+            config.write("CONFIG_CC_IS_CLANG=y\n")
+        self.assertIn("LLVM=1", self.tree.make()[1])
+
     def test_no_tree(self):
         (self.tree.where / "include/config/kernel.release").unlink()
         self.refused(str(self.tree.where), "kernel.release", "headers", "modules_prepare")
 
+    def test_no_rust(self):
+        self.tree.put("include/config/auto.conf", "CONFIG_MODULES=y\n")
+        self.refused("CONFIG_RUST is not set", "7.3.4-arch1-1", "rpcrdma")
+
     def test_no_rust_metadata(self):
         (self.tree.where / "rust/libkernel.rmeta").unlink()
-        self.refused("rust/libkernel.rmeta", "KERNEL=7.3.4-arch1-1", "CONFIG_RUST=y")
+        self.refused("rust/libkernel.rmeta", "KERNEL=7.3.4-arch1-1", "modules_prepare",
+                     "linux-lib-rust-7.3.4-arch1-1")
 
     def test_a_kernel_that_is_too_old(self):
         for release in ("6.12.48+deb13-amd64", "7.1.9"):
@@ -85,7 +96,7 @@ class Building(unittest.TestCase):
 
     def test_another_compiler(self):
         self.tree.tool("rustc", f"echo '{OTHER}'")
-        self.refused(COMPILER, OTHER, "RUSTC=")
+        self.refused(COMPILER, OTHER, "RUSTC=", "rustc-1.85")
 
     def test_no_compiler(self):
         self.tree.tools["RUSTC"] = self.tree.where / "absent"

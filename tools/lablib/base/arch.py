@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The architectures of machines ([Arch]): what each is called, and by whom."""
+
+import dataclasses
+import platform
+
+from .ui import LabError
+
+
+@dataclasses.dataclass(frozen=True)
+class Arch:
+    """One architecture."""
+
+    debian: str      # Debian's name; also the flavour of its ordinary kernel
+    machine: str     # what uname says
+    kernel: str      # ARCH= of the kernel's makefiles
+    boot: str        # where a kernel tree has its image
+    cross: str       # prefix of a compiler for it on another architecture
+    compiler: str    # the package of that
+    emulator: str    # the package of QEMU
+    board: tuple     # QEMU's machine
+    emulated: tuple  # QEMU's accelerator and processor where KVM cannot be had
+    words: str       # for the kernel's command line
+    rt: str          # the flavour with PREEMPT_RT
+
+    @property
+    def qemu(self):
+        """The program."""
+        return f"qemu-system-{self.machine}"
+
+    @property
+    def is_host(self):
+        """Whether programs for it run here."""
+        return platform.machine() == self.machine
+
+    def make_words(self):
+        """What the kernel's makefiles must be told to build for it here."""
+        if self.is_host:
+            return []
+        return [f"ARCH={self.kernel}", f"CROSS_COMPILE={self.cross}"]
+
+
+TCG = ("-accel", "tcg,thread=multi,tb-size=512")
+AMD64 = Arch(debian="amd64", machine="x86_64", kernel="x86", boot="arch/x86/boot/bzImage",
+             cross="x86_64-linux-gnu-", compiler="gcc-x86-64-linux-gnu",
+             emulator="qemu-system-x86", board=("-M", "pc"),
+             emulated=(*TCG, "-cpu", "max,la57=off"),
+             words="console=ttyS0 no_timer_check tsc=reliable", rt="rt-amd64")
+# The processor is one with pages of every size and without pointer authentication, which is dear to
+# emulate.
+ARM64 = Arch(debian="arm64", machine="aarch64", kernel="arm64", boot="arch/arm64/boot/Image",
+             cross="aarch64-linux-gnu-", compiler="gcc-aarch64-linux-gnu",
+             emulator="qemu-system-arm", board=("-M", "virt,gic-version=3"),
+             emulated=(*TCG, "-cpu", "neoverse-n1"),
+             words="console=ttyAMA0", rt="rt-arm64")
+ALL = (AMD64, ARM64)
+
+
+def of_host():
+    """The one that programs run on here."""
+    for arch in ALL:
+        if arch.is_host:
+            return arch
+    raise LabError(f"the lab knows {' and '.join(a.machine for a in ALL)}, "
+                   f"not {platform.machine()}")
+
+
+def of_flavour(flavour):
+    """The one that a kernel's flavour, such as arm64-16k, is for."""
+    for arch in ALL:
+        if arch.debian in flavour.split("-"):
+            return arch
+    raise LabError(f"no architecture is named in {flavour!r}: the lab knows "
+                   f"{' and '.join(a.debian for a in ALL)}")
