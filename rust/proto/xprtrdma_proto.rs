@@ -66,7 +66,7 @@
 //! | [`rail`] | the ways to a server, and which of them a connection takes |
 //! | [`rpc`] | one RPC: its way out, and its reply |
 //! | [`wire`] | what is on the wire |
-//! | [`time`], [`wc`] | milliseconds; completion statuses |
+//! | [`time`], [`wc`], `random` | milliseconds; completion statuses; jitter |
 //! | [`error`] | errors, errnos, counters |
 //! | [`v2`] | version 2 of the protocol |
 //!
@@ -79,6 +79,7 @@
 pub mod conn;
 pub mod error;
 pub mod rail;
+mod random;
 pub mod rds;
 pub mod rpc;
 pub mod time;

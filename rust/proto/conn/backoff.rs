@@ -2,9 +2,12 @@
 
 //! When the next connection attempt may start.
 
-use crate::time::{
-    Millis,
-    Time, //
+use crate::{
+    random::Random,
+    time::{
+        Millis,
+        Time, //
+    },
 };
 
 /// Bounds of the reconnect delay.
@@ -36,7 +39,7 @@ pub struct Backoff {
     config: BackoffConfig,
     failures: u32,
     not_before: Time,
-    random: u64,
+    random: Random,
 }
 
 impl Backoff {
@@ -46,7 +49,7 @@ impl Backoff {
             config,
             failures: 0,
             not_before: Time::from_millis(0),
-            random: seed,
+            random: Random::new(seed),
         }
     }
 
@@ -54,7 +57,7 @@ impl Backoff {
     pub fn failed(&mut self, now: Time) {
         let ceiling = self.ceiling();
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now.after(self.jittered(ceiling));
+        self.not_before = now.after(self.random.upper_half(ceiling));
     }
 
     /// A healthy connection was closed: the next attempt may start at once.
@@ -92,22 +95,5 @@ impl Backoff {
         // A shift of 20 already turns one millisecond into a quarter of an hour.
         let factor = 1u64.checked_shl(self.failures.min(20)).unwrap_or(u64::MAX);
         Millis::new(self.config.first.get().saturating_mul(factor)).min(self.config.max)
-    }
-
-    /// A span between half of `ceiling` and `ceiling`, both included.
-    fn jittered(&mut self, ceiling: Millis) -> Millis {
-        let half = ceiling.get() >> 1;
-        let spread = ceiling.get().saturating_sub(half).saturating_add(1);
-        let offset = self.next_random().checked_rem(spread).unwrap_or(0);
-        Millis::new(half.saturating_add(offset))
-    }
-
-    /// SplitMix64: enough to spread clients, not meant to be unpredictable.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = self.random;
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

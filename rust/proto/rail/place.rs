@@ -47,3 +47,16 @@ pub struct Local {
     /// The port of the device, from 1.
     pub port: u32,
 }
+
+/// A way to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rail {
+    /// Our address.
+    pub local: IpAddr,
+    /// The server's.
+    pub server: IpAddr,
+    /// The device of our address.
+    pub device: Name,
+    /// The port of that device, from 1.
+    pub port: u32,
+}

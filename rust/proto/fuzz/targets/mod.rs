@@ -10,6 +10,7 @@ mod judge;
 mod message;
 mod plan;
 mod private_data;
+mod rail;
 mod source;
 mod v2_connection;
 
@@ -17,7 +18,7 @@ mod v2_connection;
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its fuzzer and of its corpus directory.
-pub const ALL: [Target; 8] = [
+pub const ALL: [Target; 9] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),
     ("reverse_call", message::reverse_call),
@@ -25,6 +26,7 @@ pub const ALL: [Target; 8] = [
     ("judge", judge::run),
     ("plan", plan::run),
     ("conn", conn::run),
+    ("rail", rail::run),
     ("v2_connection", v2_connection::run),
 ];
 

@@ -28,6 +28,7 @@ mod mutants;
 mod outage;
 mod planning;
 mod predict;
+mod rail_sim;
 mod rail_table;
 mod random;
 mod rds;

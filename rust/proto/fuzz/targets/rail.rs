@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Many connections on rails that come, die and go, and what a driver may rely on; and tables as
+//! anybody may write them.
+
+use super::source::Source;
+use std::{
+    collections::HashMap,
+    net::{
+        IpAddr,
+        Ipv4Addr, //
+    },
+};
+use xprtrdma_proto::{
+    rail::{
+        table::{
+            Locals,
+            Servers, //
+        },
+        Local,
+        Name,
+        Pairs,
+        Probe,
+        Rail,
+        Rails,
+        Seat,
+        Standing,
+        View,
+        MAX_RAILS, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+};
+
+/// More connections than this are not interesting.
+const MOST: usize = 40;
+
+const MINUTE: Millis = Millis::from_secs(60);
+
+/// A connection or an attempt, on which rail it is, and on which it will be.
+struct Member {
+    seat: Seat,
+    on: Rail,
+    to: Option<Rail>,
+}
+
+struct World {
+    rails: Rails,
+    now: Time,
+    members: Vec<Member>,
+    probes: Vec<(Probe, Rail)>,
+    /// When a rail last died, as far as its users said.
+    died: HashMap<IpAddr, Time>,
+}
+
+/// One byte decides whether the rest is text or events.
+pub fn run(data: &[u8]) {
+    let mut source = Source::new(data);
+    if source.bool() {
+        text(source.rest());
+        return;
+    }
+    let mut world = World {
+        rails: Rails::new(source.u64()),
+        now: Time::from_millis(u64::from(source.u32())),
+        members: Vec::new(),
+        probes: Vec::new(),
+        died: HashMap::new(),
+    };
+    while !source.is_empty() {
+        world.step(&mut source);
+        world.check();
+    }
+    world.finish();
+}
+
+/// Whatever is written is read or refused with a sentence.
+fn text(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match Locals::parse(&text) {
+        Ok(locals) => assert!(!locals.is_off() || !locals.admits(&end(1, 0))),
+        Err(refusal) => assert!(refusal.to_string().starts_with('"')),
+    }
+    match Servers::parse(&text) {
+        Ok(servers) => {
+            for word in text.split(|c: char| c == '=' || c == ',' || c.is_whitespace()) {
+                let Ok(addr) = word.parse::<IpAddr>() else {
+                    continue;
+                };
+                assert!(servers.others(addr).count() > 0);
+                for other in servers.others(addr) {
+                    assert!(servers.others(other).any(|back| back == addr));
+                }
+            }
+        }
+        Err(refusal) => assert!(refusal.to_string().starts_with('"')),
+    }
+}
+
+/// A local end: a network and a device for each number.
+fn end(number: u8, prefix_len: u8) -> Local {
+    Local {
+        addr: IpAddr::V4(Ipv4Addr::new(10, number, 0, 2)),
+        prefix_len,
+        device: Name::new(&format!("rxe{number}")).expect("a name"),
+        port: 1,
+    }
+}
+
+impl World {
+    fn step(&mut self, source: &mut Source<'_>) {
+        match source.below(14) {
+            0 | 1 => self.pass(source),
+            2 => self.list(source),
+            3..=5 => self.take(source),
+            6 => {
+                if let Some(member) = self.any(source) {
+                    let member = self.members.swap_remove(member);
+                    self.rails.leave(member.seat);
+                }
+            }
+            7 => {
+                if let Some(member) = self.any(source) {
+                    self.rails.connected(&self.members[member].seat, self.now);
+                }
+            }
+            8 if source.below(4) == 0 => {
+                let down = end(source.below(12), 16).addr;
+                let is_live = |v: &View| matches!(v.standing, Standing::Live | Standing::Returning);
+                let was_live = |view: &View| view.rail.local == down && is_live(view);
+                if self.views().iter().any(was_live) {
+                    self.died.insert(down, self.now);
+                }
+                self.rails.port_down(down, self.now);
+                let views = self.views();
+                let mut of_port = views.iter().filter(|view| view.rail.local == down);
+                assert!(of_port.all(|v| matches!(v.standing, Standing::Dead | Standing::Gone)));
+            }
+            8 => self.fail(source),
+            9 | 10 => self.move_one(source),
+            11 => {
+                if let Some(member) = self.any(source) {
+                    let member = &mut self.members[member];
+                    self.rails.stay(&mut member.seat);
+                    member.to = None;
+                }
+            }
+            12 => {
+                if let Some((probe, rail)) = self.rails.probe(self.now) {
+                    assert_eq!(self.standing(rail), Standing::Dead);
+                    assert!(self.probes.iter().all(|(_, other)| *other != rail));
+                    self.probes.push((probe, rail));
+                }
+            }
+            _ => {
+                if let Some((probe, rail)) = self.probes.pop() {
+                    let connected = source.bool();
+                    self.rails.probed(probe, connected, self.now);
+                    if !connected {
+                        self.note_death(rail);
+                    }
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, source: &mut Source<'_>) {
+        let span = match source.below(3) {
+            0 => Millis::new(u64::from(source.u8())),
+            1 => Millis::new(u64::from(source.u16())),
+            _ => Millis::from_secs(u64::from(source.u8())),
+        };
+        self.now = self.now.after(span);
+    }
+
+    fn list(&mut self, source: &mut Source<'_>) {
+        let bits = source.u16();
+        let ends: Vec<Local> = (0..12u8)
+            .filter(|n| bits >> n & 1 != 0)
+            .map(|n| end(n, 16))
+            .collect();
+        let table = Locals::parse("auto").expect("a table");
+        let server = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
+        let pairs = Pairs::new(ends.iter(), &table, server, &Servers::NONE);
+        assert_eq!(pairs.iter().count(), ends.len().min(MAX_RAILS));
+        self.rails.update(&pairs, self.now);
+        if ends.is_empty() {
+            let used = |addr| self.members.iter().any(|member| member.on.local == addr);
+            self.died.retain(|addr, _| used(*addr));
+        }
+    }
+
+    fn any(&self, source: &mut Source<'_>) -> Option<usize> {
+        usize::from(source.u8()).checked_rem(self.members.len())
+    }
+
+    fn views(&self) -> Vec<View> {
+        self.rails.views(self.now).collect()
+    }
+
+    fn standing(&self, rail: Rail) -> Standing {
+        let views = self.views();
+        let view = views.iter().find(|view| view.rail == rail);
+        view.map_or(Standing::Gone, |view| view.standing)
+    }
+
+    fn take(&mut self, source: &mut Source<'_>) {
+        if self.members.len() >= MOST {
+            return;
+        }
+        let again = source.bool().then(|| self.any(source)).flatten();
+        let last = again.map(|member| self.members.swap_remove(member));
+        let after_death = source.bool();
+        let (last, reserved) = match last {
+            Some(member) if member.to.is_some() => (Some(member.seat), member.to),
+            Some(member) => {
+                self.rails.leave(member.seat);
+                (None, None)
+            }
+            None => (None, None),
+        };
+        let views = self.views();
+        let Some((seat, choice)) = self.rails.take(last, after_death, self.now) else {
+            assert!(views.iter().all(|view| view.standing == Standing::Gone));
+            return;
+        };
+        let chosen = views.iter().find(|view| view.rail == choice.rail);
+        let chosen = chosen.expect("a rail that is there");
+        let count = |standing| views.iter().filter(|v| v.standing == standing).count();
+        let listed = views.len() - count(Standing::Gone);
+        let is_reserved = reserved == Some(choice.rail);
+        match chosen.standing {
+            Standing::Live => {}
+            Standing::Returning => assert!(count(Standing::Live) == 0 || is_reserved),
+            Standing::Dead => assert_eq!(listed, count(Standing::Dead)),
+            Standing::Gone => panic!("a rail that is gone was chosen"),
+        }
+        if reserved.is_none() && chosen.standing != Standing::Dead {
+            let fewest = views.iter().filter(|v| v.standing == chosen.standing);
+            assert_eq!(fewest.map(|view| view.load).min(), Some(chosen.load));
+        }
+        let is_live = chosen.standing != Standing::Dead;
+        assert_eq!(choice.at_once, after_death && is_live);
+        assert_eq!(choice.limit.is_some(), listed > 1);
+        self.members.push(Member {
+            seat,
+            on: choice.rail,
+            to: None,
+        });
+    }
+
+    fn note_death(&mut self, rail: Rail) {
+        let died = self.rails.views(self.now).find(|view| view.rail == rail);
+        if died.is_some_and(|view| view.since == self.now) {
+            self.died.insert(rail.local, self.now);
+        }
+    }
+
+    fn fail(&mut self, source: &mut Source<'_>) {
+        let Some(member) = self.any(source) else {
+            return;
+        };
+        let rail = self.members[member].on;
+        let others = self.rails.failed(&self.members[member].seat, self.now);
+        let is_live = |v: &View| matches!(v.standing, Standing::Live | Standing::Returning);
+        let live = self.views().into_iter().filter(is_live);
+        assert_eq!(others, live.filter(|view| view.rail != rail).count() > 0);
+        self.note_death(rail);
+    }
+
+    fn move_one(&mut self, source: &mut Source<'_>) {
+        let Some(index) = self.any(source) else {
+            return;
+        };
+        let before = self.views();
+        let (busy, silent) = (source.bool(), source.bool());
+        let (now, member) = (self.now, &mut self.members[index]);
+        let on = before.iter().find(|view| view.rail == member.on).copied();
+        if !self.rails.moves(&mut member.seat, busy, silent, now) {
+            return;
+        }
+        assert_eq!(member.to, None);
+        let after: Vec<View> = self.rails.views(now).collect();
+        let load = |views: &[View], rail| {
+            let view = views.iter().find(|view: &&View| view.rail == rail);
+            view.map_or(0, |view| view.load)
+        };
+        let more = |view: &&View| view.load == load(&before, view.rail) + 1;
+        let to = *after.iter().find(more).expect("a target");
+        assert!(to.rail != member.on);
+        match to.standing {
+            Standing::Live => {
+                let died = self.died.get(&to.rail.local);
+                assert!(died.is_none_or(|died| now.since(*died) >= MINUTE));
+            }
+            // Whoever flees takes what there is.
+            Standing::Returning => assert_ne!(on.map(|view| view.standing), Some(Standing::Live)),
+            other => panic!("moved to a rail that is {}", other.name()),
+        }
+        self.members[index].to = Some(to.rail);
+    }
+
+    fn check(&self) {
+        let loads: u32 = self.views().iter().map(|view| view.load).sum();
+        assert_eq!(loads as usize, self.members.len());
+    }
+
+    fn finish(mut self) {
+        for member in self.members.drain(..) {
+            self.rails.leave(member.seat);
+        }
+        for (probe, _) in self.probes.drain(..) {
+            self.rails.probed(probe, false, self.now);
+        }
+        self.rails.update(&Pairs::NONE, self.now);
+        assert_eq!(self.rails.views(self.now).count(), 0);
+        assert!(self.rails.take(None, false, self.now).is_none());
+    }
+}

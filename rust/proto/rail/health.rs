@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether a rail works, and when it may have its connections back ([`Health`]).
+//!
+//! A rail is live until it is known to be dead, and dead until something was connected over it. A
+//! live rail that was dead is chosen again when no better one is there, but connections that do
+//! well elsewhere return only when it has *settled*: when it has been live for the hold-down, and a
+//! minute has passed since it died. So nobody is moved twice in a minute. The hold-down grows with
+//! each death that comes soon after the one before: a rail that flaps keeps fewer and fewer
+//! promises.
+
+use crate::{
+    random::Random,
+    time::{
+        Millis,
+        Time, //
+    },
+};
+
+/// How long a rail has been live when it settles, by the number of deaths in a row.
+const HOLD_DOWN: [Millis; 6] = [
+    Millis::from_secs(10),
+    Millis::from_secs(60),
+    Millis::from_secs(120),
+    Millis::from_secs(240),
+    Millis::from_secs(480),
+    Millis::from_secs(600),
+];
+
+/// A death is followed by no return for so long, not even after a short one.
+const REST: Millis = Millis::from_secs(60);
+
+/// A rail that has been live for so long dies for the first time again.
+const FORGET: Millis = Millis::from_secs(600);
+
+/// The pause before the first probe of a dead rail; it doubles with each further one.
+const FIRST_PROBE: Millis = Millis::from_secs(1);
+
+/// The longest pause between two probes.
+const LAST_PROBE: Millis = Millis::from_secs(20);
+
+/// What is known of a dead rail.
+#[derive(Clone, Copy, Debug)]
+struct Dead {
+    since: Time,
+    /// Somebody last tried it then, in vain.
+    tried: Time,
+    probes: u32,
+    next_probe: Time,
+}
+
+/// What is known of a rail.
+#[derive(Clone, Debug)]
+pub(super) struct Health {
+    dead: Option<Dead>,
+    /// When it last became live.
+    live_since: Time,
+    settles: Time,
+    /// When it last died.
+    died: Option<Time>,
+    /// How many deaths followed each other soon.
+    in_a_row: usize,
+}
+
+impl Health {
+    /// A live rail that settles at once if it was there from the start.
+    pub(super) fn new(from_start: bool, now: Time) -> Self {
+        let mut health = Self {
+            dead: None,
+            live_since: now,
+            settles: now,
+            died: None,
+            in_a_row: 0,
+        };
+        if !from_start {
+            health.came_back(now);
+        }
+        health
+    }
+
+    /// It is in the tables again.
+    pub(super) fn came_back(&mut self, now: Time) {
+        let [least, ..] = HOLD_DOWN;
+        self.settles = self.settles.max(now.after(least));
+        self.look_soon(now);
+    }
+
+    /// Something failed for which the rail is to blame.
+    pub(super) fn failed(&mut self, random: &mut Random, now: Time) {
+        if self.dead.is_some() {
+            return;
+        }
+        let is_first = self.died.is_none() || now.since(self.live_since) >= FORGET;
+        self.in_a_row = if is_first {
+            0
+        } else {
+            self.in_a_row.saturating_add(1)
+        };
+        self.died = Some(now);
+        self.dead = Some(Dead {
+            since: now,
+            tried: now,
+            probes: 0,
+            next_probe: now.after(random.upper_half(FIRST_PROBE)),
+        });
+    }
+
+    /// An attempt takes it, though it may be dead.
+    pub(super) fn chosen(&mut self, now: Time) {
+        if let Some(dead) = &mut self.dead {
+            dead.tried = now;
+        }
+    }
+
+    /// Something was connected over it.
+    pub(super) fn worked(&mut self, random: &mut Random, now: Time) {
+        if self.dead.take().is_none() {
+            return;
+        }
+        let [.., longest] = HOLD_DOWN;
+        let hold = HOLD_DOWN.get(self.in_a_row).copied().unwrap_or(longest);
+        // Up to a quarter more, so that the clients of a network do not return all at once.
+        let jitter = Millis::new(random.below(hold.get() >> 2));
+        let rested = self.died.map_or(now, |died| died.after(REST));
+        self.live_since = now;
+        self.settles = now.after(hold).after(jitter).max(rested);
+    }
+
+    /// Whether a dead rail is to be tried by a probe now.
+    pub(super) fn wants_probe(&self, now: Time) -> bool {
+        self.dead.is_some_and(|dead| now >= dead.next_probe)
+    }
+
+    /// A probe begins.
+    pub(super) fn probing(&mut self, random: &mut Random, now: Time) {
+        if let Some(dead) = &mut self.dead {
+            dead.probes = dead.probes.saturating_add(1);
+            // A shift of ten already makes more than the longest.
+            let factor = 1u64.wrapping_shl(dead.probes.min(10));
+            let pause = Millis::new(FIRST_PROBE.get().saturating_mul(factor)).min(LAST_PROBE);
+            dead.next_probe = now.after(random.upper_half(pause));
+        }
+    }
+
+    /// There is a sign that a dead rail lives: it is probed at once.
+    pub(super) fn look_soon(&mut self, now: Time) {
+        if let Some(dead) = &mut self.dead {
+            dead.next_probe = now;
+        }
+    }
+
+    /// Whether nothing speaks against the rail.
+    pub(super) const fn is_live(&self) -> bool {
+        self.dead.is_none()
+    }
+
+    /// Whether it is live, and may have connections that do well elsewhere.
+    pub(super) fn is_settled(&self, now: Time) -> bool {
+        self.is_live() && now >= self.settles
+    }
+
+    /// When a dead rail was last tried.
+    pub(super) fn tried(&self) -> Time {
+        self.dead.map_or(Time::default(), |dead| dead.tried)
+    }
+
+    /// Since when it has been live or dead.
+    pub(super) fn since(&self) -> Time {
+        self.dead.map_or(self.live_since, |dead| dead.since)
+    }
+}

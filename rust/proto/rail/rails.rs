@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rails to one server and the connections on them ([`Rails`]): which one a connection takes,
+//! and when it moves.
+//!
+//! # Rules kept here
+//!
+//! * A connection takes the live rail that has the fewest of this server's; no dead one while a
+//!   live one is there. If all are dead it takes the one that has been left alone longest.
+//! * A connection whose rail died leaves it; one that does well moves only to make the numbers
+//!   even, or because its rail is no longer in the tables: at a limited rate, first those that are
+//!   idle, and only to a rail that has settled ([`health`](super::health)).
+//! * A dead rail is tried by probes, so that no connection in use is risked.
+
+use super::{
+    health::Health,
+    pairs::{
+        Pairs,
+        MAX_RAILS, //
+    },
+    place::Rail,
+    seat::{
+        Choice,
+        Probe,
+        Seat,
+        Standing,
+        View, //
+    }, //
+};
+use crate::{
+    random::Random,
+    time::{
+        Millis,
+        Time, //
+    },
+};
+use core::net::IpAddr;
+
+/// Rails that are remembered: as many again as there can be, for those that are no longer in the
+/// tables and still used, or that come and go.
+const REMEMBERED: usize = 2 * MAX_RAILS;
+
+/// How long an attempt may take while there is another live rail, and while there is none but
+/// others might be.
+const SHORT: Millis = Millis::from_secs(4);
+const LONG: Millis = Millis::from_secs(10);
+
+/// Two moves are no further apart than this, and no closer, unless so many are due that they would
+/// take longer than `ALL_MOVES`.
+const PAUSE: Millis = Millis::new(250);
+const LEAST_PAUSE: Millis = Millis::new(50);
+const ALL_MOVES: Millis = Millis::from_secs(10);
+
+/// When no idle connection has moved for so long, in which each was asked, others do, too.
+const IDLE_FIRST: Millis = Millis::from_secs(3);
+
+/// One rail.
+#[derive(Clone, Debug)]
+struct Entry {
+    rail: Rail,
+    health: Health,
+    /// It is in the tables.
+    listed: bool,
+    /// Connections and attempts that count for it.
+    load: u32,
+    /// Seats and probes that name it.
+    held: u32,
+    probing: bool,
+}
+
+/// See the module's documentation. One for each server, behind one lock of the driver.
+#[derive(Clone, Debug)]
+pub struct Rails {
+    entries: [Option<Entry>; REMEMBERED],
+    random: Random,
+    /// No connection moves before.
+    next_move: Time,
+    /// Since when the numbers have not been even, and no idle connection has moved.
+    waits_since: Option<Time>,
+}
+
+impl Rails {
+    /// No rails yet; `seed` decides the jitter and should differ from host to host.
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            entries: [const { None }; REMEMBERED],
+            random: Random::new(seed),
+            next_move: Time::from_millis(0),
+            waits_since: None,
+        }
+    }
+
+    // The tables.
+
+    /// Takes over which rails there are now.
+    pub fn update(&mut self, pairs: &Pairs, now: Time) {
+        // With no rail left nothing of them is worth remembering.
+        let forget = pairs.iter().next().is_none();
+        for place in &mut self.entries {
+            if let Some(entry) = place {
+                entry.listed &= pairs.iter().any(|rail| *rail == entry.rail);
+                if forget && entry.held == 0 {
+                    *place = None;
+                }
+            }
+        }
+        let from_start = self.entries.iter().flatten().next().is_none();
+        for rail in pairs.iter() {
+            self.list(*rail, from_start, now);
+        }
+    }
+
+    fn list(&mut self, rail: Rail, from_start: bool, now: Time) {
+        let known = self.entries.iter_mut().flatten();
+        if let Some(entry) = known.into_iter().find(|entry| entry.rail == rail) {
+            if !entry.listed {
+                entry.listed = true;
+                entry.health.came_back(now);
+            }
+            return;
+        }
+        // A place that is free, or whose rail has been gone and unused longest.
+        let age = |place: &&mut Option<Entry>| match place {
+            None => Some(Time::default()),
+            Some(entry) if entry.listed || entry.held > 0 => None,
+            Some(entry) => Some(entry.health.since()),
+        };
+        let places = self.entries.iter_mut();
+        let usable = places.filter_map(|place| Some((age(&place)?, place)));
+        // If connections are on so many that are gone, this one waits.
+        if let Some((_, place)) = usable.min_by_key(|(age, _)| *age) {
+            *place = Some(Entry {
+                rail,
+                health: Health::new(from_start, now),
+                listed: true,
+                load: 0,
+                held: 0,
+                probing: false,
+            });
+        }
+    }
+
+    // Attempts.
+
+    /// Chooses a rail for an attempt, and gives the place that the last one or the connection had
+    /// back. `after_death`: that ended because its rail died. `None`: there are no rails.
+    pub fn take(
+        &mut self,
+        last: Option<Seat>,
+        after_death: bool,
+        now: Time,
+    ) -> Option<(Seat, Choice)> {
+        let reserved = last.as_ref().and_then(|seat| seat.to);
+        if let Some(last) = last {
+            self.leave(last);
+        }
+        let is_good = |entry: &Entry| entry.listed && entry.health.is_live();
+        let reserved = reserved.filter(|on| self.get(*on).is_some_and(is_good));
+        let on = match reserved {
+            Some(on) => on,
+            None => self.best(now)?,
+        };
+        let listed = self.listed().count();
+        let others = self.others_live(on);
+        let entry = self.get_mut(on)?;
+        entry.load = entry.load.saturating_add(1);
+        entry.held = entry.held.saturating_add(1);
+        entry.health.chosen(now);
+        let choice = Choice {
+            rail: entry.rail,
+            at_once: after_death && entry.health.is_live(),
+            limit: match (listed, others) {
+                (0 | 1, _) => None,
+                (_, true) => Some(SHORT),
+                (_, false) => Some(LONG),
+            },
+        };
+        Some((Seat { on, to: None }, choice))
+    }
+
+    /// The rail for an attempt.
+    fn best(&mut self, now: Time) -> Option<u8> {
+        // Among equals any, so that servers with one connection each do not share one rail.
+        let count = self.listed().count();
+        let first = self.random.below(count as u64) as usize;
+        let turn = |rank: usize| rank.wrapping_add(first).checked_rem(count);
+        let listed = self.indexed().filter(|(_, entry)| entry.listed);
+        let best = (0..count).zip(listed).min_by_key(|(rank, (_, entry))| {
+            let health = &entry.health;
+            let standing = if health.is_settled(now) {
+                0
+            } else if health.is_live() {
+                1
+            } else {
+                2
+            };
+            (standing, health.tried(), entry.load, turn(*rank))
+        })?;
+        Some(best.1 .0)
+    }
+
+    /// Gives a place back.
+    pub fn leave(&mut self, seat: Seat) {
+        if let Some(entry) = self.get_mut(seat.to.unwrap_or(seat.on)) {
+            entry.load = entry.load.saturating_sub(1);
+        }
+        self.release(seat.on);
+        if let Some(to) = seat.to {
+            self.release(to);
+        }
+    }
+
+    /// The connection was made.
+    pub fn connected(&mut self, seat: &Seat, now: Time) {
+        self.worked(seat.on, now);
+    }
+
+    /// The attempt failed or the connection was lost, and its rail is to blame: it is dead. Returns
+    /// whether there is another live one.
+    pub fn failed(&mut self, seat: &Seat, now: Time) -> bool {
+        self.died(seat.on, now);
+        self.others_live(seat.on)
+    }
+
+    /// A port is down: whatever rail begins there is dead.
+    pub fn port_down(&mut self, local: IpAddr, now: Time) {
+        for on in 0..REMEMBERED as u8 {
+            if self.get(on).is_some_and(|entry| entry.rail.local == local) {
+                self.died(on, now);
+            }
+        }
+    }
+
+    /// The port of the connection's rail works again.
+    pub fn port_works(&mut self, seat: &Seat, now: Time) {
+        if let Some(entry) = self.get_mut(seat.on) {
+            entry.health.look_soon(now);
+        }
+    }
+
+    /// Whether there are several rails, so that silence had better be noticed soon.
+    pub fn is_watched(&self) -> bool {
+        self.listed().count() > 1
+    }
+
+    // Probes.
+
+    /// A dead rail that is to be probed now.
+    pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
+        let is_due = |(_, entry): &(u8, &Entry)| {
+            entry.listed && !entry.probing && entry.load == 0 && entry.health.wants_probe(now)
+        };
+        let (on, _) = self.indexed().find(is_due)?;
+        let Self {
+            entries, random, ..
+        } = self;
+        let entry = entries.get_mut(usize::from(on))?.as_mut()?;
+        entry.health.probing(random, now);
+        entry.probing = true;
+        entry.held = entry.held.saturating_add(1);
+        Some((Probe { on }, entry.rail))
+    }
+
+    /// A probe is over: whether a connection was made.
+    pub fn probed(&mut self, probe: Probe, connected: bool, now: Time) {
+        if connected {
+            self.worked(probe.on, now);
+        } else {
+            self.died(probe.on, now);
+        }
+        if let Some(entry) = self.get_mut(probe.on) {
+            entry.probing = false;
+        }
+        self.release(probe.on);
+    }
+
+    // Moves.
+
+    /// Whether this connection shall move now. `busy`: calls are in flight on it; `silent`: nothing
+    /// has come from the server lately. If so it counts for its new rail from now on: its next
+    /// attempt takes it, unless [`Rails::stay`] comes first.
+    pub fn moves(&mut self, seat: &mut Seat, busy: bool, silent: bool, now: Time) -> bool {
+        let excess = self.excess(now);
+        if excess == 0 {
+            self.waits_since = None;
+        }
+        let Some(own) = self.get(seat.on) else {
+            return false;
+        };
+        let (load, listed) = (own.load, own.listed);
+        let fled = !own.health.is_live();
+        if seat.to.is_some() || (fled && busy && !silent) {
+            // What gets its replies may stay, whatever happened to others.
+            return false;
+        }
+        let is_target = |(index, entry): &(u8, &Entry)| {
+            let health = &entry.health;
+            let well = health.is_settled(now) || (fled && health.is_live());
+            *index != seat.on && entry.listed && well
+        };
+        let targets = self.indexed().filter(is_target);
+        let Some((to, least)) = targets
+            .map(|(index, entry)| (index, entry.load))
+            .min_by_key(|(_, load)| *load)
+        else {
+            return false;
+        };
+        if !fled {
+            if listed && load < least.saturating_add(2) {
+                return false;
+            }
+            let since = *self.waits_since.get_or_insert(now);
+            let waits_for_idle = busy && now.since(since) < IDLE_FIRST;
+            if waits_for_idle || now < self.next_move {
+                return false;
+            }
+            if !busy {
+                self.waits_since = Some(now);
+            }
+            let pause = ALL_MOVES.get().checked_div(excess.into());
+            let pause = Millis::new(pause.unwrap_or(0)).clamp(LEAST_PAUSE, PAUSE);
+            self.next_move = now.after(pause);
+        }
+        self.count_for(seat.on, to);
+        seat.to = Some(to);
+        true
+    }
+
+    /// The connection does not move after all.
+    pub fn stay(&mut self, seat: &mut Seat) {
+        if let Some(to) = seat.to.take() {
+            if let Some(entry) = self.get_mut(seat.on) {
+                entry.load = entry.load.saturating_add(1);
+            }
+            if let Some(entry) = self.get_mut(to) {
+                entry.load = entry.load.saturating_sub(1);
+            }
+            self.release(to);
+        }
+    }
+
+    fn count_for(&mut self, on: u8, to: u8) {
+        if let Some(entry) = self.get_mut(on) {
+            entry.load = entry.load.saturating_sub(1);
+        }
+        if let Some(entry) = self.get_mut(to) {
+            entry.load = entry.load.saturating_add(1);
+            entry.held = entry.held.saturating_add(1);
+        }
+    }
+
+    /// How many connections have to move at least until the settled rails have equally many, within
+    /// one, and those that are no longer in the tables none.
+    fn excess(&self, now: Time) -> u32 {
+        let settled = |entry: &&Entry| entry.listed && entry.health.is_settled(now);
+        let targets = || self.entries.iter().flatten().filter(settled);
+        let movable = |entry: &&Entry| !entry.listed || entry.health.is_live();
+        let loads = || self.entries.iter().flatten().filter(movable);
+        let sum = |sum: u32, more| sum.saturating_add(more);
+        let all = loads().map(|entry| entry.load).fold(0, sum);
+        let rails = u32::try_from(targets().count()).unwrap_or(u32::MAX);
+        let Some(share) = all.checked_div(rails) else {
+            return 0;
+        };
+        let has_rest = all.saturating_sub(share.saturating_mul(rails)) != 0;
+        let most = share.saturating_add(has_rest.into());
+        let over = loads().map(|entry| {
+            let fair = if entry.listed { most } else { 0 };
+            entry.load.saturating_sub(fair)
+        });
+        let under = targets().map(|entry| share.saturating_sub(entry.load));
+        over.fold(0, sum).max(under.fold(0, sum))
+    }
+
+    // What an administrator sees.
+
+    /// The rails that are in the tables or still used.
+    pub fn views(&self, now: Time) -> impl Iterator<Item = View> + '_ {
+        let entries = self.entries.iter().flatten();
+        let shown = entries.filter(|entry| entry.listed || entry.load > 0);
+        shown.map(move |entry| View {
+            rail: entry.rail,
+            standing: match (entry.listed, entry.health.is_live()) {
+                (false, _) => Standing::Gone,
+                (true, false) => Standing::Dead,
+                (true, true) if entry.health.is_settled(now) => Standing::Live,
+                (true, true) => Standing::Returning,
+            },
+            since: entry.health.since(),
+            load: entry.load,
+        })
+    }
+
+    // The entries.
+
+    fn get(&self, index: u8) -> Option<&Entry> {
+        self.entries.get(usize::from(index))?.as_ref()
+    }
+
+    fn get_mut(&mut self, index: u8) -> Option<&mut Entry> {
+        self.entries.get_mut(usize::from(index))?.as_mut()
+    }
+
+    fn indexed(&self) -> impl Iterator<Item = (u8, &Entry)> {
+        let entries = (0..REMEMBERED as u8).zip(&self.entries);
+        entries.filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
+    }
+
+    fn listed(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().flatten().filter(|entry| entry.listed)
+    }
+
+    fn others_live(&self, than: u8) -> bool {
+        self.indexed()
+            .any(|(index, entry)| index != than && entry.listed && entry.health.is_live())
+    }
+
+    fn died(&mut self, on: u8, now: Time) {
+        let Self {
+            entries, random, ..
+        } = self;
+        if let Some(Some(entry)) = entries.get_mut(usize::from(on)) {
+            entry.health.failed(random, now);
+        }
+    }
+
+    fn worked(&mut self, on: u8, now: Time) {
+        let Self {
+            entries, random, ..
+        } = self;
+        if let Some(Some(entry)) = entries.get_mut(usize::from(on)) {
+            entry.health.worked(random, now);
+        }
+    }
+
+    fn release(&mut self, on: u8) {
+        if let Some(entry) = self.get_mut(on) {
+            entry.held = entry.held.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The place of a connection on a rail ([`Seat`]), how it comes to it ([`Choice`]), and how a rail
+//! looks from outside ([`View`]).
+
+use super::place::Rail;
+use crate::time::{
+    Millis,
+    Time, //
+};
+
+/// The place of one connection, from its attempt to its end. It must be given back
+/// ([`Rails::leave`](super::Rails::leave), [`Rails::take`](super::Rails::take)).
+#[derive(Debug)]
+#[must_use]
+pub struct Seat {
+    pub(super) on: u8,
+    /// It is about to move there, and counts there already.
+    pub(super) to: Option<u8>,
+}
+
+/// A probe of a dead rail that is under way. It must be given back
+/// ([`Rails::probed`](super::Rails::probed)).
+#[derive(Debug)]
+#[must_use]
+pub struct Probe {
+    pub(super) on: u8,
+}
+
+/// The rail that an attempt takes, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Which.
+    pub rail: Rail,
+    /// No pause is due before the attempt: the last one, or the connection, failed for its rail,
+    /// and this rail is live.
+    pub at_once: bool,
+    /// How long the attempt may take; `None` if this is the only rail.
+    pub limit: Option<Millis>,
+}
+
+/// How a rail stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It works as far as anybody knows.
+    Live,
+    /// It works again, and has not been live for the hold-down.
+    Returning,
+    /// It does not work.
+    Dead,
+    /// It is no longer in the tables.
+    Gone,
+}
+
+impl Standing {
+    /// A short name for debugfs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Returning => "returning",
+            Self::Dead => "dead",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// A rail as an administrator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Which.
+    pub rail: Rail,
+    /// How it stands.
+    pub standing: Standing,
+    /// Since when it has been live or dead.
+    pub since: Time,
+    /// Connections and attempts on it.
+    pub load: u32,
+}

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Many connections over several rails that fail and come back, in simulated time: how soon each
+//! connection works again, how even they are, how often one is moved.
+//!
+//! The world knows which rails work; the policy knows what connections and probes tell it, as late
+//! as they would.
+
+use std::net::{
+    IpAddr,
+    Ipv4Addr, //
+};
+use xprtrdma_proto::{
+    rail::{
+        table::{
+            Locals,
+            Servers, //
+        },
+        Local,
+        Name,
+        Pairs,
+        Probe,
+        Rails,
+        Seat,
+        Standing, //
+    },
+    time::Time, //
+};
+
+/// A step of the simulation, in milliseconds.
+const STEP: u64 = 50;
+
+/// An attempt or a probe over a rail that works.
+const CONNECT: u64 = 300;
+
+/// A busy connection looks after itself so often, and notices silence so late; an idle one later.
+const BEAT: u64 = 2000;
+const SILENCE: u64 = 6000;
+const IDLE_SILENCE: u64 = 34_000;
+
+/// The pause before an attempt when no rail is live.
+const BACK_OFF: u64 = 2000;
+
+/// A minute, in milliseconds.
+const MINUTE: u64 = 60_000;
+
+/// How a rail fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// The port goes down, and the device tells.
+    Port,
+    /// Nothing comes through.
+    Silent,
+}
+
+enum State {
+    Waiting { until: u64 },
+    Attempt { until: u64 },
+    Up { silent_since: Option<u64> },
+}
+
+struct Client {
+    seat: Option<Seat>,
+    on: usize,
+    state: State,
+    busy: bool,
+    after_death: bool,
+    /// When it was last without a connection, from and to.
+    outage: (u64, u64),
+    /// When it was put on another rail.
+    moves: Vec<u64>,
+}
+
+impl Client {
+    fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+}
+
+struct World {
+    now: u64,
+    rails: Rails,
+    broken: Vec<Option<Fault>>,
+    clients: Vec<Client>,
+    probes: Vec<(Probe, usize, u64)>,
+}
+
+fn pairs(rails: usize) -> Pairs {
+    let ends: Vec<Local> = (0..rails)
+        .map(|n| Local {
+            addr: IpAddr::V4(Ipv4Addr::new(10, n as u8, 0, 2)),
+            prefix_len: 24,
+            device: Name::new(&format!("rxe{n}")).unwrap(),
+            port: 1,
+        })
+        .collect();
+    let server = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
+    Pairs::new(
+        ends.iter(),
+        &Locals::parse("auto").unwrap(),
+        server,
+        &Servers::NONE,
+    )
+}
+
+fn number(rail: IpAddr) -> usize {
+    match rail {
+        IpAddr::V4(addr) => addr.octets()[1].into(),
+        IpAddr::V6(_) => unreachable!(),
+    }
+}
+
+impl World {
+    /// Rails and clients, every second of which is busy, some seconds after they connected.
+    fn new(rails: usize, clients: usize, seed: u64) -> Self {
+        let mut policy = Rails::new(seed);
+        policy.update(&pairs(rails), Time::from_millis(0));
+        let client = |n| Client {
+            seat: None,
+            on: usize::MAX,
+            state: State::Waiting { until: 0 },
+            busy: n % 2 == 0,
+            after_death: false,
+            outage: (0, 0),
+            moves: Vec::new(),
+        };
+        let mut world = Self {
+            now: 0,
+            rails: policy,
+            broken: vec![None; rails],
+            clients: (0..clients).map(client).collect(),
+            probes: Vec::new(),
+        };
+        world.run(5000);
+        world.forget();
+        world
+    }
+
+    fn forget(&mut self) {
+        for client in &mut self.clients {
+            client.moves.clear();
+        }
+    }
+
+    fn time(&self) -> Time {
+        Time::from_millis(self.now)
+    }
+
+    fn run(&mut self, ms: u64) {
+        let end = self.now + ms;
+        while self.now < end {
+            self.now += STEP;
+            self.probes();
+            for index in 0..self.clients.len() {
+                self.client(index);
+            }
+        }
+    }
+
+    fn breaks(&mut self, rail: usize, fault: Fault) {
+        self.broken[rail] = Some(fault);
+        for index in 0..self.clients.len() {
+            let client = &mut self.clients[index];
+            if let (true, State::Up { silent_since }) = (client.on == rail, &mut client.state) {
+                silent_since.get_or_insert(self.now);
+                if fault == Fault::Port {
+                    self.port_down(index);
+                }
+            }
+        }
+    }
+
+    fn mends(&mut self, rail: usize) {
+        self.broken[rail] = None;
+        for client in self.clients.iter_mut().filter(|client| client.on == rail) {
+            if let State::Up { silent_since } = &mut client.state {
+                *silent_since = None;
+            }
+        }
+    }
+
+    /// What the driver does when a port goes down: it leaves at once if there is a better rail.
+    fn port_down(&mut self, index: usize) {
+        let now = self.time();
+        let client = &mut self.clients[index];
+        if self.rails.failed(client.seat.as_ref().unwrap(), now) {
+            self.lost(index, true);
+        }
+    }
+
+    fn lost(&mut self, index: usize, dead: bool) {
+        let now = self.time();
+        let client = &mut self.clients[index];
+        client.outage.0 = self.now;
+        if dead {
+            self.rails.failed(client.seat.as_ref().unwrap(), now);
+        }
+        client.after_death = dead;
+        self.connect(index);
+    }
+
+    /// Begins an attempt, or a pause before it.
+    fn connect(&mut self, index: usize) {
+        let now = self.time();
+        let client = &mut self.clients[index];
+        let last = client.seat.take();
+        let waited = matches!(client.state, State::Waiting { .. });
+        let (seat, choice) = self.rails.take(last, client.after_death, now).unwrap();
+        let to = number(choice.rail.local);
+        if client.after_death && !choice.at_once && !waited {
+            self.rails.leave(seat);
+            let until = self.now + BACK_OFF;
+            client.state = State::Waiting { until };
+            return;
+        }
+        if to != client.on {
+            client.moves.push(self.now);
+            client.on = to;
+        }
+        let takes = match self.broken[to] {
+            None => CONNECT,
+            Some(_) => choice.limit.unwrap().get(),
+        };
+        client.seat = Some(seat);
+        client.state = State::Attempt {
+            until: self.now + takes,
+        };
+    }
+
+    fn client(&mut self, index: usize) {
+        let now = self.time();
+        let client = &mut self.clients[index];
+        match client.state {
+            State::Waiting { until } if self.now >= until => self.connect(index),
+            State::Attempt { until } if self.now >= until => {
+                let seat = client.seat.as_ref().unwrap();
+                if self.broken[client.on].is_none() {
+                    self.rails.connected(seat, now);
+                    client.state = State::Up { silent_since: None };
+                    client.outage.1 = self.now;
+                } else {
+                    self.rails.failed(seat, now);
+                    client.after_death = true;
+                    self.connect(index);
+                }
+            }
+            State::Up { silent_since } => {
+                let limit = if client.busy { SILENCE } else { IDLE_SILENCE };
+                if silent_since.is_some_and(|since| self.now >= since + limit) {
+                    return self.lost(index, true);
+                }
+                if (self.now + index as u64 * 150) % BEAT < STEP {
+                    self.beat(index, silent_since.is_some());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn beat(&mut self, index: usize, silent: bool) {
+        let now = self.time();
+        let client = &mut self.clients[index];
+        let busy = client.busy;
+        if self
+            .rails
+            .moves(client.seat.as_mut().unwrap(), busy, silent, now)
+        {
+            client.after_death = false;
+            client.outage.0 = self.now;
+            self.connect(index);
+        }
+        if let Some((probe, rail)) = self.rails.probe(now) {
+            let rail = number(rail.local);
+            let takes = if self.broken[rail].is_none() {
+                CONNECT
+            } else {
+                4000
+            };
+            self.probes.push((probe, rail, self.now + takes));
+        }
+    }
+
+    fn probes(&mut self) {
+        let now = self.time();
+        let probes = std::mem::take(&mut self.probes);
+        for (probe, rail, until) in probes {
+            if self.now >= until {
+                let works = self.broken[rail].is_none();
+                self.rails.probed(probe, works, now);
+            } else {
+                self.probes.push((probe, rail, until));
+            }
+        }
+    }
+
+    fn on(&self, rail: usize) -> usize {
+        self.clients
+            .iter()
+            .filter(|client| client.on == rail)
+            .count()
+    }
+
+    fn is_even(&self) -> bool {
+        let counts = (0..self.broken.len()).map(|rail| self.on(rail));
+        let (least, most) = counts.fold((usize::MAX, 0), |(a, b), n| (a.min(n), b.max(n)));
+        most - least <= 1
+    }
+
+    fn all_up(&self) -> bool {
+        self.clients.iter().all(Client::is_up)
+    }
+
+    fn longest_outage(&self) -> u64 {
+        let spans = self
+            .clients
+            .iter()
+            .map(|client| client.outage.1 - client.outage.0);
+        spans.max().unwrap()
+    }
+}
+
+// Rails: connections of a mount are spread evenly from the start.
+#[test]
+fn connections_are_spread_within_one() {
+    for rails in 1..=8 {
+        for clients in [1, 2, 4, 7, 16, 40] {
+            assert!(World::new(rails, clients, clients as u64).is_even());
+        }
+    }
+    // Single connections to many servers do not share a rail.
+    let first = (0..64)
+        .filter(|seed| World::new(2, 1, *seed).on(0) == 1)
+        .count();
+    assert!((16..=48).contains(&first), "{first}");
+}
+
+// Rails: at most a second after a port event, at most eight after silence, and back to even within
+// a minute after the rail returned, the idle ones first.
+#[test]
+fn a_rail_that_dies_is_left_and_comes_back() {
+    for (fault, within) in [(Fault::Port, 1000), (Fault::Silent, 8000)] {
+        for clients in [2, 4, 16, 64] {
+            for down in [30_000, 45_000, 200_000] {
+                let mut world = World::new(2, clients, down + clients as u64);
+                // Silence is noticed by those that are busy.
+                let notices = |client: &Client| client.busy && client.on == 0;
+                if fault == Fault::Silent && !world.clients.iter().any(notices) {
+                    continue;
+                }
+                world.breaks(0, fault);
+                let begin = world.now;
+                world.run(within);
+                let busy = |client: &&Client| client.busy;
+                assert!(world.clients.iter().filter(busy).all(Client::is_up));
+                let late = |client: &Client| client.outage.1 > begin + within;
+                assert!(!world.clients.iter().filter(busy).any(late));
+                world.run(down - within);
+                assert!(world.on(0) == 0 && world.all_up());
+                world.mends(0);
+                world.forget();
+                world.run(MINUTE);
+                assert!(
+                    world.is_even() && world.all_up(),
+                    "{fault:?} {clients} {down}"
+                );
+                // Each moved once at most, and the idle ones before the others.
+                let moved = |busy| {
+                    let of_kind = move |client: &&Client| client.busy == busy;
+                    let moves = world.clients.iter().filter(of_kind);
+                    moves
+                        .flat_map(|client| client.moves.iter().copied())
+                        .collect::<Vec<_>>()
+                };
+                assert!(world.clients.iter().all(|client| client.moves.len() <= 1));
+                let (idle, busy) = (moved(false), moved(true));
+                assert_eq!(idle.len() + busy.len(), clients / 2);
+                assert!(idle.iter().max() < busy.iter().min() || busy.is_empty());
+                assert!(world.longest_outage() <= 1000);
+            }
+        }
+    }
+}
+
+// Rails: both dead, one back.
+#[test]
+fn when_all_were_dead_the_first_that_works_is_found() {
+    for seed in 0..20 {
+        for back in 0..3 {
+            let mut world = World::new(3, 6, seed);
+            for rail in 0..3 {
+                world.breaks(rail, [Fault::Port, Fault::Silent][rail % 2]);
+                world.run(seed * 700);
+            }
+            world.run(40_000);
+            world.mends(back);
+            // A try of each of the others, and the pause before.
+            world.run(2 * (10_000 + BACK_OFF) + BACK_OFF + 2 * CONNECT);
+            assert!(world.all_up());
+            assert_eq!(world.on(back), 6);
+        }
+    }
+}
+
+// Rails: a flapping rail moves nobody twice in a minute.
+#[test]
+fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
+    for (fault, period) in [
+        (Fault::Port, 1000),
+        (Fault::Port, 9000),
+        (Fault::Port, 25_000),
+        (Fault::Port, 45_000),
+        (Fault::Silent, 12_000),
+        (Fault::Silent, 80_000),
+    ] {
+        let mut world = World::new(2, 16, period);
+        let end = world.now + 20 * MINUTE;
+        while world.now < end {
+            world.breaks(0, fault);
+            world.run(period / 2);
+            world.mends(0);
+            world.run(period / 2);
+        }
+        for client in &world.clients {
+            for away in client.moves.windows(3) {
+                // Away, back and away again.
+                assert!(away[2] - away[0] >= MINUTE, "{fault:?} {period} {away:?}");
+            }
+        }
+        // It gets fewer chances as time goes by.
+        let late: usize = world
+            .clients
+            .iter()
+            .map(|client| client.moves.len())
+            .max()
+            .unwrap();
+        assert!(late <= 12, "{fault:?} {period} {late}");
+        world.run(15 * MINUTE);
+        assert!(world.is_even());
+    }
+}
+
+// Rails: hours of random faults end well, and cost few moves.
+#[test]
+fn whatever_fails_the_end_is_even() {
+    for seed in 1..=30u64 {
+        let rails = 2 + (seed % 3) as usize;
+        let mut world = World::new(rails, 5 + (seed % 7) as usize, seed);
+        let mut random = seed;
+        let mut next = |end: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(seed | 1);
+            (random >> 33) % end
+        };
+        let begin = world.now;
+        let mut faults = 0;
+        while world.now < begin + 60 * MINUTE {
+            let rail = next(rails as u64) as usize;
+            if world.broken[rail].is_none() {
+                let fault = [Fault::Port, Fault::Silent][next(2) as usize];
+                world.breaks(rail, fault);
+                faults += 1;
+            } else {
+                world.mends(rail);
+            }
+            world.run(2000 + next(MINUTE));
+        }
+        for rail in 0..rails {
+            world.mends(rail);
+        }
+        for client in &world.clients {
+            // Each fault moves a connection off a rail once, and once back; with all rails dead it
+            // tries the others in turn.
+            assert!(client.moves.len() <= 4 * faults, "{seed}");
+        }
+        world.run(15 * MINUTE);
+        assert!(world.is_even() && world.all_up(), "{seed}");
+        let mut views = world.rails.views(world.time());
+        assert!(views.all(|view| view.standing == Standing::Live));
+    }
+}
+
+// Rails: what is no longer in the tables is left, at a limited rate, and nothing that works is.
+#[test]
+fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
+    let mut world = World::new(3, 12, 7);
+    world.rails.update(&pairs(2), world.time());
+    world.run(20_000);
+    let moves = world.clients.iter().flat_map(|client| &client.moves);
+    let mut times: Vec<u64> = moves.copied().collect();
+    times.sort_unstable();
+    assert!(
+        times.windows(2).all(|pair| pair[1] - pair[0] >= 200),
+        "{times:?}"
+    );
+    assert_eq!([world.on(0), world.on(1), world.on(2)], [6, 6, 0]);
+    assert!(world.clients.iter().all(|client| client.moves.len() <= 1));
+    assert!(world.longest_outage() <= 1000);
+    // Added again it gets its share back.
+    world.rails.update(&pairs(3), world.time());
+    world.forget();
+    world.run(MINUTE);
+    assert_eq!([world.on(0), world.on(1), world.on(2)], [4, 4, 4]);
+    assert_eq!(
+        world
+            .clients
+            .iter()
+            .map(|client| client.moves.len())
+            .sum::<usize>(),
+        4
+    );
+}
+
+// Rails: a connection that gets its replies stays, whatever happened to others on its rail.
+#[test]
+fn evidence_of_life_outweighs_the_misfortune_of_others() {
+    let mut rails = Rails::new(3);
+    let now = Time::from_millis(0);
+    rails.update(&pairs(2), now);
+    let mut seats: Vec<_> = (0..4)
+        .map(|_| rails.take(None, false, now).unwrap())
+        .collect();
+    let rail = seats[0].1.rail;
+    let other = seats.iter().position(|(_, choice)| choice.rail == rail);
+    assert!(rails.failed(&seats[other.unwrap()].0, now));
+    let (seat, _) = seats
+        .iter_mut()
+        .rev()
+        .find(|(_, choice)| choice.rail == rail)
+        .unwrap();
+    assert!(!rails.moves(seat, true, false, now));
+    assert!(rails.moves(seat, true, true, now));
+    rails.stay(seat);
+    assert!(rails.moves(seat, false, false, now));
+    // It counts for its new rail, so that no other takes it for free.
+    assert!(rails
+        .views(now)
+        .any(|view| view.rail == rail && view.load == 1));
+    for (seat, _) in seats {
+        rails.leave(seat);
+    }
+    assert!(rails.views(now).all(|view| view.load == 0));
+}
+
+// Rails: pairs are made of what reaches each other.
+#[test]
+fn local_ends_and_servers_make_pairs() {
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let end = |addr: &str, prefix_len, device: &str| Local {
+        addr: ip(addr),
+        prefix_len,
+        device: Name::new(device).unwrap(),
+        port: 1,
+    };
+    let ends = [
+        end("192.0.2.2", 24, "a"),
+        end("192.0.2.3", 24, "a"),
+        end("198.51.100.2", 24, "b"),
+        end("203.0.113.2", 32, "c"),
+        end("2001:db8::2", 64, "d"),
+    ];
+    let auto = Locals::parse("auto").unwrap();
+    let table = "192.0.2.1=198.51.100.1=2001:db8::1=2001:db8::9";
+    let servers = Servers::parse(table).unwrap();
+    let pairs = |mount: &str, locals: &Locals, servers: &Servers| {
+        let pairs = Pairs::new(ends.iter(), locals, ip(mount), servers);
+        assert_eq!(pairs.left_out(), 0);
+        let text = |rail: &xprtrdma_proto::rail::Rail| {
+            format!("{} {} {}", rail.device.as_str(), rail.local, rail.server)
+        };
+        pairs.iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        pairs("192.0.2.1", &auto, &servers),
+        [
+            "a 192.0.2.2 192.0.2.1",
+            "b 198.51.100.2 198.51.100.1",
+            "c 203.0.113.2 192.0.2.1",
+            "d 2001:db8::2 2001:db8::1",
+            "d 2001:db8::2 2001:db8::9",
+        ]
+    );
+    assert_eq!(
+        pairs("192.0.2.1", &auto, &Servers::NONE),
+        [
+            "a 192.0.2.2 192.0.2.1",
+            "b 198.51.100.2 192.0.2.1",
+            "c 203.0.113.2 192.0.2.1",
+        ]
+    );
+    let some = Locals::parse("192.0.2.3 d").unwrap();
+    assert_eq!(
+        pairs("2001:db8:5::1", &some, &Servers::NONE),
+        ["d 2001:db8::2 2001:db8:5::1"]
+    );
+    assert!(pairs("192.0.2.1", &Locals::OFF, &servers).is_empty());
+    let many: Vec<Local> = (0..11)
+        .map(|n| end("10.0.0.1", 0, &format!("rxe{n}")))
+        .collect();
+    let all = Pairs::new(many.iter(), &auto, ip("10.9.9.9"), &Servers::NONE);
+    assert_eq!((all.iter().count(), all.left_out()), (8, 3));
+}
