@@ -16,7 +16,7 @@ FILE = pathlib.Path(f"/run/netns/{NAME}")
 def addresses():
     """Of the interface, as the lab gave them to this machine."""
     words = pathlib.Path("/proc/cmdline").read_text().split()
-    return next(w for w in words if w.startswith("lab.addr=")).partition("=")[2].split(",")
+    return next(w for w in words if w.startswith("lab.addr0=")).partition("=")[2].split(",")
 
 
 def run(*argv):

@@ -131,8 +131,12 @@ def machine_options(sub):
     sub.add_argument("--client", choices=("ours", "intree", "none"), default="ours",
                      help="transport module to load in the client (default: ours)")
     debug_option(sub)
-    sub.add_argument("--provider", choices=("rxe", "siw"), default="rxe",
-                     help="kind of RDMA device: RoCE or iWARP in software (default: rxe)")
+    sub.add_argument("--provider", choices=("rxe", "siw", "mixed"), default="rxe",
+                     help="kind of RDMA device: RoCE or iWARP in software, or with --rails 2 one "
+                          "of each (default: rxe)")
+    sub.add_argument("--rails", type=int, choices=(1, 2), default=1,
+                     help="cables between the machines, each with an RDMA device at either end "
+                          "(default: 1)")
     sub.add_argument("--vers", help="NFS version: also make a mount, at /mnt/nfs")
     sub.add_argument("--mount-opts", default="", help="more mount options")
     sub.add_argument("--export", choices=("mem", "disk"), default="mem",
@@ -142,7 +146,8 @@ def machine_options(sub):
     cpus_option(sub)
     sub.add_argument("--timeout", type=float, default=600, metavar="S",
                      help="most seconds the command may take (default: 600)")
-    sub.add_argument("--pcap", metavar="FILE", help="capture the cable between the machines")
+    sub.add_argument("--pcap", metavar="FILE",
+                     help="capture the cable between the machines (a second one in FILE-1)")
     sub.add_argument("--results", metavar="DIR",
                      help="where consoles and /results go (default: build/runs/...)")
 
@@ -162,11 +167,13 @@ def cpus_option(sub):
 
 
 def plan(args):
+    if args.provider == "mixed" and args.rails == 1:
+        raise LabError("one of each kind of device needs --rails 2")
     return Plan(client=args.client, spec=args.kernel, server=args.server_kernel, debug=args.debug,
                 version=args.vers, options=args.mount_opts, export=args.export,
                 memory=(args.server_mem, args.client_mem), timeout=args.timeout,
                 pcap=args.pcap, results=args.results, provider=args.provider,
-                processors=args.cpus)
+                rails=args.rails, processors=args.cpus)
 
 
 def add_run(commands):

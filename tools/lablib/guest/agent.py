@@ -71,12 +71,16 @@ def repository_at_own_path(path):
         os.symlink("/repo", path)
 
 
-def network(addresses):
-    """Give eth0 its static addresses."""
-    batch = "link set lo up\nlink set eth0 up mtu 9000\n"
-    for address in addresses.split(","):
-        nodad = " nodad" if ":" in address else ""
-        batch += f"addr add {address} dev eth0{nodad}\n"
+def network(given):
+    """Give the interfaces, one for each cable, their static addresses: lab.addr0 those of eth0."""
+    batch = "link set lo up\n"
+    for name, addresses in given.items():
+        if name.startswith("addr"):
+            interface = f"eth{name.removeprefix('addr')}"
+            batch += f"link set {interface} up mtu 9000\n"
+            for address in addresses.split(","):
+                nodad = " nodad" if ":" in address else ""
+                batch += f"addr add {address} dev {interface}{nodad}\n"
     subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
 
 
@@ -353,7 +357,7 @@ def main():
     mount_all()
     given = parameters()
     repository_at_own_path(given.get("repo", ""))
-    network(given["addr"])
+    network(given)
     pathlib.Path("/proc/sys/kernel/hostname").write_text(given["role"])
     # From here on everything goes to the console: a splat must be complete.
     pathlib.Path("/proc/sys/kernel/printk").write_text("8 4 1 7")

@@ -24,7 +24,9 @@ class Remote:
     """A place where commands run: "server" or "client".
 
     "lab" takes power commands: ["server", "off"] and ["server", "on"], which
-    returns when the server serves again; and ["client", "unplug"] and ["client", "plug"].
+    returns when the server serves again; and ["client", "unplug"] and ["client", "plug"] for that
+    end of a cable, ["server", ...] for the other, with the cable's number as a third word if it is
+    not 0.
     """
 
     def __init__(self, where):

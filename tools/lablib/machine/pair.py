@@ -17,16 +17,33 @@ from .qemu import Machine
 
 RUNS = REPO / "build/runs"
 KEEP_RUNS = 20
-SERVER_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
-CLIENT_ADDRESSES = ("192.0.2.2/24", "2001:db8::2/64")
+# The networks of the cables; the server is host 1 in each, the client host 2.
+NETWORKS = (("192.0.2.", "2001:db8::"), ("198.51.100.", "2001:db8:1::"))
+HOSTS = {"server": 1, "client": 2}
 DISK_BYTES = 8 << 30
 SETUP_SECONDS = 300
 # How to run a module of lablib/guest in a machine.
 GUEST_PROGRAM = ("env", "PYTHONPATH=/repo/tools", "python3", "-B", "-m")
-# What programs in the client get to know about the server.
-ENVIRONMENT = {"NFS_SERVER": "192.0.2.1", "NFS_SERVER6": "2001:db8::1",
-               "NFS_EXPORT_MEM": "/srv/mem", "NFS_EXPORT_DISK": "/srv/disk",
-               "NFS_MOUNT": "/mnt/nfs"}
+# The kinds of the RDMA devices, by --provider: on the first cable and on the second.
+PROVIDERS = {"rxe": ("rxe", "rxe"), "siw": ("siw", "siw"), "mixed": ("rxe", "siw")}
+
+
+def addresses(role, rails):
+    """Of a machine: those of each cable's interface, with the length of the prefix."""
+    return [(f"{four}{HOSTS[role]}/24", f"{six}{HOSTS[role]}/64")
+            for four, six in NETWORKS[:rails]]
+
+
+def environment(provider, rails):
+    """What programs in the client get to know about the machines."""
+    server4, server6 = zip(*([a.partition("/")[0] for a in pair]
+                             for pair in addresses("server", rails)), strict=True)
+    kinds = PROVIDERS[provider][:rails]
+    return {"NFS_SERVER": server4[0], "NFS_SERVER6": server6[0],
+            "NFS_SERVERS": " ".join(server4), "NFS_SERVERS6": " ".join(server6),
+            "NFS_EXPORT_MEM": "/srv/mem", "NFS_EXPORT_DISK": "/srv/disk",
+            "NFS_MOUNT": "/mnt/nfs", "LAB_PROVIDER": kinds[0],
+            "LAB_DEVICES": " ".join(f"{kind}{n}" for n, kind in enumerate(kinds))}
 
 
 def new_results():
@@ -48,14 +65,14 @@ def forget_the_dead():
 
 
 class Pair:
-    """Both machines, up and joined by a cable; a context manager."""
+    """Both machines, up and joined by one cable or two; a context manager."""
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
-                 detour=False, processors=1, words=()):
+                 detour=False, processors=1, words=(), rails=1):
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
-        self.device = [provider, "detour"] if detour else [provider]
+        self.devices = [*(["detour"] if detour else []), *PROVIDERS[provider][:rails]]
         self.pcap, self.accel = pcap, accel.choose(root, client_kernel)
         self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
         forget_the_dead()
@@ -64,13 +81,14 @@ class Pair:
         with open(self.run_dir / "disk", "wb") as disk:
             disk.truncate(DISK_BYTES)
         self.server = Machine("server", self, server_kernel, memory[0],
-                              SERVER_ADDRESSES, disk="disk")
-        self.client = Machine("client", self, client_kernel, memory[1], CLIENT_ADDRESSES,
+                              addresses("server", rails), disk="disk")
+        self.client = Machine("client", self, client_kernel, memory[1],
+                              addresses("client", rails),
                               plugin=plugin, processors=processors, words=words)
         self.machines = (self.server, self.client)
 
     def mac(self, role):
-        return {"server": 1, "client": 2}[role]
+        return HOSTS[role]
 
     def __enter__(self):
         try:
@@ -103,7 +121,7 @@ class Pair:
 
     def start_setup(self, machine):
         return machine.channel.start([f"/repo/tools/lablib/guest/{machine.role}-up",
-                                      *self.device], self.log_sink(machine.role))
+                                      *self.devices], self.log_sink(machine.role))
 
     def finish_setup(self, machine, job):
         try:
@@ -139,17 +157,19 @@ class Pair:
             try:
                 self.power(*argv)
                 status = 0
-            except (LabError, KeyError, TypeError, OSError, StopIteration) as error:
+            except (LabError, KeyError, TypeError, ValueError, OSError, StopIteration) as error:
                 reply(wire.ERR, f"lab: {' '.join(argv)}: {error}\n".encode())
                 status = 1
             reply(wire.EXIT, {"status": status})
 
-    def power(self, role, action):
-        """The server's power, or the client's cable; a server that comes back serves again."""
-        {("server", "off"): self.server.stop,
-         ("server", "on"): lambda: self.switch_on(self.server),
-         ("client", "unplug"): lambda: self.client.plug(False),
-         ("client", "plug"): lambda: self.client.plug(True)}[role, action]()
+    def power(self, role, action, cable="0"):
+        """The server's power, or either end of a cable; a server that comes back serves again."""
+        machine = {"server": self.server, "client": self.client}[role]
+        if action in ("plug", "unplug"):
+            machine.plug(int(cable), action == "plug")
+        else:
+            {("server", "off"): self.server.stop,
+             ("server", "on"): lambda: self.switch_on(self.server)}[role, action]()
 
     def switch_on(self, machine):
         with step(f"switching the {machine.role} on again"):

@@ -29,7 +29,8 @@ class Machine:
 
     def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
                  processors=1, words=()):
-        """`lab` is the pair this machine belongs to: root, accel, directories."""
+        """`lab` is the pair this machine belongs to: root, accel, directories.  `addresses`
+        are those of each interface, one interface for each cable."""
         self.plugin, self.processors, self.words = plugin, processors, words
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
@@ -38,7 +39,7 @@ class Machine:
         self.line: Channel | None = None
 
     def start(self, peer, pcap=False):
-        """Power on, joined by a cable to the machine named `peer`."""
+        """Power on, joined by its cables to the machine named `peer`."""
         lab = self.lab
         binds = [(root.guest(self.kernel.arch), "/lab/root"), (lab.run_dir, RUN_DIR),
                  (self.kernel.modules, "/lab/modules"), (REPO, "/lab/repo"),
@@ -46,13 +47,17 @@ class Machine:
                  (initramfs.path(self.kernel).parent, "/lab/initramfs")]
         if self.plugin:
             binds.append((self.plugin.parent, "/lab/plugin"))
-        for name in (f"{self.role}.ctl", f"{self.role}.net", f"{self.role}.mon"):
-            (lab.run_dir / name).unlink(missing_ok=True)
+        for kind in ("ctl", "mon", *self.cables()):
+            (lab.run_dir / f"{self.role}.{kind}").unlink(missing_ok=True)
         with open(lab.results / f"{self.role}.qemu", "ab") as log:
             self.process = proc.spawn(chroot.command(lab.root, self.argv(peer, pcap), binds),
                                       stdout=log, stderr=subprocess.STDOUT)
         self.line = Channel(self.role, lab.run_dir / f"{self.role}.ctl",
                                self.check_alive, lab.serve)
+
+    def cables(self):
+        """The names of the cables."""
+        return [f"net{number}" for number in range(len(self.addresses))]
 
     @property
     def channel(self):
@@ -66,7 +71,9 @@ class Machine:
         lab = self.lab
         role, of = self.role, self.kernel.arch
         words = " ".join((of.words, KERNEL_WORDS, *self.words, f"lab.role={role}",
-                          f"lab.addr={','.join(self.addresses)}", f"lab.repo={REPO}"))
+                          *(f"lab.addr{number}={','.join(pair)}"
+                            for number, pair in enumerate(self.addresses)),
+                          f"lab.repo={REPO}"))
         argv = [of.qemu, "-name", role, "-nodefaults", "-no-user-config",
                 "-display", "none", "-no-reboot", *of.board,
                 *(accel.COUNTED if self.plugin else accel.choose(lab.root, self.kernel)),
@@ -79,14 +86,9 @@ class Machine:
                 "-chardev", f"socket,id=ctl,path={RUN_DIR}/{role}.ctl,server=on,wait=off",
                 "-device", "virtserialport,chardev=ctl,name=lab",
                 "-chardev", f"socket,id=mon,path={RUN_DIR}/{role}.mon,server=on,wait=off",
-                "-mon", "chardev=mon,mode=control",
-                "-netdev", f"dgram,id=net,local.type=unix,local.path={RUN_DIR}/{role}.net,"
-                           f"remote.type=unix,remote.path={RUN_DIR}/{peer}.net",
-                # Without merged buffers the NIC's driver has no page pool. With one, rxe can
-                # deadlock: it frees the packets of a failed queue pair under its state lock, and
-                # giving a page back to a pool lets the network's softirq run, which wants it too.
-                "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mrg_rxbuf=off,romfile=,"
-                           f"mac=52:54:00:00:00:{lab.mac(role):02x}"]
+                "-mon", "chardev=mon,mode=control"]
+        for number, net in enumerate(self.cables()):
+            argv += self.interface(net, number, peer)
         for tag, readonly in (("root", "on"), ("modules", "on"), ("repo", "on"),
                               ("results", "off")):
             argv += ["-fsdev", f"local,id={tag},path=/lab/{tag},security_model=none,"
@@ -96,10 +98,21 @@ class Machine:
             argv += ["-drive", f"if=virtio,format=raw,cache=unsafe,file={RUN_DIR}/{self.disk}"]
         if self.plugin:
             argv += ["-plugin", f"file=/lab/plugin/{self.plugin.name},out=/lab/results"]
-        if pcap:
-            argv += ["-object", "filter-dump,id=dump,netdev=net,maxlen=65536,"
-                                "file=/lab/results/capture.pcap"]
+        for net in self.cables() if pcap else ():
+            argv += ["-object", f"filter-dump,id=dump-{net},netdev={net},maxlen=65536,"
+                                f"file=/lab/results/{net}.pcap"]
         return argv
+
+    def interface(self, net, number, peer):
+        """QEMU's options for the interface at this end of a cable."""
+        return ["-netdev", f"dgram,id={net},local.type=unix,"
+                           f"local.path={RUN_DIR}/{self.role}.{net},"
+                           f"remote.type=unix,remote.path={RUN_DIR}/{peer}.{net}",
+                # Without merged buffers the NIC's driver has no page pool. With one, rxe can
+                # deadlock: it frees the packets of a failed queue pair under its state lock, and
+                # giving a page back to a pool lets the network's softirq run, which wants it too.
+                "-device", f"virtio-net-pci,netdev={net},host_mtu=9000,mrg_rxbuf=off,romfile=,"
+                           f"mac=52:54:00:00:{number:02x}:{self.lab.mac(self.role):02x}"]
 
     def check_alive(self):
         """Raise when QEMU has ended."""
@@ -113,10 +126,10 @@ class Machine:
         self.channel.wait_for_agent(BOOT_SECONDS)
         return time.monotonic() - start
 
-    def plug(self, into):
-        """Plug the cable in, or pull it out."""
+    def plug(self, cable, into):
+        """Plug the cable of this number in, or pull it out, at this machine's end."""
         requests = ({"execute": "qmp_capabilities"},
-                    {"execute": "set_link", "arguments": {"name": "net", "up": into}})
+                    {"execute": "set_link", "arguments": {"name": f"net{cable}", "up": into}})
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(MONITOR_SECONDS)
             line.connect(str(self.lab.run_dir / f"{self.role}.mon"))

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import pathlib
 import shutil
 
 from ..artefacts import kernel, module, native, root, siw
@@ -44,7 +45,8 @@ class Plan:
     options: str = ""           # more mount options
     export: str = "mem"
     memory: tuple = (2048, 2048)
-    provider: str = "rxe"       # or siw
+    provider: str = "rxe"       # or siw, or mixed: rxe on the first cable, siw on the second
+    rails: int = 1              # cables between the machines, each with an RDMA device
     detour: bool = False        # for tc-netem, see guest/device-up
     timeout: float = 600
     pcap: str | None = None
@@ -71,19 +73,19 @@ class Session:
         self.suites = module.build(base, self.kernel, suites=True) if plan.suites else None
         self.pair = pair.Pair(base, server, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
-                              processors=plan.processors,
+                              processors=plan.processors, rails=plan.rails,
                               words=(BOUNCE if plan.suites else
                                      ATOMICS if plan.plugin else ()),
                               plugin=native.build(base, plan.plugin, arch.of_host())
                               if plan.plugin else None)
         shutil.copy(native.build(base, "load", of), self.pair.results)
-        if plan.provider == "siw":
+        if plan.provider != "rxe":
             shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)
-        self.environment = pair.ENVIRONMENT | {
+        self.environment = pair.environment(plan.provider, plan.rails) | {
             "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if self.kernel.debug else "",
             "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
             "LAB_SUITES": f"/repo/{self.suites}" if self.suites else "",
-            "LAB_KERNEL": self.kernel.release, "LAB_PROVIDER": plan.provider,
+            "LAB_KERNEL": self.kernel.release,
             "LAB_INLINE_SIZE": str(plan.inline or "")}
 
     def __enter__(self):
@@ -126,7 +128,7 @@ class Session:
         """Make the lab's own mount, /mnt/nfs."""
         options = ",".join(filter(None, (f"vers={self.plan.version or '4.2'}", "rdma",
                                          "port=20049", self.plan.options)))
-        source = f"{pair.ENVIRONMENT['NFS_SERVER']}:/srv/{self.plan.export}"
+        source = f"{self.environment['NFS_SERVER']}:/srv/{self.plan.export}"
         with step(f"mount -o {options} {source} /mnt/nfs"):
             self.channel.check_call(["mount", "-t", "nfs", "-o", options, source, "/mnt/nfs"],
                                     MOUNT_SECONDS)
@@ -162,7 +164,13 @@ class Session:
             self.stack.close()
             if self.plan.pcap:
                 with self.recorded():
-                    shutil.move(self.pair.results / "capture.pcap", self.plan.pcap)
+                    self.keep_captures(pathlib.Path(self.plan.pcap))
+
+    def keep_captures(self, file):
+        """The first cable's goes where it was asked for, those of others beside it."""
+        for number, net in enumerate(self.pair.client.cables()):
+            target = file.with_stem(f"{file.stem}-{number}") if number else file
+            shutil.move(self.pair.results / f"{net}.pcap", target)
 
     @contextlib.contextmanager
     def recorded(self):
