@@ -4,7 +4,6 @@
 import os
 import pathlib
 import subprocess
-import tempfile
 
 from lib import module, pattern
 from lib.case import ENV, case, check
@@ -51,26 +50,86 @@ def mount_and_tell(t):
     return loaded
 
 
-# covers: peer.md 1.2: without the aliases mount -o rdma loads the in-tree module; the Debian
-# packages bring them and take them away again.
-@case(versions=None, clients=("ours",), loaded=False, seconds=150)
-def packages_make_mount_load_this_module(t):
+CONF = "xprtrdma_rs.conf"
+# Of the administrator and of packages.
+ETC, LIB = pathlib.Path("/etc/modprobe.d"), pathlib.Path("/usr/lib/modprobe.d")
+TOLD = ("xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma",)
+
+
+def put(t, source, target):
+    """Install a file until the test ends; it may be gone before."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(pathlib.Path(source).read_bytes())
+    t.defer(lambda: target.unlink(missing_ok=True))
+
+
+def falls_back(t, why, *words):
+    """A mount loads the in-tree module, and the log says so with these words."""
+    t.log.mark()
+    found = mount_and_tell(t)
+    check(found == ["intree"], f"{why} a mount loads {found}")
+    t.log.expect(*TOLD, *words)
+
+
+# covers: peer.md 1.2: without the file for modprobe mount -o rdma loads the in-tree module; with
+# it this one, where it can be had: no mount is lost by a kernel without it.
+@case(versions=None, clients=("ours",), loaded=False, seconds=300)
+def a_mount_loads_this_module_or_falls_back(t):
     writable_modules(t)
     found = mount_and_tell(t)
-    check(found == ["intree"], f"before the packages are there a mount loads {found}")
-    with tempfile.TemporaryDirectory() as where:
-        run(REPO / "tools/packaging/build", ENV.module_file, "--out", where)
-        # DKMS would build what another test builds.
-        packages = sorted(path for path in pathlib.Path(where).glob("*.deb")
-                          if "-dkms_" not in path.name)
-        names = [path.name.split("_")[0] for path in packages]
-        # Again at the end, in case of a failure; dpkg does not mind.
-        t.defer(run, "dpkg", "--purge", *names)
-        run("dpkg", "--install", *packages)
+    check(found == ["intree"], f"before anything is installed a mount loads {found}")
+
+    missing = f"Module xprtrdma_rs not found in directory /lib/modules/{RELEASE}"
+    for place in (ETC, LIB):
+        put(t, REPO / "tools/packaging" / CONF, place / CONF)
+        falls_back(t, f"with the file in {place} and without the module", missing)
+        if place == ETC:
+            (place / CONF).unlink()
+
+    ours = MODULES / "updates/xprtrdma_rs.ko"
+    put(t, ENV.module_file, ours)
+    run("depmod", RELEASE)
+    t.log.mark()
     found = mount_and_tell(t)
-    check(found == ["ours"], f"with the packages a mount loads {found}")
-    check("--collect" in run("xprtrdma-status", "--help"), "no xprtrdma-status")
-    run("dpkg", "--purge", *names)
-    check(not (MODULES / "updates/xprtrdma_rs.ko").exists(), "the module stays")
+    check(found == ["ours"], f"with the module a mount loads {found}")
+    check(not t.log.find(*TOLD), "the log tells of a fall-back that was none")
+
+    # By each name that modprobe may be given, with nothing in use.
+    for name, client in (("rpcrdma", "ours"), ("rpcrdma6", "ours"), ("xprtrdma", "ours"),
+                         ("xprtrdma_rs", "ours"), ("svcrdma", "intree")):
+        t.log.mark()
+        for wanted in (name, "rpcrdma", "svcrdma"):
+            run("modprobe", wanted)
+            # What is there stays, whatever name is asked for.
+            loaded = [known for known in ("ours", "intree") if module.loaded(known)]
+            check(loaded == [client], f"modprobe {wanted}, after {name}, loads {loaded}")
+        if client == "ours":
+            t.log.expect("xprtrdma_rs: loaded, so this host cannot serve NFS over RDMA")
+        run("modprobe", "-r", "rpcrdma")
+        check(not module.loaded(client), f"modprobe -r rpcrdma leaves {client}")
+
+    local = ETC / "local.conf"
+    t.defer(lambda: local.unlink(missing_ok=True))
+    # What the administrator says of either module holds.
+    for text, words in (("options xprtrdma_rs slots=1", "Invalid argument"),
+                        ("blacklist xprtrdma_rs", "it is blacklisted"),
+                        ("install xprtrdma_rs /bin/false", "xprtrdma_rs")):
+        local.write_text(f"{text}\n")
+        falls_back(t, f"with '{text}'", words)
+        local.unlink()
+    local.write_text("blacklist xprtrdma_rs\ninstall rpcrdma /bin/false\n")
+    status, _ = module.modprobe("rpcrdma")
+    check(status and not module.loaded("intree"), "a module is loaded that nobody may load")
+    local.unlink()
+
+    # Cut off, as one for another kernel or without a valid signature it is refused.
+    ours.write_bytes(ours.read_bytes()[:5000])
+    falls_back(t, "with a module that the kernel refuses", "Exec format error")
+
+    t.log.mark()
+    ours.unlink()
+    (LIB / CONF).unlink()
+    run("depmod", RELEASE)
     found = mount_and_tell(t)
-    check(found == ["intree"], f"after the packages are gone a mount loads {found}")
+    check(found == ["intree"], f"after all is removed a mount loads {found}")
+    check(not t.log.find(*TOLD), "the log tells of a fall-back although nothing is installed")
