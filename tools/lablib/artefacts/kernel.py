@@ -18,6 +18,8 @@ DEBUG_RECIPE = REPO / "tools/debug-kernel"
 # What is laid over the debug kernel's configuration for a real-time one.
 REAL_TIME = DEBUG_RECIPE / "rt.config"
 DEBUG_SECONDS = 3600
+# A minute on an idle machine.
+SECONDS = 2400
 # Drivers no virtual machine has; leaving them out saves half the work.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
               "drivers/iio", "drivers/hwmon", "drivers/staging", "drivers/usb",
@@ -94,7 +96,7 @@ def make(root, choice, target):
     log.unlink(missing_ok=True)
     say(f"kernel {release}, packages {choice['version']}; log: {log}")
 
-    def run(text, argv, cwd="/", timeout=600):
+    def run(text, argv, cwd="/", timeout=SECONDS):
         proc.run_logged(text, chroot.command(root, argv, [cache.directory()], cwd),
                         log, timeout)
 
