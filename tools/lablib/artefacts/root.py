@@ -17,6 +17,7 @@ BUILD_SECONDS = 1200
 # What a machine needs beside packages.txt's own part for them.
 GUEST_TOOLS = ("busybox-static", "kmod")
 ALTERNATIVES = "/etc/alternatives/"
+PLACES = ("media", "mnt", "opt", "srv")
 
 # Services must not start while packages are configured in a chroot.
 NO_SERVICES = ('printf "#!/bin/sh\\nexit 101\\n" > "$1/usr/sbin/policy-rc.d"; '
@@ -90,6 +91,8 @@ def extract(target, base, foreign, names):
     scripts would have made is taken from the root for this machine.
     """
     unpack(target, names, ["--variant=extract", f"--architectures={foreign.debian}"])
+    for directory in PLACES:
+        (target / directory).mkdir(exist_ok=True)
     proc.output(["cp", "-a", "--no-clobber", f"{base}/etc/.", target / "etc"])
     (target / "etc/ld.so.cache").unlink()
     for directory in ("usr/bin", "usr/sbin"):
