@@ -20,6 +20,7 @@ bindings-skip-flags := \
 	-mindirect-branch-cs-prefix -mfunction-return=thunk-extern \
 	-mno-fp-ret-in-387 -mpreferred-stack-boundary=% -mskip-rax-setup \
 	-mrecord-mcount -mstack-protector-guard% -mdirect-extern-access \
+	-mabi=lp64 -mgeneral-regs-only -msign-return-address=% \
 	--param=% --param asan-% -fasan-shadow-offset=% \
 	-fplugin-arg-% -fplugin=%
 
