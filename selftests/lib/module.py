@@ -14,8 +14,8 @@ from .env import ENV
 
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma", "suites": "xprtrdma_rs_kunit"}
 LIBC = ctypes.CDLL(None, use_errno=True)
-# System calls without a wrapper in the C library.
-FINIT_MODULE, DELETE_MODULE = 313, 176
+# System calls without a wrapper in the C library: numbers differ by architecture.
+FINIT_MODULE, DELETE_MODULE = {"x86_64": (313, 176), "aarch64": (273, 106)}[os.uname().machine]
 O_NONBLOCK = os.O_NONBLOCK
 GONE_SECONDS = 20
 # Which suites a module runs when it is loaded.
