@@ -50,10 +50,15 @@ impl Jiffies {
 
 /// Milliseconds since boot, monotonic.
 pub fn now_ms() -> u64 {
+    now_ns() / 1_000_000
+}
+
+/// Nanoseconds since boot, monotonic: what `ktime_get()` returns. In any context.
+pub fn now_ns() -> u64 {
     // SAFETY: No requirements.
     let ns = unsafe { kernel::bindings::ktime_get() };
     // CAST: The monotonic clock is never negative.
-    ns as u64 / 1_000_000
+    ns as u64
 }
 
 /// A random number, good enough for jitter.

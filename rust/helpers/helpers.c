@@ -9,6 +9,7 @@
 #include <linux/highmem.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/panic.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
@@ -214,6 +215,20 @@ void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port)
 char *xprtrdma_kstrdup(const char *s)
 {
 	return kstrdup(s, GFP_KERNEL);
+}
+
+struct xprtrdma_switch xprtrdma_latency = { .key = STATIC_KEY_FALSE_INIT };
+
+void xprtrdma_set_latency(bool on)
+{
+	/* Neither call stands the other beside it. */
+	static DEFINE_MUTEX(lock);
+
+	guard(mutex)(&lock);
+	if (on)
+		static_branch_enable(&xprtrdma_latency.key);
+	else
+		static_branch_disable(&xprtrdma_latency.key);
 }
 
 static struct xprtrdma_sysctl {

@@ -7,6 +7,7 @@
 #ifndef _XPRTRDMA_RS_HELPERS_H
 #define _XPRTRDMA_RS_HELPERS_H
 
+#include <linux/jump_label.h>
 #include <linux/rcuwait.h>
 #include <linux/scatterlist.h>
 #include <linux/sunrpc/clnt.h>
@@ -71,6 +72,14 @@ bool xprtrdma_is_dying(struct rpc_xprt *xprt);
 bool xprtrdma_put_unless_last(struct rpc_xprt *xprt);
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port);
 char *xprtrdma_kstrdup(const char *s);
+
+/* Whether the stages of calls are timed. A struct, as Rust's macro wants one. */
+struct xprtrdma_switch {
+	struct static_key_false key;
+};
+
+extern struct xprtrdma_switch xprtrdma_latency;
+void xprtrdma_set_latency(bool on);
 
 /* The table in /proc/sys/sunrpc. */
 enum xprtrdma_sysctl_index {

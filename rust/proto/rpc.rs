@@ -12,11 +12,13 @@
 //! | [`probing`] | what comes while the version probe waits for its answer |
 //! | [`credit`] | how many calls may be in flight |
 //! | [`limit`] | patience with a broken peer |
+//! | [`latency`] | how long the stages of a call take |
 
 pub mod classify;
 pub mod credit;
 pub mod defer;
 pub mod judge;
+pub mod latency;
 pub mod limit;
 pub mod plan;
 pub mod predict;

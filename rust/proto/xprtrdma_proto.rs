@@ -102,6 +102,7 @@ pub use rpc::{
         Offer,
         Verdict, //
     },
+    latency,
     limit,
     plan::{
         self,

@@ -19,6 +19,7 @@ mod backchannel;
 mod call;
 mod class;
 mod driver;
+mod latency;
 mod rpc;
 mod servers;
 mod sysctl;

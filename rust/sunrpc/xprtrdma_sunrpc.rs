@@ -16,6 +16,7 @@
 //! | [`call`] | a request on its way out, and pinned on its way in | `rpc_rqst`, `rpc_task` |
 //! | [`xdr_buf`] | the memory of a message | `xdr_buf` |
 //! | [`lease`] | memory lent to the peer, and waited for | |
+//! | [`latency`] | when a call began, was sent and was answered | |
 //! | [`callback`] | requests of the server | `rpc_rqst` |
 //! | [`common`] | the state that all transports share | |
 //! | [`servers`] | what the transports of one server share | |
@@ -46,6 +47,7 @@ pub mod call;
 pub mod callback;
 pub mod class;
 pub mod common;
+pub mod latency;
 pub mod lease;
 mod ops;
 pub mod servers;

@@ -8,6 +8,12 @@ use kernel::sync::atomic::{
 };
 use xprtrdma_proto::{
     judge::Accept,
+    latency::{
+        bucket,
+        Stage,
+        Stamps,
+        BUCKETS, //
+    },
     Counter,
     Notes, //
 };
@@ -57,6 +63,9 @@ impl Ordinary {
 pub(crate) struct Counters {
     unusual: [Count; Counter::COUNT],
     ordinary: [Count; Ordinary::COUNT],
+    /// How many calls spent how long in a stage: `[stage][bucket]`. Completion handlers count, of a
+    /// connection one at a time.
+    latency: [[Count; BUCKETS]; Stage::ALL.len()],
 }
 
 impl Counters {
@@ -64,6 +73,7 @@ impl Counters {
         Self {
             unusual: [const { Count::new() }; Counter::COUNT],
             ordinary: [const { Count::new() }; Ordinary::COUNT],
+            latency: [const { [const { Count::new() }; BUCKETS] }; Stage::ALL.len()],
         }
     }
 
@@ -100,6 +110,24 @@ impl Counters {
                 self.count(counter);
             }
         }
+    }
+
+    /// Counts the stages of a call, if they are known.
+    pub(crate) fn passed(&self, stamps: &Stamps) {
+        for (stage, ns) in stamps.spans().into_iter().flatten() {
+            if let Some(count) = self.of_stage(stage, bucket(ns)) {
+                count.add(1);
+            }
+        }
+    }
+
+    /// How many calls spent a time of this bucket in a stage.
+    pub(crate) fn latency(&self, stage: Stage, bucket: usize) -> u64 {
+        self.of_stage(stage, bucket).map_or(0, Count::get)
+    }
+
+    fn of_stage(&self, stage: Stage, bucket: usize) -> Option<&Count> {
+        self.latency.get(stage as usize)?.get(bucket)
     }
 
     /// How often something unusual happened.

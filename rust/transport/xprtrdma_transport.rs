@@ -73,7 +73,7 @@ module! {
 
 struct XprtRdma {
     // Dropped before the directory that it is in.
-    _parameters: Pin<KBox<observe::debugfs::Parameters>>,
+    _files: observe::debugfs::Global,
     // Dropped first: the in-tree module has files of the same names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<driver::Rdma>,
@@ -111,7 +111,7 @@ impl kernel::Module for XprtRdma {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
         Ok(Self {
-            _parameters: observe::debugfs::parameters(class.common())?,
+            _files: observe::debugfs::global(class.common())?,
             _sysctls: sysctls,
             _class: class,
         })

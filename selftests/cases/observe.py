@@ -2,16 +2,20 @@
 """What administrators look at: the tools of nfs-utils, sysfs, tracepoints."""
 
 import collections
+import errno
 import mmap
 import os
 import pathlib
 
-from lib import pattern, tracing, xprt
+from lib import faults, pattern, tracing, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
 from lib.tracing import output
+from lib.workers import Worker
 
 MIB = 1 << 20
+CREDITS, CALLS = 4, 12
+LONG_US = 1 << 18
 
 
 def work(t, mount, number):
@@ -81,6 +85,75 @@ def every_registration_has_a_new_key(t):
     equal(len({event["handle"] for event in found}), len(found), "different keys")
     offsets = {int(event["offset"], 16) for event in found}
     check(max(offsets) < mmap.PAGESIZE, f"offsets {sorted(map(hex, offsets))[-3:]}")
+
+
+def stages():
+    """Stage -> how many calls spent how long in it, by powers of two of a microsecond."""
+    lines = next(xprt.DEBUGFS.glob("*/latency")).read_text().splitlines()
+    head, *rows = (line.split() for line in lines)
+    return {stage: [int(row[column]) for row in rows] for column, stage in enumerate(head)
+            if column}
+
+
+def takes(file, text):
+    """Whether a file takes what is written to it."""
+    try:
+        file.write_text(text)
+    except OSError as error:
+        equal(error.errno, errno.EINVAL, f"{text!r}")
+        return False
+    return True
+
+
+def long_ones(counts, us):
+    """How many calls took so long at least, a power of two."""
+    return sum(counts[us.bit_length():])
+
+
+# covers: where the time of calls goes is counted while it is measured, each call once in a stage,
+# and a wait in the stage in which it was.
+@case(versions=("3",), clients=("ours",), seconds=100)
+def time_is_counted_in_the_stage_where_it_was_spent(t):
+    switch = xprt.DEBUGFS / "measure_latency"
+    t.defer(switch.write_text, "0\n")
+    faults.grant(t, CREDITS)
+    mount = t.mount("noac", export=ENV.disk)
+    top = t.directory(mount)
+    t.server.call("create", top.there, CALLS, "f")
+    names = [f"{top.here}/f{number}" for number in range(CALLS)]
+    for name in names:
+        os.stat(name)
+    equal(switch.read_text(), "0\n", "off at first")
+    equal({sum(counts) for counts in stages().values()}, {0}, "counted while it is off")
+    equal([text for text in ("2", "on", "10", "1\n\n", "-") if takes(switch, text)], [], "taken")
+    switch.write_text("1")
+    switch.write_text("1\n")
+    equal(switch.read_text(), "1\n", "on")
+    before = mount.xprts()[0]["recvs"]
+    for name in names:
+        os.stat(name)
+    answered = mount.xprts()[0]["recvs"] - before
+    check(answered >= CALLS, f"{answered} replies")
+    equal({stage: sum(counts) for stage, counts in stages().items()},
+          dict.fromkeys(("wait", "register", "answer", "complete"), answered), "calls counted")
+    quick = {stage: long_ones(counts, LONG_US) for stage, counts in stages().items()}
+    # Some changes wait for the server, the others for their credits.
+    with faults.frozen(t.server):
+        users = [Worker(lambda _, name=name: os.chmod(name, 0o600)) for name in names]
+        wait.until(lambda: xprt.waiting_for_credits(CREDITS), ENV.patience(10), "waiting calls")
+        frozen = wait.Clock()
+        wait.until(lambda: frozen.seconds() > 2 * LONG_US / 1e6, 5, "a long time")
+    for user in users:
+        user.join(ENV.patience(20))
+    late = {stage: long_ones(counts, LONG_US) - quick[stage]
+            for stage, counts in stages().items()}
+    t.note(f"calls of {LONG_US} us and more, by stage: {late}")
+    check(late["answer"] >= CREDITS and late["wait"] > 0, str(late))
+    equal((late["register"], late["complete"]), (0, 0), "long in stages where nothing waited")
+    switch.write_text("0")
+    calls = sum(stages()["answer"])
+    os.stat(names[0])
+    equal(sum(stages()["answer"]), calls, "counted when it is off again")
 
 
 # covers: what our counters say about regions.

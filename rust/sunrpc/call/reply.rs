@@ -69,7 +69,7 @@ impl<T: Transport> Pinned<T> {
         unsafe { self.xprt.as_ref() }
     }
 
-    fn rqst(&self) -> *mut bindings::rpc_rqst {
+    pub(crate) fn rqst(&self) -> *mut bindings::rpc_rqst {
         self.slot().rqst.get()
     }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Files in debugfs: a directory for each transport.
+//! Files in debugfs, in `xprtrdma_rs/`:
 //!
-//! `xprtrdma_rs/<number of the transport>/`
+//! | File | Content |
+//! | --- | --- |
+//! | `parameters` | the values for connections and mounts that are made now |
+//! | `measure_latency` | whether the stages of calls are timed; `1` and `0` switch it |
 //!
-//! and `xprtrdma_rs/parameters`: the values for connections and mounts that are made now.
+//! and for each transport, in `xprtrdma_rs/<its number>/`:
 //!
 //! | File | Content |
 //! | --- | --- |
 //! | `state` | peer, connection, sizes, credits, queues, regions, last disconnects |
 //! | `counters` | everything unusual, by name |
+//! | `latency` | how many calls spent how long in each stage, while that was timed |
 //! | `disconnect` | writing `1` ends the connection |
 
 use crate::{
@@ -37,11 +41,17 @@ use kernel::{
     uaccess::UserSliceReader, //
 };
 use xprtrdma_proto::{
+    latency::{
+        below_us,
+        Stage,
+        BUCKETS, //
+    },
     v2::negotiate::Known,
     Counter, //
 };
 use xprtrdma_sunrpc::{
     common::Common,
+    latency,
     xprt::{
         BackRef,
         Xprt, //
@@ -67,19 +77,29 @@ pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Pin<KBox<File
     let scope = xprt.common().debugfs().scope(shown, &name, |shown, dir| {
         dir.read_callback_file(c"state", shown, &show_state);
         dir.read_callback_file(c"counters", shown, &show_counters);
+        dir.read_callback_file(c"latency", shown, &show_latency);
         dir.write_only_callback_file(c"disconnect", shown, &write_disconnect);
     });
     KBox::pin_init(scope, GFP_KERNEL)
 }
 
-/// The file of the parameters. Dropping it waits for readers.
-pub(crate) type Parameters = File<()>;
+/// The files of the module. Dropping them waits for readers and writers.
+pub(crate) type Global = [Pin<KBox<File<()>>>; 2];
 
-/// Makes the file of the parameters. Sleeps.
-pub(crate) fn parameters(common: &Common) -> Result<Pin<KBox<Parameters>>> {
+/// Makes the files of the module. Sleeps.
+pub(crate) fn global(common: &Common) -> Result<Global> {
     let dir = common.debugfs();
-    let file = dir.read_callback_file(c"parameters", (), &show_parameters);
-    KBox::pin_init(file, GFP_KERNEL)
+    let parameters = dir.read_callback_file(c"parameters", (), &show_parameters);
+    let switch = dir.read_write_callback_file(
+        c"measure_latency",
+        (),
+        &show_measuring,
+        &write_measuring, //
+    );
+    Ok([
+        KBox::pin_init(parameters, GFP_KERNEL)?,
+        KBox::pin_init(switch, GFP_KERNEL)?,
+    ])
 }
 
 fn show_parameters(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,16 +258,53 @@ fn show_counters(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))
 }
 
+fn show_latency(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{:>10}", "below_us")?;
+    for stage in Stage::ALL {
+        write!(f, " {:>10}", stage.name())?;
+    }
+    writeln!(f)?;
+    let counters = shown.link.services().counters();
+    for bucket in 0..BUCKETS {
+        match below_us(bucket) {
+            Some(us) => write!(f, "{us:>10}")?,
+            None => write!(f, "{:>10}", "more")?,
+        }
+        for stage in Stage::ALL {
+            write!(f, " {:>10}", counters.latency(stage, bucket))?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+fn show_measuring(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "{}", u32::from(latency::is_measured()))
+}
+
+fn write_measuring(_: &(), reader: &mut UserSliceReader) -> Result {
+    latency::measure(read_digit(reader)? == b'1');
+    Ok(())
+}
+
 fn write_disconnect(shown: &Shown, reader: &mut UserSliceReader) -> Result {
-    let mut text = [0u8; 2];
-    let len = reader.len().min(text.len());
-    let text = text.get_mut(..len).ok_or(EINVAL)?;
-    reader.read_slice(text)?;
-    match text {
-        [b'1'] | [b'1', b'\n'] => {
+    match read_digit(reader)? {
+        b'1' => {
             shown.link.force(&shown.xprt);
             Ok(())
         }
+        _ => Err(EINVAL),
+    }
+}
+
+/// What was written: `0` or `1`, perhaps with the end of a line. `EINVAL` for all else.
+fn read_digit(reader: &mut UserSliceReader) -> Result<u8> {
+    let mut text = [0u8; 2];
+    let len = reader.len();
+    let text = text.get_mut(..len).ok_or(EINVAL)?;
+    reader.read_slice(text)?;
+    match *text {
+        [digit @ (b'0' | b'1')] | [digit @ (b'0' | b'1'), b'\n'] => Ok(digit),
         _ => Err(EINVAL),
     }
 }

@@ -20,6 +20,7 @@ use xprtrdma_proto::{
         check_reply_chunk,
         Verdict, //
     },
+    latency::Stamps,
     Counter,
     Xid, //
 };
@@ -29,7 +30,9 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
-    trace, //
+    latency,
+    trace,
+    util::now_ns, //
 };
 
 impl Answer {
@@ -76,7 +79,7 @@ pub(super) fn complete_rpc(
     let accept = match verdict {
         Verdict::Accept(accept) => accept,
         // Counted when it came.
-        Verdict::Fail(error, _) => return fail(pinned, *error),
+        Verdict::Fail(error, _) => return fail(counters, pinned, *error),
         // Dropped messages end no call.
         Verdict::Discard(_) => return,
     };
@@ -88,7 +91,7 @@ pub(super) fn complete_rpc(
     let (placed, len) = if accept.reply_len != 0 {
         if let Err(error) = check_reply_chunk(&pinned.placed_start(), Xid(pinned.xid())) {
             counters.count(Counter::BadPayload);
-            return fail(pinned, error);
+            return fail(counters, pinned, error);
         }
         (Ok(()), accept.reply_len as usize)
     } else if result == ResultChunk::Write {
@@ -101,19 +104,41 @@ pub(super) fn complete_rpc(
     };
     match placed {
         Ok(()) => {
-            trace::complete(|| (pinned.xprt().id(), pinned.xid(), 0));
+            ends(counters, &pinned, 0);
             // No region is left, so no lease is. But there may be no room for the item's padding.
             if let Err(pinned) = pinned.complete(len) {
-                fail(pinned, xprtrdma_proto::Error::BadPayload);
+                fail(counters, pinned, xprtrdma_proto::Error::BadPayload);
             }
         }
-        Err(_) => fail(pinned, xprtrdma_proto::Error::BadPayload),
+        Err(_) => fail(counters, pinned, xprtrdma_proto::Error::BadPayload),
     }
 }
 
 #[cold]
-fn fail(pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
-    trace::complete(|| (pinned.xprt().id(), pinned.xid(), error.to_errno()));
+fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
+    ends(counters, &pinned, error.to_errno());
     // No region is left, so no lease is.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
+}
+
+/// Has an answered call observed that is about to end, with its reply or a negative errno.
+#[inline(always)]
+fn ends(counters: &Counters, pinned: &Pinned<Rdma>, status: i32) {
+    trace::complete(|| (pinned.xprt().id(), pinned.xid(), status));
+    if latency::is_measured() {
+        count_stages(counters, pinned);
+    }
+}
+
+#[cold]
+fn count_stages(counters: &Counters, pinned: &Pinned<Rdma>) {
+    let times = pinned.times();
+    let posted = pinned.slot().driver_data().state.lock().posted;
+    counters.passed(&Stamps {
+        begun: times.begun,
+        given: times.given,
+        posted,
+        answered: times.answered,
+        ended: now_ns(),
+    });
 }

@@ -52,9 +52,13 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Call,
+    latency,
     trace,
     transport::NotSent,
-    util::others_want_this_cpu,
+    util::{
+        now_ns,
+        others_want_this_cpu, //
+    },
     xdr_buf::XdrBytes,
     xprt::Xprt, //
 };
@@ -204,6 +208,9 @@ fn post_call(
         )
     });
 
+    if latency::is_measured() {
+        state.posted = now_ns();
+    }
     // The call is pending from before the post: its reply may overtake us.
     if state.xid != call.xid() {
         state.xid = call.xid();

@@ -51,10 +51,14 @@ use xprtrdma_sunrpc::{
         Call,
         Encoded, //
     },
+    latency,
     lease::Message,
     trace,
     transport::NotSent,
-    util::others_want_this_cpu,
+    util::{
+        now_ns,
+        others_want_this_cpu, //
+    },
     xdr_buf::Part,
     xprt::Xprt, //
 };
@@ -296,6 +300,9 @@ fn send_one(
         )
     });
 
+    if latency::is_measured() {
+        state.posted = now_ns();
+    }
     // The call is pending from before the post: its reply may overtake us.
     if state.xid != call.xid() {
         state.xid = call.xid();

@@ -96,6 +96,8 @@ pub(super) struct State {
     /// Bad replies to the RPC with this xid, on all its connections together.
     pub(super) strikes: Strikes,
     pub(super) xid: u32,
+    /// When the call was about to be posted, in nanoseconds; old or zero if that was not measured.
+    pub(super) posted: u64,
     pub(super) unmapped: Unmapped,
     /// The data that the calls of this slot have moved.
     pub(super) tally: Tally,
@@ -228,6 +230,7 @@ impl Request {
                 },
                 strikes: Strikes::default(),
                 xid: 0,
+                posted: 0,
                 unmapped: Unmapped::default(),
                 tally: Tally::default(),
             }, "Request::state"),

@@ -23,6 +23,7 @@ mod errors;
 mod fixed_words;
 mod flow_control;
 mod fuzz_replay;
+mod latency;
 mod mailbox;
 mod mutants;
 mod outage;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The times of calls, which a driver takes while somebody wants them.
+//!
+//! Off, the question costs a jump over it that never is taken, as a tracepoint does.
+
+use crate::{
+    call::Pinned,
+    transport::Transport, //
+};
+use kernel::jump_label::static_branch_unlikely;
+use xprtrdma_bindings as bindings;
+
+/// Whether times are taken. In any context.
+#[inline(always)]
+pub fn is_measured() -> bool {
+    // SAFETY: The operand holds a static key that C defines.
+    unsafe { static_branch_unlikely!(bindings::xprtrdma_latency, bindings::xprtrdma_switch, key) }
+}
+
+/// Has times taken from now on, or no longer: by all transports. Sleeps.
+pub fn measure(on: bool) {
+    // SAFETY: No requirements but that it may sleep.
+    unsafe { bindings::xprtrdma_set_latency(on) };
+}
+
+/// What the RPC client has noted of a call, in nanoseconds on the clock of
+/// [`now_ns`](crate::util::now_ns).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// When its task began.
+    pub begun: u64,
+    /// When it was given to [`Transport::send`], the last time.
+    pub given: u64,
+    /// When [`Xprt::lookup`](crate::xprt::Xprt::lookup) found it for its reply, the last time.
+    pub answered: u64,
+}
+
+impl<T: Transport> Pinned<T> {
+    /// The times of the call. They need not be in order if it is sent again meanwhile.
+    pub fn times(&self) -> Times {
+        let rqst = self.rqst();
+        // SAFETY: A task waits for the pin before it lets go of its request, so a pinned one has a
+        // task. The words may be written meanwhile, when the request is sent again; each is read
+        // once, as a whole.
+        let [begun, given, taken] = unsafe {
+            let task = (*rqst).rq_task;
+            [
+                (&raw const (*task).tk_start).read_volatile(),
+                (&raw const (*rqst).rq_xtime).read_volatile(),
+                (&raw const (*rqst).rq_rtt).read_volatile(),
+            ]
+        }
+        // CAST: The monotonic clock is never negative.
+        .map(|ns| ns as u64);
+        Times {
+            begun,
+            given,
+            answered: given.wrapping_add(taken),
+        }
+    }
+}
