@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import textwrap
 
 from ..artefacts import root
 from ..base.paths import REPO
@@ -177,6 +178,8 @@ def demo(spec, client, version):
             f"{what} {seconds:.1f} s" for what, seconds in one["seconds"].items()))
         for what, equal in one["equal"].items():
             print(f"  checksums  {what}: {'equal' if equal else 'DIFFERENT'}")
+        print("  xprtrdma-status, while 4096 bytes at a time were written and synchronised:")
+        print(textwrap.indent(one["status"].strip(), "    "))
     print("\n" + count_table({name: one["counts"] for name, one in found.items()}))
     equal = all(all(one["equal"].values()) for one in found.values())
     good = equal and not status and not session.complaints

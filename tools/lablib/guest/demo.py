@@ -12,12 +12,14 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 from . import count, transport
 from .remote import Remote
 
 FILES, LARGE_MIB = 200, 32
+STATUS = pathlib.Path(__file__).resolve().parents[2] / "xprtrdma-status"
 LOCAL = pathlib.Path("/tmp/demo")
 # Runs on the server, on its own file system: names and checksums of a tree.
 SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
@@ -91,6 +93,27 @@ def kernel_lines():
             or "rpcrdma" in line]
 
 
+def status(client, mount):
+    """What `xprtrdma-status` says of the mount while it is written to."""
+    told = threading.Event()
+
+    def write():
+        with open(pathlib.Path(mount) / "written", "wb", buffering=0) as file:
+            while not told.is_set():
+                file.write(bytes(4096))
+                os.fsync(file)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        more = ["--latency"] if client == "ours" else []
+        return subprocess.run([STATUS, *more, mount], stdout=subprocess.PIPE, text=True,
+                              timeout=transport.SECONDS, check=True).stdout
+    finally:
+        told.set()
+        writer.join()
+
+
 def demonstrate(client, options, probe):
     """Everything with one client, from loading it to unloading it."""
     print(f"  client: {client}", file=sys.stderr, flush=True)
@@ -100,6 +123,7 @@ def demonstrate(client, options, probe):
         result["mount"] = next(
             line for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
             if line.split()[1] == mount)
+        result["status"] = status(client, mount)
         result["counts"] = count.measure(mount, probe)
     result["log"] = kernel_lines()[before:]
     return result

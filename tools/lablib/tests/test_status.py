@@ -49,6 +49,7 @@ peer: 192.0.2.1:20049
 phase: {phase}
 failures in a row: {failed}
 {more}device: rxe0, port 1
+version: 1
 inline: 4096 out, 4096 in
 remote invalidation: announced by the server: no; used by it: yes
 credits: 128 requested, {granted} granted, 0 with calls given up
@@ -173,6 +174,17 @@ class Judging(unittest.TestCase):
         self.assertIn("; 0 calls of the mount are under way", text)
         self.assertIn("no answer to the connection request", text)
 
+    def test_a_port_that_is_down_is_told(self):
+        down = {"connected": False, "phase": "connecting", "tasks": 1,
+                "more": "device event: port active, 90.5 s ago\n"
+                        "device event: port down, 2.0 s ago\n"}
+        self.assertIn("this host's RDMA device told: port down", said(down, down)[1])
+        silent = {"used": 4, "more": down["more"]}
+        self.assertIn("told: port down", said(silent, silent)[1])
+        back = {**down, "more": "device event: port active, 1.5 s ago\n"
+                                "device event: port down, 2.0 s ago\n"}
+        self.assertNotIn("told", said(back, back)[1])
+
     def test_a_connection_that_nobody_needs(self):
         down = {"connected": False, "phase": "down"}
         self.assertEqual(said(down, down)[0], "note")
@@ -213,23 +225,37 @@ class Judging(unittest.TestCase):
         self.assertNotIn("reminv", text)
 
 
-class Stages(unittest.TestCase):
-    LINES = """\
- dd-1  [000] ..... 12.000100: xprtrdma_register: xprt=7 xid=0x0000000a handle=0x1 offset=0x0 len=1 access=write
- dd-1  [000] ..... 12.000150: xprtrdma_call: xprt=7 xid=0x0000000a len=1 read_segs=0 write_segs=1 reply_segs=0
- k-2   [000] ..s.. 12.000900: xprtrdma_reply: xprt=7 xid=0x0000000a len=1 placed=1 credits=128
- k-2   [000] ..s.. 12.001000: xprtrdma_complete: xprt=7 xid=0x0000000a status=0
- k-2   [000] ..s.. 12.001000: xprtrdma_complete: xprt=7 xid=0x0000000b status=0
-"""  # noqa: E501
+class Latency(unittest.TestCase):
+    HEAD = "  below_us       wait     answer\n"
 
-    def test_the_times_between_the_events_of_a_call(self):
-        stages = status.Stages()
-        for line in self.LINES.splitlines():
-            stages.line(line)
-        found = stages.summary()[7]
-        self.assertEqual([found[stage]["median_us"] for stage in status.STAGES],
-                         [50.0, 750.0, 100.0])
-        self.assertEqual(found["answer"]["calls"], 1)
+    @staticmethod
+    def rows(*counts):
+        """A table of 28 rows whose first ones hold these."""
+        filled = [*counts, *[(0, 0)] * (28 - len(counts))]
+        names = [*(1 << number for number in range(27)), "more"]
+        return "".join(f"{name:>10} {wait:>10} {answer:>10}\n"
+                       for name, (wait, answer) in zip(names, filled, strict=True))
+
+    def test_the_difference_of_two_tables(self):
+        old = status.latency(self.HEAD + self.rows((5, 0)))
+        now = status.latency(self.HEAD + self.rows((6, 0), (1, 0), (1, 0), (0, 98), (1, 1), (0, 1)))
+        found = status.times(old, now)
+        self.assertEqual([found["wait"][name] for name in
+                          ("calls", "median_below_us", "p99_below_us", "all_below_us")],
+                         [4, 2, 16, 16])
+        self.assertEqual([found["answer"][name] for name in
+                          ("calls", "median_below_us", "p99_below_us", "all_below_us")],
+                         [100, 8, 16, 32])
+        self.assertEqual(found["answer"]["buckets"][:6], [0, 0, 0, 98, 1, 1])
+
+    def test_a_stage_without_calls_is_left_out(self):
+        same = status.latency(self.HEAD + self.rows((5, 7)))
+        self.assertEqual(status.times(same, same), {})
+        self.assertEqual(status.latency(""), {})
+
+    def test_the_last_bucket_has_no_limit(self):
+        self.assertIsNone(status.below([0] * 27 + [1], 0.5))
+        self.assertEqual(status.limit(None), "beyond the last bucket")
 
 
 class Command(unittest.TestCase):
@@ -242,9 +268,15 @@ class Command(unittest.TestCase):
     def test_text_json_and_exit_status(self):
         with tempfile.TemporaryDirectory() as root:
             machine = Machine(root)
+            machine.write(f"{status.DEBUGFS}/7/latency",
+                          Latency.HEAD + Latency.rows((0, 0), (2, 0), (1, 0)))
             code, text = self.run_on(machine)
             self.assertEqual(code, 0)
             self.assertIn("/mnt/a b  192.0.2.1:/srv/mem  NFSv4.2", text)
+            self.assertIn("version 1; inline 4096 bytes out, 4096 in; credits 128 asked for, 128 "
+                          "granted", text)
+            self.assertIn("wait      3 calls: half below 2 us, 99 % below 4 us, all below 4 us",
+                          text)
             code, text = self.run_on(machine, "--json")
             self.assertEqual(json.loads(text)["mounts"][0]["level"], "ok")
             with self.assertRaises(status.StatusError):
