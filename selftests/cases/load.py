@@ -2,6 +2,7 @@
 """Loading and unloading: the module comes and goes without a trace."""
 
 import errno
+import ipaddress
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ import tempfile
 
 from lib import faults, guide, module, mounts, pattern, xprt
 from lib.case import ENV, case, check, equal, wait
+from lib.env import PORT
 
 REGISTERED = "RPC: Registered rdma transport module"
 UNREGISTERED = "RPC: Unregistered rdma transport module"
@@ -237,6 +239,49 @@ def commands_say_what_the_guide_says(t):
     t.mount(version="4.2")
     for argv in (("modprobe", "rpcrdma"), ("modprobe", "svcrdma"), ("rmmod", module.name())):
         guide.explained(argv[0], said(*argv))
+
+
+# covers: so is what mount(8) says, each text of it.
+@case(versions=None, clients=("ours",), loaded=False, seconds=150)
+def mount_says_what_the_guide_says(t):
+    heard, where = set(), tempfile.mkdtemp()
+    t.defer(os.rmdir, where)
+    absent = str(ipaddress.ip_address(ENV.server) + 75)
+
+    def mount(options, host=ENV.server, path=ENV.mem):
+        text = said("mount", "-t", "nfs", "-o", f"{options},retry=0", f"{host}:{path}", where)
+        heard.add(guide.explained("mount", text))
+
+    nothing = pathlib.Path("/etc/modprobe.d/selftests.conf")
+    nothing.write_text("install rpcrdma /bin/false\n")
+    try:
+        mount("rdma,vers=4.2")
+    finally:
+        nothing.unlink()
+    module.load()
+    for refused in ("nconnect=17", "max_connect=17", "xprtsec=tls", "vers=3,mountproto=rdma",
+                    "remoteports=1"):
+        mount(f"rdma,{refused}")
+    mount(f"rdma,vers=4.2,port={PORT + 1}")
+    mount(f"rdma,vers=4.2,port={PORT}", absent)
+    mount("rdma,vers=4.2", "127.0.0.1")
+    mount("rdma", f"[{ENV.server6}]")
+    mount("rdma", "nowhere.invalid")
+    mount("rdma,vers=2")
+    mount("rdma,vers=4.2", path="/nowhere")
+    mount("rdma,vers=3", path="/nowhere")
+    version = SYSCTLS / "rdma_version"
+    version.write_text("3")
+    try:
+        mount("rdma,vers=4.2")
+    finally:
+        version.write_text("1")
+    faults.remove_client_device()
+    try:
+        mount("rdma,vers=4.2")
+    finally:
+        faults.add_client_device()
+    equal(heard, set(guide.texts("mount")), "texts of mount")
 
 
 # How modinfo shows a parameter with its range and default.
