@@ -7,9 +7,11 @@
 #include <linux/dma-mapping.h>
 #include <linux/freezer.h>
 #include <linux/highmem.h>
+#include <linux/inetdevice.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/netdevice.h>
 #include <linux/panic.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
@@ -20,6 +22,8 @@
 #include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/bc_xprt.h>
 #include <linux/wait_bit.h>
+#include <net/addrconf.h>
+#include <net/if_inet6.h>
 #include <net/net_namespace.h>
 #include <rdma/ib_cache.h>
 
@@ -131,6 +135,82 @@ bool xprtrdma_port_is_active(struct rdma_cm_id *id)
 
 	return !ib_get_cached_port_state(id->device, id->port_num, &state) &&
 	       state == IB_PORT_ACTIVE;
+}
+
+#define PASSING	(IFA_F_TENTATIVE | IFA_F_DADFAILED | IFA_F_DEPRECATED | \
+		 IFA_F_TEMPORARY)
+
+static unsigned int ipv4_addresses(struct net_device *dev,
+				   struct xprtrdma_address *to,
+				   unsigned int found, unsigned int room)
+{
+	struct in_device *in = __in_dev_get_rcu(dev);
+	const struct in_ifaddr *ifa;
+
+	if (!in)
+		return found;
+	in_dev_for_each_ifa_rcu(ifa, in) {
+		if (found < room) {
+			to[found] = (struct xprtrdma_address) {
+				.interface = dev->ifindex,
+				.prefix_len = ifa->ifa_prefixlen,
+				/* Temporary means secondary here. */
+				.passing = READ_ONCE(ifa->ifa_flags) &
+					   PASSING & ~IFA_F_TEMPORARY,
+			};
+			memcpy(to[found].bytes, &ifa->ifa_local,
+			       sizeof(ifa->ifa_local));
+		}
+		found++;
+	}
+	return found;
+}
+
+static unsigned int ipv6_addresses(struct net_device *dev,
+				   struct xprtrdma_address *to,
+				   unsigned int found, unsigned int room)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct inet6_dev *in6 = __in6_dev_get(dev);
+	const struct inet6_ifaddr *ifa;
+
+	if (!in6)
+		return found;
+	list_for_each_entry_rcu(ifa, &in6->addr_list, if_list) {
+		if (found < room) {
+			to[found] = (struct xprtrdma_address) {
+				.interface = dev->ifindex,
+				.prefix_len = ifa->prefix_len,
+				.ipv6 = true,
+				.passing = READ_ONCE(ifa->flags) & PASSING,
+			};
+			memcpy(to[found].bytes, &ifa->addr, sizeof(ifa->addr));
+		}
+		found++;
+	}
+#endif
+	return found;
+}
+
+/*
+ * Writes the addresses of the interfaces that are up, as far as there is room;
+ * returns how many there are.
+ */
+unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
+				unsigned int room)
+{
+	struct net_device *dev;
+	unsigned int found = 0;
+
+	rcu_read_lock();
+	for_each_netdev_rcu(net, dev) {
+		if (!(READ_ONCE(dev->flags) & IFF_UP))
+			continue;
+		found = ipv4_addresses(dev, to, found, room);
+		found = ipv6_addresses(dev, to, found, room);
+	}
+	rcu_read_unlock();
+	return found;
 }
 
 unsigned int xprtrdma_netns_number(const struct net *net)

@@ -52,6 +52,22 @@ bool xprtrdma_is_out_of_tree(const char *module);
 
 /* rdma_cm */
 bool xprtrdma_port_is_active(struct rdma_cm_id *id);
+
+/* networks */
+/* An address of an interface that is up. */
+struct xprtrdma_address {
+	/* IPv6 or, in the first four, IPv4. */
+	u8 bytes[16];
+	u32 interface;
+	/* Of the network that is on this link. */
+	u8 prefix_len;
+	bool ipv6;
+	/* Not in use yet, or any more, or soon; or made to be given up. */
+	bool passing;
+};
+
+unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
+				unsigned int room);
 unsigned int xprtrdma_netns_number(const struct net *net);
 
 /* mm */

@@ -107,22 +107,26 @@ pub struct ConnectParam {
 #[pin_data]
 struct Context {
     handler: Arc<dyn CmHandler>,
-    /// The device and the local address are known, and change no more.
+    /// The device is known, and changes no more.
+    has_device: Atomic<bool>,
+    /// So is the local address.
     resolved: Atomic<bool>,
-    /// Held to connect and to disconnect.
+    /// Held to bind, to start address resolution, to connect and to disconnect.
     #[pin]
     calls: Mutex<()>,
 }
 
 /// An RC communication identifier, destroyed on drop.
 ///
-/// As long as it exists after address resolution, its device exists:
+/// As long as it exists after it was bound or its address resolved, its device exists:
 /// removal of the device waits in rdma_cm for the destruction of every id on it.
 /// Objects on the device therefore hold the id in an [`Arc`].
 ///
 /// # Invariants
 ///
 /// - `id` is valid until `drop` and its context is `context`.
+/// - It is bound and its address resolved with `context.calls` held: the CM tells by the id's state
+///   that it is bound, and enters that state before it writes what it is bound to.
 /// - It connects and disconnects with `context.calls` held: the CM keeps what it makes for a
 ///   request in the id, and frees it, without a lock, when the request fails.
 /// - Dropped only where it may sleep and outside of its own handler.
@@ -135,9 +139,9 @@ pub struct CmId {
 
 // SAFETY: An id has no thread affinity.
 unsafe impl Send for CmId {}
-// SAFETY: Resolution is serialised by the id's state, which changes under a lock of the CM's,
-// connecting and disconnecting by a lock of ours; the rest is read when it does not change any
-// more.
+// SAFETY: Binding, the start of address resolution, connecting and disconnecting are serialised by
+// a lock of ours, what follows by the id's state, which changes under a lock of the CM's; the rest
+// is read when it does not change any more.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -146,6 +150,7 @@ impl CmId {
         let context = KBox::pin_init(
             pin_init!(Context {
                 handler,
+                has_device: Atomic::new(false),
                 resolved: Atomic::new(false),
                 calls <- new_mutex!((), "CmId::calls"),
             }),
@@ -172,40 +177,55 @@ impl CmId {
         })
     }
 
-    /// Starts address resolution; ends with [`CmEvent::AddrResolved`] or
-    /// [`CmEvent::AddrError`] within `timeout_ms`. May sleep.
-    pub fn resolve_addr(&self, peer: &SocketAddr, timeout_ms: u32) -> Result {
-        let id = self.id.as_ptr();
-        let call = |addr: *const sockaddr| {
-            // SAFETY: `id` is valid by the type invariant, `addr` is an initialised socket
-            // address of the family that it names; the callee copies it.
-            to_result(unsafe {
-                bindings::rdma_resolve_addr(id, ptr::null_mut(), addr, timeout_ms as usize)
-            })
-        };
-        match peer {
-            SocketAddr::V4(a) => {
-                let mut sin = sockaddr_in {
-                    sin_family: AF_INET as u16,
-                    sin_port: a.port().to_be(),
-                    ..Default::default()
-                };
-                sin.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
-                call(ptr::from_ref(&sin).cast())
-            }
-            SocketAddr::V6(a) => {
-                let mut sin6 = sockaddr_in6 {
-                    sin6_family: AF_INET6 as u16,
-                    sin6_port: a.port().to_be(),
-                    sin6_flowinfo: a.flowinfo().to_be(),
-                    sin6_scope_id: a.scope_id(),
-                    ..Default::default()
-                };
-                // CAST: An IPv6 address is 16 bytes in network order in every view of the union.
-                sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
-                call(ptr::from_ref(&sin6).cast())
-            }
+    /// Binds the id to an address of its namespace, hence to the device and the interface that have
+    /// it, of which [`DeviceInfo::of`](crate::device::DeviceInfo::of) tells from now on.
+    ///
+    /// Address resolution then finds no other device, and a route through this interface only.
+    /// Port 0 takes any; a link-local address needs its scope. May sleep; must not be called by the
+    /// id's handler.
+    ///
+    /// `EADDRNOTAVAIL`: no interface has the address. `ENODEV`: no RDMA device has it.
+    /// `EADDRINUSE`: the port is taken. `EINVAL`: not the first step of this id, or a link-local
+    /// address without a scope. After an error the id is of no more use.
+    pub fn bind_addr(&self, local: &SocketAddr) -> Result {
+        let _calls = self.context.calls.lock();
+        with_raw(local, |addr| {
+            // SAFETY: `id` is valid by the type invariant, and nobody else binds it or resolves its
+            // address meanwhile. `addr` is an initialised socket address of the family that it
+            // names; the callee copies it.
+            to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
+        })?;
+        // A wildcard or loopback address binds to no device.
+        // SAFETY: `id` is valid. Bound or not, the device is not written before the next call of
+        // address resolution, which is excluded here.
+        if unsafe { (*self.as_raw()).device.is_null() } {
+            return Err(EADDRNOTAVAIL);
         }
+        // ORDERING: Pairs with the acquire in `raw_device`.
+        self.context.has_device.store(true, Release);
+        Ok(())
+    }
+
+    /// Starts address resolution; ends with [`CmEvent::AddrResolved`] or
+    /// [`CmEvent::AddrError`] within `timeout_ms`. May sleep; must not be called by the id's
+    /// handler.
+    ///
+    /// `EINVAL`: bound to an address of the other family, or not at this step.
+    pub fn resolve_addr(&self, peer: &SocketAddr, timeout_ms: u32) -> Result {
+        let _calls = self.context.calls.lock();
+        with_raw(peer, |addr| {
+            // SAFETY: `id` is valid by the type invariant, and nobody else binds it or resolves its
+            // address meanwhile. `addr` is an initialised socket address of the family that it
+            // names; the callee copies it.
+            to_result(unsafe {
+                bindings::rdma_resolve_addr(
+                    self.as_raw(),
+                    ptr::null_mut(),
+                    addr,
+                    timeout_ms as usize,
+                )
+            })
+        })
     }
 
     /// Starts route resolution; ends with [`CmEvent::RouteResolved`] or
@@ -257,8 +277,8 @@ impl CmId {
         unsafe { addr_from_raw(storage.cast()) }
     }
 
-    /// Whether the device believes that the port of this id works; false before the address is
-    /// resolved.
+    /// Whether the device believes that the port of this id works; false before the id is bound or
+    /// its address is resolved.
     pub fn is_port_active(&self) -> bool {
         if self.raw_device().is_none() {
             return false;
@@ -286,12 +306,14 @@ impl CmId {
         self.context.resolved.load(Acquire)
     }
 
-    /// The device that the id is bound to since address resolution.
+    /// The device that the id has since it was bound or its address resolved.
     pub(crate) fn raw_device(&self) -> Option<NonNull<bindings::ib_device>> {
-        if !self.is_resolved() {
+        // ORDERING: Pairs with the releases in `bind_addr` and `cm_event`.
+        if !self.context.has_device.load(Acquire) {
             return None;
         }
-        // SAFETY: `id` is valid; `device` is written once, before `AddrResolved` is delivered.
+        // SAFETY: `id` is valid; `device` is written once, by the call that binds it, or else
+        // before `AddrResolved` is delivered.
         NonNull::new(unsafe { (*self.as_raw()).device })
     }
 }
@@ -301,6 +323,33 @@ impl Drop for CmId {
         // SAFETY: `id` is valid by the type invariant and not used again. The callee waits for a
         // running handler, so `context` may be freed afterwards.
         unsafe { bindings::rdma_destroy_id(self.as_raw()) }
+    }
+}
+
+/// Calls `f` with `addr` as C has it, which is valid during the call.
+fn with_raw<R>(addr: &SocketAddr, f: impl FnOnce(*const sockaddr) -> R) -> R {
+    match addr {
+        SocketAddr::V4(a) => {
+            let mut sin = sockaddr_in {
+                sin_family: AF_INET as u16,
+                sin_port: a.port().to_be(),
+                ..Default::default()
+            };
+            sin.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
+            f(ptr::from_ref(&sin).cast())
+        }
+        SocketAddr::V6(a) => {
+            let mut sin6 = sockaddr_in6 {
+                sin6_family: AF_INET6 as u16,
+                sin6_port: a.port().to_be(),
+                sin6_flowinfo: a.flowinfo().to_be(),
+                sin6_scope_id: a.scope_id(),
+                ..Default::default()
+            };
+            // CAST: An IPv6 address is 16 bytes in network order in every view of the union.
+            sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
+            f(ptr::from_ref(&sin6).cast())
+        }
     }
 }
 
@@ -317,6 +366,8 @@ unsafe extern "C" fn cm_event(
     // SAFETY: `event` is valid for the duration of the call.
     let event = unsafe { decode(id, &*event) };
     if matches!(event, CmEvent::AddrResolved) {
+        // ORDERING: Pairs with the acquire in `raw_device`.
+        context.has_device.store(true, Release);
         // ORDERING: Pairs with the acquire in `is_resolved`.
         context.resolved.store(true, Release);
     }

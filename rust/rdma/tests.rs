@@ -20,6 +20,7 @@ mod cm;
 mod events;
 mod fake;
 mod lent;
+mod local;
 mod log;
 mod model;
 mod mr;

@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`stack`] | whose RDMA stack is loaded |
 //! | [`cm`] | addresses, routes, connection events |
+//! | [`local`] | the addresses that RDMA devices have |
 //! | [`device`] | abilities of a device |
 //! | [`pd`] | protection domain |
 //! | `dma` | memory that is mapped for the device |
@@ -38,6 +39,7 @@ pub mod device;
 pub mod dma;
 pub mod events;
 pub mod failure;
+pub mod local;
 pub mod mr;
 pub mod pd;
 pub mod qp;

@@ -32,6 +32,7 @@ use crate::{
     device::DeviceInfo, //
 };
 use core::net::{
+    Ipv4Addr,
     Ipv6Addr,
     SocketAddr, //
 };
@@ -42,6 +43,16 @@ use kernel::{
         Relaxed, //
     },
 };
+
+/// A prefix that goes nowhere (RFC 6666).
+const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
+
+/// The device's own address, and any port.
+fn own() -> SocketAddr {
+    let mut own = peer();
+    own.set_port(0);
+    own
+}
 
 #[kunit_tests(xprtrdma_cm)]
 mod suite {
@@ -77,6 +88,10 @@ mod suite {
         id.resolve_addr(&peer(), 5000)?;
         log.wait(|e| *e == Seen::AddrResolved)?;
         drop(id);
+        // When it is bound.
+        let id = CmId::create(net(), Log::<Seen>::new()?)?;
+        id.bind_addr(&own())?;
+        drop(id);
         // While its route is being resolved.
         let log = Log::<Seen>::new()?;
         let id = CmId::create(net(), log.clone())?;
@@ -89,14 +104,81 @@ mod suite {
     }
 
     #[test]
+    fn a_bound_id_has_its_device_at_once() -> Test {
+        calm();
+        let log = Log::<Seen>::new()?;
+        let id = CmId::create(net(), log.clone())?;
+        id.bind_addr(&own())?;
+        ensure!(DeviceInfo::of(&id).is_some_and(|d| d.name().starts_with("fake") && d.port == 1));
+        ensure!(id.is_port_active());
+        // It is known, but the CM still writes it once more.
+        ensure!(id.local_addr().is_none());
+        ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
+        let other = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), 20049);
+        ensure_eq!(id.resolve_addr(&other, 100), Err(EINVAL));
+        id.resolve_addr(&peer(), 5000)?;
+        log.wait(|e| *e == Seen::AddrResolved)?;
+        ensure!(id
+            .local_addr()
+            .is_some_and(|a| a.ip() == own().ip() && a.port() != 0));
+        ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
+        id.resolve_route(5000)?;
+        log.wait(|e| *e == Seen::RouteResolved)?;
+        // The port is taken as long as the id has it.
+        let local = id.local_addr().ok_or(EINVAL)?;
+        let late = CmId::create(net(), log.clone())?;
+        ensure_eq!(late.bind_addr(&local), Err(EADDRINUSE));
+        ensure!(DeviceInfo::of(&late).is_none());
+        drop(id);
+        CmId::create(net(), log)?.bind_addr(&local)?;
+        Ok(())
+    }
+
+    #[test]
+    fn what_has_no_device_binds_nothing() -> Test {
+        calm();
+        for (local, error) in [
+            // No interface has them, nor one of documentation (RFC 5737).
+            (SocketAddr::new(NOWHERE.into(), 0), EADDRNOTAVAIL),
+            (
+                SocketAddr::new(Ipv4Addr::new(203, 0, 113, 1).into(), 0),
+                EADDRNOTAVAIL,
+            ),
+            (
+                SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+                EADDRNOTAVAIL,
+            ),
+            (
+                SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+                EADDRNOTAVAIL,
+            ),
+            (
+                SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+                EADDRNOTAVAIL,
+            ),
+            (
+                SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0),
+                EADDRNOTAVAIL,
+            ),
+            // Of a link, but which?
+            (SocketAddr::new(own().ip(), 0), EINVAL),
+        ] {
+            let id = CmId::create(net(), Log::<Seen>::new()?)?;
+            ensure_eq!(id.bind_addr(&local), Err(error));
+            ensure!(DeviceInfo::of(&id).is_none());
+            ensure!(!id.is_port_active());
+        }
+        Ok(())
+    }
+
+    #[test]
     fn an_address_without_a_device_is_an_error() -> Test {
         calm();
         let log = Log::<Seen>::new()?;
         let id = CmId::create(net(), log.clone())?;
         ensure!(DeviceInfo::of(&id).is_none());
         ensure!(!id.is_port_active());
-        // An address of documentation: nothing has it (RFC 3849).
-        let nowhere = SocketAddr::new(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1).into(), 20049);
+        let nowhere = SocketAddr::new(NOWHERE.into(), 20049);
         if id.resolve_addr(&nowhere, 100).is_ok() {
             log.wait(|e| *e == Seen::AddrError)?;
         }
