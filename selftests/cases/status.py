@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 
@@ -186,6 +187,21 @@ def a_starved_connection(t):
     equal((code, one["level"]), (1, "warning"), one["verdict"])
     check(f"grants {CREDITS} of" in one["verdict"][0], one["verdict"])
     mount.remove()
+
+
+# covers: --watch tells again and again, and ends as it is told to.
+@case(versions=("4.2",), seconds=60)
+def watching_goes_on_until_it_is_interrupted(t):
+    mount = t.mount()
+    argv = (COMMAND, "--watch", "--json", "--interval", "0.1", mount.where)
+    command = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    t.defer(command.communicate)
+    t.defer(command.kill)
+    for _ in range(3):
+        one, = json.loads(command.stdout.readline())["mounts"]
+        equal((one["where"], one["level"]), (mount.where, "ok"), one["verdict"])
+    command.send_signal(signal.SIGINT)
+    equal(command.wait(ENV.patience(20)), 130, "exit status")
 
 
 # covers: all that is known in one file, from which the same report can be made elsewhere.

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import pathlib
+import re
 import tarfile
 import tempfile
 import unittest
@@ -74,7 +75,7 @@ class Machine:
         self.write(f"{xprt}/xprt_info", INFO.format(**words) if connected else "<closed>\n")
         self.write(f"{xprt}/xprt_state", "state= CONNECTED BOUND" if connected else "state= BOUND")
         self.write(f"{xprt}/dstaddr", "192.0.2.1\n")
-        self.write(f"{xprt}/srcaddr", "192.0.2.2\n")
+        self.write(f"{xprt}/srcaddr", f"{changed.get('local', '192.0.2.2')}\n")
         self.write("sys/module/xprtrdma_rs/version", "0.2.0\n")
         if changed.get("ours", True):
             self.write(f"{status.DEBUGFS}/7/state", STATE.format(**words))
@@ -127,9 +128,10 @@ class Reading(unittest.TestCase):
         self.assertEqual(one.details["counters"], {"reminv": 5})
 
     def test_the_in_tree_client_has_no_details(self):
-        one, = look(ours=False).connections
+        one, = look(ours=False, local="<not a socket>").connections
         self.assertIsNone(one.details)
         self.assertTrue(one.connected)
+        self.assertEqual((one.server, one.client), ("192.0.2.1:20049", ""))
 
     def test_a_collection_reads_as_the_machine_did(self):
         with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as out:
@@ -256,6 +258,30 @@ class Latency(unittest.TestCase):
     def test_the_last_bucket_has_no_limit(self):
         self.assertIsNone(status.below([0] * 27 + [1], 0.5))
         self.assertEqual(status.limit(None), "beyond the last bucket")
+
+
+class Documented(unittest.TestCase):
+    def names(self, found):
+        """Every name in what --json prints, but for those of options and counters."""
+        if isinstance(found, dict):
+            for name, value in found.items():
+                yield name
+                if name not in ("options", "counters", "parameters", "statistics"):
+                    yield from self.names(value)
+        elif isinstance(found, list):
+            for value in found:
+                yield from self.names(value)
+
+    def test_the_man_page_has_every_name_of_the_json(self):
+        page = (REPO / "Documentation/xprtrdma-status.8").read_text().replace("\\", "")
+        with tempfile.TemporaryDirectory() as root:
+            machine = Machine(root)
+            machine.write(f"{status.DEBUGFS}/7/latency",
+                          Latency.HEAD + Latency.rows((1, 1)))
+            names = set(self.names(status.report(status.Kernel(machine.root), 0)))
+        self.assertGreater(len(names), 50)
+        absent = {name for name in names if not re.search(rf"\b{name}\b", page)}
+        self.assertEqual(absent, set())
 
 
 class Command(unittest.TestCase):
