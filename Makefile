@@ -71,7 +71,11 @@ modules_install: modules
 # With the tools of this machine if it has them.
 .PHONY: deb
 deb: modules
-	$(if $(shell command -v dpkg-deb),,$(LAB) exec )tools/packaging/build build/$(RELEASE)/xprtrdma_rs.ko
+	$(if $(shell command -v dh_dkms),,$(LAB) exec )tools/packaging/build build/$(RELEASE)/xprtrdma_rs.ko
+
+.PHONY: rpm
+rpm:
+	$(if $(shell command -v rpmbuild),,$(LAB) exec -- )tools/packaging/build --rpm --out build/rpm
 
 .PHONY: clean
 clean:
@@ -138,6 +142,7 @@ help:
 	@echo '  make CLIPPY=1                 the same with clippy'
 	@echo '  make modules_install          into $$INSTALL_MOD_PATH/lib/modules'
 	@echo '  make deb                      Debian packages, beside the module'
+	@echo '  make rpm                      packages for RPM and DKMS, in build/rpm'
 	@echo '  make clean'
 	@echo '  make rust-analyzer            writes rust-project.json'
 	@echo '  make doc                      writes build/doc'

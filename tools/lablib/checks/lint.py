@@ -14,8 +14,8 @@ from ..base.ui import LabError, say
 from . import arrows, unused
 
 # Formats without comments, files that are not ours to change, and raw bytes.
-NO_SPDX = re.compile(r"(^COPYING|\.json|\.csv|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin"
-                     r"|\.proptest-regressions)$")
+NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format)|\.json|\.csv|(^|/)Cargo\.lock"
+                     r"|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
 SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
 # The crates that are promised to hold no unsafe code.
@@ -26,10 +26,18 @@ PYTHON = re.compile(rb"#!.*\bpython")
 CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
 
+# Debian's checker at the level of its archive, and RPM's, which always exits with 0 on warnings.
+PACKAGES = """
+rm -rf "$2"
+tools/packaging/build "$1" --out "$2" > /tmp/made
+lintian --allow-root --display-info "$2"/*.deb
+tools/packaging/build --rpm --out "$2" >> /tmp/made
+rpmlint -c tools/packaging/rpmlint.toml "$2"/*.rpm > /tmp/rpmlint || status=$?
+if [ "${status-0}" != 0 ] || grep -q ': [WE]: ' /tmp/rpmlint; then cat /tmp/rpmlint; fi
+"""
 # From the package to a module, without touching what DKMS keeps of this machine.
 DKMS = """
-tools/packaging/build "$1" --out /tmp/deb
-dpkg-deb -x /tmp/deb/xprtrdma-rs-dkms_*.deb /tmp/dkms
+dpkg-deb -x "$1"/xprtrdma-rs-dkms_*.deb /tmp/dkms
 name=$(basename /tmp/dkms/usr/src/*)
 mkdir /tmp/dkms/tree
 dkms build "${name%-*}/${name##*-}" -k "$2" --kernelsourcedir "$3" \\
@@ -151,15 +159,27 @@ class Lint:
         """The module uses what its protocol core offers."""
         return unused.check(self.root, self.kernel)
 
+    def packages(self):
+        """Packages can be made, and lintian and rpmlint find nothing."""
+        return printed(self.inside(
+            ["sh", "-ec", PACKAGES, "sh", self.built(), self.packed()]))
+
     def dkms(self):
         """DKMS builds the module from its package."""
-        built = module.directory(self.kernel, clippy=True) / module.NAME
         done = subprocess.run(
-            self.inside(["sh", "-ec", DKMS, "dkms", built, self.kernel.release,
+            self.inside(["sh", "-ec", DKMS, "dkms", self.packed(), self.kernel.release,
                          self.kernel.tree]),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=module.BUILD_SECONDS, check=False)
         return done.stdout.splitlines()[-20:] if done.returncode else []
+
+    def built(self):
+        """The module of the build of this check."""
+        return module.directory(self.kernel, clippy=True) / module.NAME
+
+    def packed(self):
+        """Where its packages are."""
+        return module.directory(self.kernel, clippy=True) / "packages"
 
 
 def printed(argv, cwd=None):
@@ -175,7 +195,7 @@ def run(root, kernel):
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
                   lint.checkpatch, lint.ruff, lint.mypy, lint.arrows, lint.build, lint.unused,
-                  lint.dkms):
+                  lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from lablib.artefacts import packages
+from lablib.artefacts import kernel, packages
 from lablib.base.paths import REPO
 
 COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
@@ -112,6 +112,10 @@ class Building(unittest.TestCase):
                                r'^BUILD_EXCLUSIVE_KERNEL_MIN="(.*)"$')):
             found = re.findall(pattern, (REPO / file).read_text(), re.MULTILINE)
             self.assertEqual(found, [packages.OLDEST], file)
+
+    def test_dkms_builds_up_to_the_series_that_is_tested(self):
+        text = (REPO / "tools/packaging/dkms.conf").read_text()
+        self.assertIn(f'BUILD_EXCLUSIVE_KERNEL_MAX="{kernel.DEFAULT}.999"', text)
 
 
 if __name__ == "__main__":
