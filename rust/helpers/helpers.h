@@ -112,6 +112,28 @@ void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
 			    u32 least, u32 most, u32 unit);
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
+/* Texts of network namespaces. */
+enum xprtrdma_setting {
+	XPRTRDMA_SETTING_RAILS,
+	XPRTRDMA_SETTING_RAIL_SERVERS,
+	XPRTRDMA_SETTINGS,
+};
+
+/* Whether a text may be set; it has no NUL at its end. */
+typedef int xprtrdma_setting_check(enum xprtrdma_setting index,
+				   const char *text, size_t len);
+
+const char *xprtrdma_setting_parameter(enum xprtrdma_setting index);
+int xprtrdma_register_settings(xprtrdma_setting_check *may_be);
+void xprtrdma_unregister_settings(void);
+int xprtrdma_set_setting(struct net *net, enum xprtrdma_setting index,
+			 const char *text, size_t len);
+/* Keeps the texts of the namespace as they are until they are released. */
+const char *xprtrdma_hold_setting(struct net *net, enum xprtrdma_setting index,
+				  size_t *len);
+void xprtrdma_release_settings(struct net *net);
+unsigned int xprtrdma_settings_changes(struct net *net);
+
 /* waiting, time, logging */
 int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg);
 bool xprtrdma_is_prompt(void);

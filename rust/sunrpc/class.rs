@@ -60,8 +60,12 @@ impl<T: Transport> Registration<T> {
     /// Registers the class "rdma" (ident 256, netids `rdma` and `rdma6`) for driver `T`.
     ///
     /// `EEXIST`: another module owns the class. May sleep.
+    ///
+    /// Namespaces get their [settings](crate::settings), of which the first are the module's
+    /// parameters: the caller has checked those with
+    /// [`check_parameters`](crate::settings::check_parameters).
     pub fn new() -> Result<Self> {
-        let common = common::Owner::new()?;
+        let common = common::Owner::new::<T>()?;
         let class = &raw mut bindings::xprtrdma_class;
         // SAFETY: The class belongs to this module and is not registered: a second registration
         // of it fails with `EEXIST` before anything is changed but this same pointer.

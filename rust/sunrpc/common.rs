@@ -2,9 +2,16 @@
 
 //! The state that all transports share while the class is registered ([`Common`]).
 
-use crate::servers::{
-    Server,
-    Servers, //
+use crate::{
+    servers::{
+        Server,
+        Servers, //
+    },
+    settings::{
+        Check,
+        Setting,
+        Settings, //
+    }, //
 };
 use core::net::SocketAddr;
 use kernel::{
@@ -26,13 +33,15 @@ use xprtrdma_base::{
     queue::WorkQueue, //
 };
 
-/// Work queues and a debugfs directory, named after the module, and what is remembered of servers.
+/// Work queues and a debugfs directory, named after the module, what is remembered of servers, and
+/// the settings of namespaces.
 pub struct Common {
     queue: WorkQueue,
     completions: WorkQueue,
     ends: WorkQueue,
     debugfs: Dir,
     servers: Arc<Servers>,
+    settings: Settings,
 }
 
 impl Common {
@@ -65,6 +74,18 @@ impl Common {
         Server::new(&self.servers, net.number(), peer)
     }
 
+    /// Calls `f` with a text that is set for the namespace, as it is now; `f` must not ask for one.
+    /// May sleep.
+    pub fn setting<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
+        self.settings.read(net, setting, f)
+    }
+
+    /// A number that changes when a text that is set for the namespace does. May be called in any
+    /// context.
+    pub fn setting_changes(&self, net: &Net) -> u32 {
+        self.settings.changes(net)
+    }
+
     /// The debugfs directory. Without debugfs it is a directory that holds nothing.
     pub fn debugfs(&self) -> &Dir {
         &self.debugfs
@@ -95,7 +116,7 @@ pub(crate) struct Owner(Arc<Common>);
 
 impl Owner {
     /// `EBUSY`: there is an owner. Sleeps.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new<C: Check>() -> Result<Self> {
         static CALLED: Atomic<bool> = Atomic::new(false);
         if !CALLED.xchg(true, Full) {
             // SAFETY: The flag lets exactly one caller come here.
@@ -115,6 +136,7 @@ impl Owner {
             ends: WorkQueue::new(c"xprtrdma_rs-end")?,
             debugfs: Dir::new(c"xprtrdma_rs"),
             servers: Servers::new()?,
+            settings: Settings::register::<C>()?,
         };
         let common = Arc::new(common, GFP_KERNEL)?;
         *place = Some(common.clone());

@@ -22,5 +22,6 @@ mod driver;
 mod latency;
 mod rpc;
 mod servers;
+mod settings;
 mod sysctl;
 mod xdr_buf;

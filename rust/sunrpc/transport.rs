@@ -12,6 +12,7 @@ use crate::{
     },
     callback::Callback,
     common::Common,
+    settings::Check,
     xprt::{
         ConnectLock,
         SendLock,
@@ -86,8 +87,9 @@ impl NotSent {
 /// A transport driver.
 ///
 /// `send`, `close`, `connect` and `stop` of one transport never run at the same time: all hold its
-/// send lock. Everything else may run at any time between creation and `stop`.
-pub trait Transport: Sized + Send + Sync + 'static {
+/// send lock. Everything else may run at any time between creation and `stop`; [`Check`] also while
+/// there is no transport.
+pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// The driver's data about a transport.
     type Data: Send + Sync;
     /// State protected by the send lock.

@@ -20,7 +20,8 @@
 //! | [`callback`] | requests of the server | `rpc_rqst` |
 //! | [`common`] | the state that all transports share | |
 //! | [`servers`] | what the transports of one server share | |
-//! | [`sysctl`] | the files in `/proc/sys/sunrpc` | `ctl_table` |
+//! | [`sysctl`] | numbers in `/proc/sys/sunrpc` | `ctl_table` |
+//! | [`settings`] | texts there, of each network namespace | `pernet_operations` |
 //! | [`trace`] | tracepoints | `tracepoint` |
 //!
 //! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`, the pool's lock.
@@ -51,6 +52,7 @@ pub mod latency;
 pub mod lease;
 mod ops;
 pub mod servers;
+pub mod settings;
 pub mod slot;
 pub mod sysctl;
 #[cfg(xprtrdma_kunit)]

@@ -3,7 +3,10 @@
 //! What an administrator can set, with its bounds ([`check`]): parameters when the module is
 //! loaded, and sysctls afterwards, whose first values are the parameters.
 
-use crate::module_parameters;
+use crate::{
+    driver::Rdma,
+    module_parameters, //
+};
 use core::{
     borrow::Borrow,
     num::NonZero,
@@ -15,10 +18,25 @@ use kernel::{
 };
 use xprtrdma_proto::{
     conn,
+    rail::table::{
+        Locals,
+        Servers, //
+    },
     time::Millis,
     v2::negotiate::VersionPolicy, //
 };
-use xprtrdma_sunrpc::sysctl::Sysctl;
+use xprtrdma_sunrpc::{
+    settings::{
+        self,
+        Check,
+        Setting, //
+    },
+    sysctl::Sysctl,
+    util::{
+        may_log,
+        Show, //
+    },
+};
 
 const SLOTS: RangeInclusive<u32> = 4..=4096;
 const INLINE: RangeInclusive<u32> = 1024..=65536;
@@ -26,9 +44,10 @@ const VERSION: RangeInclusive<u32> = 1..=3;
 /// Peers announce sizes in units of this (RFC 8797).
 const INLINE_UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
 
-/// Refuses the module's start with a parameter out of its range, and gives the sysctls their
-/// first values.
+/// Refuses the module's start with a parameter out of its range or that makes no sense, and gives
+/// the sysctls their first values.
 pub(crate) fn check() -> Result {
+    settings::check_parameters::<Rdma>()?;
     let slots = number(module_parameters::slots.value());
     let inline = number(module_parameters::inline_size.value());
     let version = number(module_parameters::rdma_version.value());
@@ -63,6 +82,22 @@ pub(crate) fn check() -> Result {
     Sysctl::InlineWrite.preset(inline, &INLINE, INLINE_UNIT);
     Sysctl::Version.preset(version, &VERSION, NonZero::<u32>::MIN);
     Ok(())
+}
+
+impl Check for Rdma {
+    fn check_setting(setting: Setting, text: &str) -> Result {
+        let read = match setting {
+            Setting::Rails => Locals::parse(text).map(drop),
+            Setting::RailServers => Servers::parse(text).map(drop),
+        };
+        read.map_err(|refusal| {
+            // The administrator of a container may write, too.
+            if may_log() {
+                pr_err!("{} refused: {}\n", setting.parameter(), Show(&refusal));
+            }
+            EINVAL
+        })
+    }
 }
 
 /// Shows the values for connections and mounts that are made now.

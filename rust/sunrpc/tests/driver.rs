@@ -17,6 +17,10 @@ use crate::{
         Lease,
         Message, //
     },
+    settings::{
+        Check,
+        Setting, //
+    },
     transport::{
         Create,
         Limits,
@@ -50,6 +54,9 @@ use xprtrdma_base::{
     time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
+
+/// A text that may not be set.
+pub(super) const REFUSED: &str = "refused";
 
 /// Where the driver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,6 +290,15 @@ impl Driver {
     /// How many are.
     pub(super) fn kept(&self) -> usize {
         self.kept.lock().len()
+    }
+}
+
+impl Check for Driver {
+    fn check_setting(_: Setting, text: &str) -> Result {
+        if text == REFUSED {
+            return Err(ERANGE);
+        }
+        Ok(())
     }
 }
 

@@ -23,7 +23,7 @@ LABEL = re.compile(r'writeln!\(\s*f,\s*"([a-z][a-z_ ]*): ')
 EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILINE)
 # The status of work that did not fail, which ends no connection.
 NEVER_SHOWN = ("success",)
-PARAMETER = re.compile(r"^        (\w+): u32 \{$", re.MULTILINE)
+PARAMETER = re.compile(r"^(?:        (?=\w+: u32 \{$)|module_param\()(\w+)\b", re.MULTILINE)
 # The pages that tell where things are, and what names a thing there: a file, perhaps with something
 # in it, a path, a type, a function.
 PAGES = tuple(REPO / "Documentation" / name for name in (
@@ -56,7 +56,7 @@ def names():
                              "proto/wc.rs")),
             ("line of debugfs", LABEL, ("transport/observe/debugfs.rs",)),
             ("tracepoint", EVENT, ("helpers/trace.h",)),
-            ("parameter", PARAMETER, ("transport/xprtrdma_transport.rs",))):
+            ("parameter", PARAMETER, ("transport/xprtrdma_transport.rs", "helpers/settings.c"))):
         found = [name for file in files for name in pattern.findall((RUST / file).read_text())]
         if not found:
             yield kind, "(none found in the source: is this check out of date?)"

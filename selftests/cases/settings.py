@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Texts that are set for a network namespace: which rails there are."""
+
+import errno
+import pathlib
+import subprocess
+
+from lib import module
+from lib.case import ENV, Skip, case, check, equal
+
+SYSCTLS = pathlib.Path("/proc/sys/sunrpc")
+RAILS, SERVERS = SYSCTLS / "rdma_rails", SYSCTLS / "rdma_rail_servers"
+SPACE = "settings"
+# Bytes of the longest text.
+LONGEST = 4096
+
+
+def run(*argv, okay=True):
+    """Run a command; its output."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=ENV.patience(30), check=False)
+    equal(done.returncode == 0, okay, f"{argv}: {done.stdout}")
+    return done.stdout
+
+
+def there(script, okay=True):
+    """Run a script in the other namespace."""
+    return run("ip", "netns", "exec", SPACE, "sh", "-ec", script, okay=okay)
+
+
+def refused(file, text):
+    """Write what is to be refused."""
+    try:
+        file.write_bytes(text)
+    except OSError as error:
+        equal(error.errno, errno.EINVAL, f"{file.name}: {text[:40]!r}")
+    else:
+        raise AssertionError(f"{file.name} takes {text[:40]!r}")
+
+
+# covers: issue K: what is set is read back; a bad entry is refused with a sentence that names it,
+# and what was set before stays.
+@case(versions=None, clients=("ours",), loaded=False)
+def bad_entries_are_refused_and_named(t):
+    module.insmod()
+    equal((RAILS.read_text(), SERVERS.read_text()), ("\n", "\n"), "at first")
+    good = {RAILS: ("auto", "off", "", "192.0.2.2,2001:db8::2 rxe0 rxe1/1"),
+            SERVERS: ("192.0.2.1=198.51.100.1", "", "192.0.2.1=198.51.100.1 2001:db8::1=192.0.2.7")}
+    bad = {RAILS: ("192.0.2.2 fe80::1", "rxe0/0", "auto rxe0", "rxe0 a;b"),
+           SERVERS: ("192.0.2.1", "192.0.2.1=nowhere", "192.0.2.1=192.0.2.7,192.0.2.1=192.0.2.9")}
+    named = {RAILS: ("fe80::1", "rxe0/0", "rxe0", "a;b"),
+             SERVERS: ("192.0.2.1", "nowhere", "192.0.2.1")}
+    for file, texts in good.items():
+        for text in texts:
+            # With the end of a line as echo writes it, and without. To write nothing is no write.
+            for written in (f"{text}\n", text):
+                file.write_text(written)
+                equal(file.read_text(), f"{text}\n", file.name)
+        for text, word in zip(bad[file], named[file], strict=True):
+            t.log.mark()
+            refused(file, text.encode())
+            t.log.expect(f"{file.name.removeprefix('rdma_')} refused", word)
+            equal(file.read_text(), f"{texts[-1]}\n", f"{file.name} after {text}")
+        for raw in (b"\xff", b"x" * (LONGEST + 1), b"rxe0\0", b"rxe0\0rxe1"):
+            t.log.mark()
+            refused(file, raw)
+            t.log.expect(f"{file.name.removeprefix('rdma_')} refused")
+        equal(file.read_text(), f"{texts[-1]}\n", f"{file.name} in the end")
+        longest = texts[-1].ljust(LONGEST)
+        file.write_text(longest)
+        equal(file.read_text(), f"{longest}\n", "the longest text")
+    # Only a text as a whole can be judged.
+    with open(RAILS, "wb", buffering=0) as halves:
+        halves.write(b"auto")
+        try:
+            halves.write(b"rxe0")
+        except OSError as error:
+            equal(error.errno, errno.EINVAL, "the second half")
+        else:
+            raise AssertionError("a text is taken in pieces")
+    equal(RAILS.read_text(), "auto\n", "after half a text")
+    module.unload()
+    check(not RAILS.exists() and not SERVERS.exists(), "files are left")
+
+
+# covers: issue K: parameters are what every namespace begins with, and are checked as the files
+# are.
+@case(versions=None, clients=("ours",), loaded=False)
+def parameters_are_the_first_texts(t):
+    for bad in ("rails=rxe0/x", "rails=off,auto", "rail_servers=192.0.2.1",
+                "rail_servers=192.0.2.1=192.0.2.1"):
+        t.log.mark()
+        try:
+            module.insmod(bad)
+        except OSError as error:
+            equal(error.errno, errno.EINVAL, bad)
+        else:
+            raise AssertionError(f"insmod takes {bad}")
+        check(not module.loaded(), f"{bad}: the module stays")
+        t.log.expect(f"{bad.partition('=')[0]} refused")
+    module.insmod("rails=192.0.2.2,rxe1 rail_servers=192.0.2.1=198.51.100.1")
+    equal((RAILS.read_text(), SERVERS.read_text()),
+          ("192.0.2.2,rxe1\n", "192.0.2.1=198.51.100.1\n"), "first texts")
+    RAILS.write_text("auto")
+    parameters = pathlib.Path(f"/sys/module/{module.name()}/parameters")
+    equal((parameters / "rails").read_text(), "192.0.2.2,rxe1\n", "the parameter")
+    module.unload()
+
+
+# covers: issue K: each namespace has its own, which go with it; one that comes later begins with
+# the parameters; the files stay with a namespace when the module goes under an open one.
+@case(versions=None, clients=("ours",), loaded=False)
+def namespaces_have_texts_of_their_own(t):
+    if not pathlib.Path("/proc/self/ns/net").exists():
+        raise Skip("no network namespaces")
+    t.defer(subprocess.run, ["ip", "netns", "del", SPACE], stderr=subprocess.DEVNULL, check=False)
+    run("ip", "netns", "add", SPACE)
+    module.insmod("rails=auto")
+    # One that was there, then one that comes later.
+    for turn in range(2):
+        equal(there(f"cat {RAILS} {SERVERS}"), "auto\n\n", f"at first, {turn}")
+        there(f"echo rxe0 > {RAILS}; echo 192.0.2.1=192.0.2.3 > {SERVERS}")
+        there(f"echo rxe0/0 > {RAILS}", okay=False)
+        equal(there(f"cat {RAILS} {SERVERS}"), "rxe0\n192.0.2.1=192.0.2.3\n", "there")
+        equal((RAILS.read_text(), SERVERS.read_text()), ("auto\n", "\n"), "here")
+        RAILS.write_text("off")
+        equal(there(f"cat {RAILS}"), "rxe0\n", "there still")
+        RAILS.write_text("auto")
+        run("ip", "netns", "del", SPACE)
+        run("ip", "netns", "add", SPACE)
+    # An open file holds up neither the end of the namespace nor that of the module.
+    reader = subprocess.Popen(["ip", "netns", "exec", SPACE, "sh", "-c",
+                               f"exec 3< {RAILS}; echo open; read wait; cat <&3"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+    t.defer(reader.kill)
+    assert reader.stdout
+    equal(reader.stdout.readline(), "open\n", "the other namespace's file")
+    module.unload()
+    text, _ = reader.communicate("\n", timeout=ENV.patience(30))
+    check("auto" not in text, f"a file of no module: {text}")
+    check(not RAILS.exists(), "files are left")
+    there(f"test ! -e {RAILS}")
