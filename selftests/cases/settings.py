@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Texts that are set for a network namespace: which rails there are."""
+"""Texts that are set for a network namespace: which rails there are; and what checks them."""
 
 import errno
 import pathlib
+import socket
 import subprocess
 
 from lib import module
 from lib.case import ENV, Skip, case, check, equal
+from lib.env import REPO
 
 SYSCTLS = pathlib.Path("/proc/sys/sunrpc")
 RAILS, SERVERS = SYSCTLS / "rdma_rails", SYSCTLS / "rdma_rail_servers"
 SPACE = "settings"
 # Bytes of the longest text.
 LONGEST = 4096
+COMMAND = REPO / "tools/xprtrdma-rails"
+# Another address of the server, and one of this machine.
+SECOND, OURS = "192.0.2.7", "192.0.2.2"
+CLIENTS = "cat /proc/fs/nfsd/clients/*/info || true"
+SERVE = """
+mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+rpc.nfsd --no-nfs-version 3 1
+"""
 
 
 def run(*argv, okay=True):
@@ -141,3 +151,43 @@ def namespaces_have_texts_of_their_own(t):
     check("auto" not in text, f"a file of no module: {text}")
     check(not RAILS.exists(), "files are left")
     there(f"test ! -e {RAILS}")
+
+
+def asked(*groups):
+    """Exit status and output of the command."""
+    done = subprocess.run([COMMAND, *groups], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=ENV.patience(60), check=False)
+    return done.returncode, done.stdout
+
+
+# covers: issue K, safety: addresses of one server are told from that of another one, even if both
+# have the same name; nothing stays at the server.
+@case(versions=None, clients=("ours",), seconds=90)
+def servers_are_told_apart(t):
+    t.server.run("ip", "addr", "add", f"{SECOND}/24", "dev", "eth0")
+    t.defer(t.server.run, "ip", "addr", "del", f"{SECOND}/24", "dev", "eth0")
+    group = f"{ENV.server}={SECOND}={ENV.server6}"
+    equal(asked(), (0, "no server has more than one address in the table\n"), "an empty table")
+    SERVERS.write_text(group)
+    for groups in ((), (group,)):
+        code, text = asked(*groups)
+        t.note(text)
+        equal((code, text.count("the same server"), f"{group}: one server" in text), (0, 2, True),
+              text)
+    check("xprtrdma-rails" not in t.server.run("sh", "-c", CLIENTS), "a client is left")
+    code, text = asked(f"{ENV.server}={OURS}")
+    equal((code, f"{OURS}: cannot be told: connection refused" in text), (2, True), text)
+    # This machine is a server, too, first with its own name, then with the same.
+    run("modprobe", "nfsd")
+    name = socket.gethostname()
+    t.defer(run, "sh", "-c", "rpc.nfsd 0; umount /proc/fs/nfsd")
+    t.defer(socket.sethostname, name)
+    for its_name, said in ((name, "ANOTHER SERVER: owner"),
+                           (t.server.run("hostname").strip(), "it calls itself the same")):
+        socket.sethostname(its_name)
+        run("sh", "-ec", SERVE)
+        code, text = asked(f"{ENV.server}={OURS}", f"{OURS}={SECOND}", group)
+        t.note(text)
+        equal((code, text.count("NOT one server"), text.count(said), text.count("one server\n")),
+              (1, 2, 2, 1), text)
+        run("rpc.nfsd", "0")
