@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Calls that must not be executed twice, whose reply was lost: what the server does when they come
+again, from the same address and from another one."""
+
+import errno
+import os
+import pathlib
+import subprocess
+
+from lib import faults, wait
+from lib.case import ENV, case, equal
+from lib.workers import Worker
+
+# Another address of this machine, and what it has otherwise.
+OTHER = "192.0.2.4/24"
+NFSD_STATISTICS = "/proc/net/rpc/nfsd"
+# Threads of nfsd that wait for the disk.
+BLOCKED = "for pid in $(pgrep -x nfsd); do cut -d' ' -f3 /proc/$pid/stat; done | grep -c D || true"
+
+
+def remove(top):
+    os.unlink(top / "file")
+
+
+def remove_directory(top):
+    os.rmdir(top / "directory")
+
+
+def rename(top):
+    os.rename(top / "file", top / "new")
+
+
+def link(top):
+    os.link(top / "file", top / "new")
+
+
+def make_directory(top):
+    os.mkdir(top / "new")
+
+
+def make_link(top):
+    os.symlink("file", top / "new")
+
+
+def create(top):
+    os.close(os.open(top / "new", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+
+
+# What each of them says when it was executed a second time. A new file carries a mark by which the
+# server knows the call again.
+TWICE = {remove: "ENOENT", remove_directory: "ENOENT", rename: "ENOENT", link: "EEXIST",
+         make_directory: "EEXIST", make_link: "EEXIST", create: ""}
+
+
+def attempt(_, action, top):
+    """Do it; the name of the error, if any."""
+    try:
+        action(top)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "?")
+    return ""
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], timeout=ENV.patience(30), check=True)
+
+
+def addresses():
+    """The IPv4 addresses of the interface, with the lengths of their prefixes."""
+    done = subprocess.run(["ip", "-brief", "-4", "addr", "show", "dev", faults.INTERFACE],
+                          stdout=subprocess.PIPE, text=True, timeout=ENV.patience(30), check=True)
+    return done.stdout.split()[2:]
+
+
+def set_address(address):
+    """Have this IPv4 address and no other."""
+    for old in addresses():
+        if old != address:
+            ip("addr", "del", old, "dev", faults.INTERFACE)
+    if not addresses():
+        ip("addr", "add", address, "dev", faults.INTERFACE)
+
+
+def hits(t):
+    """How often the server found a call in its duplicate request cache."""
+    rows = t.server.call("text", NFSD_STATISTICS).splitlines()
+    return int(next(row.split()[1] for row in rows if row.startswith("rc ")))
+
+
+def interrupted(t, mount, address):
+    """Do everything while the server's disk stands still, lose the connection, let the disk go on
+    and come back with this address; what each of them said."""
+    top = t.directory(mount)
+    places = {}
+    for action in TWICE:
+        places[action] = pathlib.Path(top.path(action.__name__)[0])
+        (places[action] / "directory").mkdir(parents=True)
+        (places[action] / "file").write_text("text")
+        # What is looked up now is not asked for later.
+        os.stat(places[action] / "file")
+    os.sync()
+    workers = {}
+    try:
+        with faults.frozen(t.server):
+            for action, place in places.items():
+                workers[action] = Worker(attempt, action, place)
+            wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) >= len(TWICE),
+                       ENV.patience(20), "every call waits for the disk")
+            faults.remove_client_device()
+        # They are executed now, and nobody is there for the replies.
+        wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) == 0,
+                   ENV.patience(20), "no call waits for the disk")
+    finally:
+        set_address(address)
+        faults.add_client_device()
+    return {action: worker.join(ENV.patience(90), stop=False) for action, worker in workers.items()}
+
+
+# covers: issue K, safety: NFSv3's calls that must not be executed twice, when their reply was lost
+# and the client comes back with another address, as over another rail. The server's duplicate
+# request cache knows a call by its xid and its client's address: it finds those from the same
+# address, and executes the others again. Sessions (NFSv4.1) know no addresses.
+@case(versions=("3", "4.0", "4.2"), seconds=120)
+def lost_replies_from_another_address(t):
+    mount = t.mount(export=ENV.disk)
+    at_first, = addresses()
+    t.defer(set_address, at_first)
+    for address in (at_first, OTHER):
+        before = hits(t)
+        said = interrupted(t, mount, address)
+        found = hits(t) - before
+        t.note(f"{address}: {found} found in the cache; "
+               + ", ".join(f"{action.__name__}: {error or 'well'}"
+                           for action, error in said.items()))
+        again = t.version != "4.2" and address != at_first
+        equal(said, TWICE if again else dict.fromkeys(TWICE, ""), f"with address {address}")
+        if t.version == "3":
+            equal(found, 0 if again else len(TWICE), "calls found in the cache")
