@@ -4,6 +4,7 @@
 import unittest
 
 from lablib.artefacts import packages
+from lablib.base import arch
 from lablib.base.ui import LabError
 
 
@@ -44,6 +45,27 @@ class Choosing(unittest.TestCase):
                                  ("amd64", "7.2.12+deb13-amd64")):
             self.assertEqual(packages.choose(lists, f"7.2-{flavour}", "here")["release"], release)
             self.assertEqual(packages.is_real_time(release), flavour == "rt-amd64")
+
+    def test_a_flavour_tells_the_architecture(self):
+        for spec, of, real_time in (("7.3-amd64", arch.AMD64, False),
+                                    ("7.3-rt-amd64", arch.AMD64, True),
+                                    ("7.3-arm64-16k", arch.ARM64, False),
+                                    ("7.3.4+deb13-rt-arm64", arch.ARM64, True),
+                                    ("7.3", arch.of_host(), False), (None, arch.of_host(), False)):
+            self.assertEqual(packages.arch_of(spec), of, spec)
+            self.assertEqual(bool(spec) and packages.is_real_time(spec), real_time, spec)
+        with self.assertRaises(LabError) as caught:
+            packages.arch_of("7.3-riscv64")
+        self.assertIn("riscv64", str(caught.exception))
+
+    def test_a_foreign_kernel_comes_from_its_own_lists(self):
+        lists = archive(("7.3.4+deb13-arm64", "7.3.4-1", ALL),
+                        ("7.3.4+deb13-arm64-16k", "7.3.4-1", ALL))
+        for flavour in ("arm64", "arm64-16k"):
+            self.assertEqual(packages.choose(lists, f"7.3-{flavour}", "here")["release"],
+                             f"7.3.4+deb13-{flavour}")
+        foreign = next(of for of in arch.ALL if not of.is_host)
+        self.assertNotEqual(packages.state(foreign), packages.state(arch.of_host()))
 
     def test_what_is_missing_is_said_in_one_line(self):
         with self.assertRaises(LabError) as caught:
