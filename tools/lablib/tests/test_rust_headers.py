@@ -136,6 +136,18 @@ class Checking(unittest.TestCase):
         (self.top / LIBRARY).unlink()
         self.refused("package rust-src")
 
+    def test_dkms_is_told_that_a_build_that_fails_was_skipped(self):
+        self.put("headers/rust/libkernel.rmeta", "")
+        self.tool("make", "echo no; exit 2")
+        self.tool("nproc", "echo 1")
+        status, text = self.run_it("build", RELEASE, str(self.top / "headers"))
+        self.assertEqual(status, 77, text)
+        self.assertIn("failed", text)
+        self.tool("make", "exit 0")
+        self.assertEqual(self.run_it("build", RELEASE, str(self.top / "headers")), (0, ""))
+        self.compiler("rustc 1.95.0 (0123abcde 2026-04-16)")
+        self.assertEqual(self.run_it("build", RELEASE, str(self.top / "headers"))[0], 77)
+
     def test_what_was_made_goes_with_the_headers(self):
         for name in ("here", "gone"):
             (self.top / "cache" / name).mkdir(parents=True)
