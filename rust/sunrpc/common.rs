@@ -16,6 +16,7 @@ use crate::{
 use core::net::SocketAddr;
 use kernel::{
     debugfs::Dir,
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -25,7 +26,8 @@ use kernel::{
             Release, //
         },
         global_lock,
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 use xprtrdma_base::{
@@ -35,13 +37,16 @@ use xprtrdma_base::{
 
 /// Work queues and a debugfs directory, named after the module, what is remembered of servers, and
 /// the settings of namespaces.
+#[pin_data]
 pub struct Common {
     queue: WorkQueue,
     completions: WorkQueue,
     ends: WorkQueue,
     debugfs: Dir,
     servers: Arc<Servers>,
-    settings: Settings,
+    /// `None`: the class is not registered any more. Somebody may still be about to let go of this.
+    #[pin]
+    settings: Mutex<Option<Settings>>,
 }
 
 impl Common {
@@ -75,15 +80,20 @@ impl Common {
     }
 
     /// Calls `f` with a text that is set for the namespace, as it is now; `f` must not ask for one.
-    /// May sleep.
+    /// The text is empty when the class is not registered any more. May sleep.
     pub fn setting<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
-        self.settings.read(net, setting, f)
+        match &*self.settings.lock() {
+            Some(settings) => settings.read(net, setting, f),
+            None => f(""),
+        }
     }
 
-    /// A number that changes when a text that is set for the namespace does. May be called in any
-    /// context.
+    /// A number that changes when a text that is set for the namespace does. May sleep.
     pub fn setting_changes(&self, net: &Net) -> u32 {
-        self.settings.changes(net)
+        let settings = self.settings.lock();
+        settings
+            .as_ref()
+            .map_or(0, |settings| settings.changes(net))
     }
 
     /// The debugfs directory. Without debugfs it is a directory that holds nothing.
@@ -130,15 +140,15 @@ impl Owner {
         if place.is_some() {
             return Err(EBUSY);
         }
-        let common = Common {
+        let common = try_pin_init!(Common {
             queue: WorkQueue::new(c"xprtrdma_rs")?,
             completions: WorkQueue::new(c"xprtrdma_rs-comp")?,
             ends: WorkQueue::new(c"xprtrdma_rs-end")?,
             debugfs: Dir::new(c"xprtrdma_rs"),
             servers: Servers::new()?,
-            settings: Settings::register::<C>()?,
-        };
-        let common = Arc::new(common, GFP_KERNEL)?;
+            settings <- new_mutex!(Some(Settings::register::<C>()?), "Common::settings"),
+        });
+        let common = Arc::pin_init(common, GFP_KERNEL)?;
         *place = Some(common.clone());
         Ok(Self(common))
     }
@@ -152,6 +162,9 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(COMMON.lock().take());
+        // Not with the last reference: the next class registers settings of its own.
+        let settings = self.0.settings.lock().take();
+        drop(settings);
         // The transports are gone, so nothing is enqueued any more. But the last work of one may
         // still be on its way out, with a reference of its own: its code must not go before it, and
         // it must not be the one that destroys the queue it runs on.

@@ -20,7 +20,11 @@ use super::{
 };
 use crate::{
     class::Registration,
-    common, //
+    common,
+    settings::{
+        Setting,
+        Settings, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -28,6 +32,7 @@ use kernel::{
 };
 use xprtrdma_base::{
     compat,
+    net::Net,
     queue::WorkQueue, //
 };
 use xprtrdma_bindings as bindings;
@@ -90,6 +95,14 @@ mod suite {
         drop(class);
         ensure!(common::get().is_err());
         shared.queue().flush();
+        // But for the settings, which the next class has.
+        let settings = Settings::register::<Driver>()?;
+        // SAFETY: The initial namespace never goes.
+        let net = unsafe { Net::from_raw(bindings::fake_net()) };
+        settings.set(net, Setting::Rails, b"text")?;
+        ensure!(shared.setting(net, Setting::Rails, str::is_empty));
+        ensure_eq!(shared.setting_changes(net), 0);
+        drop(settings);
         drop(shared);
         Ok(())
     }
