@@ -12,6 +12,7 @@ use super::place::{
 };
 use core::{
     fmt,
+    iter,
     net::IpAddr, //
 };
 
@@ -36,21 +37,15 @@ impl Pick {
         if let Ok(addr) = entry.parse() {
             return host(addr).map(Self::Addr);
         }
-        let (name, port) = match entry.split_once(is_slash) {
-            Some((name, port)) => (name, Some(port)),
-            None => (entry, None),
-        };
-        let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if !name.chars().all(is_of_name) {
+        let (name, port) = cut(entry, |byte| byte == b'/');
+        let is_of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        if !name.bytes().all(is_of_name) {
             return Err(Why::NotLocal);
         }
         let device = Name::new(name).ok_or(Why::NotLocal)?;
         let port = match port {
             None => None,
-            Some(port) => match port.parse() {
-                Ok(0) | Err(_) => return Err(Why::BadPort),
-                Ok(port) => Some(port),
-            },
+            Some(port) => Some(number(port).filter(|port| *port > 0).ok_or(Why::BadPort)?),
         };
         Ok(Self::Device(device, port))
     }
@@ -166,10 +161,10 @@ impl Servers {
         let mut servers = Self::NONE;
         let mut group = 0u8;
         for entry in entries(text) {
-            if !entry.bytes().any(|byte| byte == b'=') {
+            if !entry.bytes().any(is_equals_sign) {
                 return Err(Refusal::new(entry, Why::NoGroup));
             }
-            for part in entry.split(is_equals_sign) {
+            for part in parts(entry, is_equals_sign) {
                 let told = if part.is_empty() { entry } else { part };
                 let added = servers.add(group, part);
                 added.map_err(|why| Refusal::new(told, why))?;
@@ -205,18 +200,52 @@ impl Servers {
 
 /// The entries of a text.
 fn entries(text: &str) -> impl Iterator<Item = &str> {
-    let is_between = |c: char| c == ',' || c.is_ascii_whitespace();
-    text.split(is_between).filter(|entry| !entry.is_empty())
+    let is_between = |byte: u8| byte == b',' || byte.is_ascii_whitespace();
+    parts(text, is_between).filter(|entry| !entry.is_empty())
 }
 
-// Functions, because the standard library's search for a `char` can panic as far as the compiler
+fn is_equals_sign(byte: u8) -> bool {
+    byte == b'='
+}
+
+// The standard library's ways to split a text and to read a number can panic as far as the compiler
 // knows.
-fn is_slash(c: char) -> bool {
-    c == '/'
+
+/// The parts of a text between separators, which are ASCII.
+fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    iter::from_fn(move || {
+        let (part, more) = cut(rest?, &is_between);
+        rest = more;
+        Some(part)
+    })
 }
 
-fn is_equals_sign(c: char) -> bool {
-    c == '='
+/// What is before the first separator, which is ASCII, and what is behind it, if there is one.
+fn cut(text: &str, is_between: impl Fn(u8) -> bool) -> (&str, Option<&str>) {
+    let mut end = 0usize;
+    for byte in text.bytes() {
+        if is_between(byte) {
+            break;
+        }
+        // NO-OVERFLOW: Less than the length of the text.
+        end = end.wrapping_add(1);
+    }
+    match text.get(end.wrapping_add(1)..) {
+        Some(behind) if end < text.len() => (text.get(..end).unwrap_or(text), Some(behind)),
+        _ => (text, None),
+    }
+}
+
+/// A decimal number.
+fn number(text: &str) -> Option<u32> {
+    if text.is_empty() {
+        return None;
+    }
+    text.bytes().try_fold(0u32, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| byte.wrapping_sub(b'0'))?;
+        value.checked_mul(10)?.checked_add(digit.into())
+    })
 }
 
 /// An address that one host can have, and that names its network.
