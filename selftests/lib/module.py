@@ -68,17 +68,14 @@ def rmmod_is_refused():
 def unmapped():
     """With the module of the KUnit suites, none of which runs; what says whether any memory can be
     mapped for a region."""
-    SUITES_FILTER.write_text("none")
-    try:
-        with suites():
-            yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/unmapped")
-    finally:
-        SUITES_FILTER.write_text("*")
+    with suites("none"):
+        yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/unmapped")
 
 
 @contextlib.contextmanager
-def suites():
-    """The module of the KUnit suites; they have run when it is loaded."""
+def suites(wanted="*"):
+    """The module of the KUnit suites; those that are wanted have run when it is loaded."""
+    SUITES_FILTER.write_text(wanted)
     insmod(file=ENV.suites_file)
     try:
         yield
