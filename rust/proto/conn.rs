@@ -29,6 +29,8 @@
 //! * Two quick losses after the first large Send make the next connections use 1024 bytes (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
 //! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
+//! * With several rails silence is noticed sooner, delays stay short, and the first attempt over a
+//!   rail against which nothing speaks follows the failure of another one at once ([`Way`]).
 //! * An RPC timer counts only against the connection its call was sent on.
 //!
 //! # At once or later
@@ -93,6 +95,7 @@ pub use self::{
     },
     config::{
         Config,
+        Way,
         MIN_CONNECT_TIMEOUT, //
     },
     device::{

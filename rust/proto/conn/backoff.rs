@@ -37,6 +37,8 @@ impl Default for BackoffConfig {
 #[derive(Clone, Debug)]
 pub struct Backoff {
     config: BackoffConfig,
+    /// A further bound of the delays to come.
+    bound: Option<Millis>,
     failures: u32,
     not_before: Time,
     random: Random,
@@ -47,6 +49,7 @@ impl Backoff {
     pub const fn new(config: BackoffConfig, seed: u64) -> Self {
         Self {
             config,
+            bound: None,
             failures: 0,
             not_before: Time::from_millis(0),
             random: Random::new(seed),
@@ -78,6 +81,11 @@ impl Backoff {
         self.config.max = self.config.max.min(max);
     }
 
+    /// Bounds the delays that begin from now on, too, or no longer.
+    pub fn bound(&mut self, bound: Option<Millis>) {
+        self.bound = bound;
+    }
+
     /// The earliest start of the next attempt.
     #[inline]
     pub const fn not_before(&self) -> Time {
@@ -94,6 +102,7 @@ impl Backoff {
     fn ceiling(&self) -> Millis {
         // A shift of 20 already turns one millisecond into a quarter of an hour.
         let factor = 1u64.checked_shl(self.failures.min(20)).unwrap_or(u64::MAX);
-        Millis::new(self.config.first.get().saturating_mul(factor)).min(self.config.max)
+        let most = self.bound.unwrap_or(self.config.max).min(self.config.max);
+        Millis::new(self.config.first.get().saturating_mul(factor)).min(most)
     }
 }

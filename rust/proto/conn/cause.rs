@@ -50,6 +50,10 @@ pub enum Cause {
     AddrChanged,
     /// The device is being removed.
     DeviceRemoved,
+    /// The port is down, and there is another rail.
+    PortDown,
+    /// It was healthy, and goes on over another rail.
+    RailMove,
     /// Asked for by the administrator or a test.
     Forced,
     /// Nothing used the connection for the idle time.
@@ -65,7 +69,22 @@ impl Cause {
     pub const fn is_clean(self) -> bool {
         matches!(
             self,
-            Self::Idle | Self::Closed | Self::Shutdown | Self::Forced
+            Self::Idle | Self::Closed | Self::Shutdown | Self::Forced | Self::RailMove
+        )
+    }
+
+    /// Whether the rail of the connection is to blame: nothing comes through, or it is going.
+    ///
+    /// A peer that closed a connection can be reached.
+    pub const fn blames_rail(self) -> bool {
+        matches!(
+            self,
+            Self::Completion(WcStatus::RetryExceeded)
+                | Self::RpcTimeout
+                | Self::PeerDead
+                | Self::AddrChanged
+                | Self::DeviceRemoved
+                | Self::PortDown
         )
     }
 
@@ -130,6 +149,8 @@ impl Cause {
             Self::PeerDead => "peer dead",
             Self::AddrChanged => "address changed",
             Self::DeviceRemoved => "device removed",
+            Self::PortDown => "port down",
+            Self::RailMove => "moved to another rail",
             Self::Forced => "forced",
             Self::Idle => "idle",
             Self::Closed => "closed",
@@ -169,6 +190,8 @@ pub enum ConnectError {
     DeviceRemoved,
     /// An address changed during the attempt.
     AddrChanged,
+    /// The port went down during the attempt, and there is another rail.
+    PortDown,
     /// Memory or device resources ran out.
     NoResources,
     /// The peer will never issue RDMA Reads, so no Read chunk can work (MAL-151).
@@ -185,7 +208,10 @@ impl ConnectError {
         match cause {
             Cause::DeviceRemoved => Self::DeviceRemoved,
             Cause::AddrChanged => Self::AddrChanged,
-            Cause::Forced | Cause::Idle | Cause::Closed | Cause::Shutdown => Self::Cancelled,
+            Cause::PortDown => Self::PortDown,
+            Cause::Forced | Cause::Idle | Cause::Closed | Cause::Shutdown | Cause::RailMove => {
+                Self::Cancelled
+            }
             _ => Self::PeerClosed,
         }
     }
@@ -199,6 +225,31 @@ impl ConnectError {
             | Self::TimedOut
             | Self::VersionSilent => EndedBy::Peer,
             _ => EndedBy::Us,
+        }
+    }
+
+    /// Whether the rail that the attempt took is to blame, so that another one may do better.
+    pub const fn blames_rail(self) -> bool {
+        match self {
+            Self::TimedOut
+            | Self::AddrSilent
+            | Self::AddrUnresolved
+            | Self::NoRoute
+            | Self::RouteSilent
+            | Self::Unanswered
+            | Self::NoDevice
+            | Self::Refused
+            | Self::Aborted
+            | Self::DeviceRemoved
+            | Self::AddrChanged
+            | Self::PortDown => true,
+            Self::VersionSilent
+            | Self::Stale
+            | Self::PeerClosed
+            | Self::NoResources
+            | Self::NoReadCapability
+            | Self::VersionUnsupported
+            | Self::Cancelled => false,
         }
     }
 
@@ -230,6 +281,7 @@ impl ConnectError {
             Self::Refused => Error::Refused,
             Self::Stale
             | Self::AddrChanged
+            | Self::PortDown
             | Self::Cancelled
             | Self::Aborted
             | Self::PeerClosed => Error::Disconnected,
@@ -258,6 +310,7 @@ impl ConnectError {
             Self::PeerClosed => "peer closed",
             Self::DeviceRemoved => "device removed",
             Self::AddrChanged => "address changed",
+            Self::PortDown => "port down",
             Self::NoResources => "out of resources",
             Self::NoReadCapability => "peer offers no RDMA Read",
             Self::VersionUnsupported => "no common version",

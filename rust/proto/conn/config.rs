@@ -30,6 +30,10 @@ pub struct Config {
     pub backoff: BackoffConfig,
     /// Probing of silent peers; `None` switches it off.
     pub keepalive: Option<KeepaliveConfig>,
+    /// The same while there are other rails: silence must be noticed before users do.
+    pub rail_keepalive: KeepaliveConfig,
+    /// The longest delay between attempts while there are several rails, of which one may be back.
+    pub rail_back_off: Millis,
     /// Idle time after which the connection is closed; `None` keeps it.
     pub idle_timeout: Option<Millis>,
     /// Which protocol versions may be used.
@@ -45,10 +49,25 @@ impl Default for Config {
             version_timeout: Millis::from_secs(5),
             backoff: BackoffConfig::default(),
             keepalive: Some(KeepaliveConfig::default()),
+            rail_keepalive: KeepaliveConfig {
+                busy_after: Millis::from_secs(2),
+                idle_after: Millis::from_secs(10),
+                timeout: Millis::from_secs(4),
+            },
+            rail_back_off: Millis::from_secs(5),
             idle_timeout: Some(Millis::from_secs(300)),
             version: VersionPolicy::V1Only,
         }
     }
+}
+
+/// What the driver knows of the rail that an attempt takes; the default without rails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// No delay is due: another rail failed, and nothing speaks against this one.
+    pub at_once: bool,
+    /// There are other rails.
+    pub watched: bool,
 }
 
 /// The shortest total bound of an attempt that a caller can ask for.

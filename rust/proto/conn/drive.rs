@@ -7,7 +7,10 @@ use super::{
         Action,
         Phase, //
     },
-    config::Config,
+    config::{
+        Config,
+        Way, //
+    },
     event::{
         Epoch,
         Event, //
@@ -140,6 +143,11 @@ impl Conn {
     /// Larger values than the present ones change nothing.
     pub fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
         self.machine.limit_timeouts(connect, reconnect);
+    }
+
+    /// Takes over what the driver knows of the rail that the next attempt takes.
+    pub fn take_way(&mut self, way: Way) {
+        self.machine.take_way(way);
     }
 
     /// Takes over what the transports of the server know of its version 2, before an attempt

@@ -17,6 +17,7 @@ use super::{
     },
     config::{
         Config,
+        Way,
         MIN_CONNECT_TIMEOUT, //
     },
     event::{
@@ -67,6 +68,7 @@ pub(super) struct Machine {
     cookie: u32,
     /// The caller that asked for the present attempt gives up when it fails.
     trial: bool,
+    way: Way,
     stopping: bool,
     backchannel: bool,
     /// When the present or last attempt began.
@@ -85,6 +87,7 @@ impl Machine {
             epoch: Epoch::NONE,
             cookie: 0,
             trial: false,
+            way: Way::default(),
             stopping: false,
             backchannel: false,
             begun: Time::default(),
@@ -156,6 +159,12 @@ impl Machine {
         }
     }
 
+    pub(super) fn take_way(&mut self, way: Way) {
+        self.way = way;
+        let bound = way.watched.then_some(self.config.rail_back_off);
+        self.peer.bound_delay(bound);
+    }
+
     pub(super) fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
         let connect = connect.max(MIN_CONNECT_TIMEOUT);
         self.config.connect_timeout = self.config.connect_timeout.min(connect);
@@ -193,7 +202,7 @@ impl Machine {
     // The attempt.
 
     fn begin_or_wait(&mut self, total: Millis, now: Time) {
-        if now < self.peer.not_before() {
+        if now < self.peer.not_before() && !self.way.at_once {
             self.state = State::Waiting { timeout: total };
         } else {
             self.begin(total, now);
@@ -291,7 +300,14 @@ impl Machine {
     fn establish(&mut self, version: Version, now: Time) {
         self.peer.connected();
         self.cookie = self.cookie.wrapping_add(1);
-        self.state = State::Up(Up::new(self.config.keepalive, now));
+        let keepalive = self.config.keepalive.map(|usual| {
+            if self.way.watched {
+                self.config.rail_keepalive
+            } else {
+                usual
+            }
+        });
+        self.state = State::Up(Up::new(keepalive, now));
         self.actions.push(Action::Established {
             epoch: self.epoch,
             cookie: self.cookie,

@@ -142,6 +142,11 @@ impl Peer {
         self.backoff.limit(max);
     }
 
+    /// Bounds the delays that begin from now on, or no longer.
+    pub(super) fn bound_delay(&mut self, bound: Option<Millis>) {
+        self.backoff.bound(bound);
+    }
+
     /// When the next attempt may start.
     pub(super) const fn not_before(&self) -> Time {
         self.backoff.not_before()

@@ -196,7 +196,7 @@ fn probe_answer(source: &mut Source<'_>) -> ProbeAnswer {
 }
 
 fn cause(source: &mut Source<'_>) -> Cause {
-    match source.below(17) {
+    match source.below(19) {
         0 => Cause::PeerClosed,
         1 => Cause::Completion(WcStatus::from_raw(u32::from(source.below(16)))),
         2 => Cause::PostFailed,
@@ -213,6 +213,8 @@ fn cause(source: &mut Source<'_>) -> Cause {
         13 => Cause::Idle,
         14 => Cause::Closed,
         15 => Cause::VersionRefused,
+        16 => Cause::PortDown,
+        17 => Cause::RailMove,
         _ => Cause::BadReply,
     }
 }

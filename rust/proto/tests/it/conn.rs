@@ -748,6 +748,8 @@ fn a_close_calls_an_attempt_off() {
         (Cause::Idle, ConnectError::Cancelled),
         (Cause::DeviceRemoved, ConnectError::DeviceRemoved),
         (Cause::AddrChanged, ConnectError::AddrChanged),
+        (Cause::PortDown, ConnectError::PortDown),
+        (Cause::RailMove, ConnectError::Cancelled),
         (Cause::PostFailed, ConnectError::PeerClosed),
     ] {
         for stage in Rig::STAGES {
@@ -849,7 +851,7 @@ fn begins_with_v1(rig: &mut Rig) {
     ));
 }
 
-const ALL_REASONS: [ConnectError; 17] = [
+const ALL_REASONS: [ConnectError; 18] = [
     ConnectError::TimedOut,
     ConnectError::AddrSilent,
     ConnectError::RouteSilent,
@@ -863,6 +865,7 @@ const ALL_REASONS: [ConnectError; 17] = [
     ConnectError::PeerClosed,
     ConnectError::DeviceRemoved,
     ConnectError::AddrChanged,
+    ConnectError::PortDown,
     ConnectError::NoResources,
     ConnectError::NoReadCapability,
     ConnectError::VersionUnsupported,

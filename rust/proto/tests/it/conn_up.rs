@@ -94,7 +94,7 @@ fn every_loss_is_one_disconnect_with_its_cause() {
         // At once only if we closed it of our own will.
         let clean = matches!(
             cause,
-            Cause::Idle | Cause::Closed | Cause::Shutdown | Cause::Forced
+            Cause::Idle | Cause::Closed | Cause::Shutdown | Cause::Forced | Cause::RailMove
         );
         assert_eq!(cause.is_clean(), clean);
         assert_eq!(rig.delay() == Millis::default(), clean);
@@ -755,7 +755,7 @@ fn the_idle_timeout_is_what_was_configured() {
     }
 }
 
-const ALL_CAUSES: [Cause; 25] = [
+const ALL_CAUSES: [Cause; 27] = [
     Cause::PeerClosed,
     Cause::Completion(WcStatus::Flushed),
     Cause::Completion(WcStatus::LocalLength),
@@ -777,6 +777,8 @@ const ALL_CAUSES: [Cause; 25] = [
     Cause::PeerDead,
     Cause::AddrChanged,
     Cause::DeviceRemoved,
+    Cause::PortDown,
+    Cause::RailMove,
     Cause::Forced,
     Cause::Idle,
     Cause::Closed,

@@ -29,6 +29,7 @@ mod mutants;
 mod outage;
 mod planning;
 mod predict;
+mod rail_conn;
 mod rail_sim;
 mod rail_table;
 mod random;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What several rails change for one connection: how soon it is given up, and how soon the next
+//! attempt begins.
+
+use crate::rig::Rig;
+use xprtrdma_proto::{
+    conn::{
+        Action,
+        Cause,
+        CmEvent,
+        Config,
+        ConnectError,
+        Event,
+        Phase,
+        Way, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    wc::WcStatus, //
+};
+
+const WATCHED: Way = Way {
+    at_once: false,
+    watched: true,
+};
+
+// Rails: silence is noticed within eight seconds, whenever the last sign of life and the first call
+// that waits for its reply were.
+#[test]
+fn silence_on_one_of_several_rails_ends_the_connection_soon() {
+    for busy_at in (0..4000).step_by(250) {
+        for silent_at in (0..=busy_at).step_by(250) {
+            let mut rig = Rig::new(Config::default());
+            rig.conn.take_way(WATCHED);
+            rig.connect();
+            let begin = rig.now;
+            let at = |ms| begin.after(Millis::new(ms));
+            let ended = loop {
+                rig.now = rig.conn.deadline().unwrap();
+                let last_rx = rig.now.min(at(silent_at));
+                let actions = rig.look(last_rx, begin, rig.now >= at(busy_at));
+                if let Some(Action::Disconnect { cause, .. }) = actions.last() {
+                    assert_eq!(*cause, Cause::PeerDead);
+                    break rig.now;
+                }
+                assert!(rig.now < at(20_000));
+            };
+            assert!(ended.since(at(busy_at)) <= Millis::new(8000));
+        }
+    }
+}
+
+// Rails: without them nothing changes.
+#[test]
+fn a_single_rail_is_watched_as_ever() {
+    for (way, first_look) in [(Way::default(), 5000), (WATCHED, 2000)] {
+        let mut rig = Rig::new(Config::default());
+        rig.conn.take_way(way);
+        rig.connect();
+        let look = rig.conn.deadline().unwrap();
+        assert_eq!(look.since(rig.now), Millis::new(first_look));
+    }
+    let mut rig = Rig::new(Config {
+        keepalive: None,
+        idle_timeout: None,
+        ..Config::default()
+    });
+    rig.conn.take_way(WATCHED);
+    rig.connect();
+    assert_eq!(rig.conn.deadline(), None::<Time>);
+}
+
+// Rails: the first attempt over another live rail waits for nothing; with all dead, delays stay
+// short.
+#[test]
+fn another_rail_is_tried_at_once() {
+    let mut rig = Rig::new(Config::default());
+    let mut longest = Millis::default();
+    for _ in 0..12 {
+        rig.fail_once();
+        assert!(rig.delay() > Millis::default());
+        rig.conn.take_way(Way {
+            at_once: true,
+            watched: true,
+        });
+        assert_eq!(rig.delay(), Millis::default());
+        rig.conn.take_way(WATCHED);
+        assert!(rig.delay() > Millis::default());
+        longest = longest.max(rig.delay());
+    }
+    let limit = Config::default().rail_back_off;
+    assert!(longest <= limit && longest > Millis::new(limit.get() / 2));
+    // As long as ever when there is one again.
+    rig.conn.take_way(Way::default());
+    rig.fail_once();
+    assert!(rig.delay() > limit);
+}
+
+// Rails: a rail is blamed for what another one may do better, and for nothing else.
+#[test]
+fn a_rail_is_blamed_for_silence_not_for_answers() {
+    for (cause, blamed) in [
+        (Cause::PeerDead, true),
+        (Cause::RpcTimeout, true),
+        (Cause::PortDown, true),
+        (Cause::DeviceRemoved, true),
+        (Cause::AddrChanged, true),
+        (Cause::Completion(WcStatus::RetryExceeded), true),
+        (Cause::Completion(WcStatus::RnrExceeded), false),
+        (Cause::Completion(WcStatus::Flushed), false),
+        (Cause::PeerClosed, false),
+        (Cause::RailMove, false),
+        (Cause::Forced, false),
+        (Cause::Retransmit, false),
+    ] {
+        assert_eq!(cause.blames_rail(), blamed, "{cause:?}");
+    }
+    for (reason, blamed) in [
+        (ConnectError::Unanswered, true),
+        (ConnectError::AddrSilent, true),
+        (ConnectError::NoDevice, true),
+        (ConnectError::Refused, true),
+        (ConnectError::PortDown, true),
+        (ConnectError::PeerClosed, false),
+        (ConnectError::VersionSilent, false),
+        (ConnectError::NoResources, false),
+        (ConnectError::Cancelled, false),
+    ] {
+        assert_eq!(reason.blames_rail(), blamed, "{reason:?}");
+    }
+}
+
+// Rails: a port that goes down ends an attempt over it.
+#[test]
+fn a_port_that_goes_down_ends_an_attempt() {
+    let mut rig = Rig::new(Config::default());
+    rig.conn.take_way(WATCHED);
+    rig.reach(Phase::Connecting);
+    let epoch = rig.epoch();
+    let actions = rig.event(Event::Lost(epoch, Cause::PortDown));
+    assert_eq!(actions, [Action::TearDown { epoch }]);
+    let actions = rig.event(Event::TornDown(epoch));
+    let reason = ConnectError::PortDown;
+    assert!(matches!(actions[..], [Action::Fail { reason: told, .. }] if told == reason));
+    assert_eq!(rig.cm(CmEvent::Disconnected), []);
+}
