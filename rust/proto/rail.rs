@@ -34,6 +34,7 @@ pub use self::{
     rails::Rails,
     seat::{
         Choice,
+        Move,
         Probe,
         Seat,
         Standing,

@@ -40,8 +40,8 @@ impl Pairs {
 
     /// The rails from those of these local ends which `table` admits to the server that has the
     /// address `mount`, and others according to `servers`.
-    pub fn new<'a>(
-        ends: impl Iterator<Item = &'a Local>,
+    pub fn new(
+        ends: impl Iterator<Item = Local>,
         table: &Locals,
         mount: IpAddr,
         servers: &Servers,
@@ -49,6 +49,7 @@ impl Pairs {
         let mut pairs = Self::NONE;
         let addresses = || iter::once(mount).chain(servers.others(mount));
         for end in ends.filter(|end| table.admits(end)) {
+            let end = &end;
             let of_family = || addresses().filter(|addr| addr.is_ipv4() == end.addr.is_ipv4());
             let mut found = false;
             for server in of_family().filter(|addr| is_neighbour(end, *addr)) {

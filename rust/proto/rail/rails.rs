@@ -21,6 +21,7 @@ use super::{
     place::Rail,
     seat::{
         Choice,
+        Move,
         Probe,
         Seat,
         Standing,
@@ -162,9 +163,8 @@ impl Rails {
         };
         let listed = self.listed().count();
         let others = self.others_live(on);
+        self.count(on);
         let entry = self.get_mut(on)?;
-        entry.load = entry.load.saturating_add(1);
-        entry.held = entry.held.saturating_add(1);
         entry.health.chosen(now);
         let choice = Choice {
             rail: entry.rail,
@@ -197,6 +197,17 @@ impl Rails {
             (standing, health.tried(), entry.load, turn(*rank))
         })?;
         Some(best.1 .0)
+    }
+
+    /// The place of a connection that was made before there were rails, if it is on one of
+    /// them.
+    pub fn adopt(&mut self, local: IpAddr, server: IpAddr) -> Option<Seat> {
+        let is_its = |(_, entry): &(u8, &Entry)| {
+            entry.listed && (entry.rail.local, entry.rail.server) == (local, server)
+        };
+        let (on, _) = self.indexed().find(is_its)?;
+        self.count(on);
+        Some(Seat { on, to: None })
     }
 
     /// Gives a place back.
@@ -276,22 +287,20 @@ impl Rails {
 
     // Moves.
 
-    /// Whether this connection shall move now. `busy`: calls are in flight on it; `silent`: nothing
+    /// Whether this connection shall move now, and how. `busy`: calls are in flight on it; `silent`: nothing
     /// has come from the server lately. If so it counts for its new rail from now on: its next
     /// attempt takes it, unless [`Rails::stay`] comes first.
-    pub fn moves(&mut self, seat: &mut Seat, busy: bool, silent: bool, now: Time) -> bool {
+    pub fn moves(&mut self, seat: &mut Seat, busy: bool, silent: bool, now: Time) -> Option<Move> {
         let excess = self.excess(now);
         if excess == 0 {
             self.waits_since = None;
         }
-        let Some(own) = self.get(seat.on) else {
-            return false;
-        };
+        let own = self.get(seat.on)?;
         let (load, listed) = (own.load, own.listed);
         let fled = !own.health.is_live();
         if seat.to.is_some() || (fled && busy && !silent) {
             // What gets its replies may stay, whatever happened to others.
-            return false;
+            return None;
         }
         let is_target = |(index, entry): &(u8, &Entry)| {
             let health = &entry.health;
@@ -299,20 +308,17 @@ impl Rails {
             *index != seat.on && entry.listed && well
         };
         let targets = self.indexed().filter(is_target);
-        let Some((to, least)) = targets
+        let (to, least) = targets
             .map(|(index, entry)| (index, entry.load))
-            .min_by_key(|(_, load)| *load)
-        else {
-            return false;
-        };
+            .min_by_key(|(_, load)| *load)?;
         if !fled {
             if listed && load < least.saturating_add(2) {
-                return false;
+                return None;
             }
             let since = *self.waits_since.get_or_insert(now);
             let waits_for_idle = busy && now.since(since) < IDLE_FIRST;
             if waits_for_idle || now < self.next_move {
-                return false;
+                return None;
             }
             if !busy {
                 self.waits_since = Some(now);
@@ -323,7 +329,7 @@ impl Rails {
         }
         self.count_for(seat.on, to);
         seat.to = Some(to);
-        true
+        Some(if fled { Move::Flee } else { Move::Shift })
     }
 
     /// The connection does not move after all.
@@ -343,7 +349,12 @@ impl Rails {
         if let Some(entry) = self.get_mut(on) {
             entry.load = entry.load.saturating_sub(1);
         }
-        if let Some(entry) = self.get_mut(to) {
+        self.count(to);
+    }
+
+    /// One connection more is on this rail.
+    fn count(&mut self, on: u8) {
+        if let Some(entry) = self.get_mut(on) {
             entry.load = entry.load.saturating_add(1);
             entry.held = entry.held.saturating_add(1);
         }

@@ -27,6 +27,15 @@ pub struct Probe {
     pub(super) on: u8,
 }
 
+/// How a connection moves to another rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// At once: its rail is dead, so nothing is worth waiting for.
+    Flee,
+    /// When nothing is in flight, so that no call is sent twice.
+    Shift,
+}
+
 /// The rail that an attempt takes, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {

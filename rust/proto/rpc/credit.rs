@@ -19,6 +19,8 @@ pub struct ForwardCredits {
     abandoned: u32,
     /// Replies without a waiting call that came before the end of their call was reported.
     strays: u32,
+    /// No more calls shall go out.
+    closed: bool,
 }
 
 /// What an accepted Reply did to the credits.
@@ -40,6 +42,7 @@ impl ForwardCredits {
             granted: 1,
             abandoned: 0,
             strays: 0,
+            closed: false,
         }
     }
 
@@ -56,11 +59,19 @@ impl ForwardCredits {
     }
 
     /// How many calls may wait for their reply, in the unit of sunrpc's congestion window. Zero
-    /// while abandoned calls hold every credit.
+    /// while abandoned calls hold every credit, or none shall go out.
     #[inline]
     pub const fn cwnd(&self) -> u64 {
+        if self.closed {
+            return 0;
+        }
         // CAST: widening.
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
+    }
+
+    /// Lets no more calls out, whatever is granted, or lets them out again.
+    pub fn close(&mut self, closed: bool) {
+        self.closed = closed;
     }
 
     /// A call ends before its reply. The server still works on it, so its credit is not free before

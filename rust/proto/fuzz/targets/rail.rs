@@ -18,6 +18,7 @@ use xprtrdma_proto::{
             Servers, //
         },
         Local,
+        Move,
         Name,
         Pairs,
         Probe,
@@ -183,7 +184,7 @@ impl World {
             .collect();
         let table = Locals::parse("auto").expect("a table");
         let server = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
-        let pairs = Pairs::new(ends.iter(), &table, server, &Servers::NONE);
+        let pairs = Pairs::new(ends.iter().copied(), &table, server, &Servers::NONE);
         assert_eq!(pairs.iter().count(), ends.len().min(MAX_RAILS));
         self.rails.update(&pairs, self.now);
         if ends.is_empty() {
@@ -278,9 +279,9 @@ impl World {
         let (busy, silent) = (source.bool(), source.bool());
         let (now, member) = (self.now, &mut self.members[index]);
         let on = before.iter().find(|view| view.rail == member.on).copied();
-        if !self.rails.moves(&mut member.seat, busy, silent, now) {
+        let Some(way) = self.rails.moves(&mut member.seat, busy, silent, now) else {
             return;
-        }
+        };
         assert_eq!(member.to, None);
         let after: Vec<View> = self.rails.views(now).collect();
         let load = |views: &[View], rail| {
@@ -291,6 +292,7 @@ impl World {
         let to = *after.iter().find(more).expect("a target");
         assert!(to.rail != member.on);
         match to.standing {
+            Standing::Live if way == Move::Flee => {}
             Standing::Live => {
                 let died = self.died.get(&to.rail.local);
                 assert!(died.is_none_or(|died| now.since(*died) >= MINUTE));

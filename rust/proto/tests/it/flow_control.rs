@@ -313,3 +313,17 @@ fn a_bad_reply_to_a_waiting_call_reconnects_and_the_third_ends_it() {
     }
     assert_eq!(Error::BadReplies.to_errno(), -5);
 }
+
+// Rails: a connection that shall move lets what is in flight end, and nothing else out.
+#[test]
+fn a_closed_window_stays_closed_whatever_is_granted() {
+    let mut credits = ForwardCredits::new(64);
+    credits.accept(Credits(32));
+    credits.close(true);
+    assert_eq!(credits.cwnd(), 0);
+    credits.accept(Credits(64));
+    credits.abandon();
+    assert_eq!((credits.cwnd(), credits.granted()), (0, 64));
+    credits.close(false);
+    assert_eq!(credits.cwnd(), 63 << 8);
+}

@@ -17,6 +17,7 @@ use xprtrdma_proto::{
             Servers, //
         },
         Local,
+        Move,
         Name,
         Pairs,
         Probe,
@@ -96,7 +97,7 @@ fn pairs(rails: usize) -> Pairs {
         .collect();
     let server = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
     Pairs::new(
-        ends.iter(),
+        ends.iter().copied(),
         &Locals::parse("auto").unwrap(),
         server,
         &Servers::NONE,
@@ -264,6 +265,7 @@ impl World {
         if self
             .rails
             .moves(client.seat.as_mut().unwrap(), busy, silent, now)
+            .is_some()
         {
             client.after_death = false;
             client.outage.0 = self.now;
@@ -528,15 +530,38 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
         .rev()
         .find(|(_, choice)| choice.rail == rail)
         .unwrap();
-    assert!(!rails.moves(seat, true, false, now));
-    assert!(rails.moves(seat, true, true, now));
+    assert_eq!(rails.moves(seat, true, false, now), None);
+    assert_eq!(rails.moves(seat, true, true, now), Some(Move::Flee));
     rails.stay(seat);
-    assert!(rails.moves(seat, false, false, now));
+    assert_eq!(rails.moves(seat, false, false, now), Some(Move::Flee));
     // It counts for its new rail, so that no other takes it for free.
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
     for (seat, _) in seats {
+        rails.leave(seat);
+    }
+    assert!(rails.views(now).all(|view| view.load == 0));
+}
+
+// Rails: a connection that was made before there were rails counts for the one that it is on.
+#[test]
+fn rails_that_are_listed_later_take_connections_in() {
+    let mut rails = Rails::new(9);
+    let now = Time::from_millis(0);
+    rails.update(&pairs(2), now);
+    let [first, second] = [0, 1].map(|n| IpAddr::V4(Ipv4Addr::new(10, n, 0, 2)));
+    let server = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
+    assert!(rails.adopt(server, first).is_none());
+    let adopt = |_| rails.adopt(first, server).unwrap();
+    let mut seats: Vec<Seat> = (0..3).map(adopt).collect();
+    assert_eq!(
+        rails.moves(&mut seats[0], false, false, now),
+        Some(Move::Shift)
+    );
+    let (seat, choice) = rails.take(Some(seats.swap_remove(0)), false, now).unwrap();
+    assert_eq!(choice.rail.local, second);
+    for seat in seats.into_iter().chain([seat]) {
         rails.leave(seat);
     }
     assert!(rails.views(now).all(|view| view.load == 0));
@@ -563,7 +588,7 @@ fn local_ends_and_servers_make_pairs() {
     let table = "192.0.2.1=198.51.100.1=2001:db8::1=2001:db8::9";
     let servers = Servers::parse(table).unwrap();
     let pairs = |mount: &str, locals: &Locals, servers: &Servers| {
-        let pairs = Pairs::new(ends.iter(), locals, ip(mount), servers);
+        let pairs = Pairs::new(ends.iter().copied(), locals, ip(mount), servers);
         assert_eq!(pairs.left_out(), 0);
         let text = |rail: &xprtrdma_proto::rail::Rail| {
             format!("{} {} {}", rail.device.as_str(), rail.local, rail.server)
@@ -597,6 +622,6 @@ fn local_ends_and_servers_make_pairs() {
     let many: Vec<Local> = (0..11)
         .map(|n| end("10.0.0.1", 0, &format!("rxe{n}")))
         .collect();
-    let all = Pairs::new(many.iter(), &auto, ip("10.9.9.9"), &Servers::NONE);
+    let all = Pairs::new(many.iter().copied(), &auto, ip("10.9.9.9"), &Servers::NONE);
     assert_eq!((all.iter().count(), all.left_out()), (8, 3));
 }
