@@ -13,7 +13,10 @@ use crate::{
         Settings, //
     }, //
 };
-use core::net::SocketAddr;
+use core::{
+    any::Any,
+    net::SocketAddr, //
+};
 use kernel::{
     debugfs::Dir,
     new_mutex,
@@ -74,9 +77,13 @@ impl Common {
         &self.ends
     }
 
-    /// A share in what is remembered of the server with this address. `ENOMEM`. Does not sleep.
-    pub fn server(&self, net: &Net, peer: SocketAddr) -> Result<Server> {
-        Server::new(&self.servers, net.number(), peer)
+    /// A share in what the transports of the server with this address have in common; `fresh` is
+    /// that if there are no others. `ENOMEM`. Does not sleep.
+    pub fn server<T>(&self, net: &Net, peer: SocketAddr, fresh: Arc<T>) -> Result<Server<T>>
+    where
+        T: Any + Send + Sync,
+    {
+        Server::new(&self.servers, net.number(), peer, fresh)
     }
 
     /// Calls `f` with a text that is set for the namespace, as it is now; `f` must not ask for one.

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the transports of one server share ([`Server`]): a word of the driver's.
+//! What the transports of one server share ([`Server`]): an object of the driver's.
 
-use core::net::SocketAddr;
+use core::{
+    any::Any,
+    marker::PhantomData,
+    net::SocketAddr, //
+};
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -19,10 +23,12 @@ struct Key {
     peer: SocketAddr,
 }
 
+type Data = Arc<dyn Any + Send + Sync>;
+
 struct Entry {
     key: Key,
     users: usize,
-    word: u64,
+    data: Data,
 }
 
 /// The servers that have transports.
@@ -42,44 +48,50 @@ impl Servers {
             GFP_KERNEL,
         )
     }
-
-    fn with<R>(&self, key: Key, f: impl FnOnce(&mut Entry) -> R) -> Option<R> {
-        self.entries
-            .lock()
-            .iter_mut()
-            .find(|entry| entry.key == key)
-            .map(f)
-    }
 }
 
-/// The share of one transport in the word of its server. The word is zero at first, and forgotten
-/// with the last share.
-pub struct Server {
+/// The share of one transport in what those of its server have in common, an object of type `T`:
+/// made for the first share, gone with the last.
+pub struct Server<T> {
     servers: Arc<Servers>,
     key: Key,
+    data: Data,
+    of: PhantomData<fn() -> T>,
 }
 
-impl Server {
-    /// A share in the word of the server with this address, in the network namespace of this
-    /// number. `ENOMEM`. Does not sleep.
-    pub(crate) fn new(servers: &Arc<Servers>, net: u32, peer: SocketAddr) -> Result<Self> {
+impl<T: Any + Send + Sync> Server<T> {
+    /// A share in the object of the server with this address, in the network namespace of this
+    /// number; `fresh` is that object if there are no other shares. `ENOMEM`. Does not sleep.
+    pub(crate) fn new(
+        servers: &Arc<Servers>,
+        net: u32,
+        peer: SocketAddr,
+        fresh: Arc<T>,
+    ) -> Result<Self> {
         let key = Key { net, peer };
         let mut entries = servers.entries.lock();
-        match entries.iter_mut().find(|entry| entry.key == key) {
-            // NO-OVERFLOW: Each user has a share in memory.
-            Some(entry) => entry.users = entry.users.wrapping_add(1),
-            None => entries.push(
-                Entry {
+        let data: Data = match entries.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => {
+                // NO-OVERFLOW: Each user has a share in memory.
+                entry.users = entry.users.wrapping_add(1);
+                entry.data.clone()
+            }
+            None => {
+                let entry = Entry {
                     key,
                     users: 1,
-                    word: 0,
-                },
-                GFP_ATOMIC,
-            )?,
-        }
+                    data: fresh,
+                };
+                let data = entry.data.clone();
+                entries.push(entry, GFP_ATOMIC)?;
+                data
+            }
+        };
         Ok(Self {
             servers: servers.clone(),
             key,
+            data,
+            of: PhantomData,
         })
     }
 
@@ -88,24 +100,20 @@ impl Server {
         self.key.peer
     }
 
-    /// The word. Does not sleep.
-    pub fn get(&self) -> u64 {
-        self.servers.with(self.key, |entry| entry.word).unwrap_or(0)
-    }
-
-    /// Changes the word for all that have a share. Does not sleep.
-    pub fn set(&self, word: u64) {
-        self.servers.with(self.key, |entry| entry.word = word);
+    /// The object; `None` if the shares of the server are of another type.
+    pub fn data(&self) -> Option<&T> {
+        (*self.data).downcast_ref()
     }
 }
 
-impl Drop for Server {
+impl<T> Drop for Server<T> {
     fn drop(&mut self) {
         self.servers.entries.lock().retain(|entry| {
             if entry.key == self.key {
                 // NO-OVERFLOW: This share was counted.
                 entry.users = entry.users.wrapping_sub(1);
             }
+            // Its object is not dropped here: this share has it, too.
             entry.users != 0
         });
     }

@@ -38,6 +38,7 @@ pub use xprtrdma_base::queue;
 pub mod util {
     pub use xprtrdma_base::{
         log::*,
+        net::Net,
         thread::*,
         time::*, //
     };

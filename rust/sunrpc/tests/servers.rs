@@ -12,9 +12,34 @@ use core::net::{
     SocketAddr,
     SocketAddrV4, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
 
 const NET: u32 = 4026531840;
+
+/// A share in a number that is 0 at first.
+fn share(servers: &Arc<Servers>, net: u32, peer: SocketAddr) -> Result<Server<Atomic<u64>>> {
+    let fresh = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
+    Server::new(servers, net, peer, fresh)
+}
+
+fn get(server: &Server<Atomic<u64>>) -> Option<u64> {
+    Some(server.data()?.load(Relaxed))
+}
+
+fn set(server: &Server<Atomic<u64>>, value: u64) {
+    if let Some(data) = server.data() {
+        data.store(value, Relaxed);
+    }
+}
 
 fn address(last: u8, port: u16) -> SocketAddr {
     SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, last), port).into()
@@ -25,26 +50,29 @@ mod suite {
     use super::*;
 
     #[test]
-    fn the_word_is_of_one_server_and_goes_with_its_last_share() -> Test {
+    fn the_object_is_of_one_server_and_goes_with_its_last_share() -> Test {
         let servers = Servers::new()?;
         for _ in 0..3 {
-            let first = Server::new(&servers, NET, address(1, 20049))?;
-            let second = Server::new(&servers, NET, address(1, 20049))?;
+            let first = share(&servers, NET, address(1, 20049))?;
+            let second = share(&servers, NET, address(1, 20049))?;
             let others = [
-                Server::new(&servers, NET, address(2, 20049))?,
-                Server::new(&servers, NET, address(1, 2049))?,
-                Server::new(&servers, NET + 1, address(1, 20049))?,
+                share(&servers, NET, address(2, 20049))?,
+                share(&servers, NET, address(1, 2049))?,
+                share(&servers, NET + 1, address(1, 20049))?,
             ];
-            ensure_eq!(first.get(), 0);
+            ensure_eq!(get(&first), Some(0));
             ensure_eq!(first.peer(), address(1, 20049));
-            first.set(7);
-            ensure_eq!(second.get(), 7);
-            ensure!(others.iter().all(|other| other.get() == 0));
+            set(&first, 7);
+            ensure_eq!(get(&second), Some(7));
+            ensure!(others.iter().all(|other| get(other) == Some(0)));
             drop(first);
-            second.set(8);
-            let third = Server::new(&servers, NET, address(1, 20049))?;
+            set(&second, 8);
+            let third = share(&servers, NET, address(1, 20049))?;
             drop(second);
-            ensure_eq!(third.get(), 8);
+            ensure_eq!(get(&third), Some(8));
+            let mistaken =
+                Server::new(&servers, NET, address(1, 20049), Arc::new(0u8, GFP_KERNEL)?)?;
+            ensure!(mistaken.data().is_none());
             // The next round finds nothing of this.
         }
         Ok(())
