@@ -86,6 +86,10 @@ demo:
 	$(LAB) demo $(KERNEL_OPTION)
 
 # Version two of RPC-over-RDMA, which no server in use speaks.
+.PHONY: demo-rails
+demo-rails:
+	$(LAB) demo --rails $(KERNEL_OPTION)
+
 .PHONY: demo-v2
 demo-v2:
 	$(LAB) demo --version-two $(KERNEL_OPTION)
@@ -101,6 +105,11 @@ DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 $(CHECKS):
 	$(LAB) check $(KERNEL_OPTION) \
 		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),$(patsubst check-%,%,$@)))
+
+.PHONY: check-rails
+check-rails:
+	$(LAB) run $(KERNEL_OPTION) --rails 2 --client none --timeout 2400 -- \
+		./selftests/run --filter '^rails\.' --vers 3,4.0,4.2
 
 .PHONY: check-programs
 check-programs:
@@ -149,6 +158,7 @@ help:
 	@echo
 	@echo 'Try (in virtual machines):'
 	@echo '  make demo                     build, mount, copy, compare, report'
+	@echo '  make demo-rails               over two cables, of which one is cut amid a copy'
 	@echo '  make demo-v2                  the same over version two of RPC-over-RDMA, with a capture'
 	@echo '  make shell                    a shell in a client with the mount made'
 	@echo '  tools/lab --help              everything else'
@@ -162,6 +172,7 @@ help:
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'
+	@echo '  make check-rails              mounts over two cables that fail in many ways'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
 	@echo '  make check-mutants            faults planted in the module: a test notices each (45 min)'
 	@echo '  make torture MINUTES=30 SEED=1  faults at random times (CLIENT=ours|intree|both, DEBUG=1)'

@@ -101,7 +101,7 @@ impl<T: Any + Send + Sync> Server<T> {
     }
 
     /// The object; `None` if the shares of the server are of another type.
-    pub fn data(&self) -> Option<&T> {
+    pub fn shared(&self) -> Option<&T> {
         (*self.data).downcast_ref()
     }
 }

@@ -53,10 +53,14 @@ pub(crate) enum Ordinary {
     Callbacks,
     /// Replies to calls that had been given up.
     LateReplies,
+    /// Connections that did well and moved to another rail.
+    RailMoves,
+    /// Attempts and connections whose rail died while there was another live one.
+    RailFailovers,
 }
 
 impl Ordinary {
-    const COUNT: usize = Self::LateReplies as usize + 1;
+    const COUNT: usize = Self::RailFailovers as usize + 1;
 }
 
 /// Counters of one transport.

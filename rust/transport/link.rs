@@ -4,7 +4,8 @@
 //! the next.
 //!
 //! [`attempt`] makes a connection: it performs what the connection machine asks for. [`keepalive`]
-//! looks after it. [`teardown`] ends it, in this order:
+//! looks after it. [`rails`] sees to the way that it takes, [`probe`] to ways that did not work,
+//! [`port_events`] hears what its device tells. [`teardown`] ends it, in this order:
 //!
 //! 1. the queue pair is disconnected, drained and destroyed, so no handler runs any more and
 //!    nothing is posted;
@@ -21,6 +22,9 @@
 mod attempt;
 mod cm_events;
 mod keepalive;
+mod port_events;
+mod probe;
+mod rails;
 mod teardown;
 
 use crate::{
@@ -31,7 +35,12 @@ use crate::{
     },
     driver::Rdma,
     machine::Todo,
-    params, //
+    params,
+    server::{
+        Place,
+        ProbeJob,
+        Server, //
+    }, //
 };
 use core::net::SocketAddr;
 use kernel::{
@@ -73,7 +82,6 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     common::Common,
-    servers::Server,
     transport::{
         Create,
         Limits, //
@@ -95,6 +103,7 @@ const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
 /// The numbers of the work items that make a connection and look after it.
 const CONNECT: u64 = 0;
 const KEEPALIVE_WORK: u64 = 1;
+const PROBE: u64 = 2;
 
 /// The longest callback before there was a connection, in bytes: what the smallest inline threshold
 /// leaves (RFC 8166, section 3.3.3).
@@ -114,9 +123,20 @@ pub(crate) struct Link {
     callback_size: Atomic<u32>,
     /// Most pages in a region of the present or last connection.
     region_pages: Atomic<u32>,
-    /// What the transports of the server know of its version; only if it matters.
+    /// What the transports of the server share; only if it matters.
     #[pin]
-    server: SpinLock<Option<Server>>,
+    server: SpinLock<Option<Arc<Server>>>,
+    /// The place of the present attempt or connection among the rails to the server.
+    #[pin]
+    place: SpinLock<Option<Place>>,
+    /// How many places there have been.
+    places: Atomic<u32>,
+    /// The last attempt or connection ended because its rail died. Written by whoever ends it, read
+    /// by the next attempt, which waits for that: nothing else is ordered by it.
+    rail_died: Atomic<bool>,
+    /// The probe of a rail that is to be made.
+    #[pin]
+    probe_job: SpinLock<Option<ProbeJob>>,
     /// Largest messages sent and received without RDMA so far, in bytes.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
     /// The private data of the peer of the present attempt.
@@ -132,10 +152,16 @@ pub(crate) struct Link {
     /// Looks after the present connection. Cancelled before its end.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
+    #[pin]
+    probe: Work<Link, PROBE>,
 }
 
 impl_has_work! {
     impl HasWork<Self, CONNECT> for Link { self.connect }
+}
+
+impl_has_work! {
+    impl HasWork<Self, PROBE> for Link { self.probe }
 }
 
 impl_has_delayed_work! {
@@ -168,12 +194,17 @@ impl Link {
                 callback_size: Atomic::new(LEAST_CALLBACK),
                 region_pages: Atomic::new(u32::MAX),
                 server <- new_spinlock!(None, "Link::server"),
+                place <- new_spinlock!(None, "Link::place"),
+                places: Atomic::new(0),
+                rail_died: Atomic::new(false),
+                probe_job <- new_spinlock!(None, "Link::probe_job"),
                 inline_sizes: (Atomic::new(0), Atomic::new(0)),
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
                 outage <- new_spinlock!(Outage::new(), "Link::outage"),
                 connect <- new_work!("Link::connect"),
                 keepalive <- new_delayed_work!("Link::keepalive"),
+                probe <- new_work!("Link::probe"),
             }),
             GFP_KERNEL,
         )

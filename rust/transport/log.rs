@@ -8,6 +8,7 @@ use core::fmt::{
     Display,
     Formatter, //
 };
+use core::net::SocketAddr;
 use kernel::prelude::*;
 use xprtrdma_proto::{
     conn::{
@@ -15,6 +16,7 @@ use xprtrdma_proto::{
         Disconnect,
         Report, //
     },
+    rail::Rail,
     time::Millis, //
 };
 use xprtrdma_rdma::device::DeviceInfo;
@@ -92,6 +94,47 @@ impl Display for Again {
     }
 }
 
+/// A rail: `192.0.2.2 (rxe0/1) to 192.0.2.1`.
+pub(crate) struct Over<'a>(pub(crate) &'a Rail);
+
+impl Display for Over<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Rail {
+            local,
+            server,
+            device,
+            port,
+        } = self.0;
+        write!(f, "{local} ({}/{port}) to {server}", device.as_str())
+    }
+}
+
+/// The server's address, if it is another one than that of the mount.
+pub(crate) struct To(pub(crate) Option<SocketAddr>, pub(crate) Option<Rail>);
+
+impl Display for To {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (self.0, &self.1) {
+            (Some(peer), Some(rail)) if peer.ip() != rail.server => {
+                write!(f, " to {}", rail.server)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// On which rail an attempt was made, if there are any.
+struct On(Option<Rail>);
+
+impl Display for On {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(rail) => write!(f, " from {}", Over(rail)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A span in seconds and tenths.
 pub(crate) struct Seconds(pub(crate) Millis);
 
@@ -103,18 +146,20 @@ impl Display for Seconds {
 }
 
 /// Tells of an attempt that failed after it had `lasted` so long, if the report says so; `device`:
-/// what it used, if it came so far.
+/// what it used, if it came so far; `rail`: the rail it took, if there are any.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
     reason: ConnectError,
     lasted: Millis,
     report: &Report,
     device: Option<DeviceInfo>,
+    rail: Option<Rail>,
 ) {
     if report.tell {
         pr_warn!(
-            "{} cannot be connected: {} (after {}{})\n",
+            "{} cannot be connected{}: {} (after {}{})\n",
             Show(&Named(xprt)),
+            Show(&On(rail)),
             reason.name(),
             Show(&Seconds(lasted)),
             Show(&Repeated(report.attempts, report.since)),

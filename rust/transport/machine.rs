@@ -42,7 +42,8 @@ use xprtrdma_proto::{
         Conn,
         Epoch,
         Event,
-        Mailbox, //
+        Mailbox,
+        Way, //
     },
     time::{
         Millis,
@@ -202,9 +203,12 @@ impl<C: Established> Machine<C> {
         self.mailbox.lock().conn.learn_version(known);
     }
 
-    /// Begins an attempt: from now on events wait for the worker.
-    pub(crate) fn begin(&self, timeout: Millis, trial: bool) {
-        self.mailbox.lock().worker_started();
+    /// Begins an attempt over this rail: from now on events wait for the worker.
+    pub(crate) fn begin(&self, timeout: Millis, trial: bool, way: Way) {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.worker_started();
+        mailbox.conn.take_way(way);
+        drop(mailbox);
         let timeout = Some(timeout);
         self.handle(Event::Start { timeout, trial });
     }

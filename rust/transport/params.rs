@@ -26,6 +26,7 @@ use xprtrdma_proto::{
     v2::negotiate::VersionPolicy, //
 };
 use xprtrdma_sunrpc::{
+    common::Common,
     settings::{
         self,
         Check,
@@ -34,6 +35,7 @@ use xprtrdma_sunrpc::{
     sysctl::Sysctl,
     util::{
         may_log,
+        Net,
         Show, //
     },
 };
@@ -164,6 +166,26 @@ pub(crate) fn idle_timeout() -> Option<Millis> {
         0 => None,
         seconds => Some(Millis::from_secs(seconds.into())),
     }
+}
+
+/// Which local ends rails may have in the namespace. May sleep.
+pub(crate) fn rails<R>(common: &Common, net: &Net, f: impl FnOnce(&Locals) -> R) -> R {
+    common.setting(net, Setting::Rails, |text| {
+        // What cannot be read was refused.
+        f(&Locals::parse(text).unwrap_or(Locals::OFF))
+    })
+}
+
+/// Whether there are to be rails in the namespace. May sleep.
+pub(crate) fn has_rails(common: &Common, net: &Net) -> bool {
+    rails(common, net, |locals| !locals.is_off())
+}
+
+/// Which addresses belong to one server. May sleep.
+pub(crate) fn rail_servers(common: &Common, net: &Net) -> Servers {
+    common.setting(net, Setting::RailServers, |text| {
+        Servers::parse(text).unwrap_or(Servers::NONE)
+    })
 }
 
 /// Whether returned segments must equal ours (MAL-068, MAL-069).

@@ -14,6 +14,7 @@
 //! | [`connection`] | the state that lives as long as one queue pair |
 //! | [`driver`] | the name of the driver in sunrpc's types |
 //! | [`params`] | parameters and sysctls |
+//! | [`server`] | what the transports of a server share |
 //! | [`counters`], [`log`] | counters, log lines |
 
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod machine;
 mod observe;
 mod params;
 mod rpc;
+mod server;
 
 use kernel::prelude::*;
 use xprtrdma_rdma::stack;

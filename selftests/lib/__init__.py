@@ -18,6 +18,8 @@ faults   trouble made on the server and on the wire
 hostile  a responder that misbehaves (runs in the server machine)
 responder  orders to it, and the judgement of what follows
 load     writers that know what they were told, and the check of it
+rails    two devices, two addresses of the server, and what is wrong with one
+showing  what programs that show something have in common
 wait     waiting for conditions
 
 torture  rounds of faults under load, their record

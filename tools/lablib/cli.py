@@ -13,7 +13,19 @@ from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
 from .bench import baseline, bench, figures, report
-from .checks import arrows, beside, cable, check, demo_two, kills, mutants, pcap, shutdown, torture
+from .checks import (
+    arrows,
+    beside,
+    cable,
+    check,
+    demo_rails,
+    demo_two,
+    kills,
+    mutants,
+    pcap,
+    shutdown,
+    torture,
+)
 from .machine import shell
 from .machine.session import Plan, Session
 
@@ -446,9 +458,14 @@ def add_demo(commands):
                      help="of RPC-over-RDMA instead: NFSv3 and 4.2, sec=krb5i, callbacks, through "
                           "a responder that speaks it; decodes a capture (ours alone)")
 
+    sub.add_argument("--rails", action="store_true",
+                     help="over two cables instead, of which one is cut amid a copy (ours alone)")
+
     def run(args):
         if args.version_two:
             return demo_two.run(args.kernel)
+        if args.rails:
+            return demo_rails.run(args.kernel)
         return report.demo(args.kernel, args.client, args.vers)
 
     sub.set_defaults(run=run)

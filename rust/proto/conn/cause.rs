@@ -190,7 +190,7 @@ pub enum ConnectError {
     DeviceRemoved,
     /// An address changed during the attempt.
     AddrChanged,
-    /// The port went down during the attempt, and there is another rail.
+    /// The port of the rail is down.
     PortDown,
     /// Memory or device resources ran out.
     NoResources,
@@ -275,13 +275,12 @@ impl ConnectError {
             | Self::RouteSilent
             | Self::Unanswered
             | Self::VersionSilent => Error::TimedOut,
-            Self::AddrUnresolved | Self::NoRoute => Error::Unreachable,
+            Self::AddrUnresolved | Self::NoRoute | Self::PortDown => Error::Unreachable,
             Self::NoDevice if first_mount => Error::NoDeviceAtMount,
             Self::NoDevice | Self::DeviceRemoved => Error::NoDevice,
             Self::Refused => Error::Refused,
             Self::Stale
             | Self::AddrChanged
-            | Self::PortDown
             | Self::Cancelled
             | Self::Aborted
             | Self::PeerClosed => Error::Disconnected,

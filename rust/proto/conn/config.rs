@@ -40,6 +40,14 @@ pub struct Config {
     pub version: VersionPolicy,
 }
 
+impl Config {
+    /// How a connection is probed that was made over this rail.
+    pub(super) fn keepalive_of(&self, way: Way) -> Option<KeepaliveConfig> {
+        let of_rails = way.watched.then_some(self.rail_keepalive);
+        self.keepalive.map(|usual| of_rails.unwrap_or(usual))
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

@@ -68,7 +68,6 @@ pub(super) struct Machine {
     cookie: u32,
     /// The caller that asked for the present attempt gives up when it fails.
     trial: bool,
-    way: Way,
     stopping: bool,
     backchannel: bool,
     /// When the present or last attempt began.
@@ -87,7 +86,6 @@ impl Machine {
             epoch: Epoch::NONE,
             cookie: 0,
             trial: false,
-            way: Way::default(),
             stopping: false,
             backchannel: false,
             begun: Time::default(),
@@ -160,9 +158,7 @@ impl Machine {
     }
 
     pub(super) fn take_way(&mut self, way: Way) {
-        self.way = way;
-        let bound = way.watched.then_some(self.config.rail_back_off);
-        self.peer.bound_delay(bound);
+        self.peer.take_way(way, &self.config);
     }
 
     pub(super) fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
@@ -202,7 +198,7 @@ impl Machine {
     // The attempt.
 
     fn begin_or_wait(&mut self, total: Millis, now: Time) {
-        if now < self.peer.not_before() && !self.way.at_once {
+        if self.peer.must_wait(now) {
             self.state = State::Waiting { timeout: total };
         } else {
             self.begin(total, now);
@@ -300,14 +296,7 @@ impl Machine {
     fn establish(&mut self, version: Version, now: Time) {
         self.peer.connected();
         self.cookie = self.cookie.wrapping_add(1);
-        let keepalive = self.config.keepalive.map(|usual| {
-            if self.way.watched {
-                self.config.rail_keepalive
-            } else {
-                usual
-            }
-        });
-        self.state = State::Up(Up::new(keepalive, now));
+        self.state = State::Up(Up::new(self.config.keepalive_of(self.peer.way()), now));
         self.actions.push(Action::Established {
             epoch: self.epoch,
             cookie: self.cookie,

@@ -8,7 +8,10 @@ use super::{
         Cause,
         ConnectError, //
     },
-    config::Config,
+    config::{
+        Config,
+        Way, //
+    },
     event::{
         CmEvent,
         Epoch, //
@@ -43,6 +46,7 @@ pub(super) struct Peer {
     history: History,
     last_failure: Option<Failure>,
     ever_connected: bool,
+    way: Way,
 }
 
 impl Peer {
@@ -55,6 +59,7 @@ impl Peer {
             history: History::default(),
             last_failure: None,
             ever_connected: false,
+            way: Way::default(),
         }
     }
 
@@ -142,9 +147,21 @@ impl Peer {
         self.backoff.limit(max);
     }
 
-    /// Bounds the delays that begin from now on, or no longer.
-    pub(super) fn bound_delay(&mut self, bound: Option<Millis>) {
-        self.backoff.bound(bound);
+    /// What the driver knows of the rail of the next attempt.
+    pub(super) fn take_way(&mut self, way: Way, config: &Config) {
+        self.way = way;
+        self.backoff
+            .bound(way.watched.then_some(config.rail_back_off));
+    }
+
+    /// What it knew of that of the present or last one.
+    pub(super) const fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Whether the next attempt may not start yet.
+    pub(super) fn must_wait(&self, now: Time) -> bool {
+        now < self.not_before() && !self.way.at_once
     }
 
     /// When the next attempt may start.

@@ -39,6 +39,9 @@ const FIRST_PROBE: Millis = Millis::from_secs(1);
 /// The longest pause between two probes.
 const LAST_PROBE: Millis = Millis::from_secs(20);
 
+/// What comes so soon after a rail died may have been under way.
+const UNDER_WAY: Millis = Millis::from_secs(1);
+
 /// What is known of a dead rail.
 #[derive(Clone, Copy, Debug)]
 struct Dead {
@@ -147,6 +150,13 @@ impl Health {
         if let Some(dead) = &mut self.dead {
             dead.next_probe = now;
         }
+    }
+
+    /// Whether something came over a dead rail, long enough after its death not to have been under
+    /// way then.
+    pub(super) fn is_belied(&self, heard: Time) -> bool {
+        self.dead
+            .is_some_and(|dead| heard > dead.since.after(UNDER_WAY))
     }
 
     /// Whether nothing speaks against the rail.

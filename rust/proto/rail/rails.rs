@@ -52,6 +52,9 @@ const PAUSE: Millis = Millis::new(250);
 const LEAST_PAUSE: Millis = Millis::new(50);
 const ALL_MOVES: Millis = Millis::from_secs(10);
 
+/// A busy connection on which nothing came for so long may not stay where others failed.
+const SILENT: Millis = Millis::new(1500);
+
 /// When no idle connection has moved for so long, in which each was asked, others do, too.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
@@ -249,11 +252,6 @@ impl Rails {
         }
     }
 
-    /// Whether there are several rails, so that silence had better be noticed soon.
-    pub fn is_watched(&self) -> bool {
-        self.listed().count() > 1
-    }
-
     // Probes.
 
     /// A dead rail that is to be probed now.
@@ -287,10 +285,14 @@ impl Rails {
 
     // Moves.
 
-    /// Whether this connection shall move now, and how. `busy`: calls are in flight on it; `silent`: nothing
-    /// has come from the server lately. If so it counts for its new rail from now on: its next
-    /// attempt takes it, unless [`Rails::stay`] comes first.
-    pub fn moves(&mut self, seat: &mut Seat, busy: bool, silent: bool, now: Time) -> Option<Move> {
+    /// Whether this connection shall move now, and how. `busy`: calls are in flight on it; `heard`:
+    /// when something last came from the server. If so it counts for its new rail from now on: its
+    /// next attempt takes it, unless [`Rails::stay`] comes first.
+    pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
+        if self.get(seat.on)?.health.is_belied(heard) {
+            self.worked(seat.on, now);
+        }
+        let silent = now.since(heard) >= SILENT;
         let excess = self.excess(now);
         if excess == 0 {
             self.waits_since = None;

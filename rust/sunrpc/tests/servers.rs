@@ -32,11 +32,11 @@ fn share(servers: &Arc<Servers>, net: u32, peer: SocketAddr) -> Result<Server<At
 }
 
 fn get(server: &Server<Atomic<u64>>) -> Option<u64> {
-    Some(server.data()?.load(Relaxed))
+    Some(server.shared()?.load(Relaxed))
 }
 
 fn set(server: &Server<Atomic<u64>>, value: u64) {
-    if let Some(data) = server.data() {
+    if let Some(data) = server.shared() {
         data.store(value, Relaxed);
     }
 }
@@ -72,7 +72,7 @@ mod suite {
             ensure_eq!(get(&third), Some(8));
             let mistaken =
                 Server::new(&servers, NET, address(1, 20049), Arc::new(0u8, GFP_KERNEL)?)?;
-            ensure!(mistaken.data().is_none());
+            ensure!(mistaken.shared().is_none());
             // The next round finds nothing of this.
         }
         Ok(())

@@ -111,6 +111,12 @@ impl Connection {
         self.xprt.nudge_senders();
     }
 
+    /// Lets no more calls out, so that those in flight end, or lets them out again.
+    pub(crate) fn close_window(&self, closed: bool) {
+        self.locked.credits.lock().close(closed);
+        self.update_window();
+    }
+
     /// A call ends whose reply this connection still owes: the server holds its credit. Returns
     /// the RPC client's window. Called under the lock of that.
     pub(crate) fn abandon(&self) -> u32 {

@@ -13,20 +13,11 @@ use kernel::{
 };
 use xprtrdma_proto::{
     conn::{
-        self,
+        DeviceEvent,
         DeviceLog,
         Disconnect, //
     },
     time::Millis,
-};
-use xprtrdma_rdma::{
-    cm::CmId,
-    device::DeviceInfo,
-    events::{
-        DeviceEvent,
-        DeviceEvents,
-        DeviceHandler, //
-    },
 };
 
 /// Events of the devices of this and of earlier connections.
@@ -47,44 +38,18 @@ impl DeviceHistory {
         )
     }
 
-    /// Records events of the device and the port of a connection, until the result is dropped.
-    /// May sleep.
-    pub(super) fn listen(
-        self: &Arc<Self>,
-        id: &Arc<CmId>,
-        device: &DeviceInfo,
-    ) -> Result<DeviceEvents> {
-        let listener = Listener {
-            history: self.clone(),
-            port: device.port,
-        };
-        DeviceEvents::listen(id.clone(), Arc::new(listener, GFP_KERNEL)?)
+    /// Records an event of the device or of the port of a connection.
+    pub(crate) fn told(&self, event: DeviceEvent) {
+        self.log.lock().told(event, now());
     }
 
     /// The event that may explain the end of a connection, and how long before that it came.
-    pub(crate) fn explains(&self, lost: &Disconnect) -> Option<(conn::DeviceEvent, Millis)> {
+    pub(crate) fn explains(&self, lost: &Disconnect) -> Option<(DeviceEvent, Millis)> {
         self.log.lock().explains(lost.at, lost.lasted)
     }
 
     /// A copy of the record.
     pub(crate) fn snapshot(&self) -> DeviceLog {
         self.log.lock().clone()
-    }
-}
-
-/// Receives the events of a device, for one connection.
-struct Listener {
-    history: Arc<DeviceHistory>,
-    port: u32,
-}
-
-impl DeviceHandler for Listener {
-    #[cold]
-    fn event(&self, event: DeviceEvent) {
-        if event.port.is_some_and(|port| port != self.port) {
-            return;
-        }
-        let event = conn::DeviceEvent::from_raw(event.number);
-        self.history.log.lock().told(event, now());
     }
 }

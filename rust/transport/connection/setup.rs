@@ -48,6 +48,10 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::{
     cm::CmId,
     device::DeviceInfo,
+    events::{
+        DeviceEvents,
+        DeviceHandler, //
+    },
     pd::Pd,
     qp::{
         Qp,
@@ -88,6 +92,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) id: &'a Arc<CmId>,
     pub(crate) pd: &'a Arc<Pd>,
     pub(crate) device: DeviceInfo,
+    /// Is told the events of the device.
+    pub(crate) events: Arc<dyn DeviceHandler>,
     /// Bytes of the largest messages that are sent and received.
     pub(crate) inline_sizes: (u32, u32),
 }
@@ -134,7 +140,7 @@ impl Setup<'_> {
             probe_answered: Once::new(),
             regions,
             device,
-            _events: services.devices.listen(self.id, &device)?,
+            _events: DeviceEvents::listen(self.id.clone(), self.events)?,
             strict: params::strict(),
             last_rx: Atomic::new(Jiffies::now().count()),
             requested: ForwardCredits::new(sizes.credits).request(),

@@ -13,6 +13,7 @@ use crate::{
             addr_fault,
             Listener, //
         },
+        port_events::PortListener,
         Link,
         CONNECT, //
     },
@@ -22,7 +23,9 @@ use crate::{
         Named, //
     },
     machine::now,
+    server::Server,
 };
+use core::net::SocketAddr;
 use kernel::{
     prelude::*,
     sync::{
@@ -35,6 +38,7 @@ use xprtrdma_proto::{
     conn::{
         Action,
         AddrFault,
+        Cause,
         CmEvent,
         Conn,
         ConnectError,
@@ -42,6 +46,7 @@ use xprtrdma_proto::{
         Event,
         LocalFault, //
     },
+    rail::MAX_RAILS,
     time::Millis,
     v2::negotiate::{
         Known,
@@ -62,7 +67,6 @@ use xprtrdma_rdma::{
     qp::QpOwner, //
 };
 use xprtrdma_sunrpc::{
-    servers::Server,
     trace,
     util::{
         may_log,
@@ -99,25 +103,56 @@ impl Link {
     /// Makes a connection.
     fn attempt(self: &Arc<Self>, mut lock: ConnectLock<Rdma>) {
         let xprt = lock.xprt().back_ref();
+        let known = self.learn_version(&xprt);
+        let mut result = self.attempt_once(&mut lock, &xprt);
+        for _ in 1..MAX_RAILS {
+            match result {
+                Err((_, reason)) if self.rail_failed(reason) => {
+                    result = self.attempt_once(&mut lock, &xprt);
+                }
+                _ => break,
+            }
+        }
+        let result = result.map_err(|(error, _)| Error::from_errno(error.to_errno()));
+        if result.is_err() {
+            self.leave_rail();
+        }
+        // From here on events go to the machine directly; those that are left go first.
+        let todo = self.machine().leave(&xprt);
+        self.tell_version(known);
+        self.fulfil(&xprt, todo);
+        if result.is_ok() {
+            self.look_again(None);
+        }
+        lock.finish(result);
+    }
+
+    /// Makes a connection over one rail. An error tells why there is none, and what the tasks are
+    /// told that wait for it.
+    fn attempt_once(
+        self: &Arc<Self>,
+        lock: &mut ConnectLock<Rdma>,
+        xprt: &BackRef<Rdma>,
+    ) -> Result<(), (xprtrdma_proto::Error, ConnectError)> {
         let machine = self.machine();
         let mut attempt = Attempt::default();
         let mut place = None;
         *self.peer.lock() = None;
-        let timeout = Millis::new(u64::from(lock.xprt().connect_timeout().as_ms()));
-        let known = self.learn_version(lock.xprt());
+        let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms()));
+        let (way, timeout) = self.take_rail(xprt, timeout);
         // With `nconnect` a transport may be connected long after the mount, by a call that does
         // not give up.
-        machine.begin(timeout, lock.is_for_trial());
-        let result = 'attempt: loop {
+        machine.begin(timeout, lock.is_for_trial(), way);
+        loop {
             while let Some(action) = machine.poll_action() {
                 match action {
                     Action::Established { version, .. } => {
-                        self.establish(&mut lock, &mut attempt, version);
-                        break 'attempt Ok(());
+                        self.establish(lock, &mut attempt, version);
+                        return Ok(());
                     }
                     Action::Fail { error, reason } => {
-                        self.log_failure(&xprt, reason, place);
-                        break 'attempt Err(Error::from_errno(error.to_errno()));
+                        self.log_failure(xprt, reason, place);
+                        return Err((error, reason));
                     }
                     Action::TearDown { epoch } => {
                         place = attempt.place();
@@ -130,24 +165,16 @@ impl Link {
                         machine.handle(Event::TornDown(epoch));
                     }
                     other => {
-                        if let Err(event) = self.perform(&xprt, &mut attempt, other) {
+                        if let Err(event) = self.perform(xprt, &mut attempt, other) {
                             pr_debug!("step {other:?} of an attempt failed\n");
                             machine.handle(event);
                         }
                     }
                 }
             }
-            let event = machine.next_event(&xprt);
+            let event = machine.next_event(xprt);
             machine.handle(event);
-        };
-        // From here on events go to the machine directly; those that are left go first.
-        let todo = machine.leave(&xprt);
-        self.tell_version(known);
-        self.fulfil(&xprt, todo);
-        if result.is_ok() {
-            self.look_again();
         }
-        lock.finish(result);
     }
 
     /// Has the machine take over what the transports of the server know of its version (V2-12).
@@ -155,15 +182,10 @@ impl Link {
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {
-            let peer = xprt.peer();
-            let mut server = self.server.lock();
-            if server.as_ref().map(Server::peer) != peer {
-                // Without memory each transport finds out for itself.
-                let common = self.services.common();
-                *server = peer.and_then(|peer| common.server(xprt.net(), peer).ok());
-            }
-            if let Some(server) = &*server {
-                machine.learn_version(Known::from_word(server.get()));
+            // Without memory each transport finds out for itself.
+            let server = self.server(xprt);
+            if let Some(shared) = server.as_deref().and_then(Server::shared) {
+                machine.learn_version(Known::from_word(shared.version()));
             }
         }
         machine.with_conn(Conn::version_known)
@@ -173,8 +195,9 @@ impl Link {
     fn tell_version(&self, before: Known) {
         let known = self.machine().with_conn(Conn::version_known);
         if known != before {
-            if let Some(server) = &*self.server.lock() {
-                server.set(known.to_word());
+            let server = self.server.lock().clone();
+            if let Some(shared) = server.as_deref().and_then(Server::shared) {
+                shared.set_version(known.to_word());
             }
         }
     }
@@ -202,6 +225,7 @@ impl Link {
             lasted,
             &report,
             place.map(|(device, _)| device),
+            self.rail().map(|(rail, _)| rail),
         );
     }
 
@@ -215,7 +239,11 @@ impl Link {
         match action {
             Action::ResolveAddr { epoch, timeout } => {
                 let fault = |fault| Event::Cm(epoch, CmEvent::AddrError(fault));
-                let peer = xprt.peer().ok_or(fault(AddrFault::Other))?;
+                let mut peer = xprt.peer().ok_or(fault(AddrFault::Other))?;
+                let rail = self.rail().map(|(rail, _)| rail);
+                if let Some(rail) = rail.filter(|rail| rail.server != peer.ip()) {
+                    peer = SocketAddr::new(rail.server, peer.port());
+                }
                 let local = |_| Event::LocalFault(epoch, LocalFault::NoResources);
                 let listener = Listener {
                     link: self.clone(),
@@ -226,6 +254,14 @@ impl Link {
                 let id = CmId::create(xprt.net(), listener).map_err(local)?;
                 let id = Arc::new(id, GFP_KERNEL).map_err(|_| local(ENOMEM))?;
                 attempt.id = Some(id.clone());
+                if let Some(rail) = rail {
+                    id.bind_addr(&SocketAddr::new(rail.local, 0))
+                        .map_err(|e| fault(addr_fault(e)))?;
+                    // Nothing gets out, and rxe could send nothing any more if it tried.
+                    if !id.is_port_active() {
+                        return Err(Event::Lost(epoch, Cause::PortDown));
+                    }
+                }
                 id.resolve_addr(&peer, ms32(timeout))
                     .map_err(|e| fault(addr_fault(e)))
             }
@@ -279,7 +315,7 @@ impl Link {
 
     /// Makes the queue pair of an attempt, and all that lives as long.
     fn create_qp(
-        &self,
+        self: &Arc<Self>,
         xprt: &BackRef<Rdma>,
         attempt: &mut Attempt,
         epoch: Epoch,
@@ -302,12 +338,20 @@ impl Link {
             send_size: inline_sizes.0,
             receive_size: inline_sizes.1,
         });
+        let listener = PortListener {
+            link: self.clone(),
+            xprt: xprt.clone(),
+            epoch,
+            port: device.port,
+            place: self.rail().map(|(_, number)| number),
+        };
         let setup = Setup {
             xprt,
             services: &self.services,
             id,
             pd: &pd,
             device,
+            events: Arc::new(listener, GFP_KERNEL).map_err(|_| LocalFault::NoResources)?,
             inline_sizes,
         };
         attempt.qp = Some(setup.make(epoch).map_err(resources)?);
@@ -349,16 +393,18 @@ impl Link {
             version.number(),
         );
         *send.state() = Some(qp);
+        self.rail_connected();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
             pr_info!(
-                "{} connected{}: device {} port {}, from {}, inline {}/{}, credits {}, \
+                "{} connected{}: device {} port {}, from {}{}, inline {}/{}, credits {}, \
                  {} pages per region{}\n",
                 Show(&Named(xprt)),
                 Show(&Again(failed, since)),
                 device.name(),
                 device.port,
                 Show(&local),
+                Show(&log::To(xprt.peer(), self.rail().map(|(rail, _)| rail))),
                 thresholds.call,
                 thresholds.reply,
                 credits,

@@ -25,7 +25,10 @@ use xprtrdma_proto::{
         Cause,
         Event, //
     },
-    time::Time, //
+    time::{
+        Millis,
+        Time, //
+    }, //
 };
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::util::{
@@ -34,11 +37,13 @@ use xprtrdma_sunrpc::util::{
 };
 
 impl Link {
-    /// Has somebody look after the connection when the machine wants to be told the time again.
-    pub(super) fn look_again(self: &Arc<Self>) {
+    /// Has somebody look after the connection when the machine wants to be told the time again, or
+    /// sooner.
+    pub(super) fn look_again(self: &Arc<Self>, soon: Option<Millis>) {
         let Some(span) = self.machine().until_tick() else {
             return;
         };
+        let span = soon.map_or(span, |soon| soon.min(span));
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().queue().queue();
@@ -85,7 +90,8 @@ impl WorkItem<KEEPALIVE_WORK> for Link {
         let _nofs = NoFs::enter();
         if let Some(qp) = this.current() {
             this.look_after(&qp);
-            this.look_again();
+            let soon = this.tend_rails(&qp);
+            this.look_again(soon);
         }
     }
 }

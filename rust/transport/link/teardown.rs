@@ -95,6 +95,7 @@ impl Link {
             // Frees the regions that senders have put back since; there are no senders now.
             qp.handler().regions().close();
             drop(qp);
+            self.rail_left(lost(self.machine(), epoch));
             self.machine().close(xprt, Event::TornDown(epoch));
         }
     }
@@ -108,6 +109,7 @@ impl Link {
     /// The same, for good.
     pub(crate) fn shut_down(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         self.end(lock, Event::Shutdown);
+        self.leave_rail();
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     link::Link,
     log::{
         Details,
+        Over,
         Seconds, //
     },
     machine::now,
@@ -198,6 +199,17 @@ fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             conn.regions().pages()
         )?;
     }
+    link.each_rail(|view, is_ours| {
+        let rail = Over(&view.rail);
+        writeln!(
+            f,
+            "rail: {rail}: {} for {}, {} connections{}",
+            view.standing.name(),
+            Seconds(now().since(view.since)),
+            view.load,
+            if is_ours { ", this one" } else { "" }
+        )
+    })?;
     for told in link.services().devices().snapshot().iter() {
         let (what, ago) = (told.event.name(), Seconds(now().since(told.at)));
         writeln!(f, "device event: {what}, {ago} ago")?;
@@ -254,6 +266,8 @@ fn show_counters(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let ordinary = |what| counters.ordinary(what);
     writeln!(f, "callbacks: {}", ordinary(Ordinary::Callbacks))?;
     writeln!(f, "late_replies: {}", ordinary(Ordinary::LateReplies))?;
+    writeln!(f, "rail_moves: {}", ordinary(Ordinary::RailMoves))?;
+    writeln!(f, "rail_failovers: {}", ordinary(Ordinary::RailFailovers))?;
     writeln!(f, "no_region: {}", ordinary(Ordinary::NoRegion))?;
     writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))
 }

@@ -23,7 +23,7 @@ from ..base.paths import REPO
 from ..base.ui import LabError
 
 # Modules of the core that may be unused.
-ROOMS = ("rds", "rail")
+ROOMS = ("rds",)
 CORE = "xprtrdma_proto"
 DRIVER = "xprtrdma_transport"
 # Found, or the others are not found either.

@@ -276,10 +276,12 @@ impl World {
             return;
         };
         let before = self.views();
-        let (busy, silent) = (source.bool(), source.bool());
         let (now, member) = (self.now, &mut self.members[index]);
+        let busy = source.bool();
+        let heard = now.as_millis().saturating_sub(u64::from(source.u16()) / 8);
+        let heard = Time::from_millis(heard);
         let on = before.iter().find(|view| view.rail == member.on).copied();
-        let Some(way) = self.rails.moves(&mut member.seat, busy, silent, now) else {
+        let Some(way) = self.rails.moves(&mut member.seat, busy, heard, now) else {
             return;
         };
         assert_eq!(member.to, None);

@@ -251,20 +251,21 @@ impl World {
                     return self.lost(index, true);
                 }
                 if (self.now + index as u64 * 150) % BEAT < STEP {
-                    self.beat(index, silent_since.is_some());
+                    self.beat(index, silent_since.unwrap_or(self.now));
                 }
             }
             _ => {}
         }
     }
 
-    fn beat(&mut self, index: usize, silent: bool) {
+    fn beat(&mut self, index: usize, heard: u64) {
         let now = self.time();
         let client = &mut self.clients[index];
         let busy = client.busy;
+        let heard = Time::from_millis(heard);
         if self
             .rails
-            .moves(client.seat.as_mut().unwrap(), busy, silent, now)
+            .moves(client.seat.as_mut().unwrap(), busy, heard, now)
             .is_some()
         {
             client.after_death = false;
@@ -518,6 +519,7 @@ fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
 fn evidence_of_life_outweighs_the_misfortune_of_others() {
     let mut rails = Rails::new(3);
     let now = Time::from_millis(0);
+    let late = Time::from_millis(2000);
     rails.update(&pairs(2), now);
     let mut seats: Vec<_> = (0..4)
         .map(|_| rails.take(None, false, now).unwrap())
@@ -530,14 +532,20 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
         .rev()
         .find(|(_, choice)| choice.rail == rail)
         .unwrap();
-    assert_eq!(rails.moves(seat, true, false, now), None);
-    assert_eq!(rails.moves(seat, true, true, now), Some(Move::Flee));
+    assert_eq!(rails.moves(seat, true, now, now), None);
+    assert_eq!(rails.moves(seat, true, now, late), Some(Move::Flee));
     rails.stay(seat);
-    assert_eq!(rails.moves(seat, false, false, now), Some(Move::Flee));
+    assert_eq!(rails.moves(seat, false, now, late), Some(Move::Flee));
     // It counts for its new rail, so that no other takes it for free.
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
+    // What comes later proves that the rail works, though nobody probed it.
+    rails.stay(seat);
+    assert_eq!(rails.moves(seat, true, late, late), None);
+    assert!(rails
+        .views(late)
+        .all(|view| view.standing != Standing::Dead));
     for (seat, _) in seats {
         rails.leave(seat);
     }
@@ -556,7 +564,7 @@ fn rails_that_are_listed_later_take_connections_in() {
     let adopt = |_| rails.adopt(first, server).unwrap();
     let mut seats: Vec<Seat> = (0..3).map(adopt).collect();
     assert_eq!(
-        rails.moves(&mut seats[0], false, false, now),
+        rails.moves(&mut seats[0], false, now, now),
         Some(Move::Shift)
     );
     let (seat, choice) = rails.take(Some(seats.swap_remove(0)), false, now).unwrap();

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Events of the device and the port that a connection uses.
+
+use crate::{
+    driver::Rdma,
+    link::Link, //
+};
+use kernel::sync::Arc;
+use xprtrdma_proto::conn::{
+    self,
+    Cause,
+    Epoch,
+    Event, //
+};
+use xprtrdma_rdma::events::{
+    DeviceEvent,
+    DeviceHandler, //
+};
+use xprtrdma_sunrpc::xprt::BackRef;
+
+/// Receives the events of a device for one attempt and its connection.
+pub(super) struct PortListener {
+    pub(super) link: Arc<Link>,
+    pub(super) xprt: BackRef<Rdma>,
+    pub(super) epoch: Epoch,
+    pub(super) port: u32,
+    /// The number of its place, if it has one.
+    pub(super) place: Option<u32>,
+}
+
+impl DeviceHandler for PortListener {
+    #[cold]
+    fn event(&self, event: DeviceEvent) {
+        if event.port.is_some_and(|port| port != self.port) {
+            return;
+        }
+        let event = conn::DeviceEvent::from_raw(event.number);
+        self.link.services().devices().told(event);
+        let Some(place) = self.place else {
+            return;
+        };
+        match event {
+            conn::DeviceEvent::PortDown | conn::DeviceEvent::Fatal => {
+                // With no better rail it waits, as without rails: the port may be back soon.
+                if self.link.port_down(place) {
+                    let lost = Event::Lost(self.epoch, Cause::PortDown);
+                    self.link.react(&self.xprt, lost);
+                }
+            }
+            conn::DeviceEvent::PortActive => self.link.port_works(place),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Probes of dead rails: a connection that carries nothing, made and ended.
+//!
+//! Nothing less tells that a rail works: addresses are resolved from what was learnt before, and a
+//! port may be active while nothing comes through.
+
+use crate::{
+    driver::Rdma,
+    link::{
+        Link,
+        PROBE, //
+    },
+    machine::now,
+    server::{
+        ProbeJob,
+        Server, //
+    },
+};
+use core::net::SocketAddr;
+use kernel::{
+    new_condvar, new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        ArcBorrow,
+        CondVar,
+        SpinLock, //
+    },
+    workqueue::{
+        Queue,
+        WorkItem, //
+    },
+};
+use xprtrdma_proto::{
+    rail::{
+        Probe,
+        Rail, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    PrivateData, //
+};
+use xprtrdma_rdma::{
+    cm::{
+        self,
+        CmHandler,
+        CmId,
+        ConnectParam, //
+    },
+    mr::LocalInvalidation,
+    pd::Pd,
+    qp::{
+        Qp,
+        QpConfig,
+        QpHandler,
+        Received,
+        WcStatus, //
+    },
+};
+use xprtrdma_sunrpc::{
+    common::Common,
+    util::{
+        Jiffies,
+        NoFs, //
+    },
+    xprt::Xprt, //
+};
+
+/// How long a probe may take.
+const LIMIT: Millis = Millis::from_secs(4);
+
+/// How often it looks whether it is still needed, in milliseconds.
+const LOOK_MS: u32 = 250;
+
+/// The smallest queue pair that can be.
+const QUEUES: QpConfig = QpConfig {
+    send_bytes: 4096,
+    least_send_bytes: 4096,
+    send_wrs: 4,
+    signal_every: 1,
+    message_wrs: 1,
+    waiting_wrs: 1,
+    recv_count: 1,
+    recv_batch: 1,
+    recv_size: 1024,
+};
+
+impl Link {
+    /// Has a dead rail probed.
+    pub(super) fn start_probe(
+        self: &Arc<Self>,
+        xprt: &Xprt<Rdma>,
+        server: &Arc<Server>,
+        probe: Probe,
+        rail: Rail,
+    ) {
+        let job = ProbeJob::new(xprt.back_ref(), server.clone(), probe, rail);
+        let mut place = self.probe_job.lock();
+        if place.is_none() {
+            *place = Some(job);
+            drop(place);
+            let queue = self.services.common().queue().queue();
+            // An error means that it is queued.
+            let _ = queue.enqueue::<Arc<Self>, PROBE>(self.clone());
+        } else {
+            drop(place);
+            // Another rail is being probed by this transport: this one is tried later.
+            job.end(false);
+        }
+    }
+}
+
+impl WorkItem<PROBE> for Link {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        let job = this.probe_job.lock().take();
+        if let Some(job) = job {
+            let connected = connects(job.xprt(), &job.rail()).is_ok();
+            job.end(connected);
+        }
+    }
+}
+
+/// The answers of the connection manager, in the order in which they come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reached {
+    Nothing,
+    Address,
+    Route,
+    Peer,
+    /// No more will come.
+    End,
+}
+
+/// Waits for them.
+#[pin_data]
+struct Answers {
+    #[pin]
+    reached: SpinLock<Reached>,
+    #[pin]
+    told: CondVar,
+}
+
+impl Answers {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                reached <- new_spinlock!(Reached::Nothing, "Answers::reached"),
+                told <- new_condvar!("Answers::told"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Waits until the connection manager has come so far, at most until `deadline`.
+    fn wait(&self, xprt: &Xprt<Rdma>, wanted: Reached, deadline: Time) -> Result {
+        let mut reached = self.reached.lock();
+        loop {
+            if *reached == Reached::End {
+                return Err(ENOTCONN);
+            }
+            if *reached >= wanted {
+                return Ok(());
+            }
+            let left = deadline.since(now()).get();
+            if left == 0 || xprt.is_dying() {
+                return Err(ETIMEDOUT);
+            }
+            let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
+            let span = Jiffies::from_ms(left).count().max(1);
+            // Kernel threads get no signals; however the wait ends, the loop looks again.
+            let _ = self.told.wait_interruptible_timeout(&mut reached, span);
+        }
+    }
+}
+
+impl CmHandler for Answers {
+    fn event(&self, event: cm::CmEvent<'_>) {
+        let now = match event {
+            cm::CmEvent::AddrResolved => Reached::Address,
+            cm::CmEvent::RouteResolved => Reached::Route,
+            cm::CmEvent::Established { .. } => Reached::Peer,
+            cm::CmEvent::Other(_) => return,
+            _ => Reached::End,
+        };
+        let mut reached = self.reached.lock();
+        *reached = now.max(*reached);
+        drop(reached);
+        self.told.notify_all();
+    }
+}
+
+/// Handles the completions of a connection that carries nothing.
+struct Idle(Arc<Common>);
+
+impl QpHandler for Idle {
+    fn queue(&self) -> &Queue {
+        self.0.completions().queue()
+    }
+
+    fn received(_: ArcBorrow<'_, Qp<Self>>, _: Received<'_, Self>) {}
+    fn invalidated(_: ArcBorrow<'_, Qp<Self>>, _: u64, _: &LocalInvalidation) {}
+    fn probed(_: ArcBorrow<'_, Qp<Self>>) {}
+    fn confirmed(_: ArcBorrow<'_, Qp<Self>>) {}
+    fn acknowledged(_: ArcBorrow<'_, Qp<Self>>) {}
+    fn send_space(_: ArcBorrow<'_, Qp<Self>>) {}
+    fn broken(_: ArcBorrow<'_, Qp<Self>>, _: WcStatus) {}
+}
+
+/// Makes a connection over the rail and ends it. Sleeps.
+fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result {
+    let port = xprt.peer().ok_or(ENOTCONN)?.port();
+    let deadline = now().after(LIMIT);
+    // CAST: A few seconds.
+    let limit = LIMIT.get() as u32;
+    let answers = Answers::new()?;
+    // Dropped in the opposite order: queue pair, domain, id.
+    let id = Arc::new(CmId::create(xprt.net(), answers.clone())?, GFP_KERNEL)?;
+    id.bind_addr(&SocketAddr::new(rail.local, 0))?;
+    // Nothing gets out, and rxe could send nothing any more if it tried.
+    if !id.is_port_active() {
+        return Err(ENETDOWN);
+    }
+    id.resolve_addr(&SocketAddr::new(rail.server, port), limit)?;
+    answers.wait(xprt, Reached::Address, deadline)?;
+    id.resolve_route(limit)?;
+    answers.wait(xprt, Reached::Route, deadline)?;
+    let pd = Pd::alloc(id.clone())?;
+    let _qp = Qp::create(&pd, &QUEUES, Idle(xprt.common().clone()))?;
+    id.connect(&ConnectParam {
+        private_data: PrivateData::ABSENT.encode(),
+        responder_resources: 1,
+        retry_count: 6,
+        rnr_retry_count: 0,
+    })?;
+    answers.wait(xprt, Reached::Peer, deadline)
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rails of a link: which one an attempt takes, what becomes of it, and when the connection
+//! moves to another one.
+//!
+//! The policy is the protocol core's ([`Rails`](xprtrdma_proto::rail::Rails)), shared by all
+//! transports of a server. What it is told comes from here, from attempts, from the end of
+//! connections and from the events of their ports.
+
+use crate::{
+    connection::Connection,
+    counters::Ordinary,
+    driver::Rdma,
+    link::Link,
+    log::Named,
+    machine::now,
+    params,
+    server::{
+        Place,
+        Server,
+        Shared, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+};
+use xprtrdma_proto::{
+    conn::{
+        Cause,
+        ConnectError,
+        Disconnect,
+        Event,
+        Way, //
+    },
+    rail::{
+        Local,
+        Move,
+        Name,
+        Pairs,
+        Rail,
+        View,
+        MAX_RAILS, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    wc::WcStatus, //
+};
+use xprtrdma_rdma::{
+    local,
+    qp::Qp, //
+};
+use xprtrdma_sunrpc::{
+    util::{
+        may_log,
+        Show, //
+    },
+    xprt::Xprt, //
+};
+
+/// How old the list of rails may be for an attempt, and for a connection that is looked after.
+const FRESH: Millis = Millis::new(250);
+const RECENT: Millis = Millis::from_secs(5);
+
+/// How long calls may take to end before a connection that does well moves.
+const CLOSING: Millis = Millis::from_secs(2);
+
+/// While they do, somebody looks so often.
+const CLOSING_LOOK: Millis = Millis::new(20);
+
+impl Link {
+    /// What the transports of the server share. `None`: no memory, or no address. May sleep.
+    pub(super) fn server(&self, xprt: &Xprt<Rdma>) -> Option<Arc<Server>> {
+        let peer = xprt.peer()?;
+        let known = self.server.lock().clone();
+        if let Some(server) = known.filter(|server| server.peer() == peer) {
+            return Some(server);
+        }
+        let common = self.services.common();
+        let server = common.server(xprt.net(), peer, Shared::new().ok()?).ok()?;
+        let server = Arc::new(server, GFP_KERNEL).ok()?;
+        let old = self.server.lock().replace(server.clone());
+        drop(old);
+        Some(server)
+    }
+
+    /// Chooses the rail for an attempt. Sleeps.
+    pub(super) fn take_rail(&self, xprt: &Xprt<Rdma>, timeout: Millis) -> (Way, Millis) {
+        let last = self.place.lock().take();
+        let after_death = self.rail_died.load(Relaxed);
+        self.rail_died.store(false, Relaxed);
+        let usual = (Way::default(), timeout);
+        if !params::has_rails(xprt.common(), xprt.net()) {
+            return usual;
+        }
+        let Some(server) = self.server(xprt) else {
+            return usual;
+        };
+        let Some(shared) = server.shared() else {
+            return usual;
+        };
+        find_rails(xprt, shared, FRESH);
+        let last = last.filter(|last| Arc::ptr_eq(last.server(), &server));
+        let seat = last.and_then(Place::into_seat);
+        let taken = shared.with_rails(|rails| rails.take(seat, after_death, now()));
+        let Some((seat, choice)) = taken else {
+            return usual;
+        };
+        let number = self.places.load(Relaxed).wrapping_add(1);
+        self.places.store(number, Relaxed);
+        let place = Place::new(server.clone(), seat, choice.rail, number);
+        *self.place.lock() = Some(place);
+        let way = Way {
+            at_once: choice.at_once,
+            watched: choice.limit.is_some(),
+        };
+        (way, timeout.min(choice.limit.unwrap_or(timeout)))
+    }
+
+    /// The rail of the present attempt or connection, with the number of its place.
+    pub(super) fn rail(&self) -> Option<(Rail, u32)> {
+        let place = self.place.lock();
+        place.as_ref().map(|place| (place.rail(), place.number()))
+    }
+
+    /// There will be no connection: the place is given back.
+    pub(super) fn leave_rail(&self) {
+        let place = self.place.lock().take();
+        drop(place);
+    }
+
+    /// The attempt has made a connection.
+    pub(super) fn rail_connected(&self) {
+        if let Some(place) = &mut *self.place.lock() {
+            place.with(|rails, seat| rails.connected(seat, now()));
+        }
+    }
+
+    /// The attempt failed. Whether another rail is to be tried at once.
+    pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
+        reason.blames_rail() && self.blame_rail(|_| true)
+    }
+
+    /// The connection or the attempt ended, and its rail is to blame, if it is still on the one
+    /// that is meant. Whether there is another live one.
+    fn blame_rail(&self, is_meant: impl FnOnce(&Place) -> bool) -> bool {
+        let mut place = self.place.lock();
+        let Some(place) = (*place).as_mut().filter(|place| is_meant(place)) else {
+            return false;
+        };
+        self.rail_died.store(true, Relaxed);
+        let others = place.with(|rails, seat| rails.failed(seat, now()));
+        let others = others.unwrap_or(false);
+        if others {
+            self.services.counters().add(Ordinary::RailFailovers);
+        }
+        others
+    }
+
+    /// The port of a rail is down. Whether the connection or attempt with this place had better go.
+    pub(super) fn port_down(&self, number: u32) -> bool {
+        self.blame_rail(|place| place.number() == number)
+    }
+
+    /// The port of a rail works again.
+    pub(super) fn port_works(&self, number: u32) {
+        let mut place = self.place.lock();
+        if let Some(place) = (*place).as_mut().filter(|place| place.number() == number) {
+            place.with(|rails, seat| rails.port_works(seat, now()));
+        }
+    }
+
+    /// The connection ended so. A place is given back unless the connection moves.
+    pub(super) fn rail_left(&self, lost: Option<Disconnect>) {
+        let cause = lost.map(|lost| lost.cause);
+        let retried = |lost: Disconnect| {
+            let statuses = [lost.seen.first, lost.seen.reason].into_iter().flatten();
+            let mut statuses = statuses.map(|(_, status)| status);
+            statuses.any(|status| status == WcStatus::RetryExceeded)
+        };
+        if cause.is_some_and(Cause::blames_rail) || lost.is_some_and(retried) {
+            // A port that is down was noticed at once.
+            if !self.rail_died.load(Relaxed) {
+                self.blame_rail(|_| true);
+            }
+        }
+        if cause != Some(Cause::RailMove) {
+            self.leave_rail();
+        }
+    }
+
+    /// Shows the rails of the server, and which one the connection is on.
+    pub(crate) fn each_rail(
+        &self,
+        mut show: impl FnMut(&View, bool) -> core::fmt::Result,
+    ) -> core::fmt::Result {
+        let ours = self.rail().map(|(rail, _)| rail);
+        let server = self.server.lock().clone();
+        let Some(shared) = server.as_deref().and_then(Server::shared) else {
+            return Ok(());
+        };
+        // A copy each: what shows them may sleep.
+        for index in 0..2 * MAX_RAILS {
+            let view = shared.with_rails(|rails| rails.views(now()).nth(index));
+            match view {
+                Some(view) => show(&view, ours == Some(view.rail))?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to the rails while there is a connection. Returns when to look again, if soon. Sleeps.
+    pub(super) fn tend_rails(self: &Arc<Self>, qp: &Qp<Connection>) -> Option<Millis> {
+        let conn = qp.handler();
+        let xprt = conn.xprt();
+        if !params::has_rails(xprt.common(), xprt.net()) && self.place.lock().is_none() {
+            return None;
+        }
+        let server = self.server(xprt)?;
+        let shared = server.shared()?;
+        find_rails(xprt, shared, RECENT);
+        if self.place.lock().is_none() {
+            self.adopt(xprt, &server);
+        }
+        let probe = shared.with_rails(|rails| rails.probe(now()));
+        if let Some((probe, rail)) = probe {
+            self.start_probe(xprt, &server, probe, rail);
+        }
+        self.move_if_due(conn)
+    }
+
+    /// The connection was made before there were rails.
+    fn adopt(&self, xprt: &Xprt<Rdma>, server: &Arc<Server>) {
+        let (Some(local), Some(peer), Some(shared)) =
+            (self.local_addr(), xprt.peer(), server.shared())
+        else {
+            return;
+        };
+        let seat = shared.with_rails(|rails| rails.adopt(local.ip(), peer.ip()));
+        let rail = shared.with_rails(|rails| {
+            let mut views = rails.views(now());
+            let is_its = |rail: &Rail| (rail.local, rail.server) == (local.ip(), peer.ip());
+            views.find(|view| is_its(&view.rail)).map(|view| view.rail)
+        });
+        if let (Some(seat), Some(rail)) = (seat, rail) {
+            let number = self.places.load(Relaxed).wrapping_add(1);
+            self.places.store(number, Relaxed);
+            *self.place.lock() = Some(Place::new(server.clone(), seat, rail, number));
+        }
+    }
+
+    /// Has the connection move if the policy says so, or goes on with that.
+    fn move_if_due(self: &Arc<Self>, conn: &Connection) -> Option<Millis> {
+        let busy = conn.xprt().is_busy() || conn.credits().abandoned() > 0;
+        let silence = u64::from(conn.silence().as_ms());
+        let heard = Time::from_millis(now().as_millis().saturating_sub(silence));
+        let mut guard = self.place.lock();
+        let place = (*guard).as_mut()?;
+        let (leaves, closes) = match place.closing_since() {
+            Some(since) if busy && now().since(since) < CLOSING => (false, None),
+            Some(_) if busy => {
+                place.set_closing(None);
+                place.with(|rails, seat| rails.stay(seat));
+                (false, Some(false))
+            }
+            Some(_) => (true, None),
+            None => match place.with(|rails, seat| rails.moves(seat, busy, heard, now()))? {
+                None => return None,
+                Some(Move::Flee) => (true, None),
+                Some(Move::Shift) if busy => {
+                    place.set_closing(Some(now()));
+                    (false, Some(true))
+                }
+                Some(Move::Shift) => (true, None),
+            },
+        };
+        let is_closing = place.closing_since().is_some();
+        drop(guard);
+        if let Some(closed) = closes {
+            conn.close_window(closed);
+        }
+        if leaves {
+            conn.counters().add(Ordinary::RailMoves);
+            conn.react(Event::Lost(conn.epoch(), Cause::RailMove));
+        }
+        is_closing.then_some(CLOSING_LOOK)
+    }
+}
+
+/// Looks which rails there are, if that was some time ago. Sleeps.
+fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
+    let Some(peer) = xprt.peer() else {
+        return;
+    };
+    let (common, net) = (xprt.common(), xprt.net());
+    if !shared.shall_look(common.setting_changes(net), age) {
+        return;
+    }
+    // Without memory the list stays as it is.
+    let Ok(found) = local::locals(net) else {
+        return;
+    };
+    let ends = found.iter().filter_map(|end| {
+        Some(Local {
+            addr: end.addr,
+            prefix_len: end.prefix_len,
+            device: Name::new(end.device.name())?,
+            port: end.device.port,
+        })
+    });
+    let servers = params::rail_servers(common, net);
+    let pairs = params::rails(common, net, |locals| {
+        Pairs::new(ends, locals, peer.ip(), &servers)
+    });
+    shared.with_rails(|rails| {
+        rails.update(&pairs, now());
+        for end in found.iter().filter(|end| !end.active) {
+            rails.port_down(end.addr, now());
+        }
+    });
+    if shared.note_left_out(pairs.left_out()) && may_log() {
+        pr_warn!(
+            "{} {} rails are left out: there is room for {}\n",
+            Show(&Named(xprt)),
+            pairs.left_out(),
+            MAX_RAILS,
+        );
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the transports of one server share ([`Shared`]), and the place of a connection among its
+//! rails ([`Place`]); probes of rails that are dead ([`ProbeJob`]).
+
+use crate::{
+    driver::Rdma,
+    machine::now, //
+};
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        SpinLock, //
+    },
+};
+use xprtrdma_proto::{
+    rail::{
+        Probe,
+        Rail,
+        Rails,
+        Seat, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+};
+use xprtrdma_sunrpc::{
+    servers,
+    util::random,
+    xprt::{
+        BackRef,
+        Xprt, //
+    },
+};
+
+/// The share of one transport in what is known of its server.
+pub(crate) type Server = servers::Server<Shared>;
+
+/// What is known of a server.
+#[pin_data]
+pub(crate) struct Shared {
+    /// What is known of its version 2, as a word.
+    version: Atomic<u64>,
+    #[pin]
+    rails: SpinLock<Rails>,
+    /// When somebody last looked which rails there are, in milliseconds; zero: nobody did.
+    looked: Atomic<u64>,
+    /// Which change of the tables that was after.
+    tables: Atomic<u32>,
+    /// How many rails there was no room for.
+    left_out: Atomic<u32>,
+}
+
+impl Shared {
+    /// Nothing is known. May sleep.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let seed = u64::from(random());
+        Arc::pin_init(
+            pin_init!(Self {
+                version: Atomic::new(0),
+                rails <- new_spinlock!(Rails::new(seed), "Shared::rails"),
+                looked: Atomic::new(0),
+                tables: Atomic::new(0),
+                left_out: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// What is known of the version. `Relaxed`: the word is all there is.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Relaxed)
+    }
+
+    pub(crate) fn set_version(&self, word: u64) {
+        self.version.store(word, Relaxed);
+    }
+
+    /// Looks at the rails, or changes them. `f` must not sleep.
+    pub(crate) fn with_rails<R>(&self, f: impl FnOnce(&mut Rails) -> R) -> R {
+        f(&mut self.rails.lock())
+    }
+
+    /// Whether the caller shall look which rails there are, because that was `age` or longer ago,
+    /// or the tables have changed since, which `changes` counts. `Relaxed`: two may look.
+    pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
+        let now = now().as_millis().max(1);
+        let last = self.looked.load(Relaxed);
+        let is_old = last == 0 || now.saturating_sub(last) >= age.get();
+        let is_due = is_old || self.tables.load(Relaxed) != changes;
+        if is_due {
+            self.tables.store(changes, Relaxed);
+            self.looked.store(now, Relaxed);
+        }
+        is_due
+    }
+
+    /// Takes note of how many rails there was no room for. Whether that is news.
+    pub(crate) fn note_left_out(&self, count: u32) -> bool {
+        self.left_out.xchg(count, Full) != count && count > 0
+    }
+}
+
+/// The place of an attempt, and then of its connection.
+pub(crate) struct Place {
+    server: Arc<Server>,
+    /// `None` only while it is given back.
+    seat: Option<Seat>,
+    rail: Rail,
+    /// Tells the places of one transport apart.
+    number: u32,
+    /// Since when no calls go out, because the connection is to move.
+    closing_since: Option<Time>,
+}
+
+impl Place {
+    pub(crate) fn new(server: Arc<Server>, seat: Seat, rail: Rail, number: u32) -> Self {
+        Self {
+            server,
+            seat: Some(seat),
+            rail,
+            number,
+            closing_since: None,
+        }
+    }
+
+    pub(crate) fn rail(&self) -> Rail {
+        self.rail
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub(crate) fn closing_since(&self) -> Option<Time> {
+        self.closing_since
+    }
+
+    pub(crate) fn set_closing(&mut self, since: Option<Time>) {
+        self.closing_since = since;
+    }
+
+    /// Gives the place up for another one of the same server.
+    pub(crate) fn into_seat(mut self) -> Option<Seat> {
+        self.seat.take()
+    }
+
+    /// Looks at the rails and the place on them. `f` must not sleep.
+    pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut Rails, &mut Seat) -> R) -> Option<R> {
+        let seat = self.seat.as_mut()?;
+        let shared = self.server.shared()?;
+        Some(shared.with_rails(|rails| f(rails, seat)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let (Some(seat), Some(shared)) = (self.seat.take(), self.server.shared()) {
+            shared.with_rails(|rails| rails.leave(seat));
+        }
+    }
+}
+
+/// A probe of a dead rail that is to be made.
+pub(crate) struct ProbeJob {
+    xprt: BackRef<Rdma>,
+    server: Arc<Server>,
+    probe: Probe,
+    rail: Rail,
+}
+
+impl ProbeJob {
+    pub(crate) fn new(xprt: BackRef<Rdma>, server: Arc<Server>, probe: Probe, rail: Rail) -> Self {
+        Self {
+            xprt,
+            server,
+            probe,
+            rail,
+        }
+    }
+
+    pub(crate) fn xprt(&self) -> &Xprt<Rdma> {
+        &self.xprt
+    }
+
+    pub(crate) fn rail(&self) -> Rail {
+        self.rail
+    }
+
+    /// Tells the policy what came of it: whether a connection was made.
+    pub(crate) fn end(self, connected: bool) {
+        let Self { server, probe, .. } = self;
+        if let Some(shared) = server.shared() {
+            shared.with_rails(|rails| rails.probed(probe, connected, now()));
+        }
+    }
+}

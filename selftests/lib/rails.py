@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Rails: two devices of this machine, two addresses of the server, and what is wrong with one."""
+
+import contextlib
+import mmap
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import time
+
+from . import faults, wait, xprt
+from .buffers import Buffer
+from .case import ENV, Skip, check
+from .env import PORT
+from .workers import Crew
+
+SERVERS = os.environ.get("NFS_SERVERS", "").split()
+SERVERS6 = os.environ.get("NFS_SERVERS6", "").split()
+DEVICES = os.environ.get("LAB_DEVICES", "").split()
+TABLES = pathlib.Path("/proc/sys/sunrpc")
+GROUPS = " ".join("=".join(group) for group in (SERVERS, SERVERS6))
+RECORD = 4096
+DOUBLE = struct.Struct("=d")
+RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) connections",
+                  re.MULTILINE)
+
+
+def set_up(locals_="auto", servers=GROUPS):
+    """The tables of this namespace."""
+    if len(DEVICES) < 2:
+        raise Skip("one cable: run with --rails 2")
+    (TABLES / "rdma_rail_servers").write_text(f"{servers}\n")
+    (TABLES / "rdma_rails").write_text(f"{locals_}\n")
+
+
+def states():
+    """What our transports say of themselves."""
+    return [file.read_text() for file in sorted(xprt.DEBUGFS.glob("*/state"))]
+
+
+def devices():
+    """The device of each connection that there is."""
+    return re.findall(r"^device: (\S+), port", "\n".join(states()), re.MULTILINE)
+
+
+def spread():
+    """How many connections each device has."""
+    found = devices()
+    return [found.count(device) for device in DEVICES]
+
+
+def is_even():
+    """Whether they are spread within one, and all there."""
+    numbers = spread()
+    return sum(numbers) == len(states()) and max(numbers) - min(numbers) <= 1
+
+
+def standing():
+    """How each rail stands, by its device."""
+    return {device: word for _, device, _, word, _ in RAIL.findall("\n".join(states()))}
+
+
+def counter(name):
+    """A counter, over all transports."""
+    texts = "\n".join(file.read_text() for file in xprt.DEBUGFS.glob("*/counters"))
+    return sum(map(int, re.findall(rf"^{name}: (\d+)$", texts, re.MULTILINE)))
+
+
+def traffic():
+    """Packets that each device has sent and received."""
+    found = []
+    for number, device in enumerate(DEVICES):
+        if device.startswith("rxe"):
+            top = pathlib.Path(f"/sys/class/infiniband/{device}/ports/1/hw_counters")
+            names = ("sent_pkts", "rcvd_pkts")
+        else:
+            top = pathlib.Path(f"/sys/class/net/eth{number}/statistics")
+            names = ("tx_packets", "rx_packets")
+        found.append(sum(int((top / name).read_text()) for name in names))
+    return found
+
+
+# What goes wrong with a rail.
+
+def make_device(run, number):
+    """Make a device of a machine anew."""
+    device = DEVICES[number]
+    run("rdma", "link", "add", device, "type", device.rstrip("0123456789"), "netdev",
+        f"eth{number}")
+
+
+def delete_device(run, number):
+    run("rdma", "link", "delete", DEVICES[number])
+
+
+def here(*argv):
+    subprocess.run(argv, timeout=ENV.patience(30), check=True)
+
+
+@contextlib.contextmanager
+def cable_out(_, number):
+    """Our end of a cable is out.  What rxe wants to send meanwhile breaks it for good, so that it
+    is made anew."""
+    faults.lab("client", "unplug", str(number))
+    try:
+        yield
+    finally:
+        faults.lab("client", "plug", str(number))
+        delete_device(here, number)
+        make_device(here, number)
+
+
+@contextlib.contextmanager
+def silence(server, number):
+    """Nothing that we send over a cable arrives; no link tells of it."""
+    table = f"rail{number}"
+    server.run("nft", "-f", "-", stdin=f"""
+table inet {table} {{
+    chain in {{
+        type filter hook input priority 0
+        iifname "eth{number}" udp dport {faults.ROCE_PORT} drop
+        iifname "eth{number}" tcp dport {PORT} drop
+    }}
+}}
+""")
+    try:
+        yield
+    finally:
+        server.run("nft", "delete", "table", "inet", table)
+
+
+@contextlib.contextmanager
+def device_gone(_, number):
+    """A device of ours is deleted and made anew."""
+    delete_device(here, number)
+    try:
+        yield
+    finally:
+        make_device(here, number)
+
+
+@contextlib.contextmanager
+def server_address_gone(server, number):
+    """The server does not have its address on a cable any more."""
+    address = f"{SERVERS[number]}/24"
+    server.run("ip", "addr", "del", address, "dev", f"eth{number}")
+    try:
+        yield
+    finally:
+        server.run("ip", "addr", "add", address, "dev", f"eth{number}")
+
+
+# How long calls take.
+
+class Pulses:
+    """Processes that each write a record now and then, and note how long that took at most."""
+
+    LONGEST, BEGUN, COUNT = range(3)
+
+    def __init__(self, top, count):
+        self.top, self.count = top, count
+        self.memory = mmap.mmap(-1, 3 * DOUBLE.size * count)
+        self.crew = Crew(ENV.patience(60))
+
+    def get(self, number, word):
+        return DOUBLE.unpack_from(self.memory, (3 * number + word) * DOUBLE.size)[0]
+
+    def set(self, number, word, value):
+        DOUBLE.pack_into(self.memory, (3 * number + word) * DOUBLE.size, value)
+
+    def beat(self, stopped, number):
+        """For a worker."""
+        fd = os.open(f"{self.top}/pulse{number}", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+        buffer, generation = Buffer(RECORD), 0
+        while not stopped():
+            generation += 1
+            data = generation.to_bytes(8, "big") * (RECORD // 8)
+            begun = time.monotonic()
+            self.set(number, self.BEGUN, begun)
+            buffer.write(fd, data, 0, 0)
+            taken = time.monotonic() - begun
+            self.set(number, self.BEGUN, 0)
+            check(buffer.read(fd, RECORD, 0, 0) == data, "another record came back")
+            self.set(number, self.LONGEST, max(taken, self.get(number, self.LONGEST)))
+            self.set(number, self.COUNT, generation)
+            time.sleep(wait.PAUSE_SECONDS)
+        os.close(fd)
+
+    def longest(self):
+        """The longest write since `reset`, also one that has not ended."""
+        self.crew.check()
+        now, spans = time.monotonic(), []
+        for number in range(self.count):
+            begun = self.get(number, self.BEGUN)
+            spans += [self.get(number, self.LONGEST), now - begun if begun else 0]
+        return max(spans)
+
+    def reset(self):
+        for number in range(self.count):
+            self.set(number, self.LONGEST, 0)
+
+    def counts(self):
+        return [self.get(number, self.COUNT) for number in range(self.count)]
+
+    def all_beat(self, seconds):
+        """Wait until each has written again; how long that took."""
+        before, clock = self.counts(), wait.Clock()
+        wait.until(lambda: all(now > then for now, then in zip(self.counts(), before, strict=True)),
+                   seconds, "each writes again")
+        return clock.seconds()
+
+    def __enter__(self):
+        for number in range(self.count):
+            self.crew.start(self.beat, number)
+        self.all_beat(ENV.patience(30))
+        return self
+
+    def __exit__(self, *failure):
+        self.crew.__exit__(*failure)
