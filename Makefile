@@ -108,7 +108,7 @@ $(CHECKS):
 
 .PHONY: check-rails
 check-rails:
-	$(LAB) run $(KERNEL_OPTION) --rails 2 --client none --timeout 2400 -- \
+	$(LAB) run $(KERNEL_OPTION) --rails 2 --timeout 2400 -- \
 		./selftests/run --filter '^rails\.' --vers 3,4.0,4.2
 
 .PHONY: check-programs

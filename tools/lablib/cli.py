@@ -22,6 +22,8 @@ from .checks import (
     demo_two,
     kills,
     mutants,
+    paused,
+    pauses,
     pcap,
     shutdown,
     torture,
@@ -43,8 +45,9 @@ def main(argv):
     parser.add_argument("--version", action=Version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_root, add_kernel, add_build, add_run, add_shell, add_check, add_count,
-                add_demo, add_programs, add_mutants, add_torture, add_kills, add_restart, add_bench,
-                add_bench_check, add_arrows, add_ide, add_pcap, add_exec, add_clean):
+                add_demo, add_programs, add_mutants, add_torture, add_kills, add_pauses,
+                add_restart, add_bench, add_bench_check, add_arrows, add_ide, add_pcap, add_exec,
+                add_clean):
         add(commands)
     args = parser.parse_args(argv)
     # Both ways of being told to stop unwind the stack, which ends the machines.
@@ -306,6 +309,20 @@ def add_kills(commands):
     kernel_option(sub)
     record_option(sub)
     sub.set_defaults(run=lambda args: kills.check(args.kernel, args.write))
+
+
+def add_pauses(commands):
+    sub = commands.add_parser(
+        "pauses", help="how long a mount over two cables stands still when one fails",
+        description="Both clients, each in machines of its own, ours with rails.  The last line "
+                    "counts what was judged of ours.")
+    kernel_option(sub)
+    sub.add_argument("--rounds", type=int, default=20, help="of each fault (default: 20)")
+    sub.add_argument("--fault", action="append", choices=list(paused.FAULTS),
+                     help="only this one (may be given again)")
+    record_option(sub)
+    sub.set_defaults(run=lambda args: pauses.check(args.kernel, args.rounds,
+                                                   args.fault or list(paused.FAULTS), args.write))
 
 
 def add_arrows(commands):

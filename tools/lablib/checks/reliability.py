@@ -8,7 +8,7 @@ import statistics
 from ..base import records, rst
 from ..base.paths import REPO
 from ..machine.session import NAMES
-from . import killed
+from . import killed, paused
 
 PAGE = REPO / "Documentation/reliability.rst"
 # What the page says, of the runs that were written to it: the runs themselves, what came of each
@@ -32,7 +32,7 @@ def keep(found):
 
 def write():
     """Make the page anew, as the records have it."""
-    PAGE.write_text(page(load(), killed.load()))
+    PAGE.write_text(page(load(), killed.load(), paused.load()))
 
 
 def name_of(run, taken):
@@ -315,7 +315,7 @@ def summary(runs, client):
         f"; left behind: {'; '.join(left) or 'nothing'}\n"
 
 
-def page(runs, kills=()):
+def page(runs, kills=(), pauses=()):
     """The whole page."""
     out = HEADER.replace("@VERDICT@", verdict(runs))
     for debug, title in ((False, "Stock kernel"), (True, "Debug kernel")):
@@ -332,7 +332,7 @@ def page(runs, kills=()):
                             for run in some for failure in run["failures"])
         if bad:
             out += f"What failed:\n\n{''.join(bad)}\n"
-    return out + killed.page(kills) + FOOTER
+    return out + killed.page(kills) + paused.page(pauses) + FOOTER
 
 
 def reason(text):

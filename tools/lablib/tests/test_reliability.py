@@ -5,7 +5,7 @@ import csv
 import unittest
 from typing import Any, ClassVar
 
-from lablib.checks import killed, reliability
+from lablib.checks import killed, paused, reliability
 
 
 def run(client, recovery, failed=0, failures=()):
@@ -70,6 +70,19 @@ class Kills(unittest.TestCase):
 
     def test_a_page_without_a_run_has_no_table(self):
         self.assertNotIn("Killed processes", reliability.page([]))
+
+
+class Pauses(unittest.TestCase):
+    def test_a_row_for_each_client_and_fault(self):
+        found = [{"fault": "cable", "pause": pause} for pause in (0.4, 0.1, 0.25)]
+        found.append({"fault": "device", "pause": 3.0})
+        rows = paused.rows(found, "2026-01-01", "7.3", "ours")
+        page = reliability.page([], (), rows)
+        cells = [next(csv.reader([line.strip()], skipinitialspace=True))
+                 for line in page.splitlines() if line.strip().startswith("ours,")]
+        self.assertEqual([row[2:] for row in cells], [["3", "0.25", "0.40"], ["1", "3.00", "3.00"]])
+        self.assertIn("kernel 7.3, 2026-01-01", page)
+        self.assertNotIn("One of two cables", reliability.page([]))
 
 
 if __name__ == "__main__":

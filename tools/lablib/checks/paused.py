@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a run of `pauses` found: its record, and its part of the page of faults survived."""
+
+import statistics
+
+from ..base import records, rst
+from ..machine.session import NAMES
+
+# The newest run; a row for each client and fault.
+RECORD = "rail-pauses"
+COLUMNS = ("date", "kernel", "client", "fault", "rounds", "median", "worst")
+HEAD = ("Client", "fault", "rounds", "median in s", "worst in s")
+# What a fault may cost, in seconds, by its name in selftests/pauses; and what it is.
+BOUNDS = {"cable": 1, "silence": 8, "device": 1}
+FAULTS = {"cable": "the client's end of a cable out for 10 s, then a new RDMA device",
+          "silence": "all that arrives over a cable at the server dropped for 10 s",
+          "device": "the client's RDMA device of a cable deleted for 10 s"}
+INTRO = """\
+One of two cables
+=================
+
+An NFSv4.2 mount with ``nconnect=4`` of a server to which two cables lead. Four processes write 4096
+bytes past the page cache and read them back, again and again; a pause is the longest that a write
+took, from the begin of a fault until all four write after its end. Ours has rails, and the fault
+meets one and then the other; the in-tree client has the first cable alone, and the fault meets
+that. ``tools/lab pauses`` (kernel {kernel}, {date}; ``--write`` makes the table anew).
+
+"""
+
+
+def rows(found, date, kernel, client):
+    """The rows of one client, from what the program wrote."""
+    pauses = {}
+    for one in found:
+        pauses.setdefault(one["fault"], []).append(one["pause"])
+    return [{"date": date, "kernel": kernel, "client": client, "fault": fault,
+             "rounds": len(some), "median": f"{statistics.median(some):.2f}",
+             "worst": f"{max(some):.2f}"} for fault, some in pauses.items()]
+
+
+def keep(found):
+    """Put a run in the place of the one before."""
+    records.write(RECORD, COLUMNS, [[row[name] for name in COLUMNS] for row in found])
+
+
+def load():
+    """The rows of the run, or none."""
+    return records.read(RECORD)
+
+
+def cells(row):
+    """A row of the table."""
+    return (NAMES[row["client"]], FAULTS[row["fault"]], str(row["rounds"]), row["median"],
+            row["worst"])
+
+
+def text(found):
+    """A run for the terminal."""
+    return "\n".join(", ".join(f"{name}: {cell}"
+                               for name, cell in zip(HEAD, cells(row), strict=True))
+                     for row in found)
+
+
+def page(found):
+    """The part of the page; nothing without a run."""
+    if not found:
+        return ""
+    return INTRO.format(**found[0]) + rst.table(HEAD, map(cells, found)) + "\n"
