@@ -143,6 +143,11 @@ impl Link {
 
     /// The attempt failed. Whether another rail is to be tried at once.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
+        if reason == ConnectError::Stale && self.place.lock().is_some() {
+            // The peer has buried that connection now, of a device that was made anew since.
+            self.rail_died.store(true, Relaxed);
+            return true;
+        }
         reason.blames_rail() && self.blame_rail(|_| true)
     }
 

@@ -540,8 +540,14 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
-    // What comes later proves that the rail works, though nobody probed it.
+    // What comes soon after the death was under way.
     rails.stay(seat);
+    let soon = Time::from_millis(900);
+    assert_eq!(rails.moves(seat, true, soon, soon), None);
+    assert!(rails
+        .views(soon)
+        .any(|view| view.standing == Standing::Dead));
+    // What comes later proves that the rail works, though nobody probed it.
     assert_eq!(rails.moves(seat, true, late, late), None);
     assert!(rails
         .views(late)
@@ -550,6 +556,29 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
         rails.leave(seat);
     }
     assert!(rails.views(now).all(|view| view.load == 0));
+}
+
+// Rails: connections that do well move one after the other.
+#[test]
+fn moves_are_a_quarter_of_a_second_apart() {
+    let mut rails = Rails::new(4);
+    let at = Time::from_millis;
+    rails.update(&pairs(3), at(0));
+    let mut seats: Vec<Seat> = (0..12)
+        .map(|_| rails.take(None, false, at(0)).unwrap().0)
+        .collect();
+    rails.update(&pairs(2), at(0));
+    let mut moved = |ms| {
+        let moves = seats
+            .iter_mut()
+            .map(|seat| rails.moves(seat, false, at(ms), at(ms)));
+        moves.flatten().count()
+    };
+    let found = [0, 100, 249, 250, 400, 499, 500, 2000, 4000].map(&mut moved);
+    assert_eq!(found, [1, 0, 0, 1, 0, 0, 1, 1, 0]);
+    for seat in seats {
+        rails.leave(seat);
+    }
 }
 
 // Rails: a connection that was made before there were rails counts for the one that it is on.
