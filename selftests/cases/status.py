@@ -197,8 +197,9 @@ def watching_goes_on_until_it_is_interrupted(t):
     command = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     t.defer(command.communicate)
     t.defer(command.kill)
+    reports = iter(command.stdout or ())
     for _ in range(3):
-        one, = json.loads(command.stdout.readline())["mounts"]
+        one, = json.loads(next(reports))["mounts"]
         equal((one["where"], one["level"]), (mount.where, "ok"), one["verdict"])
     command.send_signal(signal.SIGINT)
     equal(command.wait(ENV.patience(20)), 130, "exit status")
