@@ -164,7 +164,7 @@ impl Rails {
             Some(on) => on,
             None => self.best(now)?,
         };
-        let listed = self.listed().count();
+        let listed = number(self.listed());
         let others = self.others_live(on);
         self.count(on);
         let entry = self.get_mut(on)?;
@@ -184,9 +184,10 @@ impl Rails {
     /// The rail for an attempt.
     fn best(&mut self, now: Time) -> Option<u8> {
         // Among equals any, so that servers with one connection each do not share one rail.
-        let count = self.listed().count();
-        let first = self.random.below(count as u64) as usize;
-        let turn = |rank: usize| rank.wrapping_add(first).checked_rem(count);
+        let count = number(self.listed());
+        // CAST: Less than `count`.
+        let first = self.random.below(count.into()) as u32;
+        let turn = |rank: u32| rank.wrapping_add(first).checked_rem(count);
         let listed = self.indexed().filter(|(_, entry)| entry.listed);
         let best = (0..count).zip(listed).min_by_key(|(rank, (_, entry))| {
             let health = &entry.health;
@@ -371,7 +372,7 @@ impl Rails {
         let loads = || self.entries.iter().flatten().filter(movable);
         let sum = |sum: u32, more| sum.saturating_add(more);
         let all = loads().map(|entry| entry.load).fold(0, sum);
-        let rails = u32::try_from(targets().count()).unwrap_or(u32::MAX);
+        let rails = number(targets());
         let Some(share) = all.checked_div(rails) else {
             return 0;
         };
@@ -451,4 +452,9 @@ impl Rails {
             entry.held = entry.held.saturating_sub(1);
         }
     }
+}
+
+/// How many there are. The standard library counts with overflow checks, which panic.
+fn number<T>(of: impl Iterator<Item = T>) -> u32 {
+    of.fold(0, |count, _| count.saturating_add(1))
 }
