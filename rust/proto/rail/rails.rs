@@ -416,8 +416,7 @@ impl Rails {
     }
 
     fn indexed(&self) -> impl Iterator<Item = (u8, &Entry)> {
-        let entries = (0..REMEMBERED as u8).zip(&self.entries);
-        entries.filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
+        (0..REMEMBERED as u8).filter_map(|index| Some((index, self.get(index)?)))
     }
 
     fn listed(&self) -> impl Iterator<Item = &Entry> {

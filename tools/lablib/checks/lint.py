@@ -155,6 +155,12 @@ class Lint:
             return [str(error)]
         return module.warnings(self.kernel, clippy=True)
 
+    def no_panic(self):
+        """The protocol core, as the kernel's compiler makes it, refers to nothing that panics."""
+        core = module.directory(self.kernel, clippy=True) / "rust/proto/xprtrdma_proto.o"
+        wanted = proc.output(self.inside(["nm", "--undefined-only", "--demangle", core]))
+        return [line.strip() for line in wanted.splitlines() if "panic" in line]
+
     def unused(self):
         """The module uses what its protocol core offers."""
         return unused.check(self.root, self.kernel)
@@ -194,8 +200,8 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
-                  lint.checkpatch, lint.ruff, lint.mypy, lint.arrows, lint.build, lint.unused,
-                  lint.packages, lint.dkms):
+                  lint.checkpatch, lint.ruff, lint.mypy, lint.arrows, lint.build, lint.no_panic,
+                  lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:
