@@ -3,12 +3,16 @@
 `make check-rails`."""
 
 import contextlib
+import json
 import os
+import subprocess
 
 from lib import rails, wait
 from lib.case import ENV, case, check, equal
+from lib.env import REPO
 from lib.load import Load
 
+STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
 # After a port event, and after silence (the issue's bounds).
 AT_ONCE, NOTICED = 1, 8
@@ -85,6 +89,27 @@ def silence_costs_eight_seconds(t):
 @case(versions=VERSIONS, clients=("ours",), seconds=150)
 def a_device_that_goes_costs_a_second(t):
     survives(t, rails.device_gone, 1, AT_ONCE)
+
+
+# covers: issue J: the verdict of xprtrdma-status names the rail that is lost, and no other cause.
+@case(versions=("4.2",), clients=("ours",), seconds=90)
+def a_lost_rail_is_named(t):
+    mount = mounted(t)
+
+    def told():
+        done = subprocess.run((STATUS, "--json", mount.where), stdout=subprocess.PIPE, text=True,
+                              timeout=ENV.patience(60), check=False)
+        one, = json.loads(done.stdout)["mounts"]
+        return done.returncode, one
+
+    code, one = told()
+    check(code == 0 and "a rail is lost" not in str(one["verdict"]), one["verdict"])
+    with rails.device_gone(t.server, 1):
+        wait.until(lambda: rails.spread() == [4, 0], ENV.patience(20), "the rail is left")
+        code, one = told()
+    found = [line for line in one["verdict"] if "a rail is lost" in line]
+    check(len(found) == 1 and f"({rails.DEVICES[1]}/1)" in found[0], one["verdict"])
+    equal((code, one["level"], one["verdict"][0]), (1, "warning", found[0]), "verdict")
 
 
 # covers: issue K: the numbers are even again within a minute after the rail is back, and nobody

@@ -187,6 +187,22 @@ class Judging(unittest.TestCase):
                                 "device event: port down, 2.0 s ago\n"}
         self.assertNotIn("told", said(back, back)[1])
 
+    def test_a_lost_rail_is_named_once(self):
+        rails = ("rail: 192.0.2.2 (rxe0/1) to 192.0.2.1: live for 90.0 s, 2 connections, this one\n"
+                 "rail: 198.51.100.2 (rxe1/1) to 198.51.100.1: dead for 3.2 s, 0 connections\n")
+        level, text = said({"more": rails}, {"more": rails})
+        self.assertEqual((level, text), (
+            "warning", "a rail is lost: 198.51.100.2 (rxe1/1) to 198.51.100.1; connections use "
+                       "the others"))
+        well = {"more": rails.replace("dead", "live")}
+        self.assertEqual(said(well, well), ("ok", "well, and idle"))
+        down = {"connected": False, "phase": "connecting", "tasks": 1,
+                "more": rails.replace("live", "dead")}
+        level, text = said(down, down)
+        self.assertEqual(level, "error")
+        self.assertIn("; a rail is lost: 192.0.2.2 (rxe0/1) to 192.0.2.1; a rail is lost: 198",
+                      text)
+
     def test_a_connection_that_nobody_needs(self):
         down = {"connected": False, "phase": "down"}
         self.assertEqual(said(down, down)[0], "note")
