@@ -31,6 +31,11 @@ def set_up(locals_="auto", servers=GROUPS):
     """The tables of this namespace."""
     if len(DEVICES) < 2:
         raise Skip("one cable: run with --rails 2")
+    for server in SERVERS:
+        # The first packets over a cable may find nobody; a rail that begins so is dead for a minute.
+        wait.until(lambda address=server: not subprocess.run(
+            ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL, timeout=10,
+            check=False).returncode, ENV.patience(20), f"an answer of {server}")
     (TABLES / "rdma_rail_servers").write_text(f"{servers}\n")
     (TABLES / "rdma_rails").write_text(f"{locals_}\n")
 
