@@ -32,7 +32,7 @@ def set_up(locals_="auto", servers=GROUPS):
     if len(DEVICES) < 2:
         raise Skip("one cable: run with --rails 2")
     for server in SERVERS:
-        # The first packets over a cable may find nobody; a rail that begins so is dead for a minute.
+        # The first packets over a cable may find nobody; a rail that so begins is dead a minute.
         wait.until(lambda address=server: not subprocess.run(
             ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL, timeout=10,
             check=False).returncode, ENV.patience(20), f"an answer of {server}")
