@@ -100,8 +100,8 @@ static struct {
 	struct ib_device *dev;
 	struct platform_device *parent;
 	struct net_device *netdev;
-	/* Protects everything below. */
-	spinlock_t lock;
+	/* Protects everything below. Raw: probes take it, which must not sleep. */
+	raw_spinlock_t lock;
 	struct list_head qps;
 	struct list_head mrs;
 	struct fake_census census;
@@ -136,13 +136,13 @@ static bool fails_locked(enum fake_verb verb)
 
 static bool fails(enum fake_verb verb)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	return fails_locked(verb);
 }
 
 static void count(int *what, int by)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	*what += by;
 }
 
@@ -166,26 +166,26 @@ u32 fake_address(u8 *address)
 
 void fake_fail(enum fake_verb verb, u32 nth)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	fake.calls[verb] = 0;
 	fake.fails_at[verb] = nth;
 }
 
 u32 fake_calls(enum fake_verb verb)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	return fake.calls[verb];
 }
 
 void fake_census(struct fake_census *census)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	*census = fake.census;
 }
 
 void fake_short_maps(bool on)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	fake.short_maps = on;
 }
 
@@ -209,7 +209,7 @@ void fake_max_entry(u32 bytes)
 
 u32 fake_longest_entry(void)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	return fake.longest_entry;
 }
 
@@ -223,7 +223,7 @@ static void fake_drain(struct ib_qp *qp)
 
 void fake_dies(enum fake_death how)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	fake.death = how;
 	fake.dev->ops.drain_sq = how == FAKE_LIVES ? NULL : fake_drain;
 	fake.dev->ops.drain_rq = how == FAKE_LIVES ? NULL : fake_drain;
@@ -231,7 +231,7 @@ void fake_dies(enum fake_death how)
 
 void fake_invalidations(enum rdma_driver_id driver, bool refuses)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	fake.dev->ops.driver_id = driver;
 	fake.refuses_keys = refuses;
 }
@@ -409,7 +409,7 @@ static int fake_poll_cq(struct ib_cq *base, int most, struct ib_wc *wc)
 	bool late = false;
 	int n;
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		for (n = 0; n < most && cq->count; n++) {
 			wc[n] = cq->entries[cq->first];
 			cq->first = (cq->first + 1) % cq->size;
@@ -430,7 +430,7 @@ static int fake_req_notify_cq(struct ib_cq *base, enum ib_cq_notify_flags flags)
 {
 	struct fake_cq *cq = to_cq(base);
 
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	cq->armed = true;
 	if (cq->mute) {
 		cq->mute = false;
@@ -579,7 +579,7 @@ static void close_connection(struct fake_qp *qp)
 {
 	struct iw_cm_id *cm_id;
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		cm_id = qp->cm_id;
 		qp->cm_id = NULL;
 		if (cm_id)
@@ -608,7 +608,7 @@ static int fake_create_qp(struct ib_qp *base, struct ib_qp_init_attr *attr,
 	}
 	refcount_set(&qp->refs, 1);
 	init_completion(&qp->unused);
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	base->qp_num = ++fake.next_qpn;
 	list_add(&qp->list, &fake.qps);
 	fake.census.qps++;
@@ -629,7 +629,7 @@ static int fake_modify_qp(struct ib_qp *base, struct ib_qp_attr *attr, int mask,
 		return 0;
 	if (attr->qp_state != IB_QPS_ERR && attr->qp_state != IB_QPS_SQD)
 		return 0;
-	scoped_guard(spinlock_irqsave, &fake.lock)
+	scoped_guard(raw_spinlock_irqsave, &fake.lock)
 		ring = flush(qp);
 	ring_bell(to_cq(base->send_cq), ring);
 	close_connection(qp);
@@ -653,7 +653,7 @@ static struct ib_qp *fake_get_qp(struct ib_device *dev, int qpn)
 {
 	struct fake_qp *qp;
 
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	list_for_each_entry(qp, &fake.qps, list)
 		if (qp->base.qp_num == qpn)
 			return &qp->base;
@@ -664,7 +664,7 @@ static int fake_destroy_qp(struct ib_qp *base, struct ib_udata *udata)
 {
 	struct fake_qp *qp = to_qp(base);
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		/* A drain has flushed everything; without one nothing was posted. */
 		if (fake.death == FAKE_LIVES && (qp->sq.count || qp->rq.count))
 			violation("destroy a queue pair with work posted");
@@ -686,7 +686,7 @@ static int fake_post_send(struct ib_qp *base, const struct ib_send_wr *wr,
 	bool ring = false;
 	int err = 0;
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		if (fails_locked(FAKE_POST_SEND))
 			err = -EAGAIN;
 		for (; wr && !err; wr = wr->next) {
@@ -732,7 +732,7 @@ static int fake_post_recv(struct ib_qp *base, const struct ib_recv_wr *wr,
 	bool ring = false;
 	int err = 0;
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		if (fails_locked(FAKE_POST_RECV))
 			err = -EAGAIN;
 		for (; wr && !err; wr = wr->next) {
@@ -788,7 +788,7 @@ static struct ib_mr *fake_alloc_mr(struct ib_pd *pd, enum ib_mr_type type,
 		return ERR_PTR(-ENOMEM);
 	mr->depth = depth;
 	mr->gaps = type == IB_MR_TYPE_SG_GAPS;
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	fake.next_key += 0x100;
 	mr->base.lkey = fake.next_key;
 	mr->base.rkey = fake.next_key;
@@ -803,7 +803,7 @@ static int fake_dereg_mr(struct ib_mr *base, struct ib_udata *udata)
 	struct fake_qp *qp;
 	u32 i;
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		list_for_each_entry(qp, &fake.qps, list)
 			for (i = 0; i < qp->sq.count; i++)
 				if (qp->sq.entries[(qp->sq.first + i) % qp->sq.size].mr == base)
@@ -855,7 +855,7 @@ static int fake_map_mr_sg(struct ib_mr *base, struct scatterlist *sg, int nents,
 		return -EAGAIN;
 	for_each_sg(sg, entry, nents, i)
 		longest = max(longest, sg_dma_len(entry));
-	scoped_guard(spinlock_irqsave, &fake.lock)
+	scoped_guard(raw_spinlock_irqsave, &fake.lock)
 		fake.longest_entry = longest;
 	mr->pieces = 0;
 	if (mr->gaps)
@@ -884,7 +884,7 @@ static struct ib_mr *fake_reg_user_mr(struct ib_pd *pd, u64 start, u64 len,
 /* Gives the device's reference to a connection that did not come up back. */
 static void forget_connection(struct fake_qp *qp, struct iw_cm_id *cm_id)
 {
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		qp->cm_id = NULL;
 		fake.census.connections--;
 	}
@@ -917,7 +917,7 @@ int fake_peer_closes(struct ib_qp *base)
 
 void fake_peer_answers(enum fake_peer how)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	fake.peer = how;
 }
 
@@ -934,7 +934,7 @@ void fake_tells(u32 event, u32 port)
 
 u32 fake_connect_data(void *buf, u32 size)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	memcpy(buf, fake.private, min(size, fake.private_len));
 	return fake.private_len;
 }
@@ -952,7 +952,7 @@ static int fake_iw_connect(struct iw_cm_id *cm_id, struct iw_cm_conn_param *para
 	}
 	qp = to_qp(base);
 	cm_id->add_ref(cm_id);
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		qp->cm_id = cm_id;
 		fake.census.connections++;
 		fake.private_len = min_t(u32, param->private_data_len, FAKE_PRIVATE);
@@ -985,13 +985,13 @@ static int fake_iw_destroy_listen(struct iw_cm_id *cm_id)
 
 u32 fake_sends(struct ib_qp *qp)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	return to_qp(qp)->sq.count;
 }
 
 u32 fake_receives(struct ib_qp *qp)
 {
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	return to_qp(qp)->rq.count;
 }
 
@@ -999,7 +999,7 @@ int fake_look(struct ib_qp *base, u32 nth, struct fake_posted *posted)
 {
 	struct fake_ring *ring = &to_qp(base)->sq;
 
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	if (nth >= ring->count)
 		return -ENOENT;
 	*posted = ring->entries[(ring->first + nth) % ring->size].posted;
@@ -1012,7 +1012,7 @@ u32 fake_complete(struct ib_qp *base, u32 most, u32 status)
 	bool ring = false;
 	u32 done = 0;
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		while (done < most && qp->sq.count) {
 			ring |= complete_one(qp, ring_pop(&qp->sq), status);
 			done++;
@@ -1063,7 +1063,7 @@ int fake_receive(struct ib_qp *base, const struct fake_message *message)
 	struct fake_wqe *wqe;
 	bool ring;
 
-	scoped_guard(spinlock_irqsave, &fake.lock) {
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		wqe = message->last ? ring_pop_last(&qp->rq) : ring_pop(&qp->rq);
 		if (!wqe)
 			return -ENOBUFS;
@@ -1106,7 +1106,7 @@ static int remote_access(u32 rkey, u64 iova, void *buf, u32 len, u32 right)
 	u64 skip;
 	u32 i, part;
 
-	guard(spinlock_irqsave)(&fake.lock);
+	guard(raw_spinlock_irqsave)(&fake.lock);
 	mr = find_mr(rkey);
 	if (!mr || !mr->valid || !(mr->access & right))
 		return -EACCES;
@@ -1349,7 +1349,7 @@ static int __init fake_init(void)
 {
 	int err;
 
-	spin_lock_init(&fake.lock);
+	raw_spin_lock_init(&fake.lock);
 	INIT_LIST_HEAD(&fake.qps);
 	INIT_LIST_HEAD(&fake.mrs);
 	fake.parent = platform_device_register_simple("fake-rdma", -1, NULL, 0);
