@@ -76,7 +76,7 @@ impl Cause {
     /// Whether the rail of the connection is to blame: nothing comes through, or it is going.
     ///
     /// A peer that closed a connection can be reached.
-    pub const fn blames_rail(self) -> bool {
+    pub(super) const fn blames_rail(self) -> bool {
         matches!(
             self,
             Self::Completion(WcStatus::RetryExceeded)

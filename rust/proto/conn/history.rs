@@ -13,9 +13,12 @@ use super::{
     },
     seen::Seen, //
 };
-use crate::time::{
-    Millis,
-    Time, //
+use crate::{
+    time::{
+        Millis,
+        Time, //
+    },
+    wc::WcStatus, //
 };
 
 /// One failed attempt.
@@ -42,10 +45,29 @@ pub struct Disconnect {
     pub lasted: Millis,
     /// Whether at least one reply arrived on it.
     pub useful: bool,
+    /// For how long a probe had stayed unanswered; nothing if none was under way.
+    pub unanswered: Millis,
     /// The connection manager's event of the end, if it came before we disconnected.
     pub cm: Option<CmEvent>,
     /// What the device reported.
     pub seen: Seen,
+}
+
+/// An adapter that can be reached has answered a probe by then, whatever its host does.
+const UNANSWERED: Millis = Millis::from_secs(1);
+
+impl Disconnect {
+    /// Whether the rail of the connection is to blame: for the cause, for what the device reported,
+    /// or because a probe stayed unanswered. The latter is all there is when nothing gets through
+    /// to the peer, which then closes the connection first.
+    pub fn blames_rail(&self) -> bool {
+        let statuses = [self.seen.first, self.seen.reason].into_iter().flatten();
+        let mut statuses = statuses.map(|(_, status)| status);
+        let was_silent = self.unanswered >= UNANSWERED && !self.cause.is_clean();
+        self.cause.blames_rail()
+            || was_silent
+            || statuses.any(|status| status == WcStatus::RetryExceeded)
+    }
 }
 
 /// How many finished connections are remembered.

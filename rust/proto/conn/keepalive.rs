@@ -119,6 +119,12 @@ impl Keepalive {
         self.last_rx = self.last_rx.max(now);
     }
 
+    /// For how long a probe has stayed unanswered; nothing if none is under way.
+    pub fn unanswered(&self, now: Time) -> Millis {
+        let sent = self.probing.map(|sent| now.since(sent));
+        sent.unwrap_or_default()
+    }
+
     fn received(&mut self, last_rx: Time) {
         self.last_rx = self.last_rx.max(last_rx);
         // Anything received after the probe was posted is as good as its answer.

@@ -110,6 +110,7 @@ impl Peer {
             at: now,
             lasted: up.lasted(now),
             useful: up.is_useful(),
+            unanswered: up.unanswered(now),
             cm: None,
             seen: Seen::default(),
         });

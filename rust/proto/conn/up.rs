@@ -78,6 +78,12 @@ impl Up {
         }
     }
 
+    /// For how long a probe has stayed unanswered; nothing if none is under way.
+    pub(super) fn unanswered(&self, now: Time) -> Millis {
+        let keepalive = self.keepalive.as_ref();
+        keepalive.map_or(Millis::default(), |keepalive| keepalive.unanswered(now))
+    }
+
     /// Takes note of what the driver saw. Returns what the keepalive decides.
     pub(super) fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
         // A connection with an outstanding reply is in use.

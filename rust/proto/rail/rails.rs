@@ -386,6 +386,11 @@ impl Rails {
         over.fold(0, sum).max(under.fold(0, sum))
     }
 
+    /// Whether there is more than one.
+    pub fn are_several(&self) -> bool {
+        self.listed().nth(1).is_some()
+    }
+
     // What an administrator sees.
 
     /// The rails that are in the tables or still used.

@@ -48,8 +48,7 @@ use xprtrdma_proto::{
     time::{
         Millis,
         Time, //
-    },
-    wc::WcStatus, //
+    }, //
 };
 use xprtrdma_rdma::{
     local,
@@ -66,6 +65,10 @@ use xprtrdma_sunrpc::{
 /// How old the list of rails may be for an attempt, and for a connection that is looked after.
 const FRESH: Millis = Millis::new(250);
 const RECENT: Millis = Millis::from_secs(5);
+
+/// Somebody looks after a connection so often while there are several rails: when its rail has died
+/// it leaves, also if it carries nothing yet.
+const LOOK: Millis = Millis::from_secs(1);
 
 /// How long calls may take to end before a connection that does well moves.
 const CLOSING: Millis = Millis::from_secs(2);
@@ -182,18 +185,11 @@ impl Link {
 
     /// The connection ended so. A place is given back unless the connection moves.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>) {
-        let cause = lost.map(|lost| lost.cause);
-        let retried = |lost: Disconnect| {
-            let statuses = [lost.seen.first, lost.seen.reason].into_iter().flatten();
-            let mut statuses = statuses.map(|(_, status)| status);
-            statuses.any(|status| status == WcStatus::RetryExceeded)
-        };
-        if cause.is_some_and(Cause::blames_rail) || lost.is_some_and(retried) {
-            // A port that is down was noticed at once.
-            if !self.rail_died.load(Relaxed) {
-                self.blame_rail(|_| true);
-            }
+        // A port that is down was noticed at once.
+        if lost.is_some_and(|lost| lost.blames_rail()) && !self.rail_died.load(Relaxed) {
+            self.blame_rail(|_| true);
         }
+        let cause = lost.map(|lost| lost.cause);
         if cause != Some(Cause::RailMove) {
             self.leave_rail();
         }
@@ -237,7 +233,9 @@ impl Link {
         if let Some((probe, rail)) = probe {
             self.start_probe(xprt, &server, probe, rail);
         }
-        self.move_if_due(conn)
+        let soon = self.move_if_due(conn);
+        let several = shared.with_rails(|rails| rails.are_several());
+        soon.or(several.then_some(LOOK))
     }
 
     /// The connection was made before there were rails.

@@ -11,8 +11,12 @@ use xprtrdma_proto::{
         CmEvent,
         Config,
         ConnectError,
+        Disconnect,
+        Epoch,
         Event,
         Phase,
+        Seen,
+        Side,
         Way, //
     },
     time::{
@@ -99,6 +103,77 @@ fn another_rail_is_tried_at_once() {
     assert!(rig.delay() > limit);
 }
 
+/// How a connection ended of which nothing but the cause is known.
+fn ended(cause: Cause) -> Disconnect {
+    Disconnect {
+        epoch: Epoch::NONE,
+        cause,
+        at: Time::default(),
+        lasted: Millis::from_secs(9),
+        useful: true,
+        unanswered: Millis::default(),
+        cm: None,
+        seen: Seen::default(),
+    }
+}
+
+// Rails: when nothing gets through to the peer it may give the connection up first, which looks as
+// if it closed it; but its adapter would have answered the probe.
+#[test]
+fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
+    for (waited, answered, blamed) in [
+        (900, false, false),
+        (1100, false, true),
+        (1100, true, false),
+    ] {
+        let mut rig = Rig::new(Config::default());
+        rig.conn.take_way(WATCHED);
+        rig.connect();
+        let begin = rig.now;
+        rig.now = rig.conn.deadline().unwrap();
+        let epoch = rig.epoch();
+        assert_eq!(rig.look(begin, begin, true), [Action::Keepalive { epoch }]);
+        if answered {
+            rig.event(Event::KeepaliveAnswered(epoch));
+        }
+        rig.advance(waited);
+        rig.cm(CmEvent::Disconnected);
+        let lost = *rig.conn.history().iter().next().unwrap();
+        assert_eq!(lost.cause, Cause::PeerClosed);
+        assert_eq!(lost.blames_rail(), blamed, "{waited} {answered}");
+    }
+    // It says nothing when we ended the connection ourselves.
+    let unanswered = Millis::from_secs(3);
+    for (cause, blamed) in [
+        (Cause::Completion(WcStatus::Flushed), true),
+        (Cause::Forced, false),
+        (Cause::RailMove, false),
+        (Cause::Closed, false),
+    ] {
+        let lost = Disconnect {
+            unanswered,
+            ..ended(cause)
+        };
+        assert_eq!(lost.blames_rail(), blamed, "{cause:?}");
+    }
+    // The device may tell more than the cause that was known first.
+    for (first, reason) in [
+        (WcStatus::RetryExceeded, None),
+        (WcStatus::Flushed, Some(WcStatus::RetryExceeded)),
+    ] {
+        let seen = Seen {
+            first: Some((Side::Send, first)),
+            reason: reason.map(|reason| (Side::Receive, reason)),
+            ..Seen::default()
+        };
+        let lost = Disconnect {
+            seen,
+            ..ended(Cause::PeerClosed)
+        };
+        assert!(lost.blames_rail());
+    }
+}
+
 // Rails: a rail is blamed for what another one may do better, and for nothing else.
 #[test]
 fn a_rail_is_blamed_for_silence_not_for_answers() {
@@ -116,7 +191,7 @@ fn a_rail_is_blamed_for_silence_not_for_answers() {
         (Cause::Forced, false),
         (Cause::Retransmit, false),
     ] {
-        assert_eq!(cause.blames_rail(), blamed, "{cause:?}");
+        assert_eq!(ended(cause).blames_rail(), blamed, "{cause:?}");
     }
     for (reason, blamed) in [
         (ConnectError::Unanswered, true),

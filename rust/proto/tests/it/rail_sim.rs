@@ -35,7 +35,7 @@ const STEP: u64 = 50;
 const CONNECT: u64 = 300;
 
 /// A busy connection looks after itself so often, and notices silence so late; an idle one later.
-const BEAT: u64 = 2000;
+const BEAT: u64 = 1000;
 const SILENCE: u64 = 6000;
 const IDLE_SILENCE: u64 = 34_000;
 
