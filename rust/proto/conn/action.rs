@@ -18,7 +18,8 @@ use crate::{
 /// Something the driver has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Create a CM id for this epoch and resolve the server's address.
+    /// Create a CM id for this epoch and resolve the server's address. It may come again for the
+    /// same epoch: the new id takes the place of the one before.
     ResolveAddr {
         /// Mark the id with it.
         epoch: Epoch,

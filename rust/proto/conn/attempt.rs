@@ -11,6 +11,7 @@ use super::{
     },
     event::{
         Accepted,
+        AddrFault,
         CmEvent, //
     }, //
 };
@@ -66,6 +67,8 @@ impl Stage {
 
 /// What an event of the connection manager does to an attempt.
 pub(super) enum Step {
+    /// The address is not known yet, and so much time is left: ask again.
+    Address(Millis),
     /// The address is known: resolve the route.
     Route,
     /// The route is known: create the queue pair.
@@ -142,11 +145,14 @@ impl Attempt {
     }
 
     /// What follows from an event of the connection manager.
-    pub(super) const fn step(&self, event: CmEvent) -> Step {
+    pub(super) fn step(&self, event: CmEvent, now: Time) -> Step {
         let reason = match (self.stage, event) {
             (Stage::Address, CmEvent::AddrResolved) => return Step::Route,
             (Stage::Route, CmEvent::RouteResolved) => return Step::QueuePair,
             (Stage::Connecting, CmEvent::Established(accepted)) => return Step::Accepted(accepted),
+            (Stage::Address, CmEvent::AddrError(AddrFault::TimedOut)) if now < self.deadline() => {
+                return Step::Address(self.deadline().since(now));
+            }
             // An answer to a question that is not open changes nothing.
             (_, CmEvent::AddrResolved | CmEvent::RouteResolved | CmEvent::Established(_)) => {
                 return Step::Ignore;

@@ -18,6 +18,11 @@ pub struct Config {
     pub connect_timeout: Millis,
     /// Bound of the address step and of the route step.
     pub resolve_timeout: Millis,
+    /// Bound of one question for an address, which is then asked again.
+    ///
+    /// The connection manager looks for the answer when it comes, unless that is before it waits
+    /// for it; otherwise only at the end of the question.
+    pub address_timeout: Millis,
     /// Bound of the wait for the answer to the connection request of a first mount.
     ///
     /// A person waits for it, and may have mistyped the address. The connection manager repeats the
@@ -53,6 +58,7 @@ impl Default for Config {
         Self {
             connect_timeout: Millis::from_secs(30),
             resolve_timeout: Millis::from_secs(5),
+            address_timeout: Millis::new(500),
             first_request_timeout: Millis::from_secs(15),
             version_timeout: Millis::from_secs(5),
             backoff: BackoffConfig::default(),

@@ -210,6 +210,12 @@ impl Machine {
         self.begun = now;
         let timeout = self.config.resolve_timeout.min(total);
         self.state = State::Attempt(Attempt::new(timeout, total, now));
+        self.resolve_addr(timeout);
+    }
+
+    /// Asks for the address, or asks again, in an attempt that has so much time `left` for it.
+    fn resolve_addr(&mut self, left: Millis) {
+        let timeout = left.min(self.config.address_timeout);
         let epoch = self.epoch;
         self.actions.push(Action::ResolveAddr { epoch, timeout });
     }
@@ -226,11 +232,12 @@ impl Machine {
     pub(super) fn cm(&mut self, event: CmEvent, now: Time) {
         let epoch = self.epoch;
         match &self.state {
-            State::Attempt(attempt) => match attempt.step(event) {
+            State::Attempt(attempt) => match attempt.step(event, now) {
                 Step::Route => {
                     let timeout = attempt.remaining(self.config.resolve_timeout, now);
                     self.enter(Stage::Route, Action::ResolveRoute { epoch, timeout }, now);
                 }
+                Step::Address(left) => self.resolve_addr(left),
                 Step::QueuePair => self.enter(Stage::QueuePair, Action::CreateQp { epoch }, now),
                 Step::Accepted(accepted) => self.accepted(accepted, now),
                 Step::Fail(reason) => self.fail(reason, now),

@@ -261,7 +261,9 @@ impl Driver {
     fn perform(&mut self, action: Action) {
         match action {
             Action::ResolveAddr { epoch, .. } => {
-                assert_eq!(self.holds, None);
+                // It may be asked for again.
+                assert!(self.holds.is_none_or(|held| held == epoch));
+                assert!(!self.established && !self.releasing);
                 self.holds = Some(epoch);
             }
             Action::ResolveRoute { epoch, .. }
