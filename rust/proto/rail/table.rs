@@ -38,8 +38,13 @@ impl Pick {
             return host(addr).map(Self::Addr);
         }
         let (name, port) = cut(entry, |byte| byte == b'/');
+        if name.parse::<IpAddr>().is_ok() {
+            return Err(Why::Prefix);
+        }
         let is_of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-        if !name.bytes().all(is_of_name) {
+        // The kernel asks for less, but without a letter it is an address with a mistake.
+        let has_letter = name.bytes().any(|b| b.is_ascii_alphabetic());
+        if !has_letter || !name.bytes().all(is_of_name) {
             return Err(Why::NotLocal);
         }
         let device = Name::new(name).ok_or(Why::NotLocal)?;
@@ -270,6 +275,7 @@ fn host(addr: IpAddr) -> Result<IpAddr, Why> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     NotLocal,
+    Prefix,
     BadPort,
     NoAddress,
     NoGroup,
@@ -311,6 +317,7 @@ impl fmt::Display for Refusal {
         write!(f, "\"{text}{cut}\" ")?;
         match self.why {
             Why::NotLocal => f.write_str("is neither an address nor the name of an RDMA device"),
+            Why::Prefix => f.write_str("has a slash behind an address, which stands alone"),
             Why::BadPort => f.write_str("has no number from 1 behind the slash"),
             Why::NoAddress => f.write_str("is no IP address"),
             Why::NoGroup => f.write_str("is no group of addresses, as in 192.0.2.1=198.51.100.1"),

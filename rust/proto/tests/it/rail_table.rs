@@ -54,10 +54,22 @@ fn a_wrong_local_end_is_refused_with_a_sentence() {
     let long = "x".repeat(64);
     let cut = format!("\"{}...\" is neither", "x".repeat(48));
     for (text, told) in [
-        ("192.0.2.256", None),
+        ("10.0.0.0.1a", None),
+        ("192.0.2.256", Some("\"192.0.2.256\" is neither")),
+        ("300.1.1.1", Some("\"300.1.1.1\" is neither")),
+        ("192.0.2", Some("\"192.0.2\" is neither")),
+        ("7", Some("\"7\" is neither")),
+        ("-_.", Some("\"-_.\" is neither")),
+        ("10.0.0.0.1/1", Some("\"10.0.0.0.1/1\" is neither")),
         (
-            "rxe0 10.0.0.0.1/x",
-            Some("\"10.0.0.0.1/x\" has no number from 1 behind the slash"),
+            "rxe0 192.0.2.2/24",
+            Some("\"192.0.2.2/24\" has a slash behind an address, which stands alone"),
+        ),
+        ("2001:db8::2/64", Some("\"2001:db8::2/64\" has a slash")),
+        ("192.0.2.2/", Some("\"192.0.2.2/\" has a slash")),
+        (
+            "rxe0 rxe1/x",
+            Some("\"rxe1/x\" has no number from 1 behind the slash"),
         ),
         ("rxe0/0", Some("\"rxe0/0\" has no number")),
         ("rxe0/", Some("\"rxe0/\" has no number")),
