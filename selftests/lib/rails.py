@@ -160,7 +160,8 @@ def server_address_gone(server, number):
 # How long calls take.
 
 class Pulses:
-    """Processes that each write a record now and then, and note how long that took at most."""
+    """Processes that each write a record and read it back, now and then, and note how long a write
+    or a read took at most."""
 
     LONGEST, BEGUN, COUNT = range(3)
 
@@ -182,19 +183,25 @@ class Pulses:
         while not stopped():
             generation += 1
             data = generation.to_bytes(8, "big") * (RECORD // 8)
-            begun = time.monotonic()
-            self.set(number, self.BEGUN, begun)
-            buffer.write(fd, data, 0, 0)
-            taken = time.monotonic() - begun
-            self.set(number, self.BEGUN, 0)
-            check(buffer.read(fd, RECORD, 0, 0) == data, "another record came back")
-            self.set(number, self.LONGEST, max(taken, self.get(number, self.LONGEST)))
+            self.timed(number, lambda data=data: buffer.write(fd, data, 0, 0))
+            read = self.timed(number, lambda: buffer.read(fd, RECORD, 0, 0))
+            check(read == data, "another record came back")
             self.set(number, self.COUNT, generation)
             time.sleep(wait.PAUSE_SECONDS)
         os.close(fd)
 
+    def timed(self, number, call):
+        """Make a call and note how long it took."""
+        begun = time.monotonic()
+        self.set(number, self.BEGUN, begun)
+        result = call()
+        taken = time.monotonic() - begun
+        self.set(number, self.BEGUN, 0)
+        self.set(number, self.LONGEST, max(taken, self.get(number, self.LONGEST)))
+        return result
+
     def longest(self):
-        """The longest write since `reset`, also one that has not ended."""
+        """The longest write or read since `reset`, also one that has not ended."""
         self.crew.check()
         now, spans = time.monotonic(), []
         for number in range(self.count):
