@@ -405,9 +405,10 @@ def add_bench(commands):
                      help=f"rounds per load (default: {usual.rounds}, "
                           f"{usual.long_rounds} for all but the first axis, "
                           f"{usual.count_rounds} for counts)")
-    sub.add_argument("--only", choices=("times", "counts", "versions"),
-                     help="half of it; or version two of RPC-over-RDMA beside version one, each "
-                          "through the tests' responder (which no other run measures)")
+    sub.add_argument("--only", choices=("times", "counts", *report.PAIRS),
+                     help="half of it; or what no other run measures: version two of RPC-over-RDMA "
+                          "beside version one, each through the tests' responder; rails on beside "
+                          "off")
     sub.add_argument("--vers", default="4.2", help="NFS version for the counts")
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="print the N functions with most instructions per load, too")
@@ -420,9 +421,9 @@ def add_bench(commands):
 
     def run(args):
         good = True
-        if args.only == "versions":
-            return 0 if report.compare_versions(args.kernel,
-                                                args.rounds or usual.count_rounds) else 1
+        if args.only in report.PAIRS:
+            return 0 if report.compare(args.kernel, args.only,
+                                       args.rounds or usual.count_rounds) else 1
         if args.measured:
             found = json.loads(pathlib.Path(args.measured).read_text())
         else:

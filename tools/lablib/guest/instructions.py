@@ -7,8 +7,9 @@ there.
 
 measures each client in turn, ROUNDS times, on a mount with these options, or with the word
 `scale`, from one to 1024 calls at a time and over one and 50 mounts.  The clients `version 1` and
-`version 2` are ours, through the tests' responder in that version of RPC-over-RDMA.  The counts go
-to /results, as do the symbols; a JSON list on standard output says which file holds what.
+`version 2` are ours, through the tests' responder in that version of RPC-over-RDMA, `rails off` and
+`rails on` ours with two cables.  The counts go to /results, as do the symbols; a JSON list on
+standard output says which file holds what.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ TRIES = 4
 PAGE = 4096
 SELFTESTS = "/repo/selftests"
 VERSIONS = {"version 1": 1, "version 2": 2}
+RAILS = {"rails off": "off", "rails on": "auto"}
 # nopl 0x74727078(%rax,%rax,1); ret
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
 # Whom the plugin counts for.  ENTRY: what may interrupt anything, and is not its work.
@@ -142,6 +144,15 @@ def in_version(number, options):
                 yield load.name, load, (mount,)
 
 
+def with_rails(which, options):
+    """One at a time, with these rails."""
+    sys.path.insert(0, SELFTESTS)
+    importlib.import_module("lib.rails").set_up(which)
+    with transport.mounted(options) as mount, loads.Bed(mount) as bed:
+        for load in bed.single():
+            yield load.name, load, (mount,)
+
+
 def scale():
     """The same of small reads, ever more at a time, and over more and more mounts."""
     for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
@@ -157,6 +168,8 @@ def operations_of(client, options, looks_at_memory):
     """(the client's module, what to count with it)"""
     if client in VERSIONS:
         return "ours", in_version(VERSIONS[client], options)
+    if client in RAILS:
+        return "ours", with_rails(RAILS[client], options)
     return client, scale() if options == "scale" else usual(options, looks_at_memory)
 
 
