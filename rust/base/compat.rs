@@ -6,6 +6,8 @@
 use kernel::ffi::c_int;
 use xprtrdma_bindings as bindings;
 
+/// No interface or device has the address.
+pub const EADDRNOTAVAIL: c_int = -(bindings::EADDRNOTAVAIL as c_int);
 /// Address family not supported.
 pub const EAFNOSUPPORT: c_int = -(bindings::EAFNOSUPPORT as c_int);
 /// Of the RPC client: no credit.

@@ -33,7 +33,7 @@ struct space {
 	} settings[XPRTRDMA_SETTINGS];
 	/* How often one of them was changed. */
 	unsigned int changes;
-	const struct ctl_table *table;
+	struct ctl_table *table;
 	struct ctl_table_header *header;
 };
 

@@ -23,9 +23,12 @@ use kernel::{
         Mutex, //
     }, //
 };
-use xprtrdma_base::net::{
-    addr_from_raw,
-    Net, //
+use xprtrdma_base::{
+    compat,
+    net::{
+        addr_from_raw,
+        Net, //
+    }, //
 };
 use xprtrdma_bindings::{
     self as bindings,
@@ -199,7 +202,7 @@ impl CmId {
         // SAFETY: `id` is valid. Bound or not, the device is not written before the next call of
         // address resolution, which is excluded here.
         if unsafe { (*self.as_raw()).device.is_null() } {
-            return Err(EADDRNOTAVAIL);
+            return Err(Error::from_errno(compat::EADDRNOTAVAIL));
         }
         // ORDERING: Pairs with the acquire in `raw_device`.
         self.context.has_device.store(true, Release);

@@ -162,7 +162,7 @@ impl Answers {
         let mut reached = self.reached.lock();
         loop {
             if *reached == Reached::End {
-                return Err(ENOTCONN);
+                return Err(EIO);
             }
             if *reached >= wanted {
                 return Ok(());
@@ -214,7 +214,7 @@ impl QpHandler for Idle {
 
 /// Makes a connection over the rail and ends it. Sleeps.
 fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result {
-    let port = xprt.peer().ok_or(ENOTCONN)?.port();
+    let port = xprt.peer().ok_or(ENODEV)?.port();
     let deadline = now().after(LIMIT);
     // CAST: A few seconds.
     let limit = LIMIT.get() as u32;
@@ -224,7 +224,7 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result {
     id.bind_addr(&SocketAddr::new(rail.local, 0))?;
     // Nothing gets out, and rxe could send nothing any more if it tried.
     if !id.is_port_active() {
-        return Err(ENETDOWN);
+        return Err(ENODEV);
     }
     id.resolve_addr(&SocketAddr::new(rail.server, port), limit)?;
     answers.wait(xprt, Reached::Address, deadline)?;
