@@ -67,7 +67,7 @@ def ip(*words):
 
 def addresses():
     """The IPv4 addresses of the interface, with the lengths of their prefixes."""
-    done = subprocess.run(["ip", "-brief", "-4", "addr", "show", "dev", faults.INTERFACE],
+    done = subprocess.run(["ip", "-brief", "-4", "addr", "show", "dev", faults.interface()],
                           stdout=subprocess.PIPE, text=True, timeout=ENV.patience(30), check=True)
     return done.stdout.split()[2:]
 
@@ -76,9 +76,9 @@ def set_address(address):
     """Have this IPv4 address and no other."""
     for old in addresses():
         if old != address:
-            ip("addr", "del", old, "dev", faults.INTERFACE)
+            ip("addr", "del", old, "dev", faults.interface())
     if not addresses():
-        ip("addr", "add", address, "dev", faults.INTERFACE)
+        ip("addr", "add", address, "dev", faults.interface())
 
 
 def hits(t):

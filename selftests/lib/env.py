@@ -23,6 +23,7 @@ class Environment:
     module_file: str = os.environ.get("LAB_MODULE", "")
     suites_file: str = os.environ.get("LAB_SUITES", "")      # the module of the KUnit suites
     provider: str = os.environ.get("LAB_PROVIDER", "rxe")    # the kind of RDMA device
+    devices: tuple = tuple(os.environ.get("LAB_DEVICES", "rxe0").split())  # one for each cable
     server: str = os.environ.get("NFS_SERVER", "")
     server6: str = os.environ.get("NFS_SERVER6", "")
     mem: str = os.environ.get("NFS_EXPORT_MEM", "/srv/mem")    # export in memory

@@ -18,7 +18,6 @@ PORTLIST = f"{NFSD}/portlist"
 MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
 MESSAGE_SIZE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 TABLE = "selftests"
-INTERFACE = "eth0"
 DISK = "/disk"  # what ENV.disk lies on
 DETOUR = "detour"
 # For rxe and for siw.  Dropping what comes in, only: a software device whose own sends are refused
@@ -34,13 +33,21 @@ table inet {TABLE} {{
 """
 
 
-def device():
-    """The name of either machine's RDMA device."""
-    return f"{ENV.provider}0"
+def interface(number=0):
+    """The name of either machine's end of a cable."""
+    return f"eth{number}"
 
 
-# Makes the RDMA device of either machine.
-DEVICE_ADD = ("rdma", "link", "add", device(), "type", ENV.provider, "netdev", INTERFACE)
+def device(number=0):
+    """The name of either machine's RDMA device there."""
+    return ENV.devices[number]
+
+
+def device_add(number=0):
+    """The command that makes it."""
+    name = device(number)
+    return ("rdma", "link", "add", name, "type", name.rstrip("0123456789"),
+            "netdev", interface(number))
 
 
 def silence(server):
@@ -149,12 +156,12 @@ def end_grace(server):
 
 def delay(server, milliseconds):
     """Hold back everything that the server sends."""
-    server.run("tc", "qdisc", "replace", "dev", INTERFACE, "root", "netem",
+    server.run("tc", "qdisc", "replace", "dev", interface(), "root", "netem",
                "delay", f"{milliseconds}ms", "limit", "100000")
 
 
 def no_delay(server):
-    server.call("run", ["tc", "qdisc", "del", "dev", INTERFACE, "root"])
+    server.call("run", ["tc", "qdisc", "del", "dev", interface(), "root"])
 
 
 def held_back(t, enough):
@@ -205,22 +212,23 @@ def lab(*request):
         raise AssertionError(f"{' '.join(request)}: {text.decode()}")
 
 
-def remove_server_device(server):
-    """Pull the RDMA device out of the server."""
-    server.run("rdma", "link", "delete", device())
+def remove_server_device(server, number=0):
+    """Pull an RDMA device out of the server."""
+    server.run("rdma", "link", "delete", device(number))
 
 
-def add_server_device(server):
-    server.run(*DEVICE_ADD)
+def add_server_device(server, number=0):
+    server.run(*device_add(number))
 
 
-def remove_client_device():
-    """Pull the RDMA device out of this machine."""
-    subprocess.run(["rdma", "link", "delete", device()], timeout=ENV.patience(60), check=True)
+def remove_client_device(number=0):
+    """Pull an RDMA device out of this machine."""
+    subprocess.run(["rdma", "link", "delete", device(number)], timeout=ENV.patience(60),
+                   check=True)
 
 
-def add_client_device():
-    subprocess.run(DEVICE_ADD, timeout=ENV.patience(60), check=True)
+def add_client_device(number=0):
+    subprocess.run(device_add(number), timeout=ENV.patience(60), check=True)
 
 
 def repair(server):

@@ -219,13 +219,13 @@ between("client_device", "the client's RDMA device deleted and made anew", (0, 2
 @fault("the client's address replaced by another, and back, each with a new RDMA device",
        hold=(0.5, 4))
 def client_address(_):
-    pathlib.Path(f"/proc/sys/net/ipv4/conf/{faults.INTERFACE}/promote_secondaries").write_text("1")
+    pathlib.Path(f"/proc/sys/net/ipv4/conf/{faults.interface()}/promote_secondaries").write_text("1")
     first = namespace.addresses()[0]
     other = f"{CLIENT_ADDRESS}/{first.partition('/')[2]}"
 
     def replace(old, new):
-        ip("addr", "add", new, "dev", faults.INTERFACE)
-        ip("addr", "del", old, "dev", faults.INTERFACE)
+        ip("addr", "add", new, "dev", faults.interface())
+        ip("addr", "del", old, "dev", faults.interface())
         device_anew()
 
     try:
@@ -240,7 +240,7 @@ def client_address(_):
        transports=(1,))
 def server_address(w):
     address = f"{SERVER_ADDRESS}/24"
-    w.server.run("ip", "addr", "add", address, "dev", faults.INTERFACE)
+    w.server.run("ip", "addr", "add", address, "dev", faults.interface())
     try:
         for directory in xprt.directories():
             xprt.move(directory, SERVER_ADDRESS)
@@ -248,7 +248,7 @@ def server_address(w):
     finally:
         for directory in xprt.directories():
             xprt.move(directory, ENV.server)
-        w.server.run("ip", "addr", "del", address, "dev", faults.INTERFACE)
+        w.server.run("ip", "addr", "del", address, "dev", faults.interface())
 
 
 @fault("a network namespace deleted under a mount with load", hold=(0.5, 3), share=2, stock=True)

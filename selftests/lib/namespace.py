@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A network namespace with this machine's interface and RDMA device in it."""
+"""A network namespace with this machine's interfaces and RDMA devices in it."""
 
 import contextlib
 import dataclasses
@@ -13,10 +13,10 @@ NAME = "selftests"
 FILE = pathlib.Path(f"/run/netns/{NAME}")
 
 
-def addresses():
-    """Of the interface, as the lab gave them to this machine."""
-    words = pathlib.Path("/proc/cmdline").read_text().split()
-    return next(w for w in words if w.startswith("lab.addr0=")).partition("=")[2].split(",")
+def addresses(number=0):
+    """Of an interface, as the lab gave them to this machine."""
+    words, name = pathlib.Path("/proc/cmdline").read_text().split(), f"lab.addr{number}="
+    return next(w for w in words if w.startswith(name)).removeprefix(name).split(",")
 
 
 def run(*argv):
@@ -24,21 +24,25 @@ def run(*argv):
 
 
 def set_up(*space):
-    """Configure the interface; `space` are ip's words for where."""
+    """Configure the interfaces; `space` are ip's words for where."""
     run("ip", *space, "link", "set", "lo", "up")
-    run("ip", *space, "link", "set", faults.INTERFACE, "mtu", "9000", "up")
-    for address in addresses():
-        run("ip", *space, "addr", "replace", address, "dev", faults.INTERFACE,
-            *(["nodad"] if ":" in address else []))
+    for number in range(len(ENV.devices)):
+        interface = faults.interface(number)
+        run("ip", *space, "link", "set", interface, "mtu", "9000", "up")
+        for address in addresses(number):
+            run("ip", *space, "addr", "replace", address, "dev", interface,
+                *(["nodad"] if ":" in address else []))
 
 
 def enter():
-    """Move the interface into a new namespace and make the RDMA device anew there."""
+    """Move the interfaces into a new namespace and make the RDMA devices anew there."""
     run("ip", "netns", "add", NAME)
-    faults.remove_client_device()
-    run("ip", "link", "set", faults.INTERFACE, "netns", NAME)
+    for number in range(len(ENV.devices)):
+        faults.remove_client_device(number)
+        run("ip", "link", "set", faults.interface(number), "netns", NAME)
     set_up("-n", NAME)
-    run("ip", "netns", "exec", NAME, *faults.DEVICE_ADD)
+    for number in range(len(ENV.devices)):
+        run("ip", "netns", "exec", NAME, *faults.device_add(number))
 
 
 def delete():
@@ -76,7 +80,7 @@ class Beside:
 
     def hand_on(self, value):
         """Forward, and answer for those behind, or do not."""
-        for interface in (self.way, faults.INTERFACE):
+        for interface in (self.way, faults.interface()):
             for name in ("forwarding", "proxy_arp"):
                 file = pathlib.Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")
                 if file.exists():
@@ -103,11 +107,13 @@ def beside():
 
 
 def leave():
-    """Put everything back; the interface returns when the namespace is gone."""
+    """Put everything back; the interfaces return when the namespace is gone."""
     if FILE.exists():
         delete()
-    wait.until(lambda: pathlib.Path(f"/sys/class/net/{faults.INTERFACE}").exists(),
-               ENV.patience(30), "the namespace is gone")
+    numbers = range(len(ENV.devices))
+    wait.until(lambda: all(pathlib.Path(f"/sys/class/net/{faults.interface(number)}").exists()
+                           for number in numbers), ENV.patience(30), "the namespace is gone")
     set_up()
-    if not pathlib.Path(f"/sys/class/infiniband/{faults.device()}").exists():
-        faults.add_client_device()
+    for number in numbers:
+        if not pathlib.Path(f"/sys/class/infiniband/{faults.device(number)}").exists():
+            faults.add_client_device(number)
