@@ -85,11 +85,11 @@ clean:
 demo:
 	$(LAB) demo $(KERNEL_OPTION)
 
-# Version two of RPC-over-RDMA, which no server in use speaks.
 .PHONY: demo-rails
 demo-rails:
 	$(LAB) demo --rails $(KERNEL_OPTION)
 
+# Version two of RPC-over-RDMA, which no server in use speaks.
 .PHONY: demo-v2
 demo-v2:
 	$(LAB) demo --version-two $(KERNEL_OPTION)
@@ -106,10 +106,13 @@ $(CHECKS):
 	$(LAB) check $(KERNEL_OPTION) \
 		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),$(patsubst check-%,%,$@)))
 
+# PROVIDER=siw or mixed, or DEBUG=1 for the debug kernel: NFSv4.2 with four connections.
+RAILS_SMALL := $(if $(PROVIDER)$(DEBUG),[a-z_]*4? vers=4\.2)
 .PHONY: check-rails
 check-rails:
-	$(LAB) run $(KERNEL_OPTION) --rails 2 --timeout 2400 -- \
-		./selftests/run --filter '^rails\.' --vers 3,4.0,4.2
+	$(LAB) run $(KERNEL_OPTION) --rails 2 $(if $(PROVIDER),--provider $(PROVIDER)) \
+		$(if $(DEBUG),--debug) --timeout 5400 -- \
+		./selftests/run --filter '^rails\.$(RAILS_SMALL)' --vers 3,4.0,4.2
 
 .PHONY: check-programs
 check-programs:
@@ -119,11 +122,11 @@ check-programs:
 check-mutants:
 	$(LAB) mutants $(KERNEL_OPTION)
 
-# CLIENT=intree or both; DEBUG=1 for the debug kernel.
+# CLIENT=intree or both; DEBUG=1 for the debug kernel; RAILS=1 over two cables.
 .PHONY: torture
 torture:
 	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) \
-		$(if $(CPUS),--cpus $(CPUS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+		$(if $(RAILS),--rails) $(if $(CPUS),--cpus $(CPUS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 # Instruction counts, with the tools of this machine if it has them.
 .PHONY: bench-host
@@ -172,10 +175,10 @@ help:
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'
-	@echo '  make check-rails              mounts over two cables that fail in many ways'
+	@echo '  make check-rails              mounts over two cables that fail in many ways (PROVIDER=siw|mixed, DEBUG=1: small)'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
 	@echo '  make check-mutants            faults planted in the module: a test notices each (45 min)'
-	@echo '  make torture MINUTES=30 SEED=1  faults at random times (CLIENT=ours|intree|both, DEBUG=1)'
+	@echo '  make torture MINUTES=30 SEED=1  faults at random times (CLIENT=ours|intree|both, DEBUG=1, RAILS=1)'
 	@echo '  make bench-host               instructions to plan, encode and judge an RPC'
 	@echo '  make count                    work requests per operation, ours and in-tree'
 	@echo '  make bench                    elapsed time and exact counts, ours and in-tree (an hour)'

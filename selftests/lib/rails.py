@@ -10,15 +10,15 @@ import struct
 import subprocess
 import time
 
-from . import faults, wait, xprt
+from . import faults, namespace, wait, xprt
 from .buffers import Buffer
-from .case import ENV, Skip, check
+from .case import ENV, check
 from .env import PORT
 from .workers import Crew
 
 SERVERS = os.environ.get("NFS_SERVERS", "").split()
 SERVERS6 = os.environ.get("NFS_SERVERS6", "").split()
-DEVICES = os.environ.get("LAB_DEVICES", "").split()
+DEVICES = ENV.devices
 TABLES = pathlib.Path("/proc/sys/sunrpc")
 GROUPS = " ".join("=".join(group) for group in (SERVERS, SERVERS6))
 RECORD = 4096
@@ -29,9 +29,7 @@ RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) 
 
 def set_up(locals_="auto", servers=GROUPS):
     """The tables of this namespace."""
-    if len(DEVICES) < 2:
-        raise Skip("one cable: run with --rails 2")
-    for server in SERVERS:
+    for server in SERVERS + SERVERS6:
         # The first packets over a cable may find nobody; a rail that so begins is dead a minute.
         wait.until(lambda address=server: not subprocess.run(
             ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL, timeout=10,
@@ -74,47 +72,59 @@ def counter(name):
 
 
 def traffic():
-    """Packets that each device has sent and received."""
+    """What each rail has carried, both ways: packets by its device's own counters (siw has none:
+    by those of its interface), and bytes by those of its interface."""
     found = []
     for number, device in enumerate(DEVICES):
-        if device.startswith("rxe"):
-            top = pathlib.Path(f"/sys/class/infiniband/{device}/ports/1/hw_counters")
-            names = ("sent_pkts", "rcvd_pkts")
-        else:
-            top = pathlib.Path(f"/sys/class/net/eth{number}/statistics")
-            names = ("tx_packets", "rx_packets")
-        found.append(sum(int((top / name).read_text()) for name in names))
+        interface = pathlib.Path(f"/sys/class/net/{faults.interface(number)}/statistics")
+        counters = pathlib.Path(f"/sys/class/infiniband/{device}/ports/1/hw_counters")
+        packets = [counters / "sent_pkts", counters / "rcvd_pkts"] if device.startswith("rxe") \
+            else [interface / "tx_packets", interface / "rx_packets"]
+        found.append([sum(int(file.read_text()) for file in files)
+                      for files in (packets, [interface / "tx_bytes", interface / "rx_bytes"])])
     return found
 
 
-# What goes wrong with a rail.
-
-def make_device(run, number):
-    """Make a device of a machine anew."""
-    device = DEVICES[number]
-    run("rdma", "link", "add", device, "type", device.rstrip("0123456789"), "netdev",
-        f"eth{number}")
+def shares(before):
+    """What each rail has carried since then: its packets, and its bytes."""
+    pairs = zip(traffic(), before, strict=True)
+    return list(zip(*([now - then for now, then in zip(*pair, strict=True)] for pair in pairs),
+                    strict=True))
 
 
-def delete_device(run, number):
-    run("rdma", "link", "delete", DEVICES[number])
+# What goes wrong with a rail: each gets the server and the number of the rail.
 
-
-def here(*argv):
-    subprocess.run(argv, timeout=ENV.patience(30), check=True)
+def device_anew(number):
+    """What an rxe wants to send by a port without a link breaks it for good."""
+    faults.remove_client_device(number)
+    faults.add_client_device(number)
 
 
 @contextlib.contextmanager
 def cable_out(_, number):
-    """Our end of a cable is out.  What rxe wants to send meanwhile breaks it for good, so that it
-    is made anew."""
+    """Our end of a cable is out."""
     faults.lab("client", "unplug", str(number))
     try:
         yield
     finally:
         faults.lab("client", "plug", str(number))
-        delete_device(here, number)
-        make_device(here, number)
+        device_anew(number)
+
+
+@contextlib.contextmanager
+def port_down(_, number):
+    """An administrator takes an interface of ours down."""
+    interface = faults.interface(number)
+    # Otherwise its IPv6 addresses go for good.
+    keep = pathlib.Path(f"/proc/sys/net/ipv6/conf/{interface}/keep_addr_on_down")
+    keep.write_text("1")
+    namespace.run("ip", "link", "set", interface, "down")
+    try:
+        yield
+    finally:
+        namespace.run("ip", "link", "set", interface, "up")
+        keep.write_text("0")
+        device_anew(number)
 
 
 @contextlib.contextmanager
@@ -125,8 +135,8 @@ def silence(server, number):
 table inet {table} {{
     chain in {{
         type filter hook input priority 0
-        iifname "eth{number}" udp dport {faults.ROCE_PORT} drop
-        iifname "eth{number}" tcp dport {PORT} drop
+        iifname "{faults.interface(number)}" udp dport {faults.ROCE_PORT} drop
+        iifname "{faults.interface(number)}" tcp dport {PORT} drop
     }}
 }}
 """)
@@ -139,22 +149,26 @@ table inet {table} {{
 @contextlib.contextmanager
 def device_gone(_, number):
     """A device of ours is deleted and made anew."""
-    delete_device(here, number)
+    faults.remove_client_device(number)
     try:
         yield
     finally:
-        make_device(here, number)
+        faults.add_client_device(number)
 
 
 @contextlib.contextmanager
 def server_address_gone(server, number):
     """The server does not have its address on a cable any more."""
-    address = f"{SERVERS[number]}/24"
-    server.run("ip", "addr", "del", address, "dev", f"eth{number}")
+    address = f"{SERVERS[number]}/24", "dev", faults.interface(number)
+    server.run("ip", "addr", "del", *address)
     try:
         yield
     finally:
-        server.run("ip", "addr", "add", address, "dev", f"eth{number}")
+        server.run("ip", "addr", "add", *address)
+        # What it wanted to send from there has broken its device.
+        faults.remove_server_device(server, number)
+        faults.add_server_device(server, number)
+
 
 
 # How long calls take.
