@@ -14,7 +14,18 @@ import pathlib
 import signal
 from collections.abc import Callable
 
-from . import bystanders, faults, injection, module, mounts, namespace, responder, wait, xprt
+from . import (
+    bystanders,
+    faults,
+    injection,
+    module,
+    mounts,
+    namespace,
+    rails,
+    responder,
+    wait,
+    xprt,
+)
 from .case import check, equal
 from .env import ENV
 from .workers import Crew, Worker
@@ -43,15 +54,18 @@ class Fault:
     stock: bool            # needs a stock kernel
     versions: tuple        # of NFS that it means something for
     transports: tuple      # versions of RPC-over-RDMA that it can be with
+    rails: bool            # needs two cables, and mounts over both
 
     @property
     def name(self):
         return self.function.__name__.replace("_", "-")
 
-    def applies(self, transport):
-        """Whether this kernel can have it, with this version of RPC-over-RDMA."""
+    def applies(self, transport, rails):
+        """Whether this kernel can have it, with this version of RPC-over-RDMA, with rails or
+        without."""
         return transport in self.transports and not (
-            (self.debug and not ENV.debug) or (self.stock and ENV.debug))
+            (self.debug and not ENV.debug) or (self.stock and ENV.debug)
+            or (self.rails and not rails))
 
     def wanted(self, names):
         """Whether it is one of those that were asked for: by name, or all that need no name."""
@@ -62,11 +76,11 @@ FAULTS = []
 
 
 def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2"),
-          transports=(1, 2)):
+          transports=(1, 2), rails=False):
     """Make a generator function a row of the table."""
     def decorate(function):
         FAULTS.append(Fault(contextlib.contextmanager(function), what, hold, share, debug, stock,
-                            versions, transports))
+                            versions, transports, rails))
         return function
     return decorate
 
@@ -260,6 +274,29 @@ def namespace_deletion(w):
         space.delete()
         yield
         victim.finish()
+
+
+# One of two cables, either of them.
+
+def of_a_rail(name, what, hold, trouble):
+    """A row for trouble of `lib.rails`."""
+    def function(w):
+        with trouble(w.server, w.random.randrange(len(rails.DEVICES))):
+            yield
+
+    function.__name__ = name
+    fault(what, hold, transports=(1,), rails=True)(function)
+
+
+of_a_rail("rail_cable", "one cable out and in again, then a new RDMA device", (0.2, 10),
+          rails.cable_out)
+of_a_rail("rail_port", "one interface of the client down and up, then a new RDMA device", (0.2, 10),
+          rails.port_down)
+of_a_rail("rail_silence", "what arrives over one cable dropped", (0.5, 15), rails.silence)
+of_a_rail("rail_device", "one RDMA device of the client deleted and made anew", (0, 10),
+          rails.device_gone)
+of_a_rail("rail_address", "one address of the server gone and back, then a new RDMA device there",
+          (0.5, 15), rails.server_address_gone)
 
 
 # This machine: connections, memory, processes, mounts, modules.

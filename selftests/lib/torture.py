@@ -29,6 +29,7 @@ from . import (
     module,
     mounts,
     namespace,
+    rails,
     responder,
     server,
     stacks,
@@ -46,6 +47,8 @@ schedule follows from the seed, the moments do not.  Writes a JSON file; the las
 line reads: N passed, N failed, N skipped (one for each fault and version)."""
 VERSIONS = ("3", "4.2")
 KIB = 1 << 10
+# Of each mount over two cables.
+CONNECTIONS = 2
 # How writers write, and how much at a time: chunks, and what fits into a message.
 KINDS = ((Direct, 32 * KIB), (Synced, 8 * KIB), (Closed, 1000))
 CALM_SECONDS = (0.1, 1.5)
@@ -69,6 +72,8 @@ def arguments(argv):
     parser.add_argument("--rdma-version", type=int, choices=(1, 2), default=1,
                         help="of RPC-over-RDMA; 2: by way of the responder of these tests "
                         "(default: %(default)d)")
+    parser.add_argument("--rails", action="store_true",
+                        help="mounts over two cables, and faults of one of them")
     parser.add_argument("--list", action="store_true", help="print the faults, run none")
     parser.add_argument("--json", metavar="FILE", default="/results/torture.json",
                         help="what is known after each round (default: %(default)s)")
@@ -79,10 +84,10 @@ def arguments(argv):
     return args
 
 
-def schedule(seed, names, transport):
+def schedule(seed, names, transport, over_rails):
     """Faults with their times, for ever; the same for the same seed and table."""
     source = random.Random(seed)
-    table = [f for f in matrix.FAULTS if f.applies(transport) and f.wanted(names)]
+    table = [f for f in matrix.FAULTS if f.applies(transport, over_rails) and f.wanted(names)]
     for number in itertools.count():
         # Everything once at first, so that a short run has it, too.
         lap = [fault for fault in table for _ in range(max(fault.share, 1) if number else 1)]
@@ -95,8 +100,9 @@ def schedule(seed, names, transport):
 class World:
     """The machine with its mounts under load; what a fault gets to work with."""
 
-    def __init__(self, transport):
+    def __init__(self, transport, over_rails):
         self.log, self.server, self.transport = kmsg.Log(), server.Server(), transport
+        self.over_rails = over_rails
         self.random, self.contexts, self.loads, self.mounts = None, [], {}, {}
         self.more_helpers, self.bystanders = [], 0
         self.responder: Any = None
@@ -110,14 +116,18 @@ class World:
             self.port = self.responder.port
             # Not 2 if possible: what is to be shown is shown of version two.
             responder.VERSION.write_text(str(responder.TWO_ONLY))
+        if self.over_rails:
+            rails.set_up()
         self.resources_without = self.resources()
         for version in VERSIONS:
             context = self.context(version)
             self.contexts.append(context)
-            mount = self.mounts[version] = context.mount(export=ENV.disk, port=self.port)
+            mount = self.mounts[version] = context.mount(
+                f"nconnect={CONNECTIONS}" if self.over_rails else "", ENV.disk, port=self.port)
             self.loads[version] = Load(context, mount, kinds=KINDS, name=f"load-{version}")
         for load in self.loads.values():
             load.start()
+        self.connect_all()
         self.objects = self.count_objects()
 
     def context(self, version):
@@ -186,10 +196,22 @@ class World:
         finally:
             found.close()
 
+    def connect_all(self):
+        """Use the connections of all mounts, so that each of them is made."""
+        if not self.over_rails:
+            return
+
+        def used():
+            Worker(bystanders.look_once, places).join(ENV.patience(60))
+            return len(rails.devices()) == len(rails.states())
+
+        places = [mount.where for mount in self.mounts.values()]
+        wait.until(used, ENV.patience(RECOVERY_SECONDS), "every connection made")
+
     @staticmethod
     def resources():
         """The numbers of RDMA objects; a device made anew has another number itself."""
-        return [line.partition(": ")[2] for line in module.resources()]
+        return sorted(line.partition(": ")[2] for line in module.resources())
 
     @staticmethod
     def count_objects():
@@ -227,6 +249,7 @@ class World:
                 stack.enter_context(load.resting())
             for load in self.loads.values():
                 load.verify()
+            self.connect_all()
             wait.until(lambda: self.count_objects() == self.objects, ENV.patience(20),
                        f"RDMA objects as before: {self.objects}, now {self.count_objects()}")
         if self.responder:
@@ -283,15 +306,16 @@ class World:
         self.contexts, self.loads, self.mounts = [], {}, {}
         # Its management queue pair may have failed for good.  The removal waits for whoever still
         # uses it, and cannot be killed.
-        Worker(new_client_device).join(ENV.patience(20))
+        for number in range(len(ENV.devices)):
+            Worker(new_client_device, number).join(ENV.patience(20))
         return True
 
 
-def new_client_device(_):
-    """Another RDMA device in the place of this machine's, if it is there."""
+def new_client_device(_, number):
+    """Another RDMA device in the place of one of this machine's, if it is there."""
     with contextlib.suppress(subprocess.CalledProcessError):
-        faults.remove_client_device()
-    faults.add_client_device()
+        faults.remove_client_device(number)
+    faults.add_client_device(number)
 
 
 class Record:
@@ -303,7 +327,9 @@ class Record:
         self.path, self.rows, self.failures, self.ended = pathlib.Path(args.json), {}, [], None
         self.head = {"client": ENV.client, "debug": ENV.debug, "kernel": os.uname().release,
                      "seed": args.seed, "minutes": args.minutes, "rdma": args.rdma_version,
-                     "faults": {fault.name: fault.what for fault in matrix.FAULTS}}
+                     "rails": args.rails,
+                     "faults": {fault.name: fault.what for fault in matrix.FAULTS
+                                if args.rails or not fault.rails}}
 
     def row(self, fault, version):
         empty = {"recovery": [], "bytes": 0, "failed": 0, "errors": 0, "splats": 0}
@@ -343,11 +369,12 @@ class Record:
         new.write_text(text + "\n")
         new.rename(self.path)
 
-    def closing_line(self, names, transport):
+    def closing_line(self, names, transport, over_rails):
         """Faults, once for each version; one more is what was left behind."""
         passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
-            if not fault.wanted(names) or transport not in fault.transports:
+            if not fault.wanted(names) or transport not in fault.transports \
+                    or (fault.rails and not over_rails):
                 continue
             for version in fault.versions:
                 row = self.rows.get(fault.name, {}).get(version)
@@ -394,10 +421,11 @@ def attempt(world, action, *args):
 
 def run(args):
     """All rounds; whether every one was good."""
-    world, record, clock, stuck = World(args.rdma_version), Record(args), wait.Clock(), ""
+    world = World(args.rdma_version, args.rails)
+    record, clock, stuck = Record(args), wait.Clock(), ""
     say(f"client {ENV.client}, kernel {os.uname().release}, RPC-over-RDMA version "
         f"{args.rdma_version}, seed {args.seed}, {args.minutes:g} minutes")
-    rounds = schedule(args.seed, args.fault, args.rdma_version)
+    rounds = schedule(args.seed, args.fault, args.rdma_version, args.rails)
     for number, (fault, calm, hold, seed) in enumerate(rounds, 1):
         if clock.seconds() > args.minutes * 60:
             break
@@ -429,7 +457,7 @@ def run(args):
         say(f"at the end: FAILED: {text}")
         if not stuck:
             attempt(world, world.give_up)
-    say(record.closing_line(args.fault, args.rdma_version))
+    say(record.closing_line(args.fault, args.rdma_version, args.rails))
     return not record.failures
 
 
@@ -441,6 +469,8 @@ def main(argv):
         return 0
     if args.rdma_version == 2 and args.client != "ours":
         sys.exit("torture: only our client speaks version two")
+    if args.rails and (args.client != "ours" or args.rdma_version == 2 or len(rails.DEVICES) < 2):
+        sys.exit("torture: rails need our client, version one, and two cables")
     if os.geteuid() or not ENV.server:
         sys.exit("torture: needs root and the lab's environment: tools/lab torture")
     ENV.client, ENV.seed = args.client, args.seed

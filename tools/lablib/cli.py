@@ -285,14 +285,19 @@ def add_torture(commands):
     sub.add_argument("--rdma-version", type=int, choices=(1, 2), default=1,
                      help="of RPC-over-RDMA; 2: with our client, by way of the responder of the "
                      "selftests (default: %(default)d)")
+    sub.add_argument("--rails", action="store_true",
+                     help="with our client: mounts over two cables, and faults of one of them, too")
     record_option(sub)
 
     def run(args):
         clients = list(torture.CLIENTS) if args.client == "both" else [args.client]
         if args.rdma_version == 2 and (args.write or clients != ["ours"]):
             sub.error("version two is our client's alone, and the page is about version one")
+        if args.rails and (args.write or clients != ["ours"] or args.rdma_version == 2):
+            sub.error("rails are our client's alone, and the page is about one cable")
         return torture.check(args.kernel, clients, args.debug, args.cpus, args.minutes,
-                             args.seed, args.fault, args.write, args.rdma_version)
+                             args.seed, args.fault, args.write, args.rdma_version,
+                             args.rails)
 
     sub.set_defaults(run=run)
 
