@@ -147,13 +147,9 @@ impl Machine {
         let total = timeout.map_or(own, |t| own.min(t.max(MIN_CONNECT_TIMEOUT)));
         match &mut self.state {
             State::Down => self.begin_or_wait(total, now),
-            State::Closing { then, .. } => {
-                if let Then::Rest = then {
-                    *then = Then::Restart(total);
-                }
-            }
+            State::Closing { then, .. } if *then == Then::Rest => *then = Then::Restart(total),
             State::Stopped => self.push_end(ConnectError::Cancelled),
-            State::Waiting { .. } | State::Attempt(_) | State::Up(_) => {}
+            State::Closing { .. } | State::Waiting { .. } | State::Attempt(_) | State::Up(_) => {}
         }
     }
 
@@ -258,11 +254,8 @@ impl Machine {
         if self.state.is_in(Stage::QueuePair) {
             let epoch = self.epoch;
             let inline_cap = self.peer.inline_cap(now);
-            self.enter(
-                Stage::Connecting,
-                Action::Connect { epoch, inline_cap },
-                now,
-            );
+            let action = Action::Connect { epoch, inline_cap };
+            self.enter(Stage::Connecting, action, now);
         }
     }
 

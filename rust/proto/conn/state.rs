@@ -35,7 +35,7 @@ pub(super) enum State {
 }
 
 /// What follows a tear-down.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Then {
     /// Nothing: the RPC layer will ask again.
     Rest,
