@@ -5,7 +5,8 @@
 //! A rail is live until it is known to be dead, and dead until something was connected over it. A
 //! live rail that was dead is chosen again when no better one is there, but connections that do
 //! well elsewhere return only when it has *settled*: when it has been live for the hold-down, and a
-//! minute has passed since it died. So nobody is moved twice in a minute. The hold-down grows with
+//! minute has passed since it died. So nobody is moved twice in a minute. One that did not work from
+//! the start, as after a boot, need not wait for the minute. The hold-down grows with
 //! each death that comes soon after the one before: a rail that flaps keeps fewer and fewer
 //! promises.
 
@@ -56,10 +57,12 @@ struct Dead {
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     dead: Option<Dead>,
+    /// Something was ever connected over it.
+    proven: bool,
     /// When it last became live.
     live_since: Time,
     settles: Time,
-    /// When it last died.
+    /// When it last died after it had worked.
     died: Option<Time>,
     /// How many deaths followed each other soon.
     in_a_row: usize,
@@ -70,6 +73,7 @@ impl Health {
     pub(super) fn new(from_start: bool, now: Time) -> Self {
         let mut health = Self {
             dead: None,
+            proven: false,
             live_since: now,
             settles: now,
             died: None,
@@ -99,7 +103,10 @@ impl Health {
         } else {
             self.in_a_row.saturating_add(1)
         };
-        self.died = Some(now);
+        // Of one that never worked nobody was moved away.
+        if self.proven {
+            self.died = Some(now);
+        }
         self.dead = Some(Dead {
             since: now,
             tried: now,
@@ -115,8 +122,14 @@ impl Health {
         }
     }
 
+    /// A connection is on it that was made before.
+    pub(super) fn carries(&mut self) {
+        self.proven = true;
+    }
+
     /// Something was connected over it.
     pub(super) fn worked(&mut self, random: &mut Random, now: Time) {
+        self.proven = true;
         if self.dead.take().is_none() {
             return;
         }

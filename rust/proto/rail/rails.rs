@@ -211,6 +211,7 @@ impl Rails {
         };
         let (on, _) = self.indexed().find(is_its)?;
         self.count(on);
+        self.get_mut(on)?.health.carries();
         Some(Seat { on, to: None })
     }
 

@@ -5,7 +5,10 @@
 
 use super::source::Source;
 use std::{
-    collections::HashMap,
+    collections::{
+        HashMap,
+        HashSet, //
+    },
     net::{
         IpAddr,
         Ipv4Addr, //
@@ -52,7 +55,9 @@ struct World {
     now: Time,
     members: Vec<Member>,
     probes: Vec<(Probe, Rail)>,
-    /// When a rail last died, as far as its users said.
+    /// The rails over which something was connected.
+    proven: HashSet<IpAddr>,
+    /// When one of them last died, as far as its users said.
     died: HashMap<IpAddr, Time>,
 }
 
@@ -68,6 +73,7 @@ pub fn run(data: &[u8]) {
         now: Time::from_millis(u64::from(source.u32())),
         members: Vec::new(),
         probes: Vec::new(),
+        proven: HashSet::new(),
         died: HashMap::new(),
     };
     while !source.is_empty() {
@@ -124,14 +130,16 @@ impl World {
             }
             7 => {
                 if let Some(member) = self.any(source) {
-                    self.rails.connected(&self.members[member].seat, self.now);
+                    let member = &self.members[member];
+                    self.rails.connected(&member.seat, self.now);
+                    self.proven.insert(member.on.local);
                 }
             }
             8 if source.below(4) == 0 => {
                 let down = end(source.below(12), 16).addr;
                 let is_live = |v: &View| matches!(v.standing, Standing::Live | Standing::Returning);
                 let was_live = |view: &View| view.rail.local == down && is_live(view);
-                if self.views().iter().any(was_live) {
+                if self.views().iter().any(was_live) && self.proven.contains(&down) {
                     self.died.insert(down, self.now);
                 }
                 self.rails.port_down(down, self.now);
@@ -159,7 +167,9 @@ impl World {
                 if let Some((probe, rail)) = self.probes.pop() {
                     let connected = source.bool();
                     self.rails.probed(probe, connected, self.now);
-                    if !connected {
+                    if connected {
+                        self.proven.insert(rail.local);
+                    } else {
                         self.note_death(rail);
                     }
                 }
@@ -190,6 +200,7 @@ impl World {
         if ends.is_empty() {
             let used = |addr| self.members.iter().any(|member| member.on.local == addr);
             self.died.retain(|addr, _| used(*addr));
+            self.proven.retain(|addr| used(*addr));
         }
     }
 
@@ -254,7 +265,8 @@ impl World {
 
     fn note_death(&mut self, rail: Rail) {
         let died = self.rails.views(self.now).find(|view| view.rail == rail);
-        if died.is_some_and(|view| view.since == self.now) {
+        let proven = self.proven.contains(&rail.local);
+        if proven && died.is_some_and(|view| view.since == self.now) {
             self.died.insert(rail.local, self.now);
         }
     }

@@ -514,6 +514,33 @@ fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     );
 }
 
+// Rails: a rail that did not work at first, as after a boot, does not wait for the minute.
+#[test]
+fn a_rail_that_never_worked_gets_its_share_soon() {
+    for (worked, rests) in [(false, false), (true, true)] {
+        let mut rails = Rails::new(5);
+        let at = |seconds: u64| Time::from_millis(1000 * seconds);
+        rails.update(&pairs(2), at(0));
+        let (seat, choice) = rails.take(None, false, at(0)).unwrap();
+        if worked {
+            rails.connected(&seat, at(0));
+        }
+        assert!(rails.failed(&seat, at(1)));
+        rails.leave(seat);
+        let (probe, rail) = rails.probe(at(3)).unwrap();
+        assert_eq!(rail, choice.rail);
+        rails.probed(probe, true, at(3));
+        let standing = |now| {
+            let mut views = rails.views(now);
+            views.find(|view| view.rail == rail).unwrap().standing
+        };
+        assert_eq!(standing(at(12)), Standing::Returning);
+        // The hold-down of ten seconds, and up to a quarter more.
+        assert_eq!(standing(at(16)) == Standing::Returning, rests);
+        assert_eq!(standing(at(61)), Standing::Live);
+    }
+}
+
 // Rails: a connection that gets its replies stays, whatever happened to others on its rail.
 #[test]
 fn evidence_of_life_outweighs_the_misfortune_of_others() {
