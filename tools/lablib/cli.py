@@ -315,15 +315,18 @@ def add_kills(commands):
 def add_pauses(commands):
     sub = commands.add_parser(
         "pauses", help="how long a mount over two cables stands still when one fails",
-        description="Both clients, each in machines of its own, ours with rails.  The last line "
-                    "counts what was judged of ours.")
+        description="Each client in machines of its own, ours with rails.  The last line counts "
+                    "what was judged of ours.")
     kernel_option(sub)
     sub.add_argument("--rounds", type=int, default=20, help="of each fault (default: 20)")
     sub.add_argument("--fault", action="append", choices=list(paused.FAULTS),
                      help="only this one (may be given again)")
+    sub.add_argument("--client", action="append", choices=pauses.CLIENTS,
+                     help="only this one")
     record_option(sub)
-    sub.set_defaults(run=lambda args: pauses.check(args.kernel, args.rounds,
-                                                   args.fault or list(paused.FAULTS), args.write))
+    sub.set_defaults(run=lambda args: pauses.check(
+        args.kernel, args.rounds, args.fault or list(paused.FAULTS),
+        args.client or pauses.CLIENTS, args.write))
 
 
 def add_arrows(commands):

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a run of `pauses` found: its record, and its part of the page of faults survived."""
 
+import itertools
 import statistics
 
 from ..base import records, rst
 from ..machine.session import NAMES
 
-# The newest run; a row for each client and fault.
+# Of the newest run of each: a row for each client and fault.
 RECORD = "rail-pauses"
 COLUMNS = ("date", "kernel", "client", "fault", "rounds", "median", "worst")
 HEAD = ("Client", "fault", "rounds", "median in s", "worst in s")
@@ -42,8 +43,10 @@ def rows(found, date, kernel, client):
 
 
 def keep(found):
-    """Put a run in the place of the one before."""
-    records.write(RECORD, COLUMNS, [[row[name] for name in COLUMNS] for row in found])
+    """Put what a run found in the place of the same before; the rest stays."""
+    known = {(row["client"], row["fault"]): row for row in [*load(), *found]}
+    records.write(RECORD, COLUMNS, [[known[key][name] for name in COLUMNS]
+                                    for key in itertools.product(NAMES, FAULTS) if key in known])
 
 
 def load():
@@ -68,4 +71,5 @@ def page(found):
     """The part of the page; nothing without a run."""
     if not found:
         return ""
-    return INTRO.format(**found[0]) + rst.table(HEAD, map(cells, found)) + "\n"
+    newest = max(found, key=lambda row: row["date"])
+    return INTRO.format(**newest) + rst.table(HEAD, map(cells, found)) + "\n"

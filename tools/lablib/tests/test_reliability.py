@@ -2,9 +2,13 @@
 """The page of faults survived says what the runs say."""
 
 import csv
+import pathlib
+import tempfile
 import unittest
+import unittest.mock
 from typing import Any, ClassVar
 
+from lablib.base import records
 from lablib.checks import killed, paused, reliability
 
 
@@ -83,6 +87,19 @@ class Pauses(unittest.TestCase):
         self.assertEqual([row[2:] for row in cells], [["3", "0.25", "0.40"], ["1", "3.00", "3.00"]])
         self.assertIn("kernel 7.3, 2026-01-01", page)
         self.assertNotIn("One of two cables", reliability.page([]))
+
+    def test_a_run_of_one_fault_leaves_the_others(self):
+        def took(client, fault, pause):
+            return paused.rows([{"fault": fault, "pause": pause}], "2026-01-01", "7.3", client)
+
+        with tempfile.TemporaryDirectory() as top, \
+                unittest.mock.patch.object(records, "RESULTS", pathlib.Path(top)):
+            paused.keep(took("intree", "cable", 9) + took("ours", "device", 2))
+            paused.keep(took("ours", "cable", 1))
+            paused.keep(took("ours", "device", 3))
+            kept = [(row["client"], row["fault"], row["worst"]) for row in paused.load()]
+        self.assertEqual(kept, [("ours", "cable", "1.00"), ("ours", "device", "3.00"),
+                                ("intree", "cable", "9.00")])
 
 
 if __name__ == "__main__":
