@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define PAGE 4096
 #define DEPTH_MOST 1024
+#define THREADS_MOST 64
 
 /* Transfers of `size` bytes of the files `fds` in turn, `depth` of them at a time. */
 struct transfers {
@@ -226,4 +228,98 @@ EXPORT int64_t load_transfer(const struct transfers *wanted, long count)
 	syscall(SYS_io_destroy, context);
 	free(memory);
 	return took;
+}
+
+/* Threads that wait for work: what it takes to make them is not measured. */
+struct crew {
+	const struct transfers *wanted;
+	long count, depth;
+	pthread_barrier_t begin, end;
+	struct worker {
+		struct crew *crew;
+		long first;
+		int64_t problem;
+	} workers[THREADS_MOST];
+};
+
+/* Every `depth`-th transfer, one after the other. */
+static int64_t work(const struct crew *crew, long first)
+{
+	const struct transfers *wanted = crew->wanted;
+	char *memory = aligned_alloc(PAGE, wanted->size);
+	int64_t problem = 0;
+
+	if (!memory)
+		return -ENOMEM;
+	memset(memory, 0x5a, wanted->size);
+	for (long i = first; i < crew->count && !problem; i += crew->depth) {
+		struct iocb block;
+		ssize_t done;
+
+		prepare(&block, wanted, i, memory);
+		done = wanted->writes ?
+			pwrite(block.aio_fildes, memory, wanted->size, block.aio_offset) :
+			pread(block.aio_fildes, memory, wanted->size, block.aio_offset);
+		if (done != wanted->size)
+			problem = done < 0 ? -errno : -EIO;
+	}
+	free(memory);
+	return problem;
+}
+
+static void *live(void *data)
+{
+	struct worker *worker = data;
+
+	for (;;) {
+		pthread_barrier_wait(&worker->crew->begin);
+		worker->problem = work(worker->crew, worker->first);
+		pthread_barrier_wait(&worker->crew->end);
+	}
+	return NULL;
+}
+
+/* One that cannot be made complete is left as it is. */
+static struct crew *make_crew(long depth)
+{
+	struct crew *crew = calloc(1, sizeof(*crew));
+
+	if (!crew || pthread_barrier_init(&crew->begin, NULL, depth + 1) ||
+	    pthread_barrier_init(&crew->end, NULL, depth + 1))
+		return NULL;
+	crew->depth = depth;
+	for (long i = 0; i < depth; i++) {
+		pthread_t thread;
+
+		crew->workers[i].crew = crew;
+		crew->workers[i].first = i;
+		if (pthread_create(&thread, NULL, live, &crew->workers[i]))
+			return NULL;
+	}
+	return crew;
+}
+
+/* The same by `depth` threads, each of which waits for every transfer of its own. */
+EXPORT int64_t load_threads(const struct transfers *wanted, long count)
+{
+	static struct crew *crews[THREADS_MOST + 1];
+	struct crew *crew;
+	int64_t start;
+
+	if (wanted->depth < 1 || wanted->depth > THREADS_MOST)
+		return -EINVAL;
+	if (!crews[wanted->depth])
+		crews[wanted->depth] = make_crew(wanted->depth);
+	crew = crews[wanted->depth];
+	if (!crew)
+		return -EAGAIN;
+	crew->wanted = wanted;
+	crew->count = count;
+	start = now();
+	pthread_barrier_wait(&crew->begin);
+	pthread_barrier_wait(&crew->end);
+	for (long i = 0; i < crew->depth; i++)
+		if (crew->workers[i].problem)
+			return crew->workers[i].problem;
+	return now() - start;
 }

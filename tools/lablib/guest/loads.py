@@ -13,6 +13,7 @@ KIB, MIB = 1 << 10, 1 << 20
 FILE_BYTES = 32 * MIB
 DIRECTORY_ENTRIES = 10_000
 DEPTHS = (1, 16, 64)
+THREADS = (1, 4, 16)
 
 
 class Transfers(ctypes.Structure):
@@ -171,6 +172,20 @@ class Bed:
                 f"{human(size)}")
         return Load(name + (f", {depth} at a time" if depth > 1 else ""), count,
                     lambda n: self.library.transfer(ctypes.byref(wanted), n))
+
+    def by_threads(self, count, size, write, threads):
+        """Direct reads or writes by threads that wait for each, no two on the same file at a time
+        while there are files enough."""
+        fds = (ctypes.c_int * len(self.fds))(*self.fds)
+        wanted = Transfers(fds, len(self.fds), size, self.area, threads, write, False)
+        return Load(f"{'WRITE' if write else 'READ'} {human(size)}, {threads} "
+                    f"thread{'s' if threads > 1 else ''}", count,
+                    lambda n: self.library.threads(ctypes.byref(wanted), n))
+
+    def threads(self, fewest):
+        """Small operations of ever more threads, from so many on."""
+        return [self.by_threads(512 if threads > 1 else 128, 4 * KIB, write, threads)
+                for threads in THREADS if threads >= fewest for write in (0, 1)]
 
     def single(self):
         """One operation at a time, one RPC each."""
