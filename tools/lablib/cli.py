@@ -172,6 +172,11 @@ def record_option(sub):
                      help="add the run to Documentation/reliability.rst")
 
 
+def numbers(text):
+    """Numbers with commas between them."""
+    return [int(word) for word in text.split(",")]
+
+
 def cpus_option(sub):
     sub.add_argument("--cpus", type=int, choices=(1, 2), default=1,
                      help="virtual processors of the client (default: 1)")
@@ -376,15 +381,21 @@ def add_count(commands):
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="with --instructions: also the N functions with most of them, "
                           "and the N functions and lines of our source")
-    sub.add_argument("--json", metavar="FILE", help="with --instructions: the table as JSON")
+    sub.add_argument("--json", metavar="FILE",
+                     help="with --instructions or --processors: the table as JSON")
     sub.add_argument("--inline-size", type=int, default=0, metavar="BYTES",
                      help="largest inline message, set on both sides (default: as they come, 4096)")
     sub.add_argument("--scale", action="store_true",
                      help="instructions of small reads with NFSv3: from one to 1024 at a time, "
                           "over one and 50 mounts")
+    sub.add_argument("--processors", type=numbers, metavar="N,...",
+                     help="interrupts and wake-ups between processors instead, with so many of "
+                          "them in the client: of one to 16 threads over one to 16 connections")
     cpus_option(sub)
 
     def run(args):
+        if args.processors:
+            return report.count_processors(args.kernel, args.client, args.processors, args.json)
         if args.instructions or args.memory or args.scale:
             if args.cpus != 1:
                 raise LabError("instructions are counted with one processor")

@@ -174,6 +174,45 @@ def count_instructions(spec, client, mount, rounds, functions, inline, memory, o
     return 0 if good else 1
 
 
+def measure_processors(spec, client, processors):
+    """({client: {operation with how many processors: what per RPC}}, whether all went well)"""
+    found, good = {}, True
+    for number in processors:
+        seen, session, status = with_clients(spec, client, "processors", processors=number,
+                                             timeout=COUNT_SECONDS, memory=MEMORY)
+        good &= not status and not session.complaints
+        if seen["processors"] != number:
+            raise LabError(f"the client has {seen['processors']} processors, not {number}")
+        for name, operations in seen["counts"].items():
+            found.setdefault(name, {}).update(
+                {f"{operation}, {number} CPU": row for operation, row in operations.items()})
+    return found, good
+
+
+def processors_table(found):
+    """The clients side by side, a load each line."""
+    clients, width = list(found), 12
+    operations = found[clients[0]]
+    columns = list(next(iter(operations.values())))
+    first = max(map(len, operations)) + 2
+    lines = ["per RPC".ljust(first) + "".join(
+        title.center(width * len(clients)) for title in columns),
+        " " * first + "".join(NAMES[c].rjust(width) for _ in columns for c in clients)]
+    lines += [operation.ljust(first) + "".join(
+        f"{found[c][operation][key]:.2f}".rjust(width) for key in columns for c in clients)
+        for operation in operations]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def count_processors(spec, client, processors, output):
+    """The table alone."""
+    found, good = measure_processors(spec, client, processors)
+    print(processors_table(found))
+    if output:
+        pathlib.Path(output).write_text(json.dumps({"processors": found}, indent=1) + "\n")
+    return 0 if good else 1
+
+
 def demo(spec, client, version):
     """The whole demonstration as a page of text."""
     found, session, status = with_clients(spec, client, "demo", options(version))

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from lablib.base.ui import LabError
 from lablib.bench import baseline, bench, instructions
+from lablib.guest import processors
 
 SYMBOLS = """\
 ffffffff80000000 T _stext
@@ -61,6 +62,29 @@ class Instructions(unittest.TestCase):
         for text in ("", "ffffffff80001010 5 0 0 1 10\n", "ffffffff80001010 5 0 0 1 10\nend 3\n"):
             with self.assertRaises(LabError):
                 self.counts(text)
+
+
+class Processors(unittest.TestCase):
+    """The kernel's counters, as it writes them with two processors."""
+
+    def test_interrupts_between_processors_are_two_rows(self):
+        self.assertEqual(processors.interrupts(
+            "            CPU0       CPU1       \n"
+            "  30:       2098          0  PCI-MSIX-0000:00:04.0    1-edge      virtio2-requests\n"
+            " LOC:       5662       5471  Local timer interrupts\n"
+            " RES:         27         56  Rescheduling interrupts\n"
+            " CAL:        100       1000  Function call interrupts\n"
+            " TLB:         12         19  TLB shootdowns\n"), 27 + 56 + 100 + 1000)
+
+    def test_a_wake_up_on_the_waker_is_not_remote(self):
+        self.assertEqual(processors.wakes(
+            "version 17\ntimestamp 4294899672\n"
+            "cpu0 0 0 900 300 70 50 16951092914 2336664385 8024\n"
+            "domain0 MC 3 0 0 0 0 0 0 0 0 0 0 0 0\n"
+            "cpu1 0 0 800 200 30 10 16951092914 2336664385 8024\n"), (100, 40))
+
+    def test_switches(self):
+        self.assertEqual(processors.switches("cpu  1 2 3\nctxt 123456\nbtime 1\n"), 123456)
 
 
 class Times(unittest.TestCase):
