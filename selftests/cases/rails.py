@@ -65,18 +65,19 @@ def pass_by(seconds):
 
 
 def judge(t, longest, bound):
-    """Say how long calls took, and complain if that was too long."""
+    """Say how long calls took, and complain if that was too long, but not of a debug kernel."""
     t.note(f"longest call: {longest:.2f} s")
-    check(longest <= ENV.patience(bound), f"a call took {longest:.2f} s")
+    check(ENV.debug or longest <= ENV.patience(bound), f"a call took {longest:.2f} s")
 
 
 def are_even(t, load):
-    """Each rail carries as much as the other, within 10 %."""
-    before = rails.traffic()
+    """Each rail carries as much as the other, within 10 %; RoCE and iWARP make other packets."""
+    before, kinds = rails.traffic(), {name.rstrip("0123456789") for name in rails.DEVICES}
     load.wait_progress(60, WRITES)
     for what, shares in zip(("packets", "bytes"), rails.shares(before), strict=True):
         t.note(f"{what} of each rail: {shares}")
-        check(max(shares) <= 1.1 * min(shares), f"{what} of each rail: {shares}")
+        if what == "bytes" or len(kinds) == 1:
+            check(max(shares) <= 1.1 * min(shares), f"{what} of each rail: {shares}")
 
 
 @contextlib.contextmanager
