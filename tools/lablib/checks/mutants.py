@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import time
 import tomllib
 
@@ -41,6 +42,8 @@ NOT_SOURCE = [REPO / "rust/proto" / name
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
 BASELINE_SECONDS = 25 * 60
+HOST_SECONDS = 600
+HOST_FAILED = re.compile(r"thread '(\S+)' .*panicked at (\S+):\d+:\d+:")
 RESULT = re.compile(r"^(ok|not ok) \d+ (.*?)(?: # SKIP.*)?$")
 SECONDS = re.compile(r"^# (\d+\.\d) s$")
 # The last line of a traceback, or what the runner says itself.
@@ -61,11 +64,13 @@ class Fault:
     debug: bool = False   # needs the debug kernel
     full: bool = False    # needs the tests in full size
     suites: bool = False  # planted in the module with the KUnit suites, on the debug kernel
+    rails: bool = False   # needs two cables
+    host: bool = False    # of the protocol, noticed by its own tests on the host
     why: str = ""         # no test can notice it
 
     @property
     def kind(self):
-        return self.debug or self.suites, self.full, self.suites
+        return self.debug or self.suites, self.full, self.suites, self.rails, self.host
 
     def applied(self, text):
         """The source with the fault."""
@@ -155,10 +160,11 @@ def replace(source, target):
 class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
-    def __init__(self, spec, debug, suites):
+    def __init__(self, spec, debug, suites, rails):
         # Each run brings its own module; tests on the debug kernel may want that of the suites,
         # too.
-        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False)
+        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False,
+                         rails=2 if rails else 1)
         self.suites = suites
         self.session: Session | None = None
 
@@ -251,12 +257,12 @@ class Campaign:
     """Plants faults of one kind: one kernel, one size."""
 
     def __init__(self, spec, kind):
-        self.debug, self.full, suites = kind
+        self.debug, self.full, suites, rails, _ = kind
         base = root.path()
         target = kernel.get(base, spec)
         target = kernel.debug(base, target) if self.debug else target
         self.builder = Builder(base, target, suites)
-        self.machines = Machines(spec, self.debug, suites)
+        self.machines = Machines(spec, self.debug, suites, rails)
         self.seconds = {}
 
     def baseline(self, faults):
@@ -294,6 +300,50 @@ class Campaign:
         self.machines.stop()
 
 
+class HostCampaign:
+    """Plants faults in a copy of the protocol; needs no machine, but cargo."""
+
+    top = WHERE / "host"
+
+    def __init__(self):
+        # What depends on it stays outside; the tests name files of the repository.
+        # Each copy is newer than what was built of the one before, that may have had a fault.
+        for name in ("rust/proto", "tools/host"):
+            shutil.copytree(REPO / name, self.top / name, dirs_exist_ok=True,
+                            copy_function=shutil.copyfile,
+                            ignore=shutil.ignore_patterns("target"))
+
+    def cargo(self, *words):
+        return subprocess.run(
+            ("cargo", "test", "--quiet", "--test", "it", *words), cwd=self.top / "rust/proto",
+            env=os.environ | {"CARGO_TARGET_DIR": str(REPO / "rust/proto/target")},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HOST_SECONDS,
+            check=False)
+
+    def baseline(self, faults):
+        """All tests with the protocol as it is; what is wrong."""
+        done = self.cargo("--", *{test for fault in faults for test in fault.tests})
+        return [] if not done.returncode else [one_line(done.stdout[-160:])]
+
+    def plant(self, fault):
+        """(noticed, how)."""
+        source = self.top / fault.file
+        original = source.read_text()
+        try:
+            source.write_text(fault.applied(original))
+            if self.cargo("--no-run").returncode:
+                return False, "it cannot be built"
+            done = self.cargo("--", *fault.tests)
+        finally:
+            source.write_text(original)
+        failed = HOST_FAILED.search(done.stdout)
+        how = f"{failed[1]} fails: {failed[2]}" if failed else ""
+        return bool(done.returncode and failed), how
+
+    def close(self):
+        """Nothing is kept but files."""
+
+
 def check(spec, names, write):
     """Plant the faults; the exit status says whether each was noticed."""
     faults, tally = table(), Tally()
@@ -305,7 +355,7 @@ def check(spec, names, write):
     Builder.copy_source()
     for kind in sorted({fault.kind for fault in wanted if not fault.why}):
         group = [fault for fault in wanted if fault.kind == kind and not fault.why]
-        campaign = Campaign(spec, kind)
+        campaign = HostCampaign() if group[0].host else Campaign(spec, kind)
         try:
             say(f"the tests of {len(group)} faults, without them")
             wrong = "; ".join(campaign.baseline(group))
@@ -350,7 +400,7 @@ def judged(campaign, fault):
     try:
         return campaign.plant(fault)
     except LabError as error:
-        campaign.machines.stop()
+        campaign.close()
         return False, f"could not be tried: {str(error).splitlines()[0]}"
 
 
@@ -365,7 +415,8 @@ def rows(faults):
     for fault in faults:
         tests = ", ".join(f"``{plain(test)}``" for test in fault.tests)
         kernel_note = next((f" ({text})" for flag, text in (
-            (fault.suites, "KUnit"), (fault.debug, "debug kernel"), (fault.full, "full size"))
+            (fault.suites, "KUnit"), (fault.debug, "debug kernel"), (fault.full, "full size"),
+            (fault.rails, "two cables"), (fault.host, "on the host"))
                             if flag), "")
         lines.append((f"``{fault.name}``: {fault.what}",
                       f"``{fault.file.removeprefix('rust/')}``",

@@ -24,17 +24,26 @@ class Table(unittest.TestCase):
                 self.assertNotEqual(fault.applied(original), original)
 
     def test_every_test_exists(self):
-        for debug, full in itertools.product((False, True), repeat=2):
+        for debug, full, rails in itertools.product((False, True), repeat=3):
             listed = subprocess.run(
                 [sys.executable, "-B", REPO / "selftests/run", "--list", "--size",
                  "full" if full else "small", "--vers", mutants.VERSIONS],
-                env=os.environ | {"LAB_DEBUG": "1" if debug else ""}, stdout=subprocess.PIPE,
-                text=True, timeout=60, check=True).stdout.splitlines()
+                env=os.environ | {"LAB_DEBUG": "1" if debug else "",
+                                  "LAB_DEVICES": "rxe0 rxe1" if rails else "rxe0"},
+                stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout.splitlines()
             for fault in mutants.table():
-                if fault.kind[:2] == (debug, full):
+                if (fault.kind[:2], fault.rails, fault.host) == ((debug, full), rails, False):
                     for test in fault.tests:
                         with self.subTest(fault.name):
                             self.assertTrue(any(re.search(test, name) for name in listed), test)
+
+    def test_every_test_on_the_host_exists(self):
+        tests = REPO / "rust/proto/tests/it"
+        for fault in mutants.table():
+            for test in fault.tests if fault.host else ():
+                with self.subTest(fault.name):
+                    file, _, name = test.partition("::")
+                    self.assertIn(f"fn {name}()", (tests / f"{file}.rs").read_text())
 
     def test_the_page_has_the_table(self):
         self.assertIn(mutants.rows(mutants.table()), mutants.PAGE.read_text())
