@@ -221,6 +221,8 @@ def mount_inside(_, mount):
 # covers: issue K: a network namespace has rails of its own.
 @case(versions=("4.2",), clients=CLIENTS, seconds=200)
 def a_namespace_has_rails(t):
+    if any(name.startswith("siw") for name in rails.DEVICES):
+        raise Skip("connections of siw to a rail fail in a namespace")
     t.defer(namespace.leave)
     table = rails.TABLES / "rdma_rails"
     table.write_text("off\n")
