@@ -5,10 +5,9 @@
 //! A rail is live until it is known to be dead, and dead until something was connected over it. A
 //! live rail that was dead is chosen again when no better one is there, but connections that do
 //! well elsewhere return only when it has *settled*: when it has been live for the hold-down, and a
-//! minute has passed since it died. So nobody is moved twice in a minute. One that did not work from
-//! the start, as after a boot, need not wait for the minute. The hold-down grows with
-//! each death that comes soon after the one before: a rail that flaps keeps fewer and fewer
-//! promises.
+//! minute has passed since it died. So nobody is moved twice in a minute. One that did not work
+//! from the start, as after a boot, need not wait for the minute. The hold-down grows with each
+//! death that comes soon after the one before: a rail that flaps keeps fewer and fewer promises.
 
 use crate::{
     random::Random,

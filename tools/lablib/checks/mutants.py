@@ -64,13 +64,12 @@ class Fault:
     debug: bool = False   # needs the debug kernel
     full: bool = False    # needs the tests in full size
     suites: bool = False  # planted in the module with the KUnit suites, on the debug kernel
-    rails: bool = False   # needs two cables
     host: bool = False    # of the protocol, noticed by its own tests on the host
     why: str = ""         # no test can notice it
 
     @property
     def kind(self):
-        return self.debug or self.suites, self.full, self.suites, self.rails, self.host
+        return self.debug or self.suites, self.full, self.suites, self.host
 
     def applied(self, text):
         """The source with the fault."""
@@ -160,11 +159,10 @@ def replace(source, target):
 class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
-    def __init__(self, spec, debug, suites, rails):
+    def __init__(self, spec, debug, suites):
         # Each run brings its own module; tests on the debug kernel may want that of the suites,
         # too.
-        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False,
-                         rails=2 if rails else 1)
+        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False)
         self.suites = suites
         self.session: Session | None = None
 
@@ -257,12 +255,12 @@ class Campaign:
     """Plants faults of one kind: one kernel, one size."""
 
     def __init__(self, spec, kind):
-        self.debug, self.full, suites, rails, _ = kind
+        self.debug, self.full, suites, _ = kind
         base = root.path()
         target = kernel.get(base, spec)
         target = kernel.debug(base, target) if self.debug else target
         self.builder = Builder(base, target, suites)
-        self.machines = Machines(spec, self.debug, suites, rails)
+        self.machines = Machines(spec, self.debug, suites)
         self.seconds = {}
 
     def baseline(self, faults):
@@ -416,7 +414,7 @@ def rows(faults):
         tests = ", ".join(f"``{plain(test)}``" for test in fault.tests)
         kernel_note = next((f" ({text})" for flag, text in (
             (fault.suites, "KUnit"), (fault.debug, "debug kernel"), (fault.full, "full size"),
-            (fault.rails, "two cables"), (fault.host, "on the host"))
+            (fault.host, "on the host"))
                             if flag), "")
         lines.append((f"``{fault.name}``: {fault.what}",
                       f"``{fault.file.removeprefix('rust/')}``",
