@@ -5,6 +5,7 @@
 Stops itself as failed when the limit is over; the last line sums up.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -51,15 +52,11 @@ class Children:
             self.closed, running = True, [c for c in self.all if c.poll() is None]
         for number in (signal.SIGTERM, signal.SIGKILL):
             for child in running:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, number)
-                except ProcessLookupError:
-                    pass
             for child in running:
-                try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(GRACE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    pass
 
 
 def run(children, target, mark=""):

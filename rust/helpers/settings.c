@@ -33,7 +33,8 @@ struct space {
 	} settings[XPRTRDMA_SETTINGS];
 	/* How often one of them was changed. */
 	unsigned int changes;
-	struct ctl_table *table;
+	/* Our copy, of struct ctl_table, which the kernel of 7.2 takes as writable. */
+	void *table;
 	struct ctl_table_header *header;
 };
 
