@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 
-from ..artefacts import linters, module
+from ..artefacts import kernel as kernels
+from ..artefacts import linters, module, packages
 from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally
@@ -155,6 +156,15 @@ class Lint:
             return [str(error)]
         return module.warnings(self.kernel, clippy=True)
 
+    def oldest(self):
+        """A build for the oldest series of the archive that will do prints no warning."""
+        target = kernels.get(self.root, packages.series(self.root)[0][0])
+        try:
+            module.build(self.root, target)
+        except LabError as error:
+            return [str(error)]
+        return module.warnings(target)
+
     def no_panic(self):
         """The protocol core, as the kernel's compiler makes it, refers to nothing that panics."""
         core = module.directory(self.kernel, clippy=True) / "rust/proto/xprtrdma_proto.o"
@@ -200,8 +210,8 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
-                  lint.checkpatch, lint.ruff, lint.mypy, lint.arrows, lint.build, lint.no_panic,
-                  lint.unused, lint.packages, lint.dkms):
+                  lint.checkpatch, lint.ruff, lint.mypy, lint.arrows, lint.build, lint.oldest,
+                  lint.no_panic, lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:
