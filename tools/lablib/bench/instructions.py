@@ -16,17 +16,18 @@ from ..machine.session import NAMES
 # Numbers of the plugin's classes, as guest/instructions.py gives them.
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, IDLE = 0, 1, 2, 3, 4, 7
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY))
+NOT_RXE = KERNEL - {RXE}
 # Groups of code by address; a module that is not named is in the rest.
 GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "sunrpc": "sunrpc",
           "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
 # kernel: all but idleness and timer interrupts; service: the transport and what it calls,
 # rxe excluded; copies: what of that copies and fills memory; then the kernel's parts by
-# address; then numbers of calls; then what of service's instructions is atomic or a fence, and
-# what of transport's.
+# address; then numbers of calls; then what of service's instructions is atomic or a fence, what
+# of transport's, and what of the kernel's but for rxe's is atomic.
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
            "timer", "switches", "wakeups", "works", "allocations", "atomics", "fences",
-           "own-atomics", "own-fences")
+           "own-atomics", "own-fences", "all-atomics")
 # Of a run that looked at memory, see tools/native/lines.h.
 MEMORY = tuple(f"{whose}{what}" for whose in ("", "own-")
                for what in ("code", "data", "written", "stack", "l1i", "l1d", "l2"))
@@ -124,6 +125,8 @@ class Counts:
                     found[what] += number
                 if GROUPS.get(module) == "transport":
                     found[f"own-{what}"] += number
+                if what == "atomics" and kind in NOT_RXE:
+                    found["all-atomics"] += number
         found["switches"] = self.called("__switch_to_asm")
         found["wakeups"] = self.called("ttwu_do_activate")
         found["works"] = self.called("__queue_work")

@@ -42,8 +42,9 @@ class Instructions(unittest.TestCase):
         found = self.counts("ffffffff80001010 5 2 1 1 10\n"    # first, for the transport
                             "ffffffff80001104 3 1 1 0 20\n"    # second, for nobody
                             "ffffffffc0000000 7 1 0 1 10\n"    # call, the transport itself
-                            "ffffffff80001010 100 0 0 4 10\n"  # timer
-                            "ffffffff80001010 100 0 0 7 10\n"  # idle
+                            "ffffffff80001010 100 9 0 4 10\n"  # timer
+                            "ffffffff80001010 100 9 0 7 10\n"  # idle
+                            "ffffffff80001010 0 9 0 2 10\n"    # rxe
                             "lines own-written 40\n"
                             "end 0\n").row()
         self.assertEqual(found["kernel"], 5 + 6 + 7)
@@ -52,6 +53,7 @@ class Instructions(unittest.TestCase):
         self.assertEqual(found["rest"], 5 + 6)
         self.assertEqual(found["timer"], 100)
         self.assertEqual((found["atomics"], found["own-atomics"], found["fences"]), (3, 1, 1))
+        self.assertEqual(found["all-atomics"], 2 + 2 + 1)
         self.assertEqual(found["own-written"], 4)
 
     def test_a_call_is_the_first_block_of_a_function(self):
