@@ -69,7 +69,8 @@ class Pair:
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
-                 detour=False, processors=1, words=(), rails=1):
+                 detour=False, processors=1, words=(), rails=1, client=Machine):
+        """`client` is the class of that machine."""
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.devices = [*(["detour"] if detour else []), *PROVIDERS[provider][:rails]]
@@ -82,9 +83,9 @@ class Pair:
             disk.truncate(DISK_BYTES)
         self.server = Machine("server", self, server_kernel, memory[0],
                               addresses("server", rails), disk="disk")
-        self.client = Machine("client", self, client_kernel, memory[1],
-                              addresses("client", rails),
-                              plugin=plugin, processors=processors, words=words)
+        self.client = client("client", self, client_kernel, memory[1],
+                             addresses("client", rails),
+                             plugin=plugin, processors=processors, words=words)
         self.machines = (self.server, self.client)
 
     def mac(self, role):
@@ -120,8 +121,7 @@ class Pair:
                 self.finish_setup(machine, job)
 
     def start_setup(self, machine):
-        return machine.channel.start([f"/repo/tools/lablib/guest/{machine.role}-up",
-                                      *self.devices], self.log_sink(machine.role))
+        return machine.channel.start(machine.setup(self.devices), self.log_sink(machine.role))
 
     def finish_setup(self, machine, job):
         try:

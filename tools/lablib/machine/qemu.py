@@ -15,7 +15,6 @@ from .channel import Channel, MachineDied
 
 # Paths as the machine's QEMU sees them, inside the root.
 RUN_DIR = "/lab/run"
-BOOT_SECONDS = 300
 MONITOR_SECONDS = 30
 # The machines are tests, not targets: no mitigation is worth its time under
 # emulation.  A panic ends QEMU at once, and an oops is a panic.  What a debug kernel tests of
@@ -27,6 +26,10 @@ KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=
 
 class Machine:
     """A QEMU process, its console log and its control line."""
+
+    # Directories of the host that it mounts, and whether it may only read them.
+    SHARES: tuple = (("root", "on"), ("modules", "on"), ("repo", "on"), ("results", "off"))
+    BOOT_SECONDS = 300
 
     def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
                  processors=1, words=()):
@@ -42,12 +45,8 @@ class Machine:
     def start(self, peer, pcap=False):
         """Power on, joined by its cables to the machine named `peer`."""
         lab = self.lab
-        binds = [(root.guest(self.kernel.arch), "/lab/root"), (lab.run_dir, RUN_DIR),
-                 (self.kernel.modules, "/lab/modules"), (REPO, "/lab/repo"),
-                 (lab.results, "/lab/results"), (self.kernel.image.parent, "/lab/kernel"),
-                 (initramfs.path(self.kernel).parent, "/lab/initramfs")]
-        if self.plugin:
-            binds.append((self.plugin.parent, "/lab/plugin"))
+        binds = [(lab.run_dir, RUN_DIR), (REPO, "/lab/repo"), (lab.results, "/lab/results"),
+                 *self.files()]
         for kind in ("ctl", "mon", *self.cables()):
             (lab.run_dir / f"{self.role}.{kind}").unlink(missing_ok=True)
         with open(lab.results / f"{self.role}.qemu", "ab") as log:
@@ -59,6 +58,34 @@ class Machine:
     def cables(self):
         """The names of the cables."""
         return [f"net{number}" for number in range(len(self.addresses))]
+
+    def files(self):
+        """What else QEMU must see, and where."""
+        files = [(root.guest(self.kernel.arch), "/lab/root"),
+                 (self.kernel.modules, "/lab/modules"), (self.kernel.image.parent, "/lab/kernel"),
+                 (initramfs.path(self.kernel).parent, "/lab/initramfs")]
+        if self.plugin:
+            files.append((self.plugin.parent, "/lab/plugin"))
+        return files
+
+    def board(self):
+        """QEMU's machine."""
+        return self.kernel.arch.board
+
+    def boot(self, words):
+        """What it boots, with these words for the kernel, and its disk."""
+        disk = self.drive(f"{RUN_DIR}/{self.disk}") if self.disk else []
+        return ["-kernel", f"/lab/kernel/{self.kernel.image.name}",
+                "-initrd", "/lab/initramfs/image", "-append", words, *disk]
+
+    @staticmethod
+    def drive(file, more="cache=unsafe"):
+        """QEMU's options for a disk."""
+        return ["-drive", f"if=virtio,format=raw,{more},file={file}"]
+
+    def setup(self, arguments):
+        """The command that makes it what it is for, with arguments for guest/device-up."""
+        return [f"/repo/tools/lablib/guest/{self.role}-up", *arguments]
 
     @property
     def channel(self):
@@ -76,11 +103,10 @@ class Machine:
                             for number, pair in enumerate(self.addresses)),
                           f"lab.repo={REPO}"))
         argv = [of.qemu, "-name", role, "-nodefaults", "-no-user-config",
-                "-display", "none", "-no-reboot", *of.board,
+                "-display", "none", "-no-reboot", *self.board(),
                 *(accel.COUNTED if self.plugin else accel.choose(lab.root, self.kernel)),
                 "-smp", str(self.processors), "-m", str(self.memory),
-                "-kernel", f"/lab/kernel/{self.kernel.image.name}",
-                "-initrd", "/lab/initramfs/image", "-append", words,
+                *self.boot(words),
                 "-chardev", f"file,id=console,path=/lab/results/{self.console.name},append=on",
                 "-serial", "chardev:console",
                 "-device", "virtio-serial-pci",
@@ -90,13 +116,10 @@ class Machine:
                 "-mon", "chardev=mon,mode=control"]
         for number, net in enumerate(self.cables()):
             argv += self.interface(net, number, peer)
-        for tag, readonly in (("root", "on"), ("modules", "on"), ("repo", "on"),
-                              ("results", "off")):
+        for tag, readonly in self.SHARES:
             argv += ["-fsdev", f"local,id={tag},path=/lab/{tag},security_model=none,"
                                f"readonly={readonly},multidevs=remap",
                      "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
-        if self.disk:
-            argv += ["-drive", f"if=virtio,format=raw,cache=unsafe,file={RUN_DIR}/{self.disk}"]
         if self.plugin:
             argv += ["-plugin", f"file=/lab/plugin/{self.plugin.name},out=/lab/results"]
         for net in self.cables() if pcap else ():
@@ -124,7 +147,7 @@ class Machine:
 
     def wait_booted(self):
         start = time.monotonic()
-        self.channel.wait_for_agent(BOOT_SECONDS)
+        self.channel.wait_for_agent(self.BOOT_SECONDS)
         return time.monotonic() - start
 
     def plug(self, cable, into):
