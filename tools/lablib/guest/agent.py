@@ -352,13 +352,20 @@ class Agent:
         command.line.send(wire.EXIT, command.stream, {"status": status})
 
 
-def main():
-    os.environ.update(ENVIRONMENT)
+def be_init():
+    """What the first process of a machine does."""
     mount_all()
     given = parameters()
     repository_at_own_path(given.get("repo", ""))
     network(given)
     pathlib.Path("/proc/sys/kernel/hostname").write_text(given["role"])
+
+
+def main():
+    os.environ.update(ENVIRONMENT)
+    # In an installed system it is a service.
+    if os.getpid() == 1:
+        be_init()
     # From here on everything goes to the console: a splat must be complete.
     pathlib.Path("/proc/sys/kernel/printk").write_text("8 4 1 7")
     Agent().run()
