@@ -241,7 +241,8 @@ def add_check(commands):
                           "debug-full: the same on the debug kernel (most of a day); "
                           "short: build and short tests on --kernel; "
                           "kernels: that on every series of the archive, and on a real-time "
-                          "kernel; arm64: build and data tests on arm64 with 4k and 16k pages")
+                          "kernel; arm64: build and data tests on arm64 with 4k and 16k pages; "
+                          "packages: an installation with DKMS, through an upgrade of the kernel")
 
     def run(args):
         parts = [p for part in args.parts

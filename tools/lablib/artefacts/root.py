@@ -102,8 +102,8 @@ def extract(target, base, foreign, names):
     adjust(target)
 
 
-def unpack(target, names, options):
-    """Run mmdebstrap."""
+def unpack(target, names, options, sources=None):
+    """Run mmdebstrap, with the archive's one suite or with these lines for sources.list."""
     if not shutil.which("mmdebstrap"):
         archive.install_on_host("mmdebstrap")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +116,7 @@ def unpack(target, names, options):
     argv += [f"--aptopt={line}" for line in archive.apt_options()]
     argv += [archive.RELEASE, target]
     mirror = archive.mirror()
-    if mirror:
-        argv.append(f"deb {mirror} {archive.RELEASE} main")
+    argv += sources or ([f"deb {mirror} {archive.RELEASE} main"] if mirror else [])
     log = target.with_suffix(".log")
     log.unlink(missing_ok=True)
     try:

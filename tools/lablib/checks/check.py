@@ -13,11 +13,11 @@ from ..base.tally import Tally, of_closing_line
 from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.session import Plan, Session
-from . import cable, lint, pcap, shutdown
+from . import cable, life, lint, pcap, shutdown
 from .ktap import Parser
 
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "debug", "iwarp", "endurance", "full",
-         "debug-full", "short", "kernels", "arm64")
+         "debug-full", "short", "kernels", "arm64", "packages")
 # What the plain check runs.
 ALL = PARTS[:5]
 HOST_SECONDS = 20 * 60
@@ -246,7 +246,7 @@ def debug(spec, part):
 
 
 RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug": debug,
-       "short": short, "kernels": kernels, "arm64": arm64}
+       "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run}
 
 
 class LineSplitter:

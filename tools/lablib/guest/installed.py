@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What an installed machine is like after its boot, as JSON; or remounts with "again"."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+MOUNT = "/mnt/nfs"
+TRANSPORTS = ("xprtrdma_rs", "rpcrdma")
+SECONDS = 120
+LETTER = b"written by the client\n"
+
+
+def output(*argv):
+    """What a command prints; it may fail."""
+    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=SECONDS, check=False).stdout
+
+
+def loaded():
+    """The transports that are there."""
+    return [name for name in TRANSPORTS if pathlib.Path("/sys/module", name).exists()]
+
+
+def mounted():
+    """The options of the mount in /etc/fstab, if it is there."""
+    for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
+        source, where, kind, options, *_ = line.split()
+        if where == MOUNT and kind.startswith("nfs"):
+            return f"{source} {options}"
+    return None
+
+
+def used():
+    """Whether what is written there can be read there, past the cache."""
+    name = pathlib.Path(MOUNT, "installed")
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(fd, LETTER)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    return name.read_bytes() == LETTER
+
+
+def again():
+    """Unmount, unload what is loaded, mount as the fstab says."""
+    output("umount", MOUNT)
+    deadline = time.monotonic() + 20
+    while loaded() and time.monotonic() < deadline:
+        for name in loaded():
+            output("rmmod", name)
+        time.sleep(0.2)
+    output("mount", MOUNT)
+
+
+if sys.argv[1:] == ["again"]:
+    again()
+print(json.dumps({
+    "release": os.uname().release, "loaded": loaded(), "mounted": mounted(),
+    "used": bool(mounted()) and used(),
+    "failed": output("systemctl", "--failed", "--plain", "--no-legend"),
+    "signer": output("modinfo", "-F", "signer", "xprtrdma_rs").strip(),
+    "log": [line for line in output("dmesg").splitlines()
+            if "xprtrdma_rs" in line or "rpcrdma" in line]}))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A client machine that boots an installed Debian from its own disk, as one in use does."""
+
+import functools
+
+from .pair import Pair
+from .qemu import Machine
+
+WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0")
+# Where the machine's QEMU sees the disk and what lies beside it.
+BESIDE = "/lab/image"
+# systemd has started what it starts, or has given something up.
+SETTLED = "timeout 280 systemctl is-system-running --wait || true"
+
+
+class Installed(Machine):
+    """Kernel, initramfs and everything else are those of the installation on the disk.
+
+    `image` is the directory with the disk and its kernels, `release` the kernel to boot.
+    """
+
+    SHARES = (("repo", "on"), ("results", "off"))
+    BOOT_SECONDS = 900
+
+    def __init__(self, image, release, *args, **options):
+        super().__init__(*args, **options | {"words": WORDS})
+        self.image, self.release = image, release
+
+    def files(self):
+        return [(self.image, BESIDE)]
+
+    def boot(self, words):
+        return ["-kernel", f"{BESIDE}/vmlinuz-{self.release}",
+                "-initrd", f"{BESIDE}/initrd.img-{self.release}", "-append", words,
+                *self.drive(f"{BESIDE}/disk")]
+
+    def setup(self, _arguments):
+        return ["sh", "-c", SETTLED]
+
+
+class Secure(Installed):
+    """The same by firmware with Secure Boot: it verifies shim, shim GRUB and the kernel.
+
+    They are in `image`, in a directory that is a file system for the firmware, beside the
+    firmware's variables.
+    """
+
+    FIRMWARE = "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"
+    ESP = "esp"
+    MENU = "EFI/debian/grub.cfg"
+    VARIABLES = "variables.fd"
+
+    def board(self):
+        # The firmware protects its variables by system management mode.
+        return "-M", "q35,smm=on"
+
+    def boot(self, words):
+        (self.image / self.ESP / self.MENU).write_text(
+            f"linux /vmlinuz-{self.release} {words}\n"
+            f"initrd /initrd.img-{self.release}\nboot\n")
+        return [*self.drive(f"{BESIDE}/disk"),
+                *self.drive(f"fat:{BESIDE}/{self.ESP}", "readonly=on"),
+                "-global", "driver=cfi.pflash01,property=secure,value=on",
+                "-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={self.FIRMWARE}",
+                "-drive", f"if=pflash,unit=1,format=raw,file={BESIDE}/{self.VARIABLES}"]
+
+
+def pair(root, stock, image, release, kind=Installed):
+    """The lab's server, with the stock kernel, and a client of that kind."""
+    return Pair(root, stock, stock, client=functools.partial(kind, image, release))
