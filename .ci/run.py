@@ -5,7 +5,6 @@
 Stops itself as failed when the limit is over; the last line sums up.
 """
 
-import contextlib
 import os
 import pathlib
 import re
@@ -16,81 +15,95 @@ import threading
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 80 * 60
-# Side by side: for most of their time the tests wait for a silent peer to be noticed.  The
-# lines of the second begin with a mark.
-MAIN, BESIDE, MARK = "check", "check-debug", "debug | "
+TARGETS = ("check", "check-debug")
+# What the second target needs and a compiler makes in ten minutes, with what the first target
+# leaves of the processors. Should it fail, the second target does it again and tells.
+AHEAD = ("tools/lab", "kernel", "--debug", "--behind")
+AHEAD_LOG = "build/ahead.log"
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 # How long a target may take to tear its machines down when told to stop.
 GRACE_SECONDS = 30
 
 
-class Children:
-    """Everything that was started, each in a session of its own."""
+def run(target, overdue):
+    """Run a target with its output passed on: (exit status, its closing figures)."""
+    child = subprocess.Popen(["make", "-C", str(REPO), "--no-print-directory", target],
+                             stdout=subprocess.PIPE, text=True, errors="replace",
+                             start_new_session=True)
+    overdue.victim = child
+    figures = None
+    for line in child.stdout or ():
+        found = CLOSING.match(line.strip())
+        if found:
+            figures = [int(n) for n in found.groups()]
+        else:
+            print(line, end="", flush=True)
+    return child.wait(), figures
 
-    def __init__(self):
-        self.lock, self.all, self.closed = threading.Lock(), [], False
 
-    def start(self, argv):
-        """A child whose output is read as it comes; None once all are ended."""
-        with self.lock:
-            if self.closed:
-                return None
-            child = subprocess.Popen(argv, cwd=REPO, stdin=subprocess.DEVNULL,
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                     errors="replace", start_new_session=True)
-            self.all.append(child)
-            return child
+def start_ahead():
+    """Begin with what is needed later."""
+    log = REPO / AHEAD_LOG
+    log.parent.mkdir(exist_ok=True)
+    with open(log, "wb") as out:
+        return subprocess.Popen(AHEAD, cwd=REPO, stdin=subprocess.DEVNULL, stdout=out,
+                                stderr=subprocess.STDOUT, start_new_session=True)
 
-    def overdue(self):
-        """The time is over."""
+
+def end(child):
+    """End a child and what it started, politely first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if child is None or child.poll() is not None:
+            return
+        try:
+            os.killpg(child.pid, number)
+            child.wait(GRACE_SECONDS)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+class Overdue:
+    """Ends the running target when the limit is over."""
+
+    def __init__(self, seconds):
+        self.victim, self.struck = None, False
+        self.timer = threading.Timer(seconds, self.strike)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def strike(self):
+        self.struck = True
         print(f"stopped after {LIMIT_SECONDS // 60} minutes", flush=True)
         self.end()
 
     def end(self):
-        """End them, politely first, and start no others."""
-        with self.lock:
-            self.closed, running = True, [c for c in self.all if c.poll() is None]
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for child in running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, number)
-            for child in running:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(GRACE_SECONDS)
-
-
-def run(children, target, mark=""):
-    """Make a target and pass its output on: [passed, failed, skipped]."""
-    child = children.start(["make", "--no-print-directory", target])
-    figures, status = None, 1
-    if child:
-        for line in child.stdout:
-            found = CLOSING.match(line.strip())
-            if found:
-                figures = [int(n) for n in found.groups()]
-            else:
-                print(mark + line, end="", flush=True)
-        status = child.wait()
-    # A target that fails without counting a failure is one failure.
-    return [0, 1, 0] if figures is None or (status and not figures[1]) else figures
+        """End the target that is running, if one is."""
+        self.timer.cancel()
+        end(self.victim)
 
 
 def main():
-    children, beside = Children(), []
-    thread = threading.Thread(target=lambda: beside.extend(run(children, BESIDE, MARK)))
     # Being told to stop unwinds the stack.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    limit = threading.Timer(LIMIT_SECONDS, children.overdue)
-    limit.daemon = True
+    overdue, total, ahead = Overdue(LIMIT_SECONDS), [0, 0, 0], None
     try:
-        limit.start()
-        thread.start()
-        total = run(children, MAIN)
-        thread.join()
+        ahead = start_ahead()
+        for target in TARGETS:
+            if target == TARGETS[-1] and ahead.poll() is None:
+                ahead.send_signal(signal.SIGUSR1)
+            if overdue.struck:
+                status, figures = 1, None
+            else:
+                status, figures = run(target, overdue)
+            # A target that fails without counting a failure is one failure.
+            if figures is None or (status and not figures[1]):
+                figures = [0, 1, 0]
+            total = [a + b for a, b in zip(total, figures, strict=True)]
     finally:
-        limit.cancel()
-        children.end()
-    total = [a + b for a, b in zip(total, beside, strict=True)]
+        overdue.end()
+        end(ahead)
     print("{} passed, {} failed, {} skipped".format(*total), flush=True)
     return 1 if total[1] or not total[0] else 0
 

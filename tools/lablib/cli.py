@@ -88,14 +88,18 @@ def add_root(commands):
 def add_kernel(commands):
     sub = commands.add_parser("kernel", help="fetch and prepare a kernel, print its paths")
     kernel_option(sub)
-    chosen = sub.add_mutually_exclusive_group()
-    chosen.add_argument("--field", choices=("release", "image", "modules", "tree", "source"),
+    debug = sub.add_mutually_exclusive_group()
+    debug.add_argument("--field", choices=("release", "image", "modules", "tree", "source"),
                        help="print this one only")
-    chosen.add_argument("--debug", action="store_true", help="build the debug kernel, too")
+    debug.add_argument("--debug", action="store_true", help="build the debug kernel, too")
+    sub.add_argument("--behind", action="store_true",
+                     help="build it on processors that nothing else uses (until SIGUSR1)")
 
     def run(args):
         base = root.path(kernel.arch_of(args.kernel))
         found = kernel.get(base, args.kernel)
+        if args.behind:
+            proc.Behind.begin()
         if args.debug:
             kernel.debug(base, found)
         if args.field:

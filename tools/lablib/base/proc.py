@@ -16,15 +16,42 @@ import threading
 from .ui import LabError, say, step
 
 TAIL_BYTES = 4000
+# How to run a command behind everything else, also where the scheduler shares out by session
+# (autogroup): there the nice value of a process counts within its session alone.
+BEHIND = ("sh", "-c", '{ echo 19 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 19 "$@"',
+          "sh")
 
 
 def spawn(argv, **kwargs):
     """Start a child in a session of its own that dies with the lab."""
     assert threading.current_thread() is threading.main_thread()
     kwargs.setdefault("stdin", subprocess.DEVNULL)
-    guard = ["setpriv", "--pdeathsig", "KILL", "--"]
-    return subprocess.Popen(guard + [str(a) for a in argv],
-                            start_new_session=True, **kwargs)
+    guard = ["setpriv", "--pdeathsig", "KILL", "--", *(BEHIND if Behind.now else ())]
+    child = subprocess.Popen(guard + [str(a) for a in argv],
+                             start_new_session=True, **kwargs)
+    Behind.latest = child
+    return child
+
+
+class Behind:
+    """Whether children leave the processors to others."""
+
+    now: bool = False
+    latest: subprocess.Popen | None = None
+
+    @classmethod
+    def begin(cls):
+        """From now on; until SIGUSR1 says that somebody waits for the result."""
+        cls.now = True
+        signal.signal(signal.SIGUSR1, lambda *_: cls.end())
+
+    @classmethod
+    def end(cls):
+        cls.now, child = False, cls.latest
+        if child and child.poll() is None:
+            os.setpriority(os.PRIO_PGRP, child.pid, 0)
+            with contextlib.suppress(OSError), open(f"/proc/{child.pid}/autogroup", "w") as nice:
+                nice.write("0")
 
 
 def stop(child, grace=5):
