@@ -166,8 +166,8 @@ def prepare(life):
     # Not from backports, whose rustc is newer than that which built the kernel.
     system.apt("installing what DKMS needs to build it", "satisfy", "--no-install-recommends",
                needs)
-    # The library of backports comes with the kernel.
-    life.install("a machine with kernel", life.old, "dkms", "libelf-dev")
+    # What of backports comes with a kernel, here and not with the upgrade.
+    life.install("a machine with kernel", life.old, "dkms", "libelf-dev", "linux-libc-dev")
     system.run("making the key with which DKMS signs", "dkms", "generate_mok")
 
 
