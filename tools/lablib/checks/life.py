@@ -237,7 +237,7 @@ def removed(life, plain):
     """After the purge only the new kernel is new."""
     new = life.stock.release
     left = [name for name in changed(plain, life.system.state())
-            if not any(word in name for word in (new, new.split("-")[0], "linux-source-"))
+            if not any(word in name for word in (new, new.split("-")[0], "linux-source"))
             and name not in OF_KERNELS]
     life.judge("the purge leaves every file as it was, but for the new kernel", not left,
                ", ".join(left[:20]))
