@@ -60,12 +60,14 @@ class Fault:
     def name(self):
         return self.function.__name__.replace("_", "-")
 
+    def belongs(self, transport, rails):
+        """Whether it is for runs in this version of RPC-over-RDMA, with rails or without."""
+        return transport in self.transports and (rails or not self.rails)
+
     def applies(self, transport, rails):
-        """Whether this kernel can have it, with this version of RPC-over-RDMA, with rails or
-        without."""
-        return transport in self.transports and not (
-            (self.debug and not ENV.debug) or (self.stock and ENV.debug)
-            or (self.rails and not rails))
+        """Whether such a run can have it with this kernel."""
+        return self.belongs(transport, rails) and not (
+            (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
         """Whether it is one of those that were asked for: by name, or all that need no name."""

@@ -373,8 +373,7 @@ class Record:
         """Faults, once for each version; one more is what was left behind."""
         passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
-            if not fault.wanted(names) or transport not in fault.transports \
-                    or (fault.rails and not over_rails):
+            if not (fault.wanted(names) and fault.belongs(transport, over_rails)):
                 continue
             for version in fault.versions:
                 row = self.rows.get(fault.name, {}).get(version)
