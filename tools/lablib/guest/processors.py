@@ -22,12 +22,12 @@ ROWS = ("RES", "CAL")
 WAKES, OWN_WAKES = 5, 6
 
 
-def interrupts(text, rows=ROWS):
+def interrupts(text):
     """Of all processors, from /proc/interrupts."""
     total = 0
     for line in text.splitlines():
         name, _, rest = line.strip().partition(":")
-        if name in rows:
+        if name in ROWS:
             total += sum(int(word) for word in rest.split() if word.isdigit())
     return total
 
