@@ -11,6 +11,8 @@
 //!    │   remotely_invalidated(&RemoteInvalidation)        │
 //!    ├────────────────┤                                   │
 //!    │   locally_invalidated(&LocalInvalidation)          │
+//!    ├────────────────┤                                   │
+//!    │   drained(): its queue pair is shut down           │
 //!    ├────────────────┘                                   │
 //!    └──────── unposted(): nothing was ever posted        ▼
 //!                                        drop: deregistered, never reused

@@ -75,6 +75,7 @@ use core::{
     ptr::NonNull, //
 };
 use kernel::{
+    error::to_result,
     prelude::*,
     sync::{
         atomic::{
@@ -104,6 +105,18 @@ struct RawQp {
 }
 
 impl RawQp {
+    /// Moves the queue pair, which nobody has destroyed, to the error state. An error: the device
+    /// has not done it. May sleep.
+    fn stop(&self) -> Result {
+        let mut attr = bindings::ib_qp_attr {
+            qp_state: bindings::ib_qp_state_IB_QPS_ERR,
+            ..Default::default()
+        };
+        let mask = bindings::ib_qp_attr_mask_IB_QP_STATE as c_int;
+        // SAFETY: The queue pair is valid, and any of its states leads to this one.
+        to_result(unsafe { bindings::ib_modify_qp(self.qp.as_ptr(), &mut attr, mask) })
+    }
+
     /// Destroys the queue pair, which nobody uses any more. Idempotent. May sleep.
     fn destroy(&self) {
         if !self.gone.xchg(true, Full) {
@@ -164,7 +177,7 @@ pub struct Qp<H: QpHandler> {
     /// in both is less than a batch: what was promised is posted even if no further message comes.
     free_batch: u32,
     returned_batch: u32,
-    /// How many messages ever came, modulo 2^32.
+    /// How many Receives ever completed, modulo 2^32.
     taken: Atomic<u32>,
     /// Of which domain a message proves that it invalidated a region.
     proof_pd: usize,

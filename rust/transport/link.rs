@@ -7,15 +7,17 @@
 //! looks after it. [`rails`] sees to the way that it takes, [`probe`] to ways that did not work,
 //! [`port_events`] hears what its device tells. [`teardown`] ends it, in this order:
 //!
-//! 1. the queue pair is disconnected, drained and destroyed, so no handler runs any more and
-//!    nothing is posted;
-//! 2. each slot gives up the regions of this connection, which deregisters them and ends the loans
-//!    of the request's memory; a reply that had arrived and only waited for that completes its
-//!    call;
-//! 3. the pool's regions;
-//! 4. the send path and the request paths lose sight of it (send lock, [`Link::current`]), which
+//! 1. the queue pair is disconnected and drained, so no handler runs any more, nothing is posted,
+//!    and the server reaches nothing;
+//! 2. each slot gives up the regions of this connection to the pool, which ends the loans of the
+//!    request's memory; a reply that had arrived and only waited for that completes its call;
+//! 3. the send path and the request paths lose sight of it (send lock, [`Link::current`]), which
 //!    is first if nobody was faster than [`Link::close`];
+//! 4. the queue pair is destroyed, then the pool's regions are;
 //! 5. the completion queue, the rings, the device's events, the protection domain and the id.
+//!
+//! With rails nobody waits for the last two but the end of the transport: the device of a rail that
+//! died may take its time.
 //!
 //! In between senders find the send queue closed, and their mapped regions go back to the pool.
 

@@ -14,6 +14,10 @@
 //! the first half, and [`Xprt::force_disconnect`] for the second, which does the first as well if
 //! nobody has done it yet.
 //!
+//! What is left then, nobody reaches any more. A device may take seconds to have it back, and a
+//! call that can go out over another rail does not wait for that: a further work item gives it back
+//! ([`Machine::buried`]).
+//!
 //! This room needs nothing of the driver's but its name. What it wishes of the rooms above it
 //! returns ([`Todo`]), and what an end consists of they implement ([`Established`]).
 
@@ -66,6 +70,10 @@ use xprtrdma_sunrpc::{
 /// How often a waiting worker looks whether it is still needed, in milliseconds.
 const LOOK_MS: u32 = 250;
 
+/// The numbers of the work items that end a connection and give it back to the device.
+const END: u64 = 0;
+const BURIAL: u64 = 1;
+
 /// The present time, as the protocol core counts it.
 pub(crate) fn now() -> Time {
     Time::from_millis(now_ms())
@@ -78,7 +86,10 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
 
     /// Brings the connection, and the memory of all its calls, out of the server's reach. Whoever
     /// is waited for here may not wait for the send lock or the RPC client's queues. Sleeps.
-    fn end(self, machine: &Machine<Self>);
+    fn end(&self, machine: &Machine<Self>);
+
+    /// Gives what is left behind [`Established::end`] back to the device. Sleeps, perhaps seconds.
+    fn bury(self);
 }
 
 /// Work that an event leaves to the caller.
@@ -108,11 +119,20 @@ pub(crate) struct Machine<C: Established> {
     #[pin]
     owner: Mutex<Option<C>>,
     #[pin]
-    end: Work<Machine<C>>,
+    end: Work<Machine<C>, END>,
+    /// A connection behind its end. Locked while it is given back to the device.
+    #[pin]
+    ended: Mutex<Option<C>>,
+    #[pin]
+    burial: Work<Machine<C>, BURIAL>,
 }
 
 impl_has_work! {
-    impl{C: Established} HasWork<Self> for Machine<C> { self.end }
+    impl{C: Established} HasWork<Self, END> for Machine<C> { self.end }
+}
+
+impl_has_work! {
+    impl{C: Established} HasWork<Self, BURIAL> for Machine<C> { self.burial }
 }
 
 impl<C: Established> Machine<C> {
@@ -126,6 +146,8 @@ impl<C: Established> Machine<C> {
                 arrived <- new_condvar!("Machine::arrived"),
                 owner <- new_mutex!(None, "Machine::owner"),
                 end <- new_work!("Machine::end"),
+                ended <- new_mutex!(None, "Machine::ended"),
+                burial <- new_work!("Machine::burial"),
             }),
             GFP_KERNEL,
         )
@@ -167,7 +189,8 @@ impl<C: Established> Machine<C> {
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
             // An error means that it is queued and has not begun yet.
-            let _ = self.common.ends().queue().enqueue(self.clone());
+            let ends = self.common.ends().queue();
+            let _ = ends.enqueue::<Arc<Self>, END>(self.clone());
         }
     }
 
@@ -179,11 +202,26 @@ impl<C: Established> Machine<C> {
     }
 
     /// Ends the connection if it is the one that is meant, or waits until somebody else has done
-    /// so. Sleeps.
-    pub(crate) fn end(&self, is_meant: impl FnOnce(Epoch) -> bool) {
+    /// so; also until the one before is buried. Sleeps.
+    pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
             connection.end(self);
+            self.buried();
+            *self.ended.lock() = Some(connection);
+            // An error means that it is queued and has not begun yet. On this queue, for nobody
+            // waits until it begins.
+            let queue = self.common.queue().queue();
+            let _ = queue.enqueue::<Arc<Self>, BURIAL>(self.clone());
+        }
+    }
+
+    /// Gives what is left of a connection back to the device, or waits until somebody else has done
+    /// so. Sleeps, perhaps seconds.
+    pub(crate) fn buried(&self) {
+        let mut ended = self.ended.lock();
+        if let Some(connection) = ended.take() {
+            connection.bury();
         }
     }
 
@@ -282,12 +320,21 @@ fn tick() -> Event {
     })
 }
 
-impl<C: Established> WorkItem for Machine<C> {
+impl<C: Established> WorkItem<END> for Machine<C> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
         // The end that was ordered may be done, and another connection made.
         this.end(|epoch| this.with_conn(|conn| conn.is_ending(epoch)));
+    }
+}
+
+impl<C: Established> WorkItem<BURIAL> for Machine<C> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        this.buried();
     }
 }

@@ -153,6 +153,17 @@ impl<L: Lender> ExposedMr<L> {
         self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
+    /// Takes the region back because the queue pair of its domain is shut down: its key may be
+    /// valid, but no other queue pair ever was in that domain, nor will be. Returns it unchanged
+    /// before.
+    pub fn drained(self) -> Result<(IdleMr, L), Self> {
+        if self.inner.pd.is_drained() {
+            Ok(self.reclaim())
+        } else {
+            Err(self)
+        }
+    }
+
     fn reclaim(self) -> (IdleMr, L) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: Both are taken once; `this` is not used again, nor dropped.

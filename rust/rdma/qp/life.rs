@@ -168,19 +168,23 @@ impl<H: QpHandler> Qp<H> {
         Self::cancel_doorbell_work(this);
         // An error means that there was no connection: the drain moves the queue pair itself.
         let _ = this.pd.id().disconnect();
+        // The drain does that, too, but its caller does not hear whether it did.
+        let stopped = this.raw.stop();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
         unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
-        // At once, for a provider may keep references to regions in the queue pair. Nobody uses it
-        // any more: both queues are closed.
-        this.raw.destroy();
         // Nothing completes any more, but if the drain has failed a handler may be at work.
         this.cq.stop();
+        // A device in the error state carries out no request of the peer, and has given every
+        // Receive back behind what it wrote before. If it has not, its end is what stops it.
+        if stopped.is_err() || this.receives_posted() != 0 {
+            this.raw.destroy();
+        }
         this.pd.set_drained();
     }
 }
 
-/// The owner of a connection: dropping it ends the connection and waits until every work request
-/// has completed and its handler has returned.
+/// The owner of a connection: dropping it ends the connection, waits until every work request has
+/// completed and its handler has returned, and destroys the queue pair.
 ///
 /// Others may hold the [`Qp`] longer, but nothing can be posted any more, no handler runs, and the
 /// peer reaches nothing through it. Must be dropped where it may sleep, and not by a handler.
@@ -190,6 +194,16 @@ impl<H: QpHandler> QpOwner<H> {
     /// A handle that does not own the connection.
     pub fn handle(&self) -> Arc<Qp<H>> {
         self.0.clone()
+    }
+
+    /// Ends the connection and waits until every work request has completed and its handler has
+    /// returned, as dropping does, but leaves the queue pair to be destroyed by that, which some
+    /// devices take seconds for. Regions are best deregistered behind that, for a provider may keep
+    /// references to them in the queue pair; their memory need not wait, see
+    /// [`ExposedMr::drained`](crate::mr::ExposedMr::drained). Idempotent. May sleep; must not be
+    /// called by the handler.
+    pub fn shut_down(&self) {
+        Qp::shutdown(&self.0);
     }
 }
 
@@ -204,5 +218,6 @@ impl<H: QpHandler> Deref for QpOwner<H> {
 impl<H: QpHandler> Drop for QpOwner<H> {
     fn drop(&mut self) {
         Qp::shutdown(&self.0);
+        self.0.raw.destroy();
     }
 }

@@ -159,6 +159,8 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
     // and so waits for this handler, before it gives that up.
     let qp = unsafe { ArcBorrow::from_raw(this) };
+    // Nobody else writes it, by the type invariant.
+    qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         Qp::report_broken(qp, Side::Receive, WcStatus(wc.status));
         return;
@@ -176,8 +178,6 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
         _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
     };
     buf.mem.sync_for_cpu(0, len);
-    // Nobody else writes it, by the type invariant.
-    qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
     let invalidated =
         (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0).then(|| {
             RemoteInvalidation {

@@ -267,10 +267,15 @@ impl RegionPool {
         inner.least = inner.free.len();
     }
 
-    /// Gives all free regions back to the device and makes no more. Those that come back later go
-    /// with the pool, or when it is closed once more. Sleeps.
-    pub(crate) fn close(&self) {
+    /// Makes no more regions.
+    pub(crate) fn stop(&self) {
         self.inner.lock().closed = true;
+    }
+
+    /// Gives all free regions back to the device and makes no more. Those that come back later go
+    /// with the pool. Sleeps.
+    pub(crate) fn close(&self) {
+        self.stop();
         loop {
             // The list stays, for those.
             let free = self.inner.lock().free.pop();

@@ -17,6 +17,7 @@ use crate::{
         Named, //
     },
     machine::Established,
+    params,
     rpc::reclaim, //
 };
 use kernel::{
@@ -64,25 +65,32 @@ impl Established for QpOwner<Connection> {
         self.handler().epoch()
     }
 
-    fn end(self, machine: &Machine) {
-        let qp = self.handle();
-        let conn = qp.handler();
+    fn end(&self, machine: &Machine) {
+        let conn = self.handler();
         machine.handle(Event::Disconnecting(conn.epoch()));
-        let before = qp.failure();
+        let before = self.failure();
         // Disconnects and drains.
-        drop(self);
+        self.shut_down();
         let device =
             lost(machine, conn.epoch()).and_then(|lost| conn.services().devices().explains(&lost));
-        let seen = seen(before, qp.failure(), device);
+        let seen = seen(before, self.failure(), device);
         machine.handle(Event::Seen(conn.epoch(), seen));
         log_loss(conn.xprt(), machine, conn.epoch());
+        conn.regions().stop();
         reclaim(conn);
-        conn.regions().close();
+    }
+
+    fn bury(self) {
+        let qp = self.handle();
+        // Destroys the queue pair, in front of the regions.
+        drop(self);
+        qp.handler().regions().close();
     }
 }
 
 impl Link {
-    /// Ends the connection and waits until nothing of it is left. `event`: why.
+    /// Ends the connection, and waits until nothing of it is left unless there may be another rail.
+    /// `event`: why.
     fn end(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>, event: Event) {
         let xprt = lock.xprt();
         let qp = lock.state().take();
@@ -92,23 +100,27 @@ impl Link {
         if let Some(qp) = qp {
             let epoch = qp.handler().epoch();
             self.machine().end(|of| of == epoch);
-            // Frees the regions that senders have put back since; there are no senders now.
-            qp.handler().regions().close();
-            drop(qp);
             self.rail_left(lost(self.machine(), epoch));
+            // Regions that senders have put back since go with it; there are no senders now.
+            drop(qp);
+            // Calls that may go out over another rail do not wait for it.
+            if !params::has_rails(xprt.common(), xprt.net()) {
+                self.machine().buried();
+            }
             self.machine().close(xprt, Event::TornDown(epoch));
         }
     }
 
-    /// Ends the connection and waits until nothing of it is left. Sleeps.
+    /// Ends the connection. Sleeps.
     pub(crate) fn close(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         // The machine has asked for it itself unless the RPC client did, e.g. of an idle transport.
         self.end(lock, Event::Close(Cause::Closed));
     }
 
-    /// The same, for good.
+    /// The same, for good. Nothing is left of it then.
     pub(crate) fn shut_down(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         self.end(lock, Event::Shutdown);
+        self.machine().buried();
         self.leave_rail();
     }
 }

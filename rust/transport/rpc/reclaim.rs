@@ -4,8 +4,8 @@
 
 use crate::connection::Connection;
 
-/// No region of a connection that is drained stays with a slot: they are deregistered, which is
-/// the end of the server's access. A reply that only waited for that ends its call. Sleeps.
+/// No region of a connection that is drained stays with a slot: they go back to the pool, and their
+/// memory to its owners. A reply that only waited for that ends its call. Sleeps.
 pub(crate) fn reclaim(conn: &Connection) {
     for slot in conn.xprt().slots() {
         let (regions, idle, answer) = {
@@ -19,7 +19,15 @@ pub(crate) fn reclaim(conn: &Connection) {
                 slot.driver_data().take_answer(&mut state),
             )
         };
-        drop((regions, idle));
+        for region in regions {
+            // A region that is not drained is none of this connection; it is left to its own end.
+            if let Ok((mr, _lease)) = region.drained() {
+                conn.regions().put(mr);
+            }
+        }
+        for mr in idle {
+            conn.regions().put(mr);
+        }
         if let Some(answer) = answer {
             answer.complete(conn.counters());
         }

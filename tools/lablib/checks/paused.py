@@ -24,10 +24,7 @@ An NFSv4.2 mount with ``nconnect=4`` of a server to which two cables lead. Four 
 bytes past the page cache and read them back, again and again; a pause is the longest that one such
 call took, from the begin of a fault until all four write after its end. Ours has rails, and the
 fault meets one and then the other; the in-tree client has the first cable alone, and the fault
-meets that. rxe ends no connection before its last packet is freed, and one that waits for a link
-address while the cable is out is freed after three questions for that: the client asks every 100 ms
-here, every second as the kernel has it, which costs up to three seconds after a cut cable. On a
-host with several times as much to do as it has processors the worst after a cut cable was 1.65 s.
+meets that.
 ``tools/lab pauses`` (kernel {kernel}, {date}; ``--write`` makes the table anew).
 
 """

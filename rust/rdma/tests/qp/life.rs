@@ -246,6 +246,40 @@ mod suite {
     }
 
     #[test]
+    fn memory_is_back_before_the_queue_pair_is_destroyed() -> Test {
+        for (death, qps) in [(Death::None, 1), (Death::NoModify, 0)] {
+            let pair = Pair::connected()?;
+            pair.send(50, 1)?;
+            let region = pair.expose_without_work()?;
+            let Err(region) = region.drained() else {
+                ensure!(false);
+                return Ok(());
+            };
+            death.comes();
+            pair.owner.shut_down();
+            // A device that did not say that it stopped is stopped for good.
+            ensure_eq!(Census::now().qps, qps);
+            ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Closed));
+            let given_back = region.lender().given_back();
+            let Ok((idle, lender)) = region.drained() else {
+                ensure!(false);
+                return Ok(());
+            };
+            drop(lender);
+            ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 1);
+            ensure_eq!((Census::now().qps, Census::now().mrs), (qps, 1));
+            drop(pair.owner);
+            ensure_eq!((Census::now().qps, Census::now().mrs), (0, 1));
+            drop(idle);
+            drop((pair.pd, pair.id));
+            drop(pair.keeper);
+            calm();
+            ensure_eq!(Census::now(), Census::NOTHING);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn no_handler_outlives_the_owner_of_a_queue_pair_that_is_not_drained() -> Test {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
