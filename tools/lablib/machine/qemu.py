@@ -10,7 +10,7 @@ from ..artefacts import root
 from ..base import chroot, proc
 from ..base.paths import REPO
 from ..base.ui import LabError
-from . import accel, initramfs
+from . import accel, clock, initramfs
 from .channel import Channel, MachineDied
 
 # Paths as the machine's QEMU sees them, inside the root.
@@ -98,13 +98,16 @@ class Machine:
         """The QEMU command line."""
         lab = self.lab
         role, of = self.role, self.kernel.arch
-        words = " ".join((of.words, KERNEL_WORDS, *self.words, f"lab.role={role}",
+        how = accel.COUNTED if self.plugin else accel.choose(lab.root, self.kernel)
+        words = " ".join((of.words, KERNEL_WORDS, *self.words,
+                          *(clock.words(lab.root, of) if how == list(of.emulated) else ()),
+                          f"lab.role={role}",
                           *(f"lab.addr{number}={','.join(pair)}"
                             for number, pair in enumerate(self.addresses)),
                           f"lab.repo={REPO}"))
         argv = [of.qemu, "-name", role, "-nodefaults", "-no-user-config",
                 "-display", "none", "-no-reboot", *self.board(),
-                *(accel.COUNTED if self.plugin else accel.choose(lab.root, self.kernel)),
+                *how,
                 "-smp", str(self.processors), "-m", str(self.memory),
                 *self.boot(words),
                 "-chardev", f"file,id=console,path=/lab/results/{self.console.name},append=on",

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How fast the time stamp counter of an emulated machine runs, which is that of its host."""
+
+import ctypes
+import functools
+import time
+
+from ..artefacts import native
+from ..base import arch
+
+# A kernel compares the counter with a timer of the board when it boots.  On a busy host the
+# emulator may not run for a while in between; then the machine's time passes many times too fast
+# or too slowly, for as long as it is up.
+SECONDS = 0.05
+TRIES = 20
+
+
+def read(counter):
+    """The counter and the time, in nanoseconds, read as closely together as can be."""
+    found = []
+    for _ in range(TRIES):
+        before = time.perf_counter_ns()
+        ticks = counter()
+        found.append((time.perf_counter_ns() - before, ticks, before))
+    _, ticks, before = min(found)
+    return ticks, before
+
+
+@functools.cache
+def kilohertz(root):
+    """Of this machine's counter."""
+    counter = ctypes.CDLL(str(native.build(root, "tsc", arch.of_host()))).tsc_read
+    counter.restype = ctypes.c_ulonglong
+    ticks, began = read(counter)
+    time.sleep(SECONDS)
+    more, ended = read(counter)
+    return round((more - ticks) * 1_000_000 / (ended - began))
+
+
+def words(root, of):
+    """What the kernel of an emulated machine of this architecture is told."""
+    # With another processor here the emulator makes the counter up.
+    if of is not arch.AMD64 or not of.is_host:
+        return ()
+    return (f"tsc_early_khz={kilohertz(root)}",)
