@@ -44,7 +44,11 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, suite
                               [cache.directory(), kernel.tree, REPO], REPO)
         if kernel.compiler not in ("", compiler(root)):
             # Metadata of one compiler cannot be read by another: perhaps this machine has it.
-            argv = ["make", "-C", REPO, f"KDIR={kernel.tree}", f"MO={objects}", *words]
+            if own_compiler() != kernel.compiler:
+                raise LabError(f"the kernel in {kernel.tree} was built by '{kernel.compiler}', but "
+                               f"the lab has '{compiler(root)}' and this machine "
+                               f"'{own_compiler()}': put that compiler first in PATH")
+            argv = make(kernel, objects, *words, tree=tree)
         run = proc.run_shown if show else proc.run_logged
         text = f"building {name} for {kernel.release}{' with clippy' if clippy else ''}"
         run(text, argv, log, BUILD_SECONDS)
@@ -56,6 +60,11 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, suite
 def compiler(root):
     """What the compiler of the root calls itself."""
     return proc.output(chroot.command(root, ["rustc", "--version"])).strip()
+
+
+def own_compiler():
+    """The same of this machine's."""
+    return proc.output(["rustc", "--version"]).strip() if shutil.which("rustc") else "none"
 
 
 def warnings(kernel, clippy=False, suites=False):
