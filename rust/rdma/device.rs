@@ -53,6 +53,35 @@ pub(crate) unsafe fn refuses_stale_keys(dev: NonNull<bindings::ib_device>) -> bo
     REFUSE_STALE_KEYS.contains(&driver)
 }
 
+/// Drivers whose queue pairs, once in the error state, reach no memory any more behind the first
+/// Receive that they flush.
+///
+/// Verbs promise it, but some drivers flush Receives by themselves, or say that they have changed
+/// the state, whatever the device does: cxgb4 when it could not stop the connection, hfi1 while a
+/// flow of its TID RDMA is programmed, mlx5 when its firmware is gone. Where it cannot be read in
+/// the source, the queue pair is destroyed before memory goes back.
+///
+/// * **rxe**: `rxe_receiver` looks at the state, under its lock, before each packet, and flushes in
+///   the same task (`rxe_resp.c`). What a packet needs of a region is copied before.
+/// * **siw**: the state is changed with its lock held for writing (`siw_verbs_modify_qp`); what arrives
+///   and what is sent is handled with it held for reading, in the state RTS only, and Receives are
+///   flushed under it.
+const STOP_IN_ERROR: &[bindings::rdma_driver_id] = &[
+    bindings::rdma_driver_id_RDMA_DRIVER_RXE,
+    bindings::rdma_driver_id_RDMA_DRIVER_SIW,
+];
+
+/// Whether a queue pair on this device that has flushed a Receive reaches no memory any more.
+///
+/// # Safety
+///
+/// The device exists.
+pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
+    // SAFETY: By this function's contract. The operations are constant after registration.
+    let driver = unsafe { (*dev.as_ptr()).ops.driver_id };
+    STOP_IN_ERROR.contains(&driver)
+}
+
 /// The limits of a device that matter to a client of reliable connections and fast registration.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceInfo {

@@ -4,7 +4,10 @@
 
 use crate::{
     cm::CmId,
-    device::refuses_stale_keys, //
+    device::{
+        refuses_stale_keys,
+        stops_in_error, //
+    }, //
 };
 use core::{
     ptr,
@@ -39,6 +42,8 @@ pub struct Pd {
     drained: Atomic<bool>,
     /// See [`refuses_stale_keys`].
     believes: bool,
+    /// See [`stops_in_error`].
+    stops: bool,
     // Dropped after the domain is deallocated.
     id: Arc<CmId>,
 }
@@ -67,6 +72,8 @@ impl Pd {
             drained: Atomic::new(false),
             // SAFETY: As above.
             believes: unsafe { refuses_stale_keys(dev) },
+            // SAFETY: As above.
+            stops: unsafe { stops_in_error(dev) },
             id,
         };
         Ok(Arc::new(pd, GFP_KERNEL)?)
@@ -92,6 +99,11 @@ impl Pd {
     /// Whether a message that invalidates a region of this domain is a proof of it.
     pub fn believes_invalidations(&self) -> bool {
         self.believes
+    }
+
+    /// Whether a queue pair that has flushed a Receive reaches no memory of this domain any more.
+    pub(crate) fn stops_in_error(&self) -> bool {
+        self.stops
     }
 
     #[inline]

@@ -150,7 +150,7 @@ impl Drop for RawQp {
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
-/// - `free` is used, and `taken` written, by completion handlers only. They never run at the same
+/// - `free` is used, and `taken` and `flushed` written, by completion handlers only. They never run at the same
 ///   time: all completions arrive at `cq`, which sees to that.
 #[pin_data]
 pub struct Qp<H: QpHandler> {
@@ -179,6 +179,8 @@ pub struct Qp<H: QpHandler> {
     returned_batch: u32,
     /// How many Receives ever completed, modulo 2^32.
     taken: Atomic<u32>,
+    /// One was given back in the error state.
+    flushed: Atomic<bool>,
     /// Of which domain a message proves that it invalidated a region.
     proof_pd: usize,
     pd: Arc<Pd>,

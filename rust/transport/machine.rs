@@ -86,7 +86,7 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
 
     /// Brings the connection, and the memory of all its calls, out of the server's reach. Whoever
     /// is waited for here may not wait for the send lock or the RPC client's queues. Sleeps.
-    fn end(&self, machine: &Machine<Self>);
+    fn end(&mut self, machine: &Machine<Self>);
 
     /// Gives what is left behind [`Established::end`] back to the device. Sleeps, perhaps seconds.
     fn bury(self);
@@ -205,14 +205,13 @@ impl<C: Established> Machine<C> {
     /// so; also until the one before is buried. Sleeps.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
-        if let Some(connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
+        if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
             connection.end(self);
             self.buried();
             *self.ended.lock() = Some(connection);
-            // An error means that it is queued and has not begun yet. On this queue, for nobody
-            // waits until it begins.
-            let queue = self.common.queue().queue();
-            let _ = queue.enqueue::<Arc<Self>, BURIAL>(self.clone());
+            // An error means that it is queued and has not begun yet.
+            let ends = self.common.ends().queue();
+            let _ = ends.enqueue::<Arc<Self>, BURIAL>(self.clone());
         }
     }
 

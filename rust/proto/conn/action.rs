@@ -78,7 +78,7 @@ pub enum Action {
         /// Which connection.
         epoch: Epoch,
     },
-    /// End the connection: set the cookie, disconnect, drain, release, then report
+    /// End the connection: set the cookie, disconnect, drain, then report
     /// [`Event::TornDown`](super::event::Event::TornDown).
     Disconnect {
         /// Which connection.

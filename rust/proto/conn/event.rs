@@ -224,7 +224,7 @@ pub enum Event {
     Disconnecting(Epoch),
     /// What the device reported about the end of a lost connection; comes after `Disconnecting`.
     Seen(Epoch, Seen),
-    /// Everything of this epoch is drained and released.
+    /// Everything of this epoch is drained and out of the server's reach.
     TornDown(Epoch),
     /// End everything; no further attempt will start.
     Shutdown,

@@ -42,7 +42,8 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full, //
+            Full,
+            Relaxed, //
         },
         Arc,
         UniqueArc, //
@@ -129,6 +130,7 @@ impl<H: QpHandler> Qp<H> {
                 free_batch: batch - batch / 4,
                 returned_batch: batch / 4 + 1,
                 taken: Atomic::new(0),
+                flushed: Atomic::new(false),
                 proof_pd: match pd.believes_invalidations() {
                     true => pd.as_raw() as usize,
                     false => NO_PD,
@@ -169,14 +171,15 @@ impl<H: QpHandler> Qp<H> {
         // An error means that there was no connection: the drain moves the queue pair itself.
         let _ = this.pd.id().disconnect();
         // The drain does that, too, but its caller does not hear whether it did.
-        let stopped = this.raw.stop();
+        let stopped = this.raw.stop().is_ok() && this.pd.stops_in_error();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
         unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
         // Nothing completes any more, but if the drain has failed a handler may be at work.
         this.cq.stop();
-        // A device in the error state carries out no request of the peer, and has given every
-        // Receive back behind what it wrote before. If it has not, its end is what stops it.
-        if stopped.is_err() || this.receives_posted() != 0 {
+        // No handler is at work, so both are what they stay.
+        let flushed = this.flushed.load(Relaxed) && this.receives_posted() == 0;
+        if !(stopped && flushed) {
+            // Nothing but its end is known to stop it.
             this.raw.destroy();
         }
         this.pd.set_drained();
@@ -197,12 +200,12 @@ impl<H: QpHandler> QpOwner<H> {
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned, as dropping does, but leaves the queue pair to be destroyed by that, which some
-    /// devices take seconds for. Regions are best deregistered behind that, for a provider may keep
+    /// returned, as dropping does. If the device is known to reach nothing then, the queue pair is
+    /// left to be destroyed by that, which may take seconds. Regions are best deregistered behind that, for a provider may keep
     /// references to them in the queue pair; their memory need not wait, see
     /// [`ExposedMr::drained`](crate::mr::ExposedMr::drained). Idempotent. May sleep; must not be
     /// called by the handler.
-    pub fn shut_down(&self) {
+    pub fn shut_down(&mut self) {
         Qp::shutdown(&self.0);
     }
 }

@@ -162,6 +162,9 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     // Nobody else writes it, by the type invariant.
     qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+        if wc.status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+            qp.flushed.write_once(true);
+        }
         Qp::report_broken(qp, Side::Receive, WcStatus(wc.status));
         return;
     }

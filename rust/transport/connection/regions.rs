@@ -254,8 +254,11 @@ impl RegionPool {
         for _ in 0..spare {
             let spared = {
                 let mut inner = self.inner.lock();
-                let spared = inner.free.pop();
-                // A pool that was closed meanwhile has none.
+                // Those of a pool that was closed meanwhile go behind their queue pair.
+                let spared = match inner.closed {
+                    true => None,
+                    false => inner.free.pop(),
+                };
                 if spared.is_some() {
                     inner.made -= 1;
                 }

@@ -65,12 +65,12 @@ impl Established for QpOwner<Connection> {
         self.handler().epoch()
     }
 
-    fn end(&self, machine: &Machine) {
-        let conn = self.handler();
-        machine.handle(Event::Disconnecting(conn.epoch()));
+    fn end(&mut self, machine: &Machine) {
+        machine.handle(Event::Disconnecting(self.epoch()));
         let before = self.failure();
         // Disconnects and drains.
         self.shut_down();
+        let conn = self.handler();
         let device =
             lost(machine, conn.epoch()).and_then(|lost| conn.services().devices().explains(&lost));
         let seen = seen(before, self.failure(), device);

@@ -6,7 +6,9 @@ import functools
 from .pair import Pair
 from .qemu import Machine
 
-WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0")
+# What systemd waits for takes longer on a busy host.
+WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0", "systemd.default_device_timeout_sec=600",
+         "systemd.default_timeout_start_sec=600")
 # Where the machine's QEMU sees the disk and what lies beside it.
 BESIDE = "/lab/image"
 # systemd has started what it starts, or has given something up.

@@ -247,8 +247,13 @@ mod suite {
 
     #[test]
     fn memory_is_back_before_the_queue_pair_is_destroyed() -> Test {
-        for (death, qps) in [(Death::None, 1), (Death::NoModify, 0)] {
-            let pair = Pair::connected()?;
+        for (device, death, qps) in [
+            (Invalidations::Believed, Death::None, 1),
+            // A device that did not say that it stopped, or is not known to, is stopped for good.
+            (Invalidations::Believed, Death::NoModify, 0),
+            (Invalidations::Unknown, Death::None, 0),
+        ] {
+            let mut pair = Pair::on(device, &CONFIG)?.connect()?;
             pair.send(50, 1)?;
             let region = pair.expose_without_work()?;
             let Err(region) = region.drained() else {
@@ -257,7 +262,6 @@ mod suite {
             };
             death.comes();
             pair.owner.shut_down();
-            // A device that did not say that it stopped is stopped for good.
             ensure_eq!(Census::now().qps, qps);
             ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Closed));
             let given_back = region.lender().given_back();
@@ -276,6 +280,21 @@ mod suite {
             calm();
             ensure_eq!(Census::now(), Census::NOTHING);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_pair_that_flushed_nothing_is_destroyed_at_once() -> Test {
+        let mut pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+        pair.keeper.kept.lock().hold = true;
+        for first in 1..=RECVS {
+            pair.takes(&[first as u8])?;
+        }
+        ensure_eq!(pair.owner.receives_posted(), 0);
+        pair.owner.shut_down();
+        ensure_eq!(Census::now().qps, 0);
+        pair.keeper.kept.lock().held.clear();
+        leaves_nothing!(pair);
         Ok(())
     }
 
