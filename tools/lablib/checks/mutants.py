@@ -47,7 +47,7 @@ HOST_FAILED = re.compile(r"thread '(\S+)' .*panicked at (\S+):\d+:\d+:")
 RESULT = re.compile(r"^(ok|not ok) \d+ (.*?)(?: # SKIP.*)?$")
 SECONDS = re.compile(r"^# (\d+\.\d) s$")
 # The last line of a traceback, or what the runner says itself.
-REASON = re.compile(r"^# (\w*(?:Error|Timeout|Exception|Refused): .*|no end after .*"
+REASON = re.compile(r"^# ([\w.]*(?:Error|Timeout|Exception|Refused): .*|no end after .*"
                     r"|kernel report:.*|left mounted: .*|ended with status .*)")
 
 
@@ -65,11 +65,12 @@ class Fault:
     full: bool = False    # needs the tests in full size
     suites: bool = False  # planted in the module with the KUnit suites, on the debug kernel
     host: bool = False    # of the protocol, noticed by its own tests on the host
+    rails: bool = False   # needs two cables
     why: str = ""         # no test can notice it
 
     @property
     def kind(self):
-        return self.debug or self.suites, self.full, self.suites, self.host
+        return self.debug or self.suites, self.full, self.suites, self.host, self.rails
 
     def applied(self, text):
         """The source with the fault."""
@@ -159,10 +160,11 @@ def replace(source, target):
 class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
-    def __init__(self, spec, debug, suites):
+    def __init__(self, spec, debug, suites, rails):
         # Each run brings its own module; tests on the debug kernel may want that of the suites,
         # too.
-        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False)
+        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False,
+                         rails=2 if rails else 1)
         self.suites = suites
         self.session: Session | None = None
 
@@ -255,12 +257,12 @@ class Campaign:
     """Plants faults of one kind: one kernel, one size."""
 
     def __init__(self, spec, kind):
-        self.debug, self.full, suites, _ = kind
+        self.debug, self.full, suites, _, rails = kind
         base = root.path()
         target = kernel.get(base, spec)
         target = kernel.debug(base, target) if self.debug else target
         self.builder = Builder(base, target, suites)
-        self.machines = Machines(spec, self.debug, suites)
+        self.machines = Machines(spec, self.debug, suites, rails)
         self.seconds = {}
 
     def baseline(self, faults):
@@ -414,7 +416,7 @@ def rows(faults):
         tests = ", ".join(f"``{plain(test)}``" for test in fault.tests)
         kernel_note = next((f" ({text})" for flag, text in (
             (fault.suites, "KUnit"), (fault.debug, "debug kernel"), (fault.full, "full size"),
-            (fault.host, "on the host"))
+            (fault.host, "on the host"), (fault.rails, "two cables"))
                             if flag), "")
         lines.append((f"``{fault.name}``: {fault.what}",
                       f"``{fault.file.removeprefix('rust/')}``",

@@ -24,14 +24,16 @@ class Table(unittest.TestCase):
                 self.assertNotEqual(fault.applied(original), original)
 
     def test_every_test_exists(self):
-        for debug, full in itertools.product((False, True), repeat=2):
+        for debug, full, rails in itertools.product((False, True), repeat=3):
             listed = subprocess.run(
                 [sys.executable, "-B", REPO / "selftests/run", "--list", "--size",
                  "full" if full else "small", "--vers", mutants.VERSIONS],
-                env=os.environ | {"LAB_DEBUG": "1" if debug else ""}, stdout=subprocess.PIPE,
-                text=True, timeout=60, check=True).stdout.splitlines()
+                env=os.environ | {"LAB_DEBUG": "1" if debug else "",
+                                  "LAB_DEVICES": "rxe0 rxe1" if rails else "rxe0"},
+                stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout.splitlines()
             for fault in mutants.table():
-                if fault.kind[:2] == (debug, full) and not fault.host:
+                kind = *fault.kind[:2], fault.rails
+                if kind == (debug, full, rails) and not fault.host:
                     for test in fault.tests:
                         with self.subTest(fault.name):
                             self.assertTrue(any(re.search(test, name) for name in listed), test)
