@@ -98,8 +98,8 @@ demo-v2:
 shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
-CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-debug \
-	check-endurance check-full check-short check-kernels check-arm64 \
+CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-rails-short \
+	check-debug check-endurance check-full check-short check-kernels check-arm64 \
 	check-packages
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 .PHONY: $(CHECKS)
@@ -107,8 +107,8 @@ $(CHECKS):
 	$(LAB) check $(KERNEL_OPTION) \
 		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),$(patsubst check-%,%,$@)))
 
-# PROVIDER=siw or mixed, or DEBUG=1 for the debug kernel: NFSv4.2 with four connections.
-RAILS_SMALL := $(if $(PROVIDER)$(DEBUG),[a-z_]*4? vers=4\.2)
+# Four connections: PROVIDER=siw or mixed with NFSv4.2, DEBUG=1 (the debug kernel) with NFSv3, too.
+RAILS_SMALL := $(if $(PROVIDER),[a-z_]*4? vers=4\.2,$(if $(DEBUG),[a-z_]*[46]? vers=(3|4\.2)))
 .PHONY: check-rails
 check-rails:
 	$(LAB) run $(KERNEL_OPTION) --rails 2 $(if $(PROVIDER),--provider $(PROVIDER)) \
@@ -168,7 +168,7 @@ help:
 	@echo '  tools/lab --help              everything else'
 	@echo
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
-	@echo '  make check                    host tests, lints, tests in the machines, the cable, a restart'
+	@echo '  make check                    host tests, lints, tests in the machines, the cable, a restart, rails'
 	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it)'
 	@echo '  make check-short              build and short tests on one kernel, such as KERNEL=7.3.4+deb13-rt-amd64'
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
@@ -176,10 +176,11 @@ help:
 	@echo '  make check-packages           an installed Debian: DKMS, an upgrade of the kernel, fall-back, removal'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
-	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown   one part of make check'
+	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown, check-rails-short'
+	@echo '                                one part of make check'
 	@echo '  make check-rails              mounts over two cables that fail in many ways (PROVIDER=siw|mixed, DEBUG=1: small)'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
-	@echo '  make check-mutants            faults planted in the module: a test notices each (45 min)'
+	@echo '  make check-mutants            faults planted in the module: a test notices each (an hour)'
 	@echo '  make torture MINUTES=30 SEED=1  faults at random times (CLIENT=ours|intree|both, DEBUG=1, RAILS=1)'
 	@echo '  make bench-host               instructions to plan, encode and judge an RPC'
 	@echo '  make count                    work requests per operation, ours and in-tree'

@@ -237,8 +237,9 @@ def add_check(commands):
     sub = commands.add_parser("check", help="run checks; the last line sums them up")
     kernel_option(sub)
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
-                     help="all: host, lint, vm, cable and shutdown; debug: everything in "
-                          "small on the debug kernel; iwarp: a part of that over iWARP; "
+                     help="all: host, lint, vm, cable, shutdown and rails-short (two cables); "
+                          "debug: everything in small on the debug kernel; iwarp: a part of that "
+                          "over iWARP; "
                           "endurance: 100 lives, 1000 disconnects by the client and 500 by the "
                           "server there (half an hour); "
                           "full: the selftests in full size on the stock kernel (two hours); "

@@ -16,13 +16,13 @@ from ..machine.session import Plan, Session
 from . import cable, life, lint, pcap, shutdown
 from .ktap import Parser
 
-PARTS = ("host", "lint", "vm", "cable", "shutdown", "debug", "iwarp", "endurance", "full",
-         "debug-full", "short", "kernels", "arm64", "packages")
+PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "debug", "iwarp", "endurance",
+         "full", "debug-full", "short", "kernels", "arm64", "packages")
 # What the plain check runs.
-ALL = PARTS[:5]
+ALL = PARTS[:6]
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
-VM_SECONDS = {"vm": 45 * 60, "cable": 10 * 60, "debug": 50 * 60,
+VM_SECONDS = {"vm": 45 * 60, "cable": 10 * 60, "rails-short": 10 * 60, "debug": 50 * 60,
               "iwarp": 15 * 60, "full": 3 * 3600, "debug-full": 10 * 3600,
               "short": 20 * 60, "arm64": 30 * 60, "endurance": 3 * 3600}
 FULL_PARTS = ("full", "debug-full", "endurance")
@@ -40,6 +40,8 @@ CABLE_CASES = (
     r"^files\.(extended|large_directories|posix_acls|symbolic)",
     r"^version_two\.(everything_works|delegations_are_returned)",
 )
+# Two cables: a rail that falls silent, and one whose device goes; `make check-rails` has the rest.
+RAILS_CASES = (r"^rails\.(silence|a_device)[a-z_]*_4 vers=4\.2",)
 # The other kind of RDMA device, whose connections come and go in another way.
 IWARP_CASES = (
     r"^load\.nothing_is_left",
@@ -156,13 +158,15 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     plan = Plan(client=client, spec=spec, server=server, debug=debug,
                 suites=part in ("debug", "debug-full"),
                 memory=(4096, 2048) if part.endswith("full") else (2048, 2048),
-                provider="siw" if part == "iwarp" else "rxe", load=False,
+                provider="siw" if part == "iwarp" else "rxe",
+                rails=2 if part == "rails-short" else 1, load=False,
                 timeout=VM_SECONDS[part], pcap=capture)
     argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
-    for name in {"cable": CABLE_CASES, "iwarp": IWARP_CASES, "short": SHORT_CASES,
-                 "arm64": ARM64_CASES, "endurance": ENDURANCE_CASES}.get(part, ()):
+    for name in {"cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
+                 "short": SHORT_CASES, "arm64": ARM64_CASES,
+                 "endurance": ENDURANCE_CASES}.get(part, ()):
         argv += ["--filter", name]
     parser, lines = Parser(), LineSplitter()
     session = Session(plan)
