@@ -7,6 +7,9 @@
 //! server's software (the driver uses an RDMA Write of zero bytes). So a server that is busy for
 //! minutes answers every probe and keeps its connection. A host that is gone is found within twice
 //! `busy_after` and `timeout`.
+//!
+//! Over iWARP the probe proves nothing: an RDMA Write has ended when TCP has it (RFC 5040, 5.5).
+//! But it is data that TCP sends again and again, and so TCP finds the host gone, when it gives up.
 
 use crate::time::{
     Millis,
