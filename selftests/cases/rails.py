@@ -8,11 +8,12 @@ import os
 import subprocess
 
 from cases.callbacks import RECALL_SECONDS, recall, wait_delegated
-from lib import namespace, pattern, rails, wait, xprt
+from cases.life import held_up
+from lib import faults, namespace, pattern, rails, wait, xprt
 from lib.case import ENV, Skip, case, check, equal
 from lib.env import REPO
 from lib.load import Load
-from lib.workers import Worker
+from lib.workers import Crew, Worker
 
 STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
@@ -27,6 +28,9 @@ NUMBERS = (1, 4, 16)
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
+# For how long no call goes out because a connection is to move; how often that may be so while it
+# cannot, in so long a time, and another call may be late by itself.
+CLOSING, LATE, SLOW = 2, 2, 15
 # Left out where there is one cable.
 CLIENTS = ("ours",) if len(rails.DEVICES) > 1 else ()
 
@@ -352,6 +356,29 @@ def tables_change_under_live_mounts(t):
         rails.set_up("auto")
         pulses.all_beat(ENV.patience(10))
         judge(t, pulses.longest(), AT_ONCE)
+
+
+# covers: issue K: connections return without a pause that an application sees, also while the
+# server takes its time with a call.
+@case(versions=("3",), clients=CLIENTS, seconds=120)
+def a_call_that_takes_long_holds_up_no_other(t):
+    mount = mounted(t, 1, options=",noac", export=ENV.disk)
+    number = in_use(t)
+    top = t.directory(mount)
+    t.server.call("create", top.there, 1, "f")
+    with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
+        crew.start(held_up, f"{top.here}/f0")
+        with rails.Looks(top.here, 1) as looks:
+            looks.reset()
+            rails.set_up(rails.DEVICES[1 - number])
+            pass_by(SLOW)
+            longest, late = looks.longest(), looks.late()
+            t.note(f"in {SLOW} s {late} calls were late; longest: {longest:.1f} s")
+            check(longest <= ENV.patience(CLOSING), f"a call took {longest:.1f} s")
+            check(ENV.debug or late <= LATE, f"{late} calls were late")
+            equal(rails.spread()[number], 1, "connections that wait for the call")
+    wait.until(lambda: os.statvfs(mount.where) and not rails.spread()[number], ENV.patience(20),
+               "the connection moves")
 
 
 # covers: issue K: mounts that were made without rails take them when there are some.

@@ -22,6 +22,7 @@ DEVICES = ENV.devices
 TABLES = pathlib.Path("/proc/sys/sunrpc")
 GROUPS = " ".join("=".join(group) for group in (SERVERS, SERVERS6))
 RECORD = 4096
+LATE_SECONDS = 1
 DOUBLE = struct.Struct("=d")
 RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) connections",
                   re.MULTILINE)
@@ -175,20 +176,23 @@ def server_address_gone(server, number):
 
 class Pulses:
     """Processes that each write a record and read it back, now and then, and note how long a write
-    or a read took at most."""
+    or a read took at most, and how many were late."""
 
-    LONGEST, BEGUN, COUNT = range(3)
+    WORDS = LONGEST, BEGUN, COUNT, LATE = range(4)
 
     def __init__(self, top, count):
         self.top, self.count = top, count
-        self.memory = mmap.mmap(-1, 3 * DOUBLE.size * count)
+        self.memory = mmap.mmap(-1, len(self.WORDS) * DOUBLE.size * count)
         self.crew = Crew(ENV.patience(60))
 
+    def place(self, number, word):
+        return (len(self.WORDS) * number + word) * DOUBLE.size
+
     def get(self, number, word):
-        return DOUBLE.unpack_from(self.memory, (3 * number + word) * DOUBLE.size)[0]
+        return DOUBLE.unpack_from(self.memory, self.place(number, word))[0]
 
     def set(self, number, word, value):
-        DOUBLE.pack_into(self.memory, (3 * number + word) * DOUBLE.size, value)
+        DOUBLE.pack_into(self.memory, self.place(number, word), value)
 
     def beat(self, stopped, number):
         """For a worker."""
@@ -212,6 +216,8 @@ class Pulses:
         taken = time.monotonic() - begun
         self.set(number, self.BEGUN, 0)
         self.set(number, self.LONGEST, max(taken, self.get(number, self.LONGEST)))
+        if taken > LATE_SECONDS:
+            self.set(number, self.LATE, self.get(number, self.LATE) + 1)
         return result
 
     def longest(self):
@@ -223,9 +229,14 @@ class Pulses:
             spans += [self.get(number, self.LONGEST), now - begun if begun else 0]
         return max(spans)
 
+    def late(self):
+        """How many took longer than a second since `reset`."""
+        return int(sum(self.get(number, self.LATE) for number in range(self.count)))
+
     def reset(self):
         for number in range(self.count):
             self.set(number, self.LONGEST, 0)
+            self.set(number, self.LATE, 0)
 
     def counts(self):
         return [self.get(number, self.COUNT) for number in range(self.count)]
@@ -245,3 +256,15 @@ class Pulses:
 
     def __exit__(self, *failure):
         self.crew.__exit__(*failure)
+
+
+class Looks(Pulses):
+    """The same of processes that ask for the attributes of a file, which must not be cached."""
+
+    def beat(self, stopped, number):
+        asked = 0
+        while not stopped():
+            self.timed(number, lambda: os.stat(self.top))
+            asked += 1
+            self.set(number, self.COUNT, asked)
+            time.sleep(wait.PAUSE_SECONDS)

@@ -58,6 +58,9 @@ const SILENT: Millis = Millis::new(1500);
 /// When no idle connection has moved for so long, in which each was asked, others do, too.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
+/// How long a busy connection stays whose calls took too long when it was to move.
+const STAY: Millis = Millis::from_secs(30);
+
 /// One rail.
 #[derive(Clone, Debug)]
 struct Entry {
@@ -178,7 +181,7 @@ impl Rails {
                 (_, false) => Some(LONG),
             },
         };
-        Some((Seat { on, to: None }, choice))
+        Some((Seat::new(on), choice))
     }
 
     /// The rail for an attempt.
@@ -212,7 +215,7 @@ impl Rails {
         let (on, _) = self.indexed().find(is_its)?;
         self.count(on);
         self.get_mut(on)?.health.carries();
-        Some(Seat { on, to: None })
+        Some(Seat::new(on))
     }
 
     /// Gives a place back.
@@ -302,7 +305,8 @@ impl Rails {
         let own = self.get(seat.on)?;
         let (load, listed) = (own.load, own.listed);
         let fled = !own.health.is_live();
-        if seat.to.is_some() || (fled && busy && !silent) {
+        let waits = !fled && busy && now < seat.stays;
+        if seat.to.is_some() || (fled && busy && !silent) || waits {
             // What gets its replies may stay, whatever happened to others.
             return None;
         }
@@ -336,8 +340,10 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// The connection does not move after all.
-    pub fn stay(&mut self, seat: &mut Seat) {
+    /// The connection does not move after all, because its calls take long. As no other calls went
+    /// out meanwhile, it is left alone for a while.
+    pub fn stay(&mut self, seat: &mut Seat, now: Time) {
+        seat.stays = now.after(STAY);
         if let Some(to) = seat.to.take() {
             if let Some(entry) = self.get_mut(seat.on) {
                 entry.load = entry.load.saturating_add(1);

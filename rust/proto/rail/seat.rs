@@ -17,6 +17,18 @@ pub struct Seat {
     pub(super) on: u8,
     /// It is about to move there, and counts there already.
     pub(super) to: Option<u8>,
+    /// It was to move, and calls did not end: it is not asked to again before, unless it is idle.
+    pub(super) stays: Time,
+}
+
+impl Seat {
+    pub(super) const fn new(on: u8) -> Self {
+        Self {
+            on,
+            to: None,
+            stays: Time::from_millis(0),
+        }
+    }
 }
 
 /// A probe of a dead rail that is under way. It must be given back

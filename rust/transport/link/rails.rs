@@ -269,7 +269,7 @@ impl Link {
             Some(since) if busy && now().since(since) < CLOSING => (false, None),
             Some(_) if busy => {
                 place.set_closing(None);
-                place.with(|rails, seat| rails.stay(seat));
+                place.with(|rails, seat| rails.stay(seat, now()));
                 (false, Some(false))
             }
             Some(_) => (true, None),

@@ -152,7 +152,7 @@ impl World {
             11 => {
                 if let Some(member) = self.any(source) {
                     let member = &mut self.members[member];
-                    self.rails.stay(&mut member.seat);
+                    self.rails.stay(&mut member.seat, self.now);
                     member.to = None;
                 }
             }

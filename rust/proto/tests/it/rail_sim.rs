@@ -561,14 +561,14 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
         .unwrap();
     assert_eq!(rails.moves(seat, true, now, now), None);
     assert_eq!(rails.moves(seat, true, now, late), Some(Move::Flee));
-    rails.stay(seat);
+    rails.stay(seat, now);
     assert_eq!(rails.moves(seat, false, now, late), Some(Move::Flee));
     // It counts for its new rail, so that no other takes it for free.
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
     // What comes soon after the death was under way.
-    rails.stay(seat);
+    rails.stay(seat, now);
     let soon = Time::from_millis(900);
     assert_eq!(rails.moves(seat, true, soon, soon), None);
     assert!(rails
@@ -583,6 +583,38 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
         rails.leave(seat);
     }
     assert!(rails.views(now).all(|view| view.load == 0));
+}
+
+// Rails: a busy connection whose calls did not end when it was to move is left alone for a while.
+#[test]
+fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
+    let mut rails = Rails::new(5);
+    let at = Time::from_millis;
+    rails.update(&pairs(2), at(0));
+    let mut seats: Vec<Seat> = (0..2)
+        .map(|_| rails.take(None, false, at(0)).unwrap().0)
+        .collect();
+    rails.update(&pairs(1), at(0));
+    let mut moves = |rails: &mut Rails, busy, ms| {
+        let each = seats.iter_mut();
+        let mut found: Vec<_> = each
+            .filter_map(|seat| Some((rails.moves(seat, busy, at(ms), at(ms))?, seat)))
+            .collect();
+        assert!(found.len() <= 1);
+        found.pop().map(|(how, seat)| {
+            rails.stay(seat, at(ms));
+            how
+        })
+    };
+    assert_eq!(moves(&mut rails, true, 0), None);
+    assert_eq!(moves(&mut rails, true, 3000), Some(Move::Shift));
+    assert_eq!(moves(&mut rails, true, 32_999), None);
+    assert_eq!(moves(&mut rails, true, 33_000), Some(Move::Shift));
+    // It need not wait once it is idle.
+    assert_eq!(moves(&mut rails, false, 34_000), Some(Move::Shift));
+    for seat in seats {
+        rails.leave(seat);
+    }
 }
 
 // Rails: connections that do well move one after the other.
