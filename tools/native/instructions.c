@@ -8,7 +8,6 @@
  *
  *   clear                   forget all regions
  *   region CLASS FROM TO    code from FROM up to TO (hexadecimal) is of this class
- *   idle ADDRESS            the stack that holds ADDRESS is that of the idle task
  *   start                   count from nothing
  *   stop NAME               write the counts to the file NAME of the directory that
  *                           the plugin's argument out= names
@@ -35,9 +34,13 @@
  *
  * says when lines count anew.
  *
- * One virtual processor only.
+ * Several virtual processors must execute beside each other (QEMU's thread=multi; when
+ * they take turns, QEMU 10.0 tells plugins a wrong processor).  Each has counts of its
+ * own; what one executes while another says "start" or "stop" may be missed or counted.
+ * With MEMORY there must be only one.
  */
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +55,8 @@
 
 #define KERNEL 0xffff800000000000u
 #define STACK_SHIFT 14		/* kernel and interrupt stacks: 16 KiB, aligned */
-#define CLASSES 8
-#define IDLE (CLASSES - 1)	/* class 0 is everything that is in no region */
+#define CLASSES 8		/* class 0 is everything that is in no region */
+#define PROCESSORS (MEMORY ? 1 : 4)
 #define WATCHED 1		/* whose lines of memory are counted */
 #define DEPTH 64
 #define REGIONS 32
@@ -74,10 +77,10 @@ struct block {
 	uint64_t address, last;		/* of its first and last instruction */
 	unsigned int instructions, atomics, fences;
 	int class;
-	uint64_t times[CLASSES];
+	uint64_t times[PROCESSORS][CLASSES];
 };
 
-/* One kernel stack and the regions entered on it, innermost last. */
+/* One kernel stack and the regions entered on it, innermost last: one processor's at a time. */
 struct stack {
 	struct stack *next;
 	uint64_t number;
@@ -94,8 +97,15 @@ int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 static struct region regions[REGIONS];
 static int region_count;
 static struct block *blocks[BUCKETS];
-static struct stack *stacks[BUCKETS], *current;
-static uint64_t idle_stack, lost, call;
+static struct stack *stacks[BUCKETS];
+/* Of the regions, and of the lists of blocks and stacks, which grow at their heads. */
+static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	struct stack *current;
+	struct glib_array *buffer;
+	uint64_t lost;
+} processors[PROCESSORS];
+static uint64_t call;
 /* With MEMORY: what is counted now, for whom, and in whose code. */
 static struct {
 	bool on;
@@ -104,11 +114,11 @@ static struct {
 } now;
 static struct qemu_plugin_u64 counting;
 static struct qemu_plugin_register *rsp, *rdi, *rsi;
-static struct glib_array *buffer;
 static char directory[512];
 
-static uint64_t read_register(struct qemu_plugin_register *handle)
+static uint64_t read_register(unsigned int vcpu, struct qemu_plugin_register *handle)
 {
+	struct glib_array *buffer = processors[vcpu].buffer;
 	uint64_t value = 0;
 
 	g_byte_array_set_size(buffer, 0);
@@ -132,43 +142,43 @@ static struct stack *find_stack(uint64_t number)
 {
 	struct stack **list = &stacks[number % BUCKETS], *stack;
 
-	for (stack = *list; stack; stack = stack->next)
+	for (stack = __atomic_load_n(list, __ATOMIC_ACQUIRE); stack; stack = stack->next)
 		if (stack->number == number)
 			return stack;
 	stack = must(calloc(1, sizeof(*stack)));
 	stack->number = number;
+	pthread_mutex_lock(&growing);
 	stack->next = *list;
-	*list = stack;
+	__atomic_store_n(list, stack, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&growing);
 	return stack;
 }
 
 static void execute(unsigned int vcpu, void *data)
 {
 	struct block *block = data;
-	uint64_t pointer = read_register(rsp);
-	struct stack *stack = current;
+	uint64_t pointer = read_register(vcpu, rsp);
+	struct stack *stack = processors[vcpu].current;
 	int class;
 
-	(void)vcpu;
 	if (!stack || stack->number != pointer >> STACK_SHIFT)
 		stack = find_stack(pointer >> STACK_SHIFT);
-	current = stack;
+	processors[vcpu].current = stack;
 	while (stack->depth && pointer > stack->entered[stack->depth - 1].pointer)
 		stack->depth--;
-	class = stack->depth ? stack->entered[stack->depth - 1].class :
-		stack->number == idle_stack ? IDLE : 0;
+	class = stack->depth ? stack->entered[stack->depth - 1].class : 0;
 	if (block->class && block->class != class) {
 		if (stack->depth < DEPTH) {
 			class = block->class;
 			stack->entered[stack->depth].pointer = pointer;
 			stack->entered[stack->depth++].class = class;
 		} else {
-			lost++;
+			processors[vcpu].lost++;
 		}
 	}
 	/* An instruction that follows itself, alone in its block: a repetition. */
 	if (block->instructions > 1 || block->last != stack->last)
-		block->times[class]++;
+		block->times[vcpu][class]++;
 	stack->last = block->last;
 	if (MEMORY) {
 		if (block->address == call)
@@ -182,7 +192,8 @@ static void execute(unsigned int vcpu, void *data)
 static void access_memory(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t address,
 			  void *data)
 {
-	(void)vcpu;
+	struct stack *current = processors[vcpu].current;
+
 	(void)data;
 	if (now.on)
 		lines_access(address, 1u << qemu_plugin_mem_size_shift(info),
@@ -201,7 +212,8 @@ static void forget_counts(void)
 			stack->last = 0;
 		}
 	}
-	lost = 0;
+	for (int vcpu = 0; vcpu < PROCESSORS; vcpu++)
+		processors[vcpu].lost = 0;
 	lines_clear();
 }
 
@@ -219,6 +231,7 @@ static void classify_again(void)
 static bool write_counts(const char *name)
 {
 	char path[sizeof(directory) + COMMAND_BYTES];
+	uint64_t lost = 0;
 	bool good;
 	FILE *file;
 
@@ -228,12 +241,18 @@ static bool write_counts(const char *name)
 		return false;
 	for (int i = 0; i < BUCKETS; i++)
 		for (struct block *block = blocks[i]; block; block = block->next)
-			for (int class = 0; class < CLASSES; class++)
-				if (block->times[class])
+			for (int class = 0; class < CLASSES; class++) {
+				uint64_t times = 0;
+
+				for (int vcpu = 0; vcpu < PROCESSORS; vcpu++)
+					times += block->times[vcpu][class];
+				if (times)
 					fprintf(file, "%lx %u %u %u %d %lu\n",
 						block->address, block->instructions,
-						block->atomics, block->fences, class,
-						block->times[class]);
+						block->atomics, block->fences, class, times);
+			}
+	for (int vcpu = 0; vcpu < PROCESSORS; vcpu++)
+		lost += processors[vcpu].lost;
 	if (MEMORY)
 		lines_write(file);
 	fprintf(file, "end %lu\n", lost);
@@ -241,7 +260,14 @@ static bool write_counts(const char *name)
 	return fclose(file) == 0 && good;
 }
 
-static bool obey(unsigned int vcpu, const char *text)
+static void count_all(bool on)
+{
+	for (int vcpu = 0; vcpu < PROCESSORS; vcpu++)
+		if (processors[vcpu].buffer)
+			qemu_plugin_u64_set(counting, vcpu, on);
+}
+
+static bool obey(const char *text)
 {
 	struct region region;
 	char name[64];
@@ -250,20 +276,18 @@ static bool obey(unsigned int vcpu, const char *text)
 		region_count = 0;
 	} else if (sscanf(text, "region %d %lx %lx",
 			  &region.class, &region.from, &region.to) == 3) {
-		if (region_count == REGIONS || region.class < 1 || region.class >= IDLE)
+		if (region_count == REGIONS || region.class < 1 || region.class >= CLASSES)
 			return false;
 		regions[region_count++] = region;
 		classify_again();
-	} else if (sscanf(text, "idle %lx", &idle_stack) == 1) {
-		idle_stack >>= STACK_SHIFT;
 	} else if (sscanf(text, "call %lx", &call) == 1) {
 		return MEMORY;
 	} else if (!strcmp(text, "start")) {
 		forget_counts();
 		now.on = true;
-		qemu_plugin_u64_set(counting, vcpu, 1);
+		count_all(true);
 	} else if (sscanf(text, "stop %63[a-z0-9.-]", name) == 1) {
-		qemu_plugin_u64_set(counting, vcpu, 0);
+		count_all(false);
 		now.on = false;
 		return write_counts(name);
 	} else {
@@ -274,7 +298,8 @@ static bool obey(unsigned int vcpu, const char *text)
 
 static void listen(unsigned int vcpu, void *data)
 {
-	uint64_t address = read_register(rdi), length = read_register(rsi);
+	uint64_t address = read_register(vcpu, rdi), length = read_register(vcpu, rsi);
+	struct glib_array *buffer = processors[vcpu].buffer;
 	char text[COMMAND_BYTES];
 
 	(void)data;
@@ -287,18 +312,21 @@ static void listen(unsigned int vcpu, void *data)
 	}
 	memcpy(text, buffer->data, length);
 	text[length] = 0;
-	if (!obey(vcpu, text))
+	pthread_mutex_lock(&growing);
+	if (!obey(text))
 		fprintf(stderr, "instructions: bad command, or no file: %s\n", text);
+	pthread_mutex_unlock(&growing);
 }
 
 static struct block *find_block(uint64_t address, unsigned int instructions, uint64_t last)
 {
 	struct block **list = &blocks[(address ^ address >> 16) % BUCKETS], *block;
 
+	pthread_mutex_lock(&growing);
 	for (block = *list; block; block = block->next)
 		if (block->address == address && block->instructions == instructions &&
 		    block->last == last)
-			return block;
+			goto found;
 	block = must(calloc(1, sizeof(*block)));
 	block->address = address;
 	block->instructions = instructions;
@@ -306,6 +334,8 @@ static struct block *find_block(uint64_t address, unsigned int instructions, uin
 	block->class = class_of(address);
 	block->next = *list;
 	*list = block;
+found:
+	pthread_mutex_unlock(&growing);
 	return block;
 }
 
@@ -320,21 +350,22 @@ static void translate(uint64_t id, struct qemu_plugin_tb *tb)
 		struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(tb, instructions - 1);
 		struct block *block = find_block(address, instructions,
 						 qemu_plugin_insn_vaddr(last));
+		unsigned int atomics = 0, fences = 0;
 
-		block->atomics = 0;
-		block->fences = 0;
 		for (size_t i = 0; i < instructions; i++) {
 			struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 			size_t length = qemu_plugin_insn_data(insn, code, sizeof(code));
 			enum x86_order order = x86_order(code, length);
 
-			block->atomics += order == X86_ATOMIC;
-			block->fences += order == X86_FENCE;
+			atomics += order == X86_ATOMIC;
+			fences += order == X86_FENCE;
 			if (MEMORY)
 				qemu_plugin_register_vcpu_mem_cb(insn, access_memory,
 								 QEMU_PLUGIN_CB_NO_REGS,
 								 QEMU_PLUGIN_MEM_RW, NULL);
 		}
+		block->atomics = atomics;
+		block->fences = fences;
 		qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, execute, QEMU_PLUGIN_CB_R_REGS,
 							  QEMU_PLUGIN_COND_NE, counting, 0, block);
 		return;
@@ -363,10 +394,11 @@ static void find_registers(uint64_t id, unsigned int vcpu)
 		else if (!strcmp(found[i].name, "rsi"))
 			rsi = found[i].handle;
 	}
-	if (vcpu || !rsp || !rdi || !rsi) {
-		fputs("instructions: needs one x86-64 processor\n", stderr);
+	if (vcpu >= PROCESSORS || !rsp || !rdi || !rsi) {
+		fputs("instructions: too many processors, or not x86-64\n", stderr);
 		abort();
 	}
+	processors[vcpu].buffer = g_byte_array_new();
 }
 
 int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, char **argv)
@@ -378,7 +410,6 @@ int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, cha
 	}
 	if (MEMORY)
 		lines_prepare();
-	buffer = g_byte_array_new();
 	counting.score = qemu_plugin_scoreboard_new(sizeof(uint64_t));
 	qemu_plugin_register_vcpu_init_cb(id, find_registers);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translate);

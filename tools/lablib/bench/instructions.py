@@ -14,19 +14,19 @@ from ..base.ui import LabError
 from ..machine.session import NAMES
 
 # Numbers of the plugin's classes, as guest/instructions.py gives them.
-OTHER, TRANSPORT, RXE, ENTRY, TIMER, IDLE = 0, 1, 2, 3, 4, 7
+OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 0, 1, 2, 3, 4, 5, 7
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY))
 NOT_RXE = KERNEL - {RXE}
 # Groups of code by address; a module that is not named is in the rest.
 GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "sunrpc": "sunrpc",
           "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
-# kernel: all but idleness and timer interrupts; service: the transport and what it calls,
-# rxe excluded; copies: what of that copies and fills memory; then the kernel's parts by
-# address; then numbers of calls; then what of service's instructions is atomic or a fence, what
+# kernel: all but idleness, waiting for spin locks and timer interrupts; service: the transport and
+# what it calls, rxe excluded; copies: what of that copies and fills memory; then the kernel's parts
+# by address; then numbers of calls; then what of service's instructions is atomic or a fence, what
 # of transport's, and what of the kernel's but for rxe's is atomic.
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
-           "timer", "switches", "wakeups", "works", "allocations", "atomics", "fences",
+           "timer", "spinning", "switches", "wakeups", "works", "allocations", "atomics", "fences",
            "own-atomics", "own-fences", "all-atomics")
 # Of a run that looked at memory, see tools/native/lines.h.
 MEMORY = tuple(f"{whose}{what}" for whose in ("", "own-")
@@ -112,6 +112,8 @@ class Counts:
         for (name, module, kind), number in self.functions.items():
             if kind == TIMER:
                 found["timer"] += number
+            elif kind == SPIN:
+                found["spinning"] += number
             elif kind != IDLE:
                 found["kernel"] += number
                 found[GROUPS.get(module, "rest")] += number

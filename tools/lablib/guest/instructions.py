@@ -17,6 +17,7 @@ import ctypes
 import importlib
 import json
 import mmap
+import os
 import pathlib
 import struct
 import sys
@@ -32,7 +33,12 @@ RAILS = {"rails off": "off", "rails on": "auto"}
 # nopl 0x74727078(%rax,%rax,1); ret
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
 # Whom the plugin counts for.  ENTRY: what may interrupt anything, and is not its work.
-TRANSPORT, RXE, ENTRY, TIMER = 1, 2, 3, 4
+TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
+# Where a processor is idle, and what it does there for others that woke it.
+IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
+# Where it waits for a spin lock, and for a timer's function that runs on another processor.
+WAIT = "native_queued_spin_lock_slowpath"
+WAITS = (WAIT, "timer_delete_sync")
 # What begins an RPC: (function, module).
 BEGINS = ("rpc_run_task", "sunrpc")
 # What only time brings.  Not all of the timer's interrupt: at its end, softirqs of others run.
@@ -114,14 +120,16 @@ class Symbols:
 def tell_regions(plugin, symbols, client):
     """What the plugin must know about this kernel with this client loaded."""
     plugin.command("clear")
+    waits = WAITS if (os.cpu_count() or 1) > 1 else ()
     for region, (start, end) in (
             *((TIMER, symbols.function(name)) for name in TIMERS),
             (TRANSPORT, symbols.module(transport.NAMES[client])),
             (RXE, symbols.module("rdma_rxe")),
             (ENTRY, (symbols.address("__entry_text_start"), symbols.address("__entry_text_end"))),
-            (ENTRY, symbols.function("__schedule"))):
+            *((ENTRY, symbols.function(name)) for name in ("__schedule", WOKEN)),
+            *((IDLE, symbols.function(name)) for name in IDLES),
+            *((SPIN, symbols.function(name)) for name in waits)):
         plugin.command(f"region {region} {start:x} {end:x}")
-    plugin.command(f"idle {symbols.address('init_stack'):x}")
     if plugin.looks_at_memory:
         plugin.command(f"call {symbols.of_module(*BEGINS):x}")
 
@@ -177,10 +185,16 @@ def measure(plugin, client, module, operations, prefix):
     """One entry per kind of operation."""
     symbols = Symbols(f"{prefix}.symbols")
     tell_regions(plugin, symbols, module)
-    for number, (name, load, mounts) in enumerate(operations):
-        file = f"{prefix}-{number}.counts"
-        yield {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
-               "counts": file, "symbols": f"{prefix}.symbols"}
+    for number, operation in enumerate(operations):
+        yield entry(plugin, client, prefix, number, operation)
+
+
+def entry(plugin, client, prefix, number, operation):
+    """Count a (name, load, its mounts), the `number`th with these symbols."""
+    name, load, mounts = operation
+    file = f"{prefix}-{number}.counts"
+    return {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
+            "counts": file, "symbols": f"{prefix}.symbols"}
 
 
 def count(plugin, name, load, mounts, file):
@@ -215,4 +229,5 @@ def main(name, options, rounds, clients):
     print(json.dumps(found))
 
 
-main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])

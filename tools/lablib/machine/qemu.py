@@ -98,9 +98,11 @@ class Machine:
         """The QEMU command line."""
         lab = self.lab
         role, of = self.role, self.kernel.arch
-        how = accel.COUNTED if self.plugin else accel.choose(lab.root, self.kernel)
+        how = (accel.choose(lab.root, self.kernel) if not self.plugin else
+               accel.COUNTED if self.processors == 1 else accel.COUNTED_BESIDE)
         words = " ".join((of.words, KERNEL_WORDS, *self.words,
-                          *(clock.words(lab.root, of) if how == list(of.emulated) else ()),
+                          *(() if how in (accel.COUNTED, accel.KVM) else
+                            clock.words(lab.root, of)),
                           f"lab.role={role}",
                           *(f"lab.addr{number}={','.join(pair)}"
                             for number, pair in enumerate(self.addresses)),

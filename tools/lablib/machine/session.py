@@ -52,7 +52,7 @@ class Plan:
     pcap: str | None = None
     results: str | None = None
     plugin: str | None = None   # of tools/native, that counts what the client executes
-    processors: int = 1         # of the client; instructions are counted on one
+    processors: int = 1         # of the client
     inline: int = 0             # bytes of the largest inline message that the sides take; 0: usual
 
 

@@ -55,6 +55,88 @@ int main(void)
 	return 0;
 }
 """
+# Four processors, each with a stack of its own, go through two blocks that they share; the second
+# is in a region. QEMU is what the functions at the beginning do.
+BESIDE = r"""
+#include "instructions.c"
+#define TIMES 200000
+static _Thread_local uint64_t pointer;
+static struct glib_array array;
+struct glib_array *g_byte_array_new(void) { return calloc(1, sizeof(array) + 64); }
+struct glib_array *g_byte_array_set_size(struct glib_array *of, unsigned int length)
+{
+	of->data = of + 1;
+	of->len = length;
+	return of;
+}
+int qemu_plugin_read_register(struct qemu_plugin_register *handle, struct glib_array *to)
+{
+	(void)handle;
+	memcpy(to->data, &pointer, sizeof(pointer));
+	return sizeof(pointer);
+}
+struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t size) { return calloc(1, size); }
+void qemu_plugin_u64_set(struct qemu_plugin_u64 entry, unsigned int vcpu, uint64_t value)
+{ (void)entry; (void)vcpu; (void)value; }
+void qemu_plugin_register_vcpu_init_cb(uint64_t id, void (*cb)(uint64_t, unsigned int))
+{ (void)id; (void)cb; }
+void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id,
+	void (*cb)(uint64_t, struct qemu_plugin_tb *))
+{ (void)id; (void)cb; }
+void qemu_plugin_register_vcpu_tb_exec_cond_cb(struct qemu_plugin_tb *tb,
+	void (*cb)(unsigned int, void *), enum qemu_plugin_cb_flags flags,
+	enum qemu_plugin_cond cond, struct qemu_plugin_u64 entry, uint64_t value, void *data)
+{ (void)tb; (void)cb; (void)flags; (void)cond; (void)entry; (void)value; (void)data; }
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
+	void (*cb)(unsigned int, void *), enum qemu_plugin_cb_flags flags, void *data)
+{ (void)insn; (void)cb; (void)flags; (void)data; }
+void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *insn,
+	void (*cb)(unsigned int, qemu_plugin_meminfo_t, uint64_t, void *),
+	enum qemu_plugin_cb_flags flags, enum qemu_plugin_mem_rw rw, void *data)
+{ (void)insn; (void)cb; (void)flags; (void)rw; (void)data; }
+unsigned int qemu_plugin_mem_size_shift(qemu_plugin_meminfo_t info) { return info; }
+bool qemu_plugin_mem_is_store(qemu_plugin_meminfo_t info) { return info; }
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb) { return !tb; }
+uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb) { return !tb; }
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index)
+{ (void)tb; (void)index; return NULL; }
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn) { return !insn; }
+size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *to, size_t length)
+{ (void)insn; (void)to; return length; }
+struct glib_array *qemu_plugin_get_registers(void) { return &array; }
+bool qemu_plugin_read_memory_vaddr(uint64_t address, struct glib_array *to, size_t length)
+{ (void)address; (void)to; return length; }
+
+static void *processor(void *data)
+{
+	unsigned int vcpu = (uintptr_t)data;
+
+	for (int i = 0; i < TIMES; i++) {
+		/* Ever new stacks for the list of them to grow. */
+		pointer = ((uint64_t)(i / 16 * PROCESSORS + vcpu) << STACK_SHIFT) + 4096;
+		execute(vcpu, find_block(KERNEL + 100, 3, KERNEL + 110));
+		pointer -= 8;
+		execute(vcpu, find_block(KERNEL + 200, 5, KERNEL + 220));
+	}
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t threads[PROCESSORS];
+
+	strcpy(directory, "/proc/self/fd");
+	if (!obey("region 5 ffff8000000000c8 ffff8000000000d0") || !obey("start"))
+		return 1;
+	for (uintptr_t i = 0; i < PROCESSORS; i++) {
+		processors[i].buffer = g_byte_array_new();
+		pthread_create(&threads[i], NULL, processor, (void *)i);
+	}
+	for (int i = 0; i < PROCESSORS; i++)
+		pthread_join(threads[i], NULL);
+	return !obey("stop 1");
+}
+"""
 
 
 class Compiled(unittest.TestCase):
@@ -62,8 +144,9 @@ class Compiled(unittest.TestCase):
         """What a program says to a text."""
         with tempfile.TemporaryDirectory() as where:
             program = pathlib.Path(where) / "program"
-            subprocess.run(["cc", "-Wall", "-Werror", f"-I{NATIVE}", "-x", "c", "-", "-o", program],
-                           input=source, text=True, check=True, timeout=COMPILE_SECONDS)
+            subprocess.run(["cc", "-Wall", "-Werror", "-pthread", f"-I{NATIVE}", "-x", "c", "-",
+                            "-o", program], input=source, text=True, check=True,
+                           timeout=COMPILE_SECONDS)
             return subprocess.run([program], input=text, text=True, check=True, timeout=10,
                                   stdout=subprocess.PIPE).stdout
 
@@ -124,6 +207,15 @@ class Lines(Compiled):
         again = [*nine[:8], nine[0], nine[8], nine[0], nine[1]]
         found = self.counts(" ".join(again))
         self.assertEqual((found["l1d"], found["l2"]), (10, 9))
+
+
+class Beside(Compiled):
+    def test_what_processors_count_beside_each_other_adds_up(self):
+        found = [line.split() for line in self.run_program(BESIDE, "").splitlines()]
+        self.assertEqual(sorted(found), [
+            ["end", "0"],
+            ["ffff800000000064", "3", "0", "0", "0", str(4 * 200_000)],
+            ["ffff8000000000c8", "5", "0", "0", "5", str(4 * 200_000)]])
 
 
 if __name__ == "__main__":
