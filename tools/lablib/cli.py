@@ -383,10 +383,12 @@ def add_count(commands):
     sub.add_argument("--memory", action="store_true",
                      help="the same with cache lines touched and missed (slower)")
     sub.add_argument("--rounds", type=int, default=3, metavar="N",
-                     help="with --instructions: times each client is measured (default: 3)")
+                     help="with --instructions or --processors: times each client is measured "
+                          "(default: 3)")
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="with --instructions: also the N functions with most of them, "
-                          "and the N functions and lines of our source")
+                          "and the N functions and lines of our source; with --processors: the "
+                          "N functions that found spin locks taken most often")
     sub.add_argument("--json", metavar="FILE",
                      help="with --instructions or --processors: the table as JSON")
     sub.add_argument("--inline-size", type=int, default=0, metavar="BYTES",
@@ -395,13 +397,15 @@ def add_count(commands):
                      help="instructions of small reads with NFSv3: from one to 1024 at a time, "
                           "over one and 50 mounts")
     sub.add_argument("--processors", type=numbers, metavar="N,...",
-                     help="interrupts and wake-ups between processors instead, with so many of "
-                          "them in the client: of one to 16 threads over one to 16 connections")
+                     help="instructions, interrupts and wake-ups between processors and spin locks "
+                          "found taken instead, with so many processors in the client: of one to "
+                          "16 threads over one to 16 connections")
     cpus_option(sub)
 
     def run(args):
         if args.processors:
-            return report.count_processors(args.kernel, args.client, args.processors, args.json)
+            return report.count_processors(args.kernel, args.client, args.processors, args.rounds,
+                                           args.functions, args.json)
         if args.instructions or args.memory or args.scale:
             if args.cpus != 1:
                 raise LabError("instructions are counted with one processor")

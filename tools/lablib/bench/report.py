@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import pathlib
+import statistics
 import textwrap
 
 from ..artefacts import root
@@ -30,6 +31,10 @@ COUNT_SECONDS = 3600
 # MiB of the server, which may have 1024 calls to answer at a time, and of the client.
 MEMORY = (3072, 2048)
 PROFILE = 60  # functions that are kept
+# Of instructions, what is told with several processors.
+BESIDE = ("kernel", "spinning")
+# Groups of code whose waits for spin locks are told apart.
+WAITING = ("transport", "sunrpc", "ib_core", "rxe")
 # In place of a mount's options: from one to many calls at a time, and mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
@@ -174,19 +179,43 @@ def count_instructions(spec, client, mount, rounds, functions, inline, memory, o
     return 0 if good else 1
 
 
-def measure_processors(spec, client, processors):
-    """({client: {operation with how many processors: what per RPC}}, whether all went well)"""
-    found, good = {}, True
+def measure_processors(spec, client, processors, rounds):
+    """Of what processors do to each other: ({client: {operation with how many: {counter: median of
+    the rounds, per RPC}}}, the same of code that waited for locks, whether all went well)"""
+    found, waits, good = {}, {}, True
     for number in processors:
-        seen, session, status = with_clients(spec, client, "processors", processors=number,
-                                             timeout=COUNT_SECONDS, memory=MEMORY)
+        seen, session, status = with_clients(spec, client, "processors", str(rounds),
+                                             processors=number, timeout=COUNT_SECONDS,
+                                             memory=MEMORY, plugin="instructions")
         good &= not status and not session.complaints
         if seen["processors"] != number:
             raise LabError(f"the client has {seen['processors']} processors, not {number}")
+        executed = instructions.medians(instructions.load(session, seen["instructions"]))
         for name, operations in seen["counts"].items():
-            found.setdefault(name, {}).update(
-                {f"{operation}, {number} CPU": row for operation, row in operations.items()})
-    return found, good
+            for operation, rows in operations.items():
+                load = f"{operation}, {number} CPU"
+                found.setdefault(name, {})[load] = {
+                    column: executed[name][operation][column] for column in BESIDE
+                } | medians(rows) | medians(map(by_group, seen["waits"][name][operation]))
+                waits.setdefault(name, {})[load] = medians(seen["waits"][name][operation])
+    return found, waits, good
+
+
+def by_group(waits):
+    """How often code of each group, named as `function [module]`, found a spin lock taken."""
+    found = dict.fromkeys((f"{group} waits" for group in WAITING), 0.0)
+    for code, times in waits.items():
+        group = instructions.GROUPS.get(code.partition(" [")[2].rstrip("]"))
+        if group in WAITING:
+            found[f"{group} waits"] += times
+    return found
+
+
+def medians(rows):
+    """Of each number in dictionaries; one that does not occur is 0."""
+    rows = list(rows)
+    return {key: statistics.median(row.get(key, 0) for row in rows)
+            for key in dict.fromkeys(key for row in rows for key in row)}
 
 
 def processors_table(found):
@@ -195,21 +224,32 @@ def processors_table(found):
     operations = found[clients[0]]
     columns = list(next(iter(operations.values())))
     first = max(map(len, operations)) + 2
+
+    def cell(number):
+        return f"{number:,.0f}" if number >= 1000 else f"{number:.2f}"
+
     lines = ["per RPC".ljust(first) + "".join(
         title.center(width * len(clients)) for title in columns),
         " " * first + "".join(NAMES[c].rjust(width) for _ in columns for c in clients)]
     lines += [operation.ljust(first) + "".join(
-        f"{found[c][operation][key]:.2f}".rjust(width) for key in columns for c in clients)
+        cell(found[c][operation][key]).rjust(width) for key in columns for c in clients)
         for operation in operations]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def count_processors(spec, client, processors, output):
-    """The table alone."""
-    found, good = measure_processors(spec, client, processors)
+def count_processors(spec, client, processors, rounds, functions, output):
+    """The table, and of each load what waited most for spin locks."""
+    found, waits, good = measure_processors(spec, client, processors, rounds)
     print(processors_table(found))
+    for name, operations in waits.items() if functions else ():
+        for operation, waited in operations.items():
+            print(f"\n{NAMES[name]}, {operation}, locks found taken by:")
+            most = sorted(waited.items(), key=lambda one: -one[1])[:functions]
+            readable = instructions.readable(root.path(), [code for code, _ in most])
+            print("\n".join(f"{times:12.3f}  {readable[code]}" for code, times in most))
     if output:
-        pathlib.Path(output).write_text(json.dumps({"processors": found}, indent=1) + "\n")
+        pathlib.Path(output).write_text(
+            json.dumps({"processors": found, "waits": waits}, indent=1) + "\n")
     return 0 if good else 1
 
 

@@ -184,7 +184,7 @@ class Bed:
 
     def threads(self, fewest):
         """Small operations of ever more threads, from so many on."""
-        return [self.by_threads(512 if threads > 1 else 128, 4 * KIB, write, threads)
+        return [self.by_threads(256 if threads > 1 else 128, 4 * KIB, write, threads)
                 for threads in THREADS if threads >= fewest for write in (0, 1)]
 
     def single(self):

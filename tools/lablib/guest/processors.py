@@ -1,35 +1,52 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What processors do to each other while threads read and write, by the kernel's own counters.
+"""What processors do to each other while threads read and write, by the kernel's own counters, and
+what they execute, by the plugin of QEMU.
 
-    processors.py CLIENT...   prints JSON {"processors": how many there are,
-                              "counts": {client: {operation: {counter: per RPC}}}}
+    processors.py ROUNDS CLIENT...
+
+measures each client in turn, ROUNDS times; on standard output is JSON
+
+    {"processors": how many there are,
+     "counts": {client: {operation: [{counter: per RPC} of each round]}},
+     "waits": {client: {operation: [{code that waited: per RPC} of each round]}},
+     "instructions": [which file of /results holds what the plugin counted, see instructions.py]}
+
+Instructions are counted in a pass of their own, for the plugin makes everything slower.
+"contended" is how often a spin lock was found taken: calls of the function in which the kernel then
+waits.  (The tracepoint lock:contention_begin misses whoever waits alone and, with a hypervisor,
+everybody.)  They are the code's that takes the lock.
 """
 
+import collections
+import contextlib
 import json
 import os
 import pathlib
 import sys
 
-from . import loads, transport
+from . import histogram, instructions, loads, transport
+from .instructions import TIMERS, WAIT
 
 # Connections of a mount; no more than there are threads.
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
-# Rows of /proc/interrupts; the calls of CAL are those of TLB, too.
-ROWS = ("RES", "CAL")
+# Tracepoints of interrupts that a processor sends to others, and what only time brings: a count
+# beside the time would be one of how slow the host is. All of a stack is not kept: softirqs of
+# others, which run at the end of the timer's interrupt, do not show it.
+SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
+TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: wake-ups that it made, and how many of them left
 # the task to itself.
 WAKES, OWN_WAKES = 5, 6
+# What only takes a lock for somebody; Rust's names are those of the kernel's own crates.
+LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 
-def interrupts(text):
-    """Of all processors, from /proc/interrupts."""
-    total = 0
-    for line in text.splitlines():
-        name, _, rest = line.strip().partition(":")
-        if name in ROWS:
-            total += sum(int(word) for word in rest.split() if word.isdigit())
-    return total
+def interrupts(found):
+    """(those that somebody's work sent, those that time did) from a histogram by stack."""
+    timed = sum(times for stack, times in found.items()
+                if any(name in TIMED for name, _ in stack))
+    return found.total() - timed, timed
 
 
 def wakes(text):
@@ -44,39 +61,80 @@ def switches(text):
     return int(next(line for line in text.splitlines() if line.startswith("ctxt")).split()[1])
 
 
+def waiter(stack):
+    """Who found the lock taken, of a stack with the innermost first: (function, module)."""
+    above = stack[next(i for i, (name, _) in enumerate(stack) if name == WAIT) + 1:]
+    return next(((name, module) for name, module in above
+                 if module or not name.startswith(LOCKS)), ("?", ""))
+
+
+def waits(found):
+    """{(function, module): times} from a histogram by stack."""
+    total: collections.Counter = collections.Counter()
+    for stack, times in found.items():
+        total[waiter(stack)] += times
+    return total
+
+
 def counters():
     """Everything since the machine's start."""
     made, remote = wakes(pathlib.Path("/proc/schedstat").read_text())
-    return {"interrupts": interrupts(pathlib.Path("/proc/interrupts").read_text()),
-            "wake-ups": made, "remote": remote,
+    return {"wake-ups": made, "remote": remote,
             "switches": switches(pathlib.Path("/proc/stat").read_text())}
 
 
 def measure(mount, load):
-    """Per RPC of a load."""
-    load.run(load.count)  # warm up
-    rpcs, before = loads.rpcs(mount), counters()
-    load.run(load.count)
-    after = counters()
-    rpcs = loads.rpcs(mount) - rpcs
-    return {name: (after[name] - before[name]) / rpcs for name in after}
+    """(per RPC of a load, {who found a lock taken: per RPC})"""
+    load.run(load.count // 2)  # warm up
+    with contextlib.ExitStack() as stack:
+        waiting = stack.enter_context(histogram.of_function(WAIT))
+        sent = [stack.enter_context(histogram.of_event(event, "common_stacktrace"))
+                for event in SENT]
+        rpcs, before = loads.rpcs(mount), counters()
+        load.run(load.count)
+        after, waited = counters(), waits(waiting.read())
+        work, timed = interrupts(sum((one.read() for one in sent), collections.Counter()))
+        rpcs = loads.rpcs(mount) - rpcs
+    counted = {"interrupts": work, "timed interrupts": timed, "contended": waited.total()} | {
+        name: after[name] - before[name] for name in after}
+    return ({name: number / rpcs for name, number in counted.items()},
+            {f"{name} [{module}]" if module else name: times / rpcs
+             for (name, module), times in waited.items()})
 
 
-def main(clients):
+def operations():
+    """(name, load, its mount) with the client that is loaded."""
+    for connections in CONNECTIONS:
+        options = f"vers=4.2,rdma,port=20049,nconnect={connections}"
+        with transport.mounted(options) as mount, \
+                loads.Bed(*[mount] * max(loads.THREADS)) as bed:
+            for load in bed.threads(fewest=connections):
+                yield f"{load.name}, nconnect={connections}", load, mount
+
+
+def main(rounds, clients):
     loads.hold_still()
     SCHEDSTATS.write_text("1")
-    result = {}
-    for client in clients:
-        with transport.loaded(client):
-            for connections in CONNECTIONS:
-                options = f"vers=4.2,rdma,port=20049,nconnect={connections}"
-                with transport.mounted(options) as mount, \
-                        loads.Bed(*[mount] * max(loads.THREADS)) as bed:
-                    for load in bed.threads(fewest=connections):
-                        result.setdefault(client, {})[
-                            f"{load.name}, nconnect={connections}"] = measure(mount, load)
-    print(json.dumps({"processors": os.cpu_count(), "counts": result}))
+    plugin = instructions.Plugin("instructions")
+    counts: dict = {client: {} for client in clients}
+    waits_of: dict = {client: {} for client in clients}
+    counted = []
+    for each in range(int(rounds)):
+        for client in clients:
+            print(f"  round {each + 1}: {client}", file=sys.stderr, flush=True)
+            with transport.loaded(client):
+                prefix = f"{each}-{client}"
+                symbols = instructions.Symbols(f"{prefix}.symbols")
+                instructions.tell_regions(plugin, symbols, client)
+                for number, (name, load, mount) in enumerate(operations()):
+                    row, waited = measure(mount, load)
+                    counts[client].setdefault(name, []).append(row)
+                    waits_of[client].setdefault(name, []).append(waited)
+                    counted.append(instructions.entry(plugin, client, prefix, number,
+                                                      (name, load, (mount,))))
+    print(json.dumps({"processors": os.cpu_count(), "counts": counts, "waits": waits_of,
+                      "instructions": counted}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

@@ -8,8 +8,8 @@ import unittest
 from typing import ClassVar
 
 from lablib.base.ui import LabError
-from lablib.bench import baseline, bench, instructions
-from lablib.guest import processors
+from lablib.bench import baseline, bench, instructions, report
+from lablib.guest import histogram, processors
 
 SYMBOLS = """\
 ffffffff80000000 T _stext
@@ -43,6 +43,7 @@ class Instructions(unittest.TestCase):
                             "ffffffff80001104 3 1 1 0 20\n"    # second, for nobody
                             "ffffffffc0000000 7 1 0 1 10\n"    # call, the transport itself
                             "ffffffff80001010 100 9 0 4 10\n"  # timer
+                            "ffffffff80001010 90 9 0 5 10\n"   # waiting for a lock
                             "ffffffff80001010 100 9 0 7 10\n"  # idle
                             "ffffffff80001010 0 9 0 2 10\n"    # rxe
                             "lines own-written 40\n"
@@ -51,7 +52,7 @@ class Instructions(unittest.TestCase):
         self.assertEqual(found["service"], 5 + 7)
         self.assertEqual(found["transport"], 7)
         self.assertEqual(found["rest"], 5 + 6)
-        self.assertEqual(found["timer"], 100)
+        self.assertEqual((found["timer"], found["spinning"]), (100, 90))
         self.assertEqual((found["atomics"], found["own-atomics"], found["fences"]), (3, 1, 1))
         self.assertEqual(found["all-atomics"], 2 + 2 + 1)
         self.assertEqual(found["own-written"], 4)
@@ -69,14 +70,23 @@ class Instructions(unittest.TestCase):
 class Processors(unittest.TestCase):
     """The kernel's counters, as it writes them with two processors."""
 
-    def test_interrupts_between_processors_are_two_rows(self):
-        self.assertEqual(processors.interrupts(
-            "            CPU0       CPU1       \n"
-            "  30:       2098          0  PCI-MSIX-0000:00:04.0    1-edge      virtio2-requests\n"
-            " LOC:       5662       5471  Local timer interrupts\n"
-            " RES:         27         56  Rescheduling interrupts\n"
-            " CAL:        100       1000  Function call interrupts\n"
-            " TLB:         12         19  TLB shootdowns\n"), 27 + 56 + 100 + 1000)
+    def test_interrupts_that_time_sends_are_apart(self):
+        found = histogram.parse("""\
+{ common_stacktrace:
+         ttwu_queue_wakelist+0x9/0x20
+         rxe_cq_post+0x31/0x130 [rdma_rxe]
+} hitcount:          7
+{ common_stacktrace:
+         smp_call_function_single_async+0x9/0x20
+         sysvec_apic_timer_interrupt+0x31/0x130
+} hitcount:          4
+
+Totals:
+    Hits: 11
+    Entries: 2
+    Dropped: 0
+""")
+        self.assertEqual(processors.interrupts(found), (7, 4))
 
     def test_a_wake_up_on_the_waker_is_not_remote(self):
         self.assertEqual(processors.wakes(
@@ -84,6 +94,52 @@ class Processors(unittest.TestCase):
             "cpu0 0 0 900 300 70 50 16951092914 2336664385 8024\n"
             "domain0 MC 3 0 0 0 0 0 0 0 0 0 0 0 0\n"
             "cpu1 0 0 800 200 30 10 16951092914 2336664385 8024\n"), (100, 40))
+
+    STACKS = """\
+# event histogram
+#
+# trigger info: hist:keys=common_stacktrace:vals=hitcount:sort=hitcount:size=16384 [active]
+#
+
+{ common_stacktrace:
+         kprobe_ftrace_handler+0x143/0x1d0
+         0xffffffffc07e00da
+         native_queued_spin_lock_slowpath+0x9/0x2c0
+         _raw_spin_lock_irqsave+0x3e/0x50
+         rxe_poll_cq+0x31/0x130 [rdma_rxe]
+         __ib_process_cq+0x59/0x170 [ib_core]
+} hitcount:        429
+{ common_stacktrace:
+         native_queued_spin_lock_slowpath+0x9/0x2c0
+         rust_helper_spin_lock+0x9/0x10
+         _RNvNtCs1_4sync4lock+0x8/0x20
+         send+0x58/0x1b0 [xprtrdma_rs]
+} hitcount:         10
+{ common_stacktrace:
+         native_queued_spin_lock_slowpath+0x9/0x2c0
+         process_one_work+0x1cd/0x3c0
+} hitcount:          1
+
+Totals:
+    Hits: 440
+    Entries: 3
+    Dropped: %d
+"""
+
+    def test_a_lock_is_found_taken_by_who_takes_it(self):
+        found = processors.waits(histogram.parse(self.STACKS % 0))
+        self.assertEqual(found, {("rxe_poll_cq", "rdma_rxe"): 429, ("send", "xprtrdma_rs"): 10,
+                                 ("process_one_work", ""): 1})
+
+    def test_waits_are_grouped_by_module(self):
+        self.assertEqual(report.by_group({"rxe_poll_cq [rdma_rxe]": 4.5, "send [xprtrdma_rs]": 1,
+                                          "do_work [rdma_rxe]": 2, "process_one_work": 3}), {
+            "transport waits": 1, "sunrpc waits": 0, "ib_core waits": 0, "rxe waits": 6.5})
+
+    def test_a_histogram_that_dropped_something_is_refused(self):
+        for text in (self.STACKS % 1, "", self.STACKS.split("Totals")[0]):
+            with self.assertRaises(RuntimeError):
+                histogram.parse(text)
 
     def test_switches(self):
         self.assertEqual(processors.switches("cpu  1 2 3\nctxt 123456\nbtime 1\n"), 123456)
