@@ -21,7 +21,9 @@ class Source:
         """`module`: the file, with what a debugger needs."""
         self.root, self.module = root, module
         self.starts, self.order, self.place = {}, [], {}
-        for line in self.tool("objdump", "-d", "-j", ".text", module).splitlines():
+        # Without their bytes, of which long instructions have more than one line.
+        argv = "objdump", "-d", "--no-show-raw-insn", "-j", ".text", module
+        for line in self.tool(*argv).splitlines():
             if found := FUNCTION.match(line):
                 self.starts[found[2]] = int(found[1], 16)
             elif found := INSTRUCTION.match(line):
