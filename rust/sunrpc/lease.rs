@@ -128,6 +128,7 @@ impl<T: Transport> Lease<T> {
 }
 
 impl<T: Transport> Drop for Lease<T> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: The slot is valid by the type invariant.
         let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };

@@ -107,12 +107,17 @@ impl Counters {
     }
 
     /// Counts the oddities of an accepted message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&self, notes: Notes) {
         if !notes.is_empty() {
-            for counter in notes.iter() {
-                self.count(counter);
-            }
+            self.note_some(notes);
+        }
+    }
+
+    #[cold]
+    fn note_some(&self, notes: Notes) {
+        for counter in notes.iter() {
+            self.count(counter);
         }
     }
 

@@ -104,6 +104,7 @@ impl<L: Lender> ExposedMr<L> {
     /// Returns the region unchanged if the proof is about another one or none at all, see
     /// [`RemoteInvalidation`], or if the registration still waits to be posted: then the peer has
     /// guessed the key, and the invalidation comes too early.
+    #[inline(always)]
     pub fn remotely_invalidated(self, proof: &RemoteInvalidation<'_>) -> Result<(IdleMr, L), Self> {
         if proof.rkey == self.window().handle
             && proof.pd.get() == self.inner.pd.as_raw() as usize
@@ -164,6 +165,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
+    #[inline(always)]
     fn reclaim(self) -> (IdleMr, L) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: Both are taken once; `this` is not used again, nor dropped.

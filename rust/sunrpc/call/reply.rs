@@ -101,6 +101,7 @@ impl<T: Transport> Pinned<T> {
 
     /// Copies a reply that arrived inline into the reply's memory. `EMSGSIZE` if it does not fit
     /// (MAL-094), `EBUSY` while memory is lent.
+    #[inline(always)]
     pub fn place_inline(&mut self, message: &[u8]) -> Result {
         if self.slot().is_leased() {
             return Err(EBUSY);
@@ -109,31 +110,14 @@ impl<T: Transport> Pinned<T> {
         // SAFETY: The buffer is valid while the request is pinned. By the type invariant nobody
         // else places anything there, and without leases no device does.
         unsafe {
-            let buf = &raw mut (*rqst).rq_rcv_buf;
-            if message.len() <= (*buf).head[0].iov_len {
-                ptr::copy_nonoverlapping(
-                    message.as_ptr(),
-                    (*buf).head[0].iov_base.cast(),
-                    message.len(),
-                );
-                return Ok(());
+            let head = (*rqst).rq_rcv_buf.head[0];
+            if message.len() > head.iov_len {
+                return place_beyond_head(rqst, message);
             }
-            let part_len = self.reply().part_len(Part::Whole);
-            if message.len() > part_len {
-                return Err(EMSGSIZE);
-            }
-            // The callee bounds by `len`, which is the capacity until the request completes.
-            let len = (*buf).len;
-            (*buf).len = u32::try_from(part_len)?;
-            let err = bindings::write_bytes_to_xdr_buf(
-                buf,
-                0,
-                message.as_ptr().cast_mut().cast(),
-                u32::try_from(message.len())?,
-            );
-            (*buf).len = len;
-            kernel::error::to_result(err)
+            let head = head.iov_base.cast();
+            ptr::copy_nonoverlapping(message.as_ptr(), head, message.len());
         }
+        Ok(())
     }
 
     /// Copies the inline part of a reply whose data item, `data` bytes, is already in the pages:
@@ -141,51 +125,21 @@ impl<T: Transport> Pinned<T> {
     /// fit, `EBUSY` while memory is lent.
     ///
     /// The decoder expects the data right behind the head, so the head is cut to what arrived.
+    #[inline(always)]
     pub fn place_around(&mut self, message: &[u8], data: usize) -> Result {
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
         let rqst = self.rqst();
-        // SAFETY: As in `place_inline`. The reply's shape is changed in both copies of the buffer
-        // structure alike, which is what the RPC client checks.
+        // SAFETY: As in `place_inline`.
         unsafe {
-            let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
-            let page_len = (*rqst).rq_rcv_buf.page_len as usize;
-            if message.len() > head_len && data < page_len {
-                // What follows a short item belongs into the pages, behind it; only a reply without
-                // an item has anything there.
-                return if data == 0 {
-                    self.place_inline(message)
-                } else {
-                    Err(EMSGSIZE)
-                };
+            let head = (*rqst).rq_rcv_buf.head[0];
+            if message.len() != head.iov_len {
+                return place_around_item(rqst, message, data);
             }
-            let (head, rest) = match message.split_at_checked(head_len) {
-                Some(parts) => parts,
-                None => (message, &[][..]),
-            };
-            ptr::copy_nonoverlapping(
-                head.as_ptr(),
-                (*rqst).rq_rcv_buf.head[0].iov_base.cast(),
-                head.len(),
-            );
-            let cut = u32::try_from(head_len - head.len())?;
-            for buf in [&raw mut (*rqst).rq_rcv_buf, &raw mut (*rqst).rq_private_buf] {
-                (*buf).head[0].iov_len = head.len();
-                (*buf).buflen -= cut;
-            }
-            // The item's padding is not sent (V1-053): it lies in front of the tail.
-            let pad = data.wrapping_neg() % 4;
-            let tail = (*rqst).rq_rcv_buf.tail[0];
-            if rest.is_empty() {
-                return Ok(());
-            }
-            if pad + rest.len() > tail.iov_len {
-                return Err(EMSGSIZE);
-            }
-            let tail = tail.iov_base.cast::<u8>();
-            ptr::write_bytes(tail, 0, pad);
-            ptr::copy_nonoverlapping(rest.as_ptr(), tail.add(pad), rest.len());
+            // Usually the head is as long as was expected, and nothing follows the item.
+            let head = head.iov_base.cast();
+            ptr::copy_nonoverlapping(message.as_ptr(), head, message.len());
         }
         Ok(())
     }
@@ -196,6 +150,7 @@ impl<T: Transport> Pinned<T> {
     ///
     /// Gives the request back while any of its memory is lent: such a request cannot end; and if
     /// there is no room for such a reply.
+    #[inline(always)]
     pub fn complete(self, len: usize) -> Result<(), Self> {
         if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
             return Err(self);
@@ -239,6 +194,7 @@ impl<T: Transport> Pinned<T> {
         }
     }
 
+    #[inline(always)]
     fn finish(self, end: impl FnOnce(*mut bindings::rpc_rqst)) {
         let rqst = self.rqst();
         {
@@ -254,6 +210,87 @@ impl<T: Transport> Pinned<T> {
     }
 }
 
+// What is rare about a reply is in functions that get no `Pinned`: that need not be in memory then.
+
+/// As [`Pinned::place_inline`], for a reply that is longer than its head may be.
+///
+/// # Safety
+///
+/// `rqst` is pinned by a [`Pinned`], and none of its memory is lent.
+#[inline(never)]
+unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Result {
+    // SAFETY: By the caller's contract, as in `place_inline`.
+    unsafe {
+        let buf = &raw mut (*rqst).rq_rcv_buf;
+        let part_len = XdrBuf::from_raw(buf).part_len(Part::Whole);
+        if message.len() > part_len {
+            return Err(EMSGSIZE);
+        }
+        // The callee bounds by `len`, which is the capacity until the request completes.
+        let len = (*buf).len;
+        (*buf).len = u32::try_from(part_len)?;
+        let err = bindings::write_bytes_to_xdr_buf(
+            buf,
+            0,
+            message.as_ptr().cast_mut().cast(),
+            u32::try_from(message.len())?,
+        );
+        (*buf).len = len;
+        kernel::error::to_result(err)
+    }
+}
+
+/// As [`Pinned::place_around`], for a reply of any length.
+///
+/// # Safety
+///
+/// As for [`place_beyond_head`].
+#[inline(never)]
+unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data: usize) -> Result {
+    // SAFETY: By the caller's contract, as in `place_inline`. The reply's shape is changed in both
+    // copies of the buffer structure alike, which is what the RPC client checks.
+    unsafe {
+        let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
+        let page_len = (*rqst).rq_rcv_buf.page_len as usize;
+        if message.len() > head_len && data < page_len {
+            // What follows a short item belongs into the pages, behind it; only a reply without
+            // an item has anything there.
+            return if data == 0 {
+                place_beyond_head(rqst, message)
+            } else {
+                Err(EMSGSIZE)
+            };
+        }
+        let (head, rest) = match message.split_at_checked(head_len) {
+            Some(parts) => parts,
+            None => (message, &[][..]),
+        };
+        ptr::copy_nonoverlapping(
+            head.as_ptr(),
+            (*rqst).rq_rcv_buf.head[0].iov_base.cast(),
+            head.len(),
+        );
+        let cut = u32::try_from(head_len - head.len())?;
+        for buf in [&raw mut (*rqst).rq_rcv_buf, &raw mut (*rqst).rq_private_buf] {
+            (*buf).head[0].iov_len = head.len();
+            (*buf).buflen -= cut;
+        }
+        // The item's padding is not sent (V1-053): it lies in front of the tail.
+        let pad = data.wrapping_neg() % 4;
+        let tail = (*rqst).rq_rcv_buf.tail[0];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        if pad + rest.len() > tail.iov_len {
+            return Err(EMSGSIZE);
+        }
+        let tail = tail.iov_base.cast::<u8>();
+        ptr::write_bytes(tail, 0, pad);
+        ptr::copy_nonoverlapping(rest.as_ptr(), tail.add(pad), rest.len());
+    }
+    Ok(())
+}
+
 impl<T: Transport> Drop for Pinned<T> {
     fn drop(&mut self) {
         let _queue = self.xprt().queue_lock().lock();
@@ -263,6 +300,16 @@ impl<T: Transport> Drop for Pinned<T> {
 }
 
 impl<T: Transport> Xprt<T> {
+    /// The slot of a request of this transport; `None` if it is another's.
+    #[inline]
+    pub fn slot_of(&self, pinned: &Pinned<T>) -> Option<&Slot<T>> {
+        if !ptr::eq(pinned.xprt(), self) {
+            return None;
+        }
+        // SAFETY: A slot lives as long as its transport, which is this one.
+        Some(unsafe { pinned.slot.as_ref() })
+    }
+
     /// Looks a pending request up and pins it. If there is none the RPC client counts a bad xid. A
     /// request that is pinned already is not found, either; see [`Xprt::is_pinned`].
     #[inline]

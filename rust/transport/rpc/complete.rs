@@ -18,6 +18,7 @@ use xprtrdma_proto::{
     conn::Epoch,
     judge::{
         check_reply_chunk,
+        Accept,
         Verdict, //
     },
     latency::Stamps,
@@ -39,54 +40,71 @@ impl Answer {
     /// Ends the call, whose regions are all out of the server's reach now.
     pub(super) fn complete(self, counters: &Counters) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
-        complete_rpc(counters, self.pinned, &self.verdict, self.result, message);
+        complete_judged(counters, self.pinned, &self.verdict, self.result, message);
+    }
+}
+
+/// Carries out the verdict on a reply that was not predicted, or whose regions were invalidated by
+/// us: as [`complete_rpc`].
+#[inline(never)]
+pub(super) fn complete_judged(
+    counters: &Counters,
+    pinned: Pinned<Rdma>,
+    verdict: &Verdict,
+    result: ResultChunk,
+    message: &[u8],
+) {
+    match verdict {
+        Verdict::Accept(accept) => complete_rpc(counters, pinned, *accept, result, message),
+        // Counted when it came.
+        Verdict::Fail(error, _) => fail(counters, pinned, *error),
+        // Dropped messages end no call.
+        Verdict::Discard(_) => {}
     }
 }
 
 /// The call is answered. Returns its pin if all its regions are out of the server's reach;
 /// otherwise that is kept with the call until they are.
-#[inline]
+#[inline(always)]
 pub(super) fn complete_or_park(
     request: &Request,
     state: &mut State,
     pinned: Pinned<Rdma>,
-    verdict: &Verdict,
+    verdict: impl FnOnce() -> Verdict,
 ) -> Option<Pinned<Rdma>> {
     request.owed_on.write_once(Epoch::NONE.raw());
     if state.regions.is_empty() {
         request.set_phase(state, Phase::Idle);
         return Some(pinned);
     }
+    park(request, state, pinned, verdict());
+    None
+}
+
+/// Keeps the verdict until the regions of the call are out of the server's reach.
+#[inline(never)]
+fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Verdict) {
     state.answer = Some(Answer {
         pinned,
-        verdict: *verdict,
+        verdict,
         result: state.offer.result,
         message: None,
     });
     request.set_phase(state, Phase::Answered);
-    None
 }
 
-/// Ends a call whose regions are all out of the server's reach.
-#[inline]
+/// Ends a call whose reply was accepted and whose regions are all out of the server's reach.
+#[inline(always)]
 pub(super) fn complete_rpc(
     counters: &Counters,
     mut pinned: Pinned<Rdma>,
-    verdict: &Verdict,
+    accept: Accept,
     result: ResultChunk,
     message: &[u8],
 ) {
-    let accept = match verdict {
-        Verdict::Accept(accept) => accept,
-        // Counted when it came.
-        Verdict::Fail(error, _) => return fail(counters, pinned, *error),
-        // Dropped messages end no call.
-        Verdict::Discard(_) => return,
-    };
-    let inline = message
-        .get(accept.inline_offset..)
-        .and_then(|m| m.get(..accept.inline_len))
-        .unwrap_or(&[]);
+    // NO-OVERFLOW: Parts of the message, or nothing is there.
+    let end = accept.inline_offset.wrapping_add(accept.inline_len);
+    let inline = message.get(accept.inline_offset..end).unwrap_or(&[]);
     let padded = (accept.placed as usize).next_multiple_of(4);
     let (placed, len) = if accept.reply_len != 0 {
         if let Err(error) = check_reply_chunk(&pinned.placed_start(), Xid(pinned.xid())) {

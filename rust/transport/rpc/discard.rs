@@ -8,8 +8,8 @@ use crate::{
     driver::Rdma,
     rpc::{
         complete::{
-            complete_or_park,
-            complete_rpc, //
+            complete_judged,
+            complete_or_park, //
         },
         request::Phase, //
     },
@@ -84,10 +84,10 @@ impl Connection {
                 };
                 let mut state = slot.driver_data().state.lock();
                 let result = state.offer.result;
-                let ending = complete_or_park(slot.driver_data(), &mut state, pinned, &verdict);
+                let ending = complete_or_park(slot.driver_data(), &mut state, pinned, || verdict);
                 drop(state);
                 match ending {
-                    Some(pinned) => complete_rpc(self.counters(), pinned, &verdict, result, &[]),
+                    Some(pinned) => complete_judged(self.counters(), pinned, &verdict, result, &[]),
                     None => self.invalidate(qp, index),
                 }
             }

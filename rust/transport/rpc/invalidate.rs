@@ -7,6 +7,7 @@ use crate::{
     driver::Rdma,
     rpc::request::{
         Phase,
+        Region,
         State, //
     },
 };
@@ -53,49 +54,67 @@ use xprtrdma_sunrpc::{
 /// A message invalidated a region that is none of the call's.
 pub(super) struct Foreign;
 
+#[inline]
+fn handle(region: &Region) -> Handle {
+    Handle(region.window().handle)
+}
+
+/// Takes the region with this key from a call that has several, or none.
+#[inline(never)]
+fn one_of_many(state: &mut State, rkey: Option<Handle>) -> Result<(Region, Counter), Foreign> {
+    let handles = state.regions.iter().map(handle);
+    match invalidated(rkey, handles, state.offer.invalidation) {
+        Invalidated::Own(index, counter) => {
+            let region = state.regions.remove(index).map_err(|_| Foreign)?;
+            Ok((region, counter))
+        }
+        _ => Err(Foreign),
+    }
+}
+
+/// The message proves nothing about the call's region.
+#[inline(never)]
+fn not_taken_back(state: &mut State, region: Region, proof: bool) -> Result<(), Foreign> {
+    let _ = state.regions.push_within_capacity(region);
+    match proof {
+        // The server has not been told this key yet. Keep it exposed.
+        true => Err(Foreign),
+        // The device does not check what the server writes: this side invalidates all the same.
+        false => Ok(()),
+    }
+}
+
 impl Connection {
     /// Takes back the region that the reply's message invalidated, if it is one of this call.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
         state: &mut State,
         proof: &RemoteInvalidation<'_>,
     ) -> Result<(), Foreign> {
-        let handles = state.regions.iter().map(|r| Handle(r.window().handle));
         let agreed = state.offer.invalidation;
-        let Invalidated::Own(index, counter) =
-            invalidated(Some(Handle(proof.rkey())), handles, agreed)
-        else {
-            return Err(Foreign);
+        let rkey = Some(Handle(proof.rkey()));
+        // Usually there is one.
+        let (region, counter) = match &*state.regions {
+            [only] => match invalidated(rkey, [handle(only)], agreed) {
+                Invalidated::Own(_, counter) => (state.regions.pop().ok_or(Foreign)?, counter),
+                _ => return Err(Foreign),
+            },
+            _ => one_of_many(state, rkey)?,
         };
         state.tally.invalidated(counter);
-        // Usually there is one.
-        let region = if index + 1 == state.regions.len() {
-            state.regions.pop().ok_or(Foreign)?
-        } else {
-            state.regions.remove(index).map_err(|_| Foreign)?
-        };
         match region.remotely_invalidated(proof) {
             Ok((mr, _lease)) => {
                 self.keep(state, mr);
                 Ok(())
             }
-            Err(region) => {
-                let _ = state.regions.push_within_capacity(region);
-                if proof.is_proof() {
-                    // The server has not been told this key yet. Keep it exposed.
-                    return Err(Foreign);
-                }
-                // The device does not check what the server writes: this side invalidates all the
-                // same.
-                Ok(())
-            }
+            Err(region) => not_taken_back(state, region, proof.is_proof()),
         }
     }
 
     /// Leaves a region with the slot for its next call, unless there is one or a sender waits for
     /// regions.
-    #[inline]
+    #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
         if !state.idle.is_empty() || self.regions().is_scarce() {
             self.regions().put(mr);

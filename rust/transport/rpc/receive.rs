@@ -12,10 +12,14 @@ use crate::{
     driver::Rdma,
     rpc::{
         complete::{
+            complete_judged,
             complete_or_park,
             complete_rpc, //
         },
-        invalidate::Invalidations,
+        invalidate::{
+            Foreign,
+            Invalidations, //
+        },
         request::{
             Phase,
             Remaining,
@@ -45,6 +49,7 @@ use xprtrdma_proto::{
     },
     judge::{
         judge,
+        Accept,
         Offer,
         Verdict, //
     },
@@ -80,33 +85,21 @@ impl QpHandler for Connection {
         self.completions()
     }
 
+    // Into its one caller, with the whole way of a predicted reply: with what is rare out of line
+    // 136 instructions of a READ.
+    #[inline(always)]
     fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
         this.note_rx();
         match message.immediate() {
             Immediate::None => {}
             Immediate::WithSend => this.counters().count(Counter::Imm),
-            Immediate::WithWrite => {
-                this.counters().count(Counter::Imm);
-                this.lost(Cause::Immediate);
-                return;
-            }
+            Immediate::WithWrite => return this.only_immediate(message.anew()),
         }
-        let remaining = match this.version() {
-            Version::V1 => this.sort(&qp, &message, Version::V1),
-            Version::V2 => this.sort_in_version_2(&qp, &message),
-        };
-        let Remaining::Invalidation(index) = remaining else {
-            return;
-        };
-        // The reply waits, in its buffer, for the invalidation of the call's regions.
-        if let Some(slot) = this.xprt().slot(index) {
-            let held = message.hold();
-            if let Some(answer) = &mut slot.driver_data().state.lock().answer {
-                answer.message = Some(held);
-            }
+        match this.version() {
+            Version::V1 => this.sort(&qp, message, Version::V1),
+            Version::V2 => this.sort_in_version_2(&qp, message.anew()),
         }
-        this.invalidate(&qp, index);
     }
 
     fn invalidated(qp: ArcBorrow<'_, Qp<Connection>>, token: u64, proof: &LocalInvalidation) {
@@ -168,27 +161,48 @@ impl QpHandler for Connection {
 }
 
 impl Connection {
+    /// Deals with a Receive without a message.
+    #[cold]
+    fn only_immediate(&self, _: Received<'_, Self>) {
+        self.counters().count(Counter::Imm);
+        self.lost(Cause::Immediate);
+    }
+
     /// Deals with a message of a connection in this version. Compiled for each, so that the usual
     /// one pays nothing for the other.
     #[inline(always)]
-    fn sort(
-        &self,
-        qp: &Qp<Connection>,
-        message: &Received<'_, Self>,
-        version: Version,
-    ) -> Remaining {
+    fn sort(&self, qp: &Qp<Connection>, message: Received<'_, Self>, version: Version) {
         let found = call_xid(message.bytes(), version).and_then(|xid| self.xprt().lookup(xid.0));
-        match found {
-            Some(pinned) => self
-                .predicted(pinned, message, version)
-                .unwrap_or_else(|pinned| self.unpredicted(qp, message, Some(pinned))),
-            None => self.unpredicted(qp, message, None),
-        }
+        let found = match found {
+            Some(pinned) => match self.predicted(pinned, &message, version) {
+                Ok(Remaining::Nothing) => return,
+                Ok(remaining) => return self.finish(qp, message.anew(), remaining),
+                Err(pinned) => Some(pinned),
+            },
+            None => None,
+        };
+        self.unpredicted(qp, message.anew(), found);
     }
 
     #[inline(never)]
-    fn sort_in_version_2(&self, qp: &Qp<Connection>, message: &Received<'_, Self>) -> Remaining {
-        self.sort(qp, message, Version::V2)
+    fn sort_in_version_2(&self, qp: &Qp<Connection>, message: Received<'_, Self>) {
+        self.sort(qp, message, Version::V2);
+    }
+
+    /// Does what remains after a message was handled.
+    #[inline(never)]
+    fn finish(&self, qp: &Qp<Connection>, message: Received<'_, Self>, remaining: Remaining) {
+        let Remaining::Invalidation(index) = remaining else {
+            return;
+        };
+        // The reply waits, in its buffer, for the invalidation of the call's regions.
+        if let Some(slot) = self.xprt().slot(index) {
+            let held = message.hold();
+            if let Some(answer) = &mut slot.driver_data().state.lock().answer {
+                answer.message = Some(held);
+            }
+        }
+        self.invalidate(qp, index);
     }
 
     /// Deals with the reply that `pinned` expects, as nearly every message is one; if it is
@@ -200,22 +214,42 @@ impl Connection {
         message: &Received<'_, Self>,
         version: Version,
     ) -> Result<Remaining, Pinned<Rdma>> {
-        let index = pinned.slot().index();
-        let Some(slot) = self.xprt().slot(index) else {
+        let Some(slot) = self.xprt().slot_of(&pinned) else {
             return Err(pinned);
         };
         let request = slot.driver_data();
         let state = request.state.lock();
-        let ours = state.phase == Phase::Sent && state.epoch == self.epoch();
-        let expected = match state.offer.expected() {
-            Some(expected) if ours => expected,
-            _ => return Err(pinned),
-        };
-        let Some(accept) = predicted(message.bytes(), version, expected) else {
+        if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
-        };
-        let verdict = Verdict::Accept(accept);
-        Ok(self.accept_reply(pinned, request, state, &verdict, message))
+        }
+        // Each form has code of its own, in which is all that does not depend on the message.
+        match state.offer.result {
+            form @ ResultChunk::None => self.accept(pinned, request, state, form, message, version),
+            form @ ResultChunk::Write => {
+                self.accept(pinned, request, state, form, message, version)
+            }
+            form @ ResultChunk::Reply => {
+                self.accept(pinned, request, state, form, message, version)
+            }
+        }
+    }
+
+    /// Ends the call if the message is the reply that it expects; otherwise that comes back.
+    #[inline(always)]
+    fn accept(
+        &self,
+        pinned: Pinned<Rdma>,
+        request: &Request,
+        state: SpinLockGuard<'_, State>,
+        form: ResultChunk,
+        message: &Received<'_, Self>,
+        version: Version,
+    ) -> Result<Remaining, Pinned<Rdma>> {
+        let expected = state.offer.expected(form);
+        match expected.and_then(|expected| predicted(message.bytes(), version, expected)) {
+            Some(accept) => Ok(self.accept_reply(pinned, request, state, accept, form, message)),
+            None => Err(pinned),
+        }
     }
 
     /// Deals with any other message.
@@ -223,23 +257,24 @@ impl Connection {
     fn unpredicted(
         &self,
         qp: &Qp<Connection>,
-        message: &Received<'_, Self>,
+        message: Received<'_, Self>,
         found: Option<Pinned<Rdma>>,
-    ) -> Remaining {
+    ) {
         if let Some(xid) = self.probing() {
-            self.while_probing(qp, xid, message);
-            return Remaining::Nothing;
+            self.while_probing(qp, xid, &message);
+            return;
         }
         let callbacks = self.xprt().has_callbacks();
         let inbound = xprtrdma_proto::classify(message.bytes(), self.version(), callbacks);
-        match &inbound {
-            Inbound::Reply(reply) => self.reply(qp, reply, message, found),
+        let remaining = match &inbound {
+            Inbound::Reply(reply) => self.reply(qp, reply, &message, found),
             Inbound::Ambiguous(a) => {
                 let inbound = a.resolve(found.is_some());
-                self.no_reply(qp, &inbound, message, found)
+                self.no_reply(qp, &inbound, &message, found)
             }
-            other => self.no_reply(qp, other, message, found),
-        }
+            other => self.no_reply(qp, other, &message, found),
+        };
+        self.finish(qp, message, remaining);
     }
 
     fn reply(
@@ -346,58 +381,101 @@ impl Connection {
             }
             _ => Verdict::Discard(Counter::BadXid),
         };
-        if let Verdict::Discard(counter) = verdict {
-            drop(state);
-            self.drop_message(qp, message, counter, Some(xid), Some(pinned));
-            return Remaining::Nothing;
+        match verdict {
+            Verdict::Accept(accept) => {
+                let result = state.offer.result;
+                self.accept_reply(pinned, request, state, accept, result, message)
+            }
+            Verdict::Fail(_, counter) => {
+                self.fail_reply(pinned, request, state, verdict, counter, message)
+            }
+            Verdict::Discard(counter) => {
+                drop(state);
+                self.drop_message(qp, message, counter, Some(xid), Some(pinned));
+                Remaining::Nothing
+            }
         }
-        self.accept_reply(pinned, request, state, &verdict, message)
     }
 
-    /// Carries out the verdict on a reply that counts.
+    /// Takes back the region that the message invalidated, if it did.
+    #[inline(always)]
+    fn take_back(&self, state: &mut State, message: &Received<'_, Self>) -> Result<(), Foreign> {
+        if let Some(proof) = message.invalidation() {
+            self.remotely_invalidated(state, proof)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the call of a reply that was accepted.
     #[inline(always)]
     fn accept_reply(
         &self,
         pinned: Pinned<Rdma>,
         request: &Request,
         mut state: SpinLockGuard<'_, State>,
-        verdict: &Verdict,
+        accept: Accept,
+        result: ResultChunk,
         message: &Received<'_, Self>,
     ) -> Remaining {
         let index = pinned.slot().index();
-        if let Some(proof) = message.invalidation() {
-            if self.remotely_invalidated(&mut state, proof).is_err() {
-                drop(state);
-                self.counters().count(Counter::ReminvWrong);
-                self.lost(Cause::WrongInvalidate);
-                return Remaining::Nothing;
-            }
+        if self.take_back(&mut state, message).is_err() {
+            drop(state);
+            return self.wrongly_invalidated();
         }
-        if let Verdict::Accept(accept) = verdict {
-            state.tally.accepted(accept);
-        }
-        let (xid, result) = (state.xid, state.offer.result);
+        state.tally.accepted(&accept);
+        let xid = state.xid;
+        let verdict = || Verdict::Accept(accept);
         let ending = complete_or_park(request, &mut state, pinned, verdict);
         drop(state);
-        match verdict {
-            Verdict::Accept(accept) => {
-                self.counters().note(accept.notes);
-                trace::reply(|| {
-                    let placed = accept.placed + accept.reply_len;
-                    let inline = accept.inline_len as u32;
-                    (self.xprt().id(), xid, inline, placed, accept.grant.0)
-                });
-                self.take_grant(accept);
-            }
-            Verdict::Fail(_, counter) => self.counters().count(*counter),
-            Verdict::Discard(_) => {}
-        }
+        self.counters().note(accept.notes);
+        trace::reply(|| {
+            let placed = accept.placed + accept.reply_len;
+            let inline = accept.inline_len as u32;
+            (self.xprt().id(), xid, inline, placed, accept.grant.0)
+        });
+        self.take_grant(&accept);
         match ending {
             Some(pinned) => {
-                complete_rpc(self.counters(), pinned, verdict, result, message.bytes());
+                complete_rpc(self.counters(), pinned, accept, result, message.bytes());
                 Remaining::Nothing
             }
             None => Remaining::Invalidation(index),
         }
+    }
+
+    /// Ends the call of a reply that says that it failed.
+    #[cold]
+    fn fail_reply(
+        &self,
+        pinned: Pinned<Rdma>,
+        request: &Request,
+        mut state: SpinLockGuard<'_, State>,
+        verdict: Verdict,
+        counter: Counter,
+        message: &Received<'_, Self>,
+    ) -> Remaining {
+        let index = pinned.slot().index();
+        if self.take_back(&mut state, message).is_err() {
+            drop(state);
+            return self.wrongly_invalidated();
+        }
+        let result = state.offer.result;
+        let ending = complete_or_park(request, &mut state, pinned, || verdict);
+        drop(state);
+        self.counters().count(counter);
+        match ending {
+            Some(pinned) => {
+                complete_judged(self.counters(), pinned, &verdict, result, message.bytes());
+                Remaining::Nothing
+            }
+            None => Remaining::Invalidation(index),
+        }
+    }
+
+    #[cold]
+    fn wrongly_invalidated(&self) -> Remaining {
+        self.counters().count(Counter::ReminvWrong);
+        self.lost(Cause::WrongInvalidate);
+        Remaining::Nothing
     }
 }

@@ -172,10 +172,10 @@ impl Offered {
         self.invalidation = invalidation;
     }
 
-    /// The offer, if it is one whose reply can be predicted.
-    #[inline]
-    pub(super) fn expected(&self) -> Option<Expected<'_>> {
-        match (self.result, self.chunk.segments()) {
+    /// The offer, which is for this result, if it is one whose reply can be predicted.
+    #[inline(always)]
+    pub(super) fn expected(&self, result: ResultChunk) -> Option<Expected<'_>> {
+        match (result, self.chunk.segments()) {
             (ResultChunk::None, _) => Some(Expected::Inline),
             (ResultChunk::Write, [segment]) => Some(Expected::Write(segment, self.non_data)),
             (ResultChunk::Reply, [segment]) => Some(Expected::Reply(segment)),
