@@ -129,7 +129,11 @@ impl<'a> XdrBuf<'a> {
     pub fn part_len(&self, part: Part) -> usize {
         match part {
             Part::Pages => self.page_len(),
-            Part::Whole => self.head_len() + self.page_len() + self.tail_len(),
+            // NO-OVERFLOW: Parts of a message in memory.
+            Part::Whole => {
+                let pages = self.page_len().wrapping_add(self.tail_len());
+                self.head_len().wrapping_add(pages)
+            }
         }
     }
 
@@ -232,19 +236,21 @@ impl XdrBytes<'_> {
     }
 
     /// Copies the bytes `from..from + out.len()` of the message. Does not sleep.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, from: usize, out: &mut [u8]) -> Result {
-        if let Some(end) = from.checked_add(out.len()) {
-            let head_len = self.head_len();
-            if end <= head_len {
-                let head = look!(self.0, head[0].iov_base).cast::<u8>();
-                // SAFETY: The head is valid for `head_len` bytes and `out` is somebody else's
-                // memory.
-                let head = unsafe { slice::from_raw_parts(head, head_len) };
-                out.copy_from_slice(head.get(from..end).ok_or(EINVAL)?);
-                return Ok(());
-            }
+        let head_len = self.head_len();
+        // Usually it is in the head.
+        if from <= head_len && out.len() <= head_len.wrapping_sub(from) {
+            let head = look!(self.0, head[0].iov_base).cast::<u8>();
+            // SAFETY: The head is valid for `head_len` bytes, and `out` is somebody else's memory.
+            unsafe { ptr::copy_nonoverlapping(head.add(from), out.as_mut_ptr(), out.len()) };
+            return Ok(());
         }
+        self.read_any(from, out)
+    }
+
+    #[inline(never)]
+    fn read_any(self, from: usize, out: &mut [u8]) -> Result {
         // SAFETY: The view is valid; the callee checks the range and writes `out.len()` bytes.
         let err = unsafe {
             bindings::read_bytes_from_xdr_buf(

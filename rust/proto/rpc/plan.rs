@@ -393,7 +393,6 @@ impl RegionLimits {
     ///
     /// Without gaps, a region continues from one run into the next only if the first ends and
     /// the second begins at a page border. Returns `usize::MAX` if a region can hold no page.
-    #[inline(always)]
     pub fn segments(&self, runs: &[Run]) -> usize {
         let Some(mask) = self.page_size.checked_sub(1).map(u64::from) else {
             return usize::MAX;
@@ -403,22 +402,6 @@ impl RegionLimits {
             return usize::MAX;
         };
         // NO-OVERFLOW: Three runs of less than 2^32 bytes are far from 2^64, in bytes and in pages.
-        if let [run, rest @ ..] = runs {
-            // The usual case: only the first run is not empty, and it fits into one region.
-            let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
-            if run.length != 0
-                && end.wrapping_add(mask).wrapping_shr(shift) <= pages.get()
-                && rest.iter().all(|run| run.length == 0)
-            {
-                return 1;
-            }
-        }
-        self.count_segments(runs, pages, mask, shift)
-    }
-
-    /// As [`segments`](Self::segments), for whatever is not the usual case.
-    #[inline(never)]
-    fn count_segments(&self, runs: &[Run], pages: NonZeroU64, mask: u64, shift: u32) -> usize {
         let mut segments = 0u64;
         let mut free = 0u64;
         let mut aligned_end = false;
@@ -447,5 +430,24 @@ impl RegionLimits {
             aligned_end = end & mask == 0;
         }
         usize::try_from(segments).unwrap_or(usize::MAX)
+    }
+
+    /// As [`segments`](Self::segments), for one run.
+    // Inlined, the usual case is made in registers; a list would have to be in memory.
+    #[inline(always)]
+    pub fn segments_of_one(self, run: Run) -> usize {
+        let mask = u64::from(self.page_size.wrapping_sub(1));
+        // NO-OVERFLOW: Numbers of 32 bits.
+        let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
+        let room = u64::from(self.pages).wrapping_mul(u64::from(self.page_size));
+        if run.length != 0 && end <= room {
+            return 1;
+        }
+        self.segments_of_rare(run)
+    }
+
+    #[inline(never)]
+    fn segments_of_rare(self, run: Run) -> usize {
+        self.segments(&[run])
     }
 }

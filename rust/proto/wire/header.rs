@@ -162,6 +162,82 @@ pub const ONE_READ: usize = EMPTY + READ_ENTRY_LEN;
 /// Bytes of a header's lists with a Reply chunk of one segment.
 pub const ONE_REPLY: usize = ONE_WRITE - ABSENT_LEN;
 
+/// The chunk of a Call that has one, of one segment, as nearly all Calls with chunks do.
+#[derive(Clone, Copy, Debug)]
+pub enum OneChunk {
+    /// A Read chunk at this position, which is not zero.
+    Read(u32, Segment),
+    /// A Write chunk.
+    Write(Segment),
+    /// A Reply chunk.
+    Reply(Segment),
+}
+
+impl OneChunk {
+    /// Writes the header of a Call with this chunk to the front of `buf` and returns its length.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadChunk`] for an empty segment and a bad position (V1-038, V1-041, V1-043),
+    /// [`Error::NoSpace`] if the buffer is too short. Nothing is written unless all of it fits.
+    // Who knows the form when it is compiled gets the code of that form alone.
+    #[inline(always)]
+    pub fn encode(
+        self,
+        version: Version,
+        xid: Xid,
+        credits: Credits,
+        buf: &mut [u8],
+    ) -> Result<usize, Error> {
+        match self {
+            Self::Write(segment) if segment.length != 0 => {
+                let (mut out, len) = front::<ONE_WRITE>(version, xid, credits, buf)?;
+                out.words([0, 1, 1]).map_err(no_space)?;
+                segment.encode(&mut out).map_err(no_space)?;
+                out.words([0, 0]).map_err(no_space)?;
+                Ok(len)
+            }
+            Self::Read(position, segment)
+                if segment.length != 0 && position != 0 && position & 3 == 0 =>
+            {
+                let (mut out, len) = front::<ONE_READ>(version, xid, credits, buf)?;
+                out.words([1, position]).map_err(no_space)?;
+                segment.encode(&mut out).map_err(no_space)?;
+                out.words([0, 0, 0]).map_err(no_space)?;
+                Ok(len)
+            }
+            Self::Reply(segment) if segment.length != 0 => {
+                let (mut out, len) = front::<ONE_REPLY>(version, xid, credits, buf)?;
+                out.words([0, 0, 1, 1]).map_err(no_space)?;
+                segment.encode(&mut out).map_err(no_space)?;
+                Ok(len)
+            }
+            _ => Err(Error::BadChunk),
+        }
+    }
+}
+
+/// Writes what comes before lists of `N` bytes in a Call with an inline message, if all of it fits.
+/// Returns a writer of the lists and the length of the header.
+#[inline(always)]
+fn front<const N: usize>(
+    version: Version,
+    xid: Xid,
+    credits: Credits,
+    buf: &mut [u8],
+) -> Result<(Writer<'_>, usize), Error> {
+    let fixed = version.fixed_len();
+    // One check of the length if the version is known when this is compiled.
+    let len = fixed.saturating_add(N);
+    let (front, lists) = buf
+        .get_mut(..len)
+        .and_then(|room| room.split_at_mut_checked(fixed))
+        .ok_or(Error::NoSpace)?;
+    let out = &mut Writer::new(front);
+    encode_front(version, xid, credits, proc_nr::MSG, direction::CALL, out).map_err(no_space)?;
+    Ok((Writer::new(lists), len))
+}
+
 impl CallHeader<'_> {
     /// How many bytes [`encode`](Self::encode) writes.
     #[inline]
@@ -178,24 +254,17 @@ impl CallHeader<'_> {
     /// [`Error::TooComplex`] for what a server need not accept (ULB-26), [`Error::BadChunk`] for
     /// empty segments and bad positions (V1-038, V1-041, V1-043), [`Error::NoSpace`] if the buffer
     /// is too short. Nothing is written unless all of it fits.
-    // Who knows the form when it is compiled gets the code of that form alone.
     #[inline(always)]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         // Nearly every Call has one of these forms, whose length is known beforehand.
         let lists = &self.lists;
-        match (lists.reads, lists.writes, lists.reply) {
+        let chunk = match (lists.reads, lists.writes, lists.reply) {
             ([], [], None) => {
-                let (mut out, len) = self.front::<EMPTY>(buf)?;
+                let (mut out, len) = front::<EMPTY>(self.version, self.xid, self.credits, buf)?;
                 out.words([0, 0, 0]).map_err(no_space)?;
-                Ok(len)
+                return Ok(len);
             }
-            ([], [[segment]], None) if segment.length != 0 => {
-                let (mut out, len) = self.front::<ONE_WRITE>(buf)?;
-                out.words([0, 1, 1]).map_err(no_space)?;
-                segment.encode(&mut out).map_err(no_space)?;
-                out.words([0, 0]).map_err(no_space)?;
-                Ok(len)
-            }
+            ([], [[segment]], None) => OneChunk::Write(*segment),
             (
                 [ReadChunk {
                     position,
@@ -203,37 +272,11 @@ impl CallHeader<'_> {
                 }],
                 [],
                 None,
-            ) if segment.length != 0 && *position != 0 && *position & 3 == 0 => {
-                let (mut out, len) = self.front::<ONE_READ>(buf)?;
-                out.words([1, *position]).map_err(no_space)?;
-                segment.encode(&mut out).map_err(no_space)?;
-                out.words([0, 0, 0]).map_err(no_space)?;
-                Ok(len)
-            }
-            ([], [], Some([segment])) if segment.length != 0 => {
-                let (mut out, len) = self.front::<ONE_REPLY>(buf)?;
-                out.words([0, 0, 1, 1]).map_err(no_space)?;
-                segment.encode(&mut out).map_err(no_space)?;
-                Ok(len)
-            }
-            _ => self.encode_any(buf),
-        }
-    }
-
-    /// Writes what comes before lists of `N` bytes, if all of it fits. Returns a writer of the
-    /// lists and the length of the header.
-    #[inline(always)]
-    fn front<'a, const N: usize>(&self, buf: &'a mut [u8]) -> Result<(Writer<'a>, usize), Error> {
-        let fixed = self.version.fixed_len();
-        // One check of the length if the version is known when this is compiled.
-        let len = fixed.saturating_add(N);
-        let (front, lists) = buf
-            .get_mut(..len)
-            .and_then(|room| room.split_at_mut_checked(fixed))
-            .ok_or(Error::NoSpace)?;
-        self.encode_front(proc_nr::MSG, &mut Writer::new(front))
-            .map_err(no_space)?;
-        Ok((Writer::new(lists), len))
+            ) if *position != 0 => OneChunk::Read(*position, *segment),
+            ([], [], Some([segment])) => OneChunk::Reply(*segment),
+            _ => return self.encode_any(buf),
+        };
+        chunk.encode(self.version, self.xid, self.credits, buf)
     }
 
     /// As [`encode`](Self::encode), for every form.

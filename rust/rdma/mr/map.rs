@@ -17,6 +17,7 @@ use core::ptr::{
     NonNull, //
 };
 use kernel::{
+    bindings::page,
     page::PAGE_SIZE,
     prelude::*, //
 };
@@ -126,13 +127,25 @@ impl Inner {
                 return (1, piece.len as u32);
             }
         }
-        self.fill_piece(piece)
+        self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
+    // The members, for a piece would have to be in memory in the usual case, too.
     #[inline(never)]
-    fn fill_piece(&mut self, piece: Piece<'_>) -> (usize, u32) {
+    fn fill_piece(
+        &mut self,
+        page: *mut page,
+        more: &[*mut page],
+        first: usize,
+        len: usize,
+    ) -> (usize, u32) {
         let mut filling = Filling::new(&mut self.sg, self.pd.max_entry(), self.gaps);
-        filling.add(piece);
+        filling.add(Piece {
+            page,
+            more,
+            first,
+            len,
+        });
         (filling.nents, filling.bytes as u32)
     }
 

@@ -142,7 +142,11 @@ impl<T: Transport> Ops<T> {
         match sent {
             Ok(()) => {
                 // SAFETY: The request is pinned, so it still is what it was.
-                unsafe { (*rqst).rq_xmit_bytes_sent += (*rqst).rq_snd_buf.len as usize };
+                unsafe {
+                    let sent = (*rqst).rq_snd_buf.len as usize;
+                    // NO-OVERFLOW: A statistic, which may.
+                    (*rqst).rq_xmit_bytes_sent = (*rqst).rq_xmit_bytes_sent.wrapping_add(sent);
+                };
                 if !callback {
                     // SAFETY: The request is pinned and was sent just now.
                     unsafe { Self::add_step(xprt, rqst) };

@@ -82,7 +82,7 @@ pub(super) fn send_any(
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     agreed: bool,
-    planned: &Plan,
+    planned: Plan,
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
     if xprt.has_others() {
@@ -95,7 +95,7 @@ pub(super) fn send_any(
         state = call.slot().driver_data().state.lock();
     }
     state.offer.invalidation = agreed;
-    let posted = post_call(xprt, qp, call, planned, &mut state);
+    let posted = post_call(xprt, qp, call, &planned, &mut state);
     drop(state);
     let len = match posted {
         Ok(len) => len,

@@ -16,10 +16,10 @@ use crate::{
             send_any,
             Unsent, //
         },
-        map::unmap,
         request::{
             Phase,
-            ResultChunk, //
+            ResultChunk,
+            State, //
         },
         shape::shape32,
     },
@@ -28,14 +28,14 @@ use core::slice;
 use kernel::sync::Arc;
 use xprtrdma_proto::{
     conn::Cause,
-    header,
+    header::{
+        self,
+        OneChunk, //
+    },
     limit::Strikes,
-    CallHeader,
     CallPlan,
-    ChunkLists,
     Handle,
     Plan,
-    ReadChunk,
     ReplyPlan,
     Segment,
     Version,
@@ -162,6 +162,28 @@ pub(super) fn send_in_version_2(
     send_one(xprt, qp, call, agreed, form, Version::V2)
 }
 
+/// Why a call was not posted on the short way.
+enum Failed {
+    /// It is rare in some way, and takes the long way.
+    Rare,
+    /// For this reason.
+    Unsent(Unsent),
+}
+
+impl From<Unsent> for Failed {
+    fn from(unsent: Unsent) -> Self {
+        Self::Unsent(unsent)
+    }
+}
+
+/// A call that was posted.
+struct Posted {
+    /// Its message is above the least threshold.
+    large: bool,
+    /// It will have a reply.
+    expected: bool,
+}
+
 /// As [`send_any`], for a call with one region. What is rare goes the long way.
 #[inline(always)]
 fn send_one(
@@ -177,18 +199,42 @@ fn send_one(
     if crowded {
         qp.stop_polling();
     }
+    let mut state = call.slot().driver_data().state.lock();
+    let posted = post_one(xprt, qp, call, (form, version), agreed, crowded, &mut state);
+    drop(state);
+    match posted {
+        Ok(posted) => {
+            if posted.large {
+                conn.large_send();
+            }
+            if !posted.expected {
+                conn.lost(Cause::CreditResync);
+            }
+            Ok(())
+        }
+        Err(Failed::Rare) => send_the_long_way(xprt, qp, call, agreed, form),
+        Err(Failed::Unsent(unsent)) => not_sent(xprt, qp, call, unsent),
+    }
+}
+
+#[inline(always)]
+fn post_one(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+    (form, version): (One, Version),
+    agreed: bool,
+    crowded: bool,
+    state: &mut State,
+) -> Result<Posted, Failed> {
+    let conn = qp.handler();
     let request = call.slot().driver_data();
-    let mut guard = request.state.lock();
-    let state = &mut *guard;
     // Usually the slot's last call has left these.
     let ready = state.regions.is_empty()
         && state.regions.capacity() != 0
         && (form != One::Reply || state.xid != call.xid());
     let kept = if ready { state.idle.pop() } else { None };
-    let Some(mr) = kept else {
-        drop(guard);
-        return send_the_long_way(xprt, qp, call, agreed, form);
-    };
+    let mr = kept.ok_or(Failed::Rare)?;
 
     let (part, access, lent) = match form {
         One::Write => (Part::Pages, Access::RemoteWrite, Message::Reply),
@@ -200,15 +246,15 @@ fn send_one(
         Message::Call => message.part_len(part),
         Message::Reply => call.reply().part_len(part),
     };
-    let mut region = match mr.map(call.lend(lent, part), 0, access) {
+    let region = match mr.map(call.lend(lent, part), 0, access) {
         Ok(region) => region,
         Err(failed) => {
             conn.regions().put(failed.mr);
-            drop(guard);
-            return not_sent(xprt, qp, call, Unsent::NoRegions(Shortage::Unmapped, 1));
+            return Err(Unsent::NoRegions(Shortage::Unmapped, 1).into());
         }
     };
     let window = region.window();
+    let _ = state.regions.push_within_capacity(region);
     let (first, behind, second) = match form {
         One::Read => {
             let (pages, tail) = (message.page_len(), message.tail_len());
@@ -219,14 +265,9 @@ fn send_one(
         }
         One::Write | One::Reply => (message.len(), 0, 0),
     };
-    let position = shape32(first);
-    // The plan knows this, the compiler does not: with it the header is made by stores alone.
-    let plain = form != One::Read || (position != 0 && position % 4 == 0);
-    if window.length as usize != length || window.length == 0 || !plain {
-        let _ = state.regions.push_within_capacity(region);
-        drop(guard);
-        unmap(qp, call);
-        return send_the_long_way(xprt, qp, call, agreed, form);
+    if window.length as usize != length {
+        unmap_one(conn, state);
+        return Err(Failed::Rare);
     }
     trace::register(|| {
         let (xprt, xid) = (xprt.id(), call.xid());
@@ -240,52 +281,30 @@ fn send_one(
             write,
         )
     });
-    let segments = &[Segment {
+    let segment = Segment {
         handle: Handle(window.handle),
         length: window.length,
         offset: window.offset,
-    }];
+    };
 
     // NO-OVERFLOW: As above.
     let inline = first.wrapping_add(second);
     let len = form.header_len(version).wrapping_add(inline);
-    let mut batch = match qp.begin(len, 2) {
-        Ok(batch) => batch,
-        Err(error) => {
-            let _ = state.regions.push_within_capacity(region);
-            drop(guard);
-            return not_sent(xprt, qp, call, Unsent::NoRoom(error, len, 2));
-        }
-    };
-    let header = CallHeader {
-        version,
-        xid: Xid(call.xid()),
-        credits: conn.requested(),
-        lists: ChunkLists {
-            reads: match form {
-                One::Read => &[ReadChunk { position, segments }],
-                One::Write | One::Reply => &[],
-            },
-            writes: match form {
-                One::Write => &[segments],
-                One::Read | One::Reply => &[],
-            },
-            reply: (form == One::Reply).then_some(segments),
-        },
+    let mut batch = qp
+        .begin(len, 2)
+        .map_err(|error| Unsent::NoRoom(error, len, 2))?;
+    let chunk = match form {
+        One::Read => OneChunk::Read(shape32(first), segment),
+        One::Write => OneChunk::Write(segment),
+        One::Reply => OneChunk::Reply(segment),
     };
     let buffer = batch.buffer();
-    let written = header.encode(buffer).and_then(|at| {
-        let at = copy(&message, (0, first), buffer, at)?;
-        match second {
-            0 => Ok(at),
-            _ => copy(&message, (behind, second), buffer, at),
-        }
-    });
-    if let Err(error) = written {
-        drop(batch);
-        let _ = state.regions.push_within_capacity(region);
-        drop(guard);
-        return not_sent(xprt, qp, call, Unsent::NoHeader(error));
+    let at = chunk
+        .encode(version, Xid(call.xid()), conn.requested(), buffer)
+        .map_err(Unsent::NoHeader)?;
+    let at = copy(&message, (0, first), buffer, at).map_err(Unsent::NoHeader)?;
+    if second != 0 {
+        copy(&message, (behind, second), buffer, at).map_err(Unsent::NoHeader)?;
     }
     trace::call(|| {
         let count = |of: One| u32::from(form == of);
@@ -319,26 +338,26 @@ fn send_one(
             One::Read => ResultChunk::None,
             One::Reply => ResultChunk::Reply,
         },
-        segments[0],
+        segment,
         // NO-OVERFLOW: As above.
         shape32(head.wrapping_add(tail)),
         agreed,
     );
     // A call with memory for a reply expects one; only others must be asked.
     let expected = form != One::Read || call.reply_expected();
-    let small = len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize;
+    let large = len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize;
     // See `post_call`.
-    let may_batch = crowded && expected && small && others_want_this_cpu() && batch.may_batch();
-    let regions = slice::from_mut(&mut region);
+    let may_batch = crowded && expected && !large && others_want_this_cpu() && batch.may_batch();
+    let [region] = &mut *state.regions else {
+        // It was put there above.
+        return Err(Unsent::NotPosted.into());
+    };
+    let regions = slice::from_mut(region);
     let posted = match may_batch {
         true => batch.post_later(len, regions),
         false => batch.post(len, regions),
     };
-    let _ = state.regions.push_within_capacity(region);
-    if posted.is_err() {
-        drop(guard);
-        return not_sent(xprt, qp, call, Unsent::NotPosted);
-    }
+    posted.map_err(|_| Unsent::NotPosted)?;
 
     let (tally, length) = (&mut state.tally, shape32(length));
     match form {
@@ -352,14 +371,15 @@ fn send_one(
             tally.offered(Offer::Reply, 1, length);
         }
     }
-    drop(guard);
-    if !small {
-        conn.large_send();
+    Ok(Posted { large, expected })
+}
+
+/// Gives a region back that does not hold all that it was mapped for.
+#[cold]
+fn unmap_one(conn: &Connection, state: &mut State) {
+    if let Some(Ok((mr, _lease))) = state.regions.pop().map(|region| region.unposted()) {
+        conn.regions().put(mr);
     }
-    if !expected {
-        conn.lost(Cause::CreditResync);
-    }
-    Ok(())
 }
 
 #[cold]
@@ -371,5 +391,5 @@ fn send_the_long_way(
     form: One,
 ) -> Result<(), NotSent> {
     let plan = form.plan(call, qp.handler().version());
-    send_any(xprt, qp, call, agreed, &plan)
+    send_any(xprt, qp, call, agreed, plan)
 }

@@ -71,7 +71,7 @@ pub(crate) fn send_call(
             (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) => One::Write,
             (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) => One::Read,
             (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) => One::Reply,
-            _ => return send_any(xprt, qp, call, agreed, &planned),
+            _ => return send_any(xprt, qp, call, agreed, planned),
         };
         if conn.version() == Version::V2 {
             return send_in_version_2(xprt, qp, call, agreed, form);
@@ -82,5 +82,5 @@ pub(crate) fn send_call(
             One::Reply => send_with_reply_chunk(xprt, qp, call, agreed),
         };
     }
-    send_any(xprt, qp, call, agreed, &planned)
+    send_any(xprt, qp, call, agreed, planned)
 }

@@ -27,9 +27,11 @@ use xprtrdma_sunrpc::{
     xdr_buf::XdrBuf, //
 };
 
+/// A length or an offset in a message, as the protocol counts.
+#[inline(always)]
 pub(super) fn shape32(len: usize) -> u32 {
-    // No RPC message comes near 4 GiB; a length that did would not fit any plan.
-    u32::try_from(len).unwrap_or(u32::MAX)
+    // CAST: The RPC client counts the bytes of a whole message with 32 bits (`xdr_buf::buflen`).
+    len as u32
 }
 
 pub(super) fn run(offset: usize, length: usize) -> Run {
@@ -74,7 +76,7 @@ struct Counted<'a> {
 impl Segmentation for Counted<'_> {
     #[inline(always)]
     fn read(&self) -> usize {
-        self.regions.segments(&[pages(&self.message)])
+        self.regions.segments_of_one(pages(&self.message))
     }
 
     #[inline(always)]
@@ -89,14 +91,14 @@ impl Segmentation for Counted<'_> {
 
     #[inline(always)]
     fn write(&self) -> usize {
-        self.regions.segments(&[pages(&self.reply)])
+        self.regions.segments_of_one(pages(&self.reply))
     }
 
     #[inline(always)]
     fn reply(&self) -> usize {
         let (buf, regions) = (self.reply, self.regions);
         if buf.page_len() == 0 && buf.tail_len() == 0 {
-            return regions.segments(&[run(buf.head_offset(), buf.head_len())]);
+            return regions.segments_of_one(run(buf.head_offset(), buf.head_len()));
         }
         segments_of_all(regions, buf)
     }

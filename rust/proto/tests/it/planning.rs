@@ -848,6 +848,12 @@ fn segments_are_counted_by_pages_and_borders() {
         let page = limits.page_size;
         for offset in [0, 1, page - 1, page, 2 * page + 808] {
             for length in [0, 1, 95, 96, page - 1, page, page + 1, 10 * page, 1 << 20] {
+                let one = run(offset, length);
+                assert_eq!(
+                    limits.segments_of_one(one),
+                    count_slowly(&limits, &[one]),
+                    "{limits:?} {one:?}"
+                );
                 for head in [
                     run(0, 0),
                     run(page - 96, 96),
@@ -855,7 +861,7 @@ fn segments_are_counted_by_pages_and_borders() {
                     run(0, 2 * page),
                 ] {
                     for tail in [run(0, 0), run(0, 100), run(50, page)] {
-                        let runs = [head, run(offset, length), tail];
+                        let runs = [head, one, tail];
                         assert_eq!(
                             limits.segments(&runs),
                             count_slowly(&limits, &runs),
@@ -874,5 +880,6 @@ fn segments_are_counted_by_pages_and_borders() {
             gaps: false,
         };
         assert_eq!(limits.segments(&[run(0, 1)]), usize::MAX);
+        assert_eq!(limits.segments_of_one(run(0, 1)), usize::MAX);
     }
 }
