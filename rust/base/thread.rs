@@ -12,14 +12,6 @@ pub fn others_want_this_cpu() -> bool {
     unsafe { !bindings::single_task_running() }
 }
 
-/// Whether the calling thread gets a processor about as soon as a worker does: it has no lower
-/// priority, and no budget of time. What a control group takes from it is not seen.
-#[inline]
-pub fn has_normal_priority() -> bool {
-    // SAFETY: No requirements.
-    unsafe { bindings::xprtrdma_is_prompt() }
-}
-
 /// Whether the calling thread may be held up for a while: it is no worker, whose queue others may
 /// wait for, and does not reclaim memory.
 pub fn may_linger() -> bool {
@@ -44,6 +36,19 @@ impl NoFs {
             flags: unsafe { bindings::xprtrdma_memalloc_nofs_save() },
             _not_send: core::marker::PhantomData,
         }
+    }
+
+    /// Enters the scope if the calling thread gets a processor about as soon as a worker does: it
+    /// has no lower priority, and no budget of time. What a control group takes from it is not
+    /// seen.
+    #[inline]
+    pub fn enter_if_prompt() -> Option<Self> {
+        // SAFETY: As in `enter`.
+        let flags = unsafe { bindings::xprtrdma_nofs_save_if_prompt() };
+        Some(Self {
+            flags: u32::try_from(flags).ok()?,
+            _not_send: core::marker::PhantomData,
+        })
     }
 }
 

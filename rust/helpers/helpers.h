@@ -73,6 +73,7 @@ unsigned int xprtrdma_netns_number(const struct net *net);
 /* mm */
 struct page *xprtrdma_virt_to_page(const void *addr);
 unsigned int xprtrdma_memalloc_nofs_save(void);
+int xprtrdma_nofs_save_if_prompt(void);
 void xprtrdma_memalloc_nofs_restore(unsigned int flags);
 
 /* sunrpc */
@@ -135,8 +136,8 @@ void xprtrdma_release_settings(struct net *net);
 unsigned int xprtrdma_settings_changes(struct net *net);
 
 /* waiting, time, logging */
-int xprtrdma_rcuwait(struct rcuwait *w, bool (*due)(void *arg), void *arg);
-bool xprtrdma_is_prompt(void);
+int xprtrdma_rcuwait(struct rcuwait *w, const atomic_t *v, int value,
+		     bool (*over)(void *arg), void *arg);
 void xprtrdma_wait_value(atomic_t *v, int value);
 void xprtrdma_wait_other(atomic_t *v, int value);
 void xprtrdma_wait_value_timeout(atomic_t *v, int value, unsigned long timeout);

@@ -141,6 +141,7 @@ impl Cq {
     }
 
     /// ib_core's work item: it is in a union, of which different bindgens make different types.
+    #[inline]
     fn work(&self) -> *mut bindings::work_struct {
         self.as_raw()
             .wrapping_byte_add(offset_of!(bindings::ib_cq, __bindgen_anon_1))
@@ -246,6 +247,7 @@ impl Cq {
         }
     }
 
+    #[inline]
     fn set_handler(&self, handler: bindings::ib_comp_handler) {
         // SAFETY: The queue is valid. A device may call either handler meanwhile: both are right at
         // any time. A pointer is written at once.
@@ -254,9 +256,8 @@ impl Cq {
 
     #[inline]
     fn wait<F: Fn() -> bool>(&self, is_over: &F) -> PollOutcome {
-        let due = || self.poller.read_once() != poller::WAITS || is_over();
         while !self.closed.read_once() {
-            self.sleep(&due);
+            self.sleep(is_over);
             if self.is_called() {
                 // SAFETY: This thread polls.
                 unsafe { self.handle(is_over) };
@@ -341,25 +342,45 @@ impl Cq {
         }
     }
 
-    /// Sleeps until `due`, until a signal is pending, or until the thread shall freeze.
+    /// Sleeps while the thread that polls waits and until `is_over`, until a signal is pending, or
+    /// until the thread shall freeze.
     #[inline]
-    fn sleep<F: Fn() -> bool>(&self, due: &F) {
+    fn sleep<F: Fn() -> bool>(&self, is_over: &F) {
         /// # Safety
         ///
-        /// `due` points to an `F` that lives.
-        unsafe extern "C" fn ask<F: Fn() -> bool>(due: *mut c_void) -> bool {
+        /// `is_over` points to an `F` that lives.
+        unsafe extern "C" fn ask<F: Fn() -> bool>(is_over: *mut c_void) -> bool {
             // SAFETY: By this function's contract.
-            unsafe { (*due.cast::<F>().cast_const())() }
+            unsafe { (*is_over.cast::<F>().cast_const())() }
         }
-        // SAFETY: Only the thread that polls sleeps there. `due` lives as long as the call,
-        // during which alone it is used, and by this thread.
+        // CAST: A state.
+        // SAFETY: Only the thread that polls sleeps there. Its state, and `is_over`, live as long
+        // as the call, during which alone they are used, the latter by this thread.
         unsafe {
             bindings::xprtrdma_rcuwait(
                 self.bed.get(),
+                self.poller_ptr(),
+                poller::WAITS as c_int,
                 Some(ask::<F>),
-                ptr::from_ref(due).cast_mut().cast(),
+                ptr::from_ref(is_over).cast_mut().cast(),
             )
         };
+    }
+
+    /// Tells the thread of an event, or the work item.
+    #[cold]
+    fn mark(&self) {
+        let was = self.advance(|is| match is {
+            poller::WAITS => Some(poller::CALLED),
+            poller::CALLED => Some(poller::CALLED_AGAIN),
+            _ => None,
+        });
+        if was == poller::WAITS {
+            self.wake();
+        } else {
+            // Behind the mark: a disabled item drops it.
+            self.wake_worker();
+        }
     }
 
     /// Sends a thread away that polls, and each that comes until it finds that it `may` again.
@@ -429,15 +450,10 @@ impl Drop for Cq {
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
     // SAFETY: By this function's contract; devices call no handler of a queue that is gone.
     let cq = unsafe { &*context.cast::<Cq>() };
-    let was = cq.advance(|is| match is {
-        poller::WAITS => Some(poller::CALLED),
-        poller::CALLED => Some(poller::CALLED_AGAIN),
-        _ => None,
-    });
-    if was == poller::WAITS {
+    // Usually the thread waits for it.
+    if cq.change(poller::WAITS, poller::CALLED) {
         cq.wake();
     } else {
-        // Behind the mark: a disabled item drops it.
-        cq.wake_worker();
+        cq.mark();
     }
 }

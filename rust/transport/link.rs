@@ -46,15 +46,14 @@ use crate::{
 };
 use core::net::SocketAddr;
 use kernel::{
-    impl_has_delayed_work, impl_has_work, new_delayed_work, new_spinlock, new_work,
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_work,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc,
-        SpinLock, //
+        Arc, //
     },
     workqueue::{
         DelayedWork,
@@ -80,7 +79,9 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     access_once::AccessOnce,
-    qp::Qp, //
+    new_spinlock,
+    qp::Qp,
+    spin::SpinLock, //
 };
 use xprtrdma_sunrpc::{
     common::Common,

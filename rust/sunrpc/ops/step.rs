@@ -14,10 +14,7 @@ use crate::{
 };
 use xprtrdma_base::{
     access_once::AccessOnce,
-    thread::{
-        has_normal_priority,
-        NoFs, //
-    },
+    thread::NoFs,
     time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
@@ -68,7 +65,6 @@ impl<T: Transport> Ops<T> {
                 && !xprt.has_others()
                 && (*rqst).rq_timeout >= POLL_FROM
                 && Jiffies((*rqst).rq_majortimeo).is_at_least_ahead(POLL_FROM)
-                && has_normal_priority()
         }
     }
 
@@ -88,8 +84,10 @@ impl<T: Transport> Ops<T> {
         // task has a request of ours, and does nothing else meanwhile.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
-            let _nofs = NoFs::enter();
-            T::busy_poll(xprt, &Waiting::new(xprt, task));
+            // A thread of low priority would keep other requests from their replies.
+            if let Some(_nofs) = NoFs::enter_if_prompt() {
+                T::busy_poll(xprt, &Waiting::new(xprt, task));
+            }
         }
     }
 }
