@@ -63,9 +63,9 @@ pub(crate) unsafe fn refuses_stale_keys(dev: NonNull<bindings::ib_device>) -> bo
 ///
 /// * **rxe**: `rxe_receiver` looks at the state, under its lock, before each packet, and flushes in
 ///   the same task (`rxe_resp.c`). What a packet needs of a region is copied before.
-/// * **siw**: the state is changed with its lock held for writing (`siw_verbs_modify_qp`); what arrives
-///   and what is sent is handled with it held for reading, in the state RTS only, and Receives are
-///   flushed under it.
+/// * **siw**: the state is changed with its lock held for writing (`siw_verbs_modify_qp`); what
+///   arrives and what is sent is handled with it held for reading, in the state RTS only, and
+///   Receives are flushed under it.
 const STOP_IN_ERROR: &[bindings::rdma_driver_id] = &[
     bindings::rdma_driver_id_RDMA_DRIVER_RXE,
     bindings::rdma_driver_id_RDMA_DRIVER_SIW,

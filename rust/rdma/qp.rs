@@ -150,8 +150,8 @@ impl Drop for RawQp {
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
-/// - `free` is used, and `taken` and `flushed` written, by completion handlers only. They never run at the same
-///   time: all completions arrive at `cq`, which sees to that.
+/// - `free` is used, and `taken` and `flushed` written, by completion handlers only. They never run
+///   at the same time: all completions arrive at `cq`, which sees to that.
 #[pin_data]
 pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,

@@ -69,8 +69,8 @@ use crate::{
 /// the deadline of the attempt.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
-/// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until that
-/// report no new attempt starts, so two connections are never of use at once.
+/// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until
+/// that report no new attempt starts, so two connections are never of use at once.
 ///
 /// # Epochs and cookies
 ///

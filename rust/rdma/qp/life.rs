@@ -201,10 +201,10 @@ impl<H: QpHandler> QpOwner<H> {
 
     /// Ends the connection and waits until every work request has completed and its handler has
     /// returned, as dropping does. If the device is known to reach nothing then, the queue pair is
-    /// left to be destroyed by that, which may take seconds. Regions are best deregistered behind that, for a provider may keep
-    /// references to them in the queue pair; their memory need not wait, see
-    /// [`ExposedMr::drained`](crate::mr::ExposedMr::drained). Idempotent. May sleep; must not be
-    /// called by the handler.
+    /// left to be destroyed by that, which may take seconds. Regions are best deregistered behind
+    /// that, for a provider may keep references to them in the queue pair; their memory need not
+    /// wait, see [`ExposedMr::drained`](crate::mr::ExposedMr::drained). Idempotent. May sleep; must
+    /// not be called by the handler.
     pub fn shut_down(&mut self) {
         Qp::shutdown(&self.0);
     }
