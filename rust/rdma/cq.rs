@@ -194,6 +194,8 @@ impl Cq {
             let outcome = self.wait(&is_over);
             self.set_handler(self.usual);
             outcome
+        } else if is_over() {
+            PollOutcome::Over
         } else {
             PollOutcome::Stopped
         };

@@ -223,6 +223,8 @@ mod suite {
             pair.owner.busy_poll(|| false, || false),
             PollOutcome::Stopped
         );
+        // Whose wait is over was not stopped.
+        ensure_eq!(pair.owner.busy_poll(|| false, || true), PollOutcome::Over);
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
