@@ -272,11 +272,15 @@ impl Link {
                 .and_then(|id| id.resolve_route(ms32(timeout)))
                 .map_err(|_| Event::Cm(epoch, CmEvent::RouteError)),
             Action::CreateQp { epoch } => {
-                let fault = self.create_qp(xprt, attempt, epoch);
-                match fault {
-                    Ok(()) => self.machine().handle(Event::QpCreated(epoch)),
-                    Err(fault) => return Err(Event::LocalFault(epoch, fault)),
+                self.create_qp(xprt, attempt, epoch)
+                    .map_err(|fault| Event::LocalFault(epoch, fault))?;
+                // Events of the port are told from now on; one may have come since it was looked
+                // at.
+                let works = attempt.id.as_ref().is_some_and(|id| id.is_port_active());
+                if self.rail().is_some() && !works {
+                    return Err(Event::Lost(epoch, Cause::PortDown));
                 }
+                self.machine().handle(Event::QpCreated(epoch));
                 Ok(())
             }
             Action::Connect { epoch, inline_cap } => {
