@@ -22,7 +22,10 @@ use crate::{
         Again,
         Named, //
     },
-    machine::now,
+    machine::{
+        now,
+        Established, //
+    },
     server::Server,
 };
 use core::net::SocketAddr;
@@ -157,9 +160,7 @@ impl Link {
                     Action::TearDown { epoch } => {
                         place = attempt.place();
                         if let Some(qp) = attempt.qp.take() {
-                            let regions = qp.handler().regions().clone();
-                            drop(qp);
-                            regions.close();
+                            qp.bury();
                         }
                         attempt = Attempt::default();
                         machine.handle(Event::TornDown(epoch));
@@ -258,9 +259,7 @@ impl Link {
                     id.bind_addr(&SocketAddr::new(rail.local, 0))
                         .map_err(|e| fault(addr_fault(e)))?;
                     // Nothing gets out, and rxe could send nothing any more if it tried.
-                    if !id.is_port_active() {
-                        return Err(Event::Lost(epoch, Cause::PortDown));
-                    }
+                    self.check_port(&id, epoch)?;
                 }
                 id.resolve_addr(&peer, ms32(timeout))
                     .map_err(|e| fault(addr_fault(e)))
@@ -276,9 +275,8 @@ impl Link {
                     .map_err(|fault| Event::LocalFault(epoch, fault))?;
                 // Events of the port are told from now on; one may have come since it was looked
                 // at.
-                let works = attempt.id.as_ref().is_some_and(|id| id.is_port_active());
-                if self.rail().is_some() && !works {
-                    return Err(Event::Lost(epoch, Cause::PortDown));
+                if let Some(id) = &attempt.id {
+                    self.check_port(id, epoch)?;
                 }
                 self.machine().handle(Event::QpCreated(epoch));
                 Ok(())
@@ -315,6 +313,14 @@ impl Link {
             | Action::Fail { .. }
             | Action::TearDown { .. } => Ok(()),
         }
+    }
+
+    /// An attempt over a rail whose port is down had better take another one.
+    fn check_port(&self, id: &CmId, epoch: Epoch) -> Result<(), Event> {
+        if self.rail().is_some() && !id.is_port_active() {
+            return Err(Event::Lost(epoch, Cause::PortDown));
+        }
+        Ok(())
     }
 
     /// Makes the queue pair of an attempt, and all that lives as long.
