@@ -44,11 +44,17 @@ impl Connection {
     ) {
         if message.invalidation().is_some() {
             self.counters().count(counter);
-            self.counters().count(Counter::ReminvWrong);
-            self.lost(Cause::WrongInvalidate);
+            self.wrongly_invalidated();
         } else {
             self.discard(qp, counter, xid, found);
         }
+    }
+
+    /// A message invalidated a region that it had better not: the connection goes.
+    #[cold]
+    pub(super) fn wrongly_invalidated(&self) {
+        self.counters().count(Counter::ReminvWrong);
+        self.lost(Cause::WrongInvalidate);
     }
 
     /// Drops a message, and acts if that happens too often.

@@ -16,10 +16,7 @@ use crate::{
             complete_or_park,
             complete_rpc, //
         },
-        invalidate::{
-            Foreign,
-            Invalidations, //
-        },
+        invalidate::Invalidations,
         request::{
             Phase,
             Remaining,
@@ -397,13 +394,22 @@ impl Connection {
         }
     }
 
-    /// Takes back the region that the message invalidated, if it did.
+    /// Takes back the region that the message invalidated, if it did. `None`: it is none of the
+    /// call's, and the connection goes.
     #[inline(always)]
-    fn take_back(&self, state: &mut State, message: &Received<'_, Self>) -> Result<(), Foreign> {
+    fn take_back<'a>(
+        &self,
+        mut state: SpinLockGuard<'a, State>,
+        message: &Received<'_, Self>,
+    ) -> Option<SpinLockGuard<'a, State>> {
         if let Some(proof) = message.invalidation() {
-            self.remotely_invalidated(state, proof)?;
+            if self.remotely_invalidated(&mut state, proof).is_err() {
+                drop(state);
+                self.wrongly_invalidated();
+                return None;
+            }
         }
-        Ok(())
+        Some(state)
     }
 
     /// Ends the call of a reply that was accepted.
@@ -412,16 +418,15 @@ impl Connection {
         &self,
         pinned: Pinned<Rdma>,
         request: &Request,
-        mut state: SpinLockGuard<'_, State>,
+        state: SpinLockGuard<'_, State>,
         accept: Accept,
         result: ResultChunk,
         message: &Received<'_, Self>,
     ) -> Remaining {
         let index = pinned.slot().index();
-        if self.take_back(&mut state, message).is_err() {
-            drop(state);
-            return self.wrongly_invalidated();
-        }
+        let Some(mut state) = self.take_back(state, message) else {
+            return Remaining::Nothing;
+        };
         state.tally.accepted(&accept);
         let xid = state.xid;
         let verdict = || Verdict::Accept(accept);
@@ -449,16 +454,15 @@ impl Connection {
         &self,
         pinned: Pinned<Rdma>,
         request: &Request,
-        mut state: SpinLockGuard<'_, State>,
+        state: SpinLockGuard<'_, State>,
         verdict: Verdict,
         counter: Counter,
         message: &Received<'_, Self>,
     ) -> Remaining {
         let index = pinned.slot().index();
-        if self.take_back(&mut state, message).is_err() {
-            drop(state);
-            return self.wrongly_invalidated();
-        }
+        let Some(mut state) = self.take_back(state, message) else {
+            return Remaining::Nothing;
+        };
         let result = state.offer.result;
         let ending = complete_or_park(request, &mut state, pinned, || verdict);
         drop(state);
@@ -470,12 +474,5 @@ impl Connection {
             }
             None => Remaining::Invalidation(index),
         }
-    }
-
-    #[cold]
-    fn wrongly_invalidated(&self) -> Remaining {
-        self.counters().count(Counter::ReminvWrong);
-        self.lost(Cause::WrongInvalidate);
-        Remaining::Nothing
     }
 }
