@@ -48,9 +48,8 @@ const REFUSE_STALE_KEYS: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_i
 ///
 /// The device exists.
 pub(crate) unsafe fn refuses_stale_keys(dev: NonNull<bindings::ib_device>) -> bool {
-    // SAFETY: By this function's contract. The operations are constant after registration.
-    let driver = unsafe { (*dev.as_ptr()).ops.driver_id };
-    REFUSE_STALE_KEYS.contains(&driver)
+    // SAFETY: By this function's contract.
+    REFUSE_STALE_KEYS.contains(&unsafe { driver(dev) })
 }
 
 /// Drivers whose queue pairs, once in the error state, reach no memory any more behind the first
@@ -77,9 +76,18 @@ const STOP_IN_ERROR: &[bindings::rdma_driver_id] = &[
 ///
 /// The device exists.
 pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
+    // SAFETY: By this function's contract.
+    STOP_IN_ERROR.contains(&unsafe { driver(dev) })
+}
+
+/// Whose device it is.
+///
+/// # Safety
+///
+/// The device exists.
+unsafe fn driver(dev: NonNull<bindings::ib_device>) -> bindings::rdma_driver_id {
     // SAFETY: By this function's contract. The operations are constant after registration.
-    let driver = unsafe { (*dev.as_ptr()).ops.driver_id };
-    STOP_IN_ERROR.contains(&driver)
+    unsafe { (*dev.as_ptr()).ops.driver_id }
 }
 
 /// The limits of a device that matter to a client of reliable connections and fast registration.
