@@ -20,6 +20,8 @@ KIB = 1024
 # After a port event, and after silence (the bounds); when a rail is back and no other is
 # live, an attempt follows within the longest pause between two.
 AT_ONCE, NOTICED, TRIED = 1, 8, 6
+# A probe, with what comes before it.
+PROBED = 6
 MINUTE, TURNS = 60, 8
 VERSIONS = ("3", "4.0", "4.2")
 # Connections of a mount, where a case is run with each number.
@@ -117,8 +119,9 @@ def survives(t, connections, fault, bound, hold=5, mount=None):
             pulses.all_beat(ENV.patience(bound))
             longest = pulses.longest()
             equal(rails.spread()[number], 0, "connections on the rail that failed")
-            # The address of a port that is down makes none.
-            check(rails.standing().get(rails.DEVICES[number]) in ("dead", None), "it is not dead")
+            # If it was only doubted, a probe tells.  The address of a port that is down makes none.
+            wait.until(lambda: rails.standing().get(rails.DEVICES[number]) in ("dead", None),
+                       ENV.patience(PROBED), "it is dead")
         judge(t, longest, bound)
         if connections == RETURNING:
             wait.until(lambda: set(rails.standing().values()) <= {"live", "returning"},

@@ -68,6 +68,13 @@ impl Disconnect {
             || was_silent
             || statuses.any(|status| status == WcStatus::RetryExceeded)
     }
+
+    /// Whether the rail of the connection may be to blame, though nothing says so. Where nothing
+    /// gets through to the peer, but something does from there, the peer's device is the first to
+    /// give up; what we hear of then is its farewell, or only that work requests were flushed.
+    pub fn doubts_rail(&self) -> bool {
+        matches!(self.cause, Cause::PeerClosed | Cause::Completion(_))
+    }
 }
 
 /// How many finished connections are remembered.

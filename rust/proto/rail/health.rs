@@ -8,6 +8,9 @@
 //! minute has passed since it died. So nobody is moved twice in a minute. One that did not work
 //! from the start, as after a boot, need not wait for the minute. The hold-down grows with each
 //! death that comes soon after the one before: a rail that flaps keeps fewer and fewer promises.
+//!
+//! A live rail is *doubted* when a connection over it ended and nothing says why. It is probed at
+//! once, and chosen only before dead ones, until the probe or a connection has told.
 
 use crate::{
     random::Random,
@@ -56,6 +59,8 @@ struct Dead {
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     dead: Option<Dead>,
+    /// Since when a live one is doubted.
+    doubted: Option<Time>,
     /// Something was ever connected over it.
     proven: bool,
     /// When it last became live.
@@ -72,6 +77,7 @@ impl Health {
     pub(super) fn new(from_start: bool, now: Time) -> Self {
         let mut health = Self {
             dead: None,
+            doubted: None,
             proven: false,
             live_since: now,
             settles: now,
@@ -96,6 +102,7 @@ impl Health {
         if self.dead.is_some() {
             return;
         }
+        self.doubted = None;
         let is_first = self.died.is_none() || now.since(self.live_since) >= FORGET;
         self.in_a_row = if is_first {
             0
@@ -114,6 +121,13 @@ impl Health {
         });
     }
 
+    /// A connection ended for which it may be to blame.
+    pub(super) fn doubt(&mut self, now: Time) {
+        if self.is_live() {
+            self.doubted.get_or_insert(now);
+        }
+    }
+
     /// An attempt takes it, though it may be dead.
     pub(super) fn chosen(&mut self, now: Time) {
         if let Some(dead) = &mut self.dead {
@@ -129,6 +143,10 @@ impl Health {
     /// Something was connected over it.
     pub(super) fn worked(&mut self, random: &mut Random, now: Time) {
         self.proven = true;
+        if let Some(since) = self.doubted.take() {
+            // Connections that have left it have moved.
+            self.settles = self.settles.max(since.after(REST));
+        }
         if self.dead.take().is_none() {
             return;
         }
@@ -141,9 +159,12 @@ impl Health {
         self.settles = now.after(hold).after(jitter).max(rested);
     }
 
-    /// Whether a dead rail is to be tried by a probe now.
+    /// Whether a rail that is dead or doubted is to be tried by a probe now.
     pub(super) fn wants_probe(&self, now: Time) -> bool {
-        self.dead.is_some_and(|dead| now >= dead.next_probe)
+        match self.dead {
+            Some(dead) => now >= dead.next_probe,
+            None => self.doubted.is_some(),
+        }
     }
 
     /// A probe begins.
@@ -164,21 +185,26 @@ impl Health {
         }
     }
 
-    /// Whether something came over a dead rail, long enough after its death not to have been under
-    /// way then.
+    /// Whether something came over a rail that is dead or doubted, long enough after that began not
+    /// to have been under way then.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
-        self.dead
-            .is_some_and(|dead| heard > dead.since.after(UNDER_WAY))
+        let since = self.dead.map(|dead| dead.since).or(self.doubted);
+        since.is_some_and(|since| heard > since.after(UNDER_WAY))
     }
 
-    /// Whether nothing speaks against the rail.
+    /// Whether it is not known to be dead.
     pub(super) const fn is_live(&self) -> bool {
         self.dead.is_none()
     }
 
+    /// Whether nothing speaks against it.
+    pub(super) const fn is_trusted(&self) -> bool {
+        self.is_live() && self.doubted.is_none()
+    }
+
     /// Whether it is live, and may have connections that do well elsewhere.
     pub(super) fn is_settled(&self, now: Time) -> bool {
-        self.is_live() && now >= self.settles
+        self.is_trusted() && now >= self.settles
     }
 
     /// When a dead rail was last tried.

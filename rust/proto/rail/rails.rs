@@ -161,7 +161,7 @@ impl Rails {
         if let Some(last) = last {
             self.leave(last);
         }
-        let is_good = |entry: &Entry| entry.listed && entry.health.is_live();
+        let is_good = |entry: &Entry| entry.listed && entry.health.is_trusted();
         let reserved = reserved.filter(|on| self.get(*on).is_some_and(is_good));
         let on = match reserved {
             Some(on) => on,
@@ -174,7 +174,7 @@ impl Rails {
         entry.health.chosen(now);
         let choice = Choice {
             rail: entry.rail,
-            at_once: after_death && entry.health.is_live(),
+            at_once: after_death && entry.health.is_trusted(),
             limit: match (listed, others) {
                 (0 | 1, _) => None,
                 (_, true) => Some(SHORT),
@@ -196,10 +196,12 @@ impl Rails {
             let health = &entry.health;
             let standing = if health.is_settled(now) {
                 0
-            } else if health.is_live() {
+            } else if health.is_trusted() {
                 1
-            } else {
+            } else if health.is_live() {
                 2
+            } else {
+                3
             };
             (standing, health.tried(), entry.load, turn(*rank))
         })?;
@@ -241,6 +243,13 @@ impl Rails {
         self.others_live(seat.on)
     }
 
+    /// The connection was lost, and its rail may be to blame.
+    pub fn doubted(&mut self, seat: &Seat, now: Time) {
+        if let Some(entry) = self.get_mut(seat.on) {
+            entry.health.doubt(now);
+        }
+    }
+
     /// A port is down: whatever rail begins there is dead.
     pub fn port_down(&mut self, local: IpAddr, now: Time) {
         for on in 0..REMEMBERED as u8 {
@@ -259,7 +268,7 @@ impl Rails {
 
     // Probes.
 
-    /// A dead rail that is to be probed now.
+    /// A rail, dead or doubted, that is to be probed now.
     pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
         let is_due = |(_, entry): &(u8, &Entry)| {
             entry.listed && !entry.probing && entry.load == 0 && entry.health.wants_probe(now)
@@ -312,7 +321,7 @@ impl Rails {
         }
         let is_target = |(index, entry): &(u8, &Entry)| {
             let health = &entry.health;
-            let well = health.is_settled(now) || (fled && health.is_live());
+            let well = health.is_settled(now) || (fled && health.is_trusted());
             *index != seat.on && entry.listed && well
         };
         let targets = self.indexed().filter(is_target);
@@ -410,7 +419,8 @@ impl Rails {
                 (false, _) => Standing::Gone,
                 (true, false) => Standing::Dead,
                 (true, true) if entry.health.is_settled(now) => Standing::Live,
-                (true, true) => Standing::Returning,
+                (true, true) if entry.health.is_trusted() => Standing::Returning,
+                (true, true) => Standing::Doubted,
             },
             since: entry.health.since(),
             load: entry.load,

@@ -31,7 +31,7 @@ impl Seat {
     }
 }
 
-/// A probe of a dead rail that is under way. It must be given back
+/// A probe of a rail, dead or doubted, that is under way. It must be given back
 /// ([`Rails::probed`](super::Rails::probed)).
 #[derive(Debug)]
 #[must_use]
@@ -54,7 +54,7 @@ pub struct Choice {
     /// Which.
     pub rail: Rail,
     /// No pause is due before the attempt: the last one, or the connection, failed for its rail,
-    /// and this rail is live.
+    /// and nothing speaks against this one.
     pub at_once: bool,
     /// How long the attempt may take; `None` if this is the only rail.
     pub limit: Option<Millis>,
@@ -67,6 +67,8 @@ pub enum Standing {
     Live,
     /// It works again, and has not been live for the hold-down.
     Returning,
+    /// A connection over it ended, and nothing says why: it is being tried.
+    Doubted,
     /// It does not work.
     Dead,
     /// It is no longer in the tables.
@@ -79,6 +81,7 @@ impl Standing {
         match self {
             Self::Live => "live",
             Self::Returning => "returning",
+            Self::Doubted => "doubted",
             Self::Dead => "dead",
             Self::Gone => "gone",
         }

@@ -170,6 +170,15 @@ impl Link {
         others
     }
 
+    /// The connection ended, and its rail may be to blame: the next attempt need not wait if there
+    /// is a better one.
+    fn doubt_rail(&self) {
+        if let Some(place) = &mut *self.place.lock() {
+            self.rail_died.store(true, Relaxed);
+            place.with(|rails, seat| rails.doubted(seat, now()));
+        }
+    }
+
     /// The port of a rail is down. Whether the connection or attempt with this place had better go.
     pub(super) fn port_down(&self, number: u32) -> bool {
         self.blame_rail(|place| place.number() == number)
@@ -186,8 +195,12 @@ impl Link {
     /// The connection ended so. A place is given back unless the connection moves.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>) {
         // A port that is down was noticed at once.
-        if lost.is_some_and(|lost| lost.blames_rail()) && !self.rail_died.load(Relaxed) {
-            self.blame_rail(|_| true);
+        if let Some(lost) = lost.filter(|_| !self.rail_died.load(Relaxed)) {
+            if lost.blames_rail() {
+                self.blame_rail(|_| true);
+            } else if lost.doubts_rail() {
+                self.doubt_rail();
+            }
         }
         let cause = lost.map(|lost| lost.cause);
         if cause != Some(Cause::RailMove) {

@@ -106,6 +106,10 @@ fn text(bytes: &[u8]) {
     }
 }
 
+fn is_live(view: &View) -> bool {
+    !matches!(view.standing, Standing::Dead | Standing::Gone)
+}
+
 /// A local end: a network and a device for each number.
 fn end(number: u8, prefix_len: u8) -> Local {
     Local {
@@ -118,7 +122,7 @@ fn end(number: u8, prefix_len: u8) -> Local {
 
 impl World {
     fn step(&mut self, source: &mut Source<'_>) {
-        match source.below(14) {
+        match source.below(15) {
             0 | 1 => self.pass(source),
             2 => self.list(source),
             3..=5 => self.take(source),
@@ -137,7 +141,6 @@ impl World {
             }
             8 if source.below(4) == 0 => {
                 let down = end(source.below(12), 16).addr;
-                let is_live = |v: &View| matches!(v.standing, Standing::Live | Standing::Returning);
                 let was_live = |view: &View| view.rail.local == down && is_live(view);
                 if self.views().iter().any(was_live) && self.proven.contains(&down) {
                     self.died.insert(down, self.now);
@@ -158,9 +161,22 @@ impl World {
             }
             12 => {
                 if let Some((probe, rail)) = self.rails.probe(self.now) {
-                    assert_eq!(self.standing(rail), Standing::Dead);
+                    let standing = self.standing(rail);
+                    assert!(matches!(standing, Standing::Dead | Standing::Doubted));
                     assert!(self.probes.iter().all(|(_, other)| *other != rail));
                     self.probes.push((probe, rail));
+                }
+            }
+            13 => {
+                if let Some(member) = self.any(source) {
+                    let member = &self.members[member];
+                    let before = self.standing(member.on);
+                    self.rails.doubted(&member.seat, self.now);
+                    let after = self.standing(member.on);
+                    match before {
+                        Standing::Dead | Standing::Gone => assert_eq!(after, before),
+                        _ => assert_eq!(after, Standing::Doubted),
+                    }
                 }
             }
             _ => {
@@ -246,6 +262,9 @@ impl World {
         match chosen.standing {
             Standing::Live => {}
             Standing::Returning => assert!(count(Standing::Live) == 0 || is_reserved),
+            Standing::Doubted => {
+                assert_eq!(count(Standing::Live) + count(Standing::Returning), 0);
+            }
             Standing::Dead => assert_eq!(listed, count(Standing::Dead)),
             Standing::Gone => panic!("a rail that is gone was chosen"),
         }
@@ -253,8 +272,8 @@ impl World {
             let fewest = views.iter().filter(|v| v.standing == chosen.standing);
             assert_eq!(fewest.map(|view| view.load).min(), Some(chosen.load));
         }
-        let is_live = chosen.standing != Standing::Dead;
-        assert_eq!(choice.at_once, after_death && is_live);
+        let is_trusted = matches!(chosen.standing, Standing::Live | Standing::Returning);
+        assert_eq!(choice.at_once, after_death && is_trusted);
         assert_eq!(choice.limit.is_some(), listed > 1);
         self.members.push(Member {
             seat,
@@ -277,7 +296,6 @@ impl World {
         };
         let rail = self.members[member].on;
         let others = self.rails.failed(&self.members[member].seat, self.now);
-        let is_live = |v: &View| matches!(v.standing, Standing::Live | Standing::Returning);
         let live = self.views().into_iter().filter(is_live);
         assert_eq!(others, live.filter(|view| view.rail != rail).count() > 0);
         self.note_death(rail);

@@ -541,6 +541,65 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
     }
 }
 
+// Rails: one whose connection ended without a word of why is doubted: the next attempt goes
+// elsewhere at once, and the rail is probed at once. The probe decides.
+#[test]
+fn a_rail_is_doubted_until_it_was_tried() {
+    for works in [false, true] {
+        let mut rails = Rails::new(7);
+        let at = |seconds: u64| Time::from_millis(1000 * seconds);
+        rails.update(&pairs(2), at(0));
+        let (seat, first) = rails.take(None, false, at(0)).unwrap();
+        rails.connected(&seat, at(0));
+        rails.doubted(&seat, at(1));
+        let standing = |rails: &Rails, now| {
+            let mut views = rails.views(now);
+            views.find(|view| view.rail == first.rail).unwrap().standing
+        };
+        assert_eq!(standing(&rails, at(1)), Standing::Doubted);
+        let (seat, second) = rails.take(Some(seat), true, at(1)).unwrap();
+        assert_ne!(second.rail, first.rail);
+        assert!(second.at_once);
+        let (probe, rail) = rails.probe(at(1)).unwrap();
+        assert_eq!(rail, first.rail);
+        assert!(rails.probe(at(1)).is_none());
+        rails.probed(probe, works, at(2));
+        if works {
+            // Connections that have left have moved: none returns within a minute.
+            assert_eq!(standing(&rails, at(2)), Standing::Returning);
+            assert_eq!(standing(&rails, at(60)), Standing::Returning);
+            assert_eq!(standing(&rails, at(61)), Standing::Live);
+        } else {
+            assert_eq!(standing(&rails, at(2)), Standing::Dead);
+        }
+        // With both doubted an attempt takes one of them all the same, but not at once.
+        rails.doubted(&seat, at(3));
+        let (seat, third) = rails.take(Some(seat), true, at(3)).unwrap();
+        assert_eq!(third.rail == first.rail, works);
+        assert_eq!(third.at_once, works);
+        rails.leave(seat);
+    }
+}
+
+// Rails: a connection that is still heard of on a doubted rail proves that it works.
+#[test]
+fn a_doubt_ends_when_something_is_heard() {
+    let mut rails = Rails::new(3);
+    let at = Time::from_millis;
+    rails.update(&pairs(1), at(0));
+    let (mut stays, _) = rails.take(None, false, at(0)).unwrap();
+    let (ends, _) = rails.take(None, false, at(0)).unwrap();
+    rails.doubted(&ends, at(0));
+    rails.leave(ends);
+    // It carries a connection, which will tell.
+    assert!(rails.probe(at(500)).is_none());
+    for (heard, standing) in [(900, Standing::Doubted), (1100, Standing::Returning)] {
+        assert_eq!(rails.moves(&mut stays, true, at(heard), at(heard)), None);
+        assert_eq!(rails.views(at(heard)).next().unwrap().standing, standing);
+    }
+    rails.leave(stays);
+}
+
 // Rails: a connection that gets its replies stays, whatever happened to others on its rail.
 #[test]
 fn evidence_of_life_outweighs_the_misfortune_of_others() {
