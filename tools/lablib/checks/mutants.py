@@ -306,7 +306,8 @@ class HostCampaign:
     top = WHERE / "host"
 
     def __init__(self):
-        # What depends on it stays outside; the tests name files of the repository.
+        # What depends on it stays outside; the tests name files of the repository.  The objects
+        # lie apart as well: cargo takes those of a copy for the repository's own.
         # Each copy is newer than what was built of the one before, that may have had a fault.
         for name in ("rust/proto", "tools/host"):
             shutil.copytree(REPO / name, self.top / name, dirs_exist_ok=True,
@@ -316,7 +317,7 @@ class HostCampaign:
     def cargo(self, *words):
         return subprocess.run(
             ("cargo", "test", "--quiet", "--test", "it", *words), cwd=self.top / "rust/proto",
-            env=os.environ | {"CARGO_TARGET_DIR": str(REPO / "rust/proto/target")},
+            env=os.environ | {"CARGO_TARGET_DIR": str(WHERE / "host-target")},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HOST_SECONDS,
             check=False)
 
