@@ -58,6 +58,8 @@ APPLICATION_ERROR = re.compile(r"worker (rewrite|look): status .*\[Errno", re.DO
 MOST_TEXT = 4000  # of a failure, in the record
 # RDMA objects of which there are as many after a fault as before it.
 KEPT = ("pd", "cq", "qp", "cm_id")
+# The most that a probe of a dead rail lasts, and a little more.
+PROBE_SECONDS = 5
 
 
 def arguments(argv):
@@ -128,7 +130,7 @@ class World:
         for load in self.loads.values():
             load.start()
         self.connect_all()
-        self.objects = self.count_objects()
+        self.objects = self.steady_objects() if self.over_rails else self.count_objects()
 
     def context(self, version):
         return case.Context(version, self.log, self.server)
@@ -216,6 +218,20 @@ class World:
     @staticmethod
     def count_objects():
         return {kind: len(module.objects(kind)) for kind in KEPT}
+
+    def steady_objects(self):
+        """The numbers that have stayed the same for longer than a probe of a rail may last."""
+        found, clock = self.count_objects(), wait.Clock()
+
+        def stayed():
+            nonlocal found, clock
+            now = self.count_objects()
+            if now != found:
+                found, clock = now, wait.Clock()
+            return clock.seconds() > PROBE_SECONDS
+
+        wait.until(stayed, ENV.patience(RECOVERY_SECONDS), "the numbers of RDMA objects stay")
+        return found
 
     def pause(self, seconds):
         """Let the load go on for a time; it must not end."""
