@@ -19,6 +19,14 @@ pub fn may_linger() -> bool {
     unsafe { bindings::xprtrdma_may_linger() }
 }
 
+/// Whether the calling thread gets a processor about as soon as a worker does: it has no lower
+/// priority, and no budget of time. What a control group takes from it is not seen.
+#[inline]
+pub fn is_prompt() -> bool {
+    // SAFETY: No requirements.
+    unsafe { bindings::xprtrdma_is_prompt() }
+}
+
 /// While it exists, allocations of this thread do not wait for a file system.
 ///
 /// The thread that makes it must drop it.
@@ -36,19 +44,6 @@ impl NoFs {
             flags: unsafe { bindings::xprtrdma_memalloc_nofs_save() },
             _not_send: core::marker::PhantomData,
         }
-    }
-
-    /// Enters the scope if the calling thread gets a processor about as soon as a worker does: it
-    /// has no lower priority, and no budget of time. What a control group takes from it is not
-    /// seen.
-    #[inline]
-    pub fn enter_if_prompt() -> Option<Self> {
-        // SAFETY: As in `enter`.
-        let flags = unsafe { bindings::xprtrdma_nofs_save_if_prompt() };
-        Some(Self {
-            flags: u32::try_from(flags).ok()?,
-            _not_send: core::marker::PhantomData,
-        })
     }
 }
 

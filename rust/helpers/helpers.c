@@ -232,16 +232,11 @@ unsigned int xprtrdma_memalloc_nofs_save(void)
 	return memalloc_nofs_save();
 }
 
-static bool is_prompt(void)
+bool xprtrdma_is_prompt(void)
 {
-	return current->prio <= DEFAULT_PRIO && !dl_prio(current->prio) &&
+	/* That of a deadline is negative. */
+	return (unsigned int)current->prio <= DEFAULT_PRIO &&
 	       current->policy != SCHED_IDLE;
-}
-
-/* -1: not for a thread that may have to wait for a processor. */
-int xprtrdma_nofs_save_if_prompt(void)
-{
-	return is_prompt() ? memalloc_nofs_save() : -1;
 }
 
 void xprtrdma_memalloc_nofs_restore(unsigned int flags)
@@ -415,14 +410,14 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
 	return READ_ONCE(xprtrdma_sysctls[index].value);
 }
 
-int xprtrdma_rcuwait(struct rcuwait *w, const atomic_t *v, int value,
-		     bool (*over)(void *arg), void *arg)
+void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 {
 	might_sleep();
 	/* A kernel thread is told by no signal that it shall freeze. */
-	return rcuwait_wait_event(w, atomic_read(v) != value || over(arg) ||
-				     freezing(current),
-				  TASK_INTERRUPTIBLE);
+	rcuwait_wait_event(w,
+			   atomic_read(poller) != XPRTRDMA_POLLER_WAITS ||
+				   freezing(current),
+			   TASK_INTERRUPTIBLE);
 }
 
 void xprtrdma_wait_value(atomic_t *v, int value)

@@ -73,7 +73,7 @@ unsigned int xprtrdma_netns_number(const struct net *net);
 /* mm */
 struct page *xprtrdma_virt_to_page(const void *addr);
 unsigned int xprtrdma_memalloc_nofs_save(void);
-int xprtrdma_nofs_save_if_prompt(void);
+bool xprtrdma_is_prompt(void);
 void xprtrdma_memalloc_nofs_restore(unsigned int flags);
 
 /* sunrpc */
@@ -136,8 +136,8 @@ void xprtrdma_release_settings(struct net *net);
 unsigned int xprtrdma_settings_changes(struct net *net);
 
 /* waiting, time, logging */
-int xprtrdma_rcuwait(struct rcuwait *w, const atomic_t *v, int value,
-		     bool (*over)(void *arg), void *arg);
+#define XPRTRDMA_POLLER_WAITS 1
+void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller);
 void xprtrdma_wait_value(atomic_t *v, int value);
 void xprtrdma_wait_other(atomic_t *v, int value);
 void xprtrdma_wait_value_timeout(atomic_t *v, int value, unsigned long timeout);

@@ -8,22 +8,26 @@
 //! ([`Cq::busy_poll`]). The device's event wakes that thread itself, so it neither waits for a
 //! worker nor is it woken by one.
 //!
-//! Never do both handle completions at a time: the thread disables the work item before it polls,
-//! and leaves the polling to it if it finds it running. No event is lost by that. While the thread
-//! polls, the device owes none; the thread enables the item again before it asks for the next one,
-//! and asks whether something has completed meanwhile.
-//!
-//! A device may report by itself all the same: a dead one does, once for each queue. A work item
-//! that is disabled drops what it is asked to do, so who asks leaves a mark first ([`poller`]),
-//! and the thread wakes the item when it has enabled it again and finds one. The drain relies on
-//! that. (A device that has read the old handler before a thread came, and calls it when that
-//! thread already polls for another event, leaves none. Of one event only one of the two can be
-//! told. So the other was unasked for, and whoever ends the connection of a dead device sees to it
-//! that the queue is looked at once more.)
+//! Never do both handle completions at a time. The thread first says that it is there, and leaves
+//! the polling to the work item if that is queued or runs then. An item that is queued later looks
+//! for the thread before it does anything ([`work`]), and hands what it was queued for over to it.
+//! So no event is lost either: while the thread polls, the device owes none; it asks for the next
+//! one before it sleeps or leaves, and asks whether something has completed meanwhile. A device may
+//! report by itself all the same: a dead one does, once for each queue. Such an event leaves a mark
+//! ([`poller`]), and the thread wakes the item when it has left and found one. The drain relies on
+//! that.
+
+mod poller;
+
+pub use poller::PollOutcome;
 
 use core::{
     mem::offset_of,
-    ptr::{self, NonNull}, //
+    ptr::{self, NonNull},
+    sync::atomic::{
+        fence,
+        Ordering::Acquire, //
+    },
 };
 use kernel::{
     error::from_err_ptr,
@@ -39,42 +43,18 @@ use kernel::{
 use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
-/// So many completions a thread handles before it leaves the rest to the work item.
+/// So many completions a thread handles after it was woken before it leaves the rest to the work
+/// item.
 const BUDGET: c_int = 64;
-
-/// The states of the thread that polls.
-mod poller {
-    /// There is none.
-    pub(super) const NOBODY: u32 = 0;
-    /// It sleeps, or is about to look whether it should.
-    pub(super) const WAITS: u32 = 1;
-    /// It was told of an event, and handles completions.
-    pub(super) const CALLED: u32 = 2;
-    /// Another event came meanwhile.
-    pub(super) const CALLED_AGAIN: u32 = 3;
-    /// It was told to stop.
-    pub(super) const STOPPED: u32 = 4;
-}
-
-/// Why a thread no longer handles completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollOutcome {
-    /// The wait is over.
-    Over,
-    /// A signal is pending, the thread shall freeze, another one does it, or the queue pair is
-    /// being shut down.
-    Left,
-    /// It was stopped, or would have been.
-    Stopped,
-}
 
 /// A completion queue.
 ///
 /// # Invariants
 ///
 /// - `raw` is valid; its context is this object, which does not move.
-/// - `raw` is polled by its work item, or by the thread that has changed `poller` from `NOBODY`
-///   to something else, while the item is disabled and does not run.
+/// - `raw` is polled by its work item, if that found `poller` `NOBODY` or `STOPPED` when it began
+///   to run; or, in one of the states `POLLS*`, by the thread that has changed `poller` from
+///   `NOBODY` and did not find the item queued or running after that.
 /// - The work queue that `raw` names outlives it.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
@@ -84,6 +64,8 @@ pub(crate) struct Cq {
     bed: Opaque<bindings::rcuwait>,
     /// Queues the work item, as ib_core does about an event.
     usual: bindings::ib_comp_handler,
+    /// What ib_core's work item does.
+    usual_work: bindings::work_func_t,
 }
 
 // SAFETY: Verbs objects have no thread affinity.
@@ -122,15 +104,18 @@ impl Cq {
                 bed: Opaque::new(Default::default()),
                 // SAFETY: Set by the call above.
                 usual: unsafe { (*raw.as_ptr()).comp_handler },
+                // SAFETY: As above.
+                usual_work: unsafe { (*work_of(raw.as_ptr())).func },
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: Nobody uses the queue yet: nothing completes without a queue pair. By the
-        // caller's contract the work queue outlives it.
+        // SAFETY: Nobody uses the queue or its work item yet: nothing completes without a queue
+        // pair. By the caller's contract the work queue outlives it.
         unsafe {
             let raw = raw.as_ptr();
             (*raw).cq_context = ptr::from_ref(&*cq).cast_mut().cast();
             (*raw).comp_wq = ptr::from_ref(queue).cast_mut().cast();
+            (*work_of(raw)).func = Some(work);
         }
         Ok(cq)
     }
@@ -140,12 +125,9 @@ impl Cq {
         self.raw.as_ptr()
     }
 
-    /// ib_core's work item: it is in a union, of which different bindgens make different types.
     #[inline]
     fn work(&self) -> *mut bindings::work_struct {
-        self.as_raw()
-            .wrapping_byte_add(offset_of!(bindings::ib_cq, __bindgen_anon_1))
-            .cast()
+        work_of(self.as_raw())
     }
 
     /// Has the work item look at the queue. From any context.
@@ -157,12 +139,20 @@ impl Cq {
         }
     }
 
-    /// Lets the thread that polls, if there is one, look whether it need wait any longer. To be
-    /// called when a completion was handled.
+    /// Does what ib_core's work item does. Called by that only.
     #[inline]
-    pub(crate) fn handled(&self) {
-        if self.poller.read_once() == poller::WAITS {
-            self.wake();
+    fn handle(&self) {
+        if let Some(usual) = self.usual_work {
+            // SAFETY: What ib_core had set for this item, which runs.
+            unsafe { usual(self.work()) }
+        }
+    }
+
+    /// What the item does while a thread polls.
+    #[cold]
+    fn hand_over(&self) {
+        if !self.call() {
+            self.handle();
         }
     }
 
@@ -175,33 +165,28 @@ impl Cq {
     /// Handles completions in the calling thread until `is_over`, if it `may`. Must not be called
     /// by a handler. Sleeps; what it asks must not.
     ///
-    /// ORDERING: Other threads may handle the completion that brings `is_over` about. They do so
-    /// with a full barrier, before [`Cq::handled`] looks whether somebody waits; who waits says so
-    /// before it asks `is_over`.
+    /// Only a completion, or what calls [`Cq::stop_polling`], may bring `is_over` about: nothing
+    /// else has the thread ask again.
     #[inline]
     pub(crate) fn busy_poll(
         &self,
         may: impl FnOnce() -> bool,
         is_over: impl Fn() -> bool,
     ) -> PollOutcome {
-        // ORDERING: Full, and the looks at `may` and `closed` come after it: see `stop_polling` and
-        // `close`.
+        // ORDERING: Full, and the looks at `may`, `closed` and the item come after it: see
+        // `stop_polling`, `close` and `work`.
         if !self.change(poller::NOBODY, poller::WAITS) {
             return PollOutcome::Left;
         }
-        let outcome = if may() {
-            self.set_handler(Some(event));
-            let outcome = self.wait(&is_over);
-            self.set_handler(self.usual);
-            outcome
+        let (outcome, left) = if may() {
+            self.poll(&is_over)
         } else if is_over() {
-            PollOutcome::Over
+            (PollOutcome::Over, poller::WAITS)
         } else {
-            PollOutcome::Stopped
+            (PollOutcome::Stopped, poller::WAITS)
         };
-        // Whatever was meant for this thread, or came while the item was disabled, is the item's
-        // now.
-        if self.poller.xchg(poller::NOBODY, Full) != poller::WAITS {
+        // Whatever was meant for this thread, or is left in the queue, is the item's now.
+        if self.poller.xchg(poller::NOBODY, Full) != left {
             self.leave_work();
         }
         outcome
@@ -221,15 +206,6 @@ impl Cq {
     /// CAST: What the thread does, as C sees it: an `Atomic<u32>` has the layout of an `atomic_t`.
     fn poller_ptr(&self) -> *mut bindings::atomic_t {
         self.poller.as_ptr().cast()
-    }
-
-    /// Whether the thread that polls, which asks, was told of an event.
-    #[inline]
-    fn is_called(&self) -> bool {
-        matches!(
-            self.poller.read_once(),
-            poller::CALLED | poller::CALLED_AGAIN
-        )
     }
 
     #[inline]
@@ -256,73 +232,97 @@ impl Cq {
         unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
     }
 
+    /// Handles completions until `is_over`, as the thread that has come to poll. Returns what else
+    /// than its outcome the item need not be woken for: the state that says that nothing is left
+    /// to do.
     #[inline]
-    fn wait<F: Fn() -> bool>(&self, is_over: &F) -> PollOutcome {
-        while !self.closed.read_once() {
-            self.sleep(is_over);
-            if self.is_called() {
-                // SAFETY: This thread polls.
-                unsafe { self.handle(is_over) };
-                if !is_over() {
-                    continue;
-                }
-            }
-            if is_over() {
-                return PollOutcome::Over;
-            }
-            if self.poller.read_once() == poller::STOPPED {
-                return PollOutcome::Stopped;
-            }
-            // A signal, or the thread shall freeze.
-            break;
+    fn poll<F: Fn() -> bool>(&self, is_over: &F) -> (PollOutcome, u32) {
+        // SAFETY: An initialised work item.
+        let item_is_busy = unsafe { bindings::work_busy(self.work()) } != 0;
+        // ORDERING: What an item has handled that no longer runs is seen behind that look. The lock
+        // that it takes says so as well, if the item's pool is still there.
+        fence(Acquire);
+        if is_over() {
+            return (PollOutcome::Over, poller::WAITS);
         }
-        PollOutcome::Left
+        if item_is_busy || self.closed.read_once() {
+            return (PollOutcome::Left, poller::WAITS);
+        }
+        self.set_handler(Some(event));
+        let ended = self.poll_events(is_over);
+        self.set_handler(self.usual);
+        if ended == (PollOutcome::Over, poller::POLLS) {
+            // SAFETY: The queue is valid. What completes from now on is told to the item.
+            if unsafe { bindings::xprtrdma_req_notify(self.as_raw()) } {
+                return (PollOutcome::Over, poller::SOMETHING_IS_LEFT);
+            }
+        }
+        ended
     }
 
-    /// Handles completions after an event.
-    ///
-    /// # Safety
-    ///
-    /// The caller polls.
+    /// Sleeps and handles completions in turn. If it returns `POLLS` the device owes no event.
     #[inline]
-    unsafe fn handle<F: Fn() -> bool>(&self, is_over: &F) {
-        let (cq, work) = (self.as_raw(), self.work());
+    fn poll_events<F: Fn() -> bool>(&self, is_over: &F) -> (PollOutcome, u32) {
         loop {
-            // SAFETY: The queue and its work item are valid. An item that is disabled does not
-            // begin to run; if it does not run at that time it will not until it is enabled. So
-            // this thread has the queue for itself, with the array of its own that ib_core uses
-            // here.
-            let more = unsafe {
-                bindings::disable_work(work);
-                let runs = bindings::work_busy(work) != 0;
-                let count = if runs {
-                    BUDGET
-                } else {
-                    let count = bindings::ib_process_cq_direct(cq, BUDGET);
-                    self.learn(count);
-                    count
+            self.sleep();
+            if !self.change(poller::CALLED, poller::POLLS) {
+                // A signal, or the thread shall freeze; or it was stopped, and who did has told the
+                // item.
+                return match self.poller.read_once() {
+                    poller::STOPPED => (self.outcome(is_over), poller::STOPPED),
+                    _ => (self.outcome(is_over), poller::WAITS),
                 };
-                // Before an event can come, so that the next one calls this thread again. What came
-                // while the item was disabled is for the item.
-                let quiet = self.change(poller::CALLED, poller::WAITS);
-                let marked = !quiet && self.change(poller::CALLED_AGAIN, poller::WAITS);
-                bindings::enable_work(work);
-                if count >= BUDGET || marked {
-                    return self.wake_worker();
-                }
-                if !quiet {
-                    // Stopped, so `busy_poll` wakes the item.
-                    return;
-                }
-                bindings::xprtrdma_req_notify(cq)
-            };
-            if !more {
-                return;
             }
-            let again = self.change(poller::WAITS, poller::CALLED);
-            if is_over() || !again {
-                return self.wake_worker();
+            let mut budget = BUDGET;
+            loop {
+                // SAFETY: This thread polls, with the array of its own that ib_core uses here.
+                unsafe {
+                    let count = bindings::ib_process_cq_direct(self.as_raw(), budget);
+                    self.learn(count);
+                    // NO-OVERFLOW: No more than that.
+                    budget = budget.wrapping_sub(count);
+                }
+                if budget <= 0 {
+                    return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
+                }
+                if is_over() {
+                    return (PollOutcome::Over, poller::POLLS);
+                }
+                // Before an event can come, so that the next one calls this thread again.
+                if !self.change(poller::POLLS, poller::WAITS) {
+                    // Told of one all the same, it looks again.
+                    if self.change(poller::POLLS_CALLED, poller::POLLS) {
+                        continue;
+                    }
+                    return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
+                }
+                // SAFETY: The queue is valid.
+                if !unsafe { bindings::xprtrdma_req_notify(self.as_raw()) } {
+                    break;
+                }
+                if !self.change(poller::WAITS, poller::POLLS) {
+                    if self.poller.read_once() == poller::CALLED {
+                        // It does not sleep then.
+                        break;
+                    }
+                    return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
+                }
             }
+        }
+    }
+
+    /// The outcome for a thread that leaves what remains to the item.
+    #[cold]
+    fn outcome<F: Fn() -> bool>(&self, is_over: &F) -> PollOutcome {
+        if is_over() {
+            PollOutcome::Over
+        } else if matches!(
+            self.poller.read_once(),
+            poller::STOPPED | poller::POLLS_STOPPED
+        ) {
+            PollOutcome::Stopped
+        } else {
+            PollOutcome::Left
         }
     }
 
@@ -344,43 +344,37 @@ impl Cq {
         }
     }
 
-    /// Sleeps while the thread that polls waits and until `is_over`, until a signal is pending, or
-    /// until the thread shall freeze.
+    /// Sleeps while the thread that polls waits, until a signal is pending, or until the thread
+    /// shall freeze.
     #[inline]
-    fn sleep<F: Fn() -> bool>(&self, is_over: &F) {
-        /// # Safety
-        ///
-        /// `is_over` points to an `F` that lives.
-        unsafe extern "C" fn ask<F: Fn() -> bool>(is_over: *mut c_void) -> bool {
-            // SAFETY: By this function's contract.
-            unsafe { (*is_over.cast::<F>().cast_const())() }
-        }
-        // CAST: A state.
-        // SAFETY: Only the thread that polls sleeps there. Its state, and `is_over`, live as long
-        // as the call, during which alone they are used, the latter by this thread.
+    fn sleep(&self) {
+        // SAFETY: Only the thread that polls sleeps there. Its state lives as long as the call.
         unsafe {
-            bindings::xprtrdma_rcuwait(
-                self.bed.get(),
-                self.poller_ptr(),
-                poller::WAITS as c_int,
-                Some(ask::<F>),
-                ptr::from_ref(is_over).cast_mut().cast(),
-            )
-        };
+            bindings::xprtrdma_wait_poller(self.bed.get(), self.poller_ptr());
+        }
     }
 
-    /// Tells the thread of an event, or the work item.
-    #[cold]
-    fn mark(&self) {
+    /// Tells the thread of an event. Whether there is one that sees to it; otherwise it is the
+    /// item's.
+    #[inline]
+    fn call(&self) -> bool {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
-            poller::CALLED => Some(poller::CALLED_AGAIN),
-            _ => None,
+            poller::POLLS => Some(poller::POLLS_CALLED),
+            // A thread will see what the event is about, or leaves it to the item; if there is none
+            // the caller sees what the last one did. ORDERING: For both this is a full barrier.
+            other => Some(other),
         });
         if was == poller::WAITS {
             self.wake();
-        } else {
-            // Behind the mark: a disabled item drops it.
+        }
+        !matches!(was, poller::NOBODY | poller::STOPPED)
+    }
+
+    /// Deals with an event for which no thread waits.
+    #[cold]
+    fn unexpected(&self) {
+        if !self.call() {
             self.wake_worker();
         }
     }
@@ -403,13 +397,14 @@ impl Cq {
     #[cold]
     fn send_away(&self) {
         let was = self.advance(|is| match is {
-            poller::NOBODY | poller::STOPPED => None,
-            _ => Some(poller::STOPPED),
+            poller::WAITS | poller::CALLED => Some(poller::STOPPED),
+            poller::POLLS | poller::POLLS_CALLED => Some(poller::POLLS_STOPPED),
+            _ => None,
         });
         match was {
             poller::WAITS => self.wake(),
-            // It may be long in coming. If it has begun, the item is disabled, and waits for it.
-            poller::CALLED | poller::CALLED_AGAIN => self.wake_worker(),
+            // It may be long in coming.
+            poller::CALLED => self.wake_worker(),
             _ => {}
         }
     }
@@ -427,13 +422,13 @@ impl Cq {
     /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device
     /// does not change the queue pair's state or does not take the work request that it waits for.
     pub(crate) fn stop(&self) {
-        // SAFETY: An initialised work item. It is never enabled again: a thread that polls
-        // enables it as often as it disables it.
+        // SAFETY: An initialised work item. Nobody enables it again.
         unsafe { bindings::disable_work_sync(self.work()) };
-        // One that came before the queue was closed is `STOPPED` until it leaves; one that comes
-        // later handles nothing, whatever its state.
+        // A thread that handled completions when the queue was closed is `POLLS_STOPPED` until it
+        // leaves. One that came before and did not is `STOPPED`, and one that comes later finds
+        // the queue closed: these handle nothing.
         // SAFETY: The pointer is valid as long as `self`; this may sleep.
-        unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::STOPPED as c_int) };
+        unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }
 }
 
@@ -441,6 +436,39 @@ impl Drop for Cq {
     fn drop(&mut self) {
         // SAFETY: Its queue pair is gone, so no event comes. Waits for the work item.
         unsafe { bindings::ib_free_cq(self.as_raw()) }
+    }
+}
+
+/// ib_core's work item of a queue: it is in a union, of which different bindgens make different
+/// types.
+#[inline]
+fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
+    cq.wrapping_byte_add(WORK).cast()
+}
+
+const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);
+
+/// What the work item does: what ib_core has it do, unless a thread polls.
+///
+/// ORDERING: A thread comes with a full barrier and then looks for the item. If it does not find it
+/// queued, queueing it comes later, which is a full barrier as well, and the item finds the thread
+/// here. If the item finds none, the acquiring load orders what the last thread has done before its
+/// own work.
+///
+/// # Safety
+///
+/// Called by the work queue for the item of a queue that a [`Cq`] owns.
+unsafe extern "C" fn work(work: *mut bindings::work_struct) {
+    // SAFETY: By this function's contract: the item is part of its queue. Both are freed when it
+    // does not run.
+    let cq = unsafe {
+        let raw: *mut bindings::ib_cq = work.wrapping_byte_sub(WORK).cast();
+        &*(*raw).cq_context.cast::<Cq>()
+    };
+    if cq.poller.read_acquire() == poller::NOBODY {
+        cq.handle();
+    } else {
+        cq.hand_over();
     }
 }
 
@@ -456,6 +484,6 @@ unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
     if cq.change(poller::WAITS, poller::CALLED) {
         cq.wake();
     } else {
-        cq.mark();
+        cq.unexpected();
     }
 }

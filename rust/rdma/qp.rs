@@ -206,11 +206,11 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over`, which a handler will bring about,
-    /// with a full barrier. Returns earlier when a signal is pending, when the thread shall freeze,
-    /// when [`Qp::stop_polling`] is called, when the connection ends, or at once if it may not or
-    /// another thread does this already. Must not be called by a handler, nor with a lock that
-    /// handlers take. Sleeps; `may` and `is_over` must not.
+    /// Handles completions in the calling thread until `is_over`, which a handler will bring about.
+    /// Returns earlier when a signal is pending, when the thread shall freeze, when
+    /// [`Qp::stop_polling`] is called, when the connection ends, or at once if it may not or if
+    /// another thread or a worker does this already. Must not be called by a handler, nor with a
+    /// lock that handlers take. Sleeps; `may` and `is_over` must not.
     #[inline]
     pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
         self.cq.busy_poll(may, is_over)

@@ -223,5 +223,4 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
             _in_handler: NotThreadSafe,
         },
     );
-    qp.cq.handled();
 }

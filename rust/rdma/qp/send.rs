@@ -111,5 +111,4 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler>(
     if wake {
         H::send_space(qp);
     }
-    qp.cq.handled();
 }

@@ -239,7 +239,7 @@ mod suite {
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, _| {
             pause(50);
-            // It completes when the second was taken off the queue, and the work item is disabled.
+            // It completes when the second was taken off the queue, and the thread polls.
             let _ = message(qp, true);
             let _ = send(qp);
         })?;
@@ -302,7 +302,11 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            qp.busy_poll(|| true, || false);
+            // Until the work item is not at it.
+            while !shared.over.load(Relaxed) {
+                qp.busy_poll(|| true, || false);
+                pause(1);
+            }
         })?;
         // Until a message finds the thread there.
         let polls = || {
@@ -357,8 +361,13 @@ mod suite {
         for round in 1..=ROUNDS {
             shared.wanted.store(round, Relaxed);
             let start = now();
-            while busy_poll(&pair, round) != PollOutcome::Over {
-                stopped += 1;
+            loop {
+                match busy_poll(&pair, round) {
+                    PollOutcome::Over => break,
+                    PollOutcome::Stopped => stopped += 1,
+                    // To the work item, which is at it.
+                    PollOutcome::Left => pause(1),
+                }
                 ensure!(now() - start < i64::from(PATIENCE) * 500_000);
             }
         }

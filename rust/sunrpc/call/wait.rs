@@ -30,9 +30,6 @@ impl<'a, T: Transport> Waiting<'a, T> {
 
     /// Whether it need wait no more: it was answered or has failed, was killed, or its connection
     /// is gone. Does not sleep.
-    ///
-    /// ORDERING: The RPC client ends the wait for a reply with `test_and_clear_bit()`, a full
-    /// barrier.
     #[inline]
     pub fn is_over(&self) -> bool {
         // SAFETY: The task and its request exist, by the contract of `new`. What others write is

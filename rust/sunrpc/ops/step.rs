@@ -14,7 +14,7 @@ use crate::{
 };
 use xprtrdma_base::{
     access_once::AccessOnce,
-    thread::NoFs,
+    thread::is_prompt,
     time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
@@ -84,8 +84,9 @@ impl<T: Transport> Ops<T> {
         // task has a request of ours, and does nothing else meanwhile.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
-            // A thread of low priority would keep other requests from their replies.
-            if let Some(_nofs) = NoFs::enter_if_prompt() {
+            // A thread of low priority would keep other requests from their replies. It is under
+            // NOFS: the RPC client sees to that for each step of a task.
+            if is_prompt() {
                 T::busy_poll(xprt, &Waiting::new(xprt, task));
             }
         }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The states of the thread that polls, and how its polling ends.
+
+/// There is none.
+pub(super) const NOBODY: u32 = 0;
+/// It sleeps, or is about to look whether it should.
+pub(super) const WAITS: u32 = xprtrdma_bindings::XPRTRDMA_POLLER_WAITS;
+/// It was told of an event, and has not begun to handle completions.
+pub(super) const CALLED: u32 = 2;
+/// It handles completions.
+pub(super) const POLLS: u32 = 3;
+/// The same, and another event came meanwhile.
+pub(super) const POLLS_CALLED: u32 = 4;
+/// It was told to stop before it began to handle completions, and will not.
+pub(super) const STOPPED: u32 = 5;
+/// It was told to stop while it handled completions, and may still.
+pub(super) const POLLS_STOPPED: u32 = 6;
+
+/// No state: a thread that leaves wakes the item, whatever was meant for the thread.
+pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
+
+/// Why a thread no longer handles completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollOutcome {
+    /// The wait is over.
+    Over,
+    /// A signal is pending, the thread shall freeze, another one or the work item does it, or the
+    /// queue pair is being shut down.
+    Left,
+    /// It was stopped, or would have been.
+    Stopped,
+}
