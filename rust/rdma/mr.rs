@@ -129,7 +129,8 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Inner {
-    #[inline]
+    // Into the way of a predicted reply: 8 instructions of an RPC.
+    #[inline(always)]
     fn unmap(&mut self) {
         if self.mapped != 0 {
             // SAFETY: `mapped` entries are mapped for this direction by the type invariant. The

@@ -15,11 +15,15 @@ use crate::{
     slot::Slot,
     transport::Transport,
     xdr_buf::{
+        KnownPage,
         Part,
         XdrBuf, //
     },
 };
-use core::ptr::NonNull;
+use core::{
+    mem::ManuallyDrop,
+    ptr::NonNull, //
+};
 use xprtrdma_base::{
     holders::Holders,
     lend::{
@@ -46,10 +50,13 @@ pub struct Loan<'a, T: Transport> {
     lease: Lease<T>,
     buf: XdrBuf<'a>,
     part: Part,
+    known_page: &'a KnownPage,
 }
 
 impl<'a, T: Transport> Loan<'a, T> {
     /// # Safety
+    ///
+    /// The send lock is held for `'a`.
     ///
     /// The request in the slot is encoded, and queued if a reply is expected. It is neither encoded
     /// anew nor released for `'a`; its release waits for leases.
@@ -69,6 +76,8 @@ impl<'a, T: Transport> Loan<'a, T> {
             // SAFETY: By the caller's contract.
             buf: unsafe { XdrBuf::from_raw(raw) },
             part,
+            // SAFETY: By the caller's contract; it holds the send lock.
+            known_page: unsafe { &*slot.known_page.get() },
         }
     }
 }
@@ -92,7 +101,7 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
 
     #[inline(always)]
     fn only_piece(&self) -> Option<Piece<'_>> {
-        self.buf.only_piece(self.part)
+        self.buf.only_piece(self.part, self.known_page)
     }
 
     #[inline]
@@ -127,12 +136,31 @@ impl<T: Transport> Lease<T> {
     }
 }
 
+impl<T: Transport> Lease<T> {
+    /// Gives the memory back. As dropping it, but in the caller's code: 8 instructions of an RPC.
+    #[inline(always)]
+    pub fn give_back(self) {
+        let mut lease = ManuallyDrop::new(self);
+        // SAFETY: The value is not dropped later.
+        unsafe { lease.end() }
+    }
+
+    /// # Safety
+    ///
+    /// Called once, at the end of the value.
+    #[inline(always)]
+    unsafe fn end(&mut self) {
+        // SAFETY: The slot is valid by the type invariant.
+        let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
+        // SAFETY: As above; this value is counted, and is not looked at any more.
+        unsafe { Holders::remove(leases) }
+    }
+}
+
 impl<T: Transport> Drop for Lease<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: The slot is valid by the type invariant.
-        let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
-        // SAFETY: As above, and this value is counted.
-        unsafe { Holders::remove(leases) }
+        // SAFETY: This is the end of the value.
+        unsafe { self.end() }
     }
 }

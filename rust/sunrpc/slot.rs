@@ -2,7 +2,10 @@
 
 //! Request slots: [`Slot`] embeds a `struct rpc_rqst`, [`Pool`] hands them out.
 
-use crate::transport::Transport;
+use crate::{
+    transport::Transport,
+    xdr_buf::KnownPage, //
+};
 use core::{
     cell::UnsafeCell,
     ptr, //
@@ -115,6 +118,8 @@ pub struct Slot<T: Transport> {
     pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
     pub(crate) buffers: UnsafeCell<Buffers>,
+    /// Only touched by who holds the send lock.
+    pub(crate) known_page: UnsafeCell<KnownPage>,
     #[pin]
     driver_data: T::SlotData,
 }
@@ -123,7 +128,7 @@ pub struct Slot<T: Transport> {
 unsafe impl<T: Transport> Send for Slot<T> {}
 // SAFETY: As above; `buffers` is only reached by the task that owns the slot, or under the pool's
 // lock while nobody does; `release` only by who sends the request, or by its task while nobody can;
-// `pinned` only under the queue lock.
+// `pinned` only under the queue lock; `known_page` only under the send lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -136,6 +141,7 @@ impl<T: Transport> Slot<T> {
             pinned: UnsafeCell::new(false),
             index,
             buffers: UnsafeCell::new(Buffers::new()),
+            known_page: UnsafeCell::new(KnownPage::none()),
             driver_data <- T::new_slot_data(),
         }? Error)
     }

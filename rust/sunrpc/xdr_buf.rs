@@ -3,13 +3,17 @@
 //! The memory of one RPC message ([`XdrBuf`], [`XdrBytes`]): a head, an array of pages, a tail.
 
 use core::{
+    cell::Cell,
     marker::PhantomData,
     ops::Deref,
     ptr::{self, NonNull},
     slice, //
 };
 use kernel::{
-    bindings::kvec,
+    bindings::{
+        kvec,
+        page, //
+    },
     page::PAGE_SIZE,
     prelude::*, //
 };
@@ -153,13 +157,22 @@ impl<'a> XdrBuf<'a> {
 
     /// See [`Loan::only_piece`](xprtrdma_base::lend::Loan::only_piece).
     #[inline(always)]
-    pub(crate) fn only_piece(&self, part: Part) -> Option<Piece<'_>> {
+    pub(crate) fn only_piece(&self, part: Part, known: &KnownPage) -> Option<Piece<'_>> {
         let pages = self.page_len();
         match part {
             Part::Pages if pages != 0 => Some(self.pages(0, pages)),
             Part::Whole if pages == 0 && self.tail_len() == 0 => {
                 let head = look!(self, head[0]);
-                (head.iov_len != 0).then(|| piece_of(head, 0))
+                (head.iov_len != 0).then(|| {
+                    let addr = head.iov_base.cast::<u8>();
+                    Piece {
+                        // SAFETY: As in `piece_of`.
+                        page: unsafe { known.page_of(addr) },
+                        more: &[],
+                        first: addr.addr() % PAGE_SIZE,
+                        len: head.iov_len,
+                    }
+                })
             }
             _ => None,
         }
@@ -261,6 +274,46 @@ impl XdrBytes<'_> {
             )
         };
         kernel::error::to_result(err)
+    }
+}
+
+/// The page of the address that was last asked for, as memory stays with its slot: 10 instructions
+/// of an RPC. It does not change while the memory is allocated; where memory can be taken away, nor
+/// later (x86 and arm64 have the map of all pages in one virtual array).
+///
+/// # Invariants
+///
+/// The page is that of the address, unless that is null.
+pub(crate) struct KnownPage(Cell<(*mut u8, *mut page)>);
+
+impl KnownPage {
+    pub(crate) const fn none() -> Self {
+        Self(Cell::new((ptr::null_mut(), ptr::null_mut())))
+    }
+
+    /// # Safety
+    ///
+    /// The address is one of the linear mapping.
+    #[inline(always)]
+    unsafe fn page_of(&self, addr: *mut u8) -> *mut page {
+        let (known, page) = self.0.get();
+        if known == addr && !known.is_null() {
+            return page;
+        }
+        // SAFETY: By the caller's contract.
+        unsafe { self.learn(addr) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`KnownPage::page_of`].
+    #[cold]
+    unsafe fn learn(&self, addr: *mut u8) -> *mut page {
+        // SAFETY: By the caller's contract.
+        let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
+        // INVARIANT: As was just told.
+        self.0.set((addr, page));
+        page
     }
 }
 
