@@ -27,6 +27,7 @@ pub(crate) use self::{
 
 use self::{
     learnt::{
+        Agreement,
         KnownGrant,
         LargeSend,
         Once,
@@ -137,7 +138,7 @@ pub(crate) struct Connection {
     epoch: Epoch,
     /// The thresholds that the peers agreed on; set, with the version, before the first call is
     /// sent.
-    thresholds: SetOnce<Thresholds>,
+    agreement: Agreement,
     /// The number of the version.
     version: Atomic<u32>,
     /// The xid of the version probe, if one is sent.
@@ -192,8 +193,8 @@ impl Connection {
     #[inline]
     pub(crate) fn version(&self) -> Version {
         const V2: u32 = Version::V2.number();
-        // Read for each message, so not through `thresholds`. It is set before the first call is
-        // posted, and a completion handler runs after what it answers was posted.
+        // It is set before the first call is posted, and a completion handler runs after what it
+        // answers was posted.
         match self.version.read_once() {
             V2 => Version::V2,
             _ => Version::V1,
@@ -233,16 +234,19 @@ impl Connection {
     /// The agreed thresholds; the minimum before there are any.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
-        self.thresholds
-            .as_ref()
-            .copied()
-            .unwrap_or(Thresholds::MINIMUM)
+        self.agreement.get()
+    }
+
+    /// Whether the server may invalidate regions.
+    #[inline]
+    pub(crate) fn remote_invalidation(&self) -> bool {
+        self.agreement.remote_invalidation()
     }
 
     /// Sets what the peers agreed on, before the first call is sent.
     pub(crate) fn agree(&self, version: Version, thresholds: Thresholds) {
         self.version.write_once(version.number());
-        self.thresholds.populate(thresholds);
+        self.agreement.set(thresholds);
     }
 
     /// The version probe with this xid is about to be sent, the only message before the agreement.
@@ -262,9 +266,9 @@ impl Connection {
 
     /// The xid of the version probe, until there is an agreement.
     pub(crate) fn probing(&self) -> Option<Xid> {
-        match self.thresholds.as_ref() {
-            None => self.probe.copy(),
-            Some(_) => None,
+        match self.agreement.was_made() {
+            false => self.probe.copy(),
+            true => None,
         }
     }
 

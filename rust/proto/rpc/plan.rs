@@ -212,6 +212,20 @@ pub struct Plan {
     pub result_segments: usize,
 }
 
+impl Plan {
+    /// The plan of an RPC whose messages hold all of it.
+    #[inline]
+    pub const fn without_chunks(version: Version) -> Self {
+        Self {
+            call: CallPlan::Inline,
+            reply: ReplyPlan::Inline,
+            header_len: version.min_header_len(),
+            read_segments: 0,
+            result_segments: 0,
+        }
+    }
+}
+
 /// Decides how an RPC travels.
 ///
 /// `reduce` is false where the security flavour protects the message's integrity or privacy

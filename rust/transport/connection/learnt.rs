@@ -7,9 +7,68 @@ use kernel::sync::atomic::{
     Full,
     Relaxed, //
 };
-use xprtrdma_proto::Credits;
+use xprtrdma_proto::{
+    threshold::Thresholds,
+    Credits, //
+};
 use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
+
+/// The thresholds that the peers agreed on; the minimum before.
+///
+/// Words that each sender reads, in place of a `SetOnce`, whose look is a call of C: 20
+/// instructions of an RPC. They are set before the first call can be sent.
+pub(super) struct Agreement {
+    call: Atomic<u32>,
+    reply: Atomic<u32>,
+    remote_invalidation: Atomic<bool>,
+    there_is_one: Once,
+}
+
+impl Agreement {
+    pub(super) const fn none() -> Self {
+        let Thresholds {
+            call,
+            reply,
+            remote_invalidation,
+        } = Thresholds::MINIMUM;
+        Self {
+            call: Atomic::new(call),
+            reply: Atomic::new(reply),
+            remote_invalidation: Atomic::new(remote_invalidation),
+            there_is_one: Once::new(),
+        }
+    }
+
+    /// Called once.
+    pub(super) fn set(&self, thresholds: Thresholds) {
+        self.call.write_once(thresholds.call);
+        self.reply.write_once(thresholds.reply);
+        self.remote_invalidation
+            .write_once(thresholds.remote_invalidation);
+        let _ = self.there_is_one.is_first();
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Thresholds {
+        Thresholds {
+            call: self.call.read_once(),
+            reply: self.reply.read_once(),
+            remote_invalidation: self.remote_invalidation(),
+        }
+    }
+
+    /// Whether the server may invalidate regions.
+    #[inline]
+    pub(super) fn remote_invalidation(&self) -> bool {
+        self.remote_invalidation.read_once()
+    }
+
+    /// Whether they have agreed.
+    pub(super) fn was_made(&self) -> bool {
+        self.there_is_one.was()
+    }
+}
 
 /// The last grant that was accepted unchanged. A reply that repeats it needs no further work.
 ///

@@ -5,6 +5,7 @@
 use super::{
     credits::CALLBACK_SLOTS,
     learnt::{
+        Agreement,
         KnownGrant,
         LargeSend,
         Once,
@@ -134,7 +135,7 @@ impl Setup<'_> {
             xprt: xprt.clone(),
             services: services.clone(),
             epoch,
-            thresholds: SetOnce::new(),
+            agreement: Agreement::none(),
             version: Atomic::new(Version::V1.number()),
             probe: SetOnce::new(),
             probe_answered: Once::new(),

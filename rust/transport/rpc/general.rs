@@ -81,7 +81,6 @@ pub(super) fn send_any(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
-    agreed: bool,
     planned: Plan,
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
@@ -94,7 +93,7 @@ pub(super) fn send_any(
         clear_again(call)?;
         state = call.slot().driver_data().state.lock();
     }
-    state.offer.invalidation = agreed;
+    state.offer.invalidation = conn.remote_invalidation();
     let posted = post_call(xprt, qp, call, &planned, &mut state);
     drop(state);
     let len = match posted {

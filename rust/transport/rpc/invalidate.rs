@@ -104,7 +104,8 @@ impl Connection {
         };
         state.tally.invalidated(counter);
         match region.remotely_invalidated(proof) {
-            Ok((mr, _lease)) => {
+            Ok((mr, lease)) => {
+                lease.give_back();
                 self.keep(state, mr);
                 Ok(())
             }
@@ -116,11 +117,10 @@ impl Connection {
     /// regions.
     #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
-        if !state.idle.is_empty() || self.regions().is_scarce() {
+        if self.regions().is_scarce() {
             self.regions().put(mr);
-        } else if let Err(full) = state.idle.push_within_capacity(mr) {
-            // Cannot be: the region came by this list.
-            self.regions().put(full.0);
+        } else if let Some(other) = state.kept.replace(mr) {
+            self.regions().put(other);
         }
     }
 

@@ -134,13 +134,20 @@ pub(super) fn map_call(
     regions
         .reserve(needed, GFP_NOWAIT)
         .map_err(|_| Shortage::NoMemory)?;
-    // Usually the slot has kept the regions that the call needs.
+    idle.reserve(needed, GFP_NOWAIT)
+        .map_err(|_| Shortage::NoMemory)?;
+    // Usually the slot has kept the region that the call needs.
+    if let Some(Err(full)) = state.kept.take().map(|mr| idle.push_within_capacity(mr)) {
+        // For a call that needs none.
+        pool.put(full.0);
+    }
     let missing = needed.saturating_sub(idle.len());
     if missing != 0 {
-        idle.reserve(missing, GFP_NOWAIT)
-            .map_err(|_| Shortage::NoMemory)?;
-        pool.take(missing, idle)
-            .inspect_err(|_| qp.handler().counters().add(Ordinary::NoRegion))?;
+        if let Err(shortage) = pool.take(missing, idle) {
+            state.kept = idle.pop();
+            qp.handler().counters().add(Ordinary::NoRegion);
+            return Err(shortage);
+        }
     }
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
     let mut mapping = Mapping { idle, regions };
@@ -185,11 +192,8 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
 /// or looks after the connection: all of them are of this one.
 pub(crate) fn collect_idle(xprt: &Xprt<Rdma>, pool: &RegionPool) {
     for slot in xprt.slots() {
-        loop {
-            let kept = slot.driver_data().state.lock().idle.pop();
-            let Some(mr) = kept else {
-                break;
-            };
+        let kept = slot.driver_data().state.lock().kept.take();
+        if let Some(mr) = kept {
             pool.put(mr);
         }
     }

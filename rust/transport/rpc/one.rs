@@ -125,9 +125,8 @@ pub(super) fn send_with_write_chunk(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
-    agreed: bool,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, agreed, One::Write, Version::V1)
+    send_one(xprt, qp, call, One::Write, Version::V1)
 }
 
 #[inline(never)]
@@ -135,9 +134,8 @@ pub(super) fn send_with_read_chunk(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
-    agreed: bool,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, agreed, One::Read, Version::V1)
+    send_one(xprt, qp, call, One::Read, Version::V1)
 }
 
 #[inline(never)]
@@ -145,9 +143,8 @@ pub(super) fn send_with_reply_chunk(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
-    agreed: bool,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, agreed, One::Reply, Version::V1)
+    send_one(xprt, qp, call, One::Reply, Version::V1)
 }
 
 /// The same in version 2, for all forms.
@@ -156,10 +153,9 @@ pub(super) fn send_in_version_2(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
-    agreed: bool,
     form: One,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, agreed, form, Version::V2)
+    send_one(xprt, qp, call, form, Version::V2)
 }
 
 /// Why a call was not posted on the short way.
@@ -190,7 +186,6 @@ fn send_one(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
-    agreed: bool,
     form: One,
     version: Version,
 ) -> Result<(), NotSent> {
@@ -200,7 +195,7 @@ fn send_one(
         qp.stop_polling();
     }
     let mut state = call.slot().driver_data().state.lock();
-    let posted = post_one(xprt, qp, call, (form, version), agreed, crowded, &mut state);
+    let posted = post_one(xprt, qp, call, (form, version), crowded, &mut state);
     drop(state);
     match posted {
         Ok(posted) => {
@@ -212,7 +207,7 @@ fn send_one(
             }
             Ok(())
         }
-        Err(Failed::Rare) => send_the_long_way(xprt, qp, call, agreed, form),
+        Err(Failed::Rare) => send_the_long_way(xprt, qp, call, form),
         Err(Failed::Unsent(unsent)) => not_sent(xprt, qp, call, unsent),
     }
 }
@@ -223,17 +218,14 @@ fn post_one(
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     (form, version): (One, Version),
-    agreed: bool,
     crowded: bool,
     state: &mut State,
 ) -> Result<Posted, Failed> {
     let conn = qp.handler();
     let request = call.slot().driver_data();
-    // Usually the slot's last call has left these.
-    let ready = state.regions.is_empty()
-        && state.regions.capacity() != 0
-        && (form != One::Reply || state.xid != call.xid());
-    let kept = if ready { state.idle.pop() } else { None };
+    // Usually the slot's last call has left a region, and the list that it came by, with its room.
+    let ready = state.regions.is_empty() && (form != One::Reply || state.xid != call.xid());
+    let kept = if ready { state.kept.take() } else { None };
     let mr = kept.ok_or(Failed::Rare)?;
 
     let (part, access, lent) = match form {
@@ -323,7 +315,8 @@ fn post_one(
         state.posted = now_ns();
     }
     // The call is pending from before the post: its reply may overtake us.
-    if state.xid != call.xid() {
+    // Not that of a call with a Reply chunk, see above.
+    if form == One::Reply || state.xid != call.xid() {
         state.xid = call.xid();
         state.strikes = Strikes::default();
     }
@@ -341,7 +334,7 @@ fn post_one(
         segment,
         // NO-OVERFLOW: As above.
         shape32(head.wrapping_add(tail)),
-        agreed,
+        conn.remote_invalidation(),
     );
     // A call with memory for a reply expects one; only others must be asked.
     let expected = form != One::Read || call.reply_expected();
@@ -387,9 +380,8 @@ fn send_the_long_way(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
-    agreed: bool,
     form: One,
 ) -> Result<(), NotSent> {
     let plan = form.plan(call, qp.handler().version());
-    send_any(xprt, qp, call, agreed, plan)
+    send_any(xprt, qp, call, plan)
 }

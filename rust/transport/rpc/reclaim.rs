@@ -8,14 +8,14 @@ use crate::connection::Connection;
 /// memory to its owners. A reply that only waited for that ends its call. Sleeps.
 pub(crate) fn reclaim(conn: &Connection) {
     for slot in conn.xprt().slots() {
-        let (regions, idle, answer) = {
+        let (regions, kept, answer) = {
             let mut state = slot.driver_data().state.lock();
             if state.epoch != conn.epoch() {
                 continue;
             }
             (
                 core::mem::take(&mut state.regions),
-                core::mem::take(&mut state.idle),
+                state.kept.take(),
                 slot.driver_data().take_answer(&mut state),
             )
         };
@@ -25,7 +25,7 @@ pub(crate) fn reclaim(conn: &Connection) {
                 conn.regions().put(mr);
             }
         }
-        for mr in idle {
+        if let Some(mr) = kept {
             conn.regions().put(mr);
         }
         if let Some(answer) = answer {

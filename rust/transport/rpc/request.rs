@@ -87,8 +87,10 @@ pub(super) struct State {
     pub(super) answer: Option<Answer>,
     pub(super) epoch: Epoch,
     pub(super) regions: KVec<Region>,
-    /// Regions of the connection `epoch` that are kept for the slot's next call, see
+    /// The region of the connection `epoch` that is kept for the slot's next call, see
     /// [`RegionPool`](crate::connection::RegionPool).
+    pub(super) kept: Option<IdleMr>,
+    /// Those that a call is about to use.
     pub(super) idle: KVec<IdleMr>,
     /// The Read chunk.
     pub(super) reads: Chunk,
@@ -220,6 +222,7 @@ impl Request {
                 answer: None,
                 epoch: Epoch::NONE,
                 regions: KVec::new(),
+                kept: None,
                 idle: KVec::new(),
                 reads: Chunk::EMPTY,
                 offer: Offered {
@@ -252,7 +255,7 @@ impl Request {
     pub(crate) fn kept(&self, epoch: Epoch) -> usize {
         let state = self.state.lock();
         match state.epoch == epoch {
-            true => state.idle.len(),
+            true => usize::from(state.kept.is_some()),
             false => 0,
         }
     }

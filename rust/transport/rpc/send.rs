@@ -30,6 +30,7 @@ use kernel::sync::Arc;
 use xprtrdma_proto::{
     conn::Cause,
     CallPlan,
+    Plan,
     ReplyPlan,
     Version, //
 };
@@ -53,8 +54,7 @@ pub(crate) fn send_call(
         conn.lost(Cause::Retransmit);
         return Err(NotSent::NotConnected);
     }
-    let thresholds = conn.thresholds();
-    let planned = match plan_call(qp, call, thresholds) {
+    let planned = match plan_call(qp, call, conn.thresholds()) {
         Ok(planned) => planned,
         Err(error) => {
             refuse(conn.counters(), call, error);
@@ -64,23 +64,41 @@ pub(crate) fn send_call(
     if !call.take_credit(xprt) {
         return Err(NotSent::NoCredit);
     }
-    let agreed = thresholds.remote_invalidation;
     let segments = planned.read_segments + planned.result_segments;
-    if segments == 1 {
-        let form = match (planned.call, planned.reply) {
-            (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) => One::Write,
-            (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) => One::Read,
-            (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) => One::Reply,
-            _ => return send_any(xprt, qp, call, agreed, planned),
-        };
-        if conn.version() == Version::V2 {
-            return send_in_version_2(xprt, qp, call, agreed, form);
+    let form = match (planned.call, planned.reply) {
+        (CallPlan::Inline, ReplyPlan::Inline) => {
+            return send_any(xprt, qp, call, Plan::without_chunks(conn.version()));
         }
-        return match form {
-            One::Write => send_with_write_chunk(xprt, qp, call, agreed),
-            One::Read => send_with_read_chunk(xprt, qp, call, agreed),
-            One::Reply => send_with_reply_chunk(xprt, qp, call, agreed),
-        };
+        (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) if segments == 1 => One::Write,
+        (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) if segments == 1 => One::Read,
+        (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) if segments == 1 => One::Reply,
+        _ => return send_rare(xprt, qp, call),
+    };
+    if conn.version() == Version::V2 {
+        return send_in_version_2(xprt, qp, call, form);
     }
-    send_any(xprt, qp, call, agreed, planned)
+    match form {
+        One::Write => send_with_write_chunk(xprt, qp, call),
+        One::Read => send_with_read_chunk(xprt, qp, call),
+        One::Reply => send_with_reply_chunk(xprt, qp, call),
+    }
+}
+
+/// Sends a call that has its credit and is of no usual form. It is planned once more: a plan that
+/// is handed over would be made whole, and put into memory, for each call.
+#[inline(never)]
+fn send_rare(
+    xprt: &Xprt<Rdma>,
+    qp: &Arc<Qp<Connection>>,
+    call: &Call<'_, Rdma>,
+) -> Result<(), NotSent> {
+    let conn = qp.handler();
+    match plan_call(qp, call, conn.thresholds()) {
+        Ok(planned) => send_any(xprt, qp, call, planned),
+        // It was planned before, from the same.
+        Err(error) => {
+            refuse(conn.counters(), call, error);
+            Ok(())
+        }
+    }
 }
