@@ -24,15 +24,16 @@ TOLERANCE = {
 }
 # Calls at a time share posts, how many of them is the scheduler's matter: only that they do counts.
 SHARED_POSTS = 0.98
-# What an RPC may take whatever was recorded; `kernel` beside what it takes with the in-tree client.
-# (work requests, completions, service, kernel)
+# What an RPC may take whatever was recorded; and beside what it takes with the in-tree client.
+# (work requests, completions), (service, transport, kernel)
 GOALS = {
-    "GETATTR": (2, 1.04, None, 0.97),
-    "READ 4 KiB": (2, 1.04, 3050, 0.97), "WRITE 4 KiB": (2, 1.04, 3050, 0.97),
-    "READ 1 MiB": (2, 1.04, 10_000, 0.99), "WRITE 1 MiB": (2, 1.04, 10_000, 0.99),
-} | {f"{what} 4 KiB, {depth} at a time": (2, 1.04, None, 0.98)
+    "GETATTR": ((2, 1.04), (1, 1, 0.97)),
+    "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.6, 0.9, 0.97)),
+    # It depends on how the pages lie.
+    "READ 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)), "WRITE 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)),
+} | {f"{what} 4 KiB, {depth} at a time": ((2, 1.04), (1, 1, 0.98))
      for what in ("READ", "WRITE") for depth in (16, 64)}
-GOAL = ("work_requests", "completions", "service")
+LIMITED, BESIDE = ("work_requests", "completions"), ("service", "transport", "kernel")
 
 
 def most(load, counter, recorded):
@@ -59,14 +60,15 @@ def rises(recorded, measured):
 
 def missed(ours, intree):
     """Lines about goals that are not reached; both are {load: {counter: number}}."""
-    for load, (*limits, part) in GOALS.items():
-        for name, limit in zip(GOAL, limits, strict=True):
+    for load, (limits, parts) in GOALS.items():
+        for name, limit in zip(LIMITED, limits, strict=True):
             # Numbers of work requests and completions are exact but for what is rounded.
-            if limit and ours[load][name] > limit + 0.001:
+            if ours[load][name] > limit + 0.001:
                 yield f"{load}: {name} {ours[load][name]:,.2f}, at most {limit:,}"
-        ratio = ours[load]["kernel"] / intree[load]["kernel"]
-        if ratio > part:
-            yield f"{load}: kernel {ratio:.3f} of the in-tree client's, at most {part}"
+        for name, part in zip(BESIDE, parts, strict=True):
+            ratio = ours[load][name] / intree[load][name]
+            if ratio > part:
+                yield f"{load}: {name} {ratio:.3f} of the in-tree client's, at most {part}"
 
 
 def record(counts, release):

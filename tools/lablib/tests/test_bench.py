@@ -184,13 +184,13 @@ class Baseline(unittest.TestCase):
         self.assertEqual(list(baseline.rises(self.recorded, fewer)), [])
 
     def test_goals(self):
-        good = {load: {"work_requests": 2.0, "completions": 1.031, "service": 2990, "kernel": 95}
-                for load in baseline.GOALS}
-        intree = {load: {"kernel": 100} for load in baseline.GOALS}
+        good = {load: {"work_requests": 2.0, "completions": 1.031, "service": 50,
+                       "transport": 60, "kernel": 95} for load in baseline.GOALS}
+        intree = {load: dict.fromkeys(baseline.BESIDE, 100) for load in baseline.GOALS}
         self.assertEqual(list(baseline.missed(good, intree)), [])
-        bad = good | {"READ 4 KiB": {"work_requests": 3.0, "completions": 1.05, "service": 4000,
-                                     "kernel": 98}}
-        self.assertEqual(len(list(baseline.missed(bad, intree))), 4)
+        bad = good | {"READ 4 KiB": {"work_requests": 3.0, "completions": 1.05, "service": 61,
+                                     "transport": 86, "kernel": 98}}
+        self.assertEqual(len(list(baseline.missed(bad, intree))), 5)
 
     def test_a_rise_is_named(self):
         found = list(baseline.rises(self.recorded, {"GETATTR": {"posts": 2.0, "service": 3000.0}}))
