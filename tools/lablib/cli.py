@@ -484,12 +484,21 @@ def add_bench_check(commands):
     kernel_option(sub)
     sub.add_argument("--rounds", type=int, default=3, metavar="N",
                      help="of counting instructions; their median counts (default: 3)")
+    sub.add_argument("--processors", action="store_true",
+                     help=f"with {baseline.HOW_MANY} processors in the client instead: instructions, "
+                          "wake-ups, interrupts, locks found taken")
     sub.add_argument("--measured", metavar="FILE",
-                     help="what make bench wrote, instead of measuring")
+                     help="what make bench wrote (with --processors: tools/lab count), instead of "
+                          "measuring")
     sub.add_argument("--write", action="store_true",
-                     help=f"record tools/results/{baseline.RECORD}.csv instead of comparing")
-    sub.set_defaults(run=lambda args: baseline.check(args.kernel, args.rounds, args.measured,
-                                                     args.write))
+                     help=f"record tools/results/{baseline.RECORD}.csv (or "
+                          f"{baseline.PROCESSORS}.csv) instead of comparing")
+
+    def run(args):
+        check = baseline.check_processors if args.processors else baseline.check
+        return check(args.kernel, args.rounds, args.measured, args.write)
+
+    sub.set_defaults(run=run)
 
 
 def add_demo(commands):

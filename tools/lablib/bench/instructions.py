@@ -135,10 +135,10 @@ class Counts:
         found["allocations"] = self.called(*ALLOCATE, kinds=(TRANSPORT,))
         return found | self.lines
 
-    def profile(self, kinds):
-        """{(function, module): instructions} of the classes."""
+    def profile(self, kinds, of="functions"):
+        """{(function, module): instructions} of the classes; `of`: which are counted."""
         found = collections.Counter()
-        for (name, module, kind), number in self.functions.items():
+        for (name, module, kind), number in getattr(self, of).items():
             if kind in kinds:
                 found[name, module] += number
         return found
@@ -188,9 +188,9 @@ def table(rows, columns=COLUMNS):
     return "\n".join(lines)
 
 
-def top(root, counts, kinds, number):
+def top(root, counts, kinds, number, of="functions"):
     """The functions with most instructions: [name, module, instructions]."""
-    chosen = counts.profile(kinds).most_common(number)
+    chosen = counts.profile(kinds, of).most_common(number)
     names = readable(root, {name for (name, _), _ in chosen})
     return [[names[name][:NAME], module, count] for (name, module), count in chosen]
 

@@ -125,12 +125,15 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
         print_source(session, found["ours"], functions)
     for name, operations in found.items() if functions else ():
         for operation, counted in operations.items():
-            for title, key, kinds in (
-                    ("transport and what it calls", "service", {instructions.TRANSPORT}),
-                    ("whole kernel", "kernel", instructions.KERNEL)):
+            for title, key, kinds, of in (
+                    ("transport and what it calls", "service", {instructions.TRANSPORT},
+                     "functions"),
+                    ("atomic instructions of these", "atomics", {instructions.TRANSPORT},
+                     "atomics"),
+                    ("whole kernel", "kernel", instructions.KERNEL, "functions")):
                 print(f"\n{name}, {operation}, {title}:")
                 print(instructions.listing(
-                    instructions.top(root.path(), counted[-1], kinds, functions),
+                    instructions.top(root.path(), counted[-1], kinds, functions, of),
                     rows[name][operation][key]), flush=True)
     profile = {name: {operation: instructions.top(root.path(), counted[-1],
                                                   {instructions.TRANSPORT}, PROFILE)

@@ -192,6 +192,16 @@ class Baseline(unittest.TestCase):
                                      "transport": 86, "kernel": 98}}
         self.assertEqual(len(list(baseline.missed(bad, intree))), 5)
 
+    def test_goals_with_several_processors(self):
+        load, other = "READ 4 KiB, 16 threads, nconnect=4, 4 CPU", "READ 4 KiB, 16 threads, 4 CPU"
+        intree = {load: {"kernel": 100}, other: {"kernel": 100}}
+        for ours, lines in ((95, 0), (99, 1)):
+            rows = {load: {"kernel": ours}, other: {"kernel": 120}}
+            self.assertEqual(len(list(baseline.missed_by_many(rows, intree))), lines)
+        found = list(baseline.rises({load: {"kernel": 100}}, {load: {"kernel": 111}},
+                                    baseline.WIDE))
+        self.assertEqual(len(found), 1)
+
     def test_a_rise_is_named(self):
         found = list(baseline.rises(self.recorded, {"GETATTR": {"posts": 2.0, "service": 3000.0}}))
         self.assertEqual(found, ["GETATTR: posts rose from 1.00 to 2.00"])
