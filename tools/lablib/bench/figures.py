@@ -16,8 +16,9 @@ Benchmark figures
 =================
 
 What ``make bench`` measured, kernel {kernel}. What the words mean is in
-:doc:`benchmarks`.
+:doc:`benchmarks`. Counts and times may be of different runs.
 """
+TIMES = "Elapsed time: one mount\n"
 KERNEL = (("service", "the transport and what it calls"), ("copies", "of that, copying"),
           ("kernel", "whole kernel"), ("switches", "task switches"), ("wakeups", "wake-ups"),
           ("works", "works queued"), ("allocations", "allocations of the transport"))
@@ -77,6 +78,12 @@ def times(found):
                          for load, one in loads.items() for took in (one["microseconds"],)])
 
 
+def earlier_times(page):
+    """Those of an earlier run, which are on the page."""
+    _, times, rest = page.partition(TIMES)
+    return [f"\n{times}{rest}"] if times else []
+
+
 def profile(found):
     """Where the instructions of the transport and of what it calls are."""
     for load in PROFILED:
@@ -96,5 +103,7 @@ def write(result):
         parts += scale(result["scale"])
     if "times" in result:
         parts += times(result["times"])
+    else:
+        parts += earlier_times(FILE.read_text())
     FILE.write_text("\n".join(parts).replace("\n\n\n", "\n\n"))
     say(f"written: {FILE}")
