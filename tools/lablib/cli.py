@@ -485,8 +485,8 @@ def add_bench_check(commands):
     sub.add_argument("--rounds", type=int, default=3, metavar="N",
                      help="of counting instructions; their median counts (default: 3)")
     sub.add_argument("--processors", action="store_true",
-                     help=f"with {baseline.HOW_MANY} processors in the client instead: instructions, "
-                          "wake-ups, interrupts, locks found taken")
+                     help=f"with {baseline.HOW_MANY} processors in the client instead: "
+                          "instructions, wake-ups, interrupts, locks found taken")
     sub.add_argument("--measured", metavar="FILE",
                      help="what make bench wrote (with --processors: tools/lab count), instead of "
                           "measuring")

@@ -124,7 +124,7 @@ def check(spec, rounds, measured, write):
     if write:
         record(counts["ours"], release)
         return 0
-    before = comparable(*recorded(), release)
+    before = comparable(recorded(), release)
     return judge((before, "ROSE", list(rises(before, counts["ours"]))),
                  (GOALS, "MISSED", list(missed(counts["ours"], counts["intree"]))))
 
@@ -141,14 +141,15 @@ def check_processors(spec, rounds, measured, write):
     if write:
         record(counts["ours"], release, PROCESSORS, WIDE)
         return 0
-    before = comparable(*recorded(PROCESSORS, WIDE), release)
+    before = comparable(recorded(PROCESSORS, WIDE), release)
     return judge((before, "ROSE", list(rises(before, counts["ours"], WIDE))),
                  (list(filter(MANY.search, counts["ours"])), "MISSED",
                   list(missed_by_many(counts["ours"], counts["intree"]))))
 
 
-def comparable(before, with_kernel, release):
+def comparable(found, release):
     """What was recorded, if it was with the kernel that was measured with."""
+    before, with_kernel = found
     if with_kernel != release:
         raise LabError(f"recorded with kernel {with_kernel}, measured with {release}: "
                        "instructions do not compare; use KERNEL= or record again")
