@@ -36,6 +36,7 @@ pub use self::{
         Choice,
         Move,
         Probe,
+        Probed,
         Seat,
         Standing,
         View, //

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What the transports of one server share ([`Shared`]), and the place of a connection among its
-//! rails ([`Place`]); probes of rails that are dead ([`ProbeJob`]).
+//! rails ([`Place`]); probes of rails that are dead or doubted ([`ProbeJob`]).
 
 use crate::{
     driver::Rdma,
@@ -23,6 +23,7 @@ use kernel::{
 use xprtrdma_proto::{
     rail::{
         Probe,
+        Probed,
         Rail,
         Rails,
         Seat, //
@@ -199,11 +200,11 @@ impl ProbeJob {
         self.rail
     }
 
-    /// Tells the policy what came of it: whether a connection was made.
-    pub(crate) fn end(self, connected: bool) {
+    /// Tells the policy what came of it.
+    pub(crate) fn end(self, outcome: Probed) {
         let Self { server, probe, .. } = self;
         if let Some(shared) = server.shared() {
-            shared.with_rails(|rails| rails.probed(probe, connected, now()));
+            shared.with_rails(|rails| rails.probed(probe, outcome, now()));
         }
     }
 }

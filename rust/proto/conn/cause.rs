@@ -75,7 +75,8 @@ impl Cause {
 
     /// Whether the rail of the connection is to blame: nothing comes through, or it is going.
     ///
-    /// A peer that closed a connection can be reached.
+    /// A peer that closed a connection could be heard; see
+    /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail).
     pub(super) const fn blames_rail(self) -> bool {
         matches!(
             self,

@@ -69,11 +69,19 @@ impl Disconnect {
             || statuses.any(|status| status == WcStatus::RetryExceeded)
     }
 
-    /// Whether the rail of the connection may be to blame, though nothing says so. Where nothing
-    /// gets through to the peer, but something does from there, the peer's device is the first to
-    /// give up; what we hear of then is its farewell, or only that work requests were flushed.
+    /// Whether the rail of the connection may be to blame, though nothing says so, if calls were in
+    /// flight. Where nothing gets through to the peer, but something does from there, the peer's
+    /// device may be the first to give up; what we hear of then is its farewell, or only that work
+    /// requests were flushed.
     pub fn doubts_rail(&self) -> bool {
-        matches!(self.cause, Cause::PeerClosed | Cause::Completion(_))
+        let says_nothing = |status| matches!(status, WcStatus::Flushed | WcStatus::Other);
+        let is_unexplained = match self.cause {
+            Cause::PeerClosed => true,
+            Cause::Completion(status) => says_nothing(status),
+            _ => false,
+        };
+        let mut seen = [self.seen.first, self.seen.reason].into_iter().flatten();
+        is_unexplained && seen.all(|(_, status)| says_nothing(status))
     }
 }
 

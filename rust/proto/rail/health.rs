@@ -9,8 +9,9 @@
 //! from the start, as after a boot, need not wait for the minute. The hold-down grows with each
 //! death that comes soon after the one before: a rail that flaps keeps fewer and fewer promises.
 //!
-//! A live rail is *doubted* when a connection over it ended and nothing says why. It is probed at
-//! once, and chosen only before dead ones, until the probe or a connection has told.
+//! A live rail is *doubted* when a connection with calls in flight ended over it and nothing says
+//! why. It is probed as soon as somebody looks after a connection to the server, and chosen only
+//! before dead ones, until the probe or an attempt has told.
 
 use crate::{
     random::Random,
@@ -124,7 +125,9 @@ impl Health {
     /// A connection ended for which it may be to blame.
     pub(super) fn doubt(&mut self, now: Time) {
         if self.is_live() {
-            self.doubted.get_or_insert(now);
+            self.doubted = Some(now);
+            // Connections that leave it have moved.
+            self.settles = self.settles.max(now.after(REST));
         }
     }
 
@@ -143,10 +146,7 @@ impl Health {
     /// Something was connected over it.
     pub(super) fn worked(&mut self, random: &mut Random, now: Time) {
         self.proven = true;
-        if let Some(since) = self.doubted.take() {
-            // Connections that have left it have moved.
-            self.settles = self.settles.max(since.after(REST));
-        }
+        self.doubted = None;
         if self.dead.take().is_none() {
             return;
         }
@@ -212,8 +212,9 @@ impl Health {
         self.dead.map_or(Time::default(), |dead| dead.tried)
     }
 
-    /// Since when it has been live or dead.
+    /// Since when it has been live, doubted or dead.
     pub(super) fn since(&self) -> Time {
-        self.dead.map_or(self.live_since, |dead| dead.since)
+        let since = self.dead.map(|dead| dead.since).or(self.doubted);
+        since.unwrap_or(self.live_since)
     }
 }

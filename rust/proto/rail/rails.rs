@@ -23,6 +23,7 @@ use super::{
         Choice,
         Move,
         Probe,
+        Probed,
         Seat,
         Standing,
         View, //
@@ -270,8 +271,11 @@ impl Rails {
 
     /// A rail, dead or doubted, that is to be probed now.
     pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
+        // A connection on a dead rail is an attempt, which will tell; one on a doubted rail may be
+        // idle.
         let is_due = |(_, entry): &(u8, &Entry)| {
-            entry.listed && !entry.probing && entry.load == 0 && entry.health.wants_probe(now)
+            let attempted = entry.load != 0 && !entry.health.is_live();
+            entry.listed && !entry.probing && !attempted && entry.health.wants_probe(now)
         };
         let (on, _) = self.indexed().find(is_due)?;
         let Self {
@@ -284,12 +288,12 @@ impl Rails {
         Some((Probe { on }, entry.rail))
     }
 
-    /// A probe is over: whether a connection was made.
-    pub fn probed(&mut self, probe: Probe, connected: bool, now: Time) {
-        if connected {
-            self.worked(probe.on, now);
-        } else {
-            self.died(probe.on, now);
+    /// A probe is over.
+    pub fn probed(&mut self, probe: Probe, outcome: Probed, now: Time) {
+        match outcome {
+            Probed::Connected => self.worked(probe.on, now),
+            Probed::Failed => self.died(probe.on, now),
+            Probed::NotTried => {}
         }
         if let Some(entry) = self.get_mut(probe.on) {
             entry.probing = false;

@@ -39,6 +39,17 @@ pub struct Probe {
     pub(super) on: u8,
 }
 
+/// What came of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed {
+    /// A connection was made.
+    Connected,
+    /// None was.
+    Failed,
+    /// It was called off, which says nothing of the rail.
+    NotTried,
+}
+
 /// How a connection moves to another rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {

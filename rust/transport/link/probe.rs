@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes of dead rails: a connection that carries nothing, made and ended.
+//! Probes of rails, dead or doubted: a connection that carries nothing, made and ended.
 //!
 //! Nothing less tells that a rail works: addresses are resolved from what was learnt before, and a
 //! port may be active while nothing comes through.
@@ -35,6 +35,7 @@ use kernel::{
 use xprtrdma_proto::{
     rail::{
         Probe,
+        Probed,
         Rail, //
     },
     time::{
@@ -89,7 +90,7 @@ const QUEUES: QpConfig = QpConfig {
 };
 
 impl Link {
-    /// Has a dead rail probed.
+    /// Has a rail probed.
     pub(super) fn start_probe(
         self: &Arc<Self>,
         xprt: &Xprt<Rdma>,
@@ -108,7 +109,7 @@ impl Link {
         } else {
             drop(place);
             // Another rail is being probed by this transport: this one is tried later.
-            job.end(false);
+            job.end(Probed::NotTried);
         }
     }
 }
@@ -120,8 +121,12 @@ impl WorkItem<PROBE> for Link {
         let _nofs = NoFs::enter();
         let job = this.probe_job.lock().take();
         if let Some(job) = job {
-            let connected = connects(job.xprt(), &job.rail()).is_ok();
-            job.end(connected);
+            let outcome = match connects(job.xprt(), &job.rail()) {
+                Ok(()) => Probed::Connected,
+                Err(e) if e == ENOMEM || job.xprt().is_dying() => Probed::NotTried,
+                Err(_) => Probed::Failed,
+            };
+            job.end(outcome);
         }
     }
 }

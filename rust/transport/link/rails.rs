@@ -170,11 +170,11 @@ impl Link {
         others
     }
 
-    /// The connection ended, and its rail may be to blame: the next attempt need not wait if there
-    /// is a better one.
+    /// The connection ended, and its rail may be to blame. The next attempt waits as ever: a peer
+    /// that closes what it has accepted would otherwise be asked without pause, over one rail and
+    /// another.
     fn doubt_rail(&self) {
         if let Some(place) = &mut *self.place.lock() {
-            self.rail_died.store(true, Relaxed);
             place.with(|rails, seat| rails.doubted(seat, now()));
         }
     }
@@ -192,13 +192,13 @@ impl Link {
         }
     }
 
-    /// The connection ended so. A place is given back unless the connection moves.
-    pub(super) fn rail_left(&self, lost: Option<Disconnect>) {
+    /// The connection ended so, `busy` with calls. A place is given back unless the connection moves.
+    pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
         // A port that is down was noticed at once.
         if let Some(lost) = lost.filter(|_| !self.rail_died.load(Relaxed)) {
             if lost.blames_rail() {
                 self.blame_rail(|_| true);
-            } else if lost.doubts_rail() {
+            } else if busy && lost.doubts_rail() {
                 self.doubt_rail();
             }
         }

@@ -93,6 +93,8 @@ impl Link {
     /// `event`: why.
     fn end(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>, event: Event) {
         let xprt = lock.xprt();
+        // Calls of the connection keep their credits until they end or go out again.
+        let busy = xprt.is_busy();
         let qp = lock.state().take();
         *self.current.lock() = None;
         cancel_delayed_sync::<Self, KEEPALIVE_WORK>(self);
@@ -100,7 +102,7 @@ impl Link {
         if let Some(qp) = qp {
             let epoch = qp.handler().epoch();
             self.machine().end(|of| of == epoch);
-            self.rail_left(lost(self.machine(), epoch));
+            self.rail_left(lost(self.machine(), epoch), busy);
             // Regions that senders have put back since go with it; there are no senders now.
             drop(qp);
             // Calls that may go out over another rail do not wait for it.

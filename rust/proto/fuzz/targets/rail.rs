@@ -25,6 +25,7 @@ use xprtrdma_proto::{
         Name,
         Pairs,
         Probe,
+        Probed,
         Rail,
         Rails,
         Seat,
@@ -181,12 +182,18 @@ impl World {
             }
             _ => {
                 if let Some((probe, rail)) = self.probes.pop() {
-                    let connected = source.bool();
-                    self.rails.probed(probe, connected, self.now);
-                    if connected {
-                        self.proven.insert(rail.local);
-                    } else {
-                        self.note_death(rail);
+                    let outcome = match source.below(4) {
+                        0 | 1 => Probed::Connected,
+                        2 => Probed::Failed,
+                        _ => Probed::NotTried,
+                    };
+                    self.rails.probed(probe, outcome, self.now);
+                    match outcome {
+                        Probed::Connected => {
+                            self.proven.insert(rail.local);
+                        }
+                        Probed::Failed => self.note_death(rail),
+                        Probed::NotTried => {}
                     }
                 }
             }
@@ -346,7 +353,7 @@ impl World {
             self.rails.leave(member.seat);
         }
         for (probe, _) in self.probes.drain(..) {
-            self.rails.probed(probe, false, self.now);
+            self.rails.probed(probe, Probed::Failed, self.now);
         }
         self.rails.update(&Pairs::NONE, self.now);
         assert_eq!(self.rails.views(self.now).count(), 0);

@@ -174,6 +174,35 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     }
 }
 
+// Rails: a rail is doubted when nothing says why its connection ended, and we did not end it.
+#[test]
+fn a_rail_is_doubted_when_nothing_says_why() {
+    let flushed = Cause::Completion(WcStatus::Flushed);
+    for (cause, reason, doubted) in [
+        (Cause::PeerClosed, None, true),
+        (flushed, None, true),
+        (flushed, Some(WcStatus::Other), true),
+        (flushed, Some(WcStatus::RemoteAccess), false),
+        (Cause::PeerClosed, Some(WcStatus::RemoteOperation), false),
+        (Cause::Completion(WcStatus::RemoteInvalidRequest), None, false),
+        (Cause::Completion(WcStatus::RnrExceeded), None, false),
+        (Cause::GivenUpCall, None, false),
+        (Cause::BadReply, None, false),
+        (Cause::Idle, None, false),
+        (Cause::RailMove, None, false),
+    ] {
+        let seen = Seen {
+            reason: reason.map(|reason| (Side::Send, reason)),
+            ..Seen::default()
+        };
+        let lost = Disconnect {
+            seen,
+            ..ended(cause)
+        };
+        assert_eq!(lost.doubts_rail(), doubted, "{cause:?} {reason:?}");
+    }
+}
+
 // Rails: a rail is blamed for what another one may do better, and for nothing else.
 #[test]
 fn a_rail_is_blamed_for_silence_not_for_answers() {

@@ -21,6 +21,7 @@ use xprtrdma_proto::{
         Name,
         Pairs,
         Probe,
+        Probed,
         Rails,
         Seat,
         Standing, //
@@ -102,6 +103,13 @@ fn pairs(rails: usize) -> Pairs {
         server,
         &Servers::NONE,
     )
+}
+
+fn probed(works: bool) -> Probed {
+    match works {
+        true => Probed::Connected,
+        false => Probed::Failed,
+    }
 }
 
 fn number(rail: IpAddr) -> usize {
@@ -289,7 +297,7 @@ impl World {
         for (probe, rail, until) in probes {
             if self.now >= until {
                 let works = self.broken[rail].is_none();
-                self.rails.probed(probe, works, now);
+                self.rails.probed(probe, probed(works), now);
             } else {
                 self.probes.push((probe, rail, until));
             }
@@ -529,7 +537,7 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
         rails.leave(seat);
         let (probe, rail) = rails.probe(at(3)).unwrap();
         assert_eq!(rail, choice.rail);
-        rails.probed(probe, true, at(3));
+        rails.probed(probe, Probed::Connected, at(3));
         let standing = |now| {
             let mut views = rails.views(now);
             views.find(|view| view.rail == rail).unwrap().standing
@@ -563,7 +571,7 @@ fn a_rail_is_doubted_until_it_was_tried() {
         let (probe, rail) = rails.probe(at(1)).unwrap();
         assert_eq!(rail, first.rail);
         assert!(rails.probe(at(1)).is_none());
-        rails.probed(probe, works, at(2));
+        rails.probed(probe, probed(works), at(2));
         if works {
             // Connections that have left have moved: none returns within a minute.
             assert_eq!(standing(&rails, at(2)), Standing::Returning);
@@ -581,23 +589,55 @@ fn a_rail_is_doubted_until_it_was_tried() {
     }
 }
 
-// Rails: a connection that is still heard of on a doubted rail proves that it works.
+// Rails: a connection that is still heard of on a doubted rail proves that it works; an idle one
+// proves nothing, and the rail is probed all the same.
 #[test]
-fn a_doubt_ends_when_something_is_heard() {
-    let mut rails = Rails::new(3);
+fn a_doubt_ends_when_something_is_heard_or_probed() {
     let at = Time::from_millis;
-    rails.update(&pairs(1), at(0));
-    let (mut stays, _) = rails.take(None, false, at(0)).unwrap();
-    let (ends, _) = rails.take(None, false, at(0)).unwrap();
-    rails.doubted(&ends, at(0));
-    rails.leave(ends);
-    // It carries a connection, which will tell.
-    assert!(rails.probe(at(500)).is_none());
-    for (heard, standing) in [(900, Standing::Doubted), (1100, Standing::Returning)] {
-        assert_eq!(rails.moves(&mut stays, true, at(heard), at(heard)), None);
-        assert_eq!(rails.views(at(heard)).next().unwrap().standing, standing);
+    for idle in [false, true] {
+        let mut rails = Rails::new(3);
+        rails.update(&pairs(1), at(0));
+        let (mut stays, _) = rails.take(None, false, at(0)).unwrap();
+        let (ends, _) = rails.take(None, false, at(0)).unwrap();
+        rails.doubted(&ends, at(0));
+        rails.leave(ends);
+        let standing = |rails: &Rails| rails.views(at(2000)).next().unwrap().standing;
+        if idle {
+            assert_eq!(rails.moves(&mut stays, false, at(900), at(900)), None);
+            // One that is called off says nothing, and another follows.
+            for (outcome, then) in [
+                (Probed::NotTried, Standing::Doubted),
+                (Probed::Connected, Standing::Returning),
+            ] {
+                let (probe, _) = rails.probe(at(1000)).unwrap();
+                rails.probed(probe, outcome, at(1000));
+                assert_eq!(standing(&rails), then);
+            }
+        } else {
+            for (heard, then) in [(900, Standing::Doubted), (1100, Standing::Returning)] {
+                assert_eq!(rails.moves(&mut stays, true, at(heard), at(heard)), None);
+                assert_eq!(standing(&rails), then);
+            }
+            assert!(rails.probe(at(2000)).is_none());
+        }
+        rails.leave(stays);
     }
-    rails.leave(stays);
+}
+
+// Rails: whoever leaves a doubted rail last is left alone for a minute, too.
+#[test]
+fn a_later_doubt_counts_for_the_rest() {
+    let mut rails = Rails::new(3);
+    let at = |seconds: u64| Time::from_millis(1000 * seconds);
+    rails.update(&pairs(1), at(0));
+    let (one, _) = rails.take(None, false, at(0)).unwrap();
+    rails.doubted(&one, at(100));
+    rails.doubted(&one, at(150));
+    rails.connected(&one, at(152));
+    let standing = |rails: &Rails, now| rails.views(now).next().unwrap().standing;
+    assert_eq!(standing(&rails, at(209)), Standing::Returning);
+    assert_eq!(standing(&rails, at(210)), Standing::Live);
+    rails.leave(one);
 }
 
 // Rails: a connection that gets its replies stays, whatever happened to others on its rail.
