@@ -192,7 +192,7 @@ impl Link {
         }
     }
 
-    /// The connection ended so, `busy` with calls. A place is given back unless the connection moves.
+    /// The connection ended so, `busy` with calls. A place is given back unless it moves.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
         // A port that is down was noticed at once.
         if let Some(lost) = lost.filter(|_| !self.rail_died.load(Relaxed)) {

@@ -178,13 +178,14 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
 #[test]
 fn a_rail_is_doubted_when_nothing_says_why() {
     let flushed = Cause::Completion(WcStatus::Flushed);
+    let refused = Cause::Completion(WcStatus::RemoteInvalidRequest);
     for (cause, reason, doubted) in [
         (Cause::PeerClosed, None, true),
         (flushed, None, true),
         (flushed, Some(WcStatus::Other), true),
         (flushed, Some(WcStatus::RemoteAccess), false),
         (Cause::PeerClosed, Some(WcStatus::RemoteOperation), false),
-        (Cause::Completion(WcStatus::RemoteInvalidRequest), None, false),
+        (refused, None, false),
         (Cause::Completion(WcStatus::RnrExceeded), None, false),
         (Cause::GivenUpCall, None, false),
         (Cause::BadReply, None, false),
