@@ -34,7 +34,8 @@ def set_up(locals_="auto", servers=GROUPS):
         # The first packets over a cable may find nobody; a rail that so begins is dead a minute.
         wait.until(lambda address=server: not subprocess.run(
             ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL,
-            timeout=ENV.patience(10), check=False).returncode, ENV.patience(20), f"an answer of {server}")
+            timeout=ENV.patience(10), check=False).returncode,
+                   ENV.patience(20), f"an answer of {server}")
     (TABLES / "rdma_rail_servers").write_text(f"{servers}\n")
     (TABLES / "rdma_rails").write_text(f"{locals_}\n")
 
