@@ -61,8 +61,7 @@ impl Disconnect {
     /// or because a probe stayed unanswered. The latter is all there is when nothing gets through
     /// to the peer, which then closes the connection first.
     pub fn blames_rail(&self) -> bool {
-        let statuses = [self.seen.first, self.seen.reason].into_iter().flatten();
-        let mut statuses = statuses.map(|(_, status)| status);
+        let mut statuses = self.seen.statuses();
         let was_silent = self.unanswered >= UNANSWERED && !self.cause.is_clean();
         self.cause.blames_rail()
             || was_silent
@@ -80,8 +79,7 @@ impl Disconnect {
             Cause::Completion(status) => says_nothing(status),
             _ => false,
         };
-        let mut seen = [self.seen.first, self.seen.reason].into_iter().flatten();
-        is_unexplained && seen.all(|(_, status)| says_nothing(status))
+        is_unexplained && self.seen.statuses().all(says_nothing)
     }
 }
 

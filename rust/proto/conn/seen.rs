@@ -82,3 +82,11 @@ pub struct Seen {
     /// [`DeviceLog::explains`]: super::DeviceLog::explains
     pub device: Option<(DeviceEvent, Millis)>,
 }
+
+impl Seen {
+    /// The statuses of the work requests that failed, as far as they are kept.
+    pub(super) fn statuses(&self) -> impl Iterator<Item = WcStatus> {
+        let seen = [self.first, self.reason].into_iter().flatten();
+        seen.map(|(_, status)| status)
+    }
+}

@@ -601,6 +601,9 @@ fn check_plan(
     limits: &Limits,
 ) {
     assert_eq!(built(plan, counts, limits.version), Ok(plan.header_len));
+    if (plan.call, plan.reply) == (CallPlan::Inline, ReplyPlan::Inline) {
+        assert_eq!(*plan, Plan::without_chunks(limits.version));
+    }
     let total = call.head + call.pages + call.tail;
     let reduced = total - call.pages - call.pad();
     let inline = match plan.call {

@@ -16,12 +16,14 @@ use xprtrdma_proto::{
             Locals,
             Servers, //
         },
+        Choice,
         Local,
         Move,
         Name,
         Pairs,
         Probe,
         Probed,
+        Rail,
         Rails,
         Seat,
         Standing, //
@@ -110,6 +112,11 @@ fn probed(works: bool) -> Probed {
         true => Probed::Connected,
         false => Probed::Failed,
     }
+}
+
+fn standing(rails: &Rails, rail: Rail, now: Time) -> Standing {
+    let mut views = rails.views(now);
+    views.find(|view| view.rail == rail).unwrap().standing
 }
 
 fn number(rail: IpAddr) -> usize {
@@ -538,10 +545,7 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
         let (probe, rail) = rails.probe(at(3)).unwrap();
         assert_eq!(rail, choice.rail);
         rails.probed(probe, Probed::Connected, at(3));
-        let standing = |now| {
-            let mut views = rails.views(now);
-            views.find(|view| view.rail == rail).unwrap().standing
-        };
+        let standing = |now| standing(&rails, rail, now);
         assert_eq!(standing(at(12)), Standing::Returning);
         // The hold-down of ten seconds, and up to a quarter more.
         assert_eq!(standing(at(16)) == Standing::Returning, rests);
@@ -560,10 +564,7 @@ fn a_rail_is_doubted_until_it_was_tried() {
         let (seat, first) = rails.take(None, false, at(0)).unwrap();
         rails.connected(&seat, at(0));
         rails.doubted(&seat, at(1));
-        let standing = |rails: &Rails, now| {
-            let mut views = rails.views(now);
-            views.find(|view| view.rail == first.rail).unwrap().standing
-        };
+        let standing = |rails: &Rails, now| standing(rails, first.rail, now);
         assert_eq!(standing(&rails, at(1)), Standing::Doubted);
         let (seat, second) = rails.take(Some(seat), true, at(1)).unwrap();
         assert_ne!(second.rail, first.rail);
@@ -597,11 +598,11 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     for idle in [false, true] {
         let mut rails = Rails::new(3);
         rails.update(&pairs(1), at(0));
-        let (mut stays, _) = rails.take(None, false, at(0)).unwrap();
+        let (mut stays, Choice { rail, .. }) = rails.take(None, false, at(0)).unwrap();
         let (ends, _) = rails.take(None, false, at(0)).unwrap();
         rails.doubted(&ends, at(0));
         rails.leave(ends);
-        let standing = |rails: &Rails| rails.views(at(2000)).next().unwrap().standing;
+        let standing = |rails: &Rails| standing(rails, rail, at(2000));
         if idle {
             assert_eq!(rails.moves(&mut stays, false, at(900), at(900)), None);
             // One that is called off says nothing, and another follows.
@@ -630,13 +631,12 @@ fn a_later_doubt_counts_for_the_rest() {
     let mut rails = Rails::new(3);
     let at = |seconds: u64| Time::from_millis(1000 * seconds);
     rails.update(&pairs(1), at(0));
-    let (one, _) = rails.take(None, false, at(0)).unwrap();
+    let (one, Choice { rail, .. }) = rails.take(None, false, at(0)).unwrap();
     rails.doubted(&one, at(100));
     rails.doubted(&one, at(150));
     rails.connected(&one, at(152));
-    let standing = |rails: &Rails, now| rails.views(now).next().unwrap().standing;
-    assert_eq!(standing(&rails, at(209)), Standing::Returning);
-    assert_eq!(standing(&rails, at(210)), Standing::Live);
+    assert_eq!(standing(&rails, rail, at(209)), Standing::Returning);
+    assert_eq!(standing(&rails, rail, at(210)), Standing::Live);
     rails.leave(one);
 }
 
