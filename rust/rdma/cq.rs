@@ -268,10 +268,11 @@ impl Cq {
             if !self.change(poller::CALLED, poller::POLLS) {
                 // A signal, or the thread shall freeze; or it was stopped, and who did has told the
                 // item.
-                return match self.poller.read_once() {
-                    poller::STOPPED => (self.outcome(is_over), poller::STOPPED),
-                    _ => (self.outcome(is_over), poller::WAITS),
+                let left = match self.poller.read_once() {
+                    poller::STOPPED => poller::STOPPED,
+                    _ => poller::WAITS,
                 };
+                return (self.outcome(is_over), left);
             }
             let mut budget = BUDGET;
             loop {

@@ -165,13 +165,8 @@ impl<'a> XdrBuf<'a> {
                 let head = look!(self, head[0]);
                 (head.iov_len != 0).then(|| {
                     let addr = head.iov_base.cast::<u8>();
-                    Piece {
-                        // SAFETY: As in `piece_of`.
-                        page: unsafe { known.page_of(addr) },
-                        more: &[],
-                        first: addr.addr() % PAGE_SIZE,
-                        len: head.iov_len,
-                    }
+                    // SAFETY: As in `piece_of`.
+                    piece_at(addr, head.iov_len, unsafe { known.page_of(addr) })
                 })
             }
             _ => None,
@@ -333,11 +328,17 @@ fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
     // `buf_alloc`, or are parts of pages that the security flavour allocated.
     let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
+    // NO-OVERFLOW: By the caller's word.
+    piece_at(addr, vector.iov_len.wrapping_sub(skipped), page)
+}
+
+/// What lies at `addr` of the linear mapping, whose page is `page`.
+#[inline]
+fn piece_at(addr: *mut u8, len: usize, page: *mut page) -> Piece<'static> {
     Piece {
         page,
         more: &[],
         first: addr.addr() % PAGE_SIZE,
-        // NO-OVERFLOW: By the caller's word.
-        len: vector.iov_len.wrapping_sub(skipped),
+        len,
     }
 }
