@@ -20,10 +20,7 @@ use crate::{
         XdrBuf, //
     },
 };
-use core::{
-    mem::ManuallyDrop,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use xprtrdma_base::{
     holders::Holders,
     lend::{
@@ -136,31 +133,12 @@ impl<T: Transport> Lease<T> {
     }
 }
 
-impl<T: Transport> Lease<T> {
-    /// Gives the memory back. As dropping it, but in the caller's code: 8 instructions of an RPC.
-    #[inline(always)]
-    pub fn give_back(self) {
-        let mut lease = ManuallyDrop::new(self);
-        // SAFETY: The value is not dropped later.
-        unsafe { lease.end() }
-    }
-
-    /// # Safety
-    ///
-    /// Called once, at the end of the value.
-    #[inline(always)]
-    unsafe fn end(&mut self) {
-        // SAFETY: The slot is valid by the type invariant.
-        let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
-        // SAFETY: As above; this value is counted, and is not looked at any more.
-        unsafe { Holders::remove(leases) }
-    }
-}
-
 impl<T: Transport> Drop for Lease<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: This is the end of the value.
-        unsafe { self.end() }
+        // SAFETY: The slot is valid by the type invariant.
+        let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
+        // SAFETY: As above, and this value is counted.
+        unsafe { Holders::remove(leases) }
     }
 }

@@ -104,8 +104,7 @@ impl Connection {
         };
         state.tally.invalidated(counter);
         match region.remotely_invalidated(proof) {
-            Ok((mr, lease)) => {
-                lease.give_back();
+            Ok((mr, _lease)) => {
                 self.keep(state, mr);
                 Ok(())
             }
