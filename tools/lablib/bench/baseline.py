@@ -46,15 +46,15 @@ MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
 
-def most(load, counter, recorded, tolerance=None):
+def most(load, counter, recorded, tolerance=TOLERANCE):
     """What a counter may be at most."""
     if counter == "posts" and "at a time" in load:
         return SHARED_POSTS
-    part, constant = (tolerance or TOLERANCE)[counter]
+    part, constant = tolerance[counter]
     return recorded * (1 + part) + constant
 
 
-def rises(recorded, measured, tolerance=None):
+def rises(recorded, measured, tolerance=TOLERANCE):
     """Lines about counts that rose; both are {load: {counter: number}}."""
     for load, counters in recorded.items():
         if load not in measured:
@@ -76,32 +76,33 @@ def missed(ours, intree):
             if ours[load][name] > limit + 0.001:
                 yield f"{load}: {name} {ours[load][name]:,.2f}, at most {limit:,}"
         for name, part in zip(BESIDE, parts, strict=True):
-            ratio = ours[load][name] / intree[load][name]
-            if ratio > part:
-                yield f"{load}: {name} {ratio:.3f} of the in-tree client's, at most {part}"
+            yield from beyond(load, name, part, ours, intree)
+
+
+def beyond(load, name, part, ours, intree):
+    """A line if a counter is more than that part of the in-tree client's."""
+    ratio = ours[load][name] / intree[load][name]
+    if ratio > part:
+        yield f"{load}: {name} {ratio:.3f} of the in-tree client's, at most {part}"
 
 
 def missed_by_many(ours, intree):
     """Lines about loads of many threads that take more than they may."""
     for load in filter(MANY.search, ours):
-        ratio = ours[load]["kernel"] / intree[load]["kernel"]
-        if ratio > MANY_PART:
-            yield f"{load}: kernel {ratio:.3f} of the in-tree client's, at most {MANY_PART}"
+        yield from beyond(load, "kernel", MANY_PART, ours, intree)
 
 
-def record(counts, release, name=RECORD, tolerance=None):
+def record(counts, release, name=RECORD, columns=tuple(TOLERANCE)):
     """Write the baseline: a load each line, what its RPC takes."""
-    columns = tuple(tolerance or TOLERANCE)
     records.write(name, ("release", "load", *columns), [
         (release, load, *(round(counters[column], 3) if column in counters else ""
                           for column in columns)) for load, counters in counts.items()])
     say(f"written: {records.RESULTS / name}.csv")
 
 
-def recorded(name=RECORD, tolerance=None):
+def recorded(name=RECORD, columns=tuple(TOLERANCE)):
     """The baseline {load: {counter: number}}, and the kernel's release."""
     rows = records.read(name)
-    columns = tuple(tolerance or TOLERANCE)
     return {row["load"]: {column: float(row[column]) for column in columns if row[column]}
             for row in rows}, rows[0]["release"]
 
@@ -139,9 +140,9 @@ def check_processors(spec, rounds, measured, write):
             raise LabError("the counts were not taken: see above")
     release = kernel.get(root.path(), spec).release
     if write:
-        record(counts["ours"], release, PROCESSORS, WIDE)
+        record(counts["ours"], release, PROCESSORS, tuple(WIDE))
         return 0
-    before = comparable(recorded(PROCESSORS, WIDE), release)
+    before = comparable(recorded(PROCESSORS, tuple(WIDE)), release)
     return judge((before, "ROSE", list(rises(before, counts["ours"], WIDE))),
                  (list(filter(MANY.search, counts["ours"])), "MISSED",
                   list(missed_by_many(counts["ours"], counts["intree"]))))
