@@ -22,7 +22,7 @@ KIB = 1024
 AT_ONCE, NOTICED, TRIED = 1, 8, 6
 # A probe, with what comes before it.
 PROBED = 6
-MINUTE, TURNS = 60, 8
+MINUTE = 60
 VERSIONS = ("3", "4.0", "4.2")
 # Connections of a mount, where a case is run with each number.
 NUMBERS = (1, 4, 16)
@@ -63,12 +63,6 @@ def wait_even(mount, connections):
     wait.until(lambda: os.statvfs(mount.where) and rails.is_even()
                and len(rails.devices()) == connections, ENV.patience(20),
                f"{connections} connections, evenly")
-
-
-def pass_by(seconds):
-    """So long a state lasts that shall last so long."""
-    clock = wait.Clock()
-    wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 
 
 def judge(t, longest, bound):
@@ -220,14 +214,11 @@ def a_flapping_rail_is_left_alone(t, connections):
         connects, moved = mount.connects(), moves()
         pulses.reset()
         clock = wait.Clock()
-        for _ in range(TURNS):
-            with rails.device_gone(t.server, number):
-                pass_by(0.5)
-            pass_by(0.5)
-        pulses.all_beat(ENV.patience(10))
+        with rails.flapping(t.server, number):
+            pulses.all_beat(ENV.patience(10))
         longest = pulses.longest()
         made = mount.connects() - connects
-        t.note(f"{TURNS} turns in {clock.seconds():.0f} s, {made} connections were made")
+        t.note(f"{rails.TURNS} turns in {clock.seconds():.0f} s, {made} connections were made")
         # Those of the rail moved once; none came back in so short a time.
         check(moves() - moved <= share, "connections went to and fro")
         # With the debug kernel it takes minutes, in which rxe broke one of the other rail once.
@@ -381,7 +372,7 @@ def a_call_that_takes_long_holds_up_no_other(t):
         with rails.Looks(top.here, 1) as looks:
             looks.reset()
             rails.set_up(rails.DEVICES[1 - number])
-            pass_by(SLOW)
+            rails.pass_by(SLOW)
             longest, late = looks.longest(), looks.late()
             t.note(f"in {SLOW} s {late} calls were late; longest: {longest:.1f} s")
             check(longest <= ENV.patience(CLOSING), f"a call took {longest:.1f} s")

@@ -23,6 +23,8 @@ TABLES = pathlib.Path("/proc/sys/sunrpc")
 GROUPS = " ".join("=".join(group) for group in (SERVERS, SERVERS6))
 RECORD = 4096
 LATE_SECONDS = 1
+# How often a flapping one comes and goes.
+TURNS = 8
 DOUBLE = struct.Struct("=d")
 RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) connections",
                   re.MULTILINE)
@@ -176,6 +178,30 @@ def server_address_gone(server, number):
         faults.remove_server_device(server, number)
         faults.add_server_device(server, number)
 
+
+@contextlib.contextmanager
+def flapping(server, number):
+    """A device of ours has come and gone each second for a while."""
+    for _ in range(TURNS):
+        with device_gone(server, number):
+            pass_by(0.5)
+        pass_by(0.5)
+    yield
+
+
+@contextlib.contextmanager
+def both_gone(server, number, seconds):
+    """Both devices of ours have been gone for so long; this one is back."""
+    with device_gone(server, 1 - number):
+        with device_gone(server, number):
+            pass_by(seconds)
+        yield
+
+
+def pass_by(seconds):
+    """So long a state lasts that shall last so long."""
+    clock = wait.Clock()
+    wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 
 
 # How long calls take.

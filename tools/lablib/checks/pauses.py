@@ -16,6 +16,8 @@ from . import paused, reliability
 CLIENTS = ("ours", "intree")
 # Of one round at most, and of the beginning.
 ROUND_SECONDS, BEGIN_SECONDS = 240, 600
+# How often a fault that a client did not survive is gone on with, in machines of their own.
+MACHINES = 4
 
 
 def check(spec, rounds, faults, clients, write):
@@ -23,17 +25,17 @@ def check(spec, rounds, faults, clients, write):
     tally, rows = Tally(), []
     for client in clients:
         say(NAMES[client])
-        found, problem = run(spec, client, rounds, faults)
-        rows += found
-        # What the in-tree client does beside ours is told, not judged.
-        if client == "ours":
-            tally.judge(f"{NAMES[client]}: {problem}", not problem)
-            for row in found:
-                bound = paused.BOUNDS[row["fault"]]
-                tally.judge(f"{row['fault']}: {row['worst']} s, at most {bound} s wanted",
-                            float(row["worst"]) <= bound)
-        elif problem:
-            say(problem)
+        for fault in faults:
+            row, problem = survive(spec, client, rounds, fault)
+            rows += [row]
+            # What the in-tree client does beside ours is told, not judged.
+            if client == "ours":
+                tally.judge(f"{fault}: {problem}", not problem)
+                bound = paused.BOUNDS[fault]
+                tally.judge(f"{fault}: {row['worst']} s, at most {bound} s wanted",
+                            bool(row["worst"]) and float(row["worst"]) <= bound)
+            elif problem:
+                say(problem)
     print(paused.text(rows), flush=True)
     if write:
         paused.keep(rows)
@@ -44,18 +46,33 @@ def check(spec, rounds, faults, clients, write):
     return 0 if tally.good() else 1
 
 
-def run(spec, client, rounds, faults):
-    """One client; the rows of the record and what went wrong."""
-    seconds = BEGIN_SECONDS + rounds * len(faults) * ROUND_SECONDS
+def survive(spec, client, rounds, fault):
+    """One fault again and again; the row of the record and what went wrong."""
+    found, problems = [], []
+    for _ in range(MACHINES):
+        more, problem, release = run(spec, client, rounds - len(found), fault)
+        found += more
+        if problem:
+            problems.append(problem)
+        # Ours shall survive each; without a single round there is more wrong than the fault.
+        if len(found) >= rounds or client == "ours" or not more:
+            break
+    return paused.row(found, datetime.date.today().isoformat(), release, client,
+                      fault), "; ".join(problems)
+
+
+def run(spec, client, rounds, fault):
+    """So many rounds, or until one is not survived; their pauses, what went wrong, and the
+    kernel."""
+    seconds = BEGIN_SECONDS + rounds * ROUND_SECONDS
     plan = Plan(client=client, spec=spec, rails=2, load=client == "intree", timeout=seconds)
     session = Session(plan)
     # As far as it came, if the machine dies.
     report = session.pair.results / "pauses.json"
     with session:
-        status = session.run(["./selftests/pauses", str(rounds), *faults])
+        status = session.run(["./selftests/pauses", str(rounds), fault])
     found = json.loads(report.read_text()) if report.exists() else []
     problem = "; ".join(reliability.reason(text) for text in session.complaints)
     if status and not problem:
         problem = f"exit status {status}"
-    return paused.rows(found, datetime.date.today().isoformat(), session.kernel.release,
-                       client), problem
+    return found, problem, session.kernel.release

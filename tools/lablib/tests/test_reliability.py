@@ -78,19 +78,19 @@ class Kills(unittest.TestCase):
 
 class Pauses(unittest.TestCase):
     def test_a_row_for_each_client_and_fault(self):
-        found = [{"fault": "cable", "pause": pause} for pause in (0.4, 0.1, 0.25)]
-        found.append({"fault": "device", "pause": 3.0})
-        rows = paused.rows(found, "2026-01-01", "7.3", "ours")
+        rows = [paused.row(found, "2026-01-01", "7.3", "ours", fault) for fault, found in (
+            ("cable", [0.4, 0.1, 0.25]), ("device", [3.0, None]), ("both", [None]))]
         page = reliability.page([], (), rows)
         cells = [next(csv.reader([line.strip()], skipinitialspace=True))
                  for line in page.splitlines() if line.strip().startswith("ours,")]
-        self.assertEqual([row[2:] for row in cells], [["3", "0.25", "0.40"], ["1", "3.00", "3.00"]])
+        self.assertEqual([row[2:] for row in cells], [
+            ["3", "0.25", "0.40", "0"], ["2", "3.00", "3.00", "1"], ["1", "–", "–", "1"]])
         self.assertIn("kernel 7.3, 2026-01-01", page)
         self.assertNotIn("One of two cables", reliability.page([]))
 
     def test_a_run_of_one_fault_leaves_the_others(self):
         def took(client, fault, pause):
-            return paused.rows([{"fault": fault, "pause": pause}], "2026-01-01", "7.3", client)
+            return [paused.row([pause], "2026-01-01", "7.3", client, fault)]
 
         with tempfile.TemporaryDirectory() as top, \
                 unittest.mock.patch.object(records, "RESULTS", pathlib.Path(top)):
