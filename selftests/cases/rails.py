@@ -19,7 +19,7 @@ STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
 # After a port event, and after silence (the bounds); when a rail is back and no other is
 # live, an attempt follows within the longest pause between two.
-AT_ONCE, NOTICED, TRIED = 1, 8, 6
+AT_ONCE, NOTICED, TRIED = 1, 8, 4
 # A probe, with what comes before it.
 PROBED = 6
 MINUTE = 60

@@ -38,6 +38,7 @@ pub struct Config {
     /// The same while there are other rails: silence must be noticed before users do.
     pub rail_keepalive: KeepaliveConfig,
     /// The longest delay between attempts while there are several rails, of which one may be back.
+    /// The RPC client itself waits three seconds after most failures.
     pub rail_back_off: Millis,
     /// Idle time after which the connection is closed; `None` keeps it.
     pub idle_timeout: Option<Millis>,
@@ -68,7 +69,7 @@ impl Default for Config {
                 idle_after: Millis::from_secs(10),
                 timeout: Millis::from_secs(4),
             },
-            rail_back_off: Millis::from_secs(5),
+            rail_back_off: Millis::from_secs(3),
             idle_timeout: Some(Millis::from_secs(300)),
             version: VersionPolicy::V1Only,
         }
