@@ -41,6 +41,22 @@ impl Holders {
         self.0.add(1, Relaxed);
     }
 
+    /// As [`Holders::add`], without an atomic instruction for the first of them.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else adds a holder, or waits, meanwhile; who did so before, did so in the order of
+    /// this thread's memory.
+    #[inline]
+    pub unsafe fn add_alone(&self) {
+        // While there is no holder nobody else changes the count.
+        if self.0.read_once() == 0 {
+            self.0.write_once(1);
+        } else {
+            self.add();
+        }
+    }
+
     /// Counts a holder no more, and wakes the owner if this was the last one that it waits for.
     ///
     /// # Safety

@@ -130,7 +130,7 @@ impl<'a, T: Transport> Call<'a, T> {
         // SAFETY: Valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The lock is held, and the RPC client has pinned what it sends.
-        if unsafe { *self.slot().pinned.get() || !is_pending(self.rqst()) } {
+        if unsafe { *self.slot().pinned.get() || !RunState::of(self.rqst()).is_pending() } {
             return Err(EAGAIN);
         }
         if self.reply().head_len() >= START_LEN {
@@ -153,7 +153,7 @@ impl<'a, T: Transport> Call<'a, T> {
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The lock is held, and the RPC client has pinned what it sends.
         unsafe {
-            if is_pending(self.rqst()) {
+            if RunState::of(self.rqst()).is_pending() {
                 fail_pending(self.rqst(), error);
             }
         }
@@ -161,24 +161,41 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 }
 
-/// Whether a request waits for its reply: it can be completed once, and a second reply to it is
-/// nothing.
-///
-/// # Safety
-///
-/// The queue lock is held, and the request pinned.
-#[inline]
-unsafe fn is_pending(rqst: *mut bindings::rpc_rqst) -> bool {
-    // SAFETY: By the caller's contract its task exists.
-    let waits = unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) };
-    waits & (1 << bindings::RPC_TASK_NEED_RECV) != 0
+/// What a request's task waits for.
+#[derive(Clone, Copy)]
+struct RunState(c_ulong);
+
+impl RunState {
+    /// That of the task of `rqst`.
+    ///
+    /// # Safety
+    ///
+    /// The queue lock is held, under which what can be asked here changes, and the request pinned.
+    #[inline]
+    unsafe fn of(rqst: *mut bindings::rpc_rqst) -> Self {
+        // SAFETY: By the caller's contract its task exists.
+        Self(unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) })
+    }
+
+    /// Whether it waits for the reply: the request can be completed once, and a second reply to it
+    /// is nothing.
+    #[inline]
+    fn is_pending(self) -> bool {
+        self.0 & (1 << bindings::RPC_TASK_NEED_RECV) != 0
+    }
+
+    /// Whether it waits for the last pin of the request.
+    #[inline]
+    fn is_awaited(self) -> bool {
+        self.0 & (1 << bindings::RPC_TASK_MSG_PIN_WAIT) != 0
+    }
 }
 
 /// Ends a pending request with an error.
 ///
 /// # Safety
 ///
-/// As for [`is_pending`].
+/// As for [`RunState::of`].
 unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
     // SAFETY: By the caller's contract its task exists.
     unsafe {

@@ -53,10 +53,10 @@ pub struct Loan<'a, T: Transport> {
 impl<'a, T: Transport> Loan<'a, T> {
     /// # Safety
     ///
-    /// The send lock is held for `'a`.
+    /// The send lock is held by this thread for `'a`.
     ///
     /// The request in the slot is encoded, and queued if a reply is expected. It is neither encoded
-    /// anew nor released for `'a`; its release waits for leases.
+    /// anew nor released for `'a`, and its task does not wait for its leases before.
     #[inline]
     pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Self {
         let rqst = slot.rqst.get();
@@ -69,7 +69,8 @@ impl<'a, T: Transport> Loan<'a, T> {
             Message::Reply => unsafe { &raw const (*rqst).rq_private_buf },
         };
         Self {
-            lease: Lease::new(slot),
+            // SAFETY: By the caller's contract; leases of requests are made here alone.
+            lease: unsafe { Lease::new(slot) },
             // SAFETY: By the caller's contract.
             buf: unsafe { XdrBuf::from_raw(raw) },
             part,
@@ -123,9 +124,13 @@ unsafe impl<T: Transport> Send for Lease<T> {}
 impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
+    /// # Safety
+    ///
+    /// Meanwhile nobody else makes a lease of the slot's request, or waits for their end.
     #[inline]
-    pub(crate) fn new(slot: &Slot<T>) -> Self {
-        slot.leases.add();
+    pub(crate) unsafe fn new(slot: &Slot<T>) -> Self {
+        // SAFETY: By the caller's contract.
+        unsafe { slot.leases.add_alone() };
         // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
         Self {
             slot: NonNull::from(slot),

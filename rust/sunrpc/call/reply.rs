@@ -4,8 +4,8 @@
 
 use super::{
     fail_pending,
-    is_pending,
-    memory::START_LEN, //
+    memory::START_LEN,
+    RunState, //
 };
 use crate::{
     slot::Slot,
@@ -16,9 +16,15 @@ use crate::{
     },
     xprt::Xprt,
 };
-use core::ptr::{
-    self,
-    NonNull, //
+use core::{
+    ptr::{
+        self,
+        NonNull, //
+    },
+    sync::atomic::{
+        AtomicI32,
+        Ordering, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -184,13 +190,13 @@ impl<T: Transport> Pinned<T> {
     ///
     /// # Safety
     ///
-    /// The queue lock is held. `self` is not used again.
+    /// The queue lock is held, and was since the task's `state` was read. `self` is not used again.
     #[inline]
-    unsafe fn unpin(&self) {
+    unsafe fn unpin(&self, state: RunState) {
         // SAFETY: By the caller's contract, and the type invariant.
         unsafe {
             *self.slot().pinned.get() = false;
-            bindings::xprt_unpin_rqst(self.rqst());
+            unpin(self.rqst(), state);
         }
     }
 
@@ -200,14 +206,66 @@ impl<T: Transport> Pinned<T> {
         {
             let _queue = self.xprt().queue_lock().lock();
             // SAFETY: The lock is held, the request pinned.
-            if unsafe { is_pending(rqst) } {
+            let state = unsafe { RunState::of(rqst) };
+            if state.is_pending() {
                 end(rqst);
             }
             // SAFETY: The lock is held; `self` is not used again.
-            unsafe { self.unpin() };
+            unsafe { self.unpin(state) };
         }
         core::mem::forget(self);
     }
+}
+
+// All who change the count of a request's pins hold the queue lock, as their contract wants it, so
+// it takes no atomic instruction. Its waiter looks without the lock.
+
+/// The count of a request's pins.
+///
+/// # Safety
+///
+/// `rqst` is valid for `'a`.
+unsafe fn pins<'a>(rqst: *mut bindings::rpc_rqst) -> &'a AtomicI32 {
+    // SAFETY: By the caller's contract. `atomic_t` is one `int`, which is changed atomically.
+    unsafe { AtomicI32::from_ptr(&raw mut (*rqst).rq_pin.counter) }
+}
+
+/// As `xprt_pin_rqst()`.
+///
+/// # Safety
+///
+/// The queue lock is held, and `rqst` is on a queue.
+#[inline(always)]
+unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
+    // SAFETY: By the caller's contract.
+    let pins = unsafe { pins(rqst) };
+    // NO-OVERFLOW: There is one pin of ours, and one of who sends it.
+    pins.store(
+        pins.load(Ordering::Relaxed).wrapping_add(1),
+        Ordering::Relaxed,
+    );
+}
+
+/// As `xprt_unpin_rqst()`.
+///
+/// # Safety
+///
+/// The queue lock is held, and was since the task's `state` was read. `rqst` is pinned by the
+/// caller, who does not use it any more.
+#[inline(always)]
+unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
+    if state.is_awaited() {
+        // SAFETY: By the caller's contract.
+        return unsafe { bindings::xprt_unpin_rqst(rqst) };
+    }
+    // SAFETY: As above.
+    let pins = unsafe { pins(rqst) };
+    // NO-OVERFLOW: It counts the caller's.
+    // ORDERING: `Release` orders the caller's work before the end of the request.
+    pins.store(
+        pins.load(Ordering::Relaxed).wrapping_sub(1),
+        Ordering::Release,
+    );
 }
 
 // What is rare about a reply is in functions that get no `Pinned`: that need not be in memory then.
@@ -295,7 +353,7 @@ impl<T: Transport> Drop for Pinned<T> {
     fn drop(&mut self) {
         let _queue = self.xprt().queue_lock().lock();
         // SAFETY: The lock is held; `self` is not used again.
-        unsafe { self.unpin() };
+        unsafe { self.unpin(RunState::of(self.rqst())) };
     }
 }
 
@@ -326,7 +384,7 @@ impl<T: Transport> Xprt<T> {
                 return None;
             }
             *pinned = true;
-            bindings::xprt_pin_rqst(rqst);
+            pin(rqst);
             Some(Pinned::new(self, rqst))
         }
     }

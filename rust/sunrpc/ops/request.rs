@@ -177,14 +177,24 @@ impl<T: Transport> Ops<T> {
                 (*rqst).rq_cong = 0;
                 return;
             }
-            let xprt = xprt_of::<T>(rqst);
-            if (*rqst).rq_cong != 0 {
-                // The window gets smaller before the credit comes back: nobody takes it in between.
-                if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
-                    (*xprt.as_raw()).cwnd = cwnd as usize;
-                }
+            if (*rqst).rq_cong == 0 {
+                return;
             }
-            bindings::xprt_release_rqst_cong(task);
+            let xprt = xprt_of::<T>(rqst);
+            // The window gets smaller before the credit comes back: nobody takes it in between.
+            if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
+                (*xprt.as_raw()).cwnd = cwnd as usize;
+            }
+            if xprt.sender_may_wait() {
+                bindings::xprt_release_rqst_cong(task);
+            } else {
+                // What the callee does if nobody waits, without its four atomic instructions.
+                (*rqst).rq_cong = 0;
+                let cong = &mut (*xprt.as_raw()).cong;
+                // CAST: Wider.
+                // NO-OVERFLOW: The request has a credit, which is counted.
+                *cong = cong.wrapping_sub(bindings::RPC_CWNDSCALE as usize);
+            }
         }
     }
 

@@ -272,7 +272,8 @@ mod suite {
         let pending = client.get(Memory::new(0, 5000, false)?)?;
         let xid = only(&client)?;
         let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-        let (first, second) = (Lease::new(pinned.slot()), Lease::new(pinned.slot()));
+        // SAFETY: Nobody else makes one, and nobody waits yet.
+        let (first, second) = unsafe { (Lease::new(pinned.slot()), Lease::new(pinned.slot())) };
         let answer = reply(xid, &0u32.to_be_bytes())?;
         for lease in [first, second] {
             ensure_eq!(pinned.place_inline(&answer), Err(EBUSY));
@@ -356,7 +357,8 @@ mod suite {
         let xid = only(&client)?;
         let lease = {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-            Lease::new(pinned.slot())
+            // SAFETY: Nobody else makes one, and nobody waits yet.
+            unsafe { Lease::new(pinned.slot()) }
         };
         let revokes = driver::REVOKES.load(Relaxed);
         client.kill();
@@ -378,7 +380,8 @@ mod suite {
             let process = client.process()?;
             let pinned = client.xprt().lookup(only(&client)?).ok_or(ENOENT)?;
             let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
-            let lease = Lease::new(slot);
+            // SAFETY: Nobody else makes one, and nobody waits yet.
+            let lease = unsafe { Lease::new(slot) };
             drop(pinned);
             let revokes = driver::REVOKES.load(Relaxed);
             client.kill();

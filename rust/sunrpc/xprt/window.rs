@@ -64,6 +64,27 @@ impl<T: Transport> Xprt<T> {
         unsafe { bindings::xprt_write_space(self.as_raw()) };
     }
 
+    /// Whether a task may wait for the send lock or for a credit.
+    ///
+    /// # Safety
+    ///
+    /// The transport's lock is held. Who begins to wait has it, too, so nobody has begun by the
+    /// time it is given back.
+    #[inline]
+    pub(crate) unsafe fn sender_may_wait(&self) -> bool {
+        let xprt = self.as_raw();
+        // SAFETY: Words of a valid transport, each read at once. Others write them meanwhile: a
+        // waiter may go, and other bits of the state change, but only who has the lock makes the
+        // number larger or sets the bit that is asked for.
+        let (waiting, state) = unsafe {
+            (
+                ptr::read_volatile(&raw const (*xprt).sending.qlen),
+                ptr::read_volatile(&raw const (*xprt).state),
+            )
+        };
+        waiting != 0 || state & (1 << bindings::XPRT_CWND_WAIT) != 0
+    }
+
     /// Whether a request is in flight. Only a hint: it may have changed already.
     pub fn is_busy(&self) -> bool {
         // SAFETY: A plain number.
