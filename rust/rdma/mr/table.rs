@@ -2,10 +2,7 @@
 
 //! The table of a region's memory: a scatterlist, filled with the pages of a loan.
 
-use core::{
-    ptr::NonNull,
-    slice, //
-};
+use core::ptr::NonNull;
 use kernel::{
     bindings::{
         page,
@@ -18,6 +15,9 @@ use xprtrdma_base::lend::Piece;
 /// The bits of `scatterlist::page_link` that are no part of the page's address
 /// (linux/scatterlist.h).
 const SG_BITS: usize = 3;
+
+/// That of them which marks the last entry. No other is set in a table that is one array.
+const SG_END: usize = 2;
 
 /// The content of a region's table.
 pub(super) struct Filling<'a> {
@@ -123,66 +123,83 @@ fn fill(
     first: usize,
     len: usize,
 ) -> Option<usize> {
-    let most = sg.len();
-    let mut entries = sg.iter_mut();
-    let mut entry = entries.next()?;
+    if others.len() >= sg.len() {
+        return None;
+    }
+    // How far the page is that may share an entry; no page is there if none may.
+    let step = if max > PAGE_SIZE as u32 {
+        size_of::<page>()
+    } else {
+        1
+    };
+    let start = sg.as_mut_ptr();
+    let mut entry = start;
     // Whole pages at first, for this loop is most of the work for a large transfer.
-    set_page(entry, NonNull::new(page)?, 0, 0);
+    // SAFETY: By the look at the lengths there is an entry.
+    begin(unsafe { &mut *entry }, NonNull::new(page)?);
     let mut length = PAGE_SIZE as u32;
-    let mut next = page.wrapping_add(1);
+    let mut next = page.wrapping_byte_add(step);
     for &page in others {
         if page == next {
             // Pages that follow each other in the memory map share an entry.
             length = length.wrapping_add(PAGE_SIZE as u32);
+            let step = if length < max { step } else { 1 };
+            next = next.wrapping_byte_add(step);
         } else {
-            if length > max {
-                (entry, length) = cut(entry, &mut entries, length, max)?;
+            // SAFETY: A page begins one entry at most, and there are more entries than `others`.
+            unsafe {
+                (*entry).length = length;
+                entry = entry.add(1);
+                begin(&mut *entry, NonNull::new(page)?);
             }
-            entry.length = length;
-            entry = entries.next()?;
-            set_page(entry, NonNull::new(page)?, 0, 0);
             length = PAGE_SIZE as u32;
-            next = page;
+            next = page.wrapping_byte_add(step);
         }
-        next = next.wrapping_add(1);
     }
     // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);
-    if length > max {
-        (entry, length) = cut(entry, &mut entries, length, max)?;
-    }
-    entry.length = length;
-    let used = most.wrapping_sub(entries.len());
+    // NO-OVERFLOW: It is behind the start, and both are in the table.
+    let last = entry.addr().wrapping_sub(start.addr()) / size_of::<scatterlist>();
+    let last = finish(sg.get_mut(last..)?, length, max)?.wrapping_add(last);
     let entry = sg.first_mut()?;
     entry.offset = first as u32;
     entry.length = entry.length.wrapping_sub(first as u32);
+    let used = last.wrapping_add(1);
+    if used == sg.len() {
+        sg.last_mut()?.page_link |= SG_END;
+    }
     Some(used)
 }
 
-/// Cuts `length` bytes that begin with the page of `entry` at `max`, which is a number of whole
-/// pages. Returns the entry of the rest, and its bytes.
+/// Gives the first of the entries, which points at a page, its `length`. What is more than `max`, a
+/// number of whole pages, goes to the entries behind it. Returns the number of the last one.
 ///
 /// There are entries enough: each that was used so far, or is here, holds a page or more.
-#[cold]
-fn cut<'a>(
-    mut entry: &'a mut scatterlist,
-    entries: &mut slice::IterMut<'a, scatterlist>,
-    mut length: u32,
-    max: u32,
-) -> Option<(&'a mut scatterlist, u32)> {
+#[inline]
+fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usize> {
+    let mut last = 0;
     while length > max {
+        let entry = entries.get_mut(last)?;
+        entry.length = max;
         let page = (entry.page_link & !SG_BITS) as *mut page;
         // CAST: A number of pages.
         let behind = page.wrapping_add(max as usize / PAGE_SIZE);
-        entry.length = max;
-        entry = entries.next()?;
-        set_page(entry, NonNull::new(behind)?, 0, 0);
-        // NO-OVERFLOW: By the condition.
+        // NO-OVERFLOW: A number of entries; the length by the condition.
+        last = last.wrapping_add(1);
         length = length.wrapping_sub(max);
+        begin(entries.get_mut(last)?, NonNull::new(behind)?);
     }
-    Some((entry, length))
+    entries.get_mut(last)?.length = length;
+    Some(last)
+}
+
+/// Points an entry of an initialised table at a page; the mark of the last entry goes.
+#[inline]
+fn begin(entry: &mut scatterlist, page: NonNull<page>) {
+    entry.page_link = page.addr().get();
+    entry.offset = 0;
 }
 
 /// Points an entry of an initialised table at memory; what the table itself keeps in the entry's
