@@ -10,6 +10,7 @@
 //!
 //! Over iWARP the probe proves nothing: an RDMA Write has ended when TCP has it (RFC 5040, 5.5).
 //! But it is data that TCP sends again and again, and so TCP finds the host gone, when it gives up.
+//! With several rails silence is noticed sooner ([`Rails::watch`](crate::rail::Rails::watch)).
 
 use crate::time::{
     Millis,

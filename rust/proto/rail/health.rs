@@ -11,7 +11,9 @@
 //!
 //! A live rail is *doubted* when a connection with calls in flight ended over it and nothing says
 //! why. It is probed as soon as somebody looks after a connection to the server, and chosen only
-//! before dead ones, until the probe or an attempt has told.
+//! before dead ones, until the probe or an attempt has told. One that is *suspected*, for silence
+//! alone, is doubted with less right: nobody has left it, so nobody need be kept from it later, and
+//! a probe in vain does not suffice to call it dead ([`Rails::watch`](super::Rails::watch)).
 
 use crate::{
     random::Random,
@@ -62,6 +64,8 @@ pub(super) struct Health {
     dead: Option<Dead>,
     /// Since when a live one is doubted.
     doubted: Option<Time>,
+    /// It is doubted because of silence.
+    suspected: bool,
     /// Something was ever connected over it.
     proven: bool,
     /// When it last became live.
@@ -79,6 +83,7 @@ impl Health {
         let mut health = Self {
             dead: None,
             doubted: None,
+            suspected: false,
             proven: false,
             live_since: now,
             settles: now,
@@ -103,7 +108,7 @@ impl Health {
         if self.dead.is_some() {
             return;
         }
-        self.doubted = None;
+        self.trust();
         let is_first = self.died.is_none() || now.since(self.live_since) >= FORGET;
         self.in_a_row = if is_first {
             0
@@ -131,6 +136,25 @@ impl Health {
         }
     }
 
+    /// It may be to blame that nothing comes from the server.
+    pub(super) fn suspect(&mut self, now: Time) {
+        if self.is_trusted() {
+            self.doubted = Some(now);
+            self.suspected = true;
+        }
+    }
+
+    /// Whether it is suspected.
+    pub(super) const fn is_suspected(&self) -> bool {
+        self.suspected
+    }
+
+    /// Nothing speaks against it any more, or it is dead.
+    pub(super) fn trust(&mut self) {
+        self.doubted = None;
+        self.suspected = false;
+    }
+
     /// An attempt takes it, though it may be dead.
     pub(super) fn chosen(&mut self, now: Time) {
         if let Some(dead) = &mut self.dead {
@@ -146,7 +170,7 @@ impl Health {
     /// Something was connected over it.
     pub(super) fn worked(&mut self, random: &mut Random, now: Time) {
         self.proven = true;
-        self.doubted = None;
+        self.trust();
         if self.dead.take().is_none() {
             return;
         }

@@ -73,7 +73,8 @@ struct Entry {
     load: u32,
     /// Seats and probes that name it.
     held: u32,
-    probing: bool,
+    /// Since when a probe of it has been under way.
+    probing: Option<Time>,
 }
 
 /// See the module's documentation. One for each server, behind one lock of the driver.
@@ -85,6 +86,10 @@ pub struct Rails {
     next_move: Time,
     /// Since when the numbers have not been even, and no idle connection has moved.
     waits_since: Option<Time>,
+    /// When rails were last suspected.
+    suspected: Option<Time>,
+    /// When a rail was first found to work after that.
+    answered: Option<Time>,
 }
 
 impl Rails {
@@ -95,6 +100,8 @@ impl Rails {
             random: Random::new(seed),
             next_move: Time::from_millis(0),
             waits_since: None,
+            suspected: None,
+            answered: None,
         }
     }
 
@@ -143,7 +150,7 @@ impl Rails {
                 listed: true,
                 load: 0,
                 held: 0,
-                probing: false,
+                probing: None,
             });
         }
     }
@@ -430,6 +437,7 @@ impl Rails {
     }
 
     fn worked(&mut self, on: u8, now: Time) {
+        self.answered.get_or_insert(now);
         let Self {
             entries, random, ..
         } = self;

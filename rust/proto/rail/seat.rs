@@ -19,6 +19,8 @@ pub struct Seat {
     pub(super) to: Option<u8>,
     /// It was to move, and calls did not end: it is not asked to again before, unless it is idle.
     pub(super) stays: Time,
+    /// Since when it has been seen to wait for a reply, with nothing received.
+    pub(super) waits: Option<Time>,
 }
 
 impl Seat {
@@ -27,6 +29,7 @@ impl Seat {
             on,
             to: None,
             stays: Time::from_millis(0),
+            waits: None,
         }
     }
 }
@@ -78,7 +81,8 @@ pub enum Standing {
     Live,
     /// It works again, and has not been live for the hold-down.
     Returning,
-    /// A connection over it ended, and nothing says why: it is being tried.
+    /// A connection over it ended, and nothing says why, or nothing comes from the server: it is
+    /// being tried.
     Doubted,
     /// It does not work.
     Dead,

@@ -161,7 +161,12 @@ impl World {
                 }
             }
             12 => {
-                if let Some((probe, rail)) = self.rails.probe(self.now) {
+                let found = self.rails.probe(self.now);
+                // One that was suspected may be found to be dead.
+                for view in self.views() {
+                    self.note_death(view.rail);
+                }
+                if let Some((probe, rail)) = found {
                     let standing = self.standing(rail);
                     assert!(matches!(standing, Standing::Dead | Standing::Doubted));
                     assert!(self.probes.iter().all(|(_, other)| *other != rail));
@@ -292,7 +297,8 @@ impl World {
     fn note_death(&mut self, rail: Rail) {
         let died = self.rails.views(self.now).find(|view| view.rail == rail);
         let proven = self.proven.contains(&rail.local);
-        if proven && died.is_some_and(|view| view.since == self.now) {
+        let is_new = |view: View| view.standing == Standing::Dead && view.since == self.now;
+        if proven && died.is_some_and(is_new) {
             self.died.insert(rail.local, self.now);
         }
     }
@@ -315,8 +321,12 @@ impl World {
         let before = self.views();
         let (now, member) = (self.now, &mut self.members[index]);
         let busy = source.bool();
-        let heard = now.as_millis().saturating_sub(u64::from(source.u16()) / 8);
-        let heard = Time::from_millis(heard);
+        let silence = u64::from(source.u16());
+        let heard = Time::from_millis(now.as_millis().saturating_sub(silence / 8));
+        if silence % 2 == 1 {
+            let again = self.rails.watch(&mut member.seat, busy, heard, now);
+            assert!(again.is_none_or(|again| again >= Millis::new(250)));
+        }
         let on = before.iter().find(|view| view.rail == member.on).copied();
         let Some(way) = self.rails.moves(&mut member.seat, busy, heard, now) else {
             return;

@@ -89,7 +89,7 @@ struct World {
     probes: Vec<(Probe, usize, u64)>,
 }
 
-fn pairs(rails: usize) -> Pairs {
+pub(crate) fn pairs(rails: usize) -> Pairs {
     let ends: Vec<Local> = (0..rails)
         .map(|n| Local {
             addr: IpAddr::V4(Ipv4Addr::new(10, n as u8, 0, 2)),
@@ -114,12 +114,12 @@ fn probed(works: bool) -> Probed {
     }
 }
 
-fn standing(rails: &Rails, rail: Rail, now: Time) -> Standing {
+pub(crate) fn standing(rails: &Rails, rail: Rail, now: Time) -> Standing {
     let mut views = rails.views(now);
     views.find(|view| view.rail == rail).unwrap().standing
 }
 
-fn number(rail: IpAddr) -> usize {
+pub(crate) fn number(rail: IpAddr) -> usize {
     match rail {
         IpAddr::V4(addr) => addr.octets()[1].into(),
         IpAddr::V6(_) => unreachable!(),
