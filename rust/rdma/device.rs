@@ -110,6 +110,9 @@ pub struct DeviceInfo {
     pub fast_reg: bool,
     /// A region may have gaps between its pages.
     pub sg_gaps: bool,
+    /// What is sent has ended when the device's TCP has taken it, not when the peer's device has it
+    /// (iWARP; RFC 5040, 5.5): the end says nothing of the peer.
+    pub ends_early: bool,
     /// A message of the peer that invalidates a region is a proof of it. Otherwise the peer had
     /// better send none: each region must be invalidated here all the same.
     pub refuses_stale_keys: bool,
@@ -124,6 +127,8 @@ impl DeviceInfo {
         let dev = raw.as_ptr();
         // SAFETY: As above. Its attributes are constant after registration.
         let attrs = unsafe { &(*dev).attrs };
+        // SAFETY: As above. What kind of node it is, is constant, too.
+        let node = unsafe { (*dev).node_type };
         // SAFETY: The name has a fixed size and is NUL-terminated; a concurrent rename can only
         // mix two names.
         let raw = unsafe { (*dev).name };
@@ -148,6 +153,7 @@ impl DeviceInfo {
             sg_gaps: attrs.kernel_cap_flags
                 & u64::from(bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG)
                 != 0,
+            ends_early: u32::from(node) == bindings::RDMA_NODE_RNIC,
             refuses_stale_keys,
         })
     }

@@ -152,6 +152,8 @@ pub(crate) struct Connection {
     strict: bool,
     /// When the last message came, in jiffies.
     last_rx: Atomic<usize>,
+    /// When the last end of one that was sent came, in jiffies.
+    last_end: Atomic<usize>,
     /// The credits that every call requests.
     requested: Credits,
     known_grant: KnownGrant,
@@ -305,15 +307,37 @@ impl Connection {
         }
     }
 
-    /// A sign of life came from the peer.
+    /// A message came from the peer.
     #[inline]
     pub(crate) fn note_rx(&self) {
         self.last_rx.write_once(Jiffies::now().count());
     }
 
-    /// How long ago the last sign of life came.
+    /// One that was sent has ended well.
+    #[inline]
+    pub(crate) fn note_end(&self) {
+        self.last_end.write_once(Jiffies::now().count());
+    }
+
+    /// How long ago the last sign of life came: a message, or the end of one that was sent. On
+    /// iWARP the latter is none, but has the keepalive leave to its TCP what that has taken.
     pub(crate) fn silence(&self) -> Jiffies {
+        let ended = Jiffies::since(self.last_end.read_once());
+        Jiffies(ended.count().min(self.unheard().count()))
+    }
+
+    /// How long ago the last message came.
+    fn unheard(&self) -> Jiffies {
         Jiffies::since(self.last_rx.read_once())
+    }
+
+    /// How long ago the last sign came that the way to the peer works.
+    pub(crate) fn rail_silence(&self) -> Jiffies {
+        if self.device.ends_early {
+            self.unheard()
+        } else {
+            self.silence()
+        }
     }
 
     /// Counts a message that was dropped, against a call if it seems to be for one.

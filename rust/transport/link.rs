@@ -40,7 +40,6 @@ use crate::{
     params,
     server::{
         Place,
-        ProbeJob,
         Server, //
     }, //
 };
@@ -106,7 +105,6 @@ const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
 /// The numbers of the work items that make a connection and look after it.
 const CONNECT: u64 = 0;
 const KEEPALIVE_WORK: u64 = 1;
-const PROBE: u64 = 2;
 
 /// The longest callback before there was a connection, in bytes: what the smallest inline threshold
 /// leaves (RFC 8166, section 3.3.3).
@@ -137,9 +135,6 @@ pub(crate) struct Link {
     /// The last attempt or connection ended because its rail died. Written by whoever ends it, read
     /// by the next attempt, which waits for that: nothing else is ordered by it.
     rail_died: Atomic<bool>,
-    /// The probe of a rail that is to be made.
-    #[pin]
-    probe_job: SpinLock<Option<ProbeJob>>,
     /// Largest messages sent and received without RDMA so far, in bytes.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
     /// The private data of the peer of the present attempt.
@@ -155,16 +150,10 @@ pub(crate) struct Link {
     /// Looks after the present connection. Cancelled before its end.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
-    #[pin]
-    probe: Work<Link, PROBE>,
 }
 
 impl_has_work! {
     impl HasWork<Self, CONNECT> for Link { self.connect }
-}
-
-impl_has_work! {
-    impl HasWork<Self, PROBE> for Link { self.probe }
 }
 
 impl_has_delayed_work! {
@@ -200,14 +189,12 @@ impl Link {
                 place <- new_spinlock!(None, "Link::place"),
                 places: Atomic::new(0),
                 rail_died: Atomic::new(false),
-                probe_job <- new_spinlock!(None, "Link::probe_job"),
                 inline_sizes: (Atomic::new(0), Atomic::new(0)),
                 peer <- new_spinlock!(None, "Link::peer"),
                 job <- new_spinlock!(None, "Link::job"),
                 outage <- new_spinlock!(Outage::new(), "Link::outage"),
                 connect <- new_work!("Link::connect"),
                 keepalive <- new_delayed_work!("Link::keepalive"),
-                probe <- new_work!("Link::probe"),
             }),
             GFP_KERNEL,
         )

@@ -174,11 +174,12 @@ impl Drop for Place {
     }
 }
 
-/// A probe of a dead rail that is to be made.
+/// A probe of a rail that is to be made. If it never is, the policy is told that when this goes.
 pub(crate) struct ProbeJob {
     xprt: BackRef<Rdma>,
     server: Arc<Server>,
-    probe: Probe,
+    /// `None` only while it is given back.
+    probe: Option<Probe>,
     rail: Rail,
 }
 
@@ -187,7 +188,7 @@ impl ProbeJob {
         Self {
             xprt,
             server,
-            probe,
+            probe: Some(probe),
             rail,
         }
     }
@@ -201,10 +202,19 @@ impl ProbeJob {
     }
 
     /// Tells the policy what came of it.
-    pub(crate) fn end(self, outcome: Probed) {
-        let Self { server, probe, .. } = self;
-        if let Some(shared) = server.shared() {
+    pub(crate) fn end(mut self, outcome: Probed) {
+        self.tell(outcome);
+    }
+
+    fn tell(&mut self, outcome: Probed) {
+        if let (Some(probe), Some(shared)) = (self.probe.take(), self.server.shared()) {
             shared.with_rails(|rails| rails.probed(probe, outcome, now()));
         }
+    }
+}
+
+impl Drop for ProbeJob {
+    fn drop(&mut self) {
+        self.tell(Probed::NotTried);
     }
 }

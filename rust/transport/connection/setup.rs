@@ -144,6 +144,7 @@ impl Setup<'_> {
             _events: DeviceEvents::listen(self.id.clone(), self.events)?,
             strict: params::strict(),
             last_rx: Atomic::new(Jiffies::now().count()),
+            last_end: Atomic::new(Jiffies::now().count()),
             requested: ForwardCredits::new(sizes.credits).request(),
             known_grant: KnownGrant::none(),
             first_reply: Once::new(),

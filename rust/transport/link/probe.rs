@@ -4,13 +4,13 @@
 //!
 //! Nothing less tells that a rail works: addresses are resolved from what was learnt before, and a
 //! port may be active while nothing comes through.
+//!
+//! Each is a work item of its own: over iWARP it may take as long as the adapter's TCP tries to
+//! connect, and another rail may have to be probed meanwhile.
 
 use crate::{
     driver::Rdma,
-    link::{
-        Link,
-        PROBE, //
-    },
+    link::Link,
     machine::now,
     server::{
         ProbeJob,
@@ -19,7 +19,8 @@ use crate::{
 };
 use core::net::SocketAddr;
 use kernel::{
-    new_condvar, new_spinlock,
+    new_condvar,
+    new_spinlock,
     prelude::*,
     sync::{
         Arc,
@@ -27,10 +28,7 @@ use kernel::{
         CondVar,
         SpinLock, //
     },
-    workqueue::{
-        Queue,
-        WorkItem, //
-    },
+    workqueue::Queue, //
 };
 use xprtrdma_proto::{
     rail::{
@@ -92,42 +90,24 @@ const QUEUES: QpConfig = QpConfig {
 impl Link {
     /// Has a rail probed.
     pub(super) fn start_probe(
-        self: &Arc<Self>,
+        &self,
         xprt: &Xprt<Rdma>,
         server: &Arc<Server>,
         probe: Probe,
         rail: Rail,
     ) {
         let job = ProbeJob::new(xprt.back_ref(), server.clone(), probe, rail);
-        let mut place = self.probe_job.lock();
-        if place.is_none() {
-            *place = Some(job);
-            drop(place);
-            let queue = self.services.common().queue().queue();
-            // An error means that it is queued.
-            let _ = queue.enqueue::<Arc<Self>, PROBE>(self.clone());
-        } else {
-            drop(place);
-            // Another rail is being probed by this transport: this one is tried later.
-            job.end(Probed::NotTried);
-        }
-    }
-}
-
-impl WorkItem<PROBE> for Link {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let _nofs = NoFs::enter();
-        let job = this.probe_job.lock().take();
-        if let Some(job) = job {
+        let queue = self.services.common().queue().queue();
+        // Without memory the job goes, and another follows.
+        let _ = queue.try_spawn(GFP_KERNEL, move || {
+            let _nofs = NoFs::enter();
             let outcome = match connects(job.xprt(), &job.rail()) {
                 Ok(()) => Probed::Connected,
                 Err(e) if e == ENOMEM || job.xprt().is_dying() => Probed::NotTried,
                 Err(_) => Probed::Failed,
             };
             job.end(outcome);
-        }
+        });
     }
 }
 

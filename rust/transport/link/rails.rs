@@ -42,6 +42,8 @@ use xprtrdma_proto::{
         Name,
         Pairs,
         Rail,
+        Rails,
+        Seat,
         View,
         MAX_RAILS, //
     },
@@ -242,13 +244,28 @@ impl Link {
         if self.place.lock().is_none() {
             self.adopt(xprt, &server);
         }
-        let probe = shared.with_rails(|rails| rails.probe(now()));
-        if let Some((probe, rail)) = probe {
-            self.start_probe(xprt, &server, probe, rail);
+        let again = match conn.device().ends_early {
+            true => self.watch(conn),
+            false => None,
+        };
+        for _ in 0..MAX_RAILS {
+            match shared.with_rails(|rails| rails.probe(now())) {
+                Some((probe, rail)) => self.start_probe(xprt, &server, probe, rail),
+                None => break,
+            }
         }
         let soon = self.move_if_due(conn);
         let several = shared.with_rails(|rails| rails.are_several());
-        soon.or(several.then_some(LOOK))
+        soon.or(several.then_some(again.map_or(LOOK, |again| again.min(LOOK))))
+    }
+
+    /// Looks whether the connection is silent without a reason. Returns when to look again, if
+    /// that matters.
+    fn watch(&self, conn: &Connection) -> Option<Millis> {
+        let (busy, heard) = signs(conn);
+        let mut place = self.place.lock();
+        let watch = |rails: &mut Rails, seat: &mut Seat| rails.watch(seat, busy, heard, now());
+        (*place).as_mut()?.with(watch)?
     }
 
     /// The connection was made before there were rails.
@@ -273,9 +290,7 @@ impl Link {
 
     /// Has the connection move if the policy says so, or goes on with that.
     fn move_if_due(self: &Arc<Self>, conn: &Connection) -> Option<Millis> {
-        let busy = conn.xprt().is_busy() || conn.credits().abandoned() > 0;
-        let silence = u64::from(conn.silence().as_ms());
-        let heard = Time::from_millis(now().as_millis().saturating_sub(silence));
+        let (busy, heard) = signs(conn);
         let mut guard = self.place.lock();
         let place = (*guard).as_mut()?;
         let (leaves, closes) = match place.closing_since() {
@@ -307,6 +322,14 @@ impl Link {
         }
         is_closing.then_some(CLOSING_LOOK)
     }
+}
+
+/// Whether calls are in flight, and when something last came from the server.
+fn signs(conn: &Connection) -> (bool, Time) {
+    let busy = conn.xprt().is_busy() || conn.credits().abandoned() > 0;
+    let silence = u64::from(conn.rail_silence().as_ms());
+    let heard = now().as_millis().saturating_sub(silence);
+    (busy, Time::from_millis(heard))
 }
 
 /// Looks which rails there are, if that was some time ago. Sleeps.

@@ -137,12 +137,12 @@ impl QpHandler for Connection {
     }
 
     fn confirmed(qp: ArcBorrow<'_, Qp<Connection>>) {
-        qp.handler().note_rx();
+        qp.handler().note_end();
         qp.handler().end_refusal();
     }
 
     fn acknowledged(qp: ArcBorrow<'_, Qp<Connection>>) {
-        qp.handler().note_rx();
+        qp.handler().note_end();
     }
 
     fn send_space(qp: ArcBorrow<'_, Qp<Connection>>) {
