@@ -90,20 +90,16 @@ def load_and_pulses(t, mount):
         yield pulses
 
 
-def in_use(t, kinds=("rxe", "siw")):
-    """A rail of one of these kinds that has connections."""
-    found = [n for n, count in enumerate(rails.spread())
-             if count and rails.DEVICES[n].startswith(kinds)]
-    if not found:
-        raise Skip("siw notices silence when its TCP gives up")
-    return t.random.choice(found)
+def in_use(t):
+    """A rail that has connections."""
+    return t.random.choice([n for n, count in enumerate(rails.spread()) if count])
 
 
 def survives(t, connections, fault, bound, hold=5, mount=None):
     """A rail that is in use fails under verified load: how long the longest call took."""
     mount = mount or mounted(t, connections)
-    # Only what is noticed at once is noticed in time by siw.
-    number = in_use(t, ("rxe", "siw") if bound == AT_ONCE else ("rxe",))
+    number = in_use(t)
+    t.note(f"the rail of {rails.DEVICES[number]} fails")
     with load_and_pulses(t, mount) as pulses:
         pulses.reset()
         clock = wait.Clock()
@@ -380,6 +376,44 @@ def a_call_that_takes_long_holds_up_no_other(t):
             equal(rails.spread()[number], 1, "connections that wait for the call")
     wait.until(lambda: os.statvfs(mount.where) and not rails.spread()[number], ENV.patience(20),
                "the connection moves")
+
+
+def keeps_connections(t, calls):
+    """So many calls wait for the server's disk: no rail is dead, no connection ends."""
+    mount = mounted(t, options=",noac", export=ENV.disk)
+    top = t.directory(mount)
+    t.server.call("create", top.there, calls, "f")
+    os.statvfs(mount.where)
+    connects, moved, seen = mount.connects(), moves(), set()
+    with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
+        for number in range(calls):
+            crew.start(held_up, f"{top.here}/f{number}")
+        clock = wait.Clock()
+
+        def has_passed():
+            seen.update(rails.standing().values())
+            return clock.seconds() > SLOW
+
+        wait.until(has_passed, ENV.patience(SLOW + 1), f"{SLOW} s")
+    wait.until(lambda: os.statvfs(mount.where) and set(rails.standing().values()) == {"live"},
+               ENV.patience(20), "nothing speaks against a rail")
+    t.note(f"rails were {', '.join(sorted(seen))}")
+    check("dead" not in seen, "a rail was taken for dead")
+    equal((mount.connects(), moves()), (connects, moved), "connections made, and moves")
+
+
+# covers: issue K: a server that takes its time, also with connections over iWARP that then are
+# tried, is not taken for a rail on which nothing comes through.
+@case(versions=("3", "4.2"), clients=CLIENTS, seconds=120)
+def a_slow_call_costs_no_connection_4(t):
+    keeps_connections(t, 4)
+
+
+# covers: the same of a server all of whose threads wait for the disk, so that none is left to
+# accept a connection.
+@case(versions=("3", "4.2"), clients=CLIENTS, seconds=120)
+def a_server_that_accepts_nothing_costs_no_connection_4(t):
+    keeps_connections(t, 2 * faults.THREADS)
 
 
 # covers: issue K: mounts that were made without rails take them when there are some.
