@@ -37,6 +37,7 @@ use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //
 };
+use xprtrdma_bindings as bindings;
 
 /// Answers every call that was kept, with `rest` behind the header.
 fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
@@ -365,6 +366,25 @@ mod suite {
         // Its task has come as far as asking for its memory, and waits.
         wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
         drop(lease);
+        ensure_eq!(pending.wait(), Err(ERESTARTSYS));
+        client.end()
+    }
+
+    #[test]
+    fn the_end_of_a_killed_call_waits_for_who_works_on_it() -> Test {
+        let client = Alone::new()?;
+        fate(Fate::Kept);
+        let pending = client.get(Memory::new(0, 5000, false)?)?;
+        let pinned = client.xprt().lookup(only(&client)?).ok_or(ENOENT)?;
+        client.kill();
+        wait_until(|| {
+            // SAFETY: A pinned request has a task.
+            let task = unsafe { (*pinned.rqst()).rq_task };
+            // SAFETY: As above.
+            let state = unsafe { core::ptr::read_volatile(&raw const (*task).tk_runstate) };
+            state & (1 << bindings::RPC_TASK_MSG_PIN_WAIT) != 0
+        })?;
+        drop(pinned);
         ensure_eq!(pending.wait(), Err(ERESTARTSYS));
         client.end()
     }
