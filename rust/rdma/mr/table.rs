@@ -2,7 +2,10 @@
 
 //! The table of a region's memory: a scatterlist, filled with the pages of a loan.
 
-use core::ptr::NonNull;
+use core::ptr::{
+    self,
+    NonNull, //
+};
 use kernel::{
     bindings::{
         page,
@@ -126,7 +129,9 @@ fn fill(
     if others.len() >= sg.len() {
         return None;
     }
-    // How far the page is that may share an entry; no page is there if none may.
+    // No page is there.
+    let none = ptr::without_provenance_mut(1);
+    // How far the page is that may share an entry; no page is so far if none may.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -137,24 +142,32 @@ fn fill(
     // Whole pages at first, for this loop is most of the work for a large transfer.
     // SAFETY: By the look at the lengths there is an entry.
     begin(unsafe { &mut *entry }, NonNull::new(page)?);
+    let mut page = page;
+    let mut rest = others.iter();
     let mut length = PAGE_SIZE as u32;
-    let mut next = page.wrapping_byte_add(step);
-    for &page in others {
-        if page == next {
-            // Pages that follow each other in the memory map share an entry.
-            length = length.wrapping_add(PAGE_SIZE as u32);
-            let step = if length < max { step } else { 1 };
-            next = next.wrapping_byte_add(step);
-        } else {
-            // SAFETY: A page begins one entry at most, and there are more entries than `others`.
-            unsafe {
-                (*entry).length = length;
-                entry = entry.add(1);
-                begin(&mut *entry, NonNull::new(page)?);
+    'table: loop {
+        let mut next = page.wrapping_byte_add(step);
+        page = loop {
+            match rest.next() {
+                // Pages that follow each other in the memory map share an entry.
+                Some(&page) if page == next => {
+                    length = length.wrapping_add(PAGE_SIZE as u32);
+                    next = next.wrapping_byte_add(step);
+                    if length >= max {
+                        next = none;
+                    }
+                }
+                Some(&page) => break page,
+                None => break 'table,
             }
-            length = PAGE_SIZE as u32;
-            next = page.wrapping_byte_add(step);
+        };
+        // SAFETY: A page begins one entry at most, and there are more entries than `others`.
+        unsafe {
+            (*entry).length = length;
+            entry = entry.add(1);
+            begin(&mut *entry, NonNull::new(page)?);
         }
+        length = PAGE_SIZE as u32;
     }
     // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
