@@ -33,7 +33,8 @@ meets that. A mount that had not answered each of them 270 s after the end of a 
 the last column, and the next round was in new machines. With both devices gone the 10 s are part of
 the pause. *Delayed* are rounds in which the server said that it was still at work on a call that it
 got again (NFS4ERR_DELAY): the NFS client, whatever the transport, waits 15 s then. They are counted
-here and nowhere else. Silence is noticed when the device's retries run out, after 4.1 s with ours.
+here and nowhere else; of rounds marked – it was not asked. Silence is noticed when the device's
+retries run out, after 4.1 s with ours.
 ``tools/lab pauses`` (kernel {kernel}, {date}; ``--write`` makes the table anew).
 
 """
