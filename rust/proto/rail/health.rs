@@ -12,8 +12,9 @@
 //! A live rail is *doubted* when a connection with calls in flight ended over it and nothing says
 //! why. It is probed as soon as somebody looks after a connection to the server, and chosen only
 //! before dead ones, until the probe or an attempt has told. One that is *suspected*, for silence
-//! alone, is doubted with less right: nobody has left it, so nobody need be kept from it later, and
-//! a probe in vain does not suffice to call it dead ([`Rails::watch`](super::Rails::watch)).
+//! alone, is treated likewise, but with less right: nobody has left it, so nobody need be kept from
+//! it later, and a probe in vain does not suffice to call it dead
+//! ([`Rails::watch`](super::Rails::watch)).
 
 use crate::{
     random::Random,
@@ -64,8 +65,8 @@ pub(super) struct Health {
     dead: Option<Dead>,
     /// Since when a live one is doubted.
     doubted: Option<Time>,
-    /// It is doubted because of silence.
-    suspected: bool,
+    /// Since when a live one is suspected.
+    suspected: Option<Time>,
     /// Something was ever connected over it.
     proven: bool,
     /// When it last became live.
@@ -83,7 +84,7 @@ impl Health {
         let mut health = Self {
             dead: None,
             doubted: None,
-            suspected: false,
+            suspected: None,
             proven: false,
             live_since: now,
             settles: now,
@@ -138,21 +139,35 @@ impl Health {
 
     /// It may be to blame that nothing comes from the server.
     pub(super) fn suspect(&mut self, now: Time) {
-        if self.is_trusted() {
-            self.doubted = Some(now);
-            self.suspected = true;
+        if self.is_live() {
+            self.suspected = Some(now);
         }
     }
 
     /// Whether it is suspected.
     pub(super) const fn is_suspected(&self) -> bool {
-        self.suspected
+        self.suspected.is_some()
+    }
+
+    /// Whether a loss speaks against it.
+    pub(super) const fn is_doubted(&self) -> bool {
+        self.doubted.is_some()
+    }
+
+    /// The suspicion comes to nothing.
+    pub(super) fn drop_suspicion(&mut self) {
+        self.suspected = None;
     }
 
     /// Nothing speaks against it any more, or it is dead.
-    pub(super) fn trust(&mut self) {
+    fn trust(&mut self) {
         self.doubted = None;
-        self.suspected = false;
+        self.suspected = None;
+    }
+
+    /// Since when a live one is not trusted.
+    fn distrusted(&self) -> Option<Time> {
+        self.doubted.or(self.suspected)
     }
 
     /// An attempt takes it, though it may be dead.
@@ -187,7 +202,7 @@ impl Health {
     pub(super) fn wants_probe(&self, now: Time) -> bool {
         match self.dead {
             Some(dead) => now >= dead.next_probe,
-            None => self.doubted.is_some(),
+            None => !self.is_trusted(),
         }
     }
 
@@ -212,7 +227,7 @@ impl Health {
     /// Whether something came over a rail that is dead or doubted, long enough after that began not
     /// to have been under way then.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
-        let since = self.dead.map(|dead| dead.since).or(self.doubted);
+        let since = self.dead.map(|dead| dead.since).or(self.distrusted());
         since.is_some_and(|since| heard > since.after(UNDER_WAY))
     }
 
@@ -223,7 +238,7 @@ impl Health {
 
     /// Whether nothing speaks against it.
     pub(super) const fn is_trusted(&self) -> bool {
-        self.is_live() && self.doubted.is_none()
+        self.is_live() && self.doubted.is_none() && self.suspected.is_none()
     }
 
     /// Whether it is live, and may have connections that do well elsewhere.
@@ -238,7 +253,7 @@ impl Health {
 
     /// Since when it has been live, doubted or dead.
     pub(super) fn since(&self) -> Time {
-        let since = self.dead.map(|dead| dead.since).or(self.doubted);
+        let since = self.dead.map(|dead| dead.since).or(self.distrusted());
         since.unwrap_or(self.live_since)
     }
 }

@@ -73,8 +73,21 @@ struct Entry {
     load: u32,
     /// Seats and probes that name it.
     held: u32,
-    /// Since when a probe of it has been under way.
-    probing: Option<Time>,
+    probes: Probes,
+}
+
+/// The probes of a rail.
+#[derive(Clone, Copy, Debug, Default)]
+struct Probes {
+    /// How many are under way, and when the last one began.
+    under_way: u32,
+    last: Option<Time>,
+    /// When the first one began since the last suspicion, if none was answered since.
+    unanswered: Option<Time>,
+    /// One was answered since then.
+    answers: bool,
+    /// The end of what a connection over it has sent says nothing of the peer.
+    ends_early: bool,
 }
 
 /// See the module's documentation. One for each server, behind one lock of the driver.
@@ -88,7 +101,7 @@ pub struct Rails {
     waits_since: Option<Time>,
     /// When rails were last suspected.
     suspected: Option<Time>,
-    /// When a rail was first found to work after that.
+    /// When the last of the probes began that were answered after that.
     answered: Option<Time>,
 }
 
@@ -150,7 +163,7 @@ impl Rails {
                 listed: true,
                 load: 0,
                 held: 0,
-                probing: None,
+                probes: Probes::default(),
             });
         }
     }
@@ -437,7 +450,6 @@ impl Rails {
     }
 
     fn worked(&mut self, on: u8, now: Time) {
-        self.answered.get_or_insert(now);
         let Self {
             entries, random, ..
         } = self;

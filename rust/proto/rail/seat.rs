@@ -40,6 +40,7 @@ impl Seat {
 #[must_use]
 pub struct Probe {
     pub(super) on: u8,
+    pub(super) begun: Time,
 }
 
 /// What came of a probe.

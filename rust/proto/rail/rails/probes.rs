@@ -5,8 +5,8 @@
 //! Where the device's acknowledgements say nothing of the peer (iWARP), silence on a busy
 //! connection is all that tells of a rail on which nothing comes through, and it tells as much of a
 //! server that takes its time. So all rails are probed then. One whose probe is not answered is
-//! dead if the server has answered over another one before: the server's software, which may have
-//! been too busy to accept a connection, was not then.
+//! dead if a later probe of another rail is: the server accepts connections in the order in which
+//! they come, so it was not too busy. A rail that has answered is asked again for that.
 //!
 //! The time that a probe takes is judged by the clock, for it may end late: siw waits for its TCP
 //! connection, and rdma_cm for the adapter to give up.
@@ -37,11 +37,13 @@ const WAITS: Millis = Millis::new(750);
 /// How long the probe of a suspected rail may take.
 const ANSWER: Millis = Millis::new(3500);
 
-/// When the server has answered over one rail, it has over others, if they work, this much later.
-const MARGIN: Millis = Millis::from_secs(1);
+/// A suspicion that has not been decided by then is dropped: the server is too busy.
+const DROP: Millis = Millis::from_secs(8);
 
-/// A suspicion that has not been decided by then is dropped: no rail was found to work.
-const DROP: Millis = Millis::from_secs(5);
+/// A live rail is not probed again sooner, and one that is suspected has no more probes under way:
+/// the first may be stuck since before.
+const AGAIN: Millis = Millis::new(250);
+const MOST: u32 = 2;
 
 /// Rails are not suspected again so soon, by a connection on which something came since, and in one
 /// and the same silence.
@@ -58,8 +60,10 @@ impl Rails {
     pub fn watch(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Millis> {
         let waits = seat.waits.filter(|since| busy && heard <= *since);
         seat.waits = waits.or(busy.then_some(now));
-        let own = self.get(seat.on).filter(|own| own.listed)?;
-        let may_be = own.health.is_trusted() && self.others_live(seat.on) && !self.are_suspected();
+        let own = self.get_mut(seat.on).filter(|own| own.listed)?;
+        own.probes.ends_early = true;
+        let is_live = own.health.is_live();
+        let may_be = is_live && self.others_live(seat.on) && !self.are_suspected();
         if let Some(waits) = seat.waits.filter(|_| may_be) {
             let rested = self.suspected.map_or(now, |last| {
                 last.after(if heard > last { PAUSE } else { LONG_PAUSE })
@@ -74,6 +78,8 @@ impl Rails {
                 if entry.listed {
                     entry.health.suspect(now);
                 }
+                entry.probes.unanswered = None;
+                entry.probes.answers = false;
             }
         }
         self.get(seat.on)?.health.is_suspected().then_some(SOON)
@@ -83,39 +89,56 @@ impl Rails {
         self.listed().any(|entry| entry.health.is_suspected())
     }
 
-    /// Whether the server has answered over some rail long enough ago for it to have answered over
-    /// all that work.
-    fn has_answered(&self, now: Time) -> bool {
-        self.answered
-            .is_some_and(|first| now.since(first) >= MARGIN)
+    /// Whether the server has answered a probe that began later than this one.
+    fn was_passed_over(&self, begun: Time) -> bool {
+        self.answered.is_some_and(|later| later > begun)
     }
 
     /// Decides about suspected rails.
     fn judge(&mut self, now: Time) {
-        let has_answered = self.has_answered(now);
         let since = self.suspected.unwrap_or(now);
         for on in 0..REMEMBERED as u8 {
-            let suspected = |entry: &&mut Entry| entry.health.is_suspected();
-            let Some(entry) = self.get_mut(on).filter(suspected) else {
+            let Some(entry) = self.get(on).filter(|entry| entry.health.is_suspected()) else {
                 continue;
             };
-            let is_late = |begun| now.since(begun) >= ANSWER;
-            if has_answered && entry.probing.is_some_and(is_late) {
+            let late = entry.probes.unanswered;
+            let late = late.filter(|begun| now.since(*begun) >= ANSWER);
+            if entry.probes.ends_early && late.is_some_and(|begun| self.was_passed_over(begun)) {
                 self.died(on, now);
             } else if now.since(since) >= DROP {
-                entry.health.trust();
+                if let Some(entry) = self.get_mut(on) {
+                    entry.health.drop_suspicion();
+                }
             }
         }
     }
 
-    /// A rail, dead or doubted, that is to be probed now.
+    /// Whether some probe is to be compared with a later one.
+    fn wants_comparison(&self) -> bool {
+        let suspected = self.listed().filter(|entry| entry.health.is_suspected());
+        let mut unanswered = suspected.filter_map(|entry| entry.probes.unanswered);
+        unanswered.any(|begun| !self.was_passed_over(begun))
+    }
+
+    /// A rail that is to be probed now: dead, doubted, suspected, or one that has answered when
+    /// others were suspected.
     pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
         self.judge(now);
-        // A connection on a dead rail is an attempt, which will tell; one on a doubted rail may be
-        // idle.
+        let compares = self.wants_comparison();
+        let stuck = |last: Time| self.suspected.is_some_and(|since| last < since);
         let is_due = |(_, entry): &(u8, &Entry)| {
-            let attempted = entry.load != 0 && !entry.health.is_live();
-            entry.listed && entry.probing.is_none() && !attempted && entry.health.wants_probe(now)
+            let (health, probes) = (&entry.health, &entry.probes);
+            // A connection on a dead rail is an attempt, which will tell; one on a doubted rail may
+            // be idle.
+            let attempted = entry.load != 0 && !health.is_live();
+            let rested = probes.last.is_none_or(|last| now.since(last) >= AGAIN);
+            let is_free = match probes.under_way {
+                0 => true,
+                n => health.is_suspected() && n < MOST && probes.last.is_some_and(stuck),
+            };
+            let wanted = health.wants_probe(now) || (compares && probes.answers);
+            let may_be = is_free && !attempted && (rested || !health.is_live());
+            entry.listed && may_be && wanted
         };
         let (on, _) = self.indexed().find(is_due)?;
         let Self {
@@ -123,34 +146,61 @@ impl Rails {
         } = self;
         let entry = entries.get_mut(usize::from(on))?.as_mut()?;
         entry.health.probing(random, now);
-        entry.probing = Some(now);
+        entry.probes.under_way = entry.probes.under_way.saturating_add(1);
+        entry.probes.last = Some(now);
+        if entry.health.is_suspected() {
+            entry.probes.unanswered.get_or_insert(now);
+        }
         entry.held = entry.held.saturating_add(1);
-        Some((Probe { on }, entry.rail))
+        Some((Probe { on, begun: now }, entry.rail))
     }
 
     /// A probe is over.
     pub fn probed(&mut self, probe: Probe, outcome: Probed, now: Time) {
-        match outcome {
-            Probed::Connected => self.worked(probe.on, now),
-            Probed::Failed => self.failed_probe(probe.on, now),
-            Probed::NotTried => {}
-        }
         if let Some(entry) = self.get_mut(probe.on) {
-            entry.probing = None;
+            entry.probes.under_way = entry.probes.under_way.saturating_sub(1);
+        }
+        match outcome {
+            Probed::Connected => self.answered(&probe, now),
+            Probed::Failed => self.failed_probe(&probe, now),
+            Probed::NotTried => self.forget(&probe),
         }
         self.release(probe.on);
     }
 
-    fn failed_probe(&mut self, on: u8, now: Time) {
-        let Some(entry) = self.get_mut(on) else {
+    fn answered(&mut self, probe: &Probe, now: Time) {
+        self.worked(probe.on, now);
+        if self.suspected.is_some_and(|since| probe.begun >= since) {
+            self.answered = self.answered.max(Some(probe.begun));
+            if let Some(entry) = self.get_mut(probe.on) {
+                entry.probes.unanswered = None;
+                entry.probes.answers = true;
+            }
+        }
+    }
+
+    fn failed_probe(&mut self, probe: &Probe, now: Time) {
+        let Some(entry) = self.get(probe.on) else {
             return;
         };
-        let is_trusted = entry.health.is_trusted();
-        let is_suspected = entry.health.is_suspected();
-        // It may have ended late, or something else came through meanwhile. One that is suspected
-        // is probed again until the server has answered.
-        if !is_trusted && (!is_suspected || self.has_answered(now)) {
-            self.died(on, now);
+        let (health, probes) = (&entry.health, &entry.probes);
+        // It may have ended late, or something else came through meanwhile.
+        let passed_over = probes.unanswered.is_some_and(|b| self.was_passed_over(b));
+        let is_silent = health.is_suspected() && probes.ends_early && passed_over;
+        // One that is only suspected is probed again until the server has answered a later one.
+        if health.is_doubted() || is_silent {
+            self.died(probe.on, now);
+        } else if now.since(probe.begun) >= ANSWER {
+            // We gave it up: the server may have come to it since, and has answered none later.
+            self.forget(probe);
+        }
+    }
+
+    /// That this probe was not answered says nothing.
+    fn forget(&mut self, probe: &Probe) {
+        if let Some(entry) = self.get_mut(probe.on) {
+            let of_another = |begun: &Time| *begun != probe.begun;
+            entry.probes.unanswered = entry.probes.unanswered.filter(of_another);
         }
     }
 }

@@ -61,6 +61,8 @@ struct World {
     replies: Option<u64>,
     accepts: bool,
     accepts_since: u64,
+    /// It accepts one connection in so long a time, in the order in which they come.
+    pass: Option<u64>,
     probed: usize,
     died: bool,
 }
@@ -91,6 +93,7 @@ impl World {
             replies: Some(STEP),
             accepts: true,
             accepts_since: 0,
+            pass: None,
             probed: 0,
             died: false,
         };
@@ -104,10 +107,16 @@ impl World {
         while self.now < end {
             self.now += STEP;
             let now = Time::from_millis(self.now);
+            let mut places = self.pass.map_or(usize::MAX, |pass| {
+                // One that is refused keeps its place in the queue, but is not waited for here.
+                usize::from(self.now % pass == 0)
+            });
             for (probe, rail, begun, worked) in std::mem::take(&mut self.probes) {
                 // With its hands full the server takes its time for the first rail.
                 let waited = self.accepts_since + BACKLOG * (1 - number(rail.local) as u64);
-                let accepted = self.accepts && self.now >= begun.max(waited) + CONNECT;
+                let waited = worked && self.accepts && self.now >= begun.max(waited) + CONNECT;
+                let accepted = waited && places > 0;
+                places -= usize::from(accepted);
                 let limit = if worked { REFUSED } else { TCP };
                 if worked && accepted {
                     self.rails.probed(probe, Probed::Connected, now);
@@ -251,6 +260,40 @@ fn a_server_that_accepts_again_keeps_its_connections() {
     }
 }
 
+// Rails: nor is one dead when the server takes one connection after the other, each after a while,
+// nor when it accepts none and sends a reply now and then.
+#[test]
+fn a_server_that_is_slow_to_accept_keeps_its_connections() {
+    for (pass, accepts) in (500..6000)
+        .step_by(50)
+        .map(|ms| (ms, true))
+        .chain([(100, false)])
+    {
+        for replies in [None, Some(pass), Some(2000)] {
+            let mut world = World::new(4, pass);
+            world.replies = replies;
+            world.accepts = accepts;
+            world.pass = Some(pass);
+            world.run(MINUTE);
+            assert!(
+                world.nobody_moved() && !world.died,
+                "{pass} {accepts} {replies:?}"
+            );
+        }
+    }
+}
+
+// Rails: a probe that is stuck since an earlier outage says nothing of a later one.
+#[test]
+fn a_probe_from_before_is_not_judged() {
+    let mut world = World::new(2, 3);
+    world.works = [false; 2];
+    world.run(15_000);
+    world.works = [true; 2];
+    world.run(MINUTE);
+    assert!(world.nobody_moved() && !world.died);
+}
+
 // Rails: idle connections, and calls that have just begun, are no reason to suspect a rail.
 #[test]
 fn only_calls_that_wait_make_silence_suspicious() {
@@ -315,8 +358,8 @@ fn a_suspicion_ends_when_something_is_heard() {
         rails.probed(probe, Probed::Failed, at(4100));
         let expected = match rail == choice.rail {
             true => Standing::Live,
-            // The server answered, and not over this one.
-            false => Standing::Dead,
+            // A reply is no connection that was accepted.
+            false => Standing::Doubted,
         };
         assert_eq!(standing(&rails, rail, at(4100)), expected);
     }

@@ -606,12 +606,12 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
         if idle {
             assert_eq!(rails.moves(&mut stays, false, at(900), at(900)), None);
             // One that is called off says nothing, and another follows.
-            for (outcome, then) in [
-                (Probed::NotTried, Standing::Doubted),
-                (Probed::Connected, Standing::Returning),
+            for (outcome, then, ms) in [
+                (Probed::NotTried, Standing::Doubted, 1000),
+                (Probed::Connected, Standing::Returning, 1250),
             ] {
-                let (probe, _) = rails.probe(at(1000)).unwrap();
-                rails.probed(probe, outcome, at(1000));
+                let (probe, _) = rails.probe(at(ms)).unwrap();
+                rails.probed(probe, outcome, at(ms));
                 assert_eq!(standing(&rails), then);
             }
         } else {
