@@ -188,7 +188,8 @@ impl Rails {
             Some(on) => on,
             None => self.best(now)?,
         };
-        let listed = number(self.listed());
+        // Also one whose port is down, and which is not listed therefore, may be back.
+        let known = number(self.entries.iter().flatten());
         let others = self.others_live(on);
         self.count(on);
         let entry = self.get_mut(on)?;
@@ -196,7 +197,7 @@ impl Rails {
         let choice = Choice {
             rail: entry.rail,
             at_once: after_death && entry.health.is_trusted(),
-            limit: match (listed, others) {
+            limit: match (known, others) {
                 (0 | 1, _) => None,
                 (_, true) => Some(SHORT),
                 (_, false) => Some(LONG),

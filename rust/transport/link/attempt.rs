@@ -83,6 +83,10 @@ use xprtrdma_sunrpc::{
     },
 };
 
+/// So many attempts follow each other at once: over each rail, and where the peer has to bury
+/// connections of a device that was made anew since, one for each that it finds.
+const AT_ONCE: usize = 4 * MAX_RAILS;
+
 /// The objects that a connection attempt has made so far; dropped in this order.
 #[derive(Default)]
 struct Attempt {
@@ -108,7 +112,7 @@ impl Link {
         let xprt = lock.xprt().back_ref();
         let known = self.learn_version(&xprt);
         let mut result = self.attempt_once(&mut lock, &xprt);
-        for _ in 1..MAX_RAILS {
+        for _ in 1..AT_ONCE {
             match result {
                 Err((_, reason)) if self.rail_failed(reason) => {
                     result = self.attempt_once(&mut lock, &xprt);

@@ -625,6 +625,20 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
+// Rails: with a single rail attempts are as ever, but not while another may be back: that of a port
+// that is down is not listed.
+#[test]
+fn a_rail_that_is_not_listed_may_be_back() {
+    for known in [1, 2] {
+        let mut rails = Rails::new(3);
+        rails.update(&pairs(known), Time::default());
+        rails.update(&pairs(1), Time::default());
+        let (seat, choice) = rails.take(None, false, Time::default()).unwrap();
+        assert_eq!(choice.limit.is_some(), known > 1);
+        rails.leave(seat);
+    }
+}
+
 // Rails: whoever leaves a doubted rail last is left alone for a minute, too.
 #[test]
 fn a_later_doubt_counts_for_the_rest() {
