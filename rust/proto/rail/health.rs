@@ -165,9 +165,10 @@ impl Health {
         self.suspected = None;
     }
 
-    /// Since when a live one is not trusted.
+    /// Since when it has been dead, doubted or suspected.
     fn distrusted(&self) -> Option<Time> {
-        self.doubted.or(self.suspected)
+        let dead = self.dead.map(|dead| dead.since);
+        dead.or(self.doubted).or(self.suspected)
     }
 
     /// An attempt takes it, though it may be dead.
@@ -227,8 +228,8 @@ impl Health {
     /// Whether something came over a rail that is dead or doubted, long enough after that began not
     /// to have been under way then.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
-        let since = self.dead.map(|dead| dead.since).or(self.distrusted());
-        since.is_some_and(|since| heard > since.after(UNDER_WAY))
+        self.distrusted()
+            .is_some_and(|since| heard > since.after(UNDER_WAY))
     }
 
     /// Whether it is not known to be dead.
@@ -253,7 +254,6 @@ impl Health {
 
     /// Since when it has been live, doubted or dead.
     pub(super) fn since(&self) -> Time {
-        let since = self.dead.map(|dead| dead.since).or(self.distrusted());
-        since.unwrap_or(self.live_since)
+        self.distrusted().unwrap_or(self.live_since)
     }
 }

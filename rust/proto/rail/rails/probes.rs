@@ -94,6 +94,13 @@ impl Rails {
         self.answered.is_some_and(|later| later > begun)
     }
 
+    /// Whether a suspected rail has not answered a probe, though another has answered a later one.
+    fn is_silent(&self, entry: &Entry) -> bool {
+        let unanswered = entry.probes.unanswered;
+        let passed_over = unanswered.is_some_and(|begun| self.was_passed_over(begun));
+        entry.health.is_suspected() && entry.probes.ends_early && passed_over
+    }
+
     /// Decides about suspected rails.
     fn judge(&mut self, now: Time) {
         let since = self.suspected.unwrap_or(now);
@@ -102,8 +109,8 @@ impl Rails {
                 continue;
             };
             let late = entry.probes.unanswered;
-            let late = late.filter(|begun| now.since(*begun) >= ANSWER);
-            if entry.probes.ends_early && late.is_some_and(|begun| self.was_passed_over(begun)) {
+            let late = late.is_some_and(|begun| now.since(begun) >= ANSWER);
+            if late && self.is_silent(entry) {
                 self.died(on, now);
             } else if now.since(since) >= DROP {
                 if let Some(entry) = self.get_mut(on) {
@@ -183,12 +190,9 @@ impl Rails {
         let Some(entry) = self.get(probe.on) else {
             return;
         };
-        let (health, probes) = (&entry.health, &entry.probes);
-        // It may have ended late, or something else came through meanwhile.
-        let passed_over = probes.unanswered.is_some_and(|b| self.was_passed_over(b));
-        let is_silent = health.is_suspected() && probes.ends_early && passed_over;
-        // One that is only suspected is probed again until the server has answered a later one.
-        if health.is_doubted() || is_silent {
+        // It may have ended late, or something else came through meanwhile. One that is only
+        // suspected is probed again until the server has answered a later one.
+        if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
             // We gave it up: the server may have come to it since, and has answered none later.
