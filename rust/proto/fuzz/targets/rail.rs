@@ -56,6 +56,8 @@ struct World {
     now: Time,
     members: Vec<Member>,
     probes: Vec<(Probe, Rail)>,
+    /// The rails that were ever listed, since there were none.
+    known: HashSet<IpAddr>,
     /// The rails over which something was connected.
     proven: HashSet<IpAddr>,
     /// When one of them last died, as far as its users said.
@@ -74,6 +76,7 @@ pub fn run(data: &[u8]) {
         now: Time::from_millis(u64::from(source.u32())),
         members: Vec::new(),
         probes: Vec::new(),
+        known: HashSet::new(),
         proven: HashSet::new(),
         died: HashMap::new(),
     };
@@ -228,9 +231,16 @@ impl World {
         let server = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
         let pairs = Pairs::new(ends.iter().copied(), &table, server, &Servers::NONE);
         assert_eq!(pairs.iter().count(), ends.len().min(MAX_RAILS));
+        self.known.extend(pairs.iter().map(|rail| rail.local));
         self.rails.update(&pairs, self.now);
         if ends.is_empty() {
-            let used = |addr| self.members.iter().any(|member| member.on.local == addr);
+            let (members, probes) = (&self.members, &self.probes);
+            let held = members
+                .iter()
+                .flat_map(|member| [Some(member.on), member.to]);
+            let held = held.flatten().chain(probes.iter().map(|(_, rail)| *rail));
+            self.known = held.map(|rail| rail.local).collect();
+            let used = |addr| members.iter().any(|member| member.on.local == addr);
             self.died.retain(|addr, _| used(*addr));
             self.proven.retain(|addr| used(*addr));
         }
@@ -291,7 +301,7 @@ impl World {
         let is_trusted = matches!(chosen.standing, Standing::Live | Standing::Returning);
         assert_eq!(choice.at_once, after_death && is_trusted);
         // Also of a single one, if another may be back.
-        assert!(choice.limit.is_some() || listed <= 1);
+        assert_eq!(choice.limit.is_some(), self.known.len() > 1);
         self.members.push(Member {
             seat,
             on: choice.rail,
