@@ -19,21 +19,14 @@ def output(*argv):
     return done.stdout
 
 
-def start(t, *events, only=None):
-    """Record events, or those of whole systems, until `stop` or the end of the case; `only` is a
-    filter for the last of them."""
-    output("trace-cmd", "start", "-b", "8192", *(word for e in events for word in ("-e", e)),
-           *(("-f", only) if only else ()))
+def start(t, *events):
+    """Record events, or those of whole systems, until `stop` or the end of the case."""
+    output("trace-cmd", "start", "-b", "8192", *(word for e in events for word in ("-e", e)))
     t.defer(output, "trace-cmd", "reset")
 
 
 def stop():
     """What happened, in order: (name of the event, its fields)."""
     output("trace-cmd", "stop")
-    return so_far()
-
-
-def so_far():
-    """The same, of what goes on."""
     matches = map(EVENT.search, output("trace-cmd", "show").splitlines())
     return [(match[1], dict(FIELD.findall(match[2]))) for match in matches if match]

@@ -9,8 +9,8 @@ from ..machine.session import NAMES
 
 # Of the newest run of each: a row for each client and fault.
 RECORD = "rail-pauses"
-COLUMNS = ("date", "kernel", "client", "fault", "rounds", "median", "worst", "delayed", "lost")
-HEAD = ("Client", "fault", "rounds", "median in s", "worst in s", "delayed", "no answer")
+COLUMNS = ("date", "kernel", "client", "fault", "rounds", "median", "worst", "lost")
+HEAD = ("Client", "fault", "rounds", "median in s", "worst in s", "no answer")
 # What a fault may cost, in seconds, by its name in selftests/pauses; and what it is.
 BOUNDS = {"cable": 1, "port": 1, "device": 1, "silence": 8, "address": 8, "flapping": 1,
           "both": 18}
@@ -31,24 +31,18 @@ call took, from the begin of a fault until all four write after its end. Ours ha
 fault meets one and then the other; the in-tree client has the first cable alone, and the fault
 meets that. A mount that had not answered each of them 270 s after the end of a fault is counted in
 the last column, and the next round was in new machines. With both devices gone the 10 s are part of
-the pause. *Delayed* are rounds in which the server said that it was still at work on a call that it
-got again (NFS4ERR_DELAY): the NFS client, whatever the transport, waits 15 s then. They are counted
-here and nowhere else; of rounds marked – it was not asked. Silence is noticed when the device's
-retries run out, after 4.1 s with ours.
+the pause. Silence is noticed when the device's retries run out, after 4.1 s with ours.
 ``tools/lab pauses`` (kernel {kernel}, {date}; ``--write`` makes the table anew).
 
 """
 
 
 def row(found, date, kernel, client, fault):
-    """The row of the record, from what the program wrote of each round: the pause, None if it did
-    not end, and whether it was the server's wish."""
-    ended = [(pause, delayed) for pause, delayed in found if pause is not None]
-    some = [pause for pause, delayed in ended if not delayed]
+    """The row of the record, from the pauses that the program wrote; None is one without end."""
+    some = [pause for pause in found if pause is not None]
     return {"date": date, "kernel": kernel, "client": client, "fault": fault,
             "rounds": len(found), "median": f"{statistics.median(some):.2f}" if some else "",
-            "worst": f"{max(some):.2f}" if some else "", "delayed": len(ended) - len(some),
-            "lost": len(found) - len(ended)}
+            "worst": f"{max(some):.2f}" if some else "", "lost": len(found) - len(some)}
 
 
 def keep(found):
@@ -66,7 +60,7 @@ def load():
 def cells(row):
     """A row of the table."""
     return (NAMES[row["client"]], FAULTS[row["fault"]], str(row["rounds"]),
-            row["median"] or "–", row["worst"] or "–", str(row["delayed"]) or "–", str(row["lost"]))
+            row["median"] or "–", row["worst"] or "–", str(row["lost"]))
 
 
 def text(found):
