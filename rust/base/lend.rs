@@ -7,10 +7,10 @@ use kernel::bindings::page;
 /// A piece of memory, which is not empty.
 #[derive(Clone, Copy)]
 pub struct Piece<'a> {
-    /// Its first page.
+    /// Its first page, which is not null.
     pub page: *mut page,
-    /// The pages behind that. Behind the last of all the piece goes on in those that follow it
-    /// physically.
+    /// The pages behind that, none of which is null. Behind the last of all the piece goes on in
+    /// those that follow it physically.
     pub more: &'a [*mut page],
     /// Where it begins in its first page.
     pub first: usize,

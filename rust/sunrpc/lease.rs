@@ -80,10 +80,11 @@ impl<'a, T: Transport> Loan<'a, T> {
     }
 }
 
-// SAFETY: The memory stays allocated until the lease is dropped: head and tail lie in the slot, or
-// in the last of the security flavour's pages; those are released by `Ops::release_call`, and all
-// other pages by the upper layer behind the end of the request. Both wait for the count. No Rust
-// reference to it exists: replies are placed through raw pointers, and when the count is zero.
+// SAFETY: There is a page for each byte: `prepare_reply` has made those that were missing. The
+// memory stays allocated until the lease is dropped: head and tail lie in the slot, or in the last
+// of the security flavour's pages; those are released by `Ops::release_call`, and all other pages
+// by the upper layer behind the end of the request. Both wait for the count. No Rust reference to
+// it exists: replies are placed through raw pointers, and when the count is zero.
 unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     type Lender = Lease<T>;
 

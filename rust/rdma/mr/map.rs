@@ -12,10 +12,7 @@ use super::{
     Access,
     Inner, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
-};
+use core::ptr;
 use kernel::{
     bindings::page,
     page::PAGE_SIZE,
@@ -122,8 +119,8 @@ impl Inner {
         // Usually one entry takes it.
         // NO-OVERFLOW: A piece of memory.
         if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
-            if let (Some(entry), Some(page)) = (self.sg.first_mut(), NonNull::new(piece.page)) {
-                set_page(entry, page, piece.len as u32, piece.first as u32);
+            if let Some(entry) = self.sg.first_mut() {
+                set_page(entry, piece.page, piece.len as u32, piece.first as u32);
                 return (1, piece.len as u32);
             }
         }

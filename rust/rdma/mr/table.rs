@@ -2,10 +2,7 @@
 
 //! The table of a region's memory: a scatterlist, filled with the pages of a loan.
 
-use core::ptr::{
-    self,
-    NonNull, //
-};
+use core::ptr;
 use kernel::{
     bindings::{
         page,
@@ -68,11 +65,10 @@ impl<'a> Filling<'a> {
         if behind > PAGE_SIZE {
             return self.add_pages(piece);
         }
-        let page = NonNull::new(piece.page);
-        let (Some(entry), Some(page)) = (self.sg.get_mut(self.nents), page) else {
+        let Some(entry) = self.sg.get_mut(self.nents) else {
             return false;
         };
-        set_page(entry, page, len as u32, first as u32);
+        set_page(entry, piece.page, len as u32, first as u32);
         self.added(1, len, PAGE_SIZE, behind);
         true
     }
@@ -116,7 +112,7 @@ impl<'a> Filling<'a> {
 /// Fills entries of at most `max` bytes with `len` bytes that begin at `first` of the first page,
 /// and go on behind the last page in those that follow it physically; returns how many were used.
 ///
-/// `None` if a page is missing, which cannot be: a reply's pages are allocated before it is sent.
+/// `None` if there are no more entries than `others`, which cannot be.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],
@@ -141,7 +137,7 @@ fn fill(
     let mut entry = start;
     // Whole pages at first, for this loop is most of the work for a large transfer.
     // SAFETY: By the look at the lengths there is an entry.
-    begin(unsafe { &mut *entry }, NonNull::new(page)?);
+    begin(unsafe { &mut *entry }, page);
     let mut page = page;
     let mut rest = others.iter();
     let mut length = PAGE_SIZE as u32;
@@ -165,7 +161,7 @@ fn fill(
         unsafe {
             (*entry).length = length;
             entry = entry.add(1);
-            begin(&mut *entry, NonNull::new(page)?);
+            begin(&mut *entry, page);
         }
         length = PAGE_SIZE as u32;
     }
@@ -202,24 +198,25 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
         // NO-OVERFLOW: A number of entries; the length by the condition.
         last = last.wrapping_add(1);
         length = length.wrapping_sub(max);
-        begin(entries.get_mut(last)?, NonNull::new(behind)?);
+        begin(entries.get_mut(last)?, behind);
     }
     entries.get_mut(last)?.length = length;
     Some(last)
 }
 
-/// Points an entry of an initialised table at a page; the mark of the last entry goes.
+/// Points an entry of an initialised table at a page of a loan, which exists by the contract of
+/// [`Loan`](xprtrdma_base::lend::Loan); the mark of the last entry goes.
 #[inline]
-fn begin(entry: &mut scatterlist, page: NonNull<page>) {
-    entry.page_link = page.addr().get();
+fn begin(entry: &mut scatterlist, page: *mut page) {
+    entry.page_link = page.addr();
     entry.offset = 0;
 }
 
-/// Points an entry of an initialised table at memory; what the table itself keeps in the entry's
-/// lowest bits stays.
+/// Points an entry of an initialised table at memory of a loan; what the table itself keeps in the
+/// entry's lowest bits stays.
 #[inline]
-pub(super) fn set_page(entry: &mut scatterlist, page: NonNull<page>, len: u32, offset: u32) {
-    entry.page_link = (entry.page_link & SG_BITS) | page.addr().get();
+pub(super) fn set_page(entry: &mut scatterlist, page: *mut page, len: u32, offset: u32) {
+    entry.page_link = (entry.page_link & SG_BITS) | page.addr();
     entry.offset = offset;
     entry.length = len;
 }
