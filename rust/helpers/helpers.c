@@ -410,14 +410,26 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
 	return READ_ONCE(xprtrdma_sysctls[index].value);
 }
 
+/* A kernel thread is told by no signal that it shall freeze. */
+static bool is_poller_called(const atomic_t *poller)
+{
+	return atomic_read(poller) != XPRTRDMA_POLLER_WAITS ||
+	       freezing(current);
+}
+
 void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 {
 	might_sleep();
-	/* A kernel thread is told by no signal that it shall freeze. */
-	rcuwait_wait_event(w,
-			   atomic_read(poller) != XPRTRDMA_POLLER_WAITS ||
-				   freezing(current),
-			   TASK_INTERRUPTIBLE);
+	prepare_to_rcuwait(w);
+	do {
+		/* Before the look: who changes the poller afterwards wakes. */
+		set_current_state(TASK_INTERRUPTIBLE);
+		if (is_poller_called(poller) || signal_pending(current))
+			break;
+		schedule();
+		/* Usually that is why it runs again, and it sleeps no more. */
+	} while (!is_poller_called(poller));
+	finish_rcuwait(w);
 }
 
 void xprtrdma_wait_value(atomic_t *v, int value)

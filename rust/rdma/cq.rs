@@ -277,17 +277,20 @@ impl Cq {
             let mut budget = BUDGET;
             loop {
                 // SAFETY: This thread polls, with the array of its own that ib_core uses here.
-                unsafe {
-                    let count = bindings::ib_process_cq_direct(self.as_raw(), budget);
-                    self.learn(count);
-                    // NO-OVERFLOW: No more than that.
-                    budget = budget.wrapping_sub(count);
+                let count = unsafe { bindings::ib_process_cq_direct(self.as_raw(), budget) };
+                // SAFETY: As above.
+                unsafe { self.learn(count) };
+                // NO-OVERFLOW: No more than that.
+                budget = budget.wrapping_sub(count);
+                if is_over() {
+                    // A device need not tell of what was there when it was polled last.
+                    return match budget {
+                        1.. => (PollOutcome::Over, poller::POLLS),
+                        _ => (PollOutcome::Over, poller::SOMETHING_IS_LEFT),
+                    };
                 }
                 if budget <= 0 {
                     return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
-                }
-                if is_over() {
-                    return (PollOutcome::Over, poller::POLLS);
                 }
                 // Before an event can come, so that the next one calls this thread again.
                 if !self.change(poller::POLLS, poller::WAITS) {
