@@ -4,6 +4,7 @@
  * transport class object, whose flexible array Rust cannot define, and the
  * table of sysctls. No decision is taken here.
  */
+#include <linux/bitops.h>
 #include <linux/dma-mapping.h>
 #include <linux/freezer.h>
 #include <linux/highmem.h>
@@ -408,6 +409,36 @@ void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
 {
 	return READ_ONCE(xprtrdma_sysctls[index].value);
+}
+
+unsigned long xprtrdma_take_bit(unsigned long *bits, unsigned long count)
+{
+	unsigned long first = 0, word, bit;
+
+	do {
+		while ((word = READ_ONCE(*bits))) {
+			bit = __ffs(word);
+			if (likely(test_and_clear_bit(bit, bits)))
+				return first + bit;
+		}
+		bits++;
+		first += BITS_PER_LONG;
+	} while (first < count);
+	return count;
+}
+
+bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit)
+{
+	return test_bit(bit, bits) && test_and_clear_bit(bit, bits);
+}
+
+void xprtrdma_put_bit(unsigned long *bits, unsigned long bit)
+{
+	/* A full barrier: others have it after what was done with it ... */
+	smp_mb__before_atomic();
+	set_bit(bit, bits);
+	/* ... and the caller looks at who waits for one after this. */
+	smp_mb__after_atomic();
 }
 
 /* A kernel thread is told by no signal that it shall freeze. */

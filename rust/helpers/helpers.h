@@ -135,6 +135,11 @@ const char *xprtrdma_hold_setting(struct net *net, enum xprtrdma_setting index,
 void xprtrdma_release_settings(struct net *net);
 unsigned int xprtrdma_settings_changes(struct net *net);
 
+/* Bits, one at least, that threads take and put back; a full barrier each. */
+unsigned long xprtrdma_take_bit(unsigned long *bits, unsigned long count);
+bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit);
+void xprtrdma_put_bit(unsigned long *bits, unsigned long bit);
+
 /* waiting, time, logging */
 #define XPRTRDMA_POLLER_WAITS 1
 void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller);

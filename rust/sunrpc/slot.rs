@@ -13,18 +13,14 @@ use core::{
 use kernel::{
     prelude::*,
     sync::atomic::{
-        Acquire,
         Atomic,
-        Full,
         Relaxed, //
     },
     types::Opaque, //
 };
 use xprtrdma_base::{
-    compat,
-    holders::Holders,
-    new_spinlock,
-    spin::SpinLock, //
+    access_once::AccessOnce,
+    holders::Holders, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -117,6 +113,8 @@ pub struct Slot<T: Transport> {
     /// lock.
     pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
+    /// Nobody had it since the last [`Pool::trim`]. Only written by who has the slot.
+    rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
     /// Only touched by who holds the send lock.
     pub(crate) known_page: UnsafeCell<KnownPage>,
@@ -126,9 +124,9 @@ pub struct Slot<T: Transport> {
 
 // SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
 unsafe impl<T: Transport> Send for Slot<T> {}
-// SAFETY: As above; `buffers` is only reached by the task that owns the slot, or under the pool's
-// lock while nobody does; `release` only by who sends the request, or by its task while nobody can;
-// `pinned` only under the queue lock; `known_page` only under the send lock.
+// SAFETY: As above; `buffers` is only reached by the task that owns the slot, or by the thread that
+// has taken it from the pool; `release` only by who sends the request, or by its task while nobody
+// can; `pinned` only under the queue lock; `known_page` only under the send lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -140,6 +138,7 @@ impl<T: Transport> Slot<T> {
             release: UnsafeCell::new(None),
             pinned: UnsafeCell::new(false),
             index,
+            rested: Atomic::new(false),
             buffers: UnsafeCell::new(Buffers::new()),
             known_page: UnsafeCell::new(KnownPage::none()),
             driver_data <- T::new_slot_data(),
@@ -173,55 +172,53 @@ impl<T: Transport> Slot<T> {
     }
 }
 
-/// The free slots but the one that was freed last. The youngest is used first, so those at the
-/// beginning rest.
-struct Free {
-    list: KVec<u16>,
-    /// The fewest that were on the list at a time since the last [`Pool::trim`].
-    least: usize,
-}
-
-/// No slot's number.
-const NO_SLOT: u32 = u32::MAX;
-
 /// The slots of one transport.
-#[pin_data]
+///
+/// # Invariants
+///
+/// There is a slot. `free` has a bit for each, which is set if the slot is free; who clears it has
+/// the slot.
 pub(crate) struct Pool<T: Transport> {
     slots: KVec<Pin<KBox<Slot<T>>>>,
-    /// The slot that was freed last, or [`NO_SLOT`]. As a rule it is the next to be used, which
-    /// spares both the lock.
-    last: Atomic<u32>,
-    #[pin]
-    free: SpinLock<Free>,
+    free: KVec<Atomic<usize>>,
     /// Bytes in the buffers of all slots.
     buffered: Atomic<usize>,
 }
 
-/// Slots whose buffers are freed without letting go of the lock.
-const TRIM_BATCH: usize = 16;
 /// Resting slots that keep their buffers, so that requests can go on that must give memory back
 /// when there is none.
 pub(crate) const RESERVE: usize = 8;
 
+/// Bits in a word.
+const BITS: usize = usize::BITS as usize;
+
 impl<T: Transport> Pool<T> {
-    pub(crate) fn new(count: u16) -> Result<impl PinInit<Self>> {
-        let mut slots = KVec::with_capacity(count.into(), GFP_KERNEL)?;
-        let mut list = KVec::with_capacity(count.into(), GFP_KERNEL)?;
-        for index in (0..count).rev() {
-            list.push(index, GFP_KERNEL)?;
+    /// `EINVAL` without a slot.
+    pub(crate) fn new(count: u16) -> Result<Self> {
+        if count == 0 {
+            return Err(EINVAL);
         }
+        let mut slots = KVec::with_capacity(count.into(), GFP_KERNEL)?;
+        let mut free = KVec::with_capacity(usize::from(count).div_ceil(BITS), GFP_KERNEL)?;
         for index in 0..count {
             slots.push(
                 KBox::try_pin_init(Slot::new(index), GFP_KERNEL)?,
                 GFP_KERNEL,
             )?;
         }
-        Ok(pin_init!(Self {
+        for first in (0..slots.len()).step_by(BITS) {
+            let bits = match slots.len() - first {
+                bits @ 0..BITS => (1 << bits) - 1,
+                _ => usize::MAX,
+            };
+            free.push(Atomic::new(bits), GFP_KERNEL)?;
+        }
+        // INVARIANT: A word for each `BITS` slots, of which the last word may have fewer.
+        Ok(Self {
             slots,
-            last: Atomic::new(NO_SLOT),
-            free <- new_spinlock!(Free { list, least: 0 }, "Pool::free"),
+            free,
             buffered: Atomic::new(0),
-        }))
+        })
     }
 
     pub(crate) fn get(&self, index: u16) -> Option<&Slot<T>> {
@@ -232,50 +229,37 @@ impl<T: Transport> Pool<T> {
         self.slots.iter().map(|s| &**s)
     }
 
-    /// Takes a free slot.
+    /// The bitmap as C sees it.
+    #[inline]
+    fn bits(&self) -> *mut c_ulong {
+        // CAST: An `Atomic<usize>` is an `unsigned long`.
+        self.free.as_ptr().cast_mut().cast()
+    }
+
+    /// Takes a free slot: the first one, so that those at the end rest.
     #[inline]
     pub(crate) fn pop(&self) -> Option<&Slot<T>> {
-        // In this order: slots go from here to the list, so none is missed on its way.
-        self.pop_last().or_else(|| self.pop_listed())
+        // CAST: Both are words.
+        // SAFETY: By the type invariant.
+        let index =
+            unsafe { bindings::xprtrdma_take_bit(self.bits(), self.slots.len() as c_ulong) };
+        // CAST: As above.
+        let slot = self.slots.get(index as usize).map(|s| &**s)?;
+        slot.rested.write_once(false);
+        Some(slot)
     }
 
-    /// Takes the slot that was freed last, if it still is free.
-    #[inline]
-    fn pop_last(&self) -> Option<&Slot<T>> {
-        // ORDERING: `Acquire` pairs with the release in `push`.
-        let index = self.last.xchg(NO_SLOT, Acquire);
-        // CAST: Wider.
-        self.slots.get(index as usize).map(|s| &**s)
+    /// Takes this slot, if it is free.
+    fn pop_this(&self, slot: &Slot<T>) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::xprtrdma_take_this_bit(self.bits(), slot.index.into()) }
     }
 
-    #[inline(never)]
-    fn pop_listed(&self) -> Option<&Slot<T>> {
-        let index = {
-            let mut free = self.free.lock();
-            let index = free.list.pop()?;
-            free.least = free.least.min(free.list.len());
-            index
-        };
-        self.get(index)
-    }
-
-    /// Puts a free slot back. A full barrier against all that follows.
+    /// Puts a slot back that was taken. A full barrier against all that follows.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<T>) {
-        // ORDERING: `Full` makes it the barrier, and releases the slot's content.
-        let before = self.last.xchg(slot.index.into(), Full);
-        if before != NO_SLOT {
-            self.push_listed(before);
-        }
-    }
-
-    #[inline(never)]
-    fn push_listed(&self, index: u32) {
-        // Cannot fail: the list is as long as there are slots.
-        // CAST: The number of a slot.
-        let _ = self.free.lock().list.push_within_capacity(index as u16);
-        // ORDERING: See `push`.
-        compat::smp_mb();
+        // SAFETY: By the type invariant.
+        unsafe { bindings::xprtrdma_put_bit(self.bits(), slot.index.into()) }
     }
 
     /// Counts bytes that buffers of a slot have grown by.
@@ -290,35 +274,27 @@ impl<T: Transport> Pool<T> {
 
     /// Slots that are not free. Only a hint: it may have changed already.
     pub(crate) fn in_use(&self) -> usize {
-        let last = usize::from(self.last.load(Relaxed) != NO_SLOT);
-        let free = last + self.free.lock().list.len();
-        self.slots.len().saturating_sub(free)
+        let free = self.free.iter().map(|word| word.read_once().count_ones());
+        // CAST: Wider.
+        self.slots.len().saturating_sub(free.sum::<u32>() as usize)
     }
 
-    /// Frees the buffers of the slots that nobody used since the last call, but for those that are
-    /// used next.
+    /// Frees the buffers of the slots that nobody used since the last call, but for the first
+    /// [`RESERVE`] of them. A full barrier against all that follows: it has each free slot for a
+    /// moment, so a task may have found none.
     pub(crate) fn trim(&self) {
-        let mut from = 0;
-        loop {
-            let mut free = self.free.lock();
-            // The youngest can rest, too. Who does not find it there any more waits for the lock.
-            if let Some(last) = self.pop_last() {
-                let _ = free.list.push_within_capacity(last.index);
-            }
-            let spare = free.list.len().saturating_sub(RESERVE);
-            let to = free.least.min(spare).min(from + TRIM_BATCH);
-            let resting = free.list.get(from..to).unwrap_or(&[]);
-            if resting.is_empty() {
-                free.least = free.list.len();
-                return;
-            }
-            for slot in resting.iter().filter_map(|index| self.get(*index)) {
-                // SAFETY: The slot is free, and stays so while the lock is held.
+        let mut resting = 0;
+        for slot in self.iter().filter(|slot| self.pop_this(slot)) {
+            let rested = slot.rested.read_once();
+            slot.rested.write_once(true);
+            resting += usize::from(rested);
+            if resting > RESERVE {
+                // SAFETY: This thread has the slot.
                 let buffers = unsafe { &mut *slot.buffers.get() };
                 self.buffered.fetch_sub(buffers.len(), Relaxed);
                 *buffers = Buffers::new();
             }
-            from = to;
+            self.push(slot);
         }
     }
 }

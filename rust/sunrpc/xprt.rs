@@ -70,7 +70,6 @@ pub(crate) struct Inner<T: Transport> {
     // Teardown order: the driver's data first, then the slots that it may refer to.
     #[pin]
     pub(crate) data: T::Data,
-    #[pin]
     pub(crate) pool: Pool<T>,
     #[pin]
     pub(crate) backchannel: Backchannel<T>,
@@ -78,22 +77,19 @@ pub(crate) struct Inner<T: Transport> {
 }
 
 impl<T: Transport> Inner<T> {
-    pub(crate) fn new<P>(
+    pub(crate) fn new(
         timeout: bindings::rpc_timeout,
         locked: T::Locked,
         data: impl PinInit<T::Data, Error>,
-        pool: P,
+        pool: Pool<T>,
         common: Arc<Common>,
-    ) -> impl PinInit<Self, Error>
-    where
-        P: PinInit<Pool<T>>,
-    {
+    ) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             timeout: Opaque::new(timeout),
             back_refs: Holders::new(),
             locked: UnsafeCell::new(locked),
             data <- data,
-            pool <- pool,
+            pool,
             backchannel <- Backchannel::new(),
             common,
         }? Error)
@@ -187,6 +183,7 @@ impl<T: Transport> Xprt<T> {
     /// Frees the message buffers of slots that nobody used since the last call, but for a few.
     pub fn trim_slots(&self) {
         self.pool().trim();
+        self.feed_backlog();
     }
 
     /// One slot.

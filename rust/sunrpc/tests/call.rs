@@ -169,16 +169,19 @@ mod suite {
     fn tasks_without_a_slot_get_one_in_turn() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
-        for slots in [1u16, 2, 3] {
+        // The last ones are more than a word of the bitmap has.
+        for (slots, calls) in [(1u16, 12), (2, 12), (3, 12), (66, 70)] {
             driver::slots(slots);
             let client = Client::new(false)?;
             fate(Fate::Kept);
             let mut pending = KVec::new();
-            for _ in 0..12 {
+            for _ in 0..calls {
                 pending.push(client.null()?, GFP_KERNEL)?;
             }
+            client.wait_kept(slots.into())?;
+            ensure_eq!(client.xprt().slots_in_use(), usize::from(slots));
             let mut answered = 0;
-            while answered < 12 {
+            while answered < calls {
                 client.wait_kept(1)?;
                 ensure!(client.xprt().data().kept() <= slots.into());
                 answered += answer_all(&client, &[])?;

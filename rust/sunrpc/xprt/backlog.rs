@@ -81,10 +81,10 @@ impl<T: Transport> Xprt<T> {
     /// empty goes to the pool: whoever comes second looks at the other side again, so neither
     /// waits for the other.
     ///
-    /// ORDERING: A full barrier has ordered the caller's own change (slot pushed, or task queued)
+    /// ORDERING: A full barrier has ordered the caller's own change (slots pushed, or task queued)
     /// before this look at the other side; the other party does the same.
     #[cold]
-    fn feed_backlog(&self) {
+    pub(super) fn feed_backlog(&self) {
         while !self.is_backlog_empty() {
             let Some(slot) = self.pool().pop() else {
                 return;
