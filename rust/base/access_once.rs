@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `READ_ONCE()`, `WRITE_ONCE()` and `smp_load_acquire()` of what is atomic ([`AccessOnce`]).
+//! `READ_ONCE()`, `WRITE_ONCE()`, `smp_load_acquire()` and `smp_store_release()` of what is atomic
+//! ([`AccessOnce`]).
 
 use core::sync::atomic::{
     AtomicBool,
@@ -25,6 +26,9 @@ pub trait AccessOnce<T> {
 
     /// `smp_load_acquire()`.
     fn read_acquire(&self) -> T;
+
+    /// `smp_store_release()`.
+    fn write_release(&self, value: T);
 }
 
 macro_rules! access_once {
@@ -49,6 +53,13 @@ macro_rules! access_once {
             fn read_acquire(&self) -> $type {
                 // SAFETY: As above; the two atomic types have the layout of the type itself.
                 unsafe { <$core>::from_ptr(self.as_ptr()) }.load(Ordering::Acquire)
+            }
+
+            // ORDERING: As for an acquiring load.
+            #[inline(always)]
+            fn write_release(&self, value: $type) {
+                // SAFETY: As above.
+                unsafe { <$core>::from_ptr(self.as_ptr()) }.store(value, Ordering::Release)
             }
         }
     )*};

@@ -41,20 +41,40 @@ impl Holders {
         self.0.add(1, Relaxed);
     }
 
-    /// As [`Holders::add`], without an atomic instruction for the first of them.
+    /// As [`Holders::add`] for the first of them, without an atomic instruction. `false`: there are
+    /// others, and nothing was done.
     ///
     /// # Safety
     ///
     /// Nobody else adds a holder, or waits, meanwhile; who did so before, did so in the order of
     /// this thread's memory.
     #[inline]
-    pub unsafe fn add_alone(&self) {
+    pub unsafe fn add_first(&self) -> bool {
         // While there is no holder nobody else changes the count.
-        if self.0.read_once() == 0 {
+        let first = self.0.read_once() == 0;
+        if first {
             self.0.write_once(1);
-        } else {
-            self.add();
         }
+        first
+    }
+
+    /// As [`Holders::remove`] for the only one of them, without an atomic instruction. `false`:
+    /// there are others, and nothing was done.
+    ///
+    /// # Safety
+    ///
+    /// The caller is counted. During the call nobody waits, nor adds a holder but with
+    /// [`Holders::add_first`], which does nothing then.
+    #[inline]
+    pub unsafe fn remove_only(&self) -> bool {
+        // Only the caller is counted then, so nobody else changes the count.
+        // ORDERING: What other holders did before they went, and the caller did, comes before
+        // whatever the end lets happen. Who waits later looks first, with an acquire.
+        let only = self.0.read_acquire() == 1;
+        if only {
+            self.0.write_release(0);
+        }
+        only
     }
 
     /// Counts a holder no more, and wakes the owner if this was the last one that it waits for.

@@ -89,9 +89,10 @@ impl<'a, T: Transport> Call<'a, T> {
         unsafe { bindings::xprt_request_get_cong(xprt.as_raw(), self.rqst()) }
     }
 
-    /// Lends a part of the call or of the reply's memory.
+    /// Lends a part of the call or of the reply's memory. `None` if some is lent already, and a
+    /// reply is being processed: later it is not.
     #[inline]
-    pub fn lend(&self, message: Message, part: Part) -> Loan<'_, T> {
+    pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
         if message == Message::Call {
             // SAFETY: The request is being sent, so its task does not encode it now.
             let release = unsafe { (*self.rqst()).rq_release_snd_buf };

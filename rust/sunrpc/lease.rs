@@ -19,8 +19,12 @@ use crate::{
         Part,
         XdrBuf, //
     },
+    xprt::xprt_of,
 };
-use core::ptr::NonNull;
+use core::{
+    mem,
+    ptr::{self, NonNull}, //
+};
 use xprtrdma_base::{
     holders::Holders,
     lend::{
@@ -51,6 +55,8 @@ pub struct Loan<'a, T: Transport> {
 }
 
 impl<'a, T: Transport> Loan<'a, T> {
+    /// See [`Lease::new`].
+    ///
     /// # Safety
     ///
     /// The send lock is held by this thread for `'a`.
@@ -58,7 +64,7 @@ impl<'a, T: Transport> Loan<'a, T> {
     /// The request in the slot is encoded, and queued if a reply is expected. It is neither encoded
     /// anew nor released for `'a`, and its task does not wait for its leases before.
     #[inline]
-    pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Self {
+    pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Option<Self> {
         let rqst = slot.rqst.get();
         let raw = match message {
             // SAFETY: By the caller's contract.
@@ -68,15 +74,15 @@ impl<'a, T: Transport> Loan<'a, T> {
             // SAFETY: By the caller's contract.
             Message::Reply => unsafe { &raw const (*rqst).rq_private_buf },
         };
-        Self {
+        Some(Self {
             // SAFETY: By the caller's contract; leases of requests are made here alone.
-            lease: unsafe { Lease::new(slot) },
+            lease: unsafe { Lease::new(slot) }?,
             // SAFETY: By the caller's contract.
             buf: unsafe { XdrBuf::from_raw(raw) },
             part,
             // SAFETY: By the caller's contract; it holds the send lock.
             known_page: unsafe { &*slot.known_page.get() },
-        }
+        })
     }
 }
 
@@ -125,17 +131,62 @@ unsafe impl<T: Transport> Send for Lease<T> {}
 impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
+    /// `None` if there is another lease of the request and somebody has it pinned, who may end that
+    /// one by [`Pinned::end_lease`](crate::call::Pinned::end_lease).
+    ///
     /// # Safety
     ///
-    /// Meanwhile nobody else makes a lease of the slot's request, or waits for their end.
+    /// The slot has a request. Meanwhile nobody else makes a lease of it, or waits for their end.
     #[inline]
-    pub(crate) unsafe fn new(slot: &Slot<T>) -> Self {
+    pub(crate) unsafe fn new(slot: &Slot<T>) -> Option<Self> {
         // SAFETY: By the caller's contract.
-        unsafe { slot.leases.add_alone() };
-        // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
-        Self {
-            slot: NonNull::from(slot),
+        if unsafe { slot.leases.add_first() || Self::is_another(slot) } {
+            // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
+            Some(Self {
+                slot: NonNull::from(slot),
+            })
+        } else {
+            None
         }
+    }
+
+    /// Counts a lease that is not the only one, unless the request is pinned.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Lease::new`].
+    #[cold]
+    unsafe fn is_another(slot: &Slot<T>) -> bool {
+        // SAFETY: By the caller's contract; a request keeps its transport.
+        let _queue = unsafe { xprt_of::<T>(slot.rqst.get()) }.queue_lock().lock();
+        // SAFETY: The lock is held. Who pins the request behind this finds the new one counted.
+        let pinned = unsafe { *slot.pinned.get() };
+        if !pinned {
+            slot.leases.add();
+        }
+        !pinned
+    }
+
+    /// Ends it, without an atomic instruction if it is the only one.
+    ///
+    /// # Safety
+    ///
+    /// It is a lease of the request in `slot`, which the caller has as a
+    /// [`Pinned`](crate::call::Pinned) until this returns.
+    #[inline(always)]
+    pub(crate) unsafe fn end_while_pinned(self, slot: &Slot<T>) {
+        // SAFETY: This value is counted. By the caller's contract the request's task waits for no
+        // lease: before it does so it takes the request off its queues, and waits for the pin. And
+        // while there is a lease and `Slot::pinned` is set, nobody makes another: `is_another`.
+        if unsafe { slot.leases.remove_only() } {
+            mem::forget(self);
+        }
+    }
+
+    /// Whether it is one of this slot's request.
+    #[inline]
+    pub(crate) fn is_of(&self, slot: &Slot<T>) -> bool {
+        ptr::eq(self.slot.as_ptr(), slot)
     }
 }
 

@@ -24,8 +24,7 @@
 //! | [`settings`] | texts there, of each network namespace | `pernet_operations` |
 //! | [`trace`] | tracepoints | `tracepoint` |
 //!
-//! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`; under the last one
-//! `XPRT_LOCKED` is only tried.
+//! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]

@@ -8,6 +8,7 @@ use super::{
     RunState, //
 };
 use crate::{
+    lease::Lease,
     slot::Slot,
     transport::Transport,
     xdr_buf::{
@@ -73,6 +74,16 @@ impl<T: Transport> Pinned<T> {
     pub fn xprt(&self) -> &Xprt<T> {
         // SAFETY: A transport outlives its pinned requests.
         unsafe { self.xprt.as_ref() }
+    }
+
+    /// Ends a lease; if it is one of this request's, and the only one, without an atomic
+    /// instruction.
+    #[inline(always)]
+    pub fn end_lease(&self, lease: Lease<T>) {
+        if lease.is_of(self.slot()) {
+            // SAFETY: By the type invariant, and the look.
+            unsafe { lease.end_while_pinned(self.slot()) }
+        }
     }
 
     pub(crate) fn rqst(&self) -> *mut bindings::rpc_rqst {

@@ -275,11 +275,18 @@ mod suite {
         fate(Fate::Kept);
         let pending = client.get(Memory::new(0, 5000, false)?)?;
         let xid = only(&client)?;
-        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+        let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
         // SAFETY: Nobody else makes one, and nobody waits yet.
-        let (first, second) = unsafe { (Lease::new(pinned.slot()), Lease::new(pinned.slot())) };
+        let lend = || unsafe { Lease::new(slot) };
+        let first = lend().ok_or(EINVAL)?;
+        // Who has it pinned may end the first one as the only one.
+        ensure!(lend().is_none());
+        drop(pinned);
+        let (second, third) = (lend().ok_or(EINVAL)?, lend().ok_or(EINVAL)?);
+        let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         let answer = reply(xid, &0u32.to_be_bytes())?;
-        for lease in [first, second] {
+        for (at, lease) in [first, second, third].into_iter().enumerate() {
             ensure_eq!(pinned.place_inline(&answer), Err(EBUSY));
             ensure_eq!(pinned.place_around(&answer, 0), Err(EBUSY));
             ensure_eq!(pinned.placed_start(), [0; 8]);
@@ -291,7 +298,11 @@ mod suite {
                 Ok(()) => return Err(EINVAL.into()),
                 Err(pinned) => pinned,
             };
-            drop(lease);
+            // Two of them with the pin at hand, of which one is the last.
+            match at {
+                1 => drop(lease),
+                _ => pinned.end_lease(lease),
+            }
         }
         pinned.place_inline(&answer)?;
         pinned.complete(answer.len()).map_err(|_| EBUSY)?;
@@ -316,7 +327,7 @@ mod suite {
         // Whoever has pinned it may be writing there, too.
         ensure_eq!(call.clear_reply(), Err(EAGAIN));
         drop(pinned);
-        let loan = call.lend(Message::Reply, Part::Whole);
+        let loan = call.lend(Message::Reply, Part::Whole).ok_or(EINVAL)?;
         ensure_eq!(call.clear_reply(), Err(EBUSY));
         ensure_eq!(call.fail(EXDEV), Err(EBUSY));
         drop(loan);
@@ -362,7 +373,7 @@ mod suite {
         let lease = {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             // SAFETY: Nobody else makes one, and nobody waits yet.
-            unsafe { Lease::new(pinned.slot()) }
+            unsafe { Lease::new(pinned.slot()) }.ok_or(EINVAL)?
         };
         let revokes = driver::REVOKES.load(Relaxed);
         client.kill();
@@ -404,7 +415,7 @@ mod suite {
             let pinned = client.xprt().lookup(only(&client)?).ok_or(ENOENT)?;
             let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
             // SAFETY: Nobody else makes one, and nobody waits yet.
-            let lease = unsafe { Lease::new(slot) };
+            let lease = unsafe { Lease::new(slot) }.ok_or(EINVAL)?;
             drop(pinned);
             let revokes = driver::REVOKES.load(Relaxed);
             client.kill();

@@ -253,18 +253,18 @@ pub(super) struct Lent {
 unsafe impl Send for Lent {}
 
 impl Lent {
-    fn new(call: &Call<'_, Driver>) -> Self {
-        let loan = call.lend(Message::Call, Part::Pages);
+    fn new(call: &Call<'_, Driver>) -> Option<Self> {
+        let loan = call.lend(Message::Call, Part::Pages)?;
         let mut pages = KVec::new();
         loan.pieces(0, |piece| {
             // A test that misses a page fails.
             pages.push(piece.page, GFP_ATOMIC).is_ok()
                 && pages.extend_from_slice(piece.more, GFP_ATOMIC).is_ok()
         });
-        Self {
+        Some(Self {
             _lease: loan.into_lender(),
             pages,
-        }
+        })
     }
 
     /// The byte at the start of each page.
@@ -382,7 +382,7 @@ impl Transport for Driver {
                 Ok(())
             }
             Fate::Lent => {
-                *xprt.data().lent.lock() = Some(Lent::new(call));
+                *xprt.data().lent.lock() = Lent::new(call);
                 let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                 Ok(())
             }

@@ -44,7 +44,8 @@ use xprtrdma_rdma::{
 use xprtrdma_sunrpc::{
     call::{
         Encoded,
-        Leaving, //
+        Leaving,
+        Pinned, //
     },
     slot::Slot,
     trace,
@@ -85,11 +86,13 @@ fn not_taken_back(state: &mut State, region: Region, proof: bool) -> Result<(), 
 }
 
 impl Connection {
-    /// Takes back the region that the reply's message invalidated, if it is one of this call.
+    /// Takes back the region that the reply's message invalidated, if it is one of this call, which
+    /// may be pinned.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
         state: &mut State,
+        pinned: Option<&Pinned<Rdma>>,
         proof: &RemoteInvalidation<'_>,
     ) -> Result<(), Foreign> {
         let agreed = state.offer.invalidation;
@@ -104,7 +107,10 @@ impl Connection {
         };
         state.tally.invalidated(counter);
         match region.remotely_invalidated(proof) {
-            Ok((mr, _lease)) => {
+            Ok((mr, lease)) => {
+                if let Some(pinned) = pinned {
+                    pinned.end_lease(lease);
+                }
                 self.keep(state, mr);
                 Ok(())
             }

@@ -68,7 +68,7 @@ impl Connection {
             let mut foreign = false;
             if sent {
                 if let Some(proof) = message.invalidation() {
-                    foreign = self.remotely_invalidated(&mut state, proof).is_err();
+                    foreign = self.remotely_invalidated(&mut state, None, proof).is_err();
                 }
                 waits = !state.regions.is_empty();
                 let phase = if waits { Phase::Revoked } else { Phase::Idle };

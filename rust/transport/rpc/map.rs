@@ -85,8 +85,9 @@ impl Mapping<'_> {
         chunk: &mut Chunk,
     ) -> Result<usize, Shortage> {
         let conn = qp.handler();
+        let loan = call.lend(message, part).ok_or(Shortage::NoMemory)?;
         let mr = self.idle.pop().ok_or(Shortage::Unmapped)?;
-        let region = match mr.map(call.lend(message, part), start, access) {
+        let region = match mr.map(loan, start, access) {
             Ok(region) => region,
             Err(failed) => {
                 conn.regions().put(failed.mr);
@@ -179,9 +180,13 @@ pub(super) fn map_call(
 pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     let mut regions = core::mem::take(&mut call.slot().driver_data().state.lock().regions);
     while let Some(region) = regions.pop() {
-        // None of them was posted; one that had been would be deregistered here.
-        if let Ok((mr, _lease)) = region.unposted() {
-            qp.handler().regions().put(mr);
+        match region.unposted() {
+            Ok((mr, _lease)) => qp.handler().regions().put(mr),
+            // One of a post that failed, and all below it: the end of the connection has them.
+            Err(region) => {
+                let _ = regions.push_within_capacity(region);
+                break;
+            }
         }
     }
     // The list is for the next call.

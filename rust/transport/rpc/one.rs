@@ -43,7 +43,10 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     access_once::AccessOnce,
-    mr::Access,
+    mr::{
+        Access,
+        IdleMr, //
+    },
     qp::Qp, //
 };
 use xprtrdma_sunrpc::{
@@ -238,7 +241,10 @@ fn post_one(
         Message::Call => message.part_len(part),
         Message::Reply => call.reply().part_len(part),
     };
-    let region = match mr.map(call.lend(lent, part), 0, access) {
+    let Some(loan) = call.lend(lent, part) else {
+        return not_lent(conn, mr);
+    };
+    let region = match mr.map(loan, 0, access) {
         Ok(region) => region,
         Err(failed) => {
             conn.regions().put(failed.mr);
@@ -365,6 +371,14 @@ fn post_one(
         }
     }
     Ok(Posted { large, expected })
+}
+
+/// Gives a region back for which no memory is lent at present.
+#[cold]
+#[inline(never)]
+fn not_lent(conn: &Connection, mr: IdleMr) -> Result<Posted, Failed> {
+    conn.regions().put(mr);
+    Err(Unsent::NoRegions(Shortage::NoMemory, 1).into())
 }
 
 /// Gives a region back that does not hold all that it was mapped for.

@@ -399,11 +399,13 @@ impl Connection {
     #[inline(always)]
     fn take_back<'a>(
         &self,
+        pinned: &Pinned<Rdma>,
         mut state: SpinLockGuard<'a, State>,
         message: &Received<'_, Self>,
     ) -> Option<SpinLockGuard<'a, State>> {
         if let Some(proof) = message.invalidation() {
-            if self.remotely_invalidated(&mut state, proof).is_err() {
+            let taken = self.remotely_invalidated(&mut state, Some(pinned), proof);
+            if taken.is_err() {
                 drop(state);
                 self.wrongly_invalidated();
                 return None;
@@ -424,7 +426,7 @@ impl Connection {
         message: &Received<'_, Self>,
     ) -> Remaining {
         let index = pinned.slot().index();
-        let Some(mut state) = self.take_back(state, message) else {
+        let Some(mut state) = self.take_back(&pinned, state, message) else {
             return Remaining::Nothing;
         };
         state.tally.accepted(&accept);
@@ -460,7 +462,7 @@ impl Connection {
         message: &Received<'_, Self>,
     ) -> Remaining {
         let index = pinned.slot().index();
-        let Some(mut state) = self.take_back(state, message) else {
+        let Some(mut state) = self.take_back(&pinned, state, message) else {
             return Remaining::Nothing;
         };
         let result = state.offer.result;
