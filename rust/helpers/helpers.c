@@ -269,6 +269,13 @@ void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt)
 	clear_bit(XPRT_CWND_WAIT, &xprt->state);
 }
 
+void xprtrdma_xprt_wake_locker(struct rpc_xprt *xprt)
+{
+	/* Between the release of the lock and the look for who waits. */
+	smp_mb();
+	wake_up_bit(&xprt->state, XPRT_LOCKED);
+}
+
 void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt)
 {
 	xprt_set_bound(xprt);

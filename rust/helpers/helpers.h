@@ -81,6 +81,7 @@ extern struct xprt_class xprtrdma_class;
 void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt);
+void xprtrdma_xprt_wake_locker(struct rpc_xprt *xprt);
 void xprtrdma_xprt_set_bound(struct rpc_xprt *xprt);
 void *xprtrdma_task_alloc(size_t len);
 struct page *xprtrdma_task_page(void);

@@ -60,8 +60,14 @@ impl<T: Transport> Xprt<T> {
     /// Lets senders go on.
     pub fn wake_senders(&self) {
         compat::smp_mb();
+        // For a moment this holds the send lock. The transport's destruction may come meanwhile and
+        // wait for it, and sunrpc wakes nobody when the lock is given back: usually a task has it,
+        // which keeps the transport.
         // SAFETY: The transport is valid.
-        unsafe { bindings::xprt_write_space(self.as_raw()) };
+        unsafe {
+            bindings::xprt_write_space(self.as_raw());
+            bindings::xprtrdma_xprt_wake_locker(self.as_raw());
+        }
     }
 
     /// Whether a task may wait for the send lock or for a credit.
