@@ -232,7 +232,9 @@ mod suite {
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
+        // That one was used.
         client.xprt().trim_slots();
+        ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), RESERVE * each);
         fate(Fate::Answered);
