@@ -288,7 +288,7 @@ impl<T: Transport> Pool<T> {
             let rested = slot.rested.read_once();
             slot.rested.write_once(true);
             resting += usize::from(rested);
-            if resting > RESERVE {
+            if rested && resting > RESERVE {
                 // SAFETY: This thread has the slot.
                 let buffers = unsafe { &mut *slot.buffers.get() };
                 self.buffered.fetch_sub(buffers.len(), Relaxed);

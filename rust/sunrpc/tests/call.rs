@@ -237,6 +237,34 @@ mod suite {
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), RESERVE * each);
+        // One that was used rests no more than the others, however many of them do.
+        let mut pending = KVec::new();
+        for _ in 0..RESERVE + 2 {
+            pending.push(client.null()?, GFP_KERNEL)?;
+            client.wait_kept(pending.len())?;
+        }
+        let kept = client.xprt().data().take_kept();
+        let end = |xid: u32| -> Result {
+            let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            pinned.fail(EXDEV).map_err(|_| EBUSY)
+        };
+        let (last, others) = kept.split_last().ok_or(EINVAL)?;
+        let last_of_all = pending.pop().ok_or(EINVAL)?;
+        for xid in others {
+            end(*xid)?;
+        }
+        for one in pending {
+            ensure_eq!(one.wait(), Err(EXDEV));
+        }
+        client.xprt().trim_slots();
+        client.xprt().trim_slots();
+        let kept_by_rest = client.xprt().buffered();
+        end(*last)?;
+        ensure_eq!(last_of_all.wait(), Err(EXDEV));
+        client.xprt().trim_slots();
+        ensure_eq!(client.xprt().buffered(), kept_by_rest);
+        client.xprt().trim_slots();
+        ensure_eq!(client.xprt().buffered(), RESERVE * each);
         fate(Fate::Answered);
         client.null()?.wait()?;
         drop(client);
