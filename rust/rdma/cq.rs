@@ -282,15 +282,12 @@ impl Cq {
                 unsafe { self.learn(count) };
                 // NO-OVERFLOW: No more than that.
                 budget = budget.wrapping_sub(count);
-                if is_over() {
-                    // A device need not tell of what was there when it was polled last.
-                    return match budget {
-                        1.. => (PollOutcome::Over, poller::POLLS),
-                        _ => (PollOutcome::Over, poller::SOMETHING_IS_LEFT),
-                    };
-                }
                 if budget <= 0 {
+                    // A device need not tell of what was there when it was polled last.
                     return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
+                }
+                if is_over() {
+                    return (PollOutcome::Over, poller::POLLS);
                 }
                 // Before an event can come, so that the next one calls this thread again.
                 if !self.change(poller::POLLS, poller::WAITS) {
