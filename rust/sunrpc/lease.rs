@@ -140,7 +140,7 @@ impl<T: Transport> Lease<T> {
     #[inline]
     pub(crate) unsafe fn new(slot: &Slot<T>) -> Option<Self> {
         // SAFETY: By the caller's contract.
-        if unsafe { slot.leases.add_first() || Self::is_another(slot) } {
+        if unsafe { slot.leases.add_first() || Self::add_another(slot) } {
             // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
             Some(Self {
                 slot: NonNull::from(slot),
@@ -156,7 +156,7 @@ impl<T: Transport> Lease<T> {
     ///
     /// As for [`Lease::new`].
     #[cold]
-    unsafe fn is_another(slot: &Slot<T>) -> bool {
+    unsafe fn add_another(slot: &Slot<T>) -> bool {
         // SAFETY: By the caller's contract; a request keeps its transport.
         let _queue = unsafe { xprt_of::<T>(slot.rqst.get()) }.queue_lock().lock();
         // SAFETY: The lock is held. Who pins the request behind this finds the new one counted.
@@ -177,7 +177,7 @@ impl<T: Transport> Lease<T> {
     pub(crate) unsafe fn end_while_pinned(self, slot: &Slot<T>) {
         // SAFETY: This value is counted. By the caller's contract the request's task waits for no
         // lease: before it does so it takes the request off its queues, and waits for the pin. And
-        // while there is a lease and `Slot::pinned` is set, nobody makes another: `is_another`.
+        // while there is a lease and `Slot::pinned` is set, nobody makes another: `add_another`.
         if unsafe { slot.leases.remove_only() } {
             mem::forget(self);
         }
