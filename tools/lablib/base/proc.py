@@ -49,7 +49,7 @@ class Behind:
     def end(cls):
         cls.now, child = False, cls.latest
         if child and child.poll() is None:
-            os.setpriority(os.PRIO_PGRP, child.pid, 0)
+            os.setpriority(os.PRIO_PGRP, child.pid, os.nice(0))
             with contextlib.suppress(OSError), open(f"/proc/{child.pid}/autogroup", "w") as nice:
                 nice.write("0")
 
