@@ -130,7 +130,16 @@ def release_of(spec):
 
 def arch_of(spec):
     """The architecture of a kernel that is named as for `resolve`; None: this machine's."""
-    return arch.of_flavour(release_of(spec)[1]) if spec else arch.of_host()
+    if not spec:
+        return arch.of_host()
+    found = arch.of_flavour(release_of(spec)[1])
+    if found is None:
+        known = " and ".join(one.debian for one in arch.ALL)
+        raise LabError(f"{spec!r} is no kernel of Debian's archive, whose names end in an "
+                       f"architecture (the lab knows {known}): for a kernel of another "
+                       f"distribution or of your own use make modules "
+                       f"KDIR=/lib/modules/{spec}/build, with its headers installed")
+    return found
 
 
 def state(of=None):

@@ -54,9 +54,14 @@ class Choosing(unittest.TestCase):
                                     ("7.3", arch.of_host(), False), (None, arch.of_host(), False)):
             self.assertEqual(packages.arch_of(spec), of, spec)
             self.assertEqual(bool(spec) and packages.is_real_time(spec), real_time, spec)
-        with self.assertRaises(LabError) as caught:
-            packages.arch_of("7.3-riscv64")
-        self.assertIn("riscv64", str(caught.exception))
+
+    def test_a_kernel_of_another_distribution_leads_to_its_headers(self):
+        for spec in ("7.3.4-arch1-1", "7.3.4-200.fc44.x86_64", "7.3.0-12-generic",
+                     "7.3.4-default", "7.3-riscv64"):
+            with self.assertRaises(LabError) as caught:
+                packages.arch_of(spec)
+            self.assertIn("no kernel of Debian's archive", str(caught.exception))
+            self.assertIn(f"make modules KDIR=/lib/modules/{spec}/build", str(caught.exception))
 
     def test_a_foreign_kernel_comes_from_its_own_lists(self):
         lists = archive(("7.3.4+deb13-arm64", "7.3.4-1", ALL),
