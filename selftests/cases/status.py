@@ -39,7 +39,7 @@ def told(mount, *argv):
 @case(versions=("3", "4.2"), seconds=40)
 def a_mount_that_is_well(t):
     code, text = run()
-    equal((code, "no NFS mount over RDMA" in text), (2, True), f"without a mount: {text}")
+    equal((code, "no NFS mount over RDMA" in text), (3, True), f"without a mount: {text}")
     mount = t.mount("noac,nconnect=2")
     t.directory(mount)
     file = mount.path("case/file")[0]
@@ -70,6 +70,10 @@ def a_mount_that_is_well(t):
           [int(d.name.split("-")[1]) for d in xprt.directories()], "numbers of the connections")
     equal([c["statistics"]["connect_count"] for c in one["connections"]], [1, 1], "connections")
     check(one["traffic"]["calls"] > 0, one["traffic"])
+    code, text = run("--prometheus", "-", "--interval", "0")
+    up = re.findall(r"^xprtrdma_connected\{.*\} 1$", text, re.MULTILINE)
+    equal((code, len(up)), (0, 2), text)
+    equal("xprtrdma_events_total" in text, ENV.ours, text)
     if ENV.ours:
         for connected in one["connections"]:
             stages = connected["latency"]
@@ -120,7 +124,7 @@ def a_dead_server(t):
     wait.until(named, ENV.patience(40), "the verdict of a server that is gone")
     code, text = run(mount.where)
     t.note(text)
-    equal((code, "ERROR" in text), (1, True), text)
+    equal((code, "ERROR" in text), (2, True), text)
     check(re.search(r"no connection; [1-9]\d* calls of the mount are under way", text), text)
     check("the last one: refused" in text or not ENV.ours, text)
     faults.start_nfsd(t.server)
@@ -154,7 +158,7 @@ def a_cable_that_was_pulled_out(t):
             user.join(ENV.patience(60))
     code, one = found
     t.note(str(one["verdict"]))
-    check(code == 1 and one["level"] in ("warning", "error"), one["verdict"])
+    check((code, one["level"]) in ((1, "warning"), (2, "error")), one["verdict"])
     check("told" not in str(told(mount)[1]["verdict"]), "it is told when the link is there again")
 
 

@@ -66,5 +66,5 @@ def of_host():
 
 
 def of_flavour(flavour):
-    """The one that a flavour of Debian's kernel, such as arm64-16k, is for; None: no such flavour."""
+    """The one that a flavour of Debian's kernels, such as arm64-16k, is for; None: for none."""
     return next((arch for arch in ALL if arch.debian in flavour.split("-")), None)

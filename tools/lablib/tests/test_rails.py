@@ -230,6 +230,13 @@ class Checking(unittest.TestCase):
             with self.assertRaises(rails.TableError, msg=text):
                 rails.main([text])
 
+    def test_wrong_arguments_are_no_doubt_about_a_group(self):
+        for argv in (["--port", "0"], ["--timeout", "x"], ["--nothing"]):
+            with self.assertRaises(SystemExit) as caught, \
+                    contextlib.redirect_stderr(io.StringIO()):
+                rails.main(argv)
+            self.assertEqual(caught.exception.code, rails.UNUSABLE)
+
     def test_without_the_module_the_reason_is_said(self):
         table, rails.TABLE = rails.TABLE, pathlib.Path("/nonexistent/rdma_rail_servers")
         try:

@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import re
+import subprocess
 import tarfile
 import tempfile
 import unittest
@@ -46,6 +47,7 @@ dst_port=20049
 """
 STATE = """\
 transport: xprt-7-rdma
+netns: 4026531840
 peer: 192.0.2.1:20049
 phase: {phase}
 failures in a row: {failed}
@@ -321,7 +323,151 @@ class Command(unittest.TestCase):
                           text)
             code, text = self.run_on(machine, "--json")
             self.assertEqual(json.loads(text)["mounts"][0]["level"], "ok")
-            with self.assertRaises(status.StatusError):
-                self.run_on(machine, "/mnt/absent")
+
+    def process(self, *argv):
+        """Exit status and output of the command as a process."""
+        done = subprocess.run([LOADER.path, *argv], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout
+
+    def status_of(self, *argv, **changed):
+        with tempfile.TemporaryDirectory() as root:
+            Machine(root, **changed)
+            return self.process("--from", root, *argv)[0]
+
+    def test_exit_statuses_are_those_of_a_nagios_plugin(self):
+        down = {"connected": False, "phase": "connecting", "tasks": 2}
+        for wanted, found in (
+                (0, self.status_of()),
+                # A note: connections ended before.
+                (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
+                # A warning, an error.
+                (1, self.status_of(more="rail: a (rxe0/1) to b: dead for 1.0 s, 0 connections\n")),
+                (2, self.status_of(**down)),
+                # A mount that was named must be there.
+                (2, self.status_of("/mnt/absent")),
+                (3, self.status_of("--interval", "x")),
+                (3, self.status_of("--interval", "-1")),
+                (3, self.status_of("--nothing")),
+                (3, self.process("--latency", "--interval", "0")[0]),
+                (3, self.process("--from", "/nowhere")[0]),
+                (3, self.process("--from", "/nowhere", "--prometheus", "-")[0])):
+            self.assertEqual(found, wanted)
+        with tempfile.TemporaryDirectory() as root:
+            machine = Machine(root)
             machine.write(status.MOUNTSTATS, "device tmpfs mounted on /tmp with fstype tmpfs\n")
-            self.assertEqual(self.run_on(machine)[0], 2)
+            self.assertEqual(self.process("--from", root)[0], 3)
+
+    def test_the_man_page_has_the_exit_statuses(self):
+        page = (REPO / "Documentation/xprtrdma-status.8").read_text()
+        section = " ".join(page.partition(".SH EXIT STATUS")[2].partition(".SH ")[0].split())
+        for number, word in (("0", "OK"), ("1", "WARNING"), ("2", "CRITICAL"), ("3", "UNKNOWN")):
+            self.assertRegex(section, rf"\.B {number} \({word}\)")
+
+    def test_the_directory_around_a_collection_will_do(self):
+        with tempfile.TemporaryDirectory() as root:
+            Machine(pathlib.Path(root) / "xprtrdma-status")
+            self.assertEqual(self.process("--from", root)[0], 0)
+
+
+class Prometheus(unittest.TestCase):
+    """What --prometheus writes keeps the rules of the text format, and of `promtool check`."""
+
+    HELP = re.compile(r"# HELP ([a-z][a-z0-9_]*) (\S.*\.)")
+    TYPE = re.compile(r"# TYPE ([a-z][a-z0-9_]*) (gauge|counter)")
+    LABEL = r'[a-z][a-z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
+    SAMPLE = re.compile(rf"([a-z][a-z0-9_]*)(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\d+)")
+
+    def samples(self, text):
+        """(name, labels): value of a text that keeps the rules."""
+        self.assertTrue(text.endswith("\n"))
+        found, families, name = {}, set(), ""
+        lines = iter(text[:-1].split("\n"))
+        for line in lines:
+            if match := self.HELP.fullmatch(line):
+                name = match[1]
+                self.assertNotIn(name, families, "a family in two pieces")
+                families.add(name)
+                kind = self.TYPE.fullmatch(next(lines))
+                assert kind
+                self.assertEqual(kind[1], name)
+                self.assertEqual(name.endswith("_total"), kind[2] == "counter", name)
+                self.assertNotRegex(name, "gauge|counter|_(ms|us|kib|mib)(_|$)")
+                continue
+            sample = self.SAMPLE.fullmatch(line)
+            assert sample, line
+            self.assertEqual(sample[1], name, "a sample outside of its family")
+            self.assertNotIn((name, sample[2]), found, "a sample twice")
+            found[name, sample[2]] = int(sample[3])
+        return found
+
+    def written(self, **changed):
+        with tempfile.TemporaryDirectory() as root:
+            machine = Machine(root, **changed)
+            machine.link("proc/self/ns/net", "net:[4026531840]")
+            return self.samples(status.exposition(status.Kernel(machine.root), 0))
+
+    LABELS = 'server="192.0.2.1:20049",xprt="7",netns="4026531840"'
+
+    def test_a_mount_and_its_connection(self):
+        found = self.written(used=3, pending=2, counters="bad_xid: 3\nerr_vers: 0\nmrs_in_use: 4\n",
+                             more='rail: a (rxe0/1) to b: live for 9.0 s, 1 connections, this one\n'
+                                  'rail: c (rxe1/1) to d: dead for 9.0 s, 0 connections\n')
+        for name, value in (("connected", 1), ("credits_used", 3), ("credits", 128),
+                            ("calls_sent_total", 89), ("connects_total", 1),
+                            ("regions_in_use", 4), ("failed_attempts", 0)):
+            self.assertEqual(found[f"xprtrdma_{name}", self.LABELS], value, name)
+        for name, more, value in (("waiting_calls", 'queue="for_reply"', 2),
+                                  ("events_total", 'event="bad_xid"', 3),
+                                  # A counter is there before it counts.
+                                  ("events_total", 'event="err_vers"', 0),
+                                  ("rail_live", 'rail="a (rxe0/1) to b"', 1),
+                                  ("rail_live", 'rail="c (rxe1/1) to d"', 0)):
+            self.assertEqual(found[f"xprtrdma_{name}", f"{self.LABELS},{more}"], value, more)
+        self.assertEqual(found["xprtrdma_mounts", None], 1)
+        self.assertEqual(found["xprtrdma_mount_level",
+                               'mount="/mnt/a b",source="192.0.2.1:/srv/mem"'], 2)
+
+    def test_the_in_tree_client_has_fewer(self):
+        found = self.written(ours=False)
+        self.assertEqual(found["xprtrdma_connected", self.LABELS], 1)
+        self.assertFalse([name for name, _ in found if "events" in name])
+
+    def test_a_connection_that_two_mounts_share_is_told_once(self):
+        with tempfile.TemporaryDirectory() as root:
+            machine = Machine(root)
+            second = MOUNT.format(**NUMBERS).replace("a\\040b", "second")
+            machine.write(status.MOUNTSTATS, MOUNT.format(**NUMBERS) + second)
+            info = machine.root / status.MOUNTINFO
+            line = info.read_text()
+            info.write_text(line + line.replace("a\\040b", "second"))
+            found = self.samples(status.exposition(status.Kernel(machine.root), 0))
+        self.assertEqual(found["xprtrdma_mounts", None], 2)
+        self.assertEqual(len([name for name, _ in found if name == "xprtrdma_connected"]), 1)
+
+    def test_labels_are_escaped(self):
+        metrics = status.Metrics()
+        metrics.add("gauge", "odd", "Odd.", 1, mount='a"b\\c\nd')
+        self.assertEqual(self.samples(str(metrics)),
+                         {("xprtrdma_odd", r'mount="a\"b\\c\nd"'): 1})
+
+    def test_a_file_is_replaced_at_once(self):
+        with tempfile.TemporaryDirectory() as root:
+            machine, file = Machine(root), pathlib.Path(root) / "xprtrdma.prom"
+            for _ in range(2):
+                self.assertEqual(status.main(["--from", root, "--prometheus", str(file)]), 0)
+                self.samples(file.read_text())
+                self.assertEqual(file.stat().st_mode & 0o777, 0o644)
+            self.assertEqual([path.name for path in machine.root.iterdir() if path.is_file()],
+                             [file.name])
+            with self.assertRaises(status.StatusError):
+                status.main(["--from", root, "--prometheus", f"{root}/nowhere/x.prom"])
+
+    def test_the_man_page_has_every_metric(self):
+        page = (REPO / "Documentation/xprtrdma-status.8").read_text()
+        names = {name for name, _ in self.written(
+            counters="mrs_in_use: 4\nreminv: 1\n",
+            more="rail: a (rxe0/1) to b: live for 9.0 s, 1 connections, this one\n")}
+        self.assertGreater(len(names), 15)
+        self.assertEqual({name for name in names if name.removeprefix("xprtrdma_") not in page},
+                         set())
