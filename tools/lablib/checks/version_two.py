@@ -21,10 +21,14 @@ PROCEDURES = {MSG: "MSG", NOMSG: "NOMSG", ERROR: "ERROR", OPTIONAL: "OPTIONAL"}
 # enum rpcrdma2_errcode.
 ERR_VERS = 1
 ERRORS = {ERR_VERS: "ERR_VERS", 2: "ERR_BAD_HEADER", 3: "ERR_INVAL_OPTION"}
-# RFC 5531: the words of a call, and flavours of credentials.
+# RFC 5531: the words of a call, and flavours of credentials; RFC 2203 5: how credentials of
+# RPCSEC_GSS begin.
 RPC_CALL = ("xid", "mtype", "rpcvers", "prog", "vers", "proc", "flavour")
-FLAVOURS = {0: "none", 1: "sys", 6: "gss"}
+GSS_CALL = (*RPC_CALL, "length", "gss_vers", "gss_proc")
+GSS = 6
+FLAVOURS = {0: "none", 1: "sys", GSS: "gss"}
 NULL = 0
+RPCSEC_GSS_DESTROY = 3
 
 
 class Malformed(Exception):
@@ -104,6 +108,15 @@ class Message:
         found = dict(zip(RPC_CALL, struct.unpack_from(f">{count}I", self.payload), strict=False))
         return found if found.get("mtype") == CALL else dict(list(found.items())[:2])
 
+    def ends_context(self):
+        """Whether it tells the server that a security context is no longer in use."""
+        size = 4 * len(GSS_CALL)
+        if self.rpc.get("flavour") != GSS or len(self.payload) < size:
+            return False
+        words = dict(zip(GSS_CALL, struct.unpack(f">{len(GSS_CALL)}I", self.payload[:size]),
+                         strict=True))
+        return (words["proc"], words["gss_proc"]) == (NULL, RPCSEC_GSS_DESTROY)
+
     def has_chunks(self):
         return bool(self.reads or self.writes or self.reply is not None)
 
@@ -129,8 +142,9 @@ class Message:
         rpc = self.rpc
         if len(rpc) < len(RPC_CALL):
             return ""
+        end = ", the end of its context" if self.ends_context() else ""
         return (f": program {rpc['prog']} version {rpc['vers']} procedure {rpc['proc']}, "
-                f"auth {FLAVOURS.get(rpc['flavour'], rpc['flavour'])}")
+                f"auth {FLAVOURS.get(rpc['flavour'], rpc['flavour'])}{end}")
 
 
 def listed(segments):
@@ -203,6 +217,9 @@ class Connection:
         self.agreed = False  # the probe is answered
         # Calls and options without an answer: (whether the client sent it, xid).
         self.open, self.options = set(), set()
+        # Of the calls those that end a security context. The RPC client does not wait for their
+        # answers, so the connection may end before these come.
+        self.parting = set()
         self.probe = None
 
     def take(self, sent):
@@ -255,6 +272,8 @@ class Connection:
             if key in self.open:
                 yield f"a second call {message.xid:#x} beside the first"
             self.open.add(key)
+            if message.ends_context():
+                self.parting.add(key)
         else:
             if key not in self.open | self.options:
                 yield f"an answer to nothing, {message.xid:#x}"
@@ -304,7 +323,9 @@ class Judgement:
         self.messages = sum(len(connection.lines) for connection in self.connections)
         self.counts = sum((connection.counts for connection in self.connections),
                           collections.Counter())
-        self.unanswered = sum(len(connection.open) for connection in self.connections)
+        # Without those to which an answer may be missing in good health.
+        self.unanswered = sum(len(connection.open - connection.parting)
+                              for connection in self.connections)
         self.complaints = [complaint for connection in self.connections
                            for complaint in connection.complaints]
 

@@ -18,6 +18,9 @@ AGREED = f"{AGREED_HEAD} {NO_LISTS} {RPC_REPLY}"
 # A position, a handle, a length, an offset.
 READ = "00000084 00004b02 00001000 00000000 7f000000"
 SEGMENT = "00004b03 00002000 00000000 7f100000"
+# The end of a security context: a NULL call with RPCSEC_GSS, its credentials and its verifier.
+DESTROY_RPC = ("2b000001 00000000 00000002 000186a3 00000003 00000000 00000006 00000014 00000001 "
+               "00000003 00000007 00000002 00000000 00000006 00000004 01020304")
 ERROR = "2b000002 00000002 00000010 00000004"
 OPTION = "2b000003 00000002 00000020 00000005 00000000 00000007 00000005 68656c6c 6f000000"
 
@@ -219,6 +222,26 @@ class Judging(unittest.TestCase):
         self.assertEqual(complaints,
                          ["a second call 0x7 beside the first", "an answer to nothing, 0x9"])
         self.assertEqual(found.unanswered, 1)
+
+    def test_the_end_of_a_security_context_may_stay_unanswered(self):
+        """Recorded: the last messages of an NFSv3 mount with krb5i, as they were in two runs. The
+        RPC client sends the last call of a context and does not wait for the answer, so the end of
+        the connection is before it or behind it."""
+        end = f"{PROBE_HEAD} {NO_LISTS} {DESTROY_RPC}".replace("2b000001", "0000000b")
+        last = ((True, call("0000000a")), (False, reply("0000000a")), (True, end))
+        for answers in ((), ((False, reply("0000000b")),)):
+            complaints, found = self.judge(*self.START, *last, *answers)
+            self.assertEqual((complaints, found.unanswered), ([], 0))
+        self.assertIn("auth gss, the end of its context", list(found.lines())[5])
+        # Any other call must have an answer: of another flavour, of data, of another procedure,
+        # with credentials that end early.
+        for other in (call("0000000b"), end.replace("00000001 00000003 00000007",
+                                                    "00000001 00000000 00000007"),
+                      end.replace("00000003 00000000 00000006", "00000003 00000001 00000006"),
+                      end.partition(" 00000003 00000007")[0]):
+            self.assertEqual(self.judge(*self.START, (True, other))[1].unanswered, 1, other)
+        self.assertEqual(self.judge(*self.START, (True, call("0000000a")), (True, end))[1]
+                         .unanswered, 1)
 
     def test_a_reply_offers_nothing_to_read(self):
         text = f"{AGREED_HEAD} 00000001 {READ} 00000000 00000000 00000000 {RPC_REPLY}"
