@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Whether the guide has what the module says and shows, and pages name what there is."""
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -31,6 +32,14 @@ PAGES = tuple(REPO / "Documentation" / name for name in (
 LITERAL = re.compile(r"``([^`\s]+)``")
 FILE = re.compile(r"([\w/]+\.rs)(?::([\w:]+))?")
 PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
+# Items of Rust by how rustfmt sets them: what begins a block, and what stands in one.
+ITEM = re.compile(r"(?:fn|struct|enum|union|trait|const|static|type|mod|macro_rules!)\s+(?:mut\s+)?"
+                  r"(\w+)")
+OWNER = re.compile(r"^( *)(?:pub(?:\([^)]*\))? |unsafe )*(impl|trait|enum|struct|union)\b(.*)$")
+MEMBER = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:[\w\"]+ )*?(?:fn|const|type) (?!fn )(\w+)"
+                    r"|^(?:pub(?:\([^)]*\))? )?(\w+)(?:[,:({]| [={]|$)")
+# Directories with what is not in the module.
+NO_MODULE = {"tests", "fuzz", "benches", "examples"}
 # In pages of both kinds: what a link leads to.
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)|:doc:`([\w-]+)`")
 SECTION = re.compile(r"(?<!:)`([^`<]+)`_(?!_)")
@@ -89,25 +98,102 @@ def source():
             if "target" not in path.parts}
 
 
+@dataclasses.dataclass
+class Items:
+    """What a file of Rust declares."""
+
+    names: set     # all of it
+    members: set   # (type or trait, function, constant, variant or field)
+
+
+def owner(words):
+    """The type that an impl is for, or the name behind `enum` and its like."""
+    # Parameters may stand in angle brackets within each other.
+    while words != (plain := re.sub(r"<[^<>]*>", "", words)):
+        words = plain
+    words = re.split(r"\bwhere\b", words)[0]
+    _, implements, of = words.partition(" for ")
+    name, *_ = re.findall(r"\w+(?=[^\w:]|:[^:]|$)", of if implements else words)
+    return name
+
+
+def items_of(text):
+    """What a text declares. Members are one step to the right of the block that they are in."""
+    found, inside, lines = Items(set(ITEM.findall(text)), set()), [], iter(text.splitlines())
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        if match := OWNER.match(line):
+            words = match[3]
+            while not re.search(r"[{;]\s*$|\}$", words) and (more := next(lines, None)) is not None:
+                words += f" {more.strip()}"
+            if words.rstrip().endswith("{"):
+                inside.append((depth, owner(words.rstrip(" {"))))
+            continue
+        while inside and line.strip() and depth <= inside[-1][0]:
+            inside.pop()
+        if inside and depth == inside[-1][0] + 4 and (match := MEMBER.match(line.strip())):
+            found.members.add((inside[-1][1], match[1] or match[2]))
+    found.names |= {name for _, name in found.members}
+    return found
+
+
+@functools.cache
+def items():
+    """File of the module's Rust below rust/, without that -> what it declares."""
+    return {file: items_of((RUST / file).read_text()) for file in source()
+            if file.endswith(".rs") and not NO_MODULE.intersection(file.split("/"))}
+
+
+def modules(name):
+    """The files of the modules of this name, at any depth."""
+    return [file for file in items() if re.search(rf"(^|/){name}(\.rs$|/)", file)]
+
+
+def declared(path, files):
+    """Whether one of the files declares what is at the end of the path, in the type before it."""
+    *before, last = path
+    if before and before[-1][0].isupper():
+        return any((before[-1], last) in items()[file].members for file in files)
+    if before:
+        files = [file for file in files if file in modules(before[-1])]
+    return any(last in items()[file].names for file in files)
+
+
+def of_kernel(path):
+    """Whether it is a type of the kernel that the source uses, with a word beside it."""
+    return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
+               for file, words in source().items())
+
+
 def stale(text):
     """Names of a page that the source does not have, each with what is missing."""
     for name in sorted(set(LITERAL.findall(text)) - KERNEL):
         if match := FILE.fullmatch(name):
             path, item = match.groups()
-            files = [words for file, words in source().items() if f"/{file}".endswith(f"/{path}")]
+            files = [file for file in items() if f"/{file}".endswith(f"/{path}")]
             wanted = re.findall(r"\w+", item or "")
             if not files:
                 yield f"{name}: no such file"
-            elif not any(words.issuperset(wanted) for words in files):
+            elif wanted and not (declared(wanted, files) if len(wanted) > 1 else
+                                 any(wanted[0] in items()[file].names for file in files)):
                 yield f"{name}: not in that file"
         elif PATH.fullmatch(name):
-            crate, *wanted = re.findall(r"\w+", name)
-            if not any(file.startswith(f"{crate}/") for file in source()):
-                crate, wanted = "", [crate, *wanted]
-            # A type and its function are in one file; what is behind the name of a crate is in it.
-            if not any(words.issuperset(wanted[-2:]) for file, words in source().items()
-                       if file.startswith(crate)):
-                yield f"{name}: nowhere in the source"
+            yield from stale_path(name)
+
+
+def stale_path(name):
+    """The same for a path, a type or a function."""
+    crate, *wanted = re.findall(r"\w+", name)
+    if not any(file.startswith(f"{crate}/") for file in source()):
+        crate, wanted = "", [crate, *wanted]
+    files = [file for file in items() if file.startswith(crate)]
+    if "::" not in name:
+        # A field or a constant of the kernel will do.
+        if not any(words.issuperset(wanted) for words in source().values()):
+            yield f"{name}: nowhere in the source"
+    elif not (declared(wanted[-2:], files) or of_kernel(wanted)
+              or (name.islower() and any(file in files for file in modules(wanted[-1])))):
+        yield f"{name}: nowhere in the source"
 
 
 def dead(path):

@@ -7,6 +7,48 @@ import unittest
 
 from lablib.checks import documented
 
+ITEMS = """\
+pub(crate) trait Room<T>: Sized {
+    type Sized;
+    fn area(&self) -> u32;
+}
+
+impl<'a, T: Into<Vec<T>>> Room<T>
+    for Hall<'a, T>
+where
+    T: Copy,
+{
+    fn area(&self) -> u32 {
+        let doors = self.later(3);
+        fn inner() {}
+    }
+}
+
+impl<T> Hall<'_, T> {
+    pub(super) const WIDTH: u32 = 3;
+
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Hall { width: 1 }
+    }
+}
+
+struct Hall<'a, T> {
+    pub width: &'a T,
+}
+
+enum Door {
+    Open,
+    Shut(u32),
+    Locked { by: u32 },
+}
+
+struct Key(u32);
+
+unsafe extern "C" fn enter() {}
+const LIMIT: u32 = 1;
+"""
+
 
 class Documented(unittest.TestCase):
 
@@ -28,7 +70,26 @@ class Documented(unittest.TestCase):
         for name in ("rpc/nowhere.rs", "rpc/send.rs:send_nothing", "Qp::nothing_at_all",
                      "rdma::no_such_room", "NoSuchType", "no_such_function()"):
             self.assertEqual(len(list(documented.stale(f"``{name}`` of the page"))), 1, name)
-        for name in ("rpc/send.rs", "rpc/send.rs:send_call", "Qp::busy_poll", "rdma::spin",
+
+    def test_a_word_of_the_source_is_no_item(self):
+        """Names that pages had long after the items were gone: each of their words was still in
+        one file."""
+        for name in ("Client::send", "Client::stop", "Client::abandon", "Client::revoke",
+                     "Client::timed_out", "rpc/receive.rs:answer", "XdrBuf::read",
+                     "class.rs:set_strings", "send::send_callback_reply"):
+            self.assertEqual(len(list(documented.stale(f"``{name}`` of the page"))), 1, name)
+
+    def test_items_are_found_where_they_are_declared(self):
+        found = documented.items_of(ITEMS)
+        self.assertEqual(found.members, {
+            ("Room", "Sized"), ("Room", "area"), ("Hall", "area"), ("Hall", "new"),
+            ("Hall", "WIDTH"), ("Hall", "width"), ("Door", "Open"), ("Door", "Shut"),
+            ("Door", "Locked")})
+        self.assertTrue(found.names >= {"Room", "Hall", "Door", "enter", "LIMIT", "inner"})
+        self.assertFalse(found.names & {"doors", "later", "T"})
+
+    def test_names_that_are_there_are_found(self):
+        for name in ("rpc/send.rs", "rpc/send.rs:send_call", "Qp::busy_poll", "base::spin",
                      "SendLock", "send_call", "xprt_transmit", "two words_here"):
             self.assertEqual(list(documented.stale(f"``{name}`` of the page")), [], name)
 
