@@ -71,7 +71,7 @@ modules_install: modules
 # With the tools of this machine if it has them.
 .PHONY: deb
 deb: modules
-	$(if $(shell command -v dh_dkms),,$(LAB) exec )tools/packaging/build build/$(RELEASE)/xprtrdma_rs.ko
+	$(if $(and $(shell command -v dh_dkms),$(shell command -v sphinx-build)),,$(LAB) exec )tools/packaging/build build/$(RELEASE)/xprtrdma_rs.ko
 
 .PHONY: rpm
 rpm:
@@ -142,6 +142,12 @@ count:
 bench bench-check:
 	$(LAB) $@ $(KERNEL_OPTION) $(BENCH)
 
+# With Sphinx of this machine if it has it. A page that is read again tells its warnings again.
+.PHONY: htmldocs
+htmldocs:
+	$(if $(shell command -v sphinx-build),,$(LAB) exec -- )sphinx-build -E -W --keep-going -q \
+		-b html -d build/doctrees Documentation build/html
+
 .PHONY: rust-analyzer doc
 rust-analyzer doc:
 	$(LAB) $@ $(KERNEL_OPTION)
@@ -158,7 +164,8 @@ help:
 	@echo '  make rpm                      packages for RPM and DKMS, in build/rpm'
 	@echo '  make clean'
 	@echo '  make rust-analyzer            writes rust-project.json'
-	@echo '  make doc                      writes build/doc'
+	@echo "  make doc                      the crates' documentation, in build/doc"
+	@echo '  make htmldocs                 the pages of Documentation as HTML, in build/html'
 	@echo
 	@echo 'Try (in virtual machines):'
 	@echo '  make demo                     build, mount, copy, compare, report'

@@ -15,8 +15,8 @@ from ..base.ui import LabError, say
 from . import arrows, unused
 
 # Formats without comments, files that are not ours to change, and raw bytes.
-NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format)|\.json|\.csv|(^|/)Cargo\.lock"
-                     r"|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
+NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|\.json|\.csv"
+                     r"|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
 SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
 # The crates that are promised to hold no unsafe code.
@@ -143,6 +143,10 @@ class Lint:
             yield from printed([linters.path() / "python", "-m", "mypy", "--no-error-summary",
                                 *files.values()], cwd=REPO)
 
+    def pages(self):
+        """The pages make HTML without a warning."""
+        return printed(self.inside(["make", "--silent", "htmldocs"]))
+
     def arrows(self):
         """No file of the module names one above it, and none is too long."""
         return arrows.complaints()
@@ -210,8 +214,8 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
-                  lint.checkpatch, lint.ruff, lint.mypy, lint.arrows, lint.build, lint.oldest,
-                  lint.no_panic, lint.unused, lint.packages, lint.dkms):
+                  lint.checkpatch, lint.ruff, lint.mypy, lint.pages, lint.arrows, lint.build,
+                  lint.oldest, lint.no_panic, lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:
