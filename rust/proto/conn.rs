@@ -90,6 +90,7 @@ pub use self::{
         BackoffConfig, //
     },
     cause::{
+        Blame,
         Cause,
         ConnectError, //
     },

@@ -29,6 +29,9 @@ impl Default for BackoffConfig {
     }
 }
 
+/// After so many failures in a row a further bound of the delays doubles with each failure, too.
+const BOUNDED: u32 = 16;
+
 /// Exponential back-off with jitter.
 ///
 /// The delay doubles with every failure in a row. It is drawn from the upper half of its range, so
@@ -100,9 +103,17 @@ impl Backoff {
 
     /// The upper bound of the delay the next failure brings.
     fn ceiling(&self) -> Millis {
-        // A shift of 20 already turns one millisecond into a quarter of an hour.
-        let factor = 1u64.checked_shl(self.failures.min(20)).unwrap_or(u64::MAX);
-        let most = self.bound.unwrap_or(self.config.max).min(self.config.max);
-        Millis::new(self.config.first.get().saturating_mul(factor)).min(most)
+        let delay = doubled(self.config.first, self.failures);
+        let bound = self.bound.unwrap_or(self.config.max);
+        // A peer that is away for long is not asked so often.
+        let bound = doubled(bound, self.failures.saturating_sub(BOUNDED));
+        delay.min(bound).min(self.config.max)
     }
+}
+
+/// A delay that was doubled so often.
+fn doubled(delay: Millis, times: u32) -> Millis {
+    // A shift of 20 already turns one millisecond into a quarter of an hour.
+    let factor = 1u64.checked_shl(times.min(20)).unwrap_or(u64::MAX);
+    Millis::new(delay.get().saturating_mul(factor))
 }

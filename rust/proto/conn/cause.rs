@@ -76,16 +76,22 @@ impl Cause {
     /// Whether the rail of the connection is to blame: nothing comes through, or it is going.
     ///
     /// A peer that closed a connection could be heard; see
-    /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail).
+    /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does not answer
+    /// calls may have answered all probes, which come from its adapter; without an answer to those
+    /// the connection ends as [`Cause::PeerDead`].
     pub(super) const fn blames_rail(self) -> bool {
+        self.is_of_this_host()
+            || matches!(
+                self,
+                Self::Completion(WcStatus::RetryExceeded) | Self::PeerDead
+            )
+    }
+
+    /// Whether something of this host went away on which the connection was.
+    pub const fn is_of_this_host(self) -> bool {
         matches!(
             self,
-            Self::Completion(WcStatus::RetryExceeded)
-                | Self::RpcTimeout
-                | Self::PeerDead
-                | Self::AddrChanged
-                | Self::DeviceRemoved
-                | Self::PortDown
+            Self::AddrChanged | Self::DeviceRemoved | Self::PortDown
         )
     }
 
@@ -160,6 +166,19 @@ impl Cause {
     }
 }
 
+/// What an attempt that failed says about its rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// Another one would do no better.
+    Nothing,
+    /// The peer answered, with no: it may listen at another address, or nowhere.
+    Refusal,
+    /// The peer did not answer in time. A request may have been lost.
+    Silence,
+    /// It does not work.
+    Rail,
+}
+
 /// Why a connection attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
@@ -229,28 +248,27 @@ impl ConnectError {
         }
     }
 
-    /// Whether the rail that the attempt took is to blame, so that another one may do better.
-    pub const fn blames_rail(self) -> bool {
+    /// What it says about the rail that the attempt took.
+    pub const fn blame(self) -> Blame {
         match self {
-            Self::TimedOut
-            | Self::AddrSilent
+            Self::AddrSilent
             | Self::AddrUnresolved
             | Self::NoRoute
             | Self::RouteSilent
-            | Self::Unanswered
             | Self::NoDevice
-            | Self::Refused
             | Self::Aborted
             | Self::DeviceRemoved
             | Self::AddrChanged
-            | Self::PortDown => true,
+            | Self::PortDown => Blame::Rail,
+            Self::TimedOut | Self::Unanswered => Blame::Silence,
+            Self::Refused => Blame::Refusal,
             Self::VersionSilent
             | Self::Stale
             | Self::PeerClosed
             | Self::NoResources
             | Self::NoReadCapability
             | Self::VersionUnsupported
-            | Self::Cancelled => false,
+            | Self::Cancelled => Blame::Nothing,
         }
     }
 

@@ -37,8 +37,9 @@ pub struct Config {
     pub keepalive: Option<KeepaliveConfig>,
     /// The same while there are other rails: silence must be noticed before users do.
     pub rail_keepalive: KeepaliveConfig,
-    /// The longest delay between attempts while there are several rails, of which one may be back.
-    /// The RPC client itself waits three seconds after most failures.
+    /// The longest delay between the first attempts in a row that fail while there are several
+    /// rails, of which one may be back. The RPC client itself waits three seconds after most
+    /// failures.
     pub rail_back_off: Millis,
     /// Idle time after which the connection is closed; `None` keeps it.
     pub idle_timeout: Option<Millis>,

@@ -5,16 +5,22 @@
 //! A rail is live until it is known to be dead, and dead until something was connected over it. A
 //! live rail that was dead is chosen again when no better one is there, but connections that do
 //! well elsewhere return only when it has *settled*: when it has been live for the hold-down, and a
-//! minute has passed since it died. So nobody is moved twice in a minute. One that did not work
-//! from the start, as after a boot, need not wait for the minute. The hold-down grows with each
-//! death that comes soon after the one before: a rail that flaps keeps fewer and fewer promises.
+//! minute has passed since it died. So no connection is moved twice in a minute. A rail that did
+//! not work from the start, as after a boot, need not wait for the minute. The hold-down grows with
+//! each death of a settled rail, up to an hour, until connections have used the rail for as long.
+//! Each pause is longer by chance, so that the hosts of a network do not return all at once.
 //!
 //! A live rail is *doubted* when a connection with calls in flight ended over it and nothing says
-//! why. It is probed as soon as somebody looks after a connection to the server, and chosen only
-//! before dead ones, until the probe or an attempt has told. One that is *suspected*, for silence
-//! alone, is treated likewise, but with less right: nobody has left it, so nobody need be kept from
-//! it later, and a probe in vain does not suffice to call it dead
-//! ([`Rails::watch`](super::Rails::watch)).
+//! why, when an attempt was refused, or when a short attempt was not answered. It is probed as soon
+//! as a connection to the server is looked after, and chosen only before dead ones, until the probe
+//! or an attempt has told. One that is *suspected*, for silence alone, is treated likewise, but
+//! with less right: no connection has left it, so none is kept from it later, and a probe in vain
+//! does not suffice to call it dead ([`Rails::watch`](super::Rails::watch)).
+//!
+//! What is said against a rail is on *trial* until it is known whether the rail was at fault. A
+//! connection over another rail that outlives the failure proves that it was. If all rails fail and
+//! none is outlived, the server or this host was at fault, and each rail has its former record back
+//! as soon as it works.
 
 use crate::{
     random::Random,
@@ -25,20 +31,33 @@ use crate::{
 };
 
 /// How long a rail has been live when it settles, by the number of deaths in a row.
-const HOLD_DOWN: [Millis; 6] = [
+const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(10),
-    Millis::from_secs(60),
     Millis::from_secs(120),
     Millis::from_secs(240),
     Millis::from_secs(480),
-    Millis::from_secs(600),
+    Millis::from_secs(960),
+    Millis::from_secs(1920),
+    Millis::from_secs(3600),
 ];
 
 /// A death is followed by no return for so long, not even after a short one.
-const REST: Millis = Millis::from_secs(60);
+pub(super) const REST: Millis = Millis::from_secs(60);
 
-/// A rail that has been live for so long dies for the first time again.
+/// Each pause is longer by up to a quarter, or up to this if that is more.
+const SPREAD: Millis = Millis::from_secs(12);
+
+/// A rail that connections have used for so long, and for its last hold-down, dies for the first
+/// time again.
 const FORGET: Millis = Millis::from_secs(600);
+
+/// Failures of two rails are of one kind only within this: an attempt over each of the others may
+/// be between them.
+pub(super) const TOGETHER: Millis = Millis::from_secs(120);
+
+/// What comes so soon after a rail failed says nothing about another cause: a server closes its
+/// connections one after the other.
+const OUTLIVED: Millis = Millis::from_secs(2);
 
 /// The pause before the first probe of a dead rail; it doubles with each further one.
 const FIRST_PROBE: Millis = Millis::from_secs(1);
@@ -53,10 +72,36 @@ const UNDER_WAY: Millis = Millis::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Dead {
     since: Time,
-    /// Somebody last tried it then, in vain.
+    /// When it was last tried in vain.
     tried: Time,
     probes: u32,
     next_probe: Time,
+}
+
+/// What a rail has done that decides when connections return to it.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    /// When it last became live.
+    live_since: Time,
+    settles: Time,
+    /// When it last died after it had worked.
+    died: Option<Time>,
+    /// How many deaths followed each other soon.
+    in_a_row: usize,
+    /// Since when connections use it; `None` if none has since it became live.
+    used: Option<Time>,
+}
+
+/// What is said against a rail and not decided yet.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    since: Time,
+    /// The record before that.
+    before: Record,
+    /// A connection over another rail went on.
+    outlived: bool,
+    /// All rails failed, and none was outlived.
+    excused: bool,
 }
 
 /// What is known of a rail.
@@ -69,39 +114,58 @@ pub(super) struct Health {
     suspected: Option<Time>,
     /// Something was ever connected over it.
     proven: bool,
-    /// When it last became live.
-    live_since: Time,
-    settles: Time,
-    /// When it last died after it had worked.
-    died: Option<Time>,
-    /// How many deaths followed each other soon.
-    in_a_row: usize,
+    record: Record,
+    trial: Option<Trial>,
 }
 
 impl Health {
     /// A live rail that settles at once if it was there from the start.
-    pub(super) fn new(from_start: bool, now: Time) -> Self {
+    pub(super) fn new(from_start: bool, random: &mut Random, now: Time) -> Self {
         let mut health = Self {
             dead: None,
             doubted: None,
             suspected: None,
             proven: false,
-            live_since: now,
-            settles: now,
-            died: None,
-            in_a_row: 0,
+            record: Record {
+                live_since: now,
+                settles: now,
+                died: None,
+                in_a_row: 0,
+                used: None,
+            },
+            trial: None,
         };
         if !from_start {
-            health.came_back(now);
+            health.came_back(random, now);
         }
         health
     }
 
     /// It is in the tables again.
-    pub(super) fn came_back(&mut self, now: Time) {
+    pub(super) fn came_back(&mut self, random: &mut Random, now: Time) {
         let [least, ..] = HOLD_DOWN;
-        self.settles = self.settles.max(now.after(least));
+        self.settle_after(least, random, now);
         self.look_soon(now);
+    }
+
+    /// It settles no sooner than after this pause, and some time more.
+    fn settle_after(&mut self, pause: Millis, random: &mut Random, now: Time) {
+        let settles = now.after(pause).after(jitter(random, pause));
+        self.record.settles = self.record.settles.max(settles);
+    }
+
+    /// Something is said against it. Returns its record before that.
+    fn accuse(&mut self, now: Time) -> Record {
+        // It may fail again before it is known why it did.
+        let open = self.trial.filter(|trial| trial.is_open(now));
+        let before = open.map_or(self.record, |trial| trial.before);
+        self.trial = Some(Trial {
+            since: open.map_or(now, |trial| trial.since),
+            before,
+            outlived: false,
+            excused: open.is_some_and(|trial| trial.excused),
+        });
+        before
     }
 
     /// Something failed for which the rail is to blame.
@@ -109,16 +173,21 @@ impl Health {
         if self.dead.is_some() {
             return;
         }
+        let before = self.accuse(now);
         self.trust();
-        let is_first = self.died.is_none() || now.since(self.live_since) >= FORGET;
-        self.in_a_row = if is_first {
+        let record = &mut self.record;
+        let worked_long = |since| now.since(since) >= FORGET.max(hold_down(before.in_a_row));
+        record.in_a_row = if before.died.is_none() || before.used.is_some_and(worked_long) {
             0
+        } else if now >= before.settles {
+            before.in_a_row.saturating_add(1)
         } else {
-            self.in_a_row.saturating_add(1)
+            // No connection had returned to it.
+            before.in_a_row
         };
-        // Of one that never worked nobody was moved away.
+        // No connection was moved away from one that never worked.
         if self.proven {
-            self.died = Some(now);
+            record.died = Some(now);
         }
         self.dead = Some(Dead {
             since: now,
@@ -128,12 +197,49 @@ impl Health {
         });
     }
 
-    /// A connection ended for which it may be to blame.
-    pub(super) fn doubt(&mut self, now: Time) {
+    /// A connection or an attempt ended for which it may be to blame. `moved`: connections leave it
+    /// therefore.
+    pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
+            self.accuse(now);
             self.doubted = Some(now);
-            // Connections that leave it have moved.
-            self.settles = self.settles.max(now.after(REST));
+            if moved {
+                self.settle_after(REST, random, now);
+            }
+        }
+    }
+
+    /// Over another rail something came at `heard` on a connection that is there since `carries`.
+    pub(super) fn compare(&mut self, carries: Time, heard: Time) {
+        let trusted = self.is_trusted();
+        let Some(trial) = &mut self.trial else {
+            return;
+        };
+        if carries < trial.since && heard > trial.since.after(OUTLIVED) {
+            trial.outlived = true;
+            trial.excused = false;
+            if trusted {
+                self.trial = None;
+            }
+        }
+    }
+
+    /// Whether it failed not long ago, and no connection over another rail went on.
+    pub(super) fn is_on_trial(&self, now: Time) -> bool {
+        self.trial.is_some_and(|trial| trial.is_open(now))
+    }
+
+    /// All rails failed.
+    pub(super) fn excuse(&mut self, now: Time) {
+        let (live, trusted) = (self.is_live(), self.is_trusted());
+        let Some(trial) = self.trial.as_mut().filter(|trial| trial.is_open(now)) else {
+            return;
+        };
+        if live && trusted {
+            self.record = trial.before;
+            self.trial = None;
+        } else {
+            trial.excused = true;
         }
     }
 
@@ -178,25 +284,36 @@ impl Health {
         }
     }
 
-    /// A connection is on it that was made before.
-    pub(super) fn carries(&mut self) {
+    /// A connection is on it.
+    pub(super) fn carries(&mut self, now: Time) {
         self.proven = true;
+        self.record.used.get_or_insert(now);
     }
 
-    /// Something was connected over it.
-    pub(super) fn worked(&mut self, random: &mut Random, now: Time) {
+    /// Something was connected over it. `late`: other rails have worked for a while since all
+    /// failed.
+    pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();
-        if self.dead.take().is_none() {
+        let was_dead = self.dead.take().is_some();
+        let [least, ..] = HOLD_DOWN;
+        if let Some(trial) = self.trial.take_if(|trial| trial.excused) {
+            self.record = trial.before;
+            if late {
+                self.settle_after(least, random, now);
+            }
             return;
         }
-        let [.., longest] = HOLD_DOWN;
-        let hold = HOLD_DOWN.get(self.in_a_row).copied().unwrap_or(longest);
-        // Up to a quarter more, so that the clients of a network do not return all at once.
-        let jitter = Millis::new(random.below(hold.get() >> 2));
-        let rested = self.died.map_or(now, |died| died.after(REST));
-        self.live_since = now;
-        self.settles = now.after(hold).after(jitter).max(rested);
+        self.trial = self.trial.filter(|trial| !trial.outlived);
+        if !was_dead {
+            return;
+        }
+        let hold = hold_down(self.record.in_a_row);
+        let jitter = jitter(random, hold);
+        let rested = self.record.died.map_or(now, |died| died.after(REST));
+        self.record.live_since = now;
+        self.record.used = None;
+        self.record.settles = now.after(hold).max(rested).after(jitter);
     }
 
     /// Whether a rail that is dead or doubted is to be tried by a probe now.
@@ -237,23 +354,48 @@ impl Health {
         self.dead.is_none()
     }
 
+    /// Whether it is neither dead nor doubted.
+    pub(super) const fn is_clear(&self) -> bool {
+        self.is_live() && !self.is_doubted()
+    }
+
     /// Whether nothing speaks against it.
     pub(super) const fn is_trusted(&self) -> bool {
-        self.is_live() && self.doubted.is_none() && self.suspected.is_none()
+        self.is_clear() && self.suspected.is_none()
     }
 
     /// Whether it is live, and may have connections that do well elsewhere.
     pub(super) fn is_settled(&self, now: Time) -> bool {
-        self.is_trusted() && now >= self.settles
+        self.is_trusted() && now >= self.record.settles
     }
 
-    /// When a dead rail was last tried.
+    /// When a dead or doubted rail was last tried.
     pub(super) fn tried(&self) -> Time {
-        self.dead.map_or(Time::default(), |dead| dead.tried)
+        let dead = self.dead.map(|dead| dead.tried);
+        dead.or(self.doubted).unwrap_or_default()
     }
 
     /// Since when it has been live, doubted or dead.
     pub(super) fn since(&self) -> Time {
-        self.distrusted().unwrap_or(self.live_since)
+        self.distrusted().unwrap_or(self.record.live_since)
     }
+}
+
+impl Trial {
+    /// Whether it may still turn out that the rail was not at fault.
+    fn is_open(&self, now: Time) -> bool {
+        !self.outlived && (self.excused || now.since(self.since) < TOGETHER)
+    }
+}
+
+/// How long a rail has been live when it settles after so many deaths in a row.
+fn hold_down(deaths: usize) -> Millis {
+    let [.., longest] = HOLD_DOWN;
+    HOLD_DOWN.get(deaths).copied().unwrap_or(longest)
+}
+
+/// What is added to a pause of this length.
+fn jitter(random: &mut Random, pause: Millis) -> Millis {
+    let quarter = Millis::new(pause.get() >> 2);
+    Millis::new(random.below(quarter.max(SPREAD).get()))
 }

@@ -11,11 +11,17 @@
 //!   even, or because its rail is no longer in the tables: at a limited rate, first those that are
 //!   idle, and only to a rail that has settled ([`health`](super::health)).
 //! * A dead rail is tried by probes, so that no connection in use is risked (`probes`).
+//! * A rail is at fault if it fails while others do well; if all fail, none is (`blame`).
 
+mod blame;
+mod moves;
 mod probes;
 
 use super::{
-    health::Health,
+    health::{
+        Health,
+        REST, //
+    },
     pairs::{
         Pairs,
         MAX_RAILS, //
@@ -23,7 +29,6 @@ use super::{
     place::Rail,
     seat::{
         Choice,
-        Move,
         Seat,
         Standing,
         View, //
@@ -42,25 +47,15 @@ use core::net::IpAddr;
 /// tables and still used, or that come and go.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
-/// How long an attempt may take while there is another live rail, and while there is none but
-/// others might be.
+/// How long an attempt may take while there is another rail that is trusted, and while there is
+/// none but others might be. The connection manager repeats a request after 4.1 to 4.6 seconds: the
+/// first is too short for that, so that another rail is tried soon, and proves nothing; in the
+/// second there is time for two requests.
 const SHORT: Millis = Millis::from_secs(4);
 const LONG: Millis = Millis::from_secs(10);
 
-/// Two moves are no further apart than this, and no closer, unless so many are due that they would
-/// take longer than `ALL_MOVES`.
-const PAUSE: Millis = Millis::new(250);
-const LEAST_PAUSE: Millis = Millis::new(50);
-const ALL_MOVES: Millis = Millis::from_secs(10);
-
 /// A busy connection on which nothing came for so long may not stay where others failed.
 const SILENT: Millis = Millis::new(1500);
-
-/// When no idle connection has moved for so long, in which each was asked, others do, too.
-const IDLE_FIRST: Millis = Millis::from_secs(3);
-
-/// How long a busy connection stays whose calls took too long when it was to move.
-const STAY: Millis = Millis::from_secs(30);
 
 /// One rail.
 #[derive(Clone, Debug)]
@@ -99,6 +94,9 @@ pub struct Rails {
     next_move: Time,
     /// Since when the numbers have not been even, and no idle connection has moved.
     waits_since: Option<Time>,
+    /// When all rails had failed, the last time, and when the first of them worked again.
+    all_failed: Option<Time>,
+    recovered: Option<Time>,
     /// When rails were last suspected.
     suspected: Option<Time>,
     /// When the last of the probes began that were answered after that.
@@ -113,6 +111,8 @@ impl Rails {
             random: Random::new(seed),
             next_move: Time::from_millis(0),
             waits_since: None,
+            all_failed: None,
+            recovered: None,
             suspected: None,
             answered: None,
         }
@@ -139,11 +139,14 @@ impl Rails {
     }
 
     fn list(&mut self, rail: Rail, from_start: bool, now: Time) {
-        let known = self.entries.iter_mut().flatten();
+        let Self {
+            entries, random, ..
+        } = self;
+        let known = entries.iter_mut().flatten();
         if let Some(entry) = known.into_iter().find(|entry| entry.rail == rail) {
             if !entry.listed {
                 entry.listed = true;
-                entry.health.came_back(now);
+                entry.health.came_back(random, now);
             }
             return;
         }
@@ -153,13 +156,13 @@ impl Rails {
             Some(entry) if entry.listed || entry.held > 0 => None,
             Some(entry) => Some(entry.health.since()),
         };
-        let places = self.entries.iter_mut();
+        let places = entries.iter_mut();
         let usable = places.filter_map(|place| Some((age(&place)?, place)));
         // If connections are on so many that are gone, this one waits.
         if let Some((_, place)) = usable.min_by_key(|(age, _)| *age) {
             *place = Some(Entry {
                 rail,
-                health: Health::new(from_start, now),
+                health: Health::new(from_start, random, now),
                 listed: true,
                 load: 0,
                 held: 0,
@@ -179,6 +182,7 @@ impl Rails {
         now: Time,
     ) -> Option<(Seat, Choice)> {
         let reserved = last.as_ref().and_then(|seat| seat.to);
+        let in_vain = last.as_ref().is_some_and(|seat| seat.in_vain);
         if let Some(last) = last {
             self.leave(last);
         }
@@ -190,20 +194,25 @@ impl Rails {
         };
         // Also one whose port is down, and which is not listed therefore, may be back.
         let known = number(self.entries.iter().flatten());
-        let others = self.others_live(on);
+        let mut seat = Seat::new(on);
+        seat.hasty = self.others_are(on, Health::is_trusted);
+        if in_vain {
+            // It has just left a rail that may soon look well again.
+            seat.rests = now.after(REST);
+        }
         self.count(on);
         let entry = self.get_mut(on)?;
         entry.health.chosen(now);
         let choice = Choice {
             rail: entry.rail,
             at_once: after_death && entry.health.is_trusted(),
-            limit: match (known, others) {
+            limit: match (known, seat.hasty) {
                 (0 | 1, _) => None,
                 (_, true) => Some(SHORT),
                 (_, false) => Some(LONG),
             },
         };
-        Some((Seat::new(on), choice))
+        Some((seat, choice))
     }
 
     /// The rail for an attempt.
@@ -232,13 +241,13 @@ impl Rails {
 
     /// The place of a connection that was made before there were rails, if it is on one of
     /// them.
-    pub fn adopt(&mut self, local: IpAddr, server: IpAddr) -> Option<Seat> {
+    pub fn adopt(&mut self, local: IpAddr, server: IpAddr, now: Time) -> Option<Seat> {
         let is_its = |(_, entry): &(u8, &Entry)| {
             entry.listed && (entry.rail.local, entry.rail.server) == (local, server)
         };
         let (on, _) = self.indexed().find(is_its)?;
         self.count(on);
-        self.get_mut(on)?.health.carries();
+        self.get_mut(on)?.health.carries(now);
         Some(Seat::new(on))
     }
 
@@ -253,144 +262,12 @@ impl Rails {
         }
     }
 
-    /// The connection was made.
-    pub fn connected(&mut self, seat: &Seat, now: Time) {
-        self.worked(seat.on, now);
-    }
-
-    /// The attempt failed or the connection was lost, and its rail is to blame: it is dead. Returns
-    /// whether there is another live one.
-    pub fn failed(&mut self, seat: &Seat, now: Time) -> bool {
-        self.died(seat.on, now);
-        self.others_live(seat.on)
-    }
-
-    /// The connection was lost, and its rail may be to blame.
-    pub fn doubted(&mut self, seat: &Seat, now: Time) {
-        if let Some(entry) = self.get_mut(seat.on) {
-            entry.health.doubt(now);
-        }
-    }
-
-    /// A port is down: whatever rail begins there is dead.
-    pub fn port_down(&mut self, local: IpAddr, now: Time) {
-        for on in 0..REMEMBERED as u8 {
-            if self.get(on).is_some_and(|entry| entry.rail.local == local) {
-                self.died(on, now);
-            }
-        }
-    }
-
-    /// The port of the connection's rail works again.
-    pub fn port_works(&mut self, seat: &Seat, now: Time) {
-        if let Some(entry) = self.get_mut(seat.on) {
-            entry.health.look_soon(now);
-        }
-    }
-
-    // Moves.
-
-    /// Whether this connection shall move now, and how. `busy`: calls are in flight on it; `heard`:
-    /// when something last came from the server. If so it counts for its new rail from now on: its
-    /// next attempt takes it, unless [`Rails::stay`] comes first.
-    pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
-        if self.get(seat.on)?.health.is_belied(heard) {
-            self.worked(seat.on, now);
-        }
-        let silent = now.since(heard) >= SILENT;
-        let excess = self.excess(now);
-        if excess == 0 {
-            self.waits_since = None;
-        }
-        let own = self.get(seat.on)?;
-        let (load, listed) = (own.load, own.listed);
-        let fled = !own.health.is_live();
-        let waits = !fled && busy && now < seat.stays;
-        if seat.to.is_some() || (fled && busy && !silent) || waits {
-            // What gets its replies may stay, whatever happened to others.
-            return None;
-        }
-        let is_target = |(index, entry): &(u8, &Entry)| {
-            let health = &entry.health;
-            let well = health.is_settled(now) || (fled && health.is_trusted());
-            *index != seat.on && entry.listed && well
-        };
-        let targets = self.indexed().filter(is_target);
-        let (to, least) = targets
-            .map(|(index, entry)| (index, entry.load))
-            .min_by_key(|(_, load)| *load)?;
-        if !fled {
-            if listed && load < least.saturating_add(2) {
-                return None;
-            }
-            let since = *self.waits_since.get_or_insert(now);
-            let waits_for_idle = busy && now.since(since) < IDLE_FIRST;
-            if waits_for_idle || now < self.next_move {
-                return None;
-            }
-            if !busy {
-                self.waits_since = Some(now);
-            }
-            let pause = ALL_MOVES.get().checked_div(excess.into());
-            let pause = Millis::new(pause.unwrap_or(0)).clamp(LEAST_PAUSE, PAUSE);
-            self.next_move = now.after(pause);
-        }
-        self.count_for(seat.on, to);
-        seat.to = Some(to);
-        Some(if fled { Move::Flee } else { Move::Shift })
-    }
-
-    /// The connection does not move after all, because its calls take long. As no other calls went
-    /// out meanwhile, it is left alone for a while.
-    pub fn stay(&mut self, seat: &mut Seat, now: Time) {
-        seat.stays = now.after(STAY);
-        if let Some(to) = seat.to.take() {
-            if let Some(entry) = self.get_mut(seat.on) {
-                entry.load = entry.load.saturating_add(1);
-            }
-            if let Some(entry) = self.get_mut(to) {
-                entry.load = entry.load.saturating_sub(1);
-            }
-            self.release(to);
-        }
-    }
-
-    fn count_for(&mut self, on: u8, to: u8) {
-        if let Some(entry) = self.get_mut(on) {
-            entry.load = entry.load.saturating_sub(1);
-        }
-        self.count(to);
-    }
-
     /// One connection more is on this rail.
     fn count(&mut self, on: u8) {
         if let Some(entry) = self.get_mut(on) {
             entry.load = entry.load.saturating_add(1);
             entry.held = entry.held.saturating_add(1);
         }
-    }
-
-    /// How many connections have to move at least until the settled rails have equally many, within
-    /// one, and those that are no longer in the tables none.
-    fn excess(&self, now: Time) -> u32 {
-        let settled = |entry: &&Entry| entry.listed && entry.health.is_settled(now);
-        let targets = || self.entries.iter().flatten().filter(settled);
-        let movable = |entry: &&Entry| !entry.listed || entry.health.is_live();
-        let loads = || self.entries.iter().flatten().filter(movable);
-        let sum = |sum: u32, more| sum.saturating_add(more);
-        let all = loads().map(|entry| entry.load).fold(0, sum);
-        let rails = number(targets());
-        let Some(share) = all.checked_div(rails) else {
-            return 0;
-        };
-        let has_rest = all.saturating_sub(share.saturating_mul(rails)) != 0;
-        let most = share.saturating_add(has_rest.into());
-        let over = loads().map(|entry| {
-            let fair = if entry.listed { most } else { 0 };
-            entry.load.saturating_sub(fair)
-        });
-        let under = targets().map(|entry| share.saturating_sub(entry.load));
-        over.fold(0, sum).max(under.fold(0, sum))
     }
 
     /// Whether there is more than one.
@@ -436,27 +313,10 @@ impl Rails {
         self.entries.iter().flatten().filter(|entry| entry.listed)
     }
 
-    fn others_live(&self, than: u8) -> bool {
+    /// Whether another rail is in the tables of which this is true.
+    fn others_are(&self, than: u8, so: impl Fn(&Health) -> bool) -> bool {
         self.indexed()
-            .any(|(index, entry)| index != than && entry.listed && entry.health.is_live())
-    }
-
-    fn died(&mut self, on: u8, now: Time) {
-        let Self {
-            entries, random, ..
-        } = self;
-        if let Some(Some(entry)) = entries.get_mut(usize::from(on)) {
-            entry.health.failed(random, now);
-        }
-    }
-
-    fn worked(&mut self, on: u8, now: Time) {
-        let Self {
-            entries, random, ..
-        } = self;
-        if let Some(Some(entry)) = entries.get_mut(usize::from(on)) {
-            entry.health.worked(random, now);
-        }
+            .any(|(index, entry)| index != than && entry.listed && so(&entry.health))
     }
 
     fn release(&mut self, on: u8) {

@@ -17,8 +17,18 @@ pub struct Seat {
     pub(super) on: u8,
     /// It is about to move there, and counts there already.
     pub(super) to: Option<u8>,
+    /// Since when there is a connection that is looked after.
+    pub(super) carries: Option<Time>,
+    /// The attempt is given up before the connection manager repeats the request.
+    pub(super) hasty: bool,
+    /// The attempt was given up so.
+    pub(super) in_vain: bool,
+    /// It is not moved to make the numbers even before.
+    pub(super) rests: Time,
     /// It was to move, and calls did not end: it is not asked to again before, unless it is idle.
     pub(super) stays: Time,
+    /// How often that was so.
+    pub(super) stayed: u32,
     /// Since when it has been seen to wait for a reply, with nothing received.
     pub(super) waits: Option<Time>,
 }
@@ -28,7 +38,12 @@ impl Seat {
         Self {
             on,
             to: None,
+            carries: None,
+            hasty: false,
+            in_vain: false,
+            rests: Time::from_millis(0),
             stays: Time::from_millis(0),
+            stayed: 0,
             waits: None,
         }
     }
@@ -82,8 +97,8 @@ pub enum Standing {
     Live,
     /// It works again, and has not been live for the hold-down.
     Returning,
-    /// A connection over it ended, and nothing says why, or nothing comes from the server: it is
-    /// being tried.
+    /// A connection over it ended, and nothing says why, an attempt was refused or not answered at
+    /// once, or nothing comes from the server: it is being tried.
     Doubted,
     /// It does not work.
     Dead,

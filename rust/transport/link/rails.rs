@@ -30,6 +30,7 @@ use kernel::{
 };
 use xprtrdma_proto::{
     conn::{
+        Blame,
         Cause,
         ConnectError,
         Disconnect,
@@ -153,19 +154,26 @@ impl Link {
             self.rail_died.store(true, Relaxed);
             return true;
         }
-        reason.blames_rail() && self.blame_rail(|_| true)
-    }
-
-    /// The connection or the attempt ended, and its rail is to blame, if it is still on the one
-    /// that is meant. Whether there is another live one.
-    fn blame_rail(&self, is_meant: impl FnOnce(&Place) -> bool) -> bool {
-        let mut place = self.place.lock();
-        let Some(place) = (*place).as_mut().filter(|place| is_meant(place)) else {
-            return false;
+        let others = match reason.blame() {
+            Blame::Nothing => return false,
+            Blame::Refusal => self.tell(|rails, seat| rails.refused(seat, now())),
+            Blame::Silence => self.tell(|rails, seat| rails.unanswered(seat, now())),
+            Blame::Rail => self.tell(|rails, seat| rails.failed(seat, now())),
         };
         self.rail_died.store(true, Relaxed);
-        let others = place.with(|rails, seat| rails.failed(seat, now()));
-        let others = others.unwrap_or(false);
+        self.count_failover(others)
+    }
+
+    /// Tells the policy something of the present rail. Whether there is another one for a
+    /// connection.
+    fn tell(&self, what: impl FnOnce(&mut Rails, &mut Seat) -> bool) -> bool {
+        let mut place = self.place.lock();
+        let place = (*place).as_mut();
+        place.and_then(|place| place.with(what)).unwrap_or(false)
+    }
+
+    /// An attempt or a connection ended for its rail. `others`: there is another one.
+    fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);
         }
@@ -183,7 +191,16 @@ impl Link {
 
     /// The port of a rail is down. Whether the connection or attempt with this place had better go.
     pub(super) fn port_down(&self, number: u32) -> bool {
-        self.blame_rail(|place| place.number() == number)
+        let mut place = self.place.lock();
+        let Some(place) = (*place).as_mut().filter(|place| place.number() == number) else {
+            return false;
+        };
+        let others = place.with(|rails, seat| rails.failed(seat, now()));
+        let others = self.count_failover(others.unwrap_or(false));
+        if others {
+            self.rail_died.store(true, Relaxed);
+        }
+        others
     }
 
     /// The port of a rail works again.
@@ -197,9 +214,15 @@ impl Link {
     /// The connection ended so, `busy` with calls. A place is given back unless it moves.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
         // A port that is down was noticed at once.
-        if let Some(lost) = lost.filter(|_| !self.rail_died.load(Relaxed)) {
+        if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
             if lost.blames_rail() {
-                self.blame_rail(|_| true);
+                let of_this_host = lost.cause.is_of_this_host();
+                let others = self.tell(|rails, seat| match of_this_host {
+                    true => rails.failed(seat, now()),
+                    false => rails.lost(seat, now()),
+                });
+                self.rail_died.store(true, Relaxed);
+                self.count_failover(others);
             } else if busy && lost.doubts_rail() {
                 self.doubt_rail();
             }
@@ -275,7 +298,7 @@ impl Link {
         else {
             return;
         };
-        let seat = shared.with_rails(|rails| rails.adopt(local.ip(), peer.ip()));
+        let seat = shared.with_rails(|rails| rails.adopt(local.ip(), peer.ip(), now()));
         let rail = shared.with_rails(|rails| {
             let mut views = rails.views(now());
             let is_its = |rail: &Rail| (rail.local, rail.server) == (local.ip(), peer.ip());

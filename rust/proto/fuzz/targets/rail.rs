@@ -44,6 +44,9 @@ const MOST: usize = 40;
 
 const MINUTE: Millis = Millis::from_secs(60);
 
+/// Failures within this time may have one cause.
+const TOGETHER: Millis = Millis::from_secs(120);
+
 /// A connection or an attempt, on which rail it is, and on which it will be.
 struct Member {
     seat: Seat,
@@ -62,6 +65,12 @@ struct World {
     proven: HashSet<IpAddr>,
     /// When one of them last died, as far as its users said.
     died: HashMap<IpAddr, Time>,
+    /// Since when one has been dead or doubted, and until when.
+    bad: HashMap<IpAddr, (Time, Time)>,
+    /// Those that were neither after the last step.
+    was_good: HashSet<IpAddr>,
+    /// When all of them had failed within that time, the last time.
+    all_failed: Option<Time>,
 }
 
 /// One byte decides whether the rest is text or events.
@@ -79,9 +88,13 @@ pub fn run(data: &[u8]) {
         known: HashSet::new(),
         proven: HashSet::new(),
         died: HashMap::new(),
+        bad: HashMap::new(),
+        was_good: HashSet::new(),
+        all_failed: None,
     };
     while !source.is_empty() {
         world.step(&mut source);
+        world.note_bad();
         world.check();
     }
     world.finish();
@@ -180,18 +193,7 @@ impl World {
                     self.probes.push((probe, rail));
                 }
             }
-            13 => {
-                if let Some(member) = self.any(source) {
-                    let member = &self.members[member];
-                    let before = self.standing(member.on);
-                    self.rails.doubted(&member.seat, self.now);
-                    let after = self.standing(member.on);
-                    match before {
-                        Standing::Dead | Standing::Gone => assert_eq!(after, before),
-                        _ => assert_eq!(after, Standing::Doubted),
-                    }
-                }
-            }
+            13 => self.doubt(source),
             _ => {
                 if let Some((probe, rail)) = self.probes.pop() {
                     let outcome = match source.below(4) {
@@ -294,7 +296,8 @@ impl World {
             Standing::Dead => assert_eq!(listed, count(Standing::Dead)),
             Standing::Gone => panic!("a rail that is gone was chosen"),
         }
-        if reserved.is_none() && chosen.standing != Standing::Dead {
+        let tried_in_turn = matches!(chosen.standing, Standing::Dead | Standing::Doubted);
+        if reserved.is_none() && !tried_in_turn {
             let fewest = views.iter().filter(|v| v.standing == chosen.standing);
             assert_eq!(fewest.map(|view| view.load).min(), Some(chosen.load));
         }
@@ -323,10 +326,76 @@ impl World {
             return;
         };
         let rail = self.members[member].on;
-        let others = self.rails.failed(&self.members[member].seat, self.now);
+        let seat = &self.members[member].seat;
+        let others = if source.bool() {
+            self.rails.failed(seat, self.now)
+        } else {
+            let others = self.rails.lost(seat, self.now);
+            let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
+            // It may have worked since all failed.
+            assert!(is_dead || self.all_failed.is_some());
+            others
+        };
         let live = self.views().into_iter().filter(is_live);
         assert_eq!(others, live.filter(|view| view.rail != rail).count() > 0);
         self.note_death(rail);
+    }
+
+    fn doubt(&mut self, source: &mut Source<'_>) {
+        let Some(member) = self.any(source) else {
+            return;
+        };
+        let (kind, now) = (source.below(3), self.now);
+        let on = self.members[member].on;
+        let before = self.standing(on);
+        let seat = &mut self.members[member].seat;
+        let others = match kind {
+            0 => {
+                self.rails.doubted(seat, now);
+                None
+            }
+            1 => Some(self.rails.refused(seat, now)),
+            _ => Some(self.rails.unanswered(seat, now)),
+        };
+        self.note_death(on);
+        let after = self.standing(on);
+        match before {
+            Standing::Dead | Standing::Gone => assert_eq!(after, before),
+            // It may have worked since all failed.
+            _ if kind == 0 && self.all_failed.is_some() => {}
+            // If no other was trusted the attempt was not too short.
+            _ if kind == 2 && after == Standing::Dead => {}
+            _ => assert_eq!(after, Standing::Doubted),
+        }
+        let is_trusted = |v: &View| matches!(v.standing, Standing::Live | Standing::Returning);
+        let trusted = self.views().iter().any(|v| v.rail != on && is_trusted(v));
+        if after == Standing::Doubted {
+            assert!(others.is_none_or(|others| others == trusted));
+        }
+    }
+
+    /// Takes note of which rails are bad, after each step. One that is not listed may fail unseen.
+    fn note_bad(&mut self) {
+        let (now, views) = (self.now, self.views());
+        let is_good = |v: &&View| matches!(v.standing, Standing::Live | Standing::Returning);
+        let good = views.iter().filter(is_good).map(|view| view.rail.local);
+        let good: HashSet<IpAddr> = good.collect();
+        for addr in (0..12).map(|n| end(n, 16).addr) {
+            if !good.contains(&addr) {
+                let is_new = self.was_good.contains(&addr);
+                let bad = self.bad.entry(addr).or_insert((now, now));
+                *bad = if is_new { (now, now) } else { (bad.0, now) };
+            }
+        }
+        self.was_good = good;
+        let mut listed = views.iter().filter(|v| v.standing != Standing::Gone);
+        let failed = |view: &View| {
+            let bad = self.bad.get(&view.rail.local);
+            bad.is_some_and(|(_, until)| now.since(*until) < TOGETHER)
+        };
+        if listed.all(failed) {
+            self.all_failed = Some(now);
+        }
     }
 
     fn move_one(&mut self, source: &mut Source<'_>) {
@@ -359,7 +428,10 @@ impl World {
             Standing::Live if way == Move::Flee => {}
             Standing::Live => {
                 let died = self.died.get(&to.rail.local);
-                assert!(died.is_none_or(|died| now.since(*died) >= MINUTE));
+                let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
+                // If all failed, no rail was at fault.
+                let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
+                assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }
             // Whoever flees takes what there is.
             Standing::Returning => assert_ne!(on.map(|view| view.standing), Some(Standing::Live)),

@@ -13,6 +13,7 @@
 
 use super::{
     super::{
+        health::Health,
         place::Rail,
         seat::{
             Probe,
@@ -63,7 +64,7 @@ impl Rails {
         let own = self.get_mut(seat.on).filter(|own| own.listed)?;
         own.probes.ends_early = true;
         let is_live = own.health.is_live();
-        let may_be = is_live && self.others_live(seat.on) && !self.are_suspected();
+        let may_be = is_live && self.others_are(seat.on, Health::is_live) && !self.are_suspected();
         if let Some(waits) = seat.waits.filter(|_| may_be) {
             let rested = self.suspected.map_or(now, |last| {
                 last.after(if heard > last { PAUSE } else { LONG_PAUSE })

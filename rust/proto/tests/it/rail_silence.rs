@@ -383,6 +383,6 @@ fn a_loss_on_a_suspected_rail_has_others_kept_from_it() {
         standing(&rails, choice.rail, at(62_000)),
         Standing::Returning
     );
-    assert_eq!(standing(&rails, choice.rail, at(62_500)), Standing::Live);
+    assert_eq!(standing(&rails, choice.rail, at(77_500)), Standing::Live);
     rails.leave(seat);
 }

@@ -6,6 +6,8 @@
 //! The world knows which rails work; the policy knows what connections and probes tell it, as late
 //! as they would.
 
+mod faults;
+
 use std::net::{
     IpAddr,
     Ipv4Addr, //
@@ -42,11 +44,17 @@ const BEAT: u64 = 1000;
 const SILENCE: u64 = 6000;
 const IDLE_SILENCE: u64 = 34_000;
 
-/// The pause before an attempt when no rail is live.
+/// How long a probe may take.
+const PROBE: u64 = 10_000;
+
+/// The longest pause before an attempt when no rail is live.
 const BACK_OFF: u64 = 2000;
 
 /// A minute, in milliseconds.
 const MINUTE: u64 = 60_000;
+
+/// How long the connection manager waits until it repeats a request, at most.
+const REPEATS: u64 = 4608;
 
 /// How a rail fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,12 +63,38 @@ enum Fault {
     Port,
     /// Nothing comes through.
     Silent,
+    /// Connections are made over it, and end when they have been used for so long.
+    Kills(u64),
+}
+
+/// What the server does with connection requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Server {
+    Accepts,
+    Refuses,
+    IsOff,
 }
 
 enum State {
-    Waiting { until: u64 },
-    Attempt { until: u64 },
-    Up { silent_since: Option<u64> },
+    Waiting {
+        until: u64,
+    },
+    Attempt {
+        until: u64,
+        outcome: Outcome,
+    },
+    Up {
+        since: u64,
+        silent_since: Option<u64>,
+    },
+}
+
+/// What comes of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outcome {
+    Connected,
+    Refused,
+    Silence,
 }
 
 struct Client {
@@ -71,6 +105,8 @@ struct Client {
     after_death: bool,
     /// When it was last without a connection, from and to.
     outage: (u64, u64),
+    /// When its connection ends, whatever it does.
+    ends: Option<u64>,
     /// When it was put on another rail.
     moves: Vec<u64>,
 }
@@ -85,8 +121,12 @@ struct World {
     now: u64,
     rails: Rails,
     broken: Vec<Option<Fault>>,
+    server: Server,
+    /// So many requests are lost that are sent now.
+    loses: usize,
     clients: Vec<Client>,
-    probes: Vec<(Probe, usize, u64)>,
+    probes: Vec<(Probe, usize, u64, Outcome)>,
+    random: u64,
 }
 
 pub(crate) fn pairs(rails: usize) -> Pairs {
@@ -138,18 +178,28 @@ impl World {
             busy: n % 2 == 0,
             after_death: false,
             outage: (0, 0),
+            ends: None,
             moves: Vec::new(),
         };
         let mut world = Self {
             now: 0,
             rails: policy,
             broken: vec![None; rails],
+            server: Server::Accepts,
+            loses: 0,
             clients: (0..clients).map(client).collect(),
             probes: Vec::new(),
+            random: seed,
         };
         world.run(5000);
         world.forget();
         world
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
+        self.random = self.random.wrapping_add(1);
+        (self.random >> 33) % end
     }
 
     fn forget(&mut self) {
@@ -177,7 +227,10 @@ impl World {
         self.broken[rail] = Some(fault);
         for index in 0..self.clients.len() {
             let client = &mut self.clients[index];
-            if let (true, State::Up { silent_since }) = (client.on == rail, &mut client.state) {
+            if let (true, State::Up { silent_since, .. }) = (client.on == rail, &mut client.state) {
+                if matches!(fault, Fault::Kills(_)) {
+                    continue;
+                }
                 silent_since.get_or_insert(self.now);
                 if fault == Fault::Port {
                     self.port_down(index);
@@ -189,7 +242,7 @@ impl World {
     fn mends(&mut self, rail: usize) {
         self.broken[rail] = None;
         for client in self.clients.iter_mut().filter(|client| client.on == rail) {
-            if let State::Up { silent_since } = &mut client.state {
+            if let State::Up { silent_since, .. } = &mut client.state {
                 *silent_since = None;
             }
         }
@@ -209,7 +262,7 @@ impl World {
         let client = &mut self.clients[index];
         client.outage.0 = self.now;
         if dead {
-            self.rails.failed(client.seat.as_ref().unwrap(), now);
+            self.rails.lost(client.seat.as_ref().unwrap(), now);
         }
         client.after_death = dead;
         self.connect(index);
@@ -219,28 +272,51 @@ impl World {
     fn connect(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
+        client.ends = None;
         let last = client.seat.take();
         let waited = matches!(client.state, State::Waiting { .. });
         let (seat, choice) = self.rails.take(last, client.after_death, now).unwrap();
         let to = number(choice.rail.local);
         if client.after_death && !choice.at_once && !waited {
             self.rails.leave(seat);
-            let until = self.now + BACK_OFF;
-            client.state = State::Waiting { until };
+            let until = self.now + BACK_OFF - self.below(BACK_OFF / 2);
+            self.clients[index].state = State::Waiting { until };
             return;
         }
         if to != client.on {
             client.moves.push(self.now);
             client.on = to;
         }
-        let takes = match self.broken[to] {
-            None => CONNECT,
-            Some(_) => choice.limit.unwrap().get(),
-        };
         client.seat = Some(seat);
-        client.state = State::Attempt {
+        let (takes, outcome) = self.asks(to, choice.limit.map_or(30_000, |limit| limit.get()));
+        self.clients[index].state = State::Attempt {
             until: self.now + takes,
+            outcome,
         };
+    }
+
+    fn is_silent(&self, rail: usize) -> bool {
+        let is_cut = matches!(self.broken[rail], Some(Fault::Port | Fault::Silent));
+        is_cut || self.server == Server::IsOff
+    }
+
+    /// How long it takes to ask for a connection over a rail, at most until `limit`, and what comes
+    /// of it.
+    fn asks(&mut self, rail: usize, limit: u64) -> (u64, Outcome) {
+        if self.is_silent(rail) {
+            // It is repeated, and may be answered.
+            return (limit, Outcome::Connected);
+        }
+        let mut takes = CONNECT;
+        if self.loses > 0 {
+            self.loses -= 1;
+            takes += REPEATS;
+        }
+        match self.server {
+            _ if takes > limit => (limit, Outcome::Silence),
+            Server::Refuses => (takes, Outcome::Refused),
+            _ => (takes, Outcome::Connected),
+        }
     }
 
     fn client(&mut self, index: usize) {
@@ -248,19 +324,37 @@ impl World {
         let client = &mut self.clients[index];
         match client.state {
             State::Waiting { until } if self.now >= until => self.connect(index),
-            State::Attempt { until } if self.now >= until => {
-                let seat = client.seat.as_ref().unwrap();
-                if self.broken[client.on].is_none() {
+            State::Attempt { until, outcome } if self.now >= until => {
+                let cut = self.is_silent(self.clients[index].on);
+                let client = &mut self.clients[index];
+                let seat = client.seat.as_mut().unwrap();
+                if outcome == Outcome::Connected && !cut {
                     self.rails.connected(seat, now);
-                    client.state = State::Up { silent_since: None };
+                    client.state = State::Up {
+                        since: self.now,
+                        silent_since: None,
+                    };
                     client.outage.1 = self.now;
                 } else {
-                    self.rails.failed(seat, now);
+                    match outcome {
+                        Outcome::Refused => self.rails.refused(seat, now),
+                        _ => self.rails.unanswered(seat, now),
+                    };
                     client.after_death = true;
                     self.connect(index);
                 }
             }
-            State::Up { silent_since } => {
+            State::Up {
+                since,
+                silent_since,
+            } => {
+                let killed = match self.broken[client.on] {
+                    Some(Fault::Kills(after)) => client.busy && self.now >= since + after,
+                    _ => client.ends.is_some_and(|end| self.now >= end),
+                };
+                if killed {
+                    return self.lost(index, true);
+                }
                 let limit = if client.busy { SILENCE } else { IDLE_SILENCE };
                 if silent_since.is_some_and(|since| self.now >= since + limit) {
                     return self.lost(index, true);
@@ -289,24 +383,20 @@ impl World {
         }
         if let Some((probe, rail)) = self.rails.probe(now) {
             let rail = number(rail.local);
-            let takes = if self.broken[rail].is_none() {
-                CONNECT
-            } else {
-                4000
-            };
-            self.probes.push((probe, rail, self.now + takes));
+            let (takes, outcome) = self.asks(rail, PROBE);
+            self.probes.push((probe, rail, self.now + takes, outcome));
         }
     }
 
     fn probes(&mut self) {
         let now = self.time();
         let probes = std::mem::take(&mut self.probes);
-        for (probe, rail, until) in probes {
+        for (probe, rail, until, outcome) in probes {
             if self.now >= until {
-                let works = self.broken[rail].is_none();
+                let works = outcome == Outcome::Connected && !self.is_silent(rail);
                 self.rails.probed(probe, probed(works), now);
             } else {
-                self.probes.push((probe, rail, until));
+                self.probes.push((probe, rail, until, outcome));
             }
         }
     }
@@ -452,7 +542,8 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
             .max()
             .unwrap();
         assert!(late <= 12, "{fault:?} {period} {late}");
-        world.run(15 * MINUTE);
+        // An hour at most, and a quarter.
+        world.run(80 * MINUTE);
         assert!(world.is_even());
     }
 }
@@ -491,7 +582,7 @@ fn whatever_fails_the_end_is_even() {
             // tries the others in turn.
             assert!(client.moves.len() <= 4 * faults, "{seed}");
         }
-        world.run(15 * MINUTE);
+        world.run(80 * MINUTE);
         assert!(world.is_even() && world.all_up(), "{seed}");
         let mut views = world.rails.views(world.time());
         assert!(views.all(|view| view.standing == Standing::Live));
@@ -547,9 +638,10 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
         rails.probed(probe, Probed::Connected, at(3));
         let standing = |now| standing(&rails, rail, now);
         assert_eq!(standing(at(12)), Standing::Returning);
-        // The hold-down of ten seconds, and up to a quarter more.
-        assert_eq!(standing(at(16)) == Standing::Returning, rests);
-        assert_eq!(standing(at(61)), Standing::Live);
+        // The hold-down of ten seconds, and up to twelve more.
+        assert_eq!(standing(at(25)) == Standing::Returning, rests);
+        assert_eq!(standing(at(60)) == Standing::Returning, rests);
+        assert_eq!(standing(at(73)), Standing::Live);
     }
 }
 
@@ -577,7 +669,7 @@ fn a_rail_is_doubted_until_it_was_tried() {
             // Connections that have left have moved: none returns within a minute.
             assert_eq!(standing(&rails, at(2)), Standing::Returning);
             assert_eq!(standing(&rails, at(60)), Standing::Returning);
-            assert_eq!(standing(&rails, at(61)), Standing::Live);
+            assert_eq!(standing(&rails, at(73)), Standing::Live);
         } else {
             assert_eq!(standing(&rails, at(2)), Standing::Dead);
         }
@@ -597,9 +689,19 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     let at = Time::from_millis;
     for idle in [false, true] {
         let mut rails = Rails::new(3);
-        rails.update(&pairs(1), at(0));
+        rails.update(&pairs(2), at(0));
         let (mut stays, Choice { rail, .. }) = rails.take(None, false, at(0)).unwrap();
-        let (ends, _) = rails.take(None, false, at(0)).unwrap();
+        let (other, _) = rails.take(None, false, at(0)).unwrap();
+        let ends = match rails.take(None, false, at(0)).unwrap() {
+            (ends, choice) if choice.rail == rail => ends,
+            (another, _) => {
+                let (ends, choice) = rails.take(None, false, at(0)).unwrap();
+                assert_eq!(choice.rail, rail);
+                rails.leave(another);
+                ends
+            }
+        };
+        rails.leave(other);
         rails.doubted(&ends, at(0));
         rails.leave(ends);
         let standing = |rails: &Rails| standing(rails, rail, at(2000));
@@ -639,19 +741,50 @@ fn a_rail_that_is_not_listed_may_be_back() {
     }
 }
 
-// Rails: whoever leaves a doubted rail last is left alone for a minute, too.
+// Rails: the connection that leaves a doubted rail last stays away for a minute, too.
 #[test]
 fn a_later_doubt_counts_for_the_rest() {
     let mut rails = Rails::new(3);
     let at = |seconds: u64| Time::from_millis(1000 * seconds);
-    rails.update(&pairs(1), at(0));
+    rails.update(&pairs(2), at(0));
     let (one, Choice { rail, .. }) = rails.take(None, false, at(0)).unwrap();
     rails.doubted(&one, at(100));
     rails.doubted(&one, at(150));
     rails.connected(&one, at(152));
     assert_eq!(standing(&rails, rail, at(209)), Standing::Returning);
-    assert_eq!(standing(&rails, rail, at(210)), Standing::Live);
+    assert_eq!(standing(&rails, rail, at(230)), Standing::Live);
     rails.leave(one);
+}
+
+// Rails: a rail that failed while another one did well is not excused when that fails later.
+#[test]
+fn a_rail_that_fails_before_the_server_does_is_not_excused() {
+    let at = |seconds: u64| Time::from_millis(1000 * seconds);
+    for others_do_well in [true, false] {
+        let mut rails = Rails::new(3);
+        rails.update(&pairs(2), at(0));
+        let mut seats: Vec<_> = (0..2)
+            .map(|_| rails.take(None, false, at(0)).unwrap())
+            .collect();
+        for (seat, _) in &mut seats {
+            rails.connected(seat, at(0));
+            assert_eq!(rails.moves(seat, true, at(1), at(1)), None);
+        }
+        let failed = seats[0].1.rail;
+        assert!(rails.lost(&seats[0].0, at(10)));
+        let heard = if others_do_well { at(13) } else { at(9) };
+        assert_eq!(rails.moves(&mut seats[1].0, true, heard, at(13)), None);
+        assert!(!rails.lost(&seats[1].0, at(20)));
+        // The server is there again.
+        for (seat, _) in &seats {
+            rails.connected(seat, at(21));
+        }
+        let rests = standing(&rails, failed, at(21)) == Standing::Returning;
+        assert_eq!(rests, others_do_well);
+        for (seat, _) in seats {
+            rails.leave(seat);
+        }
+    }
 }
 
 // Rails: a connection that gets its replies stays, whatever happened to others on its rail.
@@ -698,7 +831,8 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert!(rails.views(now).all(|view| view.load == 0));
 }
 
-// Rails: a busy connection whose calls did not end when it was to move is left alone for a while.
+// Rails: a busy connection whose calls did not end when it was to move is left alone for a while,
+// each time for longer, up to ten minutes.
 #[test]
 fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
     let mut rails = Rails::new(5);
@@ -722,9 +856,14 @@ fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
     assert_eq!(moves(&mut rails, true, 0), None);
     assert_eq!(moves(&mut rails, true, 3000), Some(Move::Shift));
     assert_eq!(moves(&mut rails, true, 32_999), None);
-    assert_eq!(moves(&mut rails, true, 33_000), Some(Move::Shift));
+    let mut at_ms = 33_000;
+    for pause in [60, 120, 240, 480, 600, 600] {
+        assert_eq!(moves(&mut rails, true, at_ms), Some(Move::Shift));
+        at_ms += 1000 * pause;
+        assert_eq!(moves(&mut rails, true, at_ms - 1), None);
+    }
     // It need not wait once it is idle.
-    assert_eq!(moves(&mut rails, false, 34_000), Some(Move::Shift));
+    assert_eq!(moves(&mut rails, false, at_ms - 1), Some(Move::Shift));
     for seat in seats {
         rails.leave(seat);
     }
@@ -761,8 +900,8 @@ fn rails_that_are_listed_later_take_connections_in() {
     rails.update(&pairs(2), now);
     let [first, second] = [0, 1].map(|n| IpAddr::V4(Ipv4Addr::new(10, n, 0, 2)));
     let server = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
-    assert!(rails.adopt(server, first).is_none());
-    let adopt = |_| rails.adopt(first, server).unwrap();
+    assert!(rails.adopt(server, first, now).is_none());
+    let adopt = |_| rails.adopt(first, server, now).unwrap();
     let mut seats: Vec<Seat> = (0..3).map(adopt).collect();
     assert_eq!(
         rails.moves(&mut seats[0], false, now, now),
