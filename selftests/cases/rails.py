@@ -21,7 +21,7 @@ KIB = 1024
 # live, an attempt follows within the longest pause between two.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
 # A probe, with what comes before it.
-PROBED = 6
+PROBED = 12
 MINUTE = 60
 VERSIONS = ("3", "4.0", "4.2")
 # Connections of a mount, where a case is run with each number.

@@ -68,8 +68,9 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// How long a probe may take.
-const LIMIT: Millis = Millis::from_secs(4);
+/// How long a probe may take: the connection manager repeats a request after 4.1 to 4.6 seconds,
+/// and one may be lost.
+const LIMIT: Millis = Millis::from_secs(10);
 
 /// How often it looks whether it is still needed, in milliseconds.
 const LOOK_MS: u32 = 250;
@@ -103,8 +104,9 @@ impl Link {
             let _nofs = NoFs::enter();
             let outcome = match connects(job.xprt(), &job.rail()) {
                 Ok(()) => Probed::Connected,
-                Err(e) if e == ENOMEM || job.xprt().is_dying() => Probed::NotTried,
-                Err(_) => Probed::Failed,
+                Err(Fault::Ours) => Probed::NotTried,
+                Err(_) if job.xprt().is_dying() => Probed::NotTried,
+                Err(Fault::Rails) => Probed::Failed,
             };
             job.end(outcome);
         });
@@ -120,6 +122,24 @@ enum Reached {
     Peer,
     /// No more will come.
     End,
+}
+
+/// Why a probe makes no connection.
+enum Fault {
+    /// This host lacks something, which says nothing of the rail.
+    Ours,
+    /// The rail is to blame.
+    Rails,
+}
+
+impl Fault {
+    /// What a step says that failed so and needs the rail.
+    fn of_step(error: Error) -> Self {
+        match error {
+            ENOMEM | EAGAIN | ENOBUFS => Self::Ours,
+            _ => Self::Rails,
+        }
+    }
 }
 
 /// Waits for them.
@@ -143,18 +163,18 @@ impl Answers {
     }
 
     /// Waits until the connection manager has come so far, at most until `deadline`.
-    fn wait(&self, xprt: &Xprt<Rdma>, wanted: Reached, deadline: Time) -> Result {
+    fn wait(&self, xprt: &Xprt<Rdma>, wanted: Reached, deadline: Time) -> Result<(), Fault> {
         let mut reached = self.reached.lock();
         loop {
             if *reached == Reached::End {
-                return Err(EIO);
+                return Err(Fault::Rails);
             }
             if *reached >= wanted {
                 return Ok(());
             }
             let left = deadline.since(now()).get();
             if left == 0 || xprt.is_dying() {
-                return Err(ETIMEDOUT);
+                return Err(Fault::Rails);
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
@@ -198,30 +218,36 @@ impl QpHandler for Idle {
 }
 
 /// Makes a connection over the rail and ends it. Sleeps.
-fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result {
-    let port = xprt.peer().ok_or(ENODEV)?.port();
+fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
+    let ours = |_: Error| Fault::Ours;
+    let port = xprt.peer().ok_or(Fault::Ours)?.port();
     let deadline = now().after(LIMIT);
     // CAST: A few seconds.
     let limit = LIMIT.get() as u32;
-    let answers = Answers::new()?;
+    let answers = Answers::new().map_err(ours)?;
     // Dropped in the opposite order: queue pair, domain, id.
-    let id = Arc::new(CmId::create(xprt.net(), answers.clone())?, GFP_KERNEL)?;
-    id.bind_addr(&SocketAddr::new(rail.local, 0))?;
+    let id = CmId::create(xprt.net(), answers.clone()).map_err(ours)?;
+    let id = Arc::new(id, GFP_KERNEL).map_err(|_| Fault::Ours)?;
+    id.bind_addr(&SocketAddr::new(rail.local, 0))
+        .map_err(Fault::of_step)?;
     // Nothing gets out, and rxe could send nothing any more if it tried.
     if !id.is_port_active() {
-        return Err(ENODEV);
+        return Err(Fault::Rails);
     }
-    id.resolve_addr(&SocketAddr::new(rail.server, port), limit)?;
+    id.resolve_addr(&SocketAddr::new(rail.server, port), limit)
+        .map_err(Fault::of_step)?;
     answers.wait(xprt, Reached::Address, deadline)?;
-    id.resolve_route(limit)?;
+    id.resolve_route(limit).map_err(Fault::of_step)?;
     answers.wait(xprt, Reached::Route, deadline)?;
-    let pd = Pd::alloc(id.clone())?;
-    let _qp = Qp::create(&pd, &QUEUES, Idle(xprt.common().clone()))?;
-    id.connect(&ConnectParam {
+    // What the device lacks for a queue pair it may lack on any rail.
+    let pd = Pd::alloc(id.clone()).map_err(ours)?;
+    let _qp = Qp::create(&pd, &QUEUES, Idle(xprt.common().clone())).map_err(ours)?;
+    let asks = id.connect(&ConnectParam {
         private_data: PrivateData::ABSENT.encode(),
         responder_resources: 1,
         retry_count: 6,
         rnr_retry_count: 0,
-    })?;
+    });
+    asks.map_err(Fault::of_step)?;
     answers.wait(xprt, Reached::Peer, deadline)
 }
