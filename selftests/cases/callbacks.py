@@ -41,6 +41,7 @@ def wait_delegated(t, path):
     wait.until(delegated, ENV.patience(45), "a delegation")
 
 
+# covers: MAL-129
 # covers: BC-20 (4.0), BC-21, BC-01, BC-12, BC-18: the server's calls are answered
 # at once.  With 4.0 they come over TCP, with 4.1 and 4.2 over our connection.
 @case(versions=("4.0", "4.1", "4.2"), seconds=90)
@@ -127,6 +128,7 @@ def write_once(_, path):
         os.fsync(file.fileno())
 
 
+# covers: BC-30
 # covers: BC-03, BC-18: the answer to a callback needs no forward credit.
 @case(versions=("4.1", "4.2"), seconds=90)
 def callbacks_are_answered_while_every_credit_is_used(t):

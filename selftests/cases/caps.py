@@ -78,6 +78,7 @@ def capped(t, parameters, turns=0):
     module.unload()
 
 
+# covers: V1-103, MAL-103
 # covers: V1-030, V1-062, CM-17, CM-18, CM-19, ULB-26: chunks of several regions,
 # some invalidated by the server and some here.  More such replies than there are receives: each
 # keeps its receive until the invalidation here.
@@ -123,7 +124,7 @@ def read_directly(_, path):
         os.close(fd)
 
 
-# covers: RDS-53: memory that is not mapped is tried again, for it may be a shortage, and after a
+# Memory that is not mapped is tried again, for it may be a shortage, and after a
 # covers: few times the call ends, and the log says why. Software devices map whatever they are
 # covers: asked to: a probe has the kernel say that they have not.
 @case(versions=("3", "4.2"), clients=("ours",), debug_only=True, seconds=60)

@@ -87,6 +87,7 @@ def round_trips(model, sizes, shift, odd):
     model.check_server()
 
 
+# covers: MAL-094
 # covers: V1-037, V1-044, V1-045, V1-052, V1-053, V1-069, ULB-37, ULB-39: pads.
 @case(seconds=90)
 def direct_transfers_of_every_small_size(t):

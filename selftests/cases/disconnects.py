@@ -35,6 +35,7 @@ def forced_disconnects_under_inline_load(t):
     break_again_and_again(t, INLINE, ENV.pick(small=50, full=500, debug=10))
 
 
+# covers: V1-102, V1-104
 # covers: V1-100, V1-103, V1-110, MAL-105: exposed memory comes back for each.
 @case(seconds=150, full_seconds=3600)
 def forced_disconnects_under_bulk_load(t):

@@ -13,7 +13,7 @@ from lib.responder import Responder, Stage
 KIB = 1 << 10
 
 
-# covers: V1-003, RDS-04: the proxy itself: everything works through it while it behaves. What it
+# covers: V1-003: the proxy itself: everything works through it while it behaves. What it
 # covers: takes from the Read and Write lists is all that it needs for its transfers.
 @case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90)
 def a_proxy_that_behaves(t):
@@ -105,15 +105,16 @@ def an_invalidation_that_nobody_asked_for(t):
     stage.undisturbed()
 
 
+# covers: V1-108
 # covers: MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108
-# covers: RDS-05, RDS-07: a transfer that failed has no reply; the call is repeated, its data right.
+# A transfer that failed has no reply; the call is repeated, its data right.
 @case(versions=(), clients=("ours",), seconds=60)
 def access_to_memory_is_refused(t):
     Stage(t).play_all(access.ACCESS)
 
 
 # covers: MAL-103, MAL-108, MAL-150
-# covers: RDS-05, RDS-07, X-41: data without a reply count for nothing, data with one are there.
+# Data without a reply count for nothing, data with one are there.
 # covers: MAL-002: no Receive that the end of a connection flushes is taken for a message.
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_end_at_every_point(t):
@@ -148,6 +149,7 @@ def handed_over(events):
             and 0 <= int(fields["xid"], 16) - reverse.XID < reverse.CREDITS]
 
 
+# covers: MAL-132
 # covers: BC-19, BC-27, BC-04, BC-03, V1-014: the connection ends while the client serves callbacks.
 # covers: On the next one the same come again: each is answered once there, as one that the session
 # covers: has seen. The credits for calls begin anew, and callbacks grant none. The answers for the

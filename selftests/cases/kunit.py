@@ -41,6 +41,7 @@ def judge(suite):
     return tally.passed
 
 
+# covers: V1-109, BC-25, MAL-027
 # covers: the contracts of the crates with unsafe code: make, use and drop in every order, all
 # failures of the device and of the allocator; nothing stays alive, nothing stays mapped. The second
 # time with bounce buffers, as in confidential guests: what is mapped is not what the device sees.

@@ -93,6 +93,7 @@ def write_directly(_, path, content):
     os.close(fd)
 
 
+# covers: V1-048
 # covers: MAL-104, V1-105: with privacy the kernel frees a call's pages when it encodes the call
 # anew, and may find no others then.  The server must not see what becomes of them.
 @case(versions=(), clients=("ours",), debug_only=True, seconds=100)

@@ -60,7 +60,7 @@ def wait_under_way(mount, more):
                "transfers under way")
 
 
-# covers: V1-105, V1-113, MAL-104, RDS-38: a killed process leaves no region that
+# covers: V1-105, V1-113, MAL-104: a killed process leaves no region that
 # the server could still write to, and no slot; what it wrote is whole records.
 @case(seconds=120, full_seconds=1200)
 def killed_readers_and_writers_harm_nobody(t):
@@ -244,6 +244,7 @@ def given_up(t, top):
         yield
 
 
+# covers: V1-113
 # covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
 # hold their credits until the replies come, which are no reason to break the connection.
 # The others that wait for credits are killed too: whoever comes next must not wait for ever.
@@ -364,6 +365,7 @@ def set_attribute(_, path):
     os.setxattr(path, "user.large", b"x" * 4000)
 
 
+# covers: MAL-104
 # covers: V1-105: the same with a server that lives and takes its time, so that no broken connection
 # helps.  The call is one that ends with its process and is too long for a message.
 @case(versions=("4.2",), clients=("ours",), seconds=60)

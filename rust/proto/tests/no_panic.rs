@@ -118,7 +118,6 @@ fn core_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("xprtrdma_proto.rs")
 }
 
-// covers: V1-111, V1-124
 #[test]
 fn the_object_refers_to_no_panicking_function() {
     let elf = compile(&core_root(), "plain", &[]);
@@ -126,7 +125,6 @@ fn the_object_refers_to_no_panicking_function() {
     assert_eq!(panics(&elf), []);
 }
 
-// covers: V1-111, V1-124
 #[test]
 fn nor_does_any_function_that_is_inlined_elsewhere() {
     // Functions marked inline leave no code in an ordinary object; this keeps all of them, and
@@ -153,7 +151,6 @@ fn belongs_to_the_core(section: &str) -> bool {
     !provided && !foreign
 }
 
-// covers: V1-111
 #[test]
 fn a_panic_would_be_found() {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));

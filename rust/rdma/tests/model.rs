@@ -650,7 +650,6 @@ mod suite {
 
     // covers: V1-098, V1-102, V1-103, V1-104, V1-105, V1-106, V1-108, V1-109, V1-110, V1-113
     // covers: CM-18, CM-19, MAL-013, MAL-015, MAL-103, MAL-104, MAL-105
-    // covers: RDS-06, RDS-24, RDS-25, RDS-27, RDS-38, RDS-42, RDS-43, RDS-47
     #[test]
     fn random_lives_agree_with_the_model() -> Test {
         let mut letters = [0u32; 128];

@@ -348,7 +348,7 @@ def the_server_stays_within_what_was_offered(capture):
     return f"{count} accesses"
 
 
-# covers: V1-038, V1-044, RDS-60: one region for each chunk, as large as the data.  A Position-Zero
+# covers: V1-038, V1-044: one region for each chunk, as large as the data.  A Position-Zero
 # or Reply chunk needs more where the parts of its message meet inside of pages.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()

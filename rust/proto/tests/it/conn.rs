@@ -39,7 +39,6 @@ use xprtrdma_proto::{
     Version, //
 };
 
-// covers: V2-31
 #[test]
 fn an_attempt_goes_step_by_step() {
     let mut rig = Rig::new(Config::default());
@@ -96,7 +95,7 @@ fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
     assert_eq!(last.next(), Epoch(1));
 }
 
-// covers: MAL-150, MAL-151, MAL-154
+// covers: MAL-151, MAL-154
 #[test]
 fn every_failure_releases_everything_and_then_reports() {
     use CmEvent as Cm;
@@ -178,7 +177,6 @@ fn every_failure_releases_everything_and_then_reports() {
     );
 }
 
-// covers: MAL-151
 #[test]
 fn any_read_capability_will_do() {
     for peer_read_depth in [None, Some(1), Some(255)] {
@@ -189,7 +187,6 @@ fn any_read_capability_will_do() {
     }
 }
 
-// covers: MAL-150
 #[test]
 fn only_errors_that_are_retried_reach_a_mounted_client() {
     // What `call_connect_status` retries: at once, after a quarter of a second, or after three.
@@ -209,7 +206,6 @@ fn only_errors_that_are_retried_reach_a_mounted_client() {
     }
 }
 
-// covers: MAL-150
 // The connection manager may miss an answer that comes at once, and then tells of it at the end of
 // its wait only: so that is short, and the question asked again as long as there is time.
 #[test]
@@ -244,7 +240,6 @@ fn the_address_is_asked_for_again() {
     assert_eq!(rig.cm(silent), [Action::TearDown { epoch }]);
 }
 
-// covers: MAL-150, MAL-153
 #[test]
 fn every_wait_of_an_attempt_is_bounded() {
     let config = Config {
@@ -280,7 +275,6 @@ fn every_wait_of_an_attempt_is_bounded() {
     }
 }
 
-// covers: MAL-150
 // A first mount does not wait long. A transport that was connected, or a caller that does not
 // give up, waits for the whole attempt.
 #[test]
@@ -331,7 +325,7 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
     }
 }
 
-// covers: MAL-150: the next attempt has the patience of who asks for it.
+// The next attempt has the patience of who asks for it.
 #[test]
 fn each_attempt_is_for_who_asked_for_it() {
     let mut rig = Rig::new(Config::default());
@@ -344,7 +338,6 @@ fn each_attempt_is_for_who_asked_for_it() {
     }
 }
 
-// covers: MAL-150
 #[test]
 fn the_callers_timeout_bounds_the_whole_attempt() {
     for (asked, bound) in [
@@ -382,7 +375,6 @@ fn the_callers_timeout_bounds_the_whole_attempt() {
     }
 }
 
-// covers: MAL-150
 #[test]
 fn timeouts_can_only_be_lowered() {
     let mut rig = Rig::new(Config::default());
@@ -403,7 +395,6 @@ fn timeouts_can_only_be_lowered() {
     assert!(rig.delay() >= Millis::from_secs(1));
 }
 
-// covers: MAL-150, MAL-152
 #[test]
 fn the_delay_doubles_with_jitter_up_to_its_maximum() {
     for seed in 0..50 {
@@ -429,7 +420,6 @@ fn the_delay_doubles_with_jitter_up_to_its_maximum() {
     }
 }
 
-// covers: MAL-150
 #[test]
 fn clients_do_not_come_back_together() {
     let now = Time::from_millis(0);
@@ -484,7 +474,6 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
     assert!(rig.delay() <= Millis::new(500));
 }
 
-// covers: V1-095
 #[test]
 fn what_is_told_late_of_the_last_connection_ends_no_wait() {
     let mut rig = Rig::new(Config::default());
@@ -531,7 +520,6 @@ fn an_attempt_waits_for_the_back_off() {
     );
 }
 
-// covers: MAL-017
 #[test]
 fn answers_to_closed_questions_change_nothing() {
     for stage in Rig::STAGES {
@@ -558,7 +546,6 @@ fn answers_to_closed_questions_change_nothing() {
     }
 }
 
-// covers: MAL-150
 #[test]
 fn nothing_starts_before_the_old_connection_is_released() {
     let mut rig = Rig::new(Config::default());
@@ -581,7 +568,6 @@ fn nothing_starts_before_the_old_connection_is_released() {
     assert_eq!(actions, [Action::ResolveAddr { epoch, timeout }]);
 }
 
-// covers: MAL-150
 #[test]
 fn a_report_before_the_order_does_not_count() {
     let mut rig = Rig::new(Config::default());
@@ -596,8 +582,7 @@ fn a_report_before_the_order_does_not_count() {
     assert_eq!(rig.conn.phase(), Phase::Down);
 }
 
-// covers: V2-04, V2-05, V2-06, V2-07, V2-08, V2-09, V2-12, V2-35, MAL-160, MAL-161, MAL-162
-// covers: MAL-163, MAL-164, MAL-165
+// covers: V2-04, V2-05
 #[test]
 fn the_version_is_settled_before_the_connection_is_used() {
     let range = |low, high| ProbeAnswer::Error(RemoteErrorKind::Version { low, high });
@@ -655,7 +640,6 @@ fn the_version_is_settled_before_the_connection_is_used() {
 /// Ends a negotiation.
 type End = fn(&mut Rig) -> Vec<Action>;
 
-// covers: V2-08, V2-09, MAL-165
 // A peer that is silent, ends the connection, or answers with another error than ERR_VERS may be
 // one that cannot bear version 2. The attempt that probed it goes on with version 1: a mount does
 // not fail because version 2 is preferred.
@@ -728,7 +712,6 @@ fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
     assert!(matches!(actions[..], [Action::Fail { .. }]));
 }
 
-// covers: MAL-023
 #[test]
 fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
     for answered in [true, false] {
@@ -747,7 +730,7 @@ fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
     }
 }
 
-// covers: V2-30, V2-35, MAL-161
+// covers: V2-35
 #[test]
 fn no_common_version_ends_a_first_mount_and_no_later_io() {
     let refusal = ProbeAnswer::Error(RemoteErrorKind::Version { low: 3, high: 9 });
@@ -770,7 +753,6 @@ fn no_common_version_ends_a_first_mount_and_no_later_io() {
     assert_eq!(errnos(&actions), [-111]);
 }
 
-// covers: MAL-154
 #[test]
 fn a_close_calls_an_attempt_off() {
     for (cause, reason) in [

@@ -43,7 +43,6 @@ use xprtrdma_proto::{
     Error, //
 };
 
-// covers: MAL-017, MAL-150, MAL-152, MAL-154, BC-16
 #[test]
 fn random_events_never_break_a_promise() {
     let steps = prop::collection::vec(step(), 0..150);
@@ -98,7 +97,6 @@ fn random_events_never_break_a_promise() {
     assert_eq!(outcome, Ok(()));
 }
 
-// covers: MAL-150, MAL-154
 #[test]
 fn every_attempt_ends_in_time_whatever_the_peer_does() {
     // A correct driver, a peer that answers each step, refuses it or stays silent.

@@ -32,7 +32,6 @@ use xprtrdma_proto::{
     wc::WcStatus, //
 };
 
-// covers: MAL-150
 #[test]
 fn after_an_idle_close_the_next_attempt_starts_at_once() {
     let mut rig = Rig::new(Config::default());
@@ -56,7 +55,7 @@ fn after_an_idle_close_the_next_attempt_starts_at_once() {
     assert!(matches!(actions[..], [Action::ResolveAddr { .. }]));
 }
 
-// covers: V1-095, MAL-001, MAL-012, MAL-014, MAL-111, MAL-131, MAL-184
+// covers: V1-095
 #[test]
 fn every_loss_is_one_disconnect_with_its_cause() {
     for cause in ALL_CAUSES {
@@ -130,7 +129,6 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
     }
 }
 
-// covers: MAL-152
 #[test]
 fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     for (lasted, useful, at_once) in [
@@ -147,7 +145,7 @@ fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     }
 }
 
-// covers: MAL-152: a server that answers one call on each connection and drops it is not hammered.
+// A server that answers one call on each connection and drops it is not hammered.
 #[test]
 fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     let mut rig = endless();
@@ -216,7 +214,6 @@ fn a_write_to_memory_of_a_killed_call_has_a_cause_of_its_own() {
     }
 }
 
-// covers: MAL-150, MAL-154
 #[test]
 fn connection_manager_events_end_a_connection() {
     for (event, cause) in [
@@ -246,7 +243,7 @@ fn connection_manager_events_end_a_connection() {
     }
 }
 
-// covers: MAL-017, MAL-132, BC-27
+// covers: MAL-017
 #[test]
 fn events_of_another_epoch_change_nothing() {
     let mut rig = Rig::new(Config::default());
@@ -282,7 +279,6 @@ fn events_of_another_epoch_change_nothing() {
     }
 }
 
-// covers: CM-11, CM-24, MAL-149
 #[test]
 fn two_losses_after_a_large_send_make_the_next_connection_small() {
     let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
@@ -404,7 +400,6 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     assert_eq!(rig.conn.phase(), Phase::Closing);
 }
 
-// covers: BC-16
 #[test]
 fn use_puts_the_idle_disconnect_off() {
     let config = Config {
@@ -560,7 +555,6 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     );
 }
 
-// covers: MAL-153
 #[test]
 fn without_keep_alive_the_rpc_timer_decides() {
     let mut rig = Rig::new(Config {

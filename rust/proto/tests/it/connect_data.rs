@@ -16,7 +16,7 @@ const GOOD_DATA: PrivateData = PrivateData {
     receive_size: 16384,
 };
 
-// covers: CM-03, CM-04, CM-05, CM-06, CM-07, X-23
+// covers: CM-03, CM-07
 #[test]
 fn sizes_are_rounded_down_to_what_can_be_said() {
     let table = [
@@ -53,7 +53,7 @@ fn sizes_are_rounded_down_to_what_can_be_said() {
     }
 }
 
-// covers: CM-05, CM-06
+// covers: CM-06
 #[test]
 fn every_size_that_can_be_said_survives() {
     for code in 0..=255u8 {
@@ -80,7 +80,7 @@ fn reserved_bits_are_ignored() {
     }
 }
 
-// covers: CM-10, CM-13, MAL-141
+// covers: CM-13, MAL-141
 #[test]
 fn another_identifier_is_no_private_data() {
     assert_eq!(PrivateData::find(&[]), None);
@@ -94,7 +94,7 @@ fn another_identifier_is_no_private_data() {
     }
 }
 
-// covers: CM-14, MAL-142
+// covers: CM-05, CM-14, MAL-142
 #[test]
 fn another_format_version_is_no_private_data() {
     for version in 0..=255u8 {
@@ -104,7 +104,7 @@ fn another_format_version_is_no_private_data() {
     }
 }
 
-// covers: CM-12, CM-14, MAL-140, MAL-143, MAL-144, MAL-148
+// covers: CM-12, MAL-140, MAL-143, MAL-144, MAL-148
 #[test]
 fn private_data_are_found_at_any_alignment_and_only_whole() {
     for before in 0..200 {
@@ -120,7 +120,7 @@ fn private_data_are_found_at_any_alignment_and_only_whole() {
     }
 }
 
-// covers: CM-14, MAL-142, MAL-145
+// covers: MAL-145
 #[test]
 fn a_false_identifier_does_not_hide_the_real_one() {
     // Another version, a cut-off one, and one inside the other's bytes.
@@ -141,8 +141,7 @@ fn a_false_identifier_does_not_hide_the_real_one() {
     assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
 }
 
-// covers: V1-024, V1-025, V1-026, CM-01, CM-08, CM-09, CM-10, CM-11, CM-16, CM-20, CM-22, CM-23
-// covers: MAL-146
+// covers: V1-024, V1-025, V1-026, CM-01, CM-08, CM-09, CM-10, CM-16, CM-20, CM-22, CM-23, MAL-146
 #[test]
 fn thresholds_are_what_both_can_do() {
     let data = |remote_invalidation, send_size, receive_size| PrivateData {
@@ -178,7 +177,7 @@ fn thresholds_are_what_both_can_do() {
     assert_eq!(PrivateData::ABSENT.receive_size, 1024);
 }
 
-// covers: V2-01, V2-02, CM-21, X-19
+// covers: CM-21, V2-02, X-19
 #[test]
 fn a_version_2_peer_can_do_4096() {
     let own = PrivateData {
@@ -201,7 +200,6 @@ fn a_version_2_peer_can_do_4096() {
     assert!(!found.remote_invalidation);
 }
 
-// covers: CM-24, MAL-149
 #[test]
 fn the_fall_back_is_the_minimum() {
     let own = PrivateData::ABSENT;
@@ -211,7 +209,7 @@ fn the_fall_back_is_the_minimum() {
     assert_eq!(Thresholds::MINIMUM.reply, 1024);
 }
 
-// covers: BC-06, BC-22, BC-23, BC-32, MAL-130, MAL-131, V2-33
+// covers: BC-06, BC-22, BC-23, BC-32, V2-33, MAL-131
 #[test]
 fn reverse_messages_share_the_thresholds() {
     let thresholds = Thresholds {

@@ -122,7 +122,6 @@ impl PostQueue for World {
     }
 }
 
-// covers: V1-103, V1-113
 // No announcement of room is lost, wherever it comes between the steps of the others.
 // Only completions happen afterwards, so no later traffic helps.
 #[test]

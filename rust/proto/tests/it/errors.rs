@@ -10,8 +10,6 @@ use xprtrdma_proto::{
     Notes, //
 };
 
-// covers: V1-090, V1-092, V1-093, V1-095, V1-097, V1-101, ULB-28, ULB-32, MAL-008, MAL-023
-// covers: MAL-043, MAL-150
 #[test]
 fn every_error_has_the_errno_of_the_decision() {
     use Error::*;
@@ -40,7 +38,7 @@ fn every_error_has_the_errno_of_the_decision() {
     }
 }
 
-// covers: MAL-177, V1-090, V2-26
+// covers: V1-090, V1-096, ULB-28, ULB-32, MAL-043, MAL-044, MAL-045, MAL-177
 #[test]
 fn every_report_of_the_peer_is_final() {
     let table = [
@@ -98,7 +96,6 @@ const NAMES: [&str; 38] = [
     "mrs_in_use",
 ];
 
-// covers: V1-087, V1-088
 #[test]
 fn counters_are_array_indices_with_names() {
     assert_eq!(Counter::COUNT, NAMES.len());
@@ -110,7 +107,6 @@ fn counters_are_array_indices_with_names() {
     assert_eq!(names.len(), NAMES.len());
 }
 
-// covers: V1-087, V1-088
 #[test]
 fn notes_are_a_set_of_counters() {
     assert!(Notes::NONE.is_empty());

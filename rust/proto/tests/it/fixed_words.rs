@@ -50,7 +50,7 @@ fn pending(bytes: &[u8], version: Version) -> Fate {
     fate(bytes, version, true, true, &Offer::default())
 }
 
-// covers: V1-087, MAL-003, MAL-004, MAL-005, X-01
+// covers: V1-087, MAL-003, MAL-004, MAL-005
 #[test]
 fn shorter_than_the_fixed_words_is_not_parsed() {
     for version in VERSIONS {
@@ -65,7 +65,7 @@ fn shorter_than_the_fixed_words_is_not_parsed() {
     }
 }
 
-// covers: V1-087, MAL-006, MAL-187, X-01
+// covers: MAL-006, MAL-187
 #[test]
 fn a_call_or_reply_has_at_least_a_minimal_header() {
     for (version, minimum) in [(Version::V1, 28), (Version::V2, 32)] {
@@ -84,7 +84,7 @@ fn a_call_or_reply_has_at_least_a_minimal_header() {
     }
 }
 
-// covers: MAL-007, MAL-008, MAL-009, MAL-175, V1-090, V1-091, X-01, X-16
+// covers: V1-091, MAL-007, MAL-008, MAL-009, MAL-175, X-01
 #[test]
 fn an_error_is_as_long_as_its_kind() {
     for version in VERSIONS {
@@ -105,8 +105,7 @@ fn an_error_is_as_long_as_its_kind() {
     }
 }
 
-// covers: V1-078, V1-088, MAL-020, MAL-021, MAL-022, MAL-046, MAL-117, MAL-163, MAL-188, V2-11
-// covers: BC-10
+// covers: BC-10, MAL-020, MAL-021, MAL-022, MAL-046, MAL-117, MAL-163, MAL-188
 #[test]
 fn another_version_is_dropped() {
     for version in VERSIONS {
@@ -140,7 +139,7 @@ fn another_version_is_dropped() {
     }
 }
 
-// covers: MAL-023, MAL-040, MAL-041, V1-079, V1-090, V1-092, V2-32, X-02
+// covers: V1-079, V2-32, MAL-023, MAL-040, MAL-041, X-02, X-16
 #[test]
 fn err_vers_counts_under_any_version_and_with_any_range() {
     for version in VERSIONS {
@@ -165,7 +164,7 @@ fn err_vers_counts_under_any_version_and_with_any_range() {
     }
 }
 
-// covers: V1-088, MAL-020
+// covers: V1-088
 #[test]
 fn other_errors_count_under_our_version_only() {
     for version in VERSIONS {
@@ -182,8 +181,7 @@ fn other_errors_count_under_our_version_only() {
     }
 }
 
-// covers: V1-083, V1-084, V1-088, V2-27, MAL-034, MAL-035, MAL-036, MAL-125, MAL-172, MAL-173
-// covers: MAL-183
+// covers: V1-083, V1-084, V2-27, MAL-034, MAL-035, MAL-036, MAL-125, MAL-172, MAL-173
 #[test]
 fn unknown_procedures_are_dropped() {
     for version in VERSIONS {
@@ -202,7 +200,6 @@ fn unknown_procedures_are_dropped() {
     }
 }
 
-// covers: V1-088, MAL-024, MAL-025, MAL-026, MAL-028, MAL-037, MAL-126, MAL-127
 #[test]
 fn a_message_for_no_waiting_call_is_dropped() {
     for version in VERSIONS {
@@ -218,7 +215,7 @@ fn a_message_for_no_waiting_call_is_dropped() {
     }
 }
 
-// covers: MAL-038, MAL-039, MAL-174, V1-091
+// covers: MAL-038, MAL-039, MAL-174
 #[test]
 fn undecodable_errors_are_dropped() {
     for version in VERSIONS {
@@ -244,7 +241,7 @@ fn undecodable_errors_are_dropped() {
     }
 }
 
-// covers: MAL-042, MAL-043, MAL-044, MAL-045, V1-090, V1-096, ULB-28
+// covers: MAL-042
 #[test]
 fn bytes_behind_an_error_are_noted() {
     for version in VERSIONS {
@@ -263,7 +260,7 @@ fn bytes_behind_an_error_are_noted() {
     }
 }
 
-// covers: MAL-177, V2-26
+// covers: V2-26
 #[test]
 fn version_2_errors_are_told_apart() {
     let cases = [
@@ -312,7 +309,7 @@ fn an_odd_length_is_noted_and_handed_on() {
     }
 }
 
-// covers: V1-077, V1-094, MAL-090, MAL-091, MAL-092, MAL-093, MAL-096, X-22
+// covers: V1-077, V1-094, MAL-091, MAL-092, MAL-093, MAL-096, X-22
 #[test]
 fn an_inline_reply_begins_like_one() {
     for version in VERSIONS {
@@ -350,7 +347,6 @@ fn an_inline_reply_begins_like_one() {
     }
 }
 
-// covers: V1-023, MAL-033, BC-03, BC-05, X-30
 #[test]
 fn only_a_reply_carries_a_grant() {
     // The type says it: neither an error nor a discard has a credit word to take; a reverse
@@ -368,7 +364,6 @@ fn only_a_reply_carries_a_grant() {
     }
 }
 
-// covers: V1-079
 #[test]
 fn errors_need_nothing_but_the_fixed_words() {
     let bytes = words(&[XID, 2, 0, ERROR, 1, 1, 1]);

@@ -15,7 +15,6 @@ use std::{
 #[path = "../../fuzz/targets/mod.rs"]
 mod targets;
 
-// covers: V1-004, V1-111, V1-124, MAL-054
 #[test]
 fn every_input_of_the_corpus_and_its_neighbours() {
     for (name, target) in targets::ALL {
@@ -34,7 +33,6 @@ fn every_input_of_the_corpus_and_its_neighbours() {
     }
 }
 
-// covers: V1-111, V1-124
 #[test]
 fn random_bytes() {
     for (_, target) in targets::ALL {

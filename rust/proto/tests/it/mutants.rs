@@ -30,7 +30,7 @@ fn a_writer_knows_its_room() {
     out.array([1; 4]).unwrap_err();
 }
 
-// covers: V2-15, MAL-171, BC-13
+// covers: V2-15
 #[test]
 fn a_long_version_2_call_is_refused_whatever_follows_its_header() {
     // A NOMSG has no message inline, so bytes behind its header are none, however good they look.

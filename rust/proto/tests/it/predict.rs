@@ -147,6 +147,7 @@ fn shorter_and_longer_ones_are_judged_alike() {
     }
 }
 
+// covers: BC-02, MAL-122
 /// Either a message names a call of ours, or it is taken for a Call.
 #[test]
 fn a_call_of_the_server_names_no_call_of_ours() {
@@ -179,6 +180,7 @@ fn a_call_of_the_server_names_no_call_of_ours() {
     }
 }
 
+// covers: V2-19, MAL-169
 /// With version 2 the header tells it, whatever the chunks are, and of options as well.
 #[test]
 fn what_the_server_asks_in_version_2_names_no_call_of_ours() {

@@ -89,7 +89,6 @@ fn word() -> impl Strategy<Value = u32> {
     ]
 }
 
-// covers: V1-004, V1-111, V1-124, CM-12
 #[test]
 fn any_bytes_are_sorted_and_judged() {
     let strategy = (
@@ -261,7 +260,6 @@ fn offered() -> impl Strategy<Value = Vec<Segment>> {
     })
 }
 
-// covers: V1-054, V1-062, V1-065, V1-066, V1-067, V1-068, V1-088, MAL-191
 #[test]
 fn replies_derived_from_the_offer_are_judged() {
     let strategy = (
@@ -341,7 +339,6 @@ fn replies_derived_from_the_offer_are_judged() {
     assert!(refused.get() > 4000);
 }
 
-// covers: V1-004, V1-007, V1-030, V1-063, V1-080, V1-112, V1-126, V2-13
 #[test]
 fn decoding_undoes_encoding() {
     let strategy = (
@@ -399,7 +396,6 @@ fn decoding_undoes_encoding() {
         .unwrap();
 }
 
-// covers: V1-086, MAL-054, MAL-055
 #[test]
 fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
     let sparse = prop_oneof![6 => Just(0), 2 => Just(1), 2 => word()];
@@ -435,7 +431,6 @@ fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
     assert!(decoded.get() > 4000);
 }
 
-// covers: V1-027, V1-087, MAL-057
 #[test]
 fn the_longest_message_is_walked_once() {
     // The largest Receive there is, full of the shortest list entries: a quadratic walk would

@@ -41,7 +41,6 @@ use xprtrdma_proto::{
     Error, //
 };
 
-// covers: RDS-11, RDS-21, RDS-22, RDS-29, RDS-39, RDS-45, X-40, X-48
 #[test]
 fn structures_have_the_layout_of_the_interface() {
     assert_eq!(size_of::<Cookie>(), 8);
@@ -69,7 +68,6 @@ fn structures_have_the_layout_of_the_interface() {
     assert_eq!(offset_of!(RdmaNotify32, status), 4);
 }
 
-// covers: RDS-02, RDS-20
 #[test]
 fn cookie_holds_key_and_offset() {
     for (key, offset, raw) in [
@@ -87,7 +85,6 @@ fn cookie_holds_key_and_offset() {
     }
 }
 
-// covers: RDS-03, RDS-31, V1-038
 #[test]
 fn cookie_makes_segments_within_its_span_only() {
     let cookie = Cookie::new(Handle(7), 0x1001);
@@ -123,7 +120,6 @@ fn cookie_makes_segments_within_its_span_only() {
     }
 }
 
-// covers: RDS-20, RDS-31
 #[test]
 fn any_cookie_survives_and_any_segment_stays_inside() {
     let ranges = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
@@ -146,7 +142,6 @@ fn any_cookie_survives_and_any_segment_stays_inside() {
     assert_eq!(outcome, Ok(()));
 }
 
-// covers: RDS-24, RDS-26, RDS-27, RDS-28, RDS-33, RDS-34, X-46, V1-108
 #[test]
 fn mappings_are_strict_and_of_known_flags() {
     // Every combination of the low byte, with READWRITE 1, FENCE 2, INVALIDATE 4, USE_ONCE 8.
@@ -173,7 +168,6 @@ fn mappings_are_strict_and_of_known_flags() {
     assert_eq!(MapFlags::NOTIFY_ME, 0x20);
 }
 
-// covers: RDS-17, RDS-46, RDS-47, RDS-48, X-43, X-44
 #[test]
 fn releases_are_immediate() {
     let free = |cookie, flags| Free::new(FreeMrArgs { cookie, flags });
@@ -193,7 +187,6 @@ fn releases_are_immediate() {
     }
 }
 
-// covers: RDS-32, RDS-52, X-42
 #[test]
 fn window_and_local_memory_must_be_equally_long() {
     let part = |bytes| Iovec { addr: 0, bytes };
@@ -208,7 +201,6 @@ fn window_and_local_memory_must_be_equally_long() {
     assert_eq!(check_sizes(part(2), &wrapping), Err(MrError::Inval));
 }
 
-// covers: RDS-01, RDS-51, RDS-55, V1-038
 #[test]
 fn a_range_is_whole_and_at_most_the_limit() {
     let limits = Limits::default();
@@ -229,7 +221,6 @@ fn a_range_is_whole_and_at_most_the_limit() {
     }
 }
 
-// covers: RDS-49, RDS-56, RDS-57
 #[test]
 fn the_lower_of_our_and_the_device_limits_rules() {
     let ours = Limits::default();
@@ -256,7 +247,6 @@ fn the_lower_of_our_and_the_device_limits_rules() {
     assert_eq!(one.check_count(2), Err(MrError::Again));
 }
 
-// covers: RDS-40, RDS-41, RDS-42, RDS-43, RDS-44, X-45
 #[test]
 fn completions_have_a_status() {
     let numbers = [
@@ -296,7 +286,6 @@ fn completions_have_a_status() {
     }
 }
 
-// covers: RDS-49, RDS-50, RDS-51, RDS-53, V1-097
 #[test]
 fn errors_reach_the_rpc_client_only_in_its_own_words() {
     assert_eq!(MrError::Again.to_errno(), -11);
@@ -316,7 +305,6 @@ fn errors_reach_the_rpc_client_only_in_its_own_words() {
     }
 }
 
-// covers: RDS-53
 #[test]
 fn memory_that_is_never_mapped_ends_its_call() {
     let mut unmapped = Unmapped::default();

@@ -86,7 +86,7 @@ fn reply_offer(reply: &[Segment]) -> Offer<'_> {
     }
 }
 
-// covers: V1-047, MAL-050, MAL-115, MAL-193
+// covers: V1-047, MAL-050, MAL-193
 #[test]
 fn a_read_list_in_a_reply_is_refused() {
     let segment = segments(&[4])[0];
@@ -110,7 +110,7 @@ fn a_read_list_in_a_reply_is_refused() {
     }
 }
 
-// covers: V1-086, MAL-051, MAL-052, MAL-053, MAL-191
+// covers: V1-086, MAL-051, MAL-052, MAL-053
 #[test]
 fn discriminators_are_zero_or_one() {
     for version in VERSIONS {
@@ -137,7 +137,7 @@ fn discriminators_are_zero_or_one() {
     }
 }
 
-// covers: V1-088, MAL-054, MAL-191
+// covers: MAL-054
 #[test]
 fn lists_that_end_early_are_refused() {
     let offered = segments(&[64, 32]);
@@ -163,10 +163,16 @@ fn lists_that_end_early_are_refused() {
                 bad_chunk(&message, version, &offer);
             }
         }
+        // Lists without an end are no lists, also where the message would be missing next.
+        let short = Message::reply(version).chunks(&writes, Some(&returned(&offered, &[0, 0])));
+        for words in 3..short.body.len() {
+            let message = short.clone().body(&short.body[..words]);
+            bad_chunk(&message.payload(Vec::new()), version, &offer);
+        }
     }
 }
 
-// covers: V1-111, MAL-055, MAL-056, MAL-191
+// covers: V1-111, V1-124, V2-28, MAL-055, MAL-056, MAL-191
 #[test]
 fn a_count_is_believed_only_as_far_as_the_message_reaches() {
     let offered = segments(&[64]);
@@ -196,7 +202,7 @@ fn a_count_is_believed_only_as_far_as_the_message_reaches() {
     }
 }
 
-// covers: MAL-057, MAL-058, MAL-061, MAL-062, V1-050, V1-054
+// covers: MAL-057, MAL-058, MAL-061, MAL-062
 #[test]
 fn the_number_of_write_chunks_is_ours() {
     let one = segments(&[64]);
@@ -224,7 +230,7 @@ fn the_number_of_write_chunks_is_ours() {
     }
 }
 
-// covers: MAL-059, MAL-060, MAL-063, MAL-097, V1-055, V1-101, ULB-19, ULB-21, ULB-23, X-06, X-33
+// covers: V1-055, V1-101, ULB-21, ULB-23, MAL-059, MAL-060, MAL-063, X-06, X-33
 #[test]
 fn an_unused_write_chunk_is_fine_unless_the_data_are_inline() {
     let offered = segments(&[4096, 100]);
@@ -261,7 +267,7 @@ fn an_unused_write_chunk_is_fine_unless_the_data_are_inline() {
     }
 }
 
-// covers: MAL-060, V1-060, V1-061, ULB-19, ULB-22
+// covers: V1-060, ULB-19, ULB-22
 #[test]
 fn data_come_inline_where_no_write_chunk_asked_for_them() {
     let empty: [&[Segment]; 1] = [&[]];
@@ -276,7 +282,7 @@ fn data_come_inline_where_no_write_chunk_asked_for_them() {
     }
 }
 
-// covers: MAL-064, V1-054
+// covers: V1-054, MAL-064
 #[test]
 fn the_number_of_segments_is_ours() {
     for version in VERSIONS {
@@ -305,7 +311,7 @@ fn the_number_of_segments_is_ours() {
     }
 }
 
-// covers: V1-030, V1-054, V1-062, MAL-065, MAL-066, MAL-067, MAL-082, MAL-089, MAL-098
+// covers: V1-030, V1-062, MAL-065, MAL-067, MAL-082, MAL-089
 #[test]
 fn segments_are_filled_in_order_up_to_what_we_offered() {
     let offered = segments(&[100, 60, 40]);
@@ -368,7 +374,7 @@ fn sums_do_not_wrap() {
     }
 }
 
-// covers: MAL-068, MAL-069, V1-007, V1-112
+// covers: MAL-068, MAL-069
 #[test]
 fn handles_and_offsets_that_differ_are_noted() {
     let offered = segments(&[100, 60]);
@@ -408,7 +414,7 @@ fn handles_and_offsets_that_differ_are_noted() {
     }
 }
 
-// covers: MAL-073, X-34, V1-067
+// covers: MAL-073, X-34
 #[test]
 fn a_long_reply_may_use_both_chunks() {
     let data = segments(&[8192]);
@@ -437,7 +443,7 @@ fn a_long_reply_may_use_both_chunks() {
     }
 }
 
-// covers: MAL-075, V1-061
+// covers: V1-061, MAL-075
 #[test]
 fn our_empty_write_chunk_comes_back_empty() {
     let empty: [&[Segment]; 1] = [&[]];
@@ -452,7 +458,7 @@ fn our_empty_write_chunk_comes_back_empty() {
     }
 }
 
-// covers: MAL-076, MAL-077, V1-066, V1-068
+// covers: V1-066, V1-068, MAL-076, MAL-077
 #[test]
 fn a_short_reply_does_not_use_the_reply_chunk() {
     let room = segments(&[4096, 64]);
@@ -474,7 +480,7 @@ fn a_short_reply_does_not_use_the_reply_chunk() {
     }
 }
 
-// covers: MAL-078, V1-064
+// covers: MAL-078
 #[test]
 fn a_reply_chunk_that_we_did_not_offer_is_refused() {
     for version in VERSIONS {
@@ -489,7 +495,7 @@ fn a_reply_chunk_that_we_did_not_offer_is_refused() {
     }
 }
 
-// covers: MAL-079, MAL-080, MAL-081, MAL-083, MAL-084, V1-069, V1-075, V1-093
+// covers: V1-069, V1-075, MAL-080, MAL-081, MAL-083, MAL-084
 #[test]
 fn a_long_reply_is_in_the_reply_chunk() {
     let room = segments(&[4096, 64]);
@@ -537,7 +543,7 @@ fn bytes_behind_a_long_reply_are_noted() {
     }
 }
 
-// covers: MAL-086, MAL-087, MAL-088, V1-070, X-22
+// covers: V1-070, MAL-087, MAL-088
 #[test]
 fn a_reply_chunk_holds_a_reply_to_the_call() {
     let good = rpc(XID, REPLY, 20);
@@ -560,7 +566,7 @@ fn a_reply_chunk_holds_a_reply_to_the_call() {
     }
 }
 
-// covers: MAL-013, MAL-014, MAL-015, CM-16, CM-17, CM-18, CM-19
+// covers: CM-17, CM-18, CM-19, MAL-013, MAL-014, MAL-015
 #[test]
 fn only_a_region_of_the_call_may_be_invalidated() {
     let regions = [Handle(0x101), Handle(0x202), Handle(0x303)];

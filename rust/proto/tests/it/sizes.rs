@@ -29,7 +29,6 @@ fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
     )
 }
 
-// covers: V1-018, BC-07
 #[test]
 fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
     // Work requests and completions of the device, slots; credits, send queue, Receives and batch.
@@ -83,7 +82,7 @@ fn the_send_ring_holds_four_messages_at_least() {
     assert_eq!(sizes((9, 9), 1, usize::MAX).send_bytes, usize::MAX);
 }
 
-// covers: V1-018, BC-07
+// covers: BC-07
 #[test]
 fn no_queue_is_larger_than_the_device_allows() {
     // Below, even one call with its callbacks does not fit.

@@ -33,7 +33,7 @@ fn version_two_is_off_by_default() {
     assert_eq!(negotiator.timed_out(NOW), Outcome::Ignored);
 }
 
-// covers: V2-06, V2-07, V2-09, V2-30, V2-32, MAL-160, MAL-161, MAL-162, MAL-165
+// covers: V2-06, V2-07, V2-30, MAL-160, MAL-161, MAL-162
 #[test]
 fn the_answer_to_the_probe_decides() {
     use Outcome::{
@@ -81,7 +81,7 @@ fn the_answer_to_the_probe_decides() {
     }
 }
 
-// covers: V2-08, V2-09, V2-12, V2-31, MAL-163, MAL-164, MAL-165
+// covers: V2-08, V2-09, V2-12, MAL-164, MAL-165
 #[test]
 fn what_the_peer_could_not_do_is_remembered() {
     let range = |low, high| ProbeAnswer::Error(RemoteErrorKind::Version { low, high });
@@ -131,7 +131,6 @@ fn what_the_peer_could_not_do_is_remembered() {
     }
 }
 
-// covers: V2-12
 #[test]
 fn what_one_transport_finds_out_another_takes_over() {
     let long_ago = Time::from_millis(NOW.as_millis() - 1);
@@ -154,7 +153,6 @@ fn what_one_transport_finds_out_another_takes_over() {
     assert_eq!(Known::Nothing.to_word(), 0);
 }
 
-// covers: V2-31
 #[test]
 fn version_two_only_never_falls_back() {
     let mut negotiator = probing(VersionPolicy::V2Only);
@@ -172,7 +170,7 @@ fn version_two_only_never_falls_back() {
     );
 }
 
-// covers: V2-01, V2-04, V2-10, X-17
+// covers: V2-01, V2-10, X-17
 #[test]
 fn receives_hold_what_any_outcome_may_bring() {
     for (policy, own, expected) in [

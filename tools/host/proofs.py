@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How rules were broken, and the tests that noticed.
+
+proofs.toml has the data.  `read` checks them against the sources; `prove` breaks
+the protocol core again, in a copy, and runs the tests.
+"""
+
+import concurrent.futures
+import csv
+import dataclasses
+import fnmatch
+import queue
+import random
+import re
+import shutil
+import subprocess
+import time
+import tomllib
+
+import common
+from common import REPO, HostError, say
+
+DATA = REPO / "tools/host/proofs.toml"
+PLANTED = REPO / "tools/lablib/checks/mutants.toml"
+# How each planted fault was noticed when it was planted last.
+RECORD = REPO / "tools/results/mutants.csv"
+CORE = "rust/proto/"
+BUILD_SECONDS, TEST_SECONDS = 900, 180
+MODULE = re.compile(r"mod (\w+);$")
+# What other modules of the tests use.
+SHARED = ("common", "rig")
+OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """A fault, the one test that notices it, and the rows that it breaks."""
+
+    kind: str             # fault, planted, by_hand or not_run
+    what: str             # is broken
+    test: str             # as the page names it
+    rows: tuple
+    name: str = ""        # of a planted fault
+    file: str = ""
+    old: str = ""
+    new: str = ""
+    noticed: bool = False  # when it was planted last
+
+    @property
+    def status(self):
+        """The class of its rows."""
+        if self.kind == "fault":
+            return "done"
+        return "done in machines" if self.noticed else "not run"
+
+
+def tables():
+    """The entries of each kind."""
+    found = tomllib.loads(DATA.read_text())
+    return {kind: found.pop(kind, []) for kind in ("fault", "planted", "by_hand", "not_run")}, found
+
+
+def read(errors):
+    """All proofs; what is wrong with the data is added to `errors`."""
+    entries, unknown = tables()
+    errors += [f"{DATA.name}: unknown kind {name}" for name in unknown]
+    planted = {entry["name"]: entry for entry in tomllib.loads(PLANTED.read_text())["fault"]}
+    with RECORD.open() as file:
+        recorded = {row["fault"] for row in csv.DictReader(file)}
+    proofs = []
+    for entry in entries["fault"]:
+        test = f"proto/{entry['test']}"
+        proofs.append(Proof("fault", **entry | {"test": test, "rows": tuple(entry["rows"])}))
+    for kind in ("by_hand", "not_run"):
+        proofs += [Proof(kind, noticed=kind == "by_hand",
+                         **entry | {"rows": tuple(entry["rows"])}) for entry in entries[kind]]
+    for entry in entries["planted"]:
+        fault = planted.get(entry["fault"])
+        if not fault:
+            errors.append(f"{DATA.name}: no fault {entry['fault']} in {PLANTED.name}")
+            continue
+        if not names(fault, entry["test"]):
+            errors.append(f"{DATA.name}: {entry['fault']} is not for {entry['test']}")
+        proofs.append(Proof("planted", fault["what"], entry["test"], tuple(entry["rows"]),
+                            name=entry["fault"], noticed=entry["fault"] in recorded))
+    for proof in proofs:
+        errors += filter(None, [misplaced(proof)])
+    return proofs
+
+
+def names(fault, test):
+    """Whether a planted fault is for this test."""
+    file, _, case = test.partition("::")
+    label = f"{file.rpartition('/')[2]}.{case}"
+    return any(re.match(pattern.split(" ")[0], label) for pattern in fault.get("tests", ()))
+
+
+def misplaced(proof):
+    """What is wrong with the place of a fault, if anything is."""
+    if not proof.file:
+        return None
+    if proof.kind == "fault" and (not proof.file.startswith(CORE) or "/tests/" in proof.file):
+        return f"{DATA.name}: {proof.file} is not of the protocol core"
+    path = REPO / proof.file
+    count = path.read_text().count(proof.old) if path.exists() else 0
+    if count != 1:
+        return (f"{DATA.name}: {count} times in {proof.file}, not once: {proof.old!r} "
+                f"({proof.what})")
+    if proof.old == proof.new:
+        return f"{DATA.name}: changes nothing: {proof.what}"
+    return None
+
+
+def chosen(proofs, patterns, sample, seed):
+    """The faults to plant again: of rows that match, or of a number of rows drawn at random."""
+    rows = sorted(row for proof in proofs if proof.kind == "fault" for row in proof.rows)
+    if patterns:
+        rows = [row for row in rows if any(fnmatch.fnmatch(row, p) for p in patterns)]
+    if sample:
+        rows = sorted(random.Random(seed).sample(rows, min(sample, len(rows))))
+    wanted = set(rows)
+    return [proof for proof in proofs if proof.kind == "fault" and wanted & set(proof.rows)], rows
+
+
+class Copy:
+    """A copy of the protocol core with its objects, in which one fault at a time is planted."""
+
+    def __init__(self, number, modules):
+        self.where = common.cache() / f"proofs/{number}"
+        self.target = self.where / "target"
+        tree = self.where / "proto"
+        shutil.rmtree(tree, ignore_errors=True)
+        # With the time of now: the objects may be those of a fault, and newer than the sources.
+        shutil.copytree(common.PROTO, tree, copy_function=shutil.copyfile,
+                        ignore=shutil.ignore_patterns("target", "benches"))
+        manifest = tree / "Cargo.toml"
+        text = re.sub(r"\[\[bench\]\]\n(?:.+\n)+", "", manifest.read_text())
+        text = text.replace("opt-level = 2", "opt-level = 0\ndebug = false\nincremental = true")
+        manifest.write_text(text + "\n[workspace]\n")
+        # Only the modules that are needed: a fault then costs seconds.
+        program = tree / "tests/it/main.rs"
+        program.write_text("".join(
+            line for line in program.read_text().splitlines(keepends=True)
+            if not (found := MODULE.match(line)) or found[1] in {*SHARED, *modules}))
+        self.tree = tree
+
+    def cargo(self, words, seconds):
+        """Run cargo in the copy: (status, output); the status is None if it took too long."""
+        argv = ["cargo", "test", "--quiet", "--test", "it", *words]
+        env = common.environment(CARGO_TARGET_DIR=str(self.target), RUST_BACKTRACE="0")
+        try:
+            done = subprocess.run(argv, cwd=self.tree, env=env, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            return None, ""
+        return done.returncode, done.stdout
+
+    def build(self):
+        status, output = self.cargo(["--no-run"], BUILD_SECONDS)
+        if status is None:
+            raise HostError("the compiler takes too long")
+        return status, output
+
+    def baseline(self, tests):
+        """All the tests pass without a fault, each by its whole name."""
+        status, output = self.build()
+        if status:
+            raise HostError(f"the core does not build\n{common.tail(output)}")
+        status, output = self.cargo(["--", "--exact", *tests], TEST_SECONDS)
+        counts = OUTCOME.search(output)
+        if status or not counts or counts.groups() != (str(len(tests)), "0"):
+            raise HostError(f"not all tests pass without a fault\n{common.tail(output)}")
+
+    def plant(self, proof):
+        """Why the test did not fail with this fault; nothing if it did."""
+        path = self.tree / proof.file.removeprefix(CORE)
+        original = path.read_text()
+        try:
+            path.write_text(original.replace(proof.old, proof.new))
+            status, output = self.build()
+            if status:
+                return f"does not build\n{common.tail(output, 15)}"
+            test = proof.test.removeprefix("proto/")
+            status, output = self.cargo(["--", "--exact", test], TEST_SECONDS)
+            if status is None:
+                return None    # A test that does not end is one that fails.
+            counts = OUTCOME.search(output)
+            if status and counts and counts.groups() == ("0", "1"):
+                return None
+            return "its test passes" if not status else f"no result\n{common.tail(output, 15)}"
+        finally:
+            path.write_text(original)
+
+
+def prove(proofs, patterns, sample, seed, jobs):
+    """Plant faults of the core again; how many were not noticed."""
+    faults, rows = chosen(proofs, patterns, sample, seed)
+    if not faults:
+        raise HostError("no row with a fault in the core matches")
+    if sample:
+        say(f"rows: {' '.join(rows)}")
+    tests = sorted({proof.test.removeprefix("proto/") for proof in faults})
+    copies = queue.SimpleQueue()
+    modules = {test.partition("::")[0] for test in tests}
+    for number in range(jobs):
+        copies.put(Copy(number, modules))
+
+    def one(proof):
+        copy, started = copies.get(), time.monotonic()
+        try:
+            wrong = copy.plant(proof)
+        finally:
+            copies.put(copy)
+        mine = " ".join(row for row in proof.rows if row in rows)
+        took = f"{time.monotonic() - started:.0f} s"
+        say(f"{'NOT noticed' if wrong else 'ok'}: {proof.what}: {proof.test}: {mine} ({took})"
+            + (f"\n    {wrong}" if wrong else ""))
+        return bool(wrong)
+
+    first = copies.get()
+    first.baseline(tests)
+    copies.put(first)
+    say(f"{len(tests)} tests pass without a fault")
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        missed = sum(pool.map(one, faults))
+    say(f"{len(faults)} faults for {len(rows)} rows, {missed} not noticed")
+    return missed
