@@ -41,6 +41,8 @@ struct fake_wqe {
 	struct ib_cqe *cqe;
 	struct fake_posted posted;
 	struct ib_mr *mr;
+	/* Executed, and behind one that is not acknowledged. */
+	bool done;
 };
 
 struct fake_ring {
@@ -90,7 +92,7 @@ struct fake_mr {
 	u32 depth;
 	/* The key of the last registration that was executed. */
 	u32 registered;
-	/* The peer invalidated it, or has tried to, and no proof was taken from that. */
+	/* The peer invalidated it, or has tried to. */
 	bool taken;
 	struct fake_piece piece[] __counted_by(depth);
 };
@@ -497,6 +499,12 @@ static struct fake_mr *find_mr(u32 key)
 	return NULL;
 }
 
+/* As rxe: what is sent again is executed again. A fence waits for all before it. */
+static bool executes_again(void)
+{
+	return fake.dev->ops.driver_id == RDMA_DRIVER_RXE;
+}
+
 static void execute(const struct fake_wqe *wqe)
 {
 	struct fake_mr *mr;
@@ -513,11 +521,19 @@ static void execute(const struct fake_wqe *wqe)
 		mr->access = wqe->posted.access;
 	} else if (wqe->posted.opcode == IB_WR_LOCAL_INV) {
 		mr = find_mr(wqe->posted.key);
+		if (mr && !mr->registered && executes_again())
+			return;
 		if (!mr || (!mr->valid && !mr->taken))
 			violation("invalidate a region that is not valid");
 		else
 			mr->valid = false;
 	}
+}
+
+static bool is_local(const struct fake_wqe *wqe)
+{
+	return wqe->posted.opcode == IB_WR_REG_MR ||
+	       wqe->posted.opcode == IB_WR_LOCAL_INV;
 }
 
 /* Takes one work request off the send queue. True: the bell must be rung. */
@@ -531,7 +547,7 @@ static bool complete_one(struct fake_qp *qp, const struct fake_wqe *wqe,
 		.qp = &qp->base,
 	};
 
-	if (status == IB_WC_SUCCESS)
+	if (status == IB_WC_SUCCESS && !wqe->done)
 		execute(wqe);
 	if (!wqe->posted.signalled && status == IB_WC_SUCCESS)
 		return false;
@@ -664,6 +680,8 @@ static int fake_destroy_qp(struct ib_qp *base, struct ib_udata *udata)
 {
 	struct fake_qp *qp = to_qp(base);
 
+	if (fails(FAKE_DESTROY_QP))
+		return -EAGAIN;
 	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		/* A drain has flushed everything; without one nothing was posted. */
 		if (fake.death == FAKE_LIVES && (qp->sq.count || qp->rq.count))
@@ -1024,6 +1042,52 @@ u32 fake_complete(struct ib_qp *base, u32 most, u32 status)
 	return done;
 }
 
+u32 fake_run_ahead(struct ib_qp *base)
+{
+	struct fake_ring *ring = &to_qp(base)->sq;
+	struct fake_wqe *wqe;
+	u32 i, at = 0;
+	bool bell = false;
+
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
+		for (i = 0; i < ring->count; i++) {
+			wqe = &ring->entries[(ring->first + i) % ring->size];
+			if (wqe->posted.opcode == IB_WR_LOCAL_INV && i)
+				break;
+			at++;
+			if (!is_local(wqe) || wqe->done)
+				continue;
+			if (i) {
+				execute(wqe);
+				wqe->done = true;
+				continue;
+			}
+			/* The oldest: it is over. */
+			bell |= complete_one(to_qp(base), ring_pop(ring), IB_WC_SUCCESS);
+			i--;
+		}
+	}
+	ring_bell(to_cq(base->send_cq), bell);
+	return at;
+}
+
+u32 fake_send_again(struct ib_qp *base)
+{
+	struct fake_ring *ring = &to_qp(base)->sq;
+	struct fake_wqe *wqe;
+	u32 i, again = 0;
+
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	for (i = 0; i < ring->count; i++) {
+		wqe = &ring->entries[(ring->first + i) % ring->size];
+		if (!wqe->done)
+			continue;
+		execute(wqe);
+		again++;
+	}
+	return again;
+}
+
 /* The device's view of memory: a DMA address, which may be a bounce buffer's. */
 static void *device_memory(u64 addr)
 {
@@ -1045,7 +1109,7 @@ static bool invalidate(u32 key)
 		if (fake.refuses_keys && (!mr->valid || mr->registered != key))
 			return false;
 		mr->valid = false;
-		mr->taken = fake.dev->ops.driver_id == RDMA_DRIVER_UNKNOWN;
+		mr->taken = true;
 		return true;
 	}
 	return !fake.refuses_keys;

@@ -15,6 +15,7 @@ enum fake_verb {
 	FAKE_ALLOC_PD,
 	FAKE_CREATE_CQ,
 	FAKE_CREATE_QP,
+	FAKE_DESTROY_QP,
 	FAKE_MODIFY_QP,
 	FAKE_ALLOC_MR,
 	FAKE_MAP_MR_SG,
@@ -115,6 +116,18 @@ u32 fake_receives(struct ib_qp *qp);
 int fake_look(struct ib_qp *qp, u32 nth, struct fake_posted *posted);
 /* Completes up to count work requests of the send queue; how many. */
 u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
+
+/*
+ * Begins everything in the send queue that may begin, though nothing is
+ * acknowledged; how many work requests. What is local is executed, and over if it
+ * is the oldest.
+ */
+u32 fake_run_ahead(struct ib_qp *qp);
+/*
+ * The peer's acknowledgements are late: everything that was begun and is not over
+ * is executed again; how many work requests.
+ */
+u32 fake_send_again(struct ib_qp *qp);
 
 /* A message that arrives. */
 struct fake_message {

@@ -52,6 +52,27 @@ pub(crate) unsafe fn refuses_stale_keys(dev: NonNull<bindings::ib_device>) -> bo
     REFUSE_STALE_KEYS.contains(&unsafe { driver(dev) })
 }
 
+/// Drivers that execute a registration again when they send anew what was not acknowledged.
+///
+/// A registration that is executed behind the invalidation of its key brings the key back to life,
+/// and the memory behind it has gone back to its owner. So a queue pair on such a device has a
+/// [`Fence`](crate::qp) in front of the registrations of each message.
+///
+/// * **rxe**: `req_retry` (`rxe_req.c`) begins at the oldest work request that was not
+///   acknowledged, and `rxe_requester` takes every one from there on, whatever its state.
+///   `rxe_reg_fast_mr` refuses a region that is valid, and registers one that was invalidated.
+const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_RXE];
+
+/// Whether a registration on this device is executed again when the queue is sent again.
+///
+/// # Safety
+///
+/// The device exists.
+pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
+    // SAFETY: By this function's contract.
+    EXECUTE_AGAIN.contains(&unsafe { driver(dev) })
+}
+
 /// Drivers whose queue pairs, once in the error state, reach no memory any more behind the first
 /// Receive that they flush.
 ///
@@ -116,6 +137,8 @@ pub struct DeviceInfo {
     /// A message of the peer that invalidates a region is a proof of it. Otherwise the peer had
     /// better send none: each region must be invalidated here all the same.
     pub refuses_stale_keys: bool,
+    /// A queue pair posts one work request more in front of the registrations of a message.
+    pub fences: bool,
 }
 
 impl DeviceInfo {
@@ -124,6 +147,8 @@ impl DeviceInfo {
         let raw = id.raw_device()?;
         // SAFETY: The device of a resolved id exists as long as the id.
         let refuses_stale_keys = unsafe { refuses_stale_keys(raw) };
+        // SAFETY: As above.
+        let fences = unsafe { executes_again(raw) };
         let dev = raw.as_ptr();
         // SAFETY: As above. Its attributes are constant after registration.
         let attrs = unsafe { &(*dev).attrs };
@@ -155,6 +180,7 @@ impl DeviceInfo {
                 != 0,
             ends_early: u32::from(node) == bindings::RDMA_NODE_RNIC,
             refuses_stale_keys,
+            fences,
         })
     }
 

@@ -5,6 +5,7 @@
 use crate::{
     cm::CmId,
     device::{
+        executes_again,
         refuses_stale_keys,
         stops_in_error, //
     }, //
@@ -42,6 +43,8 @@ pub struct Pd {
     drained: Atomic<bool>,
     /// See [`refuses_stale_keys`].
     believes: bool,
+    /// See [`executes_again`].
+    fences: bool,
     /// See [`stops_in_error`].
     stops: bool,
     // Dropped after the domain is deallocated.
@@ -73,6 +76,8 @@ impl Pd {
             // SAFETY: As above.
             believes: unsafe { refuses_stale_keys(dev) },
             // SAFETY: As above.
+            fences: unsafe { executes_again(dev) },
+            // SAFETY: As above.
             stops: unsafe { stops_in_error(dev) },
             id,
         };
@@ -99,6 +104,11 @@ impl Pd {
     /// Whether a message that invalidates a region of this domain is a proof of it.
     pub fn believes_invalidations(&self) -> bool {
         self.believes
+    }
+
+    /// Whether the registrations of a message in this domain need a fence in front of them.
+    pub(crate) fn fences(&self) -> bool {
+        self.fences
     }
 
     /// Whether a queue pair that has flushed a Receive reaches no memory of this domain any more.

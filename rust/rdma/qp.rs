@@ -12,7 +12,7 @@
 //! | `message` | messages that arrive, and the completion that brings them |
 //! | `recv` | receive buffers come back and are posted again |
 //! | this file | the queue pair |
-//! | `send_queue`, `chain`, `recv_queue`, `config` | its parts |
+//! | `send_queue`, `chain`, `fence`, `recv_queue`, `config` | its parts |
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
 //! context, one at a time ([`crate::cq`]). So the handlers need no lock among themselves.
@@ -24,6 +24,7 @@ mod batch;
 mod chain;
 mod config;
 mod doorbell;
+mod fence;
 mod fifo;
 mod handler;
 mod life;

@@ -37,6 +37,8 @@ pub struct QueueLimits {
     pub queue_wrs: u32,
     /// Most entries of a completion queue (`ib_device_attr.max_cqe`).
     pub completions: u32,
+    /// A message with registrations takes one work request more, a fence.
+    pub fences: bool,
 }
 
 /// What is wanted of the queues.
@@ -85,13 +87,15 @@ impl QueueSizes {
         let credits = wanted.min(room).max(1);
         let least_send_bytes = demand.send_size.saturating_mul(LEAST_MESSAGES);
         let send_bytes = demand.send_size.saturating_mul(RING_MESSAGES);
-        let send_wrs = credits.saturating_mul(CALL_WRS).saturating_add(SPARE_WRS);
+        let fence = u16::from(limits.fences);
+        let call_wrs = CALL_WRS.saturating_add(fence.into());
+        let send_wrs = credits.saturating_mul(call_wrs).saturating_add(SPARE_WRS);
         Self {
             credits,
             send_bytes: send_bytes.min(RING_ENOUGH).max(least_send_bytes),
             least_send_bytes,
             send_wrs: send_wrs.min(depth),
-            message_wrs: MESSAGE_WRS,
+            message_wrs: MESSAGE_WRS.saturating_add(fence),
             recv_count: u16::try_from(credits.saturating_add(callbacks)).unwrap_or(u16::MAX),
             // CAST: at most `MAX_BATCH`.
             recv_batch: batch as u16,

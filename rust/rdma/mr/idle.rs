@@ -63,4 +63,10 @@ impl IdleMr {
         inner.inv.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
+
+    /// The region's present key, which gives access to nothing.
+    pub(crate) fn key(&self) -> u32 {
+        // SAFETY: The region is valid by the type invariant; its key changes with `map` only.
+        unsafe { (*self.0.mr.as_ptr()).rkey }
+    }
 }

@@ -38,15 +38,16 @@ pub enum SendError {
 
 impl<H: QpHandler> Qp<H> {
     /// Starts a post: reserves room for a message of up to `max_len` bytes and `max_wrs` work
-    /// requests and, until the batch is posted or dropped, holds the send queue's lock. Does not
-    /// sleep.
+    /// requests, and for a fence in front of them. Until the batch is posted or dropped it holds
+    /// the send queue's lock. Does not sleep.
     #[inline(always)]
     pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
         let mut sq = self.sq.lock();
         if sq.closed {
             return Err(SendError::Closed);
         }
-        let Some((offset, skipped)) = sq.room(max_len, max_wrs) else {
+        let wrs = max_wrs.saturating_add(sq.fence_wrs);
+        let Some((offset, skipped)) = sq.room(max_len, wrs) else {
             sq.want_space = true;
             return Err(SendError::Full);
         };
@@ -64,7 +65,8 @@ impl<H: QpHandler> Qp<H> {
     /// also if that was promised before and has happened in between.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
-        let room = sq.closed || sq.room(max_len, max_wrs).is_some();
+        let wrs = max_wrs.saturating_add(sq.fence_wrs);
+        let room = sq.closed || sq.room(max_len, wrs).is_some();
         sq.want_space |= !room;
         room
     }
@@ -105,15 +107,19 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if !regions.iter().all(|r| r.may_be_posted(&self.qp.pd)) {
             return Err(EINVAL);
         }
-        // NO-OVERFLOW: A list in memory is shorter.
-        let wrs = (regions.len() as u32).wrapping_add(1);
         if len > self.max_len {
             return Err(EINVAL);
         }
-        if wrs > self.max_wrs {
+        // CAST: A list in memory is shorter.
+        if regions.len() as u32 >= self.max_wrs {
             return Err(E2BIG);
         }
         let sq = &mut *self.sq;
+        // NO-OVERFLOW: Likewise.
+        let wrs = match regions.len() as u32 {
+            0 => 1,
+            count => count.wrapping_add(1).wrapping_add(sq.fence_wrs),
+        };
         // NO-OVERFLOW: There is room for `max_len` bytes behind `offset`, and for what is skipped.
         sq.account(self.skipped.wrapping_add(aligned(len)), wrs);
         let signalled = confirmed || sq.must_signal();
@@ -169,6 +175,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         for region in regions.iter_mut().rev() {
             first = region.reg_wr(cqe, first);
         }
+        if let (Some(fence), [_, ..]) = (&mut sq.fence, &*regions) {
+            first = fence.before(cqe, first);
+        }
         // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives
         // the post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them
         // until they are proven unreachable or, as they are of this domain, this queue pair is
@@ -195,7 +204,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let qp = self.qp;
         let sq = &mut *self.sq;
         let (doorbell, cqe) = (qp.doorbell.read_once(), qp.send_cqe.get());
-        if let Err(error) = sq.chain.push(doorbell, regions, sge, flags, cqe) {
+        if let Err(error) = sq
+            .chain
+            .push(doorbell, sq.fence.as_ref(), regions, (sge, flags), cqe)
+        {
             // It was accounted for already.
             sq.closed = true;
             return Err(error);

@@ -2,6 +2,7 @@
 
 //! Messages that wait for a doorbell, as a chain of work requests ([`SendChain`]).
 
+use super::fence::Fence;
 use crate::mr::ExposedMr;
 use core::ptr;
 use kernel::prelude::*;
@@ -58,20 +59,23 @@ impl SendChain {
         })
     }
 
-    /// Adds the registrations of `regions` and a Send of `sge`, for the doorbell with this number,
-    /// all with this completion entry. `ENOSPC`: that does not fit, and the chain is as before.
+    /// Adds the fence, if there are registrations, those of `regions`, and a Send of `sge`, for the
+    /// doorbell with this number, all with this completion entry. `ENOSPC`: that does not fit, and
+    /// the chain is as before.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: u32,
+        fence: Option<&Fence>,
         regions: &mut [ExposedMr<L>],
-        sge: bindings::ib_sge,
-        flags: c_int,
+        (sge, flags): (bindings::ib_sge, c_int),
         cqe: *mut bindings::ib_cqe,
     ) -> Result {
-        let wrs = regions.len() + 1;
+        let fence = fence.filter(|_| !regions.is_empty());
+        let wrs = regions.len() + 1 + usize::from(fence.is_some());
         let (used, free) = self.places.split_at_mut(self.len);
         let places = free.get_mut(..wrs).ok_or(ENOSPC)?;
         let (last, places) = places.split_last_mut().ok_or(ENOSPC)?;
+        let (front, places) = places.split_at_mut(usize::from(fence.is_some()));
         last.sge = sge;
         last.wr.wr = bindings::ib_send_wr {
             sg_list: &mut last.sge,
@@ -86,6 +90,13 @@ impl SendChain {
         let mut next = ptr::from_mut(&mut last.wr).cast();
         for (place, region) in places.iter_mut().zip(regions).rev() {
             place.wr = region.new_reg_wr(doorbell, cqe, next);
+            next = ptr::from_mut(&mut place.wr).cast();
+        }
+        if let (Some(fence), [place]) = (fence, front) {
+            place.wr.wr = fence.copy();
+            place.wr.wr.next = next;
+            // CAST: As above.
+            place.wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
             next = ptr::from_mut(&mut place.wr).cast();
         }
         if let Some(before) = used.last_mut() {

@@ -6,12 +6,17 @@
 //! RPC is ever owned by the queue. Most Sends are unsignalled: a signalled one gives back all
 //! before it.
 //!
+//! A message that was completed is overwritten. siw completes an unsignalled Send when TCP has it,
+//! and splices pages into TCP's queue only where a page has a reference count of its own; it copies
+//! out of a buffer of the allocator.
+//!
 //! That relies on a property of verbs: work requests of a send queue complete in the order in which
 //! they were posted. So one `ib_cqe` suffices for the queue, and a ring takes the place of a list.
 
 use super::{
     chain::SendChain,
     config::QpConfig,
+    fence::Fence,
     fifo::Fifo, //
 };
 use crate::{
@@ -78,6 +83,10 @@ pub(super) struct SendQueue {
     pub(super) send: bindings::ib_send_wr,
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
+    /// In front of the registrations of each message, where the device needs it.
+    pub(super) fence: Option<Fence>,
+    /// Work requests of it.
+    pub(super) fence_wrs: u32,
     /// So many messages more do not wait for the doorbell.
     pub(super) batch_cooldown: u32,
 }
@@ -93,6 +102,7 @@ impl SendQueue {
             ..Default::default()
         };
         let ring = Self::ring(pd, config)?;
+        let fence = Fence::new(pd)?;
         let quiet_bytes_most = ring.len() / 4;
         Ok(Self {
             ring,
@@ -120,6 +130,8 @@ impl SendQueue {
             send,
             sge: Default::default(),
             chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
+            fence_wrs: fence.is_some().into(),
+            fence,
             batch_cooldown: 0,
         })
     }

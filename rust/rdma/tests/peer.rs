@@ -110,6 +110,18 @@ impl Peer {
         unsafe { bindings::fake_complete(self.0, most, status) }
     }
 
+    /// Begins everything that may begin, though nothing is acknowledged; how many work requests.
+    pub(super) fn run_ahead(&self) -> u32 {
+        // SAFETY: As in `sends`.
+        unsafe { bindings::fake_run_ahead(self.0) }
+    }
+
+    /// Executes again what was begun and is not over; how many work requests.
+    pub(super) fn send_again(&self) -> u32 {
+        // SAFETY: As in `sends`.
+        unsafe { bindings::fake_send_again(self.0) }
+    }
+
     /// Sends a message.
     pub(super) fn send(&self, message: Message<'_>) -> Result {
         let raw = bindings::fake_message {

@@ -77,6 +77,7 @@ fn queue_sizes(device: &DeviceInfo, slots: usize, send_size: u32) -> QueueSizes 
         &QueueLimits {
             queue_wrs: device.max_qp_wr,
             completions: device.max_cqe,
+            fences: device.fences,
         },
         &QueueDemand {
             slots,

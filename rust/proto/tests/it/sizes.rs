@@ -20,6 +20,7 @@ fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
         &QueueLimits {
             queue_wrs,
             completions,
+            fences: false,
         },
         &QueueDemand {
             slots,
@@ -80,6 +81,26 @@ fn the_send_ring_holds_four_messages_at_least() {
         assert_eq!(found.message_wrs, 33);
     }
     assert_eq!(sizes((9, 9), 1, usize::MAX).send_bytes, usize::MAX);
+}
+
+#[test]
+fn a_fence_for_each_message_finds_room() {
+    let demand = QueueDemand {
+        slots: 128,
+        callbacks: CALLBACKS,
+        send_size: 4096,
+    };
+    let [plain, fenced] = [false, true].map(|fences| {
+        let limits = QueueLimits {
+            queue_wrs: 32_768,
+            completions: 65_536,
+            fences,
+        };
+        QueueSizes::new(&limits, &demand)
+    });
+    assert_eq!(fenced.send_wrs, plain.send_wrs + plain.credits);
+    assert_eq!(fenced.message_wrs, plain.message_wrs + 1);
+    assert_eq!(fenced.recv_count, plain.recv_count);
 }
 
 // covers: BC-07

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The fence in front of registrations ([`Fence`]).
+
+use crate::{
+    mr::IdleMr,
+    pd::Pd, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A work request that a device begins only when everything before it is acknowledged.
+///
+/// Needed on devices that execute a registration again
+/// ([`executes_again`](crate::device::executes_again)): the registrations behind it are then the
+/// oldest in the queue, so they are done with before the Send behind them leaves, and sending the
+/// queue again begins behind them. It must be in front of the registrations of each message, for
+/// those of a second message would be behind the Send of the first.
+///
+/// It is the invalidation of a region that is never registered. What the device asks of one was
+/// read in its source:
+///
+/// * **rxe**: `rxe_wqe_is_fenced` holds every local invalidation back until it is the oldest work
+///   request, and `rxe_completer` takes it and the registrations behind it off the queue before
+///   the next one is begun. `rxe_invalidate_mr` wants the region's last key and no certain state;
+///   a new region has the key of its allocation and is free.
+pub(super) struct Fence {
+    wr: bindings::ib_send_wr,
+    /// The region, which goes behind the queue pair.
+    mr: IdleMr,
+}
+
+impl Fence {
+    /// Makes the fence of a queue pair in this domain, if it needs one. May sleep.
+    pub(super) fn new(pd: &Arc<Pd>) -> Result<Option<Self>> {
+        if !pd.fences() {
+            return Ok(None);
+        }
+        let mr = IdleMr::alloc(pd, 1, false)?;
+        let wr = work_request(mr.key());
+        Ok(Some(Self { wr, mr }))
+    }
+
+    /// The work request in front of `next`, which begins registrations.
+    #[inline]
+    pub(super) fn before(
+        &mut self,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> &mut bindings::ib_send_wr {
+        // CAST: The union's first member is the pointer, as 64 bits.
+        self.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        self.wr.next = next;
+        &mut self.wr
+    }
+
+    /// A copy of the work request, for a message that waits.
+    pub(super) fn copy(&self) -> bindings::ib_send_wr {
+        work_request(self.mr.key())
+    }
+}
+
+fn work_request(key: u32) -> bindings::ib_send_wr {
+    let mut wr = bindings::ib_send_wr {
+        opcode: bindings::ib_wr_opcode_IB_WR_LOCAL_INV,
+        ..Default::default()
+    };
+    wr.ex.bindgen_union_field = key;
+    wr
+}
