@@ -14,7 +14,21 @@ import sys
 from . import loads
 
 SCRIPT = pathlib.Path(__file__).with_name("count.bt")
+# What the functions of rxe that it names are called elsewhere, by the names of devices.
+OTHERS = {"siw": {"rxe_post_send": "siw_post_send", "rxe_post_recv": "siw_post_receive",
+                  "rxe_poll_cq": "siw_poll_cq"}}
+DEVICES = pathlib.Path("/sys/class/infiniband")
 COUNTERS = ("work_requests", "posts", "completions", "recvs", "recv_posts", "polls")
+
+
+def script():
+    """The program for the device of this machine."""
+    text = SCRIPT.read_text()
+    for prefix, names in OTHERS.items():
+        if any(DEVICES.glob(f"{prefix}*")):
+            for ours, theirs in names.items():
+                text = text.replace(f":{ours} ", f":{theirs} ")
+    return text
 
 
 class Probe:
@@ -22,7 +36,7 @@ class Probe:
 
     def __enter__(self):
         # The output is a pipe: without a line-buffered one it would wait.
-        self.process = subprocess.Popen(["bpftrace", "-B", "line", str(SCRIPT)],
+        self.process = subprocess.Popen(["bpftrace", "-B", "line", "-e", script()],
                                         stdout=subprocess.PIPE, text=True)
         self.expect("ready")
         return self
