@@ -12,9 +12,10 @@
 //! | [`log`] | how much is logged, and how |
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |
+//! | [`random`] | random numbers that cannot be foreseen |
 //! | [`spin`] | spin locks |
 //! | [`thread`] | priority and rights of the calling thread |
-//! | [`time`] | jiffies, milliseconds, random numbers |
+//! | [`time`] | jiffies, milliseconds, jitter |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -30,6 +31,7 @@ pub mod lend;
 pub mod log;
 pub mod net;
 pub mod queue;
+pub mod random;
 pub mod spin;
 #[cfg(xprtrdma_kunit)]
 mod tests;

@@ -30,6 +30,7 @@ bindings-allow := \
 	--allowlist-file '.*/helpers/helpers.h' \
 	--allowlist-file '.*/kunit/fake_.*.h' \
 	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
+	--allowlist-function 'get_random_u(16|64)' \
 	--allowlist-function 'single_task_running' \
 	--allowlist-function 'rcuwait_wake_up' \
 	--allowlist-function 'rdma_dim' \

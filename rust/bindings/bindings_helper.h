@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* What bindgen reads. Types of other headers come from kernel::bindings. */
 #include <linux/module.h>
+#include <linux/random.h>
 #include <linux/sched/stat.h>
 #include <linux/sunrpc/bc_xprt.h>
 #include <linux/sunrpc/clnt.h>

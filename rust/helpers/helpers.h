@@ -114,6 +114,9 @@ void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
 			    u32 least, u32 most, u32 unit);
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
+/* The parameter: 1 for "auto", 0 for "never", negative for anything else. */
+int xprtrdma_remote_invalidation(void);
+
 /* Texts of network namespaces. */
 enum xprtrdma_setting {
 	XPRTRDMA_SETTING_RAILS,

@@ -13,6 +13,17 @@
 
 #include "helpers.h"
 
+static char *remote_invalidation = "auto";
+module_param(remote_invalidation, charp, 0444);
+MODULE_PARM_DESC(remote_invalidation, "Let servers invalidate regions: auto where that is proven, or never (default auto)");
+
+int xprtrdma_remote_invalidation(void)
+{
+	static const char * const values[] = { "never", "auto" };
+
+	return match_string(values, ARRAY_SIZE(values), remote_invalidation);
+}
+
 static char *rails = "";
 module_param(rails, charp, 0444);
 MODULE_PARM_DESC(rails, "Local addresses or RDMA devices that connections may take: off, auto or a list (default off)");

@@ -273,8 +273,9 @@ impl CmId {
         if !self.is_resolved() {
             return None;
         }
-        // SAFETY: `id` is valid; the source address was written before the event and is only read
-        // from then on. `sockaddr_storage` has room for either family.
+        // SAFETY: `id` is valid; the source address was written before the event. On iWARP the
+        // peer's answer writes it once more, before the event that tells of the connection: at that
+        // moment parts of both may be read. `sockaddr_storage` has room for either family.
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
         // SAFETY: As above.
         unsafe { addr_from_raw(storage.cast()) }

@@ -9,47 +9,45 @@ use core::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Drivers whose devices refuse a message that invalidates a key which is not valid at that moment.
+/// Drivers whose devices are not believed when they say that a message invalidated a region, each
+/// with its reason.
 ///
-/// A peer can guess the key that a region will have. If the device lets it invalidate that before
-/// the region is registered, or does not look at the key's last byte, then the message proves
-/// nothing: the registration comes behind it, and the key works when the memory has gone back to
-/// its owner. Verbs promise less than is needed: they let a key be invalid already. So each entry
-/// needs a reason of its own; a region that is not believed to be invalid costs one local
-/// invalidation, one that is wrongly believed to be gives the peer access to other people's memory.
+/// A message proves that its region is out of the peer's reach if it repeats what left this host
+/// with the Send that told of the region (see [`Echo`](crate::mr::Echo)) and if the device keeps
+/// two promises:
 ///
-/// * **rxe**: `rxe_invalidate_mr` compares with the key of the last registration that was executed.
-///   If it is another one, the Receive fails, and with it the queue pair (`execute` in
-///   `rxe_resp.c`). A key that was invalidated before passes; the region's next mapping has another
-///   one. What is left is the middle of a registration, between the stores of the key and of the
-///   state: one guess for each connection at a time of some instructions.
+/// 1. It executes the work requests of a send queue in order: when a Send leaves, the registrations
+///    in front of it have been executed.
+/// 2. A completion with `IB_WC_WITH_INVALIDATE` means that the region with this key was invalidated
+///    when the message arrived, and that only a registration posted later makes it valid again.
 ///
-/// Not here, because of their source:
+/// * **vmw_pvrdma**: a program of the hypervisor executes the work requests. Its source is not
+///   public, and it may send again as rxe does.
 ///
-/// * **siw**: `siw_invalidate_stag` finds the region by the key's upper bytes and compares neither
-///   the last one nor the state; the completion has the key that the peer wrote. Registrations are
-///   executed later, in another thread.
+/// All others are believed. What was read of both promises, and what was tried:
 ///
-/// Not here, because nobody has seen it:
-///
-/// * **hfi1**: `rvt_invalidate_rkey` compares as rxe does, and a message that fails there comes
-///   without its invalidation. Read, not tried.
-/// * **mlx5, mlx4, bnxt_re, irdma, cxgb4, hns, erdma, qedr, ocrdma, ionic** and others: the adapter
-///   decides, and the driver reports what it says. What RFC 5040 and the InfiniBand specification
-///   ask of it is no proof: siw implements the former. It can be tried, with a peer that
-///   invalidates the next key of a region before that is registered: if the message never arrives,
-///   the device belongs here.
-const REFUSE_STALE_KEYS: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_RXE];
+/// * **rxe** (tried): `rxe_requester` takes one work request at a time; `rxe_invalidate_mr`. It
+///   registers again when it sends again, see [`EXECUTE_AGAIN`].
+/// * **siw** (tried): `siw_qp_sq_process` takes one at a time; `siw_invalidate_stag` finds the
+///   region by the upper bytes of the key. Nothing is executed twice: it is TCP that sends again.
+/// * **mlx5** (read): in `mlx5_ib_post_send` what follows a registration has the fence that the
+///   firmware asks for; the completion `MLX5_CQE_RESP_SEND_INV`.
+/// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER`; the completion `MLX4_RECV_OPCODE_SEND_INVAL`.
+/// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue takes both, and
+///   the adapter keeps its order; the completion has a flag or an opcode for it, and the key.
+/// * **hfi1** (read): registers when it is posted; `rvt_invalidate_rkey` compares the whole key,
+///   and without a match the completion has no flag.
+/// * **mana, efa, usnic**: no fast registration in the kernel, so no connection.
+const DISTRUSTED: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA];
 
-/// Whether a message that invalidates a key proves, on this device, that the key was valid until
-/// then.
+/// Whether this device is not believed when it says that a message invalidated a region.
 ///
 /// # Safety
 ///
 /// The device exists.
-pub(crate) unsafe fn refuses_stale_keys(dev: NonNull<bindings::ib_device>) -> bool {
+pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
     // SAFETY: By this function's contract.
-    REFUSE_STALE_KEYS.contains(&unsafe { driver(dev) })
+    DISTRUSTED.contains(&unsafe { driver(dev) })
 }
 
 /// Drivers that execute a registration again when they send anew what was not acknowledged.
@@ -134,9 +132,9 @@ pub struct DeviceInfo {
     /// What is sent has ended when the device's TCP has taken it, not when the peer's device has it
     /// (iWARP; RFC 5040, 5.5): the end says nothing of the peer.
     pub ends_early: bool,
-    /// A message of the peer that invalidates a region is a proof of it. Otherwise the peer had
-    /// better send none: each region must be invalidated here all the same.
-    pub refuses_stale_keys: bool,
+    /// A message of the peer that invalidates a region can prove it. Otherwise the peer had better
+    /// send none: each region must be invalidated here all the same.
+    pub proves_invalidations: bool,
     /// A queue pair posts one work request more in front of the registrations of a message.
     pub fences: bool,
 }
@@ -146,7 +144,7 @@ impl DeviceInfo {
     pub fn of(id: &CmId) -> Option<Self> {
         let raw = id.raw_device()?;
         // SAFETY: The device of a resolved id exists as long as the id.
-        let refuses_stale_keys = unsafe { refuses_stale_keys(raw) };
+        let proves_invalidations = unsafe { !is_distrusted(raw) };
         // SAFETY: As above.
         let fences = unsafe { executes_again(raw) };
         let dev = raw.as_ptr();
@@ -179,7 +177,7 @@ impl DeviceInfo {
                 & u64::from(bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG)
                 != 0,
             ends_early: u32::from(node) == bindings::RDMA_NODE_RNIC,
-            refuses_stale_keys,
+            proves_invalidations,
             fences,
         })
     }

@@ -8,7 +8,7 @@
 //!          map()                    (queue pair posts it)
 //!  IdleMr ───────▶ ExposedMr ─────────────────────────────┐
 //!    ▲                │                                   │
-//!    │   remotely_invalidated(&RemoteInvalidation)        │
+//!    │   remotely_invalidated(&RemoteInvalidation, Echo)  │
 //!    ├────────────────┤                                   │
 //!    │   locally_invalidated(&LocalInvalidation)          │
 //!    ├────────────────┤                                   │
@@ -33,6 +33,7 @@ pub use exposed::ExposedMr;
 pub use idle::IdleMr;
 pub use map::MapError;
 pub use proof::{
+    Echo,
     LocalInvalidation,
     RemoteInvalidation, //
 };
@@ -94,7 +95,8 @@ pub struct Window {
     pub handle: u32,
     /// Bytes.
     pub length: u32,
-    /// Address of the first byte: its offset in its page, so that no kernel address is shown.
+    /// Address of the first byte: its offset in its page, and random bits above. So no kernel
+    /// address is shown, and a message that repeats it was made when the peer had been told.
     pub offset: u64,
 }
 

@@ -6,7 +6,7 @@ use crate::{
     cm::CmId,
     device::{
         executes_again,
-        refuses_stale_keys,
+        is_distrusted,
         stops_in_error, //
     }, //
 };
@@ -31,6 +31,10 @@ use xprtrdma_bindings as bindings;
 
 /// A protection domain: the border of what one connection's peer can reach (V1-110).
 ///
+/// Not on every device the border of what it can *invalidate*: rxe does not compare domains there.
+/// A peer that guesses the key of another connection's region makes that connection fail, and gets
+/// nothing: a proof is one for its own domain.
+///
 /// # Invariants
 ///
 /// `pd` is valid until `drop`; `id` keeps its device.
@@ -41,7 +45,7 @@ pub struct Pd {
     max_entry: u32,
     /// The domain's queue pair will never again touch a region.
     drained: Atomic<bool>,
-    /// See [`refuses_stale_keys`].
+    /// Not [`is_distrusted`].
     believes: bool,
     /// See [`executes_again`].
     fences: bool,
@@ -74,7 +78,7 @@ impl Pd {
             max_entry: (max_entry & !(page - 1)).max(page),
             drained: Atomic::new(false),
             // SAFETY: As above.
-            believes: unsafe { refuses_stale_keys(dev) },
+            believes: unsafe { !is_distrusted(dev) },
             // SAFETY: As above.
             fences: unsafe { executes_again(dev) },
             // SAFETY: As above.
@@ -101,7 +105,7 @@ impl Pd {
         self.drained.load(Acquire)
     }
 
-    /// Whether a message that invalidates a region of this domain is a proof of it.
+    /// Whether a message that invalidates a region of this domain can prove it.
     pub fn believes_invalidations(&self) -> bool {
         self.believes
     }

@@ -81,6 +81,15 @@ impl<'a, T: Transport> Call<'a, T> {
         }
     }
 
+    /// From now on the transaction ids of calls of this procedure are such that their server cannot
+    /// foresee them ([`Encoded::has_secret_xid`]).
+    #[cold]
+    pub fn wants_secret_xid(&self, xprt: &Xprt<T>) {
+        // SAFETY: A request that is sent has a task, and that a procedure.
+        let procedure = unsafe { (*(*(*self.rqst()).rq_task).tk_msg.rpc_proc).p_statidx };
+        xprt.inner.xids.include(procedure);
+    }
+
     /// Takes one credit for the request unless it has one. `false`: none is left, and the RPC
     /// client will send the request when there is.
     #[inline]

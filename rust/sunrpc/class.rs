@@ -14,6 +14,7 @@ use crate::{
         Create,
         Transport, //
     },
+    xids::Xids,
     xprt::{
         address::{
             free_strings,
@@ -183,7 +184,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
             timeout,
             T::Locked::default(),
             T::new(&create, &common),
-            Pool::new(limits.slots)?,
+            (Pool::new(limits.slots)?, Xids::new(&mut (*raw).xid)?),
             common.clone(),
         );
         place.write_pin_init(init)?;

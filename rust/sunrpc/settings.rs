@@ -67,6 +67,17 @@ impl Setting {
     }
 }
 
+/// Whether servers may invalidate regions, as the administrator says. `EINVAL`: neither "auto" nor
+/// "never".
+pub fn remote_invalidation() -> Result<bool> {
+    // SAFETY: No requirements.
+    match unsafe { bindings::xprtrdma_remote_invalidation() } {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(EINVAL),
+    }
+}
+
 /// Checks the module's parameters as texts are that are written later.
 ///
 /// To be called when the module is loaded, which must not be if there is an error. May sleep.

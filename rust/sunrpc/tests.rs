@@ -25,3 +25,4 @@ mod servers;
 mod settings;
 mod sysctl;
 mod xdr_buf;
+mod xids;

@@ -26,7 +26,8 @@ use crate::{
         Pool,
         Slot, //
     },
-    transport::Transport, //
+    transport::Transport,
+    xids::Xids, //
 };
 use core::{
     cell::UnsafeCell,
@@ -71,6 +72,7 @@ pub(crate) struct Inner<T: Transport> {
     #[pin]
     pub(crate) data: T::Data,
     pub(crate) pool: Pool<T>,
+    pub(crate) xids: Xids,
     #[pin]
     pub(crate) backchannel: Backchannel<T>,
     common: Arc<Common>,
@@ -81,7 +83,7 @@ impl<T: Transport> Inner<T> {
         timeout: bindings::rpc_timeout,
         locked: T::Locked,
         data: impl PinInit<T::Data, Error>,
-        pool: Pool<T>,
+        (pool, xids): (Pool<T>, Xids),
         common: Arc<Common>,
     ) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
@@ -90,6 +92,7 @@ impl<T: Transport> Inner<T> {
             locked: UnsafeCell::new(locked),
             data <- data,
             pool,
+            xids,
             backchannel <- Backchannel::new(),
             common,
         }? Error)
@@ -183,6 +186,10 @@ impl<T: Transport> Xprt<T> {
     /// Frees the message buffers of slots that nobody used since the last call, but for a few.
     pub fn trim_slots(&self) {
         self.pool().trim();
+        // SAFETY: Valid by the type invariant. The counter changes meanwhile, which does not matter
+        // here.
+        let counter = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).xid) };
+        self.inner.xids.trim(counter);
         self.feed_backlog();
     }
 

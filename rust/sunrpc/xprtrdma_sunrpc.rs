@@ -15,6 +15,7 @@
 //! | [`slot`] | the pool of request slots | `rpc_rqst` |
 //! | [`call`] | a request on its way out, and pinned on its way in | `rpc_rqst`, `rpc_task` |
 //! | [`xdr_buf`] | the memory of a message | `xdr_buf` |
+//! | `xids` | transaction ids that a server cannot foresee | |
 //! | [`lease`] | memory lent to the peer, and waited for | |
 //! | [`latency`] | when a call began, was sent and was answered | |
 //! | [`callback`] | requests of the server | `rpc_rqst` |
@@ -39,6 +40,7 @@ pub mod util {
     pub use xprtrdma_base::{
         log::*,
         net::Net,
+        random::*,
         thread::*,
         time::*, //
     };
@@ -61,4 +63,5 @@ mod tests;
 pub mod trace;
 pub mod transport;
 pub mod xdr_buf;
+mod xids;
 pub mod xprt;

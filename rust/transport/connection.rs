@@ -5,6 +5,7 @@
 //! What is done with it is above: the messages of RPCs in [`rpc`](crate::rpc), which is also what
 //! its completion handlers do; making, watching and ending it in [`link`](crate::link).
 
+mod belief;
 mod credits;
 mod device_history;
 mod learnt;
@@ -13,6 +14,7 @@ mod regions;
 mod setup;
 
 pub(crate) use self::{
+    belief::Disbelief,
     credits::{
         callback_credits,
         CALLBACK_SLOTS, //
@@ -150,6 +152,9 @@ pub(crate) struct Connection {
     _events: DeviceEvents,
     /// Whether returned segments must equal ours.
     strict: bool,
+    /// Whether the server's invalidations are believed where they are proven.
+    believes: Atomic<bool>,
+    disbelief: Option<Disbelief>,
     /// When the last message came, in jiffies.
     last_rx: Atomic<usize>,
     /// When the last end of one that was sent came, in jiffies.
@@ -231,6 +236,24 @@ impl Connection {
     /// Whether returned segments must equal ours.
     pub(crate) fn is_strict(&self) -> bool {
         self.strict
+    }
+
+    /// Whether the server's invalidations are believed where they are proven.
+    #[inline]
+    pub(crate) fn believes(&self) -> bool {
+        // Completion handlers ask and tell, one at a time.
+        self.believes.read_once()
+    }
+
+    /// Why the server was not asked to invalidate regions.
+    pub(crate) fn disbelief(&self) -> Option<Disbelief> {
+        self.disbelief
+    }
+
+    /// The server has invalidated what it should not have. It may be guessing, so nothing that it
+    /// says of the kind is believed from now on.
+    pub(crate) fn doubt(&self) {
+        self.believes.write_once(false);
     }
 
     /// The agreed thresholds; the minimum before there are any.

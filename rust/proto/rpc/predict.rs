@@ -12,7 +12,10 @@ use crate::{
     error::Notes,
     rpc::judge::Accept,
     wire::{
-        chunk::Segment,
+        chunk::{
+            Segment,
+            ABSENT_LEN, //
+        },
         header::{
             direction,
             proc_nr,
@@ -36,6 +39,30 @@ pub enum Expected<'a> {
     Write(&'a Segment, u32),
     /// A Reply chunk of one segment.
     Reply(&'a Segment),
+}
+
+/// The chunk of one segment that a predicted reply returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    /// A Write chunk.
+    Write,
+    /// A Reply chunk.
+    Reply,
+}
+
+/// At which byte of a predicted reply the offset of the returned segment is.
+#[inline(always)]
+pub const fn offset_place(returned: Returned, version: Version) -> usize {
+    // Behind the lists in front of the chunk are its discriminator and count, the segment's handle
+    // and its length.
+    const IN_CHUNK: usize = 4 + 4 + 4 + 4;
+    let lists = match returned {
+        // The Read list.
+        Returned::Write => ABSENT_LEN,
+        // And the Write list.
+        Returned::Reply => ABSENT_LEN + ABSENT_LEN,
+    };
+    header_len(version, lists.saturating_add(IN_CHUNK))
 }
 
 /// The xid of the call of ours that a message is about. `None` for what the server calls, whose xid

@@ -5,10 +5,12 @@
 use super::{
     idle::IdleMr,
     proof::{
+        Echo,
         LocalInvalidation,
         RemoteInvalidation,
         NO_PD, //
     },
+    Access,
     Inner,
     Window, //
 };
@@ -94,19 +96,36 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
+    /// What the peer may do with the region.
+    #[inline]
+    pub fn access(&self) -> Access {
+        self.inner.access
+    }
+
     /// The lender of the region's memory.
     pub fn lender(&self) -> &L {
         &self.lender
     }
 
-    /// Takes the region back on the proof that the peer's message invalidated it.
+    /// Takes the region back on the proof that the peer's message invalidated it, and repeats what
+    /// it can only know from the Send that told of the region.
     ///
-    /// Returns the region unchanged if the proof is about another one or none at all, see
-    /// [`RemoteInvalidation`], or if the registration still waits to be posted: then the peer has
-    /// guessed the key, and the invalidation comes too early.
+    /// Returns the region unchanged if the proof is about another one, or if the message does not
+    /// repeat what `echo` says, or if the device is not believed (see [`RemoteInvalidation`]), or
+    /// if the registration still waits to be posted: then the peer has guessed the key.
     #[inline(always)]
-    pub fn remotely_invalidated(self, proof: &RemoteInvalidation<'_>) -> Result<(IdleMr, L), Self> {
-        if proof.rkey == self.window().handle
+    pub fn remotely_invalidated(
+        self,
+        proof: &RemoteInvalidation<'_>,
+        echo: Echo,
+    ) -> Result<(IdleMr, L), Self> {
+        let window = self.window();
+        let told = match self.inner.access {
+            Access::RemoteRead if echo == Echo::Unforeseen => true,
+            _ => echo.has_offset(proof.bytes, window.offset),
+        };
+        if told
+            && proof.rkey == window.handle
             && proof.pd.get() == self.inner.pd.as_raw() as usize
             && proof.doorbell.read_once() != self.posted
         {

@@ -18,9 +18,12 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*, //
 };
-use xprtrdma_base::lend::{
-    Loan,
-    Piece, //
+use xprtrdma_base::{
+    lend::{
+        Loan,
+        Piece, //
+    },
+    random::unforeseen64, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -96,10 +99,8 @@ impl IdleMr {
             return fail(inner, loan, EIO);
         }
         // SAFETY: The region is ours until it is posted. The device learns address and key from
-        // the registration work request.
-        unsafe { (*mr).iova &= PAGE_SIZE as u64 - 1 };
-        // SAFETY: As above; nobody else changes its keys.
-        let key = unsafe { next_key(mr) };
+        // the registration work request, and nobody else changes them.
+        let key = unsafe { renew(mr, unforeseen64()) };
         inner.reg.key = key;
         inner.reg.access = access.raw();
         inner.inv.ex.bindgen_union_field = key;
@@ -154,18 +155,29 @@ impl Inner {
     }
 }
 
-/// Gives a region the next key, and returns it. The keys of a region differ in the lowest byte,
-/// which is the consumer's (`ib_inc_rkey()`, `ib_update_fast_reg_key()`).
+/// Gives a region another key and an address that cannot be foreseen, and returns the key.
+///
+/// Of the key the lowest byte is ours (`ib_inc_rkey()`, `ib_update_fast_reg_key()`). It never is
+/// what it was before. Of the address the offset in the page is the memory's; the highest bit is
+/// zero, so that no byte of the region has an address beyond 64 bits.
 ///
 /// # Safety
 ///
 /// `mr` is valid, and nobody else uses its keys.
-#[inline]
-unsafe fn next_key(mr: *mut bindings::ib_mr) -> u32 {
+#[inline(always)]
+unsafe fn renew(mr: *mut bindings::ib_mr, random: u64) -> u32 {
     const OURS: u32 = 0xff;
+    // CAST: A page is much smaller.
+    const IN_PAGE: u64 = PAGE_SIZE as u64 - 1;
+    // CAST: Its lowest bits, which the address does not use.
+    let drawn = random as u32 & OURS;
     // SAFETY: By the caller's contract; no reference to all of it, for other fields change.
     unsafe {
-        let part = (*mr).rkey.wrapping_add(1) & OURS;
+        (*mr).iova = ((*mr).iova & IN_PAGE) | (random >> 1 & !IN_PAGE);
+        let part = match drawn == (*mr).rkey & OURS {
+            true => drawn ^ 1,
+            false => drawn,
+        };
         (*mr).lkey = ((*mr).lkey & !OURS) | part;
         (*mr).rkey = ((*mr).rkey & !OURS) | part;
         (*mr).rkey

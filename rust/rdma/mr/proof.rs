@@ -10,12 +10,10 @@ pub(crate) const NO_PD: usize = 0;
 
 /// A message of the peer says that it invalidated the region with this rkey.
 ///
-/// It is a proof where the device is known to refuse a key that is not valid when the message
-/// arrives ([`DeviceInfo::refuses_stale_keys`](crate::device::DeviceInfo::refuses_stale_keys)):
-/// then the device has executed the registration before, and whatever else proves that the region
-/// is invalid is handled later than this. And it is one once, for the region's next mapping may
-/// have the same key again. Elsewhere the peer may have guessed the key of a registration that
-/// comes later, and only our own invalidation is a proof.
+/// A peer can guess a key, and invalidate it before the registration is executed. So the message is
+/// a proof only together with what it repeats ([`Echo`]): then it was made when the Send behind
+/// the registration had left, so the registration had been executed, and the invalidation hit a
+/// valid region. It is a proof once.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// The domain of which it proves something.
@@ -23,6 +21,8 @@ pub struct RemoteInvalidation<'a> {
     /// The number of the queue pair's next doorbell: a registration that waits for it was not
     /// posted.
     pub(crate) doorbell: &'a Atomic<u32>,
+    /// The message.
+    pub(crate) bytes: &'a [u8],
 }
 
 impl RemoteInvalidation<'_> {
@@ -30,11 +30,48 @@ impl RemoteInvalidation<'_> {
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
+}
 
-    /// Whether the device's word is a proof, which was not used yet.
-    pub fn is_proof(&self) -> bool {
-        self.pd.get() != NO_PD
+/// What a message repeats of what only the Send that told of a region has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Echo {
+    /// The region's offset, in network order, at this byte of the message. Its upper bits were
+    /// drawn at random when the region was mapped. This is looked up, not believed.
+    OffsetAt(usize),
+    /// The same at any word of the message.
+    Offset,
+    /// Another number that the peer could not foresee, and that left this host with that Send and
+    /// not before.
+    ///
+    /// The caller's word for it is taken, but only for a region that the peer may read: such a
+    /// region is never written through, so a wrong word shows memory to the peer and does no other
+    /// harm.
+    Unforeseen,
+    /// Nothing.
+    Nothing,
+}
+
+impl Echo {
+    /// Whether the message repeats this offset.
+    #[inline(always)]
+    pub(super) fn has_offset(self, message: &[u8], offset: u64) -> bool {
+        let offset = offset.to_be_bytes();
+        match self {
+            Self::OffsetAt(at) => {
+                let there = message.get(at..).and_then(|rest| rest.first_chunk());
+                there == Some(&offset)
+            }
+            Self::Offset => has_word(message, &offset),
+            Self::Unforeseen | Self::Nothing => false,
+        }
     }
+}
+
+#[inline(never)]
+fn has_word(message: &[u8], word: &[u8; 8]) -> bool {
+    (0..message.len())
+        .step_by(4)
+        .any(|at| message.get(at..).and_then(|rest| rest.first_chunk()) == Some(word))
 }
 
 /// Proof that every invalidation up to a point of the send queue has completed.

@@ -96,6 +96,7 @@ impl<H: QpHandler> Received<'_, H> {
                 rkey: proof.rkey,
                 pd: Cell::new(proof.pd.get()),
                 doorbell: proof.doorbell,
+                bytes: proof.bytes,
             }),
             immediate: this.immediate,
             _in_handler: NotThreadSafe,
@@ -126,7 +127,8 @@ impl<H: QpHandler> Drop for Received<'_, H> {
 }
 
 /// A message that outlives its handler call. Dropping it gives the buffer back, from any context,
-/// but not while a [`SendBatch`](super::SendBatch) is held.
+/// but not while a [`SendBatch`](super::SendBatch) is held. It keeps the queue pair: the last one
+/// must be dropped where it may sleep, or while the queue pair has its owner.
 ///
 /// # Invariants
 ///
@@ -209,6 +211,9 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
                 pd: Cell::new(qp.proof_pd),
                 // SAFETY: As for `qp`.
                 doorbell: unsafe { &(*this).doorbell },
+                // SAFETY: The device wrote these bytes, and the buffer is ours as long as the
+                // message is.
+                bytes: unsafe { slice::from_raw_parts(buf.mem.ptr(), len) },
             }
         });
     H::received(

@@ -25,6 +25,7 @@ pub(super) enum Verb {
     AllocPd,
     CreateCq,
     CreateQp,
+    DestroyQp,
     ModifyQp,
     AllocMr,
     MapMrSg,
@@ -36,10 +37,11 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::AllocPd,
         Self::CreateCq,
         Self::CreateQp,
+        Self::DestroyQp,
         Self::ModifyQp,
         Self::AllocMr,
         Self::MapMrSg,
@@ -55,6 +57,7 @@ impl Verb {
             Self::AllocPd => bindings::fake_verb_FAKE_ALLOC_PD,
             Self::CreateCq => bindings::fake_verb_FAKE_CREATE_CQ,
             Self::CreateQp => bindings::fake_verb_FAKE_CREATE_QP,
+            Self::DestroyQp => bindings::fake_verb_FAKE_DESTROY_QP,
             Self::ModifyQp => bindings::fake_verb_FAKE_MODIFY_QP,
             Self::AllocMr => bindings::fake_verb_FAKE_ALLOC_MR,
             Self::MapMrSg => bindings::fake_verb_FAKE_MAP_MR_SG,
@@ -128,7 +131,7 @@ pub(super) fn calm() {
     unsafe { bindings::fake_peer_answers(bindings::fake_peer_FAKE_ACCEPTS) };
     short_maps(false);
     Death::None.comes();
-    Invalidations::Unknown.always();
+    Kind::Plain.always();
     // SAFETY: Nothing is mapped before a test.
     unsafe { bindings::fake_begin() };
 }
@@ -154,26 +157,32 @@ impl Death {
     }
 }
 
-/// How the device takes messages that invalidate a key.
+/// What kind of device it passes for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Invalidations {
-    /// As any device of which nothing is known: it checks nothing.
-    Unknown,
-    /// As a device that is known to check the key; it does not.
-    Believed,
-    /// As a device that is known to check the key, and does.
-    Checked,
+pub(super) enum Kind {
+    /// As any device. It does not check the keys that a message invalidates.
+    Plain,
+    /// As `Plain`, and it checks the keys.
+    Checks,
+    /// As a device that is not believed when it says that a message invalidated a key.
+    Distrusted,
+    /// As a device that reaches no memory behind a flushed Receive.
+    Stops,
+    /// As a device that executes registrations again.
+    Repeats,
 }
 
-impl Invalidations {
+impl Kind {
     /// From now on.
     pub(super) fn always(self) {
         let driver = match self {
-            Self::Unknown => bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
-            Self::Believed | Self::Checked => bindings::rdma_driver_id_RDMA_DRIVER_RXE,
+            Self::Plain | Self::Checks => bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
+            Self::Distrusted => bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA,
+            Self::Stops => bindings::rdma_driver_id_RDMA_DRIVER_SIW,
+            Self::Repeats => bindings::rdma_driver_id_RDMA_DRIVER_RXE,
         };
         // SAFETY: No requirements.
-        unsafe { bindings::fake_invalidations(driver, self == Self::Checked) }
+        unsafe { bindings::fake_invalidations(driver, self == Self::Checks) }
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
         calm,
         routed,
         Census,
-        Invalidations,
+        Kind,
         Seen,
         Verb, //
     },
@@ -28,6 +28,7 @@ use crate::{
     cm::ConnectParam,
     mr::{
         Access,
+        Echo,
         ExposedMr,
         IdleMr,
         LocalInvalidation,
@@ -139,7 +140,7 @@ impl QpHandler for Arc<Holder> {
         let this = qp.handler();
         if let Some(proof) = message.invalidation() {
             let mut regions = this.regions.lock();
-            regions.offer(|region| region.remotely_invalidated(proof));
+            regions.offer(|region| region.remotely_invalidated(proof, Echo::Offset));
         }
         let number = message.bytes().first_chunk().copied().unwrap_or_default();
         this.log.add(Told::Message(u64::from_ne_bytes(number)));
@@ -228,7 +229,7 @@ struct Seat {
 struct Life {
     owner: QpOwner<Arc<Holder>>,
     holder: Arc<Holder>,
-    device: Invalidations,
+    device: Kind,
     seats: KVec<Seat>,
     queue: KVec<Wr>,
     dice: Dice,
@@ -244,8 +245,8 @@ impl Life {
     fn new(seed: u64) -> Result<Self> {
         calm();
         let device = match seed % 2 {
-            0 => Invalidations::Unknown,
-            _ => Invalidations::Believed,
+            0 => Kind::Distrusted,
+            _ => Kind::Plain,
         };
         device.always();
         let (id, events) = routed()?;
@@ -331,7 +332,7 @@ impl Life {
         if let Some((last, _)) = seat.window {
             // Only the part of the key that is ours changes, and it always does.
             ensure_eq!(window.handle >> 8, last.handle >> 8);
-            ensure_eq!(window.handle as u8, (last.handle as u8).wrapping_add(1));
+            ensure!(window.handle != last.handle);
         }
         seat.window = Some((window, access));
         seat.mapped = Some(region);
@@ -449,37 +450,48 @@ impl Life {
         Ok(())
     }
 
-    /// A message that invalidates a region, or that names a key which is nobody's any more. Where
-    /// the device's word is no proof, also one for which the peer has guessed the key of a
-    /// registration that comes later; the region stays exposed.
+    /// A message that invalidates a region, or that names a key which is nobody's any more. It may
+    /// be one for which the peer has guessed the key of a registration that comes later, and it may
+    /// repeat the region's offset or not: the region stays exposed if it does not, or if the device
+    /// is not believed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());
         }
         let hit = self.dice.roll(4) != 0;
-        let believed = self.device == Invalidations::Believed;
         let id = match hit {
-            true => self.pick(|s| s == State::Registered || (s == State::Told && !believed)),
+            true => self.pick(|s| matches!(s, State::Registered | State::Told)),
             false => self.pick(|s| s == State::Idle),
         };
         let Some((id, (window, _))) = id.and_then(|id| Some((id, self.seats[id].window?))) else {
-            return self.message(Some(0x5ead_beef));
+            return self.message(Some(0x5ead_beef), 0);
         };
+        // Nobody knows the offset before the Send has left.
+        let knows = self.seats[id].state == State::Registered && self.dice.roll(3) != 0;
+        let believed = self.device != Kind::Distrusted && knows;
         let state = &mut self.seats[id].state;
         *state = match *state {
             State::Registered if believed => State::Idle,
             State::Registered => State::Void,
             other => other,
         };
-        self.message(Some(window.handle))
+        let wrong = 1 << (20 + self.dice.roll(40));
+        let offset = match knows {
+            true => window.offset,
+            false => window.offset ^ wrong,
+        };
+        self.message(Some(window.handle), offset)
     }
 
     /// The peer sends a message, and it was handled, with all that came before it.
-    fn message(&mut self, invalidates: Option<u32>) -> Test {
+    fn message(&mut self, invalidates: Option<u32>, offset: u64) -> Test {
         self.count += 1;
         let number = self.count;
+        let mut data = KVec::new();
+        data.extend_from_slice(&number.to_ne_bytes(), GFP_KERNEL)?;
+        data.extend_from_slice(&offset.to_be_bytes(), GFP_KERNEL)?;
         self.peer().send(Message {
-            data: &number.to_ne_bytes(),
+            data: &data,
             invalidates,
             ..Message::default()
         })?;
@@ -565,7 +577,7 @@ impl Life {
     fn check(&mut self) -> Test {
         if !self.broken {
             // Whatever has completed is handled before this.
-            self.message(None)?;
+            self.message(None, 0)?;
         }
         let mut held = self.holder.regions.lock();
         for (id, mr, lent) in take(&mut held.back) {

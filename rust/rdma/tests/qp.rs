@@ -4,6 +4,7 @@
 
 mod doorbell;
 mod failure;
+mod fence;
 mod invalidation;
 mod life;
 mod receive;
@@ -18,7 +19,7 @@ use super::{
         routed,
         Census,
         Death,
-        Invalidations,
+        Kind,
         Seen,
         Verb, //
     },
@@ -44,6 +45,7 @@ use crate::{
     },
     mr::{
         Access,
+        Echo,
         ExposedMr,
         IdleMr,
         LocalInvalidation,
@@ -132,6 +134,8 @@ struct Kept {
     back: Option<(IdleMr, Lent)>,
     /// What comes back is exposed with the same key again, and the same proof is tried.
     again: bool,
+    /// The handler says that the peer could not foresee the message.
+    unforeseen: bool,
 }
 
 impl QpHandler for Arc<Keeper> {
@@ -143,7 +147,11 @@ impl QpHandler for Arc<Keeper> {
         let this = qp.handler();
         let mut kept = this.kept.lock();
         if let (Some(proof), Some(region)) = (message.invalidation(), kept.exposed.take()) {
-            match region.remotely_invalidated(proof) {
+            let echo = match kept.unforeseen {
+                true => Echo::Unforeseen,
+                false => Echo::Offset,
+            };
+            match region.remotely_invalidated(proof, echo) {
                 Ok(back) => kept.back = Some(back),
                 Err(region) => kept.exposed = Some(region),
             }
@@ -152,7 +160,8 @@ impl QpHandler for Arc<Keeper> {
                 false => None,
             };
             if let Some((mr, lent)) = again {
-                match same_key(&qp, mr, lent, proof.rkey()).map(|r| r.remotely_invalidated(proof)) {
+                let again = same_key(&qp, mr, lent, proof.rkey());
+                match again.map(|region| region.remotely_invalidated(proof, echo)) {
                     Ok(Ok(back)) => kept.back = Some(back),
                     Ok(Err(region)) => kept.exposed = Some(region),
                     // Nothing is exposed, which the test finds.
@@ -215,15 +224,16 @@ impl QpHandler for Arc<Keeper> {
     }
 }
 
-/// Exposes a region with this key, which it has had before.
+/// Exposes a region for reading with this key, which it has had before.
 fn same_key(
     qp: &Qp<Arc<Keeper>>,
     mut mr: IdleMr,
     mut lent: Lent,
     key: u32,
 ) -> Result<ExposedMr<Lent>> {
-    for _ in 0..256 {
-        let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
+    // One of 256 has it.
+    for _ in 0..1 << 14 {
+        let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
         if region.window().handle == key {
             let batch = qp.begin(64, 2).map_err(|_| EAGAIN)?;
             batch.post(64, core::slice::from_mut(&mut region))?;
@@ -306,10 +316,10 @@ impl Pair {
     }
 
     fn with(config: &QpConfig) -> Result<Self> {
-        Self::on(Invalidations::Unknown, config)
+        Self::on(Kind::Plain, config)
     }
 
-    fn on(device: Invalidations, config: &QpConfig) -> Result<Self> {
+    fn on(device: Kind, config: &QpConfig) -> Result<Self> {
         calm();
         device.always();
         let (id, events) = routed()?;
@@ -461,4 +471,19 @@ fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
     })?;
     pair.told_of(data)?;
     Ok(())
+}
+
+/// A message that repeats an offset: its length and first letter are of these bytes.
+fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
+    let mut message = KVec::from_elem(0u8, data.len().next_multiple_of(4), GFP_KERNEL)?;
+    for (to, from) in message.iter_mut().zip(data) {
+        *to = *from;
+    }
+    message.extend_from_slice(&offset.to_be_bytes(), GFP_KERNEL)?;
+    Ok(message)
+}
+
+/// Lets the peer answer: the message repeats the offset of the window and invalidates its key.
+fn answer(pair: &Pair, data: &[u8], window: &Window) -> Test {
+    invalidate(pair, &repeating(data, window.offset)?, window.handle)
 }

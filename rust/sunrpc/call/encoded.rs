@@ -9,6 +9,7 @@ use crate::{
         XdrBuf, //
         XdrBytes,
     },
+    xids::Xids,
     xprt::Xprt,
 };
 use xprtrdma_bindings as bindings;
@@ -46,6 +47,13 @@ impl<'a, T: Transport> Encoded<'a, T> {
     pub fn xid(&self) -> u32 {
         // SAFETY: Valid by the type invariant; constant while the request is encoded.
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
+    }
+
+    /// Whether its server could not foresee the transaction id.
+    #[inline]
+    pub fn has_secret_xid(&self) -> bool {
+        // SAFETY: As above.
+        Xids::is_secret(unsafe { (*self.rqst()).rq_xid })
     }
 
     /// The encoded call.

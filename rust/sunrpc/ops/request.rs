@@ -69,6 +69,13 @@ impl<T: Transport> Ops<T> {
                     (*rqst).rq_buffer = call;
                     (*rqst).rq_rbuffer = reply;
                 }
+                // SAFETY: A task that gets memory has a procedure, which told how much.
+                let procedure = unsafe { (*(*task).tk_msg.rpc_proc).p_statidx };
+                // SAFETY: The transport of a request of ours.
+                let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
+                // SAFETY: The field belongs to the task, and nothing but a tracepoint has read it.
+                // A request that has its memory, as when it begins anew, does not come here.
+                xids.renumber(unsafe { &mut (*rqst).rq_xid }, procedure);
                 0
             }
             Err(e) => e.to_errno(),

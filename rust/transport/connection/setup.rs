@@ -13,6 +13,7 @@ use super::{
     },
     polling::Polling,
     Connection,
+    Disbelief,
     Locked,
     RegionPool,
     Services, //
@@ -96,6 +97,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) device: DeviceInfo,
     /// Is told the events of the device.
     pub(crate) events: Arc<dyn DeviceHandler>,
+    /// Why the server is not asked to invalidate regions.
+    pub(crate) disbelief: Option<Disbelief>,
     /// Bytes of the largest messages that are sent and received.
     pub(crate) inline_sizes: (u32, u32),
 }
@@ -144,6 +147,8 @@ impl Setup<'_> {
             device,
             _events: DeviceEvents::listen(self.id.clone(), self.events)?,
             strict: params::strict(),
+            believes: Atomic::new(self.disbelief.is_none()),
+            disbelief: self.disbelief,
             last_rx: Atomic::new(Jiffies::now().count()),
             last_end: Atomic::new(Jiffies::now().count()),
             requested: ForwardCredits::new(sizes.credits).request(),

@@ -5,6 +5,7 @@
 use crate::{
     connection::{
         Connection,
+        Disbelief,
         Setup, //
     },
     driver::Rdma,
@@ -346,9 +347,10 @@ impl Link {
         attempt.pd = Some(pd.clone());
         // Read once for each connection: the announced sizes are the posted ones.
         let inline_sizes = self.inline_sizes();
+        let disbelief = Disbelief::of(&device, self.services.counters());
         attempt.own = Some(PrivateData {
-            // Not requested where it would prove nothing.
-            remote_invalidation: device.refuses_stale_keys,
+            // Not requested where it would not be believed.
+            remote_invalidation: disbelief.is_none(),
             send_size: inline_sizes.0,
             receive_size: inline_sizes.1,
         });
@@ -366,6 +368,7 @@ impl Link {
             pd: &pd,
             device,
             events: Arc::new(listener, GFP_KERNEL).map_err(|_| LocalFault::NoResources)?,
+            disbelief,
             inline_sizes,
         };
         attempt.qp = Some(setup.make(epoch).map_err(resources)?);
@@ -384,6 +387,7 @@ impl Link {
         let conn = qp.handler();
         conn.agree(version, thresholds);
         let (epoch, pages) = (conn.epoch(), conn.regions().pages());
+        let disbelief = conn.disbelief();
         let credits = conn.credits().request().0;
         let mut send = lock.send_lock();
         let xprt = send.xprt();
@@ -412,7 +416,7 @@ impl Link {
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
             pr_info!(
                 "{} connected{}: device {} port {}, from {}{}, inline {}/{}, credits {}, \
-                 {} pages per region{}\n",
+                 {} pages per region{}{}\n",
                 Show(&Named(xprt)),
                 Show(&Again(failed, since)),
                 device.name(),
@@ -427,6 +431,7 @@ impl Link {
                     Version::V1 => "",
                     Version::V2 => ", version 2",
                 },
+                Show(&log::Uninvalidated(disbelief.map(Disbelief::reason))),
             );
         }
     }

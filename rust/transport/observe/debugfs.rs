@@ -169,20 +169,18 @@ fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "inline: {} out, {} in",
             thresholds.call, thresholds.reply
         )?;
-        if qp.pd().believes_invalidations() {
-            // We announce support if the device proves invalidations. Servers go by that alone.
-            let (agreed, unannounced) = moved(xprt).invalidations();
-            writeln!(
-                f,
-                "remote invalidation: announced by the server: {}; used by it: {}",
-                yes_or_no(thresholds.remote_invalidation),
-                yes_or_no(agreed + unannounced > 0)
-            )?;
-        } else {
-            writeln!(
-                f,
-                "remote invalidation: not asked for, this device does not prove it"
-            )?;
+        match conn.disbelief() {
+            None => {
+                // Servers go by what we announce, whatever they announce.
+                let (agreed, unannounced) = moved(xprt).invalidations();
+                writeln!(
+                    f,
+                    "remote invalidation: announced by the server: {}; used by it: {}",
+                    yes_or_no(thresholds.remote_invalidation),
+                    yes_or_no(agreed + unannounced > 0)
+                )?;
+            }
+            Some(why) => writeln!(f, "remote invalidation: not asked for, {}", why.reason())?,
         }
         writeln!(
             f,

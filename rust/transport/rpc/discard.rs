@@ -53,6 +53,7 @@ impl Connection {
     /// A message invalidated a region that it had better not: the connection goes.
     #[cold]
     pub(super) fn wrongly_invalidated(&self) {
+        self.doubt();
         self.counters().count(Counter::ReminvWrong);
         self.lost(Cause::WrongInvalidate);
     }

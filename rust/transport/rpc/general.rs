@@ -211,9 +211,14 @@ fn post_call(
         state.posted = now_ns();
     }
     // The call is pending from before the post: its reply may overtake us.
-    if state.xid != call.xid() {
+    let anew = state.xid != call.xid();
+    if anew {
         state.xid = call.xid();
         state.strikes = Strikes::default();
+    }
+    state.offer.secret_xid = anew && call.has_secret_xid();
+    if read_count != 0 && !state.offer.secret_xid {
+        call.wants_secret_xid(xprt);
     }
     let request = call.slot().driver_data();
     request.set_phase(state, Phase::Sent);

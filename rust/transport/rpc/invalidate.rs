@@ -33,6 +33,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     mr::{
+        Echo,
         IdleMr,
         RemoteInvalidation, //
     },
@@ -73,49 +74,56 @@ fn one_of_many(state: &mut State, rkey: Option<Handle>) -> Result<(Region, Count
     }
 }
 
-/// The message proves nothing about the call's region.
+/// The message does not prove that the region is invalid: this side invalidates all the same.
 #[inline(never)]
-fn not_taken_back(state: &mut State, region: Region, proof: bool) -> Result<(), Foreign> {
+fn not_taken_back(state: &mut State, region: Region) {
+    // It was taken from there.
     let _ = state.regions.push_within_capacity(region);
-    match proof {
-        // The server has not been told this key yet. Keep it exposed.
-        true => Err(Foreign),
-        // The device does not check what the server writes: this side invalidates all the same.
-        false => Ok(()),
-    }
 }
 
 impl Connection {
-    /// Takes back the region that the reply's message invalidated, if it is one of this call, which
-    /// may be pinned.
+    /// Takes back the region that the reply's message invalidated, if that is proven. It must be
+    /// one of this call, which may be pinned. `echo` is what the reply to a call with one region
+    /// repeats, if it is known.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
         state: &mut State,
         pinned: Option<&Pinned<Rdma>>,
         proof: &RemoteInvalidation<'_>,
+        echo: Option<Echo>,
     ) -> Result<(), Foreign> {
         let agreed = state.offer.invalidation;
         let rkey = Some(Handle(proof.rkey()));
         // Usually there is one.
-        let (region, counter) = match &*state.regions {
+        let (region, counter, echo) = match &*state.regions {
             [only] => match invalidated(rkey, [handle(only)], agreed) {
-                Invalidated::Own(_, counter) => (state.regions.pop().ok_or(Foreign)?, counter),
+                Invalidated::Own(_, counter) => {
+                    (state.regions.pop().ok_or(Foreign)?, counter, echo)
+                }
                 _ => return Err(Foreign),
             },
-            _ => one_of_many(state, rkey)?,
+            _ => {
+                let (region, counter) = one_of_many(state, rkey)?;
+                (region, counter, None)
+            }
         };
         state.tally.invalidated(counter);
-        match region.remotely_invalidated(proof) {
+        let echo = match (self.believes(), echo) {
+            (true, Some(echo)) => echo,
+            (true, None) => state.offer.echo(&region),
+            (false, _) => Echo::Nothing,
+        };
+        match region.remotely_invalidated(proof, echo) {
             Ok((mr, lease)) => {
                 if let Some(pinned) = pinned {
                     pinned.end_lease(lease);
                 }
                 self.keep(state, mr);
-                Ok(())
             }
-            Err(region) => not_taken_back(state, region, proof.is_proof()),
+            Err(region) => not_taken_back(state, region),
         }
+        Ok(())
     }
 
     /// Leaves a region with the slot for its next call, unless there is one or a sender waits for

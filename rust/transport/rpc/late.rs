@@ -68,7 +68,9 @@ impl Connection {
             let mut foreign = false;
             if sent {
                 if let Some(proof) = message.invalidation() {
-                    foreign = self.remotely_invalidated(&mut state, None, proof).is_err();
+                    foreign = self
+                        .remotely_invalidated(&mut state, None, proof, None)
+                        .is_err();
                 }
                 waits = !state.regions.is_empty();
                 let phase = if waits { Phase::Revoked } else { Phase::Idle };
@@ -82,8 +84,7 @@ impl Connection {
                 self.unmatched_reply();
             }
             if foreign {
-                self.counters().count(Counter::ReminvWrong);
-                self.lost(Cause::WrongInvalidate);
+                self.wrongly_invalidated();
             } else if !sent {
                 self.check_revoked(message);
             }

@@ -322,9 +322,16 @@ fn post_one(
     }
     // The call is pending from before the post: its reply may overtake us.
     // Not that of a call with a Reply chunk, see above.
-    if form == One::Reply || state.xid != call.xid() {
+    let anew = form == One::Reply || state.xid != call.xid();
+    if anew {
         state.xid = call.xid();
         state.strikes = Strikes::default();
+    }
+    if form == One::Read {
+        state.offer.secret_xid = anew && call.has_secret_xid();
+        if !state.offer.secret_xid {
+            call.wants_secret_xid(xprt);
+        }
     }
     request.set_phase(state, Phase::Sent);
     state.epoch = conn.epoch();

@@ -62,7 +62,10 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     access_once::AccessOnce,
-    mr::LocalInvalidation,
+    mr::{
+        Echo,
+        LocalInvalidation, //
+    },
     qp::{
         Immediate,
         Qp,
@@ -244,7 +247,10 @@ impl Connection {
     ) -> Result<Remaining, Pinned<Rdma>> {
         let expected = state.offer.expected(form);
         match expected.and_then(|expected| predicted(message.bytes(), version, expected)) {
-            Some(accept) => Ok(self.accept_reply(pinned, request, state, accept, form, message)),
+            Some(accept) => {
+                let accepted = (accept, Some(state.offer.expected_echo(form, version)));
+                Ok(self.accept_reply(pinned, request, state, accepted, form, message))
+            }
             None => Err(pinned),
         }
     }
@@ -381,7 +387,7 @@ impl Connection {
         match verdict {
             Verdict::Accept(accept) => {
                 let result = state.offer.result;
-                self.accept_reply(pinned, request, state, accept, result, message)
+                self.accept_reply(pinned, request, state, (accept, None), result, message)
             }
             Verdict::Fail(_, counter) => {
                 self.fail_reply(pinned, request, state, verdict, counter, message)
@@ -402,9 +408,10 @@ impl Connection {
         pinned: &Pinned<Rdma>,
         mut state: SpinLockGuard<'a, State>,
         message: &Received<'_, Self>,
+        echo: Option<Echo>,
     ) -> Option<SpinLockGuard<'a, State>> {
         if let Some(proof) = message.invalidation() {
-            let taken = self.remotely_invalidated(&mut state, Some(pinned), proof);
+            let taken = self.remotely_invalidated(&mut state, Some(pinned), proof, echo);
             if taken.is_err() {
                 drop(state);
                 self.wrongly_invalidated();
@@ -421,12 +428,12 @@ impl Connection {
         pinned: Pinned<Rdma>,
         request: &Request,
         state: SpinLockGuard<'_, State>,
-        accept: Accept,
+        (accept, echo): (Accept, Option<Echo>),
         result: ResultChunk,
         message: &Received<'_, Self>,
     ) -> Remaining {
         let index = pinned.slot().index();
-        let Some(mut state) = self.take_back(&pinned, state, message) else {
+        let Some(mut state) = self.take_back(&pinned, state, message, echo) else {
             return Remaining::Nothing;
         };
         state.tally.accepted(&accept);
@@ -462,7 +469,7 @@ impl Connection {
         message: &Received<'_, Self>,
     ) -> Remaining {
         let index = pinned.slot().index();
-        let Some(mut state) = self.take_back(&pinned, state, message) else {
+        let Some(mut state) = self.take_back(&pinned, state, message, None) else {
             return Remaining::Nothing;
         };
         let result = state.offer.result;

@@ -19,14 +19,21 @@ use xprtrdma_proto::{
     header::MAX_SEGMENTS,
     judge::Verdict,
     limit::Strikes,
-    predict::Expected,
+    predict::{
+        offset_place,
+        Expected,
+        Returned, //
+    },
     rds::Unmapped,
     Handle,
-    Segment, //
+    Segment,
+    Version, //
 };
 use xprtrdma_rdma::{
     access_once::AccessOnce,
     mr::{
+        Access,
+        Echo,
         ExposedMr,
         IdleMr, //
     },
@@ -153,6 +160,9 @@ pub(super) struct Offered {
     pub(super) non_data: u32,
     /// Whether the server may invalidate the regions, as agreed.
     pub(super) invalidation: bool,
+    /// No server could know the xid before this Send left: it could not be foreseen, and was not
+    /// sent before.
+    pub(super) secret_xid: bool,
 }
 
 impl Offered {
@@ -172,6 +182,35 @@ impl Offered {
         self.result = result;
         self.non_data = non_data;
         self.invalidation = invalidation;
+    }
+
+    /// What a reply repeats that its server can know from the Send of this region only. A Write or
+    /// Reply chunk is returned, with the region's offset. A Read chunk is not, so there the xid has
+    /// to do.
+    pub(super) fn echo(&self, region: &Region) -> Echo {
+        match region.access() {
+            Access::RemoteWrite => Echo::Offset,
+            Access::RemoteRead => self.echo_of_xid(),
+        }
+    }
+
+    /// The same of the predicted reply to a call with one region, for this result.
+    #[inline(always)]
+    pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
+        let returned = match result {
+            ResultChunk::None => return self.echo_of_xid(),
+            ResultChunk::Write => Returned::Write,
+            ResultChunk::Reply => Returned::Reply,
+        };
+        Echo::OffsetAt(offset_place(returned, version))
+    }
+
+    #[inline(always)]
+    fn echo_of_xid(&self) -> Echo {
+        match self.secret_xid {
+            true => Echo::Unforeseen,
+            false => Echo::Nothing,
+        }
     }
 
     /// The offer, which is for this result, if it is one whose reply can be predicted.
@@ -230,6 +269,7 @@ impl Request {
                     chunk: Chunk::EMPTY,
                     non_data: 0,
                     invalidation: false,
+                    secret_xid: false,
                 },
                 strikes: Strikes::default(),
                 xid: 0,

@@ -140,6 +140,37 @@ def bad_and_invalidating(exchange):
     exchange.send(message.but(vers=0), invalidate=exchange.call.segments()[0].handle)
 
 
+def moved(exchange):
+    """Answer and invalidate, with another offset in the returned chunk."""
+    message, placed = exchange.answer()
+    exchange.place(placed)
+    chunk = [segment.but(offset=segment.offset ^ 1 << 40) for segment in message.writes[0]]
+    exchange.send(message.but(writes=[chunk]), invalidate=own(exchange))
+
+
+def following(xid):
+    """The xid behind one, if a host that has its lowest byte first counts them."""
+    return int.from_bytes(((int.from_bytes(xid.to_bytes(4, "little")) + 1) % (1 << 32))
+                          .to_bytes(4, "little"))
+
+
+def guess(exchange, key):
+    """Answer the next call before it is sent, and invalidate a key."""
+    message, _ = exchange.answer()
+    xid = following(message.xid)
+    exchange.send(message.but(xid=xid, payload=word(xid) + message.payload[4:]), invalidate=key)
+
+
+def early(exchange):
+    """Answer as one should; then the next call, whose region may be the same with another key."""
+    exchange.honest()
+    guess(exchange, own(exchange) ^ 1)
+
+
+def guess_kept(exchange):
+    guess(exchange, kept(exchange))
+
+
 def own(exchange):
     return exchange.call.segments()[0].handle
 
@@ -206,5 +237,21 @@ INVALIDATION = [
         ended(ANY_CAUSE, ("reminv_wrong", (0, 1)))),
     Row("own region invalidated by a bad message", "MAL-016", READ, bad_and_invalidating,
         ended("wrong region invalidated", "bad_vers", "reminv_wrong")),
+    Row("next READ answered before it is sent", "MAL-015", READ, early,
+        ended(ANY_CAUSE, ("reminv_wrong", (0, 1)), ("bad_xid", (0, 1)))),
+    Row("next WRITE answered before it is sent", "MAL-015", WRITE, early,
+        ended(ANY_CAUSE, ("reminv_wrong", (0, 1)), ("bad_xid", (0, 1)))),
+]
+
+# What does not prove that the region is invalid, and what does.
+PROOFS = [
+    Row("chunk moved", "MAL-013", READ, moved, ignored("seg_mismatch", "reminv_unannounced")),
+    Row("own Read chunk invalidated", "MAL-013", WRITE, invalidating(own),
+        ignored("reminv_unannounced")),
+    Row("own Read chunk invalidated when it was sent again", "MAL-013", WRITE,
+        one_by_one(keep_and_drop, invalidating(own)),
+        ended(ANY_CAUSE, "reminv_unannounced"), times=2),
+    Row("next call answered with a key that was invalidated", "MAL-015", SMALL, guess_kept,
+        ended("wrong region invalidated", "reminv_wrong", "bad_xid")),
 ]
 

@@ -14,8 +14,10 @@ use xprtrdma_proto::{
     judge::Accept,
     predict::{
         call_xid,
+        offset_place,
         predicted,
-        Expected, //
+        Expected,
+        Returned, //
     },
     Handle,
     Inbound,
@@ -113,6 +115,25 @@ fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
 fn the_usual_replies_are_predicted() {
     for (version, expected, message) in all_usual() {
         assert!(agrees(&words(&message), version, expected), "{message:x?}");
+    }
+}
+
+// By it a reply proves that its server was told of the region.
+#[test]
+fn the_offset_is_where_it_is_looked_for() {
+    for (version, expected, message) in all_usual() {
+        let (returned, segment) = match expected {
+            Expected::Inline => continue,
+            Expected::Write(segment, _) => (Returned::Write, segment),
+            Expected::Reply(segment) => (Returned::Reply, segment),
+        };
+        let bytes = words(&message);
+        let at = offset_place(returned, version);
+        assert_eq!(bytes[at..at + 8], segment.offset.to_be_bytes());
+        // And nowhere else.
+        let places = bytes.windows(8).enumerate();
+        let same = places.filter(|(_, word)| *word == segment.offset.to_be_bytes());
+        assert_eq!(same.map(|(place, _)| place).collect::<Vec<_>>(), [at]);
     }
 }
 

@@ -99,7 +99,7 @@ mod suite {
 
     #[test]
     fn receives_that_cannot_be_posted_again_break_the_connection() -> Test {
-        let mut pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+        let mut pair = Pair::on(Kind::Stops, &CONFIG)?.connect()?;
         Verb::PostRecv.fail(1);
         for _ in 0..CONFIG.recv_batch {
             pair.peer().send(Message {

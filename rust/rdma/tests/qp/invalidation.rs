@@ -40,26 +40,69 @@ mod suite {
 
     #[test]
     fn a_region_comes_back_when_the_peer_invalidates_it() -> Test {
-        let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
-        let peer = pair.peer();
+        for access in [Access::RemoteWrite, Access::RemoteRead] {
+            let pair = Pair::connected()?;
+            let peer = pair.peer();
+            let region = pair.expose(access)?;
+            let window = region.window();
+            pair.keeper.kept.lock().exposed = Some(region);
+            // Another key proves nothing, nor does a message that tells nothing, or another offset.
+            let other = window.handle.wrapping_add(0x100);
+            invalidate(&pair, &repeating(b"1", window.offset)?, other)?;
+            invalidate(&pair, b"2", window.handle)?;
+            for wrong in [window.offset ^ 1 << 62, window.offset ^ 1 << 13, 100] {
+                invalidate(&pair, &repeating(b"3", wrong)?, window.handle)?;
+            }
+            ensure!(pair.keeper.kept.lock().back.is_none());
+            answer(&pair, b"4", &window)?;
+            let back = pair.keeper.kept.lock().back.take();
+            let (mr, lent) = back.ok_or(EINVAL)?;
+            ensure!(peer.write(window.handle, window.offset, b"late").is_err());
+            ensure_eq!(Census::now().mappings, CONNECTED.mappings);
+            // The same region serves again.
+            let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
+            ensure!(exposed.window().handle != window.handle);
+        }
+        Ok(())
+    }
+
+    // Whoever calls may be wrong: at worst the peer reads what it should not.
+    #[test]
+    fn the_word_of_the_caller_is_taken_for_what_the_peer_may_read() -> Test {
+        for (access, taken) in [(Access::RemoteRead, true), (Access::RemoteWrite, false)] {
+            let pair = Pair::connected()?;
+            let region = pair.expose(access)?;
+            let window = region.window();
+            {
+                let mut kept = pair.keeper.kept.lock();
+                kept.exposed = Some(region);
+                kept.unforeseen = true;
+            }
+            invalidate(&pair, b"told", window.handle)?;
+            ensure_eq!(pair.keeper.kept.lock().back.take().is_some(), taken);
+            let region = pair.keeper.kept.lock().exposed.take();
+            drop(pair.owner);
+            drop(region);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_offset_may_be_anywhere_in_a_message_and_whole() -> Test {
+        let pair = Pair::connected()?;
         let region = pair.expose(Access::RemoteWrite)?;
         let window = region.window();
-        peer.write(window.handle, window.offset, &[7; 10])?;
         pair.keeper.kept.lock().exposed = Some(region);
-        // Another key proves nothing.
-        let other = window.handle.wrapping_add(0x100);
-        for (data, key) in [(&b"wrong"[..], other), (&b"right"[..], window.handle)] {
-            invalidate(&pair, data, key)?;
-            let back = pair.keeper.kept.lock().back.is_some();
-            ensure_eq!(back, key == window.handle);
-        }
-        let back = pair.keeper.kept.lock().back.take();
-        let (mr, lent) = back.ok_or(EINVAL)?;
-        ensure_eq!(lent.bytes().get(100..110), Some(&[7u8; 10][..]));
-        ensure_eq!(Census::now().mappings, CONNECTED.mappings);
-        // The same region serves again.
-        let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
-        ensure!(exposed.window().handle != window.handle);
+        let bytes = window.offset.to_be_bytes();
+        // Not at a word; cut off.
+        let mut message = KVec::from_elem(0u8, 3, GFP_KERNEL)?;
+        message.extend_from_slice(&bytes, GFP_KERNEL)?;
+        invalidate(&pair, &message, window.handle)?;
+        invalidate(&pair, &bytes[..7], window.handle)?;
+        invalidate(&pair, &[], window.handle)?;
+        ensure!(pair.keeper.kept.lock().back.is_none());
+        answer(&pair, &[7; 500], &window)?;
+        ensure!(pair.keeper.kept.lock().back.take().is_some());
         Ok(())
     }
 
@@ -67,24 +110,24 @@ mod suite {
     fn an_invalidation_is_no_proof_for_what_waits() -> Test {
         // Until nobody was quicker to ring the doorbell than we are to keep it silent.
         for _ in 0..20 {
-            let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+            let pair = Pair::connected()?;
             let peer = pair.peer();
             let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
             pair.post_later(&mut region)?;
             let silent = Qp::cancel_doorbell_work(&pair.owner);
             let window = region.window();
             pair.keeper.kept.lock().exposed = Some(region);
-            let invalidate = |data: &[u8]| invalidate(&pair, data, window.handle);
             if silent {
                 ensure_eq!(peer.sends(), 0);
-                invalidate(b"guessed")?;
+                // As if it had guessed all.
+                answer(&pair, b"guessed", &window)?;
                 ensure!(pair.keeper.kept.lock().back.is_none());
                 pair.send(10, 1)?;
             }
             pair.rung_for(if silent { 3 } else { 2 })?;
             ensure_at_least!(peer.complete(3, SUCCESS), 2);
             peer.write(window.handle, window.offset, b"answer")?;
-            invalidate(b"told")?;
+            answer(&pair, b"told", &window)?;
             ensure!(pair.keeper.kept.lock().back.take().is_some());
             if silent {
                 return Ok(());
@@ -122,10 +165,10 @@ mod suite {
         Ok(window)
     }
 
-    /// Where the device's word is no proof, a guess frees nothing, nor does a message that is
-    /// right.
-    fn frees_nothing(later: bool) -> Test {
-        let pair = Pair::connected()?;
+    /// A guess of the key frees nothing; nor does a message that is right, if it does not repeat
+    /// the offset or if the device is not believed.
+    fn frees_nothing(later: bool, device: Kind) -> Test {
+        let pair = Pair::on(device, &CONFIG)?.connect()?;
         let peer = pair.peer();
         let window = guessed(&pair, later)?;
         pair.told_of(b"guess")?;
@@ -133,7 +176,10 @@ mod suite {
         ensure_at_least!(peer.complete(3, SUCCESS), 2);
         // So the key works, and what it reaches is still lent.
         peer.write(window.handle, window.offset, b"answer")?;
-        invalidate(&pair, b"told", window.handle)?;
+        match device {
+            Kind::Distrusted => answer(&pair, b"told", &window)?,
+            _ => invalidate(&pair, b"told", window.handle)?,
+        }
         let mut region = {
             let mut kept = pair.keeper.kept.lock();
             ensure!(kept.back.is_none());
@@ -151,20 +197,22 @@ mod suite {
 
     // The message comes when the registration was posted, and the device gets to that later.
     #[test]
-    fn an_invalidation_is_no_proof_where_keys_are_not_checked() -> Test {
-        frees_nothing(false)
+    fn an_invalidation_before_the_registration_is_no_proof() -> Test {
+        frees_nothing(false, Kind::Plain)?;
+        frees_nothing(false, Kind::Distrusted)
     }
 
     // The message comes while the registration waits, and is handled when it was posted.
     #[test]
     fn an_invalidation_that_is_handled_late_is_no_proof() -> Test {
-        frees_nothing(true)
+        frees_nothing(true, Kind::Plain)?;
+        frees_nothing(true, Kind::Distrusted)
     }
 
     #[test]
     fn a_device_that_checks_keys_refuses_the_message() -> Test {
         for later in [false, true] {
-            let pair = Pair::on(Invalidations::Checked, &CONFIG)?.connect()?;
+            let pair = Pair::on(Kind::Checks, &CONFIG)?.connect()?;
             guessed(&pair, later)?;
             let status = bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR;
             pair.told(Told::Broken(WcStatus(status)))?;
@@ -174,16 +222,19 @@ mod suite {
     }
 
     #[test]
-    fn devices_are_believed_that_are_known() -> Test {
-        for (device, believed) in [
-            (Invalidations::Unknown, false),
-            (Invalidations::Checked, true),
+    fn devices_are_believed_but_for_reasons() -> Test {
+        for (device, believed, fences) in [
+            (Kind::Plain, true, false),
+            (Kind::Stops, true, false),
+            (Kind::Repeats, true, true),
+            (Kind::Distrusted, false, false),
         ] {
             calm();
             device.always();
             let (id, _log) = routed()?;
             let info = DeviceInfo::of(&id).ok_or(ENODEV)?;
-            ensure_eq!(info.refuses_stale_keys, believed);
+            ensure_eq!(info.proves_invalidations, believed);
+            ensure_eq!(info.fences, fences);
         }
         calm();
         Ok(())
@@ -191,19 +242,29 @@ mod suite {
 
     #[test]
     fn an_invalidation_is_a_proof_once() -> Test {
-        let pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+        let pair = Pair::connected()?;
         let peer = pair.peer();
-        let region = pair.expose(Access::RemoteWrite)?;
-        let window = region.window();
+        let region = pair.expose(Access::RemoteRead)?;
+        let key = region.window().handle;
         {
             let mut kept = pair.keeper.kept.lock();
             kept.exposed = Some(region);
             kept.again = true;
+            kept.unforeseen = true;
         }
-        invalidate(&pair, b"told", window.handle)?;
+        invalidate(&pair, b"told", key)?;
         ensure_eq!(peer.complete(2, SUCCESS), 2);
         // The same key is valid again.
-        peer.write(window.handle, window.offset, b"answer")?;
+        let window = pair
+            .keeper
+            .kept
+            .lock()
+            .exposed
+            .as_ref()
+            .map(ExposedMr::window);
+        let window = window.ok_or(EINVAL)?;
+        ensure_eq!(window.handle, key);
+        peer.read(window.handle, window.offset, 10)?;
         pair.ends_exposed()
     }
 

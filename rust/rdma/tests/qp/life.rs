@@ -248,10 +248,10 @@ mod suite {
     #[test]
     fn memory_is_back_before_the_queue_pair_is_destroyed() -> Test {
         for (device, death, qps) in [
-            (Invalidations::Believed, Death::None, 1),
+            (Kind::Stops, Death::None, 1),
             // A device that did not say that it stopped, or is not known to, is stopped for good.
-            (Invalidations::Believed, Death::NoModify, 0),
-            (Invalidations::Unknown, Death::None, 0),
+            (Kind::Stops, Death::NoModify, 0),
+            (Kind::Plain, Death::None, 0),
         ] {
             let mut pair = Pair::on(device, &CONFIG)?.connect()?;
             pair.send(50, 1)?;
@@ -279,7 +279,7 @@ mod suite {
 
     #[test]
     fn a_queue_pair_that_flushed_nothing_is_destroyed_at_once() -> Test {
-        let mut pair = Pair::on(Invalidations::Believed, &CONFIG)?.connect()?;
+        let mut pair = Pair::on(Kind::Stops, &CONFIG)?.connect()?;
         pair.keeper.kept.lock().hold = true;
         for first in 1..=RECVS {
             pair.takes(&[first as u8])?;

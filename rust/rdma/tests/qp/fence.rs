@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registrations on a device that executes them again.
+
+use super::*;
+
+/// A queue pair on such a device, whose peer keeps the first message unacknowledged.
+fn unacknowledged() -> Result<Pair> {
+    let pair = Pair::on(Kind::Repeats, &CONFIG)?.connect()?;
+    pair.send(10, 1)?;
+    ensure_eq!(pair.peer().run_ahead(), 1);
+    Ok(pair)
+}
+
+#[kunit_tests(xprtrdma_qp_fence)]
+mod suite {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_not_executed_again() -> Test {
+        for later in [false, true] {
+            let pair = unacknowledged()?;
+            let peer = pair.peer();
+            let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
+            let window = region.window();
+            match later {
+                false => pair.post(&mut region)?,
+                true => pair.post_later(&mut region)?,
+            }
+            // The first message, the fence, the registration, the second message.
+            pair.rung_for(4)?;
+            pair.keeper.kept.lock().exposed = Some(region);
+            // The fence waits.
+            ensure_eq!(peer.run_ahead(), 1);
+            ensure!(peer.write(window.handle, window.offset, b"early").is_err());
+            ensure_eq!(peer.complete(1, SUCCESS), 1);
+            peer.run_ahead();
+            peer.write(window.handle, window.offset, b"answer")?;
+            answer(&pair, b"told", &window)?;
+            let back = pair.keeper.kept.lock().back.take();
+            let (mr, lent) = back.ok_or(EINVAL)?;
+            ensure_eq!(peer.send_again(), 0);
+            ensure!(peer.write(window.handle, window.offset, b"late").is_err());
+            // Nor behind its next use.
+            let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
+            pair.post(&mut region)?;
+            peer.run_ahead();
+            ensure_eq!(peer.send_again(), 0);
+            ensure_at_least!(peer.complete(9, SUCCESS), 1);
+            ensure_eq!(Census::now().violations, 0);
+            drop(pair.owner);
+            drop(region);
+        }
+        Ok(())
+    }
+
+    // Those of the second message would be behind the Send of the first.
+    #[test]
+    fn each_message_in_a_chain_has_its_fence() -> Test {
+        for _ in 0..20 {
+            let pair = Pair::on(Kind::Repeats, &CONFIG)?.connect()?;
+            let peer = pair.peer();
+            let mut regions = KVec::new();
+            for first in [0, 500] {
+                regions.push(pair.map(first, 100, Access::RemoteWrite)?, GFP_KERNEL)?;
+            }
+            let before = Verb::PostSend.calls();
+            for region in &mut regions {
+                pair.post_later(region)?;
+            }
+            pair.rung_for(6)?;
+            let shared = Verb::PostSend.calls() - before == 1;
+            for at in [0, 3] {
+                let posted = peer.look(at)?;
+                ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
+                ensure_eq!(posted.signalled, 0);
+            }
+            peer.run_ahead();
+            ensure_eq!(peer.send_again(), 0);
+            peer.complete(9, SUCCESS);
+            peer.run_ahead();
+            peer.complete(9, SUCCESS);
+            ensure_eq!(Census::now().violations, 0);
+            drop(pair.owner);
+            drop(regions);
+            // Unless this thread was interrupted.
+            if shared {
+                return Ok(());
+            }
+        }
+        Err(ETIMEDOUT.into())
+    }
+
+    #[test]
+    fn a_fence_takes_room_and_is_none_without_registrations() -> Test {
+        let pair = Pair::on(Kind::Repeats, &CONFIG)?.connect()?;
+        let peer = pair.peer();
+        pair.send(10, 1)?;
+        ensure_eq!(peer.sends(), 1);
+        let mut region = pair.map(0, 100, Access::RemoteWrite)?;
+        pair.post(&mut region)?;
+        ensure_eq!(peer.sends(), 4);
+        ensure_eq!(pair.owner.send_occupancy().1, 4);
+        // Fifteen are left of sixteen.
+        ensure!(pair.owner.has_room(10, 11));
+        ensure!(!pair.owner.has_room(10, 12));
+        peer.complete(4, SUCCESS);
+        drop(pair.owner);
+        drop(region);
+        Ok(())
+    }
+
+    #[test]
+    fn a_fence_goes_with_its_queue_pair() -> Test {
+        let pair = Pair::on(Kind::Repeats, &CONFIG)?;
+        ensure_eq!(Census::now(), Census { mrs: 1, ..PAIR });
+        leaves_nothing!(pair);
+        calm();
+        Kind::Repeats.always();
+        let (id, _log) = routed()?;
+        let pd = Pd::alloc(id)?;
+        Verb::AllocMr.fail(1);
+        ensure_eq!(Qp::create(&pd, &CONFIG, keeper()?).err(), Some(EAGAIN));
+        leaves_nothing!(pd);
+        Ok(())
+    }
+}
