@@ -125,6 +125,13 @@ impl Cq {
         self.raw.as_ptr()
     }
 
+    /// Whether a queue pair has the queue.
+    pub(crate) fn is_used(&self) -> bool {
+        // SAFETY: The queue is valid until `drop`. Queue pairs are made and destroyed by the thread
+        // that asks, so no other changes it.
+        unsafe { ptr::read_volatile(&raw const (*self.as_raw()).usecnt.counter) != 0 }
+    }
+
     #[inline]
     fn work(&self) -> *mut bindings::work_struct {
         work_of(self.as_raw())

@@ -119,18 +119,23 @@ impl RawQp {
     }
 
     /// Destroys the queue pair, which nobody uses any more. Idempotent. May sleep.
-    fn destroy(&self) {
-        if !self.gone.xchg(true, Full) {
-            // SAFETY: The queue pair was created on this id and is destroyed once; the id lives as
-            // long as `pd`.
-            unsafe { bindings::rdma_destroy_qp(self.pd.id().as_raw()) }
+    ///
+    /// `false` once, if the device has not done it: it may use everything that the queue pair was
+    /// told of, for ever. The callee does not say, but the queue pair then keeps `cq`, its
+    /// completion queue.
+    #[must_use]
+    fn destroy(&self, cq: &Cq) -> bool {
+        if self.gone.xchg(true, Full) {
+            return true;
         }
-    }
-}
-
-impl Drop for RawQp {
-    fn drop(&mut self) {
-        self.destroy();
+        // SAFETY: The queue pair was created on this id and is destroyed once; the id lives as long
+        // as `pd`.
+        unsafe { bindings::rdma_destroy_qp(self.pd.id().as_raw()) };
+        let gone = !cq.is_used();
+        if !gone {
+            pr_err!("the device has not destroyed a queue pair: its memory is lost\n");
+        }
+        gone
     }
 }
 

@@ -101,8 +101,18 @@ impl<H: QpHandler> Qp<H> {
             gone: Atomic::new(false),
             pd: pd.clone(),
         };
-        let sq = SendQueue::new(pd, config)?;
-        let recvs = RecvBuf::table(pd, config, recv_done::<H>)?;
+        let memory = SendQueue::new(pd, config)
+            .and_then(|sq| Ok((sq, RecvBuf::table(pd, config, recv_done::<H>)?)));
+        let (sq, recvs) = match memory {
+            Ok(memory) => memory,
+            Err(error) => {
+                if !raw.destroy(&cq) {
+                    // Both may be used for ever.
+                    core::mem::forget((raw, cq));
+                }
+                return Err(error);
+            }
+        };
         let batch = u32::from(config.recv_batch);
         let qp = UniqueArc::pin_init_with(
             place,
@@ -178,11 +188,22 @@ impl<H: QpHandler> Qp<H> {
         this.cq.stop();
         // No handler is at work, so both are what they stay.
         let flushed = this.flushed.load(Relaxed) && this.receives_posted() == 0;
-        if !(stopped && flushed) {
-            // Nothing but its end is known to stop it.
-            this.raw.destroy();
+        // Otherwise nothing but its end is known to stop it.
+        if (stopped && flushed) || Self::destroy(this) {
+            this.pd.set_drained();
         }
-        this.pd.set_drained();
+    }
+
+    /// Destroys the queue pair. `false`: the device has not done it, and everything that it was
+    /// told of stays as it is, for ever. Regions stay, with the memory that was lent to them,
+    /// because the domain is never called drained; rings and queues because a reference to them is
+    /// lost.
+    fn destroy(this: &Arc<Self>) -> bool {
+        let gone = this.raw.destroy(&this.cq);
+        if !gone {
+            core::mem::forget(this.clone());
+        }
+        gone
     }
 }
 
@@ -221,6 +242,6 @@ impl<H: QpHandler> Deref for QpOwner<H> {
 impl<H: QpHandler> Drop for QpOwner<H> {
     fn drop(&mut self) {
         Qp::shutdown(&self.0);
-        self.0.raw.destroy();
+        Qp::destroy(&self.0);
     }
 }

@@ -3,6 +3,7 @@
 //! A queue pair comes, is connected, and goes.
 
 use super::*;
+use kernel::error::to_result;
 
 #[kunit_tests(xprtrdma_qp)]
 mod suite {
@@ -242,6 +243,41 @@ mod suite {
         drop((pair.pd, pair.id));
         drop(pair.keeper);
         ensure_eq!(Census::now(), Census::NOTHING);
+        Ok(())
+    }
+
+    // As drivers that ask their device, and hear that it has not done it.
+    #[test]
+    fn a_queue_pair_that_is_not_destroyed_keeps_everything() -> Test {
+        let mut pair = Pair::connected()?;
+        let region = pair.expose_without_work()?;
+        let given_back = region.lender().given_back();
+        let handle = pair.owner.handle();
+        let raw = handle.raw_qp();
+        Verb::DestroyQp.fail(1);
+        pair.owner.shut_down();
+        let Err(region) = region.drained() else {
+            return Err(EINVAL.into());
+        };
+        let pd = pair.pd.clone();
+        drop((pair.owner, pair.pd, pair.id, pair.keeper));
+        let lost = Arc::into_raw(handle);
+        let left = Census::now();
+        ensure_eq!((left.qps, left.cqs, left.pds, left.mrs), (1, 1, 1, 1));
+        ensure_eq!(left.mappings, PAIR.mappings + 1);
+        ensure_eq!(given_back.load(Relaxed), 0);
+        ensure!(!pd.is_drained());
+        // What a driver cannot do: takes everything back.
+        // SAFETY: The queue pair is alive, and nobody else destroys it.
+        to_result(unsafe { bindings::ib_destroy_qp_user(raw, core::ptr::null_mut()) })?;
+        pd.set_drained();
+        drop(region);
+        ensure_eq!(given_back.load(Relaxed), 1);
+        // SAFETY: Two references are left, ours and the one that was lost on purpose.
+        drop(unsafe { Arc::from_raw(lost) });
+        // SAFETY: As above.
+        drop(unsafe { Arc::from_raw(lost) });
+        leaves_nothing!(pd);
         Ok(())
     }
 
