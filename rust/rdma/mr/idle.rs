@@ -64,6 +64,16 @@ impl IdleMr {
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
 
+    /// The flags of the first entry of the region's table that the DMA layer sets; kernels have them
+    /// where they have a device for which they matter.
+    #[cfg(xprtrdma_kunit)]
+    pub(crate) fn dma_flags(&mut self) -> Option<&mut u32> {
+        #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
+        return self.0.sg.first_mut().map(|first| &mut first.dma_flags);
+        #[cfg(not(CONFIG_NEED_SG_DMA_FLAGS))]
+        None
+    }
+
     /// The region's present key, which gives access to nothing.
     pub(crate) fn key(&self) -> u32 {
         // SAFETY: The region is valid by the type invariant; its key changes with `map` only.

@@ -7,6 +7,7 @@ use super::{
     idle::IdleMr,
     table::{
         set_page,
+        unmark,
         Filling, //
     },
     Access,
@@ -64,6 +65,7 @@ impl IdleMr {
         if nents == 0 {
             return fail(inner, loan, EINVAL);
         }
+        unmark(&mut inner.sg);
         let dev = inner.pd.raw_device();
         // SAFETY: The first `nents` entries of the table were filled in; the loan keeps their
         // pages.

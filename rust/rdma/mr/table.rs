@@ -204,6 +204,19 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     Some(last)
 }
 
+/// Takes a mark off the first entry. An IOMMU's driver leaves it there when it has bounced a list
+/// (`sg_dma_mark_swiotlb()`), and would take the next list for bounced, too.
+#[inline(always)]
+pub(super) fn unmark(sg: &mut [scatterlist]) {
+    // Kernels without such IOMMUs do not have the field.
+    #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
+    if let Some(first) = sg.first_mut() {
+        first.dma_flags = 0;
+    }
+    #[cfg(not(CONFIG_NEED_SG_DMA_FLAGS))]
+    let _ = sg;
+}
+
 /// Points an entry of an initialised table at a page of a loan, which exists by the contract of
 /// [`Loan`](xprtrdma_base::lend::Loan); the mark of the last entry goes.
 #[inline]

@@ -224,6 +224,28 @@ mod suite {
         Ok(())
     }
 
+    // What an IOMMU's driver leaves where it has bounced a list, and finds with the next one.
+    // Kernels without such IOMMUs have no place for it.
+    #[test]
+    fn the_mark_of_a_list_that_was_bounced_is_gone_with_the_next() -> Test {
+        const SWIOTLB: u32 = 1 << 1;
+        let pd = domain()?;
+        let mut mr = IdleMr::alloc(&pd, 4, false)?;
+        let mut lent = Lent::new(&[(0, 2 * PAGE_SIZE)])?;
+        for start in [0, PAGE_SIZE + 100] {
+            let Some(flags) = mr.dma_flags() else {
+                return Ok(());
+            };
+            *flags |= SWIOTLB;
+            let exposed = mr
+                .map(lent, start, Access::RemoteRead)
+                .map_err(|e| e.error)?;
+            (mr, lent) = exposed.unposted().map_err(|_| EBUSY)?;
+            ensure_eq!(*mr.dma_flags().ok_or(EINVAL)? & SWIOTLB, 0);
+        }
+        Ok(())
+    }
+
     #[test]
     fn a_region_has_pages() -> Test {
         let pd = domain()?;
