@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`access_once`] | loads and stores that are no calls |
 //! | [`compat`] | differences among kernel versions |
+//! | [`debugfs`] | files in debugfs that keep the module while they are open |
 //! | [`holders`] | the wait for the last holder |
 //! | [`lend`] | memory that is lent to a device |
 //! | [`log`] | how much is logged, and how |
@@ -26,6 +27,7 @@ pub const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
 
 pub mod access_once;
 pub mod compat;
+pub mod debugfs;
 pub mod holders;
 pub mod lend;
 pub mod log;

@@ -5,6 +5,7 @@
  * table of sysctls. No decision is taken here.
  */
 #include <linux/bitops.h>
+#include <linux/debugfs.h>
 #include <linux/dma-mapping.h>
 #include <linux/freezer.h>
 #include <linux/highmem.h>
@@ -18,6 +19,7 @@
 #include <linux/ratelimit.h>
 #include <linux/sched/deadline.h>
 #include <linux/sched/mm.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/sunrpc/addr.h>
@@ -522,4 +524,57 @@ bool xprtrdma_may_log(void)
 		RATELIMIT_STATE_INIT_FLAGS(rs, 5 * HZ, 20, RATELIMIT_MSG_ON_RELEASE);
 
 	return __ratelimit(&rs);
+}
+
+static int xprtrdma_file_show(struct seq_file *seq, void *unused)
+{
+	const struct xprtrdma_file *file = seq->private;
+
+	return file->show ? file->show(file, seq) : -EINVAL;
+}
+
+static int xprtrdma_file_open(struct inode *inode, struct file *filp)
+{
+	return single_open(filp, xprtrdma_file_show, inode->i_private);
+}
+
+static ssize_t xprtrdma_file_write(struct file *filp, const char __user *buf,
+				   size_t len, loff_t *pos)
+{
+	const struct xprtrdma_file *file = file_inode(filp)->i_private;
+
+	return file->write ? file->write(file, (__force void *)buf, len) :
+			     -EINVAL;
+}
+
+/*
+ * debugfs calls the release of an open file also when the file is long removed.
+ * The owner keeps that code: rmmod is refused while a file is open.
+ */
+static const struct file_operations xprtrdma_file_ops = {
+	.owner = THIS_MODULE,
+	.open = xprtrdma_file_open,
+	.read = seq_read,
+	.write = xprtrdma_file_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+struct dentry *xprtrdma_debugfs_file(const char *name, struct dentry *dir,
+				     const struct xprtrdma_file *file)
+{
+	umode_t mode = (file->show ? 0400 : 0) | (file->write ? 0200 : 0);
+
+	return debugfs_create_file(name, mode, dir, (void *)file,
+				   &xprtrdma_file_ops);
+}
+
+struct dentry *xprtrdma_debugfs_dir(const char *name, struct dentry *parent)
+{
+	return debugfs_create_dir(name, parent);
+}
+
+void xprtrdma_debugfs_remove(struct dentry *entry)
+{
+	debugfs_remove(entry);
 }

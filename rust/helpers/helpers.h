@@ -158,4 +158,18 @@ struct workqueue_struct *xprtrdma_alloc_workqueue(const char *name);
 u32 xprtrdma_random(void);
 bool xprtrdma_may_log(void);
 
+/* A file in debugfs, which keeps this module while it is open. */
+struct xprtrdma_file {
+	int (*show)(const struct xprtrdma_file *file, struct seq_file *seq);
+	ssize_t (*write)(const struct xprtrdma_file *file, void *from,
+			 size_t len);
+};
+
+/* These return an error as a pointer, which each takes as an argument. */
+struct dentry *xprtrdma_debugfs_file(const char *name, struct dentry *dir,
+				     const struct xprtrdma_file *file);
+struct dentry *xprtrdma_debugfs_dir(const char *name, struct dentry *parent);
+/* Waits for readers and writers. */
+void xprtrdma_debugfs_remove(struct dentry *entry);
+
 #endif

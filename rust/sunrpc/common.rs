@@ -18,7 +18,6 @@ use core::{
     net::SocketAddr, //
 };
 use kernel::{
-    debugfs::Dir,
     new_mutex,
     prelude::*,
     sync::{
@@ -34,6 +33,7 @@ use kernel::{
     },
 };
 use xprtrdma_base::{
+    debugfs::Dir,
     net::Net,
     queue::WorkQueue, //
 };
@@ -45,7 +45,7 @@ pub struct Common {
     queue: WorkQueue,
     completions: WorkQueue,
     ends: WorkQueue,
-    debugfs: Dir,
+    debugfs: Arc<Dir>,
     servers: Arc<Servers>,
     /// `None`: the class is not registered any more. Somebody may still be about to let go of this.
     #[pin]
@@ -104,7 +104,7 @@ impl Common {
     }
 
     /// The debugfs directory. Without debugfs it is a directory that holds nothing.
-    pub fn debugfs(&self) -> &Dir {
+    pub fn debugfs(&self) -> &Arc<Dir> {
         &self.debugfs
     }
 }
@@ -151,7 +151,7 @@ impl Owner {
             queue: WorkQueue::new(c"xprtrdma_rs")?,
             completions: WorkQueue::new(c"xprtrdma_rs-comp")?,
             ends: WorkQueue::new(c"xprtrdma_rs-end")?,
-            debugfs: Dir::new(c"xprtrdma_rs"),
+            debugfs: Dir::new(c"xprtrdma_rs")?,
             servers: Servers::new()?,
             settings <- new_mutex!(Some(Settings::register::<C>()?), "Common::settings"),
         });

@@ -33,7 +33,10 @@
 use xprtrdma_base::__LOG_PREFIX;
 
 // The driver names them here still.
-pub use xprtrdma_base::queue;
+pub use xprtrdma_base::{
+    debugfs,
+    queue, //
+};
 
 /// Time, logging, threads.
 pub mod util {

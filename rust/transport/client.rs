@@ -63,7 +63,7 @@ use xprtrdma_sunrpc::{
 pub(crate) struct Client {
     link: Arc<Link>,
     #[pin]
-    files: Mutex<Option<Pin<KBox<debugfs::Files>>>>,
+    files: Mutex<Option<debugfs::Files>>,
 }
 
 impl Transport for Rdma {

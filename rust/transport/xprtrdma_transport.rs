@@ -75,7 +75,7 @@ module! {
 
 struct XprtRdma {
     // Dropped before the directory that it is in.
-    _files: observe::debugfs::Global,
+    _files: Option<observe::debugfs::Global>,
     // Dropped first: the in-tree module has files of the same names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<driver::Rdma>,
@@ -112,8 +112,14 @@ impl kernel::Module for XprtRdma {
         if sysctls.is_none() {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
+        // Nothing may fail behind the registration: a mount may use the class by now, and the
+        // kernel frees a module whose start fails, whether it is used or not.
+        let files = observe::debugfs::global(class.common());
+        if files.is_err() {
+            pr_warn!("no memory for files in /sys/kernel/debug/xprtrdma_rs\n");
+        }
         Ok(Self {
-            _files: observe::debugfs::global(class.common())?,
+            _files: files.ok(),
             _sysctls: sysctls,
             _class: class,
         })

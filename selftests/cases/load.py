@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Loading and unloading: the module comes and goes without a trace."""
 
+import contextlib
 import errno
 import ipaddress
 import os
@@ -52,6 +53,34 @@ def rmmod_is_refused_while_mounted(t):
     content = pattern.data(1, 0, 100000)
     pathlib.Path(here).write_bytes(content)
     t.server.expect(there, content)
+
+
+# covers: code that the kernel calls through an open file is still there.
+@case(seconds=60)
+def an_open_file_keeps_the_module(t):
+    mount = t.mount()
+    module_files = [xprt.DEBUGFS / name for name in ("parameters", "measure_latency")]
+    mount_files = [file for file in next(xprt.DEBUGFS.glob("*/state")).parent.iterdir()
+                   if file.name != "disconnect"]
+    equal(len(mount_files), 3, "readable files of a transport")
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context(open(file)) for file in mount_files]
+        mount.remove()
+        xprt.wait_gone()
+        # Open, and removed: they can be closed, but neither read nor kept from unloading.
+        for file in files:
+            try:
+                file.read()
+            except OSError as error:
+                equal(error.errno, errno.EIO, "errno of a read behind the removal")
+            else:
+                check(False, f"{file.name} could be read behind its removal")
+        module.rmmod_is_refused()
+    for name in module_files:
+        with open(name) as file:
+            check(file.read(), f"{name} is empty")
+            module.rmmod_is_refused()
+    module.unload()
 
 
 # covers: V1-102, V1-110: unmounting gives back every object of the device.

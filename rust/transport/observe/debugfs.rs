@@ -32,10 +32,6 @@ use crate::{
 };
 use core::fmt;
 use kernel::{
-    debugfs::{
-        File,
-        Scope, //
-    },
     prelude::*,
     str::CString,
     sync::Arc,
@@ -52,6 +48,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_sunrpc::{
     common::Common,
+    debugfs::File,
     latency,
     xprt::{
         BackRef,
@@ -66,40 +63,40 @@ pub(crate) struct Shown {
 }
 
 /// The files of one transport. Dropping them waits for readers and writers.
-pub(crate) type Files = Scope<Shown>;
+pub(crate) type Files = [File<Arc<Shown>>; 4];
 
 /// Makes the files of a transport. Sleeps.
-pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Pin<KBox<Files>>> {
+pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Files> {
     let name = CString::try_from_fmt(fmt!("{}", xprt.id()))?;
+    let dir = xprt.common().debugfs().dir(&name)?;
     let shown = Shown {
         xprt: xprt.back_ref(),
         link: link.clone(),
     };
-    let scope = xprt.common().debugfs().scope(shown, &name, |shown, dir| {
-        dir.read_callback_file(c"state", shown, &show_state);
-        dir.read_callback_file(c"counters", shown, &show_counters);
-        dir.read_callback_file(c"latency", shown, &show_latency);
-        dir.write_only_callback_file(c"disconnect", shown, &write_disconnect);
-    });
-    KBox::pin_init(scope, GFP_KERNEL)
+    let shown = Arc::new(shown, GFP_KERNEL)?;
+    Ok([
+        File::new(&dir, c"state", shown.clone(), Some(show_state), None)?,
+        File::new(&dir, c"counters", shown.clone(), Some(show_counters), None)?,
+        File::new(&dir, c"latency", shown.clone(), Some(show_latency), None)?,
+        File::new(&dir, c"disconnect", shown, None, Some(write_disconnect))?,
+    ])
 }
 
 /// The files of the module. Dropping them waits for readers and writers.
-pub(crate) type Global = [Pin<KBox<File<()>>>; 2];
+pub(crate) type Global = [File<()>; 2];
 
 /// Makes the files of the module. Sleeps.
 pub(crate) fn global(common: &Common) -> Result<Global> {
     let dir = common.debugfs();
-    let parameters = dir.read_callback_file(c"parameters", (), &show_parameters);
-    let switch = dir.read_write_callback_file(
-        c"measure_latency",
-        (),
-        &show_measuring,
-        &write_measuring, //
-    );
     Ok([
-        KBox::pin_init(parameters, GFP_KERNEL)?,
-        KBox::pin_init(switch, GFP_KERNEL)?,
+        File::new(dir, c"parameters", (), Some(show_parameters), None)?,
+        File::new(
+            dir,
+            c"measure_latency",
+            (),
+            Some(show_measuring),
+            Some(write_measuring),
+        )?,
     ])
 }
 
@@ -107,7 +104,7 @@ fn show_parameters(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     params::show(f)
 }
 
-fn show_state(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (xprt, link) = (&shown.xprt, &shown.link);
     writeln!(f, "transport: xprt-{}-rdma", xprt.id())?;
     writeln!(f, "netns: {}", xprt.net().number())?;
@@ -245,7 +242,7 @@ fn usage(xprt: &Xprt<Rdma>, conn: &Connection) -> (usize, usize) {
     (made, free + kept)
 }
 
-fn show_counters(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_counters(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let counters = shown.link.services().counters();
     let in_use = shown.link.current().map_or(0, |qp| {
         let (made, free) = usage(&shown.xprt, qp.handler());
@@ -270,7 +267,7 @@ fn show_counters(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))
 }
 
-fn show_latency(shown: &Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_latency(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{:>10}", "below_us")?;
     for stage in Stage::ALL {
         write!(f, " {:>10}", stage.name())?;
@@ -299,7 +296,7 @@ fn write_measuring(_: &(), reader: &mut UserSliceReader) -> Result {
     Ok(())
 }
 
-fn write_disconnect(shown: &Shown, reader: &mut UserSliceReader) -> Result {
+fn write_disconnect(shown: &Arc<Shown>, reader: &mut UserSliceReader) -> Result {
     match read_digit(reader)? {
         b'1' => {
             shown.link.force(&shown.xprt);
