@@ -266,8 +266,13 @@ def commands_say_what_the_guide_says(t):
     insmod()
     equal(heard, set(guide.texts("insmod")), "texts of insmod")
     t.mount(version="4.2")
-    for argv in (("modprobe", "rpcrdma"), ("modprobe", "svcrdma"), ("rmmod", module.name())):
-        guide.explained(argv[0], said(*argv))
+    slots = SYSCTLS / "rdma_slot_table_entries"
+    for name, argv in (("modprobe", ("modprobe", "rpcrdma")), ("modprobe", ("modprobe", "svcrdma")),
+                       ("modprobe", ("modprobe", "xprtrdma_rs")),
+                       ("rmmod", ("rmmod", module.name())),
+                       ("sysctl", ("sysctl", "-w", f"sunrpc.{slots.name}=1")),
+                       ("echo", ("sh", "-c", f"echo 1 > {slots}"))):
+        guide.explained(name, said(*argv))
 
 
 # covers: so is what mount(8) says, each text of it.
@@ -294,11 +299,18 @@ def mount_says_what_the_guide_says(t):
     mount(f"rdma,vers=4.2,port={PORT + 1}")
     mount(f"rdma,vers=4.2,port={PORT}", absent)
     mount("rdma,vers=4.2", "127.0.0.1")
+    # Over TCP, where nothing listens.
+    mount(f"port={PORT}")
     mount("rdma", f"[{ENV.server6}]")
+    mount("rdma6")
+    mount("proto=rmda")
+    mount("rdma,vers=5")
+    mount("rdma,vers=4.3")
     mount("rdma", "nowhere.invalid")
     mount("rdma,vers=2")
     mount("rdma,vers=4.2", path="/nowhere")
     mount("rdma,vers=3", path="/nowhere")
+    mount("rdma", path="/nowhere")
     version = SYSCTLS / "rdma_version"
     version.write_text("3")
     try:
@@ -311,6 +323,21 @@ def mount_says_what_the_guide_says(t):
     finally:
         faults.add_client_device()
     equal(heard, set(guide.texts("mount")), "texts of mount")
+    # What mount says nothing of: the last one counts, and one server is one server.
+    proto(where, "rdma,proto=tcp", "tcp")
+    t.mount(version="4.2")
+    proto(where, "proto=tcp,vers=4.2", "rdma")
+
+
+def proto(where, options, wanted):
+    """What a mount with these options uses."""
+    command("mount", "-t", "nfs", "-o", options, f"{ENV.server}:{ENV.mem}", where)
+    try:
+        line, = (line for line in pathlib.Path("/proc/mounts").read_text().splitlines()
+                 if line.split()[1] == where)
+        check(f"proto={wanted}," in line, f"mount -o {options}: {line}")
+    finally:
+        command("umount", where)
 
 
 # How modinfo shows a parameter with its range and default.
