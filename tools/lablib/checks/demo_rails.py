@@ -20,4 +20,6 @@ def run(spec):
         problems.append(f"selftests/demo_rails: exit status {status}")
     for problem in problems:
         say(f"FAILED: {problem}")
+    print(f"\n{'Everything as it should be.' if not problems else 'FAILED, see above.'}",
+          flush=True)
     return 1 if problems else 0

@@ -463,6 +463,14 @@ class Prometheus(unittest.TestCase):
             with self.assertRaises(status.StatusError):
                 status.main(["--from", root, "--prometheus", f"{root}/nowhere/x.prom"])
 
+    def test_the_example_of_a_unit_gives_options_that_there_are(self):
+        unit = (REPO / "tools/packaging/xprtrdma-status.service").read_text()
+        line = re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+        assert line
+        command, *argv = line[1].split()
+        self.assertEqual(pathlib.Path(command).name, "xprtrdma-status")
+        self.assertEqual(pathlib.Path(status.arguments(argv).prometheus).suffix, ".prom")
+
     def test_the_man_page_has_every_metric(self):
         page = (REPO / "Documentation/xprtrdma-status.8").read_text()
         names = {name for name, _ in self.written(
