@@ -311,6 +311,9 @@ def mount_says_what_the_guide_says(t):
     mount("rdma,vers=4.2", path="/nowhere")
     mount("rdma,vers=3", path="/nowhere")
     mount("rdma", path="/nowhere")
+    # rpc.gssd does not run.
+    mount("rdma,vers=4.2,sec=krb5")
+    mount("rdma,sec=krb5")
     version = SYSCTLS / "rdma_version"
     version.write_text("3")
     try:
