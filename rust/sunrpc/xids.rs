@@ -34,7 +34,7 @@ const SECRET: u32 = 1 << 31;
 /// Of a place in the bag: there is no number. One that is has its [`SECRET`] bit.
 const EMPTY: u32 = 0;
 
-/// With so many calls since it was given, a number is not used any more: the counter comes round.
+/// Calls behind which a number is not used any more, for the counter comes round.
 pub(crate) const OLD: u32 = 1 << 30;
 
 /// The numbers of a transport that cannot be foreseen.
@@ -78,7 +78,7 @@ impl Xids {
         self.procedures.store(bits | bit(procedure), Relaxed);
     }
 
-    /// Gives a call of this procedure its number, in the place of the RPC client's.
+    /// Replaces the number that the RPC client gave to a call of this procedure.
     #[inline]
     pub(crate) fn renumber(&self, xid: &mut u32, procedure: u32) {
         *xid &= !SECRET;
@@ -118,7 +118,7 @@ impl Xids {
         for place in &self.bag {
             let number = place.load(Relaxed);
             if !is_usable(number, counter) {
-                // If it was taken meanwhile, another is there.
+                // If a call has just taken it, another is there.
                 let _ = place.cmpxchg(number, EMPTY, Relaxed);
             }
         }

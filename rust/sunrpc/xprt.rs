@@ -186,8 +186,8 @@ impl<T: Transport> Xprt<T> {
     /// Frees the message buffers of slots that nobody used since the last call, but for a few.
     pub fn trim_slots(&self) {
         self.pool().trim();
-        // SAFETY: Valid by the type invariant. The counter changes meanwhile, which does not matter
-        // here.
+        // SAFETY: Valid by the type invariant. Calls that begin now change the counter, which does
+        // not matter here.
         let counter = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).xid) };
         self.inner.xids.trim(counter);
         self.feed_backlog();

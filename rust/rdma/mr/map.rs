@@ -101,7 +101,7 @@ impl IdleMr {
             return fail(inner, loan, EIO);
         }
         // SAFETY: The region is ours until it is posted. The device learns address and key from
-        // the registration work request, and nobody else changes them.
+        // the registration work request, and no other thread changes them.
         let key = unsafe { renew(mr, unforeseen64()) };
         inner.reg.key = key;
         inner.reg.access = access.raw();
@@ -157,7 +157,7 @@ impl Inner {
     }
 }
 
-/// Gives a region another key and an address that cannot be foreseen, and returns the key.
+/// Renews a region's key and its address, which cannot be foreseen, and returns the key.
 ///
 /// Of the key the lowest byte is ours (`ib_inc_rkey()`, `ib_update_fast_reg_key()`). It never is
 /// what it was before. Of the address the offset in the page is the memory's; the highest bit is
@@ -165,7 +165,7 @@ impl Inner {
 ///
 /// # Safety
 ///
-/// `mr` is valid, and nobody else uses its keys.
+/// `mr` is valid, and no other thread uses its keys.
 #[inline(always)]
 unsafe fn renew(mr: *mut bindings::ib_mr, random: u64) -> u32 {
     const OURS: u32 = 0xff;

@@ -9,9 +9,8 @@ use crate::{
 use xprtrdma_proto::Counter;
 use xprtrdma_rdma::device::DeviceInfo;
 
-/// A server that has invalidated so many regions that it should not have is not believed any more,
-/// on any connection of the transport. Each has cost it a connection. A server that guesses has so
-/// many tries.
+/// Wrong invalidations behind which a server is not believed any more, on any connection of the
+/// transport. Each has cost a connection. It is the number of guesses that a server has.
 const STRIKES: u64 = 3;
 
 /// Why a server is not asked to invalidate regions, and not believed if it does.
