@@ -136,7 +136,7 @@ impl Fault {
     /// What a step says that failed so and needs the rail.
     fn of_step(error: Error) -> Self {
         match error {
-            ENOMEM | EAGAIN | ENOBUFS => Self::Ours,
+            ENOMEM | EAGAIN => Self::Ours,
             _ => Self::Rails,
         }
     }
