@@ -29,6 +29,16 @@ impl Net {
         unsafe { &*raw.cast() }
     }
 
+    /// Calls `f` with the namespace of the current task. Process context.
+    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
+        // SAFETY: The function has no conditions but process context, in which the current task has
+        // namespaces.
+        let raw = unsafe { bindings::xprtrdma_current_net() };
+        // SAFETY: The current task refers to its namespace. Only the task itself can leave it,
+        // which it does not while it is in here.
+        f(unsafe { Self::from_raw(raw) })
+    }
+
     /// The namespace itself.
     pub fn as_raw(&self) -> *mut net {
         self.0.get()

@@ -14,6 +14,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
+#include <linux/nsproxy.h>
 #include <linux/panic.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
@@ -223,6 +224,11 @@ unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
 unsigned int xprtrdma_netns_number(const struct net *net)
 {
 	return net->ns.inum;
+}
+
+struct net *xprtrdma_current_net(void)
+{
+	return current->nsproxy->net_ns;
 }
 
 struct page *xprtrdma_virt_to_page(const void *addr)

@@ -69,6 +69,7 @@ struct xprtrdma_address {
 unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
 				unsigned int room);
 unsigned int xprtrdma_netns_number(const struct net *net);
+struct net *xprtrdma_current_net(void);
 
 /* mm */
 struct page *xprtrdma_virt_to_page(const void *addr);

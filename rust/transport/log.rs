@@ -16,7 +16,10 @@ use xprtrdma_proto::{
         Disconnect,
         Report, //
     },
-    rail::Rail,
+    rail::{
+        table::Pick,
+        Rail, //
+    },
     time::Millis, //
 };
 use xprtrdma_rdma::device::DeviceInfo;
@@ -118,6 +121,19 @@ impl Display for Over<'_> {
             port,
         } = self.0;
         write!(f, "{local} ({}/{port}) to {server}", device.as_str())
+    }
+}
+
+/// An entry of a list of local ends, as it was written.
+pub(crate) struct Entry(pub(crate) Pick);
+
+impl Display for Entry {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Pick::Addr(addr) => write!(f, "{addr}"),
+            Pick::Device(name, None) => f.write_str(name.as_str()),
+            Pick::Device(name, Some(port)) => write!(f, "{}/{port}", name.as_str()),
+        }
     }
 }
 

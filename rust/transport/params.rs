@@ -106,15 +106,18 @@ impl Check for Rdma {
     }
 }
 
-/// Shows the values for connections and mounts that are made now.
-pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Shows the values for connections and mounts that are made now, by the names of the parameters,
+/// those of the namespace of the task that asks. Process context, may sleep.
+pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (out, back) = inline_sizes();
     writeln!(f, "slots: {}", slots())?;
-    writeln!(f, "inline_write: {out}")?;
-    writeln!(f, "inline_read: {back}")?;
+    writeln!(f, "inline_size: {out} out, {back} in")?;
     let units = number(module_parameters::region_pages.value());
-    writeln!(f, "region_pages: {units}")?;
-    writeln!(f, "largest_transfer: {}", max_payload(region_pages()))?;
+    let bytes = max_payload(region_pages());
+    writeln!(
+        f,
+        "region_pages: {units}, at most {bytes} bytes in a request"
+    )?;
     let idle = idle_timeout().map_or(0, |idle| idle.get() / 1000);
     writeln!(f, "idle_timeout: {idle}")?;
     writeln!(f, "rdma_version: {}", Sysctl::Version.get())?;
@@ -123,7 +126,22 @@ pub(crate) fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         true => "auto",
         false => "never",
     };
-    writeln!(f, "remote_invalidation: {invalidation}")
+    writeln!(f, "remote_invalidation: {invalidation}")?;
+    for (setting, nothing) in [(Setting::Rails, "off"), (Setting::RailServers, "none")] {
+        write!(f, "{}:", setting.parameter())?;
+        Net::with_current(|net| {
+            common.setting(net, setting, |text| {
+                // The text may have ends of lines.
+                let mut entries = text.split_ascii_whitespace().peekable();
+                if entries.peek().is_none() {
+                    return write!(f, " {nothing}");
+                }
+                entries.try_for_each(|entry| write!(f, " {entry}"))
+            })
+        })?;
+        writeln!(f)?;
+    }
+    Ok(())
 }
 
 /// Requests in flight on one connection of a transport that is made now.

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     looked: Atomic<u64>,
     /// Which change of the tables that was after.
     tables: Atomic<u32>,
+    /// For which tables the log was told what is missing: one more than the number of the change.
+    told: Atomic<u32>,
     /// How many rails there was no room for.
     left_out: Atomic<u32>,
 }
@@ -70,6 +72,7 @@ impl Shared {
                 rails <- new_spinlock!(Rails::new(seed), "Shared::rails"),
                 looked: Atomic::new(0),
                 tables: Atomic::new(0),
+                told: Atomic::new(0),
                 left_out: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -102,6 +105,12 @@ impl Shared {
             self.looked.store(now, Relaxed);
         }
         is_due
+    }
+
+    /// Takes note of the tables of which rails were made. Whether they are new.
+    pub(crate) fn note_tables(&self, changes: u32) -> bool {
+        let number = changes.wrapping_add(1);
+        self.told.xchg(number, Full) != number
     }
 
     /// Takes note of how many rails there was no room for. Whether that is news.

@@ -114,25 +114,37 @@ def parameters_can_be_read_as_they_act(t):
     def shown():
         return dict(line.split(": ") for line in place.read_text().splitlines())
 
-    expected = {"slots": "64", "inline_write": "4096", "inline_read": "4096", "region_pages": "33",
-                "idle_timeout": "77", "strict": "1", "largest_transfer": str(1 << 20),
-                "rdma_version": "1"}
+    expected = {"slots": "64", "inline_size": "4096 out, 4096 in",
+                "region_pages": f"33, at most {1 << 20} bytes in a request",
+                "idle_timeout": "77", "strict": "1", "rdma_version": "1",
+                "remote_invalidation": "auto", "rails": "off", "rail_servers": "none"}
     equal(shown(), expected, "parameters")
+    known = {file.name for file in pathlib.Path(f"/sys/module/{module.name()}").glob(
+        "parameters/*")}
+    check(known <= expected.keys(), f"{known} are in /sys/module")
     sysctls = pathlib.Path("/proc/sys/sunrpc")
-    for name, key in (("rdma_max_inline_read", "inline_read"),
-                      ("rdma_max_inline_write", "inline_write")):
+    for name, way in (("rdma_max_inline_read", "in"), ("rdma_max_inline_write", "out")):
         equal((sysctls / name).read_text().strip(), "4096", f"first value of {name}")
         for value, acts in ((5000, 4096), (1024, 1024), (2047, 1024), (65536, 65536)):
             (sysctls / name).write_text(str(value))
             equal((sysctls / name).read_text().strip(), str(acts), f"{name} after {value}")
-            equal(shown()[key], str(acts), f"{key} after {value}")
+            check(f"{acts} {way}" in shown()["inline_size"].split(", "), f"{name} after {value}")
     (sysctls / "rdma_slot_table_entries").write_text("33")
     equal(shown()["slots"], "33", "slots")
+    (sysctls / "rdma_rails").write_text(f"nosuch0,{faults.device()}\n192.0.2.99")
+    (sysctls / "rdma_rail_servers").write_text(f"{ENV.server}=198.51.100.9")
+    equal(shown()["rails"], f"nosuch0,{faults.device()} 192.0.2.99", "rails")
+    t.log.mark()
     mount = t.mount(version="3")
     os.statvfs(mount.where)
     shown_by_mount = state(xprt.transports()[0].name)
     for key, text in (("slots", "33"), ("idle timeout", "77 s")):
         equal(shown_by_mount[key], text, f"{key} of a mount")
+    # What the tables name and is not here, and that there is no redundancy.
+    for said in ("rails: nosuch0 is not here", "rails: 192.0.2.99 is not here",
+                 "rail_servers: no rail leads to 198.51.100.9",
+                 "only one rail to this server: no redundancy"):
+        t.log.expect(said)
     mount.remove()
     module.unload()
     check(not place.exists(), "the file is left")

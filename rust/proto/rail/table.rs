@@ -23,8 +23,8 @@ pub const MAX_LOCALS: usize = 16;
 pub const MAX_SERVERS: usize = 64;
 
 /// One entry of a list of local ends.
-#[derive(Debug, PartialEq, Eq)]
-enum Pick {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
     /// An address.
     Addr(IpAddr),
     /// A device, perhaps one port of it.
@@ -129,6 +129,15 @@ impl Locals {
     /// Whether there are to be no rails.
     pub fn is_off(&self) -> bool {
         self.which == Which::Off
+    }
+
+    /// The entries that name none of these local ends.
+    pub fn absent<'a>(
+        &'a self,
+        ends: impl Iterator<Item = Local> + Clone + 'a,
+    ) -> impl Iterator<Item = Pick> + 'a {
+        let is_absent = move |pick: &&Pick| !ends.clone().any(|end| pick.names(&end));
+        self.list.iter().flatten().filter(is_absent).copied()
     }
 
     /// Whether this local end may be used.

@@ -12,7 +12,10 @@ use crate::{
     counters::Ordinary,
     driver::Rdma,
     link::Link,
-    log::Named,
+    log::{
+        Entry,
+        Named, //
+    },
     machine::now,
     params,
     server::{
@@ -38,6 +41,10 @@ use xprtrdma_proto::{
         Way, //
     },
     rail::{
+        table::{
+            Locals,
+            Servers, //
+        },
         Local,
         Move,
         Name,
@@ -377,8 +384,13 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
         })
     });
     let servers = params::rail_servers(common, net);
+    let changes = common.setting_changes(net);
     let pairs = params::rails(common, net, |locals| {
-        Pairs::new(ends, locals, peer.ip(), &servers)
+        let pairs = Pairs::new(ends.clone(), locals, peer.ip(), &servers);
+        if shared.note_tables(changes) && !locals.is_off() && may_log() {
+            tell_missing(xprt, locals, ends, &pairs, &servers);
+        }
+        pairs
     });
     shared.with_rails(|rails| {
         rails.update(&pairs, now());
@@ -394,4 +406,37 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
             MAX_RAILS,
         );
     }
+}
+
+/// Says what the tables name and is not here, and that there is no second rail.
+fn tell_missing(
+    xprt: &Xprt<Rdma>,
+    locals: &Locals,
+    ends: impl Iterator<Item = Local> + Clone,
+    pairs: &Pairs,
+    servers: &Servers,
+) {
+    let name = Named(xprt);
+    for pick in locals.absent(ends) {
+        pr_warn!(
+            "{} rails: {} is not here\n",
+            Show(&name),
+            Show(&Entry(pick))
+        );
+    }
+    if let Some(peer) = xprt.peer() {
+        for addr in pairs.unreached(peer.ip(), servers) {
+            pr_warn!(
+                "{} rail_servers: no rail leads to {}\n",
+                Show(&name),
+                Show(&addr)
+            );
+        }
+    }
+    let rails = match (pairs.iter().next(), pairs.iter().nth(1)) {
+        (None, _) => "no rail",
+        (_, None) => "only one rail",
+        _ => return,
+    };
+    pr_warn!("{} {rails} to this server: no redundancy\n", Show(&name));
 }

@@ -83,13 +83,19 @@ pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Files> {
 }
 
 /// The files of the module. Dropping them waits for readers and writers.
-pub(crate) type Global = [File<()>; 2];
+pub(crate) type Global = (File<Arc<Common>>, File<()>);
 
 /// Makes the files of the module. Sleeps.
-pub(crate) fn global(common: &Common) -> Result<Global> {
+pub(crate) fn global(common: &Arc<Common>) -> Result<Global> {
     let dir = common.debugfs();
-    Ok([
-        File::new(dir, c"parameters", (), Some(show_parameters), None)?,
+    Ok((
+        File::new(
+            dir,
+            c"parameters",
+            common.clone(),
+            Some(show_parameters),
+            None,
+        )?,
         File::new(
             dir,
             c"measure_latency",
@@ -97,11 +103,11 @@ pub(crate) fn global(common: &Common) -> Result<Global> {
             Some(show_measuring),
             Some(write_measuring),
         )?,
-    ])
+    ))
 }
 
-fn show_parameters(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    params::show(f)
+fn show_parameters(common: &Arc<Common>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    params::show(common, f)
 }
 
 fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

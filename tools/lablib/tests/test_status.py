@@ -82,6 +82,7 @@ class Machine:
         if changed.get("ours", True):
             self.write(f"{status.DEBUGFS}/7/state", STATE.format(**words))
             self.write(f"{status.DEBUGFS}/7/counters", changed.get("counters", "reminv: 5\n"))
+            self.write(f"{status.DEBUGFS}/parameters", f"rails: {changed.get('table', 'off')}\n")
             tasks = "".join(" 1 1 0 0x0 0 nfs_ops nfsv3 GETATTR a:f q:xprt_pending\n"
                             for _ in range(changed.get("tasks", 0)))
             self.write(f"{status.TASKS}/4/tasks", tasks)
@@ -204,6 +205,19 @@ class Judging(unittest.TestCase):
         self.assertEqual(level, "error")
         self.assertIn("; a rail is lost: 192.0.2.2 (rxe0/1) to 192.0.2.1; a rail is lost: 198",
                       text)
+
+    def test_tables_of_which_no_second_rail_comes(self):
+        one = "rail: 192.0.2.2 (rxe0/1) to 192.0.2.1: live for 90.0 s, 1 connections, this one\n"
+        gone = "rail: 192.0.2.3 (rxe1/1) to 192.0.2.1: gone for 1.0 s, 1 connections\n"
+        table = {"table": "rxe0 nosuch0"}
+        for more, word in (("", "no rail leads"), (one, "only one rail leads"),
+                           (one + gone, "only one rail leads")):
+            level, text = said({"more": more, **table}, {"more": more, **table})
+            self.assertEqual(level, "note")
+            self.assertIn(f"{word} to this server: no redundancy (rails: rxe0 nosuch0;", text)
+        two = one + one.replace("rxe0", "rxe1")
+        for well in ({"more": one, "table": "off"}, {"more": two, **table}):
+            self.assertEqual(said(well, well), ("ok", "well, and idle"))
 
     def test_a_connection_that_nobody_needs(self):
         down = {"connected": False, "phase": "down"}

@@ -6,12 +6,14 @@ use std::net::IpAddr;
 use xprtrdma_proto::rail::{
     table::{
         Locals,
+        Pick,
         Servers,
         MAX_LOCALS,
         MAX_SERVERS, //
     },
     Local,
-    Name, //
+    Name,
+    Pairs, //
 };
 
 // Rails: off is the default, and each form names what it says and nothing else.
@@ -189,6 +191,49 @@ fn a_device_has_a_name_of_1_to_63_bytes() {
         let name = Name::new(&text);
         assert_eq!(name.is_some(), (1..64).contains(&len));
         assert!(name.is_none_or(|name| name.as_str() == text));
+    }
+}
+
+// Rails: an entry that names nothing here, and an address of the server to which no rail leads, are
+// known.
+#[test]
+fn what_names_nothing_is_told() {
+    let ends = [
+        local("192.0.2.2", "rxe0", 1),
+        local("198.51.100.2", "rxe1", 2),
+    ];
+    for (text, absent) in [
+        ("off", vec![]),
+        ("auto", vec![]),
+        ("192.0.2.2 rxe1 rxe1/2", vec![]),
+        ("foo", vec!["foo"]),
+        (
+            "192.0.2.2 rxe0 nosuch0 192.0.2.9 rxe1/1",
+            vec!["nosuch0", "192.0.2.9", "rxe1/1"],
+        ),
+    ] {
+        let locals = Locals::parse(text).unwrap();
+        let found = locals.absent(ends.iter().copied()).map(|pick| match pick {
+            Pick::Addr(addr) => addr.to_string(),
+            Pick::Device(name, None) => name.as_str().to_string(),
+            Pick::Device(name, Some(port)) => format!("{}/{port}", name.as_str()),
+        });
+        assert_eq!(found.collect::<Vec<_>>(), absent, "{text}");
+    }
+    let auto = Locals::parse("auto").unwrap();
+    for (text, unreached) in [
+        ("", vec![]),
+        ("192.0.2.1=198.51.100.1", vec![]),
+        (
+            "192.0.2.1=198.51.100.1=203.0.113.1",
+            vec![ip("203.0.113.1")],
+        ),
+        ("192.0.2.7=203.0.113.1", vec![]),
+    ] {
+        let (mount, servers) = (ip("192.0.2.1"), Servers::parse(text).unwrap());
+        let pairs = Pairs::new(ends.iter().copied(), &auto, mount, &servers);
+        let found = pairs.unreached(mount, &servers);
+        assert_eq!(found.collect::<Vec<_>>(), unreached, "{text}");
     }
 }
 
