@@ -97,7 +97,7 @@ impl Connection {
     }
 
     /// A reply to a call came whose regions were taken back before. If it invalidated one of them
-    /// nothing has happened, for that was invalid. But if its key is in use again, as one of 256 is,
+    /// nothing has happened, for that was invalid. But if its key is in use again (one of 256 is),
     /// the region of another call is invalid now, and only a new connection helps.
     pub(super) fn check_revoked(&self, message: &Received<'_, Self>) {
         let Some(proof) = message.invalidation() else {
