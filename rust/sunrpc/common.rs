@@ -45,6 +45,7 @@ pub struct Common {
     queue: WorkQueue,
     completions: WorkQueue,
     ends: WorkQueue,
+    looks: WorkQueue,
     debugfs: Arc<Dir>,
     servers: Arc<Servers>,
     /// `None`: the class is not registered any more. Somebody may still be about to let go of this.
@@ -75,6 +76,15 @@ impl Common {
     /// only the end of such a task sets free; and than that of completions, for which an end waits.
     pub fn ends(&self) -> &WorkQueue {
         &self.ends
+    }
+
+    /// The work queue of the looks at connections, with a rescuer of its own.
+    ///
+    /// A connection that is about to move takes no calls, and only such a look ends that state. It
+    /// cannot wait behind the attempts on [`Common::queue`], each of which may take a minute; nor
+    /// is it work for [`Common::ends`], for it asks for memory.
+    pub fn looks(&self) -> &WorkQueue {
+        &self.looks
     }
 
     /// A share in what the transports of the server with this address have in common; `fresh` is
@@ -151,6 +161,7 @@ impl Owner {
             queue: WorkQueue::new(c"xprtrdma_rs")?,
             completions: WorkQueue::new(c"xprtrdma_rs-comp")?,
             ends: WorkQueue::new(c"xprtrdma_rs-end")?,
+            looks: WorkQueue::new(c"xprtrdma_rs-look")?,
             debugfs: Dir::new(c"xprtrdma_rs")?,
             servers: Servers::new()?,
             settings <- new_mutex!(Some(Settings::register::<C>()?), "Common::settings"),
@@ -177,5 +188,6 @@ impl Drop for Owner {
         // it must not be the one that destroys the queue it runs on.
         self.0.queue.flush();
         self.0.ends.flush();
+        self.0.looks.flush();
     }
 }

@@ -46,7 +46,7 @@ impl Link {
         let span = soon.map_or(span, |soon| soon.min(span));
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
-        let queue = self.services().common().queue().queue();
+        let queue = self.services().common().looks().queue();
         // An error means that it is being cancelled, or that somebody will look soon anyway.
         let _ = queue.enqueue_delayed::<Arc<Self>, KEEPALIVE_WORK>(self.clone(), delay);
     }
