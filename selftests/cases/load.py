@@ -83,6 +83,26 @@ def an_open_file_keeps_the_module(t):
     module.unload()
 
 
+# covers: files of the module in procfs and sysfs that are open neither keep it nor lead into code
+# that is gone.
+@case(versions=("3",), clients=("ours",), seconds=30)
+def other_open_files_do_not_keep_the_module(t):
+    mount = t.mount()
+    places = {"/proc/sys/sunrpc": "rdma_*",
+              f"/sys/module/{module.name()}/parameters": "*",
+              "/sys/devices/virtual/workqueue": "xprtrdma_rs*/max_active"}
+    found = {place: list(pathlib.Path(place).glob(names)) for place, names in places.items()}
+    check(all(found.values()), f"files: {found}")
+    with contextlib.ExitStack() as opened:
+        held = [opened.enter_context(open(file, "rb", buffering=0)) for files in found.values()
+                for file in files]
+        mount.remove()
+        module.unload()
+        for file in held:
+            with contextlib.suppress(OSError):
+                file.read(100)
+
+
 # covers: V1-102, V1-110: unmounting gives back every object of the device.
 @case()
 def nothing_is_left_after_unmount(t):
