@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     /// What is known of its version 2, as a word.
     version: Atomic<u64>,
     #[pin]
-    rails: SpinLock<Rails>,
+    rails: SpinLock<KBox<Rails>>,
     /// When somebody last looked which rails there are, in milliseconds; zero: nobody did.
     looked: Atomic<u64>,
     /// Which change of the tables that was after.
@@ -65,11 +65,11 @@ pub(crate) struct Shared {
 impl Shared {
     /// Nothing is known. May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        let seed = u64::from(random());
+        let rails = no_rails()?;
         Arc::pin_init(
             pin_init!(Self {
                 version: Atomic::new(0),
-                rails <- new_spinlock!(Rails::new(seed), "Shared::rails"),
+                rails <- new_spinlock!(rails, "Shared::rails"),
                 looked: Atomic::new(0),
                 tables: Atomic::new(0),
                 told: Atomic::new(0),
@@ -117,6 +117,14 @@ impl Shared {
     pub(crate) fn note_left_out(&self, count: u32) -> bool {
         self.left_out.xchg(count, Full) != count && count > 0
     }
+}
+
+/// Makes the rails of a server. They have kilobytes, which pass over the stack once: in a frame of
+/// their own, which is gone when an attempt goes on. May sleep.
+#[inline(never)]
+fn no_rails() -> Result<KBox<Rails>> {
+    let memory = KBox::<Rails>::new_uninit(GFP_KERNEL)?;
+    Ok(memory.write(Rails::new(u64::from(random()))))
 }
 
 /// The place of an attempt, and then of its connection.

@@ -105,6 +105,7 @@ pub struct Rails {
 
 impl Rails {
     /// No rails yet; `seed` decides the jitter and should differ from host to host.
+    #[inline]
     pub const fn new(seed: u64) -> Self {
         Self {
             entries: [const { None }; REMEMBERED],
