@@ -64,8 +64,8 @@ impl IdleMr {
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
 
-    /// The flags of the first entry of the region's table that the DMA layer sets; kernels have them
-    /// where they have a device for which they matter.
+    /// The flags of the first entry of the region's table that the DMA layer sets. Kernels have
+    /// them if they have drivers for which they matter.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn dma_flags(&mut self) -> Option<&mut u32> {
         #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
