@@ -68,7 +68,7 @@ impl Dir {
     }
 
     /// Makes a directory in this one. `ENOMEM`. Sleeps.
-    pub fn dir(self: &Arc<Self>, name: &CStr) -> Result<Arc<Self>> {
+    pub fn subdir(self: &Arc<Self>, name: &CStr) -> Result<Arc<Self>> {
         Self::make(name, self.dentry, Some(self.clone()))
     }
 

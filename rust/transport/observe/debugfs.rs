@@ -68,7 +68,7 @@ pub(crate) type Files = [File<Arc<Shown>>; 4];
 /// Makes the files of a transport. Sleeps.
 pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Files> {
     let name = CString::try_from_fmt(fmt!("{}", xprt.id()))?;
-    let dir = xprt.common().debugfs().dir(&name)?;
+    let dir = xprt.common().debugfs().subdir(&name)?;
     let shown = Shown {
         xprt: xprt.back_ref(),
         link: link.clone(),
