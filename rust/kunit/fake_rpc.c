@@ -86,7 +86,8 @@ static void encode_get(struct rpc_rqst *rqst, struct xdr_stream *xdr,
 	const struct fake_io *io = arg;
 
 	/* The opaque's length is in the head. */
-	rpc_prepare_reply_pages(rqst, io->pages, io->base, io->len, 1);
+	rpc_prepare_reply_pages(rqst, io->pages, io->base, io->len,
+				1 + io->longer);
 	if (io->sparse)
 		rqst->rq_rcv_buf.flags |= XDRBUF_SPARSE_PAGES;
 	if (io->read_data)

@@ -24,6 +24,11 @@ struct fake_io {
 	struct page **pages;
 	unsigned int base;
 	unsigned int len;
+	/*
+	 * Words by which other replies have lengthened the verifier that is
+	 * expected, since the reply's memory was allocated.
+	 */
+	unsigned int longer;
 	/* Bytes that came, and what the pages shall be. */
 	unsigned int got;
 	bool sparse;

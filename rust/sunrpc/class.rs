@@ -115,6 +115,9 @@ unsafe extern "C" fn setup<T: Transport>(
 unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
     const_assert!(align_of::<Xprt<T>>() <= 8);
 
+    if args.addrlen > size_of::<bindings::__kernel_sockaddr_storage>() {
+        return Err(EBADF);
+    }
     // SAFETY: The destination address is valid for `addrlen` bytes.
     let Some(peer) = (unsafe { addr_from_raw(args.dstaddr) }) else {
         pr_err!("only IPv4 and IPv6 servers are supported\n");

@@ -25,6 +25,11 @@ pub(super) const START_LEN: usize = 8;
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     // SAFETY: By the caller's contract nobody else touches the request now.
     let buf = unsafe { &mut (*slot.rqst.get()).rq_rcv_buf };
+    // SAFETY: As above.
+    let allocated = unsafe { (*slot.rqst.get()).rq_rcvsize } as usize;
+    if buf.head[0].iov_len > allocated {
+        lengthen(slot, buf, allocated)?;
+    }
     let kind = buf.flags & (bindings::XDRBUF_READ | bindings::XDRBUF_SPARSE_PAGES);
     if buf.page_len != 0 && kind != bindings::XDRBUF_READ {
         prepare_pages(slot, buf)?;
@@ -34,6 +39,37 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
         // SAFETY: The head has that many bytes. By the caller's contract they are lent to nobody.
         unsafe { clear_start(buf) };
     }
+    Ok(())
+}
+
+/// Gives a reply whose head is longer than the memory that was allocated for it, of `allocated`
+/// bytes, as much as it needs.
+///
+/// The RPC client keeps the length of the verifier that it expects once for all servers of a
+/// flavour, and corrects it with each reply. A reply of any server that comes between the
+/// allocation and the encoding can move the end of the head behind that of the memory, and the
+/// length of the tail, what was allocated less the head, below zero.
+#[cold]
+fn lengthen<T: Transport>(
+    slot: &Slot<T>,
+    buf: &mut bindings::xdr_buf,
+    allocated: usize,
+) -> Result {
+    let head = buf.head[0].iov_len;
+    let whole = head.checked_add(allocated).ok_or(EMSGSIZE)?;
+    // SAFETY: The slot's buffers belong to this task.
+    let buffers = unsafe { &mut *slot.buffers.get() };
+    // SAFETY: The request is in use.
+    let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
+    let grown = |bytes| xprt.pool().count_buffered(bytes);
+    let base = buffers.reply.ensure(whole, grown)?;
+    buf.head[0].iov_base = base;
+    buf.tail[0].iov_base = base.cast::<u8>().wrapping_add(head).cast();
+    buf.tail[0].iov_len = allocated;
+    let capacity = whole.checked_add(buf.page_len as usize).ok_or(EMSGSIZE)?;
+    buf.buflen = u32::try_from(capacity)?;
+    // SAFETY: The field belongs to the task; the memory that it named has gone, or is this.
+    unsafe { (*slot.rqst.get()).rq_rbuffer = base };
     Ok(())
 }
 

@@ -581,6 +581,47 @@ mod suite {
         client.end()
     }
 
+    // covers: the length of a verifier, which the RPC client keeps for all servers of a flavour.
+    #[test]
+    fn a_head_longer_than_its_memory_gets_more() -> Test {
+        let client = Alone::new()?;
+        fate(Fate::Kept);
+        let data = 5000usize;
+        // The longest that a server can make it, in words, and some more.
+        for (read, words) in [(true, 102), (false, 102), (true, 200), (true, 1), (false, 0)] {
+            let memory = Memory::new(0, data, false)?.with_longer_head(words);
+            let mut memory = if read { memory.of_read() } else { memory };
+            for i in 0..data {
+                memory.set(i, 0x5a);
+            }
+            let pending = client.get(memory)?;
+            let xid = only(&client)?;
+            // CAST: A few thousand.
+            let answer = reply(xid, &(data as u32).to_be_bytes())?;
+            let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
+            let shape = pinned.reply();
+            ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
+            // Padding and what follows the data; without the repair nearly four gibibytes.
+            ensure_at_least!(shape.tail_len(), 4);
+            ensure_at_least!(PAGE_SIZE, shape.tail_len());
+            ensure_eq!(
+                shape.part_len(Part::Whole),
+                shape.head_len() + data + shape.tail_len()
+            );
+            if read {
+                pinned.place_around(&answer, data)?;
+                pinned.complete(answer.len() + data).map_err(|_| EBUSY)?;
+                let memory = pending.memory()?;
+                ensure_eq!(memory.got(), data);
+                ensure_eq!(memory.byte(data - 1), Some(0x5a));
+            } else {
+                pinned.fail(EXDEV).map_err(|_| EBUSY)?;
+                ensure_eq!(pending.wait(), Err(EXDEV));
+            }
+        }
+        client.end()
+    }
+
     #[test]
     fn a_reply_that_is_too_long_is_refused() -> Test {
         let client = Alone::new()?;

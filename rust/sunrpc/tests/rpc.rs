@@ -184,6 +184,13 @@ impl Memory {
         self
     }
 
+    /// The head of the reply is expected to be longer by `words` than it was when its memory was
+    /// allocated.
+    pub(super) fn with_longer_head(mut self: KBox<Self>, words: u32) -> KBox<Self> {
+        self.io.longer = words;
+        self
+    }
+
     /// What is sent are copies of the pages, which are freed when the call is encoded anew.
     pub(super) fn wrapped(mut self: KBox<Self>) -> KBox<Self> {
         self.io.wrapped = true;

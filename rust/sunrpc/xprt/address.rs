@@ -110,7 +110,12 @@ pub(crate) unsafe fn free_strings(raw: *mut bindings::rpc_xprt) {
 ///
 /// Called as `rpc_xprt_ops::set_port`.
 pub(crate) unsafe fn set_port(raw: *mut bindings::rpc_xprt, port: u16) {
-    let (Ok(text), Ok(hex)) = (kstring(fmt!("{port}")), kstring(fmt!("{port:4x}"))) else {
+    let Ok(text) = kstring(fmt!("{port}")) else {
+        return;
+    };
+    let Ok(hex) = kstring(fmt!("{port:4x}")) else {
+        // SAFETY: Allocated just now, and stored nowhere.
+        unsafe { kernel::bindings::kfree(text.cast()) };
         return;
     };
     // SAFETY: By the caller's contract the transport is being bound, so nobody connects. Readers of
