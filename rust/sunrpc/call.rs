@@ -16,7 +16,10 @@ pub use wait::{
     Waiting, //
 };
 
-pub(crate) use memory::prepare_reply;
+pub(crate) use memory::{
+    part_encodings,
+    prepare_reply, //
+};
 
 use self::{
     memory::START_LEN,

@@ -74,6 +74,9 @@ impl Drop for TaskBuf {
 /// is free.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
+    /// Where the next encoding of a call goes whose head may be lent, see
+    /// [`part_encodings`](crate::call::part_encodings).
+    pub(crate) next_call: TaskBuf,
     pub(crate) reply: TaskBuf,
     /// Two pages whose common border is the border between a reply's head and tail.
     pub(crate) bordered: TaskBuf,
@@ -83,13 +86,14 @@ impl Buffers {
     const fn new() -> Self {
         Self {
             call: TaskBuf::new(),
+            next_call: TaskBuf::new(),
             reply: TaskBuf::new(),
             bordered: TaskBuf::new(),
         }
     }
 
     fn len(&self) -> usize {
-        self.call.len + self.reply.len + self.bordered.len
+        self.call.len + self.next_call.len + self.reply.len + self.bordered.len
     }
 }
 

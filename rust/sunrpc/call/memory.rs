@@ -73,6 +73,51 @@ fn lengthen<T: Transport>(
     Ok(())
 }
 
+/// A head as long as this may travel in a Read chunk: less than the smallest inline message (V1-025)
+/// with the shortest header (RFC 8166, 4.2: seven words).
+const LONG_HEAD: usize = 1024 - 28;
+
+/// Sees to it that the next encoding of a call that may be lent with its head goes to other memory.
+/// Sleeps.
+///
+/// The RPC client encodes a call anew without asking. With `sec=krb5p` it writes the arguments in
+/// plain into the head, and encrypts them there afterwards; the region of the last transmission
+/// must not show them.
+///
+/// # Safety
+///
+/// As for [`prepare_reply`].
+#[inline]
+pub(crate) unsafe fn part_encodings<T: Transport>(slot: &Slot<T>) -> Result {
+    let rqst = slot.rqst.get();
+    // The security flavour has pages of its own, or the call is long.
+    // SAFETY: By the caller's contract.
+    let lent = unsafe {
+        (*rqst).rq_release_snd_buf.is_some() || (*rqst).rq_snd_buf.head[0].iov_len >= LONG_HEAD
+    };
+    if lent {
+        return use_other(slot);
+    }
+    Ok(())
+}
+
+#[cold]
+fn use_other<T: Transport>(slot: &Slot<T>) -> Result {
+    let rqst = slot.rqst.get();
+    // SAFETY: The slot's buffers belong to this task.
+    let buffers = unsafe { &mut *slot.buffers.get() };
+    // SAFETY: The field belongs to the task.
+    let call_len = unsafe { (*rqst).rq_callsize };
+    // SAFETY: The request is in use.
+    let xprt = unsafe { xprt_of::<T>(rqst) };
+    let grown = |bytes| xprt.pool().count_buffered(bytes);
+    let other = buffers.next_call.ensure(call_len, grown)?;
+    core::mem::swap(&mut buffers.call, &mut buffers.next_call);
+    // SAFETY: The field belongs to the task, and is read when the request is encoded.
+    unsafe { (*rqst).rq_buffer = other };
+    Ok(())
+}
+
 /// Zeroes the bytes that [`Pinned::placed_start`] reads.
 ///
 /// # Safety

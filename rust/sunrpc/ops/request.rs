@@ -5,6 +5,7 @@
 use super::Ops;
 use crate::{
     call::{
+        part_encodings,
         prepare_reply,
         Call,
         Encoded,
@@ -120,7 +121,10 @@ impl<T: Transport> Ops<T> {
         }
         slot.leases.wait();
         // SAFETY: By the caller's contract, and no lease is left.
-        let result = unsafe { prepare_reply(slot) }.and_then(|()| T::check(xprt, &call));
+        let result = unsafe { part_encodings(slot) }
+            // SAFETY: As above.
+            .and_then(|()| unsafe { prepare_reply(slot) })
+            .and_then(|()| T::check(xprt, &call));
         result.err().map_or(0, Error::to_errno)
     }
 

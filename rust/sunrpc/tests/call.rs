@@ -474,7 +474,11 @@ mod suite {
             memory.set(0, 0x11);
             memory.set(PAGE_SIZE, 0x22);
             let pending = client.put(memory)?;
-            only(&client)?;
+            let xid = only(&client)?;
+            let rqst = client.xprt().lookup(xid).ok_or(ENOENT)?.rqst();
+            // SAFETY: The request is pending, or its task waits for the loan.
+            let head = || unsafe { (*rqst).rq_snd_buf.head[0].iov_base };
+            let lent_head = head();
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
             let (sends, revokes) = (driver::SENDS.load(Relaxed), driver::REVOKES.load(Relaxed));
             if killed {
@@ -486,6 +490,8 @@ mod suite {
             ensure_eq!(releases(), 0);
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             ensure_eq!(driver::SENDS.load(Relaxed), sends);
+            // The plain arguments of the second encoding are not where the first one is lent.
+            ensure_eq!(head() == lent_head, killed);
             drop(loan);
             if killed {
                 ensure_eq!(pending.wait(), Err(ERESTARTSYS));
