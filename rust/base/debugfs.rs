@@ -120,8 +120,8 @@ unsafe impl<T: Send + Sync> Send for File<T> {}
 unsafe impl<T: Send + Sync> Sync for File<T> {}
 
 impl<T: Send + Sync> File<T> {
-    /// Makes a file for root in a directory: to be read if there is a `show`, to be written if there
-    /// is a `write`. `ENOMEM`. Sleeps.
+    /// Makes a file for root in a directory. It can be read if there is a `show`, and written if
+    /// there is a `write`. `ENOMEM`. Sleeps.
     pub fn new(
         dir: &Arc<Dir>,
         name: &CStr,
