@@ -50,11 +50,7 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
 /// allocation and the encoding can move the end of the head behind that of the memory, and the
 /// length of the tail, what was allocated less the head, below zero.
 #[cold]
-fn lengthen<T: Transport>(
-    slot: &Slot<T>,
-    buf: &mut bindings::xdr_buf,
-    allocated: usize,
-) -> Result {
+fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated: usize) -> Result {
     let head = buf.head[0].iov_len;
     let whole = head.checked_add(allocated).ok_or(EMSGSIZE)?;
     // SAFETY: The slot's buffers belong to this task.
@@ -73,8 +69,8 @@ fn lengthen<T: Transport>(
     Ok(())
 }
 
-/// A head as long as this may travel in a Read chunk: less than the smallest inline message (V1-025)
-/// with the shortest header (RFC 8166, 4.2: seven words).
+/// A head as long as this may travel in a Read chunk: the smallest inline message (V1-025) less
+/// the shortest header, seven words (RFC 8166, 4.2). Bytes.
 const LONG_HEAD: usize = 1024 - 28;
 
 /// Sees to it that the next encoding of a call that may be lent with its head goes to other memory.
