@@ -87,17 +87,6 @@ impl Pairs {
         self.rails.iter().flatten()
     }
 
-    /// The addresses of a group of `servers` to which none of them leads. `mount`: one of the
-    /// group.
-    pub fn unreached<'a>(
-        &'a self,
-        mount: IpAddr,
-        servers: &'a Servers,
-    ) -> impl Iterator<Item = IpAddr> + 'a {
-        let others = servers.others(mount);
-        others.filter(|addr| self.iter().all(|rail| rail.server != *addr))
-    }
-
     /// How many there were no room for.
     pub const fn left_out(&self) -> u32 {
         self.left_out

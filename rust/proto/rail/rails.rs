@@ -271,6 +271,16 @@ impl Rails {
         }
     }
 
+    /// How many there are.
+    pub fn how_many(&self) -> u32 {
+        number(self.listed())
+    }
+
+    /// Whether one leads to this address.
+    pub fn lead_to(&self, server: IpAddr) -> bool {
+        self.listed().any(|entry| entry.rail.server == server)
+    }
+
     /// Whether there is more than one.
     pub fn are_several(&self) -> bool {
         self.listed().nth(1).is_some()

@@ -41,10 +41,6 @@ use xprtrdma_proto::{
         Way, //
     },
     rail::{
-        table::{
-            Locals,
-            Servers, //
-        },
         Local,
         Move,
         Name,
@@ -364,9 +360,6 @@ fn signs(conn: &Connection) -> (bool, Time) {
 
 /// Looks which rails there are, if that was some time ago. Sleeps.
 fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
-    let Some(peer) = xprt.peer() else {
-        return;
-    };
     let (common, net) = (xprt.common(), xprt.net());
     if !shared.shall_look(common.setting_changes(net), age) {
         return;
@@ -375,22 +368,36 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     let Ok(found) = local::locals(net) else {
         return;
     };
-    let ends = found.iter().filter_map(|end| {
+    make_rails(xprt, shared, &found);
+    if shared.note_tables(common.setting_changes(net)) && may_log() {
+        tell_missing(xprt, shared, &found);
+    }
+}
+
+/// The local ends that rails may have.
+fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
+    found.iter().filter_map(|end| {
         Some(Local {
             addr: end.addr,
             prefix_len: end.prefix_len,
             device: Name::new(end.device.name())?,
             port: end.device.port,
         })
-    });
+    })
+}
+
+// The tables are kilobytes on the stack, and so is what the log needs: one after the other.
+
+/// Makes rails of the local ends and the tables. May sleep.
+#[inline(never)]
+fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
+    let Some(peer) = xprt.peer() else {
+        return;
+    };
+    let (common, net) = (xprt.common(), xprt.net());
     let servers = params::rail_servers(common, net);
-    let changes = common.setting_changes(net);
     let pairs = params::rails(common, net, |locals| {
-        let pairs = Pairs::new(ends.clone(), locals, peer.ip(), &servers);
-        if shared.note_tables(changes) && !locals.is_off() && may_log() {
-            tell_missing(xprt, locals, ends, &pairs, &servers);
-        }
-        pairs
+        Pairs::new(ends(found), locals, peer.ip(), &servers)
     });
     shared.with_rails(|rails| {
         rails.update(&pairs, now());
@@ -408,24 +415,25 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     }
 }
 
-/// Says what the tables name and is not here, and that there is no second rail.
-fn tell_missing(
-    xprt: &Xprt<Rdma>,
-    locals: &Locals,
-    ends: impl Iterator<Item = Local> + Clone,
-    pairs: &Pairs,
-    servers: &Servers,
-) {
-    let name = Named(xprt);
-    for pick in locals.absent(ends) {
-        pr_warn!(
-            "{} rails: {} is not here\n",
-            Show(&name),
-            Show(&Entry(pick))
-        );
-    }
-    if let Some(peer) = xprt.peer() {
-        for addr in pairs.unreached(peer.ip(), servers) {
+/// Says what the tables name and is not here, and that there is no second rail. May sleep.
+#[inline(never)]
+fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
+    let (common, net, name) = (xprt.common(), xprt.net(), Named(xprt));
+    let is_off = params::rails(common, net, |locals| {
+        for pick in locals.absent(ends(found)) {
+            pr_warn!(
+                "{} rails: {} is not here\n",
+                Show(&name),
+                Show(&Entry(pick))
+            );
+        }
+        locals.is_off()
+    });
+    let Some(peer) = xprt.peer().filter(|_| !is_off) else {
+        return;
+    };
+    for addr in params::rail_servers(common, net).others(peer.ip()) {
+        if !shared.with_rails(|rails| rails.lead_to(addr)) {
             pr_warn!(
                 "{} rail_servers: no rail leads to {}\n",
                 Show(&name),
@@ -433,9 +441,9 @@ fn tell_missing(
             );
         }
     }
-    let rails = match (pairs.iter().next(), pairs.iter().nth(1)) {
-        (None, _) => "no rail",
-        (_, None) => "only one rail",
+    let rails = match shared.with_rails(|rails| rails.how_many()) {
+        0 => "no rail",
+        1 => "only one rail",
         _ => return,
     };
     pr_warn!("{} {rails} to this server: no redundancy\n", Show(&name));

@@ -3,17 +3,21 @@
 //! What an administrator may write about rails, and what he is told of a mistake.
 
 use std::net::IpAddr;
-use xprtrdma_proto::rail::{
-    table::{
-        Locals,
-        Pick,
-        Servers,
-        MAX_LOCALS,
-        MAX_SERVERS, //
+use xprtrdma_proto::{
+    rail::{
+        table::{
+            Locals,
+            Pick,
+            Servers,
+            MAX_LOCALS,
+            MAX_SERVERS, //
+        },
+        Local,
+        Name,
+        Pairs,
+        Rails, //
     },
-    Local,
-    Name,
-    Pairs, //
+    time::Time, //
 };
 
 // Rails: off is the default, and each form names what it says and nothing else.
@@ -221,19 +225,20 @@ fn what_names_nothing_is_told() {
         assert_eq!(found.collect::<Vec<_>>(), absent, "{text}");
     }
     let auto = Locals::parse("auto").unwrap();
-    for (text, unreached) in [
-        ("", vec![]),
-        ("192.0.2.1=198.51.100.1", vec![]),
-        (
-            "192.0.2.1=198.51.100.1=203.0.113.1",
-            vec![ip("203.0.113.1")],
-        ),
-        ("192.0.2.7=203.0.113.1", vec![]),
+    for (text, rails, reached) in [
+        ("", 2, false),
+        ("192.0.2.1=198.51.100.1", 2, true),
+        ("192.0.2.1=203.0.113.1", 2, false),
+        ("192.0.2.7=198.51.100.1", 2, false),
     ] {
         let (mount, servers) = (ip("192.0.2.1"), Servers::parse(text).unwrap());
         let pairs = Pairs::new(ends.iter().copied(), &auto, mount, &servers);
-        let found = pairs.unreached(mount, &servers);
-        assert_eq!(found.collect::<Vec<_>>(), unreached, "{text}");
+        let mut found = Rails::new(1);
+        assert_eq!((found.how_many(), found.lead_to(mount)), (0, false));
+        found.update(&pairs, Time::default());
+        assert_eq!((found.how_many(), found.lead_to(mount)), (rails, true));
+        assert_eq!(found.lead_to(ip("198.51.100.1")), reached, "{text}");
+        assert!(!found.lead_to(ip("203.0.113.1")));
     }
 }
 
