@@ -1,18 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0
 """Connections that break: nothing acknowledged is lost, nothing is torn."""
 
+import ctypes
+import ipaddress
 import os
+import pathlib
+import tempfile
 
 from lib import faults, module, pattern, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
+from lib.env import PORT
 from lib.load import RECOVERY_SECONDS, Load
-from lib.workers import together
+from lib.workers import Crew, together
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
 # Less than the time between signs of life.
 NOTICED_SECONDS = 10
+LIBC = ctypes.CDLL(None, use_errno=True)
+# So far behind the server's address there is none.
+NOBODY = 75
+# How many of the connection attempts in a row, of five seconds each, are left when it matters.
+ATTEMPTS, LEFT = 3, 2
+WIDTH = pathlib.Path("/sys/devices/virtual/workqueue/xprtrdma_rs/max_active")
 
 
 def break_again_and_again(t, size, rounds):
@@ -250,6 +261,33 @@ def idle_connection_is_closed_and_comes_back(t):
 def idle_connection_is_closed_in_time(t):
     module.insmod("idle_timeout=2")
     idle_and_back(t, ENV.patience(12))
+    module.unload()
+
+
+def mount_in_vain(_, where, absent):
+    options = f"vers=4.2,proto=rdma,port={PORT},addr={absent},clientaddr=0.0.0.0"
+    if not LIBC.mount(f"{absent}:/".encode(), where.encode(), b"nfs", 0, options.encode()):
+        raise AssertionError(f"{absent} is mounted")
+
+
+# covers: a look at a connection waits for no attempt of another transport, also when the queue of
+# attempts is as narrow as when memory is short.
+@case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
+def attempts_hold_up_no_look_at_a_connection(t):
+    module.insmod("idle_timeout=2")
+    WIDTH.write_text("1")
+    mount = t.mount()
+    os.statvfs(mount.where)
+    with tempfile.TemporaryDirectory() as where, Crew(ENV.patience(60)) as crew:
+        for number in range(ATTEMPTS):
+            absent = ipaddress.ip_address(ENV.server) + NOBODY + number
+            crew.start(mount_in_vain, where, str(absent))
+        wait.until(lambda: t.log.find("disconnected: idle"), ENV.patience(40),
+                   "the idle connection is closed")
+        left = [worker.ended() for worker in crew.workers].count(False)
+    t.note(f"{left} of {ATTEMPTS} attempts left")
+    check(left >= LEFT, f"closed when {left} of {ATTEMPTS} attempts were left")
+    mount.remove()
     module.unload()
 
 
