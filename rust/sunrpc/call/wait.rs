@@ -71,7 +71,8 @@ impl Leaving {
     /// Waits until none of the request's memory is lent any more, for `ms` milliseconds at most, if
     /// this thread may wait for what a peer does: the request ends, it is a process's own, and the
     /// thread is no worker. An asynchronous task may run where the end of its connection would have
-    /// to run. Sleeps. Only the task's own request counts.
+    /// to run. Sleeps. Only the task's own request counts: that of a killed process, or of a soft
+    /// mount whose server did not answer in time.
     #[cold]
     pub fn linger<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {
