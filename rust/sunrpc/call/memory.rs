@@ -26,7 +26,7 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     // SAFETY: By the caller's contract nobody else touches the request now.
     let buf = unsafe { &mut (*slot.rqst.get()).rq_rcv_buf };
     // SAFETY: As above.
-    let allocated = unsafe { (*slot.rqst.get()).rq_rcvsize } as usize;
+    let allocated = unsafe { (*slot.rqst.get()).rq_rcvsize };
     if buf.head[0].iov_len > allocated {
         lengthen(slot, buf, allocated)?;
     }
