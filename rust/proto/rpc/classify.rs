@@ -65,11 +65,14 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     };
     match (fixed.procedure, version) {
         (proc_nr::MSG | proc_nr::NOMSG, _) if message.len() < version.min_header_len() => {
-            discard(Counter::ShortMsg, Some(fixed.xid))
+            // Its xid may not be trusted (RFC 8166, section 4.5).
+            discard(Counter::ShortMsg, None)
         }
         (proc_nr::MSG | proc_nr::NOMSG, Version::V1) => classify_v1(&context, message, input),
         (proc_nr::MSG | proc_nr::NOMSG, Version::V2) => classify_v2(&context, message, input),
         (proc_nr::OPTIONAL, Version::V2) => classify_optional(&context, input),
+        // No answer to any call (RFC 8166, section 4.6.2), so it took the place of none.
+        (proc_nr::DONE, _) => discard(Counter::BadProc, None),
         _ => discard(Counter::BadProc, Some(fixed.xid)),
     }
 }
@@ -82,9 +85,11 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
     };
     let payload = input.rest();
     if context.fixed.procedure == proc_nr::NOMSG {
-        // A Reply has no Read list, and a Call has its message in one. Without a Read list and a
-        // Reply chunk there is no place for a message.
-        return if !lists.reads.is_empty() || lists.is_empty() {
+        // A Call has its message in a Read list, which no Reply has (RFC 8166, section 4.3.1).
+        // Without a Read list and a Reply chunk there is no place for a message.
+        return if !lists.reads.is_empty() {
+            context.long_call()
+        } else if lists.is_empty() {
             context.ambiguous()
         } else {
             context.reply(lists, payload, message)

@@ -88,6 +88,8 @@ pub const MAX_SEGMENTS: usize = 16;
 pub(crate) mod proc_nr {
     pub(crate) const MSG: u32 = 0;
     pub(crate) const NOMSG: u32 = 1;
+    /// RDMA_DONE, of version 1 only.
+    pub(crate) const DONE: u32 = 3;
     pub(crate) const ERROR: u32 = 4;
     pub(crate) const OPTIONAL: u32 = 5;
 }

@@ -191,6 +191,17 @@ impl Context {
         })
     }
 
+    /// A reverse Call whose RPC message is in a Read chunk: it is never taken (RFC 8167, section
+    /// 5.3).
+    pub(crate) fn long_call(&self) -> Inbound<'static> {
+        if self.backchannel {
+            self.refuse(RefusalKind::Chunk)
+        } else {
+            // The xid is the server's: it says nothing about our calls.
+            discard(Counter::BcDisabled, None)
+        }
+    }
+
     pub(crate) fn ambiguous(&self) -> Inbound<'static> {
         Inbound::Ambiguous(Ambiguous {
             xid: self.fixed.xid,

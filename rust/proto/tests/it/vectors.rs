@@ -305,12 +305,8 @@ fn every_vector_is_classified() {
         ("E06", &accepted),
         ("E07", &chunk_refused),
         ("E08", &accepted),
-        ("E09", &|fate| {
-            matches!(fate, Dropped(Counter::BadChunk, Some(_)))
-        }),
-        ("E10", &|fate| {
-            matches!(fate, Dropped(Counter::BadChunk, Some(_)))
-        }),
+        ("E09", &chunk_refused),
+        ("E10", &chunk_refused),
         ("E11", &|fate| *fate == Failed(Error::RemoteVersion)),
         ("E12", &|fate| *fate == Failed(Error::RemoteChunk)),
         ("E13", &|fate| {
