@@ -113,6 +113,11 @@ impl DeviceLog {
         *newest = Some(Told { event, at: now });
     }
 
+    /// Forgets everything: a connection was made, so the device and its port work.
+    pub fn forget(&mut self) {
+        *self = Self::new();
+    }
+
     /// What there is, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Told> {
         self.ring.iter().flatten()

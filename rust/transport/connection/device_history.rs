@@ -43,6 +43,11 @@ impl DeviceHistory {
         self.log.lock().told(event, now());
     }
 
+    /// Forgets the record, because a connection was made.
+    pub(crate) fn forget(&self) {
+        self.log.lock().forget();
+    }
+
     /// The event that may explain the end of a connection, and how long before that it came.
     pub(crate) fn explains(&self, lost: &Disconnect) -> Option<(DeviceEvent, Millis)> {
         self.log.lock().explains(lost.at, lost.lasted)

@@ -412,6 +412,8 @@ impl Link {
         );
         *send.state() = Some(qp);
         self.rail_connected();
+        // What was told before explains no later fault.
+        self.services.devices().forget();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
             pr_info!(

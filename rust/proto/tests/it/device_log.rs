@@ -119,3 +119,14 @@ fn events_are_known_by_their_numbers() {
         assert_eq!(DeviceEvent::from_raw(number).name(), name);
     }
 }
+
+// Observability: a port that was down before the connection was made explains no later fault.
+#[test]
+fn a_connection_lets_all_be_forgotten() {
+    let mut log = log(&[(1, DeviceEvent::PortDown), (2, DeviceEvent::PortActive)]);
+    log.forget();
+    assert_eq!(log.iter().count(), 0);
+    assert_eq!(log.explains(at(3), LONG), None);
+    log.told(DeviceEvent::PortDown, at(4));
+    assert_eq!(log.iter().count(), 1);
+}
