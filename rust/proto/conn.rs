@@ -12,7 +12,7 @@
 //! | `state`, `attempt`, `up` | the states |
 //! | `peer` | what is known of the peer from one connection to the next |
 //! | `backoff`, `inline_fallback`, `history` | parts of that |
-//! | `keepalive` | finding a dead peer |
+//! | `keepalive`, `unserved` | finding a dead peer, and a dead server on a live one |
 //! | `outage` | what the log tells of failed attempts |
 //! | `event`, `action`, `config` | what goes in, what comes out, what is decided beforehand |
 //! | `sizes` | how large the queues of a connection are |
@@ -29,6 +29,7 @@
 //! * Two quick losses after the first large Send make the next connections use 1024 bytes (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
 //! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
+//! * A server that sends no message while RPC timers fire is given up, ever later.
 //! * With several rails silence is noticed sooner, delays stay short, and the first attempt over a
 //!   rail against which nothing speaks follows the failure of another one at once ([`Way`]).
 //! * An RPC timer counts only against the connection its call was sent on.
@@ -41,7 +42,8 @@
 //! | The connection                                  | Next attempt                            |
 //! |-------------------------------------------------|-----------------------------------------|
 //! | was healthy and closed ([`Cause::is_clean`])    | at once                                 |
-//! | had carried a reply and lasted for five seconds | at once                                 |
+//! | had carried a reply and lasted for five seconds | at once, or within a quarter of a       |
+//! |                                                 | second if the peer closed it            |
 //! | had carried a reply, and an act of ours ended   | at once: peer and fabric are well, and  |
 //! | it                                              | each such end needs another act of ours |
 //! | had carried a reply                             | after the first delay of the back-off   |
@@ -78,6 +80,7 @@ mod queue;
 mod seen;
 mod sizes;
 mod state;
+mod unserved;
 mod up;
 
 pub use self::{
@@ -97,6 +100,7 @@ pub use self::{
     config::{
         Config,
         Way,
+        LEAST_LIMIT,
         MIN_CONNECT_TIMEOUT, //
     },
     device::{
@@ -123,7 +127,8 @@ pub use self::{
         Activity,
         Keepalive,
         KeepaliveConfig,
-        Verdict, //
+        Verdict,
+        SUSPICION, //
     },
     mailbox::{
         Actions,
@@ -146,4 +151,5 @@ pub use self::{
         QueueSizes,
         MAX_PAYLOAD, //
     },
+    unserved::RpcTimer,
 };

@@ -30,9 +30,13 @@ use kernel::{
         Mutex, //
     },
 };
-use xprtrdma_proto::conn::{
-    Conn,
-    Event, //
+use xprtrdma_proto::{
+    conn::{
+        Conn,
+        Event,
+        RpcTimer, //
+    },
+    time::Millis, //
 };
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
@@ -184,7 +188,13 @@ impl Transport for Rdma {
         let (epoch, cookie) = link.machine().with_conn(look);
         // A timer says nothing about a connection that never carried the call.
         if sent_on == epoch && call.sent_on_this_connection(xprt) {
-            link.react(xprt, Event::RpcTimeout { cookie });
+            let heard = link.with_current(|conn| Some(conn.heard()));
+            let timer = RpcTimer {
+                span: Millis::new(call.timer_span().as_ms().into()),
+                // Without a connection the event is for none.
+                heard: heard.unwrap_or_default(),
+            };
+            link.react(xprt, Event::RpcTimeout { cookie, timer });
         }
     }
 

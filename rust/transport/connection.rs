@@ -64,6 +64,7 @@ use xprtrdma_proto::{
         Reaction,
         Strikes, //
     },
+    time::Time,
     v2::refusals::{
         Flood,
         Refusals, //
@@ -352,6 +353,12 @@ impl Connection {
     /// How long ago the last message came.
     fn unheard(&self) -> Jiffies {
         Jiffies::since(self.last_rx.read_once())
+    }
+
+    /// When the last message came.
+    pub(crate) fn heard(&self) -> Time {
+        let ago = u64::from(self.unheard().as_ms());
+        Time::from_millis(machine::now().as_millis().saturating_sub(ago))
     }
 
     /// How long ago the last sign came that the way to the peer works.

@@ -105,6 +105,7 @@ const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
 /// The numbers of the work items that make a connection and look after it.
 const CONNECT: u64 = 0;
 const KEEPALIVE_WORK: u64 = 1;
+const SUSPICION_WORK: u64 = 2;
 
 /// The longest callback before there was a connection, in bytes: what the smallest inline threshold
 /// leaves (RFC 8166, section 3.3.3).
@@ -150,6 +151,12 @@ pub(crate) struct Link {
     /// Looks after the present connection. Cancelled before its end.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
+    /// Asks a peer that may be out of reach, and looks for its answer. Cancelled before the end of
+    /// the connection.
+    #[pin]
+    suspicion: DelayedWork<Link, SUSPICION_WORK>,
+    /// A probe is to be sent by `suspicion`. Queueing the work orders it.
+    probe_due: Atomic<bool>,
 }
 
 impl_has_work! {
@@ -158,6 +165,10 @@ impl_has_work! {
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, KEEPALIVE_WORK> for Link { self.keepalive }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, SUSPICION_WORK> for Link { self.suspicion }
 }
 
 impl Link {
@@ -195,6 +206,8 @@ impl Link {
                 outage <- new_spinlock!(Outage::new(), "Link::outage"),
                 connect <- new_work!("Link::connect"),
                 keepalive <- new_delayed_work!("Link::keepalive"),
+                suspicion <- new_delayed_work!("Link::suspicion"),
+                probe_due: Atomic::new(false),
             }),
             GFP_KERNEL,
         )

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Connections that break: nothing acknowledged is lost, nothing is torn."""
 
+import contextlib
 import ctypes
 import ipaddress
+import json
 import os
 import pathlib
+import subprocess
 import tempfile
 
 from lib import faults, module, pattern, xprt
@@ -12,10 +15,14 @@ from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal, wait
 from lib.env import PORT
 from lib.load import RECOVERY_SECONDS, Load
-from lib.workers import Crew, together
+from lib.workers import Crew, Worker, together
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
+# A second, in the tenths that the mount option counts.
+TIMER = "timeo=10,retrans=2"
+# A neighbour's hardware address that no host has.
+NO_HOST = "02:00:00:00:09:09"
 # Less than the time between signs of life.
 NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -304,3 +311,71 @@ def a_connection_for_callbacks_is_kept(t):
     equal(mount.connects(), 1, "connections")
     mount.remove()
     module.unload()
+
+
+def neighbour(address):
+    """Give the server's entry in the neighbour table this hardware address; returns the old one."""
+    show = subprocess.run(["ip", "-j", "neigh", "show", ENV.server, "dev", faults.interface()],
+                          check=True, capture_output=True)
+    old = json.loads(show.stdout)[0]["lladdr"]
+    subprocess.run(["ip", "neigh", "replace", ENV.server, "lladdr", address or old, "dev",
+                    faults.interface(), "nud", "reachable"], check=True)
+    return old
+
+
+# covers: V1-095: a neighbour entry that changes for a moment costs no connection, one that stays
+# covers: wrong ends it within a second.
+@case(versions=("3", "4.2"), clients=("ours",), seconds=40)
+def a_neighbour_that_flips_keeps_its_connection(t):
+    mount = t.mount()
+    with Load(t, mount, INLINE) as load:
+        before = mount.connects()
+        for _ in range(5):
+            right = neighbour(NO_HOST)
+            neighbour(right)
+            load.wait_progress(RECOVERY_SECONDS, 1)
+        equal(mount.connects(), before, f"connections ({xprt.disconnects()})")
+        neighbour(NO_HOST)
+        clock = wait.Clock()
+        try:
+            wait.until(xprt.disconnects, ENV.patience(5), "the end of the connection")
+            t.note(f"ended after {clock.seconds():.2f} s: {xprt.disconnects()}")
+        finally:
+            neighbour(right)
+        equal(xprt.disconnects()[0][0], "peer unreachable", "cause")
+        load.wait_progress(RECOVERY_SECONDS, 1)
+
+
+@contextlib.contextmanager
+def no_thread_free(server):
+    """While the block runs, the server's only thread may be kept busy."""
+    threads = f"{faults.NFSD}/threads"
+    before = server.call("text", threads).strip()
+    server.call("text", threads, "1")
+    try:
+        yield
+    finally:
+        server.call("text", threads, before)
+
+
+# covers: ULB-31: the server's adapter answers and its software does not: the third timer of a call
+# covers: ends the connection.
+@case(versions=("4.2",), clients=("ours",), seconds=60)
+def a_dead_server_behind_a_live_adapter_is_given_up(t):
+    mount = t.mount(TIMER, export=ENV.disk)
+    top = t.directory(mount)
+    fd = os.open(top.path("file")[0], os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    t.defer(os.close, fd)
+    buffer = Buffer(4 * KIB)
+    buffer.write(fd, pattern.data(1, 0, 4 * KIB), 0)
+    equal(xprt.disconnects(), [], "connections lost")
+    with no_thread_free(t.server):
+        with faults.frozen(t.server):
+            writer = Worker(lambda _: buffer.write(fd, pattern.data(2, 0, 4 * KIB), 0))
+            clock = wait.Clock()
+            wait.until(xprt.disconnects, ENV.patience(15), "the end of the connection")
+            t.note(f"ended after {clock.seconds():.1f} s: {xprt.disconnects()}")
+            check(clock.seconds() > 2.5, "sooner than by the third timer")
+            equal(xprt.disconnects()[-1][0], "no message from the server", "cause")
+        writer.join(ENV.patience(40))
+    t.server.expect(top.path("file")[1], pattern.data(2, 0, 4 * KIB))

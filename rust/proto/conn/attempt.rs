@@ -4,6 +4,7 @@
 
 use super::{
     action::Phase,
+    backoff::SPREAD,
     cause::ConnectError,
     config::{
         Config,
@@ -65,6 +66,12 @@ impl Stage {
     }
 }
 
+/// A look that comes so late says that the host stood still.
+const LATE: Millis = Millis::from_secs(1);
+
+/// An attempt with so much time left may begin anew.
+const ENOUGH: Millis = Millis::from_secs(1);
+
 /// What an event of the connection manager does to an attempt.
 pub(super) enum Step {
     /// The address is not known yet, and so much time is left: ask again.
@@ -75,6 +82,8 @@ pub(super) enum Step {
     QueuePair,
     /// The peer accepted.
     Accepted(Accepted),
+    /// The way to the peer changed, and so much time is left: begin anew.
+    Again(Millis),
     /// The attempt fails.
     Fail(ConnectError),
     /// Nothing.
@@ -89,6 +98,8 @@ pub(super) struct Attempt {
     stage_end: Time,
     /// When the whole attempt is overdue.
     end: Time,
+    /// It was given more time, because the look came late.
+    excused: bool,
 }
 
 impl Attempt {
@@ -98,6 +109,7 @@ impl Attempt {
             stage: Stage::Address,
             stage_end: now.after(first),
             end: now.after(total),
+            excused: false,
         }
     }
 
@@ -109,6 +121,20 @@ impl Attempt {
     /// When this step or the attempt is overdue, whichever comes first.
     pub(super) fn deadline(&self) -> Time {
         self.stage_end.min(self.end)
+    }
+
+    /// Whether the look at an overdue attempt comes so late that this host must have stood still.
+    /// An answer that has come may not have been looked at either, so the attempt gets a second
+    /// more, once.
+    pub(super) fn excuses(&mut self, now: Time) -> bool {
+        let late = now.since(self.deadline()) >= LATE;
+        if !late || self.excused {
+            return false;
+        }
+        self.excused = true;
+        self.stage_end = now.after(LATE);
+        self.end = self.end.max(self.stage_end);
+        true
     }
 
     /// `span`, or what is left of the attempt if that is less.
@@ -152,6 +178,12 @@ impl Attempt {
             (Stage::Connecting, CmEvent::Established(accepted)) => return Step::Accepted(accepted),
             (Stage::Address, CmEvent::AddrError(AddrFault::TimedOut)) if now < self.deadline() => {
                 return Step::Address(self.deadline().since(now));
+            }
+            // Most often the hardware address of the peer or of a router changed. A peer that does
+            // not answer is found by the bound of the attempt.
+            (_, CmEvent::Unreachable) if self.end.since(now) >= ENOUGH => {
+                let left = self.end.since(now).get();
+                return Step::Again(Millis::new(left.saturating_sub(SPREAD.get())));
             }
             // An answer to a question that is not open changes nothing.
             (_, CmEvent::AddrResolved | CmEvent::RouteResolved | CmEvent::Established(_)) => {

@@ -32,6 +32,9 @@ impl Default for BackoffConfig {
 /// After so many failures in a row a further bound of the delays doubles with each failure, too.
 const BOUNDED: u32 = 16;
 
+/// Within so long the first attempt starts that need not wait.
+pub(super) const SPREAD: Millis = Millis::new(250);
+
 /// Exponential back-off with jitter.
 ///
 /// The delay doubles with every failure in a row. It is drawn from the upper half of its range, so
@@ -73,15 +76,26 @@ impl Backoff {
         self.not_before = now;
     }
 
+    /// The next attempt starts within [`SPREAD`], so that clients do not come all at once.
+    pub fn spread(&mut self, now: Time) {
+        self.not_before = now.after(Millis::new(self.random.below(SPREAD.get())));
+    }
+
+    /// The next attempt starts within [`SPREAD`], but not at once.
+    pub fn pause(&mut self, now: Time) {
+        self.not_before = now.after(self.random.upper_half(SPREAD));
+    }
+
     /// A reply arrived: the next failure counts as the first.
     #[inline]
     pub fn useful(&mut self) {
         self.failures = 0;
     }
 
-    /// Lowers the upper bound of the delay; a larger value than the present one changes nothing.
+    /// Lowers the upper bound of the delay; a larger value than the present one changes nothing. It
+    /// is never less than the first delay: the value may come from the server.
     pub fn limit(&mut self, max: Millis) {
-        self.config.max = self.config.max.min(max);
+        self.config.max = self.config.max.min(max.max(self.config.first));
     }
 
     /// Bounds the delays that begin from now on, too, or no longer.

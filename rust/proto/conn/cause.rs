@@ -37,6 +37,8 @@ pub enum Cause {
     VersionRefused,
     /// An RPC timer fired, and nothing shows that the peer is alive.
     RpcTimeout,
+    /// RPC timers fired again and again, and no message came, though the peer's adapter answers.
+    Unserved,
     /// The RPC layer wants to send a call again, which one connection must not carry twice.
     Retransmit,
     /// A call without a reply was sent, or calls were given up long ago: the credits are unknown.
@@ -46,6 +48,8 @@ pub enum Cause {
     GivenUpCall,
     /// The keepalive probe stayed unanswered.
     PeerDead,
+    /// The connection manager took the peer for unreachable, and a probe stayed unanswered.
+    PeerUnreachable,
     /// An address of the path changed.
     AddrChanged,
     /// The device is being removed.
@@ -83,7 +87,7 @@ impl Cause {
         self.is_of_this_host()
             || matches!(
                 self,
-                Self::Completion(WcStatus::RetryExceeded) | Self::PeerDead
+                Self::Completion(WcStatus::RetryExceeded) | Self::PeerDead | Self::PeerUnreachable
             )
     }
 
@@ -150,10 +154,12 @@ impl Cause {
             Self::OptionFlood => "too many unknown options",
             Self::VersionRefused => "agreed version refused",
             Self::RpcTimeout => "rpc timeout",
+            Self::Unserved => "no message from the server",
             Self::Retransmit => "retransmission",
             Self::CreditResync => "call without reply",
             Self::GivenUpCall => "answer to a call given up",
             Self::PeerDead => "peer dead",
+            Self::PeerUnreachable => "peer unreachable",
             Self::AddrChanged => "address changed",
             Self::DeviceRemoved => "device removed",
             Self::PortDown => "port down",

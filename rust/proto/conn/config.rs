@@ -88,3 +88,7 @@ pub struct Way {
 
 /// The shortest total bound of an attempt that a caller can ask for.
 pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);
+
+/// The shortest bound of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts) can
+/// set. It comes from the server's lease time, which may be zero.
+pub const LEAST_LIMIT: Millis = Millis::from_secs(5);

@@ -117,7 +117,7 @@ impl Conn {
             Event::MemoryRevoked(_) => machine.memory_revoked(now),
             Event::KeepaliveAnswered(_) => machine.probe_answered(now),
             Event::Lost(_, cause) => machine.lost(cause, now),
-            Event::RpcTimeout { cookie } => machine.rpc_timeout(cookie, now),
+            Event::RpcTimeout { cookie, timer } => machine.rpc_timeout(cookie, timer, now),
             Event::Close(cause) => machine.end(cause, now),
             Event::Backchannel { bound } => machine.bind_backchannel(bound),
             Event::Disconnecting(_) => machine.disconnecting(),

@@ -8,7 +8,8 @@ use super::{
         ConnectError, //
     },
     keepalive::Activity,
-    seen::Seen, //
+    seen::Seen,
+    unserved::RpcTimer, //
 };
 use crate::{
     time::Millis,
@@ -87,8 +88,9 @@ impl CmEvent {
             Self::Disconnected
             | Self::TimewaitExit
             | Self::ConnectError
-            | Self::Unreachable
             | Self::Rejected { .. } => Some(Cause::PeerClosed),
+            // An established connection is probed first.
+            Self::Unreachable => Some(Cause::PeerUnreachable),
             Self::AddrChange => Some(Cause::AddrChanged),
             Self::DeviceRemoval => Some(Cause::DeviceRemoved),
             Self::AddrResolved
@@ -203,12 +205,14 @@ pub enum Event {
     Lost(Epoch, Cause),
     /// An RPC timer fired for a call that was sent under this cookie.
     ///
-    /// If replies have arrived, the peer's host is probed first, and a slow server keeps its
-    /// connection. A call that is sent again all the same ends the connection
-    /// ([`Cause::Retransmit`]).
+    /// If replies have arrived, the peer's host is probed, and a slow server keeps its connection.
+    /// It ends when timers fire again and again without any message ([`Cause::Unserved`]). A call
+    /// that is sent again all the same ends the connection ([`Cause::Retransmit`]).
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
+        /// What the driver knows of the timer.
+        timer: RpcTimer,
     },
     /// End the present connection or attempt, whichever it is.
     ///
@@ -231,6 +235,18 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether this event makes one of no use that still waits for the machine: the same, an older
+    /// state, or the timer of another call.
+    pub(super) fn replaces(&self, older: &Self) -> bool {
+        match (self, older) {
+            (Self::Backchannel { .. }, Self::Backchannel { .. }) => true,
+            (Self::RpcTimeout { cookie, .. }, Self::RpcTimeout { cookie: other, .. }) => {
+                cookie == other
+            }
+            _ => self == older,
+        }
+    }
+
     /// The attempt or connection that the event is about; the event counts only for the present
     /// one.
     ///

@@ -11,6 +11,14 @@
 //! Over iWARP the probe proves nothing: an RDMA Write has ended when TCP has it (RFC 5040, 5.5).
 //! But it is data that TCP sends again and again, and so TCP finds the host gone, when it gives up.
 //! With several rails silence is noticed sooner ([`Rails::watch`](crate::rail::Rails::watch)).
+//!
+//! A host that stood still looks late, and then finds a probe whose time is long over, though the
+//! answer may have come. It gives the probe its time once more.
+//!
+//! A Responder need not take RDMA Writes of a Requester, which initiates none by the model of RFC
+//! 8166, section 3.1. One that refuses a probe gets no more of them
+//! ([`Peer`](super::peer::Peer)); its silence is found by RPC timers
+//! ([`unserved`](super::unserved)), and a host that is gone when something is sent.
 
 use crate::time::{
     Millis,
@@ -61,6 +69,32 @@ pub enum Verdict {
     Dead,
 }
 
+/// After a sign that the peer may be out of reach a probe may stay unanswered for so long.
+///
+/// What makes the connection manager suspicious, such as a neighbour entry that changes for some
+/// milliseconds, may swallow the probe. The device then sends it again after its ACK timeout, which
+/// is about half a second on RoCE. There is time for that to happen twice.
+pub const SUSPICION: Millis = Millis::new(1500);
+
+/// A probe that has been sent and not answered.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    sent: Time,
+    /// How long it may stay unanswered, from `since` on.
+    limit: Millis,
+    since: Time,
+    /// Something says that the peer may be out of reach.
+    suspicious: bool,
+    /// It was given more time, because the look came late.
+    excused: bool,
+}
+
+impl Probe {
+    const fn due(&self) -> Time {
+        self.since.after(self.limit)
+    }
+}
+
 /// The keepalive state of one connection.
 #[derive(Clone, Debug)]
 pub struct Keepalive {
@@ -69,8 +103,7 @@ pub struct Keepalive {
     /// When the driver last called [`Keepalive::check`].
     looked: Time,
     busy: bool,
-    /// When the outstanding probe was sent, if one is.
-    probing: Option<Time>,
+    probe: Option<Probe>,
 }
 
 impl Keepalive {
@@ -81,7 +114,7 @@ impl Keepalive {
             last_rx: now,
             looked: now,
             busy: false,
-            probing: None,
+            probe: None,
         }
     }
 
@@ -100,47 +133,88 @@ impl Keepalive {
         if now < self.due() {
             return Verdict::Fine;
         }
-        match self.probing {
-            Some(_) => Verdict::Dead,
-            None => self.probe(now),
+        let Some(probe) = &mut self.probe else {
+            return self.probe(now);
+        };
+        // The host stood still, and an answer that has come may not have been looked at either.
+        let late = now.since(probe.due()) >= probe.limit;
+        if late && !probe.excused {
+            probe.excused = true;
+            probe.since = now;
+            return Verdict::Fine;
         }
+        Verdict::Dead
     }
 
     /// Asks for an early probe, because an RPC timer fired.
     ///
     /// Returns [`Verdict::Fine`] when one is already under way.
     pub fn probe(&mut self, now: Time) -> Verdict {
-        if self.probing.is_some() {
+        if self.probe.is_some() {
             return Verdict::Fine;
         }
-        self.probing = Some(now);
+        self.probe = Some(Probe {
+            sent: now,
+            limit: self.config.timeout,
+            since: now,
+            suspicious: false,
+            excused: false,
+        });
         Verdict::Probe
+    }
+
+    /// Asks for a probe at once, with little time for its answer: something says that the peer may
+    /// be out of reach.
+    ///
+    /// Returns [`Verdict::Fine`] when one is already under way, whose time gets shorter then.
+    pub fn suspect(&mut self, now: Time) -> Verdict {
+        let verdict = self.probe(now);
+        if let Some(probe) = &mut self.probe {
+            if now.after(SUSPICION) < probe.due() {
+                probe.since = now;
+                probe.limit = SUSPICION;
+                probe.suspicious = true;
+            }
+        }
+        verdict
     }
 
     /// The probe completed successfully: the peer's host is alive.
     pub fn answered(&mut self, now: Time) {
-        self.probing = None;
+        self.probe = None;
         self.last_rx = self.last_rx.max(now);
+    }
+
+    /// Whether a probe is under way.
+    pub const fn is_probing(&self) -> bool {
+        self.probe.is_some()
+    }
+
+    /// Whether something says of the probe under way that the peer may be out of reach.
+    pub fn is_suspicious(&self) -> bool {
+        self.probe.is_some_and(|probe| probe.suspicious)
     }
 
     /// For how long a probe has stayed unanswered; nothing if none is under way.
     pub fn unanswered(&self, now: Time) -> Millis {
-        let sent = self.probing.map(|sent| now.since(sent));
-        sent.unwrap_or_default()
+        let unanswered = self.probe.map(|probe| now.since(probe.sent));
+        unanswered.unwrap_or_default()
     }
 
     fn received(&mut self, last_rx: Time) {
         self.last_rx = self.last_rx.max(last_rx);
-        // Anything received after the probe was posted is as good as its answer.
-        if self.probing.is_some_and(|sent| last_rx > sent) {
-            self.probing = None;
+        // Anything received after the probe was posted is as good as its answer, unless it is
+        // doubtful whether anything gets to the peer.
+        let answers = |probe: Probe| last_rx > probe.sent && !probe.suspicious;
+        if self.probe.is_some_and(answers) {
+            self.probe = None;
         }
     }
 
     /// When something has to be done, unless something is received before.
     fn due(&self) -> Time {
-        match self.probing {
-            Some(sent) => sent.after(self.config.timeout),
+        match self.probe {
+            Some(probe) => probe.due(),
             None if self.busy => self.last_rx.after(self.config.busy_after),
             None => self.last_rx.after(self.config.idle_after),
         }

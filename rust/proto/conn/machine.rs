@@ -2,7 +2,10 @@
 
 //! The states of a transport, and what leads from one to the next.
 //!
-//! [`Conn`](super::Conn) calls one method for each event. It drops events of other epochs.
+//! [`Conn`](super::Conn) calls one method for each event. It drops events of other epochs. What
+//! happens to an established connection is in [`connection`].
+
+mod connection;
 
 use super::{
     action::Action,
@@ -18,6 +21,7 @@ use super::{
     config::{
         Config,
         Way,
+        LEAST_LIMIT,
         MIN_CONNECT_TIMEOUT, //
     },
     event::{
@@ -26,10 +30,7 @@ use super::{
         Epoch,
         LocalFault, //
     },
-    keepalive::{
-        Activity,
-        Verdict, //
-    },
+    keepalive::Activity,
     peer::Peer,
     queue::Queue,
     seen::Seen,
@@ -45,6 +46,7 @@ use crate::{
         Time, //
     },
     v2::negotiate::{
+        EndedBy,
         Known,
         Outcome,
         ProbeAnswer, //
@@ -158,7 +160,7 @@ impl Machine {
     }
 
     pub(super) fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
-        let connect = connect.max(MIN_CONNECT_TIMEOUT);
+        let connect = connect.max(LEAST_LIMIT);
         self.config.connect_timeout = self.config.connect_timeout.min(connect);
         self.peer.limit_delay(reconnect);
     }
@@ -236,9 +238,12 @@ impl Machine {
                 Step::Address(left) => self.resolve_addr(left),
                 Step::QueuePair => self.enter(Stage::QueuePair, Action::CreateQp { epoch }, now),
                 Step::Accepted(accepted) => self.accepted(accepted, now),
+                Step::Again(left) if !self.peer.way().watched => self.again(left, now),
+                Step::Again(_) => self.fail(ConnectError::Unanswered, now),
                 Step::Fail(reason) => self.fail(reason, now),
                 Step::Ignore => {}
             },
+            State::Up(_) if event == CmEvent::Unreachable => self.suspect(now),
             State::Up(_) => {
                 if let Some(cause) = event.loss() {
                     self.lose(cause, now);
@@ -296,7 +301,8 @@ impl Machine {
     fn establish(&mut self, version: Version, now: Time) {
         self.peer.connected();
         self.cookie = self.cookie.wrapping_add(1);
-        self.state = State::Up(Up::new(self.config.keepalive_of(self.peer.way()), now));
+        let keepalive = self.config.keepalive_of(self.peer.way());
+        self.state = State::Up(Up::new(keepalive, self.peer.takes_probes(), now));
         self.actions.push(Action::Established {
             epoch: self.epoch,
             cookie: self.cookie,
@@ -316,7 +322,7 @@ impl Machine {
             _ => None,
         };
         self.peer.version.lost(reason.ended_by_whom(), now);
-        self.state = State::closing(match left {
+        let then = match left {
             // The same attempt goes on with a new connection, on which version 1 is spoken (V2-08,
             // V2-09).
             Some(left) => Then::Restart(left),
@@ -324,91 +330,26 @@ impl Machine {
                 self.peer.attempt_failed(reason, self.begun, now);
                 Then::Fail(reason)
             }
-        });
+        };
+        self.tear_down(then);
+    }
+
+    fn tear_down(&mut self, then: Then) {
+        self.state = State::closing(then);
         let epoch = self.epoch;
         self.actions.push(Action::TearDown { epoch });
+    }
+
+    /// Ends what there is of an attempt, which begins anew soon and may take what is `left` of it.
+    fn again(&mut self, left: Millis, now: Time) {
+        self.peer.version.lost(EndedBy::Us, now);
+        self.peer.pause(now);
+        self.tear_down(Then::Restart(left));
     }
 
     /// Whether the mount waits for this attempt, and ends with its error.
     const fn is_first_mount(&self) -> bool {
         self.trial && !self.peer.was_connected()
-    }
-
-    // The connection.
-
-    pub(super) fn replied(&mut self) {
-        if let Some(up) = self.state.up() {
-            up.replied();
-            self.peer.replied();
-        }
-    }
-
-    pub(super) fn large_send(&mut self, now: Time) {
-        if self.state.is_up() {
-            self.peer.large_send(now);
-        }
-    }
-
-    pub(super) fn large_send_taken(&mut self) {
-        if self.state.is_up() {
-            self.peer.large_send_taken();
-        }
-    }
-
-    pub(super) fn memory_revoked(&mut self, now: Time) {
-        if let Some(up) = self.state.up() {
-            up.memory_revoked(now);
-        }
-    }
-
-    pub(super) fn probe_answered(&mut self, now: Time) {
-        if let Some(up) = self.state.up() {
-            up.probe_answered(now);
-        }
-    }
-
-    pub(super) fn rpc_timeout(&mut self, cookie: u32, now: Time) {
-        if cookie != self.cookie {
-            return;
-        }
-        if let Some(up) = self.state.up() {
-            let verdict = up.rpc_timeout(now);
-            self.probe_or_lose(verdict, Cause::RpcTimeout, now);
-        }
-    }
-
-    /// Does what the keepalive decided; `cause` is that of a dead peer.
-    fn probe_or_lose(&mut self, verdict: Verdict, cause: Cause, now: Time) {
-        let epoch = self.epoch;
-        match verdict {
-            Verdict::Fine => {}
-            Verdict::Probe => self.actions.push(Action::Keepalive { epoch }),
-            Verdict::Dead => self.lose(cause, now),
-        }
-    }
-
-    /// The connection or the attempt is unusable.
-    pub(super) fn lost(&mut self, cause: Cause, now: Time) {
-        // While the next attempt waits there is nothing that could be lost.
-        if !matches!(self.state, State::Waiting { .. }) {
-            self.end(cause, now);
-        }
-    }
-
-    fn lose(&mut self, cause: Cause, now: Time) {
-        let State::Up(up) = &self.state else {
-            return;
-        };
-        let epoch = self.epoch;
-        let cause = self.peer.connection_lost(up, epoch, cause, now);
-        self.disconnecting = false;
-        self.cookie = self.cookie.wrapping_add(1);
-        self.state = State::closing(Then::Rest);
-        self.actions.push(Action::Disconnect {
-            epoch,
-            cookie: self.cookie,
-            cause,
-        });
     }
 
     // Time.
@@ -422,19 +363,22 @@ impl Machine {
                 }
             }
             State::Attempt(attempt) => {
-                if now < attempt.deadline() {
+                if now < attempt.deadline() || attempt.excuses(now) {
                     return;
                 }
                 if let Some(reason) = attempt.stage().overdue() {
-                    self.fail(reason, now);
-                } else {
-                    let outcome = self.peer.version.timed_out(now);
-                    self.negotiated(outcome, now);
+                    return self.fail(reason, now);
+                }
+                match self.peer.version.timed_out(now) {
+                    // There is no probe that could be answered, so nothing would end the attempt.
+                    Outcome::Ignored => self.fail(ConnectError::VersionSilent, now),
+                    outcome => self.negotiated(outcome, now),
                 }
             }
             State::Up(up) => {
                 let verdict = up.tick(activity, now);
-                self.probe_or_lose(verdict, Cause::PeerDead, now);
+                let cause = up.cause_of_silence();
+                self.probe_or_lose(verdict, cause, now);
                 self.end_if_idle(now);
             }
             State::Down | State::Closing { .. } | State::Stopped => {}

@@ -70,7 +70,8 @@ impl Mailbox {
     pub fn deliver(&mut self, event: Event, now: Time) -> Option<Actions> {
         if self.worker_active {
             // An event without room is of no use, see `ROOM`.
-            self.mail.offer(event);
+            self.mail
+                .offer_instead(event, |queued| event.replaces(queued));
             return None;
         }
         self.conn.handle(event, now);

@@ -23,6 +23,7 @@ use super::{
     },
     inline_fallback::InlineFallback,
     seen::Seen,
+    unserved::Patience,
     up::Up, //
 };
 use crate::{
@@ -33,7 +34,8 @@ use crate::{
     v2::negotiate::{
         EndedBy,
         Negotiator, //
-    }, //
+    },
+    wc::WcStatus, //
 };
 
 /// What one transport remembers: how attempts and connections ended, and what follows for the next.
@@ -47,6 +49,11 @@ pub(super) struct Peer {
     last_failure: Option<Failure>,
     ever_connected: bool,
     way: Way,
+    patience: Patience,
+    /// The last connection ended with a probe under way.
+    probed_at_end: bool,
+    /// The peer's adapter refuses the Writes that are probes.
+    refuses_probes: bool,
 }
 
 impl Peer {
@@ -60,6 +67,9 @@ impl Peer {
             last_failure: None,
             ever_connected: false,
             way: Way::default(),
+            patience: Patience::new(),
+            probed_at_end: false,
+            refuses_probes: false,
         }
     }
 
@@ -82,6 +92,7 @@ impl Peer {
     /// A valid reply arrived.
     pub(super) fn replied(&mut self) {
         self.backoff.useful();
+        self.patience = Patience::new();
     }
 
     /// A large Send was posted.
@@ -114,8 +125,19 @@ impl Peer {
             cm: None,
             seen: Seen::default(),
         });
+        self.probed_at_end = up.is_probing();
+        if let Cause::Completion(status) = cause {
+            self.probe_ended(status);
+        }
+        if cause == Cause::Unserved {
+            self.patience.double();
+        }
         if up.is_replaced_at_once(cause, now) {
             self.backoff.closed_cleanly(now);
+            if cause == Cause::PeerClosed {
+                // Perhaps the server restarts: all its clients notice it in the same moment.
+                self.backoff.spread(now);
+            }
         } else {
             self.backoff.failed(now);
         }
@@ -138,9 +160,38 @@ impl Peer {
 
     /// The device reported this about the end of this lost connection.
     pub(super) fn note_seen(&mut self, epoch: Epoch, seen: Seen) {
-        if let Some(lost) = self.history.newest(epoch) {
-            lost.seen = seen;
+        let Some(lost) = self.history.newest(epoch) else {
+            return;
+        };
+        lost.seen = seen;
+        for status in seen.statuses() {
+            self.probe_ended(status);
         }
+    }
+
+    /// A work request of the last connection ended so: perhaps the probe. A Send has the first of
+    /// the two, too; then the peer gets no probes without need, and RPC timers find its silence.
+    fn probe_ended(&mut self, status: WcStatus) {
+        let refused = matches!(
+            status,
+            WcStatus::RemoteInvalidRequest | WcStatus::RemoteAccess
+        );
+        self.refuses_probes |= refused && self.probed_at_end;
+    }
+
+    /// Whether probes are of use.
+    pub(super) const fn takes_probes(&self) -> bool {
+        !self.refuses_probes
+    }
+
+    /// How many RPC timers may fire without a message.
+    pub(super) const fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// The next attempt begins soon, but not at once.
+    pub(super) fn pause(&mut self, now: Time) {
+        self.backoff.pause(now);
     }
 
     /// Lowers the largest delay between attempts.

@@ -24,10 +24,15 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
 
     /// Appends `item` unless the same is in the queue. Returns whether there was room.
     pub(super) fn offer(&mut self, item: T) -> bool {
-        let wanted = Some(item);
+        self.offer_instead(item, |queued| *queued == item)
+    }
+
+    /// Puts `item` in the place of what it `replaces`, or else behind everything. Returns whether
+    /// there was room.
+    pub(super) fn offer_instead(&mut self, item: T, replaces: impl Fn(&T) -> bool) -> bool {
         let mut slots = self.slots.iter_mut();
-        let slot = slots.find(|slot| slot.is_none() || **slot == wanted);
-        slot.map(|slot| *slot = wanted).is_some()
+        let slot = slots.find(|slot| slot.as_ref().is_none_or(&replaces));
+        slot.map(|slot| *slot = Some(item)).is_some()
     }
 
     /// Takes the oldest item.

@@ -9,6 +9,11 @@ use super::{
         Keepalive,
         KeepaliveConfig,
         Verdict, //
+    },
+    unserved::{
+        Patience,
+        RpcTimer,
+        Timers, //
     }, //
 };
 use crate::time::{
@@ -33,17 +38,24 @@ pub(super) struct Up {
     /// When memory of a call without an answer was taken back last.
     revoked: Option<Time>,
     keepalive: Option<Keepalive>,
+    /// The peer refuses probes, so there are none.
+    unprobed: bool,
+    timers: Timers,
 }
 
 impl Up {
-    /// A connection that was established at `now`.
-    pub(super) fn new(keepalive: Option<KeepaliveConfig>, now: Time) -> Self {
+    /// A connection that was established at `now`, with a peer that `takes_probes`.
+    pub(super) fn new(keepalive: Option<KeepaliveConfig>, takes_probes: bool, now: Time) -> Self {
+        let unprobed = keepalive.is_some() && !takes_probes;
+        let keepalive = keepalive.filter(|_| takes_probes);
         Self {
             since: now,
             used: now,
             useful: false,
             revoked: None,
             keepalive: keepalive.map(|config| Keepalive::new(config, now)),
+            unprobed,
+            timers: Timers::default(),
         }
     }
 
@@ -69,13 +81,46 @@ impl Up {
         }
     }
 
-    /// An RPC timer fired. Returns what the keepalive decides.
-    pub(super) fn rpc_timeout(&mut self, now: Time) -> Verdict {
-        match &mut self.keepalive {
-            // If no reply ever came, there is no use in waiting longer (MAL-153).
-            Some(keepalive) if self.useful => keepalive.probe(now),
-            _ => Verdict::Dead,
+    /// An RPC timer fired. Returns what the keepalive decides, or the cause for which the
+    /// connection ends.
+    pub(super) fn rpc_timeout(
+        &mut self,
+        timer: RpcTimer,
+        patience: Patience,
+        now: Time,
+    ) -> Result<Verdict, Cause> {
+        let rounds = self.timers.fired(timer, now);
+        let watched = self.unprobed || self.keepalive.is_some();
+        // If no reply ever came, there is no use in waiting longer (MAL-153), unless the server may
+        // be a slow one.
+        if !watched || !(self.useful || patience.was_tried()) {
+            return Err(Cause::RpcTimeout);
         }
+        if patience.is_exceeded(rounds) {
+            return Err(Cause::Unserved);
+        }
+        let keepalive = self.keepalive.as_mut();
+        Ok(keepalive.map_or(Verdict::Fine, |keepalive| keepalive.probe(now)))
+    }
+
+    /// Something says that the peer may be out of reach. Returns what the keepalive decides.
+    pub(super) fn suspect(&mut self, now: Time) -> Verdict {
+        let keepalive = self.keepalive.as_mut();
+        keepalive.map_or(Verdict::Fine, |keepalive| keepalive.suspect(now))
+    }
+
+    /// The cause of the end when a probe stays unanswered.
+    pub(super) fn cause_of_silence(&self) -> Cause {
+        match &self.keepalive {
+            Some(keepalive) if keepalive.is_suspicious() => Cause::PeerUnreachable,
+            _ => Cause::PeerDead,
+        }
+    }
+
+    /// Whether a probe is under way.
+    pub(super) fn is_probing(&self) -> bool {
+        let keepalive = self.keepalive.as_ref();
+        keepalive.is_some_and(Keepalive::is_probing)
     }
 
     /// For how long a probe has stayed unanswered; nothing if none is under way.

@@ -5,6 +5,7 @@
 use crate::{
     slot::Slot,
     transport::Transport,
+    util::Jiffies,
     xdr_buf::{
         XdrBuf, //
         XdrBytes,
@@ -93,6 +94,12 @@ impl<'a, T: Transport> Encoded<'a, T> {
             let procedure = (*(*self.rqst()).rq_task).tk_msg.rpc_proc;
             !procedure.is_null() && (*procedure).p_decode.is_some()
         }
+    }
+
+    /// How long the timer of this request runs, or ran that fired just now.
+    pub fn timer_span(&self) -> Jiffies {
+        // SAFETY: Valid by the type invariant.
+        Jiffies(unsafe { (*self.rqst()).rq_timeout })
     }
 
     /// Whether this very request was already sent on the current connection: sending it twice

@@ -48,7 +48,8 @@ use xprtrdma_proto::{
         ConnectError,
         Epoch,
         Event,
-        LocalFault, //
+        LocalFault,
+        LEAST_LIMIT, //
     },
     rail::MAX_RAILS,
     time::Millis,
@@ -146,7 +147,7 @@ impl Link {
         let mut attempt = Attempt::default();
         let mut place = None;
         *self.peer.lock() = None;
-        let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms()));
+        let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (way, timeout) = self.take_rail(xprt, timeout);
         // With `nconnect` a transport may be connected long after the mount, by a call that does
         // not give up.

@@ -64,7 +64,12 @@ impl CmHandler for Listener {
             cm::CmEvent::TimewaitExit => CmEvent::TimewaitExit,
             cm::CmEvent::Other(_) => return,
         };
-        self.link.react(&self.xprt, Event::Cm(self.epoch, event));
+        let event = Event::Cm(self.epoch, event);
+        if let Event::Cm(_, CmEvent::Unreachable) = event {
+            self.link.suspect(&self.xprt, self.epoch, event);
+        } else {
+            self.link.react(&self.xprt, event);
+        }
     }
 }
 

@@ -8,22 +8,32 @@
 
 use crate::{
     connection::Connection,
+    driver::Rdma,
     link::{
         Link,
-        KEEPALIVE_WORK, //
+        KEEPALIVE_WORK,
+        SUSPICION_WORK, //
     },
-    machine::now,
+    machine::{
+        now,
+        Todo, //
+    },
     rpc::collect_idle, //
 };
 use kernel::{
-    sync::Arc,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
     workqueue::WorkItem, //
 };
 use xprtrdma_proto::{
     conn::{
         Activity,
         Cause,
-        Event, //
+        Epoch,
+        Event,
+        SUSPICION, //
     },
     time::{
         Millis,
@@ -31,9 +41,12 @@ use xprtrdma_proto::{
     }, //
 };
 use xprtrdma_rdma::qp::Qp;
-use xprtrdma_sunrpc::util::{
-    Jiffies,
-    NoFs, //
+use xprtrdma_sunrpc::{
+    util::{
+        Jiffies,
+        NoFs, //
+    },
+    xprt::Xprt, //
 };
 
 impl Link {
@@ -68,6 +81,14 @@ impl Link {
         }
         // So that a call that polls for its reply gets its timer, and notices that it was killed.
         qp.stop_polling();
+        self.tell_time(qp);
+    }
+
+    /// Tells the machine the time, and what there was on the connection.
+    fn tell_time(&self, qp: &Qp<Connection>) {
+        let conn = qp.handler();
+        let xprt = conn.xprt();
+        let credits = conn.credits();
         // First, so that a request that ends meanwhile has used the connection.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
@@ -79,6 +100,50 @@ impl Link {
             busy,
         };
         self.react(xprt, Event::Tick(activity));
+    }
+
+    /// Tells the machine that the peer of this connection or attempt may be out of reach; called by
+    /// the connection manager, in its handler.
+    pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
+        // A probe needs a reference to the queue pair. Its last one may not be dropped here: the
+        // connection manager's identifier goes with it, and waits for its handler.
+        if let Todo::Probe(_) = self.machine().react(xprt, event) {
+            self.probe_due.store(true, Relaxed);
+        }
+        // Under the lock: the end of the connection takes it first, and cancels the work then.
+        self.with_current(|conn| {
+            (conn.epoch() == epoch).then(|| self.look_at_suspicion(Millis::default()))
+        });
+    }
+
+    fn look_at_suspicion(self: &Arc<Self>, span: Millis) {
+        let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
+        let delay = Jiffies::from_ms(ms).count().max(1);
+        let queue = self.services().common().looks().queue();
+        // An error means that it is being cancelled, or is under way.
+        let _ = queue.enqueue_delayed::<Arc<Self>, SUSPICION_WORK>(self.clone(), delay);
+    }
+}
+
+impl WorkItem<SUSPICION_WORK> for Link {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        let Some(qp) = this.current() else {
+            return;
+        };
+        if this.probe_due.xchg(false, Relaxed) {
+            let epoch = qp.handler().epoch();
+            this.fulfil(qp.handler().xprt(), Todo::Probe(epoch));
+        } else {
+            this.tell_time(&qp);
+        }
+        // The answer has little time; without a suspicion the next look is far away.
+        let left = this.machine().until_tick();
+        if let Some(left) = left.filter(|left| *left <= SUSPICION) {
+            this.look_at_suspicion(left);
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use crate::{
     driver::Rdma,
     link::{
         Link,
-        KEEPALIVE_WORK, //
+        KEEPALIVE_WORK,
+        SUSPICION_WORK, //
     },
     log::{
         Details,
@@ -98,6 +99,7 @@ impl Link {
         let qp = lock.state().take();
         *self.current.lock() = None;
         cancel_delayed_sync::<Self, KEEPALIVE_WORK>(self);
+        cancel_delayed_sync::<Self, SUSPICION_WORK>(self);
         self.machine().close(xprt, event);
         if let Some(qp) = qp {
             let epoch = qp.handler().epoch();

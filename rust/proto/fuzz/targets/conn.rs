@@ -16,7 +16,8 @@ use xprtrdma_proto::{
         Epoch,
         Event,
         LocalFault,
-        Phase, //
+        Phase,
+        RpcTimer, //
     },
     inbound::RemoteErrorKind,
     time::{
@@ -116,7 +117,13 @@ fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
         13 => Event::LargeSend(epoch),
         14 => Event::LargeSendTaken(epoch),
         16 => Event::KeepaliveAnswered(epoch),
-        17 => Event::RpcTimeout { cookie },
+        17 => Event::RpcTimeout {
+            cookie,
+            timer: RpcTimer {
+                span: Millis::new(u64::from(source.u16())),
+                heard: Time::from_millis(now.as_millis().saturating_sub(u64::from(source.u16()))),
+            },
+        },
         18 => Event::Lost(epoch, Cause::Retransmit),
         19 | 20 => {
             let seen = now.as_millis().saturating_sub(u64::from(source.u32()));

@@ -281,12 +281,18 @@ impl Side {
 
     fn pass_to_deadline(&mut self) {
         self.now = self.conn.deadline().unwrap_or(self.now).max(self.now);
-        self.doubt_silence();
-        self.event(Event::Tick(Activity {
+        let tick = Event::Tick(Activity {
             last_rx: self.now,
             used: self.now,
             busy: true,
-        }));
+        });
+        // A look that comes late gives an attempt more time, once.
+        let mut after = self.conn.clone();
+        after.handle(tick, self.now);
+        if after.phase() != self.conn.phase() {
+            self.doubt_silence();
+        }
+        self.event(tick);
     }
 
     fn other_event(&mut self, source: &mut Source<'_>) {

@@ -27,6 +27,7 @@ use xprtrdma_proto::{
         Event,
         LocalFault,
         Phase,
+        RpcTimer,
         Seen,
         HISTORY, //
     },
@@ -365,7 +366,10 @@ impl Step {
             What::Disconnecting => Event::Disconnecting(epoch),
             What::Seen => Event::Seen(epoch, Seen::default()),
             What::KeepaliveAnswered => Event::KeepaliveAnswered(epoch),
-            What::RpcTimeout => Event::RpcTimeout { cookie },
+            What::RpcTimeout => Event::RpcTimeout {
+                cookie,
+                timer: RpcTimer::default(),
+            },
             What::Tick(ago, busy) => {
                 let seen = Time::from_millis(rig.now.as_millis().saturating_sub(ago));
                 Event::Tick(Activity {

@@ -20,6 +20,7 @@ use xprtrdma_proto::{
         LocalFault,
         Phase,
         QpEvent,
+        RpcTimer,
         Seen,
         Side,
         HISTORY, //
@@ -141,6 +142,9 @@ fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     ] {
         let mut rig = endless();
         let delay = lose(&mut rig, lasted, useful, Cause::PeerClosed);
+        // Spread over a quarter of a second.
+        assert_eq!(delay < Millis::new(250), at_once);
+        let delay = lose(&mut rig, lasted, useful, Cause::BadReplies);
         assert_eq!(delay == Millis::default(), at_once);
     }
 }
@@ -220,7 +224,6 @@ fn connection_manager_events_end_a_connection() {
         (CmEvent::Disconnected, Some(Cause::PeerClosed)),
         (CmEvent::TimewaitExit, Some(Cause::PeerClosed)),
         (CmEvent::ConnectError, Some(Cause::PeerClosed)),
-        (CmEvent::Unreachable, Some(Cause::PeerClosed)),
         (CmEvent::Rejected { stale: true }, Some(Cause::PeerClosed)),
         (CmEvent::AddrChange, Some(Cause::AddrChanged)),
         (CmEvent::DeviceRemoval, Some(Cause::DeviceRemoved)),
@@ -475,8 +478,6 @@ fn a_slow_server_is_left_alone() {
     // An hour with a call outstanding and no reply; only probes are answered, each a little late.
     while rig.now < end {
         rig.now = rig.conn.deadline().unwrap_or(end);
-        let cookie = rig.conn.cookie();
-        rig.event(Event::RpcTimeout { cookie });
         let actions = rig.look(heard, heard, true);
         assert!(!actions
             .iter()
@@ -506,7 +507,13 @@ fn anything_heard_is_as_good_as_an_answer() {
     // Only one probe at a time.
     let cookie = rig.conn.cookie();
     rig.event(Event::Replied(epoch));
-    assert_eq!(rig.event(Event::RpcTimeout { cookie }), []);
+    assert_eq!(
+        rig.event(Event::RpcTimeout {
+            cookie,
+            timer: RpcTimer::default()
+        }),
+        []
+    );
     rig.advance(1);
     let later = sent.after(Millis::new(1));
     assert_eq!(rig.look(later, heard, true), []);
@@ -527,16 +534,31 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     let epoch = rig.epoch();
     // No reply at all on this connection: it is given up at once.
     assert_eq!(
-        causes(&rig.event(Event::RpcTimeout { cookie: first })),
+        causes(&rig.event(Event::RpcTimeout {
+            cookie: first,
+            timer: RpcTimer::default()
+        })),
         [Cause::RpcTimeout]
     );
     let closed = rig.conn.cookie();
-    assert_eq!(rig.event(Event::RpcTimeout { cookie: closed }), []);
+    assert_eq!(
+        rig.event(Event::RpcTimeout {
+            cookie: closed,
+            timer: RpcTimer::default()
+        }),
+        []
+    );
     rig.event(Event::TornDown(epoch));
     rig.connect();
     // Timers of the old connection, and of calls never sent, leave the new one alone.
     for cookie in [first, closed, rig.conn.cookie().wrapping_sub(1)] {
-        assert_eq!(rig.event(Event::RpcTimeout { cookie }), []);
+        assert_eq!(
+            rig.event(Event::RpcTimeout {
+                cookie,
+                timer: RpcTimer::default()
+            }),
+            []
+        );
     }
     assert_eq!(rig.conn.phase(), Phase::Up);
     // With replies arriving the peer's host is asked first.
@@ -544,13 +566,19 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     let cookie = rig.conn.cookie();
     rig.event(Event::Replied(epoch));
     assert_eq!(
-        rig.event(Event::RpcTimeout { cookie }),
+        rig.event(Event::RpcTimeout {
+            cookie,
+            timer: RpcTimer::default()
+        }),
         [Action::Keepalive { epoch }]
     );
     rig.event(Event::KeepaliveAnswered(epoch));
     // It is slow, not dead: asked again, it is probed again.
     assert_eq!(
-        rig.event(Event::RpcTimeout { cookie }),
+        rig.event(Event::RpcTimeout {
+            cookie,
+            timer: RpcTimer::default()
+        }),
         [Action::Keepalive { epoch }]
     );
 }
@@ -565,7 +593,10 @@ fn without_keep_alive_the_rpc_timer_decides() {
     rig.event(Event::Replied(rig.epoch()));
     let cookie = rig.conn.cookie();
     assert_eq!(
-        causes(&rig.event(Event::RpcTimeout { cookie })),
+        causes(&rig.event(Event::RpcTimeout {
+            cookie,
+            timer: RpcTimer::default()
+        })),
         [Cause::RpcTimeout]
     );
 }
@@ -617,7 +648,16 @@ fn a_driver_that_takes_no_actions_loses_none() {
     let cookie = rig.conn.cookie();
     rig.conn.handle(Event::Replied(epoch), rig.now);
     for _ in 0..50 {
-        rig.conn.handle(Event::RpcTimeout { cookie }, rig.now);
+        rig.conn.handle(
+            Event::RpcTimeout {
+                cookie,
+                timer: RpcTimer {
+                    heard: rig.now,
+                    ..RpcTimer::default()
+                },
+            },
+            rig.now,
+        );
         rig.conn.handle(Event::KeepaliveAnswered(epoch), rig.now);
     }
     rig.conn.handle(Event::Close(Cause::Forced), rig.now);
@@ -749,7 +789,7 @@ fn the_idle_timeout_is_what_was_configured() {
     }
 }
 
-const ALL_CAUSES: [Cause; 27] = [
+const ALL_CAUSES: [Cause; 29] = [
     Cause::PeerClosed,
     Cause::Completion(WcStatus::Flushed),
     Cause::Completion(WcStatus::LocalLength),
@@ -765,10 +805,12 @@ const ALL_CAUSES: [Cause; 27] = [
     Cause::OptionFlood,
     Cause::VersionRefused,
     Cause::RpcTimeout,
+    Cause::Unserved,
     Cause::Retransmit,
     Cause::CreditResync,
     Cause::GivenUpCall,
     Cause::PeerDead,
+    Cause::PeerUnreachable,
     Cause::AddrChanged,
     Cause::DeviceRemoved,
     Cause::PortDown,

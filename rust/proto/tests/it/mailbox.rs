@@ -17,7 +17,8 @@ use xprtrdma_proto::{
         Event,
         LocalFault,
         Mailbox,
-        Phase, //
+        Phase,
+        RpcTimer, //
     },
     time::Time,
 };
@@ -36,7 +37,10 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
         Event::LocalFault(epoch, LocalFault::NoResources),
         Event::Lost(epoch, Cause::PeerDead),
         Event::Close(Cause::Forced),
-        Event::RpcTimeout { cookie },
+        Event::RpcTimeout {
+            cookie,
+            timer: RpcTimer::default(),
+        },
         Event::Lost(epoch, Cause::Retransmit),
         Event::Replied(epoch),
         Event::Backchannel { bound: true },
@@ -180,7 +184,13 @@ fn without_a_worker_events_are_dealt_with_at_once() {
     let replied = mailbox.deliver(Event::Replied(epoch), now);
     assert_eq!(replied, Some([NOTHING; 4]));
     let cookie = mailbox.conn.cookie();
-    let probe = mailbox.deliver(Event::RpcTimeout { cookie }, now);
+    let probe = mailbox.deliver(
+        Event::RpcTimeout {
+            cookie,
+            timer: RpcTimer::default(),
+        },
+        now,
+    );
     assert_eq!(
         probe.and_then(|actions| actions[0]),
         Some(Action::Keepalive { epoch })

@@ -15,6 +15,7 @@ mod calls_and_options;
 mod common;
 mod conn;
 mod conn_model;
+mod conn_silence;
 mod conn_up;
 mod connect_data;
 mod defer;

@@ -220,6 +220,8 @@ fn a_rail_is_blamed_for_silence_not_for_answers() {
         (Cause::PeerDead, true),
         // The server's adapter may have answered every probe.
         (Cause::RpcTimeout, false),
+        (Cause::Unserved, false),
+        (Cause::PeerUnreachable, true),
         (Cause::PortDown, true),
         (Cause::DeviceRemoved, true),
         (Cause::AddrChanged, true),

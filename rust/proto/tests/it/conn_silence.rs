@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Servers that send nothing, peers that may be out of reach, hosts that stood still.
+
+use crate::rig::{
+    Rig,
+    ACCEPT, //
+};
+use xprtrdma_proto::{
+    conn::{
+        Action,
+        Cause,
+        CmEvent,
+        Config,
+        Conn,
+        Event,
+        Mailbox,
+        Phase,
+        RpcTimer,
+        Seen,
+        Side,
+        Way,
+        SUSPICION, //
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    wc::WcStatus, //
+};
+
+const NOTHING: Millis = Millis::new(0);
+
+/// A timer that ran for so many seconds fires. Returns the cause of the end that follows.
+fn timer(rig: &mut Rig, span: u64, heard: Time) -> Option<Cause> {
+    let cookie = rig.conn.cookie();
+    let timer = RpcTimer {
+        span: Millis::from_secs(span),
+        heard,
+    };
+    let actions = rig.event(Event::RpcTimeout { cookie, timer });
+    rig.event(Event::KeepaliveAnswered(rig.epoch()));
+    cause(&actions)
+}
+
+fn cause(actions: &[Action]) -> Option<Cause> {
+    actions.iter().find_map(|action| match *action {
+        Action::Disconnect { cause, .. } => Some(cause),
+        _ => None,
+    })
+}
+
+/// A connection that carried a reply just now.
+fn useful(config: Config) -> Rig {
+    let mut rig = Rig::new(config);
+    rig.connect();
+    rig.event(Event::Replied(rig.epoch()));
+    rig
+}
+
+/// Lets timers fire that run for these seconds, each when the one before has fired, until the
+/// connection ends. Returns the seconds until then.
+fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64, Cause)> {
+    let heard = rig.now;
+    for span in spans {
+        rig.advance(span * 1000);
+        if let Some(cause) = timer(rig, span, heard) {
+            return Some((rig.now.since(heard).get() / 1000, cause));
+        }
+    }
+    None
+}
+
+// A server whose software is dead while its adapter answers.
+#[test]
+fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
+    // What one call's timers are with timeo=600, timeo=10, and timers that are a little early.
+    for (spans, end) in [([60, 120, 60], 240), ([1, 2, 1], 4), ([60, 60, 60], 180)] {
+        let mut rig = useful(Config::default());
+        let found = until_end(&mut rig, spans);
+        assert_eq!(found, Some((end, Cause::Unserved)));
+    }
+}
+
+// Many calls that wait side by side are one question.
+#[test]
+fn timers_of_calls_side_by_side_count_once() {
+    let mut rig = useful(Config::default());
+    let heard = rig.now;
+    rig.advance(60_000);
+    for round in 0..2 {
+        for _ in 0..128 {
+            assert_eq!(timer(&mut rig, 60, heard), None);
+            rig.advance(400);
+        }
+        // 128 calls were sent within 51 seconds.
+        rig.advance(60_000 - 128 * 400 + round);
+    }
+    assert_eq!(timer(&mut rig, 60, heard), Some(Cause::Unserved));
+    assert!(rig.now.since(heard) >= Millis::from_secs(180));
+}
+
+// A slow server that answers anything keeps its connection for ever.
+#[test]
+fn any_message_lets_the_count_begin_anew() {
+    let mut rig = useful(Config::default());
+    let mut heard = rig.now;
+    for round in 0..1000u64 {
+        rig.advance(60_000);
+        assert_eq!(timer(&mut rig, 60, heard), None);
+        if round % 2 == 1 {
+            // The renewal of the lease, say.
+            rig.advance(1);
+            heard = rig.now;
+        }
+    }
+    assert_eq!(rig.conn.phase(), Phase::Up);
+}
+
+// A server that needs long is given up less and less often.
+#[test]
+fn a_server_that_sends_nothing_is_given_up_ever_later() {
+    let mut rig = useful(Config::default());
+    let mut found = Vec::new();
+    for _ in 0..6 {
+        let end = until_end(&mut rig, [60; 100]);
+        assert_eq!(end.map(|(_, cause)| cause), Some(Cause::Unserved));
+        found.push(end.map_or(0, |(seconds, _)| seconds / 60));
+        rig.event(Event::TornDown(rig.epoch()));
+        rig.connect();
+    }
+    assert_eq!(found, [3, 6, 12, 24, 24, 24]);
+    // One reply, and all is as before.
+    rig.event(Event::Replied(rig.epoch()));
+    assert_eq!(until_end(&mut rig, [60; 100]), Some((180, Cause::Unserved)));
+}
+
+// Without a probe that could be answered the first timer decides, as ever.
+#[test]
+fn without_keepalive_nothing_is_counted() {
+    let mut rig = useful(Config {
+        keepalive: None,
+        ..Config::default()
+    });
+    assert_eq!(until_end(&mut rig, [60; 3]), Some((60, Cause::RpcTimeout)));
+}
+
+// A neighbour entry that changes for a moment is a suspicion, not an end.
+#[test]
+fn an_unreachable_peer_is_probed_and_has_little_time() {
+    for (answer, end) in [(Some(1_499), None), (None, Some(1_500))] {
+        let mut rig = useful(Config::default());
+        let epoch = rig.epoch();
+        let begin = rig.now;
+        assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
+        assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
+        // Another event changes nothing: neither a second probe nor a later end.
+        rig.advance(100);
+        assert_eq!(rig.cm(CmEvent::Unreachable), []);
+        assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
+        if let Some(ms) = answer {
+            rig.now = begin.after(Millis::new(ms));
+            rig.event(Event::KeepaliveAnswered(epoch));
+        }
+        rig.now = begin.after(SUSPICION);
+        // That messages come does not say that any gets there.
+        let actions = rig.look(begin.after(Millis::new(400)), begin, true);
+        assert_eq!(cause(&actions), end.map(|_| Cause::PeerUnreachable));
+    }
+}
+
+// A probe that is under way already has no more time left than a new one.
+#[test]
+fn suspicion_hurries_the_probe_under_way() {
+    let mut rig = useful(Config::default());
+    let heard = rig.now;
+    rig.advance(5_000);
+    let epoch = rig.epoch();
+    assert_eq!(rig.look(heard, heard, true), [Action::Keepalive { epoch }]);
+    rig.advance(100);
+    assert_eq!(rig.cm(CmEvent::Unreachable), []);
+    let due = rig.now.after(SUSPICION);
+    assert_eq!(rig.conn.deadline(), Some(due));
+    rig.now = due;
+    let actions = rig.look(heard, heard, true);
+    assert_eq!(cause(&actions), Some(Cause::PeerUnreachable));
+    let unanswered = rig.conn.history().iter().next().map(|lost| lost.unanswered);
+    assert_eq!(unanswered, Some(Millis::new(1_600)));
+}
+
+// Where nothing is probed the event says nothing.
+#[test]
+fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
+    let mut rig = useful(Config {
+        keepalive: None,
+        ..Config::default()
+    });
+    assert_eq!(rig.cm(CmEvent::Unreachable), []);
+    assert_eq!(rig.conn.phase(), Phase::Up);
+}
+
+// A first mount outlives a neighbour entry that changes, and ends in its time.
+#[test]
+fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
+    for stage in Rig::STAGES {
+        let mut rig = Rig::new(Config::default());
+        rig.reach(stage);
+        let begin = rig.now;
+        let mut rounds = 0;
+        // The event comes at once each time.
+        let reason = loop {
+            let epoch = rig.epoch();
+            let actions = rig.cm(CmEvent::Unreachable);
+            assert_eq!(actions, [Action::TearDown { epoch }]);
+            let actions = rig.event(Event::TornDown(epoch));
+            if let [Action::Fail { reason, .. }] = actions[..] {
+                break reason;
+            }
+            assert_eq!(rig.conn.phase(), Phase::Waiting);
+            let start = rig.conn.deadline().unwrap();
+            assert!(start > rig.now && start <= rig.now.after(Millis::new(250)));
+            rig.now = start;
+            rig.tick();
+            while rig.conn.phase() != stage {
+                match rig.conn.phase() {
+                    Phase::Address => rig.cm(CmEvent::AddrResolved),
+                    Phase::Route => rig.cm(CmEvent::RouteResolved),
+                    _ => rig.event(Event::QpCreated(rig.epoch())),
+                };
+            }
+            rounds += 1;
+        };
+        assert_eq!(reason, xprtrdma_proto::conn::ConnectError::Unanswered);
+        assert!(rounds > 100);
+        assert!(rig.now.since(begin) <= Millis::from_secs(30));
+    }
+}
+
+// With another rail there is no need to wait for this one.
+#[test]
+fn over_rails_an_unreachable_peer_fails_the_attempt() {
+    let mut rig = Rig::new(Config::default());
+    rig.conn.take_way(Way {
+        watched: true,
+        ..Way::default()
+    });
+    rig.reach(Phase::Connecting);
+    let epoch = rig.epoch();
+    rig.cm(CmEvent::Unreachable);
+    let actions = rig.event(Event::TornDown(epoch));
+    assert!(matches!(actions[..], [Action::Fail { .. }]));
+}
+
+// A host that stood still gives the probe its time once more, and only once.
+#[test]
+fn a_late_look_at_a_probe_is_excused_once() {
+    for (late, excused) in [(0, false), (4_999, false), (5_000, true), (600_000, true)] {
+        let mut rig = useful(Config::default());
+        let heard = rig.now;
+        rig.advance(5_000);
+        rig.look(heard, heard, true);
+        rig.advance(5_000 + late);
+        let actions = rig.look(heard, heard, true);
+        assert_eq!(cause(&actions), (!excused).then_some(Cause::PeerDead));
+        if excused {
+            assert_eq!(
+                rig.conn.deadline(),
+                Some(rig.now.after(Millis::from_secs(5)))
+            );
+            rig.advance(20_000);
+            let actions = rig.look(heard, heard, true);
+            assert_eq!(cause(&actions), Some(Cause::PeerDead));
+        }
+    }
+}
+
+// The same for the steps of an attempt: the answer may have come.
+#[test]
+fn a_late_look_at_an_attempt_is_excused_once() {
+    for stage in Rig::STAGES {
+        let mut rig = Rig::new(Config::default());
+        rig.reach(stage);
+        let deadline = rig.conn.deadline().unwrap();
+        rig.now = deadline.after(Millis::new(999));
+        let mut punctual = Rig {
+            conn: rig.conn.clone(),
+            ..rig
+        };
+        assert!(matches!(punctual.tick()[..], [Action::TearDown { .. }]));
+        rig.now = deadline.after(Millis::from_secs(60));
+        assert_eq!(rig.tick(), []);
+        assert_eq!(
+            rig.conn.deadline(),
+            Some(rig.now.after(Millis::from_secs(1)))
+        );
+        rig.advance(60_000);
+        assert!(matches!(rig.tick()[..], [Action::TearDown { .. }]));
+    }
+    // An answer that comes now counts.
+    let mut rig = Rig::new(Config::default());
+    rig.reach(Phase::Connecting);
+    rig.advance(100_000);
+    rig.tick();
+    rig.cm(ACCEPT);
+    assert_eq!(rig.conn.phase(), Phase::Up);
+}
+
+// A server that says that its lease lasts no time does not take the delays away.
+#[test]
+fn no_limit_takes_the_delays_away() {
+    let mut rig = Rig::new(Config::default());
+    rig.conn.limit_timeouts(NOTHING, NOTHING);
+    for _ in 0..10 {
+        rig.fail_once();
+        let delay = rig.delay();
+        assert!(delay >= Millis::new(250) && delay <= Millis::new(500));
+    }
+    assert_eq!(rig.start_bound(), 5_000);
+}
+
+/// A connection that ends with a probe under way, or without one. Whether the next one is probed.
+fn is_probed_after(cause: Cause, seen: Option<WcStatus>, probing: bool) -> bool {
+    let mut rig = useful(Config::default());
+    let heard = rig.now;
+    let epoch = rig.epoch();
+    rig.advance(5_000);
+    let probes = rig.look(heard, heard, true);
+    assert_eq!(probes, [Action::Keepalive { epoch }]);
+    if !probing {
+        rig.event(Event::KeepaliveAnswered(epoch));
+    }
+    rig.event(Event::Lost(epoch, cause));
+    let seen = Seen {
+        reason: seen.map(|status| (Side::Send, status)),
+        ..Seen::default()
+    };
+    rig.event(Event::Seen(epoch, seen));
+    rig.event(Event::TornDown(epoch));
+    rig.connect();
+    rig.event(Event::Replied(rig.epoch()));
+    let heard = rig.now;
+    rig.advance(30_000);
+    let probes = rig.look(heard, heard, true);
+    // Timers of calls count all the same.
+    let mut found = None;
+    for _ in 0..3 {
+        rig.advance(60_000);
+        found = timer(&mut rig, 60, heard);
+    }
+    assert_eq!(found, Some(Cause::Unserved));
+    !probes.is_empty()
+}
+
+// A peer that refuses Writes gets no more of them.
+#[test]
+fn a_peer_that_refuses_a_probe_is_probed_no_more() {
+    let refused = WcStatus::RemoteInvalidRequest;
+    for (cause, seen, probing, probed) in [
+        (Cause::Completion(refused), None, true, false),
+        (Cause::Completion(WcStatus::RemoteAccess), None, true, false),
+        (Cause::PeerClosed, Some(refused), true, false),
+        (Cause::Completion(refused), None, false, true),
+        (Cause::Completion(WcStatus::RetryExceeded), None, true, true),
+        (Cause::PeerClosed, None, true, true),
+    ] {
+        assert_eq!(is_probed_after(cause, seen, probing), probed);
+    }
+}
+
+// The clients of a server that restarts do not come back in the same millisecond.
+#[test]
+fn a_connection_that_the_peer_closed_is_replaced_within_a_quarter_of_a_second() {
+    let delays: Vec<u64> = (0..200)
+        .map(|seed| {
+            let mut rig = useful(Config::default());
+            rig.conn = Conn::new(Config::default(), seed);
+            rig.connect();
+            rig.event(Event::Replied(rig.epoch()));
+            rig.advance(10_000);
+            rig.cm(CmEvent::Disconnected);
+            rig.event(Event::TornDown(rig.epoch()));
+            rig.delay().get()
+        })
+        .collect();
+    assert!(delays.iter().all(|delay| *delay <= 250));
+    let first = delays.iter().filter(|delay| **delay < 125).count();
+    assert!(first < 140 && first > 60);
+    let rig = useful(Config::default());
+    let mut others = vec![Cause::Forced, Cause::Retransmit, Cause::PeerDead];
+    others.retain(|cause| {
+        let mut rig = Rig {
+            conn: rig.conn.clone(),
+            ..rig
+        };
+        rig.advance(10_000);
+        rig.event(Event::Lost(rig.epoch(), *cause));
+        rig.event(Event::TornDown(rig.epoch()));
+        rig.delay() != NOTHING
+    });
+    assert_eq!(others, []);
+}
+
+// The last word about the backchannel counts, whatever else waits for the worker.
+#[test]
+fn a_state_that_changes_twice_ends_as_it_ended() {
+    let mut rig = Rig::new(Config::default());
+    rig.reach(Phase::Connecting);
+    let mut mailbox = Mailbox::new(rig.conn.clone());
+    mailbox.worker_started();
+    for bound in [true, false, true] {
+        mailbox.deliver(Event::Backchannel { bound }, rig.now);
+    }
+    let mut last = None;
+    while let Some(event) = mailbox.next_event() {
+        last = Some(event);
+    }
+    assert_eq!(last, Some(Event::Backchannel { bound: true }));
+    // Timers of many calls leave room for the rest.
+    let cookie = rig.conn.cookie();
+    for ms in 0..100 {
+        let timer = RpcTimer {
+            span: Millis::new(ms),
+            heard: rig.now,
+        };
+        mailbox.deliver(Event::RpcTimeout { cookie, timer }, rig.now);
+    }
+    let accepted = Event::Cm(rig.epoch(), ACCEPT);
+    mailbox.deliver(accepted, rig.now);
+    let mut events = Vec::new();
+    while let Some(event) = mailbox.next_event() {
+        events.push(event);
+    }
+    assert_eq!(events.len(), 2);
+    assert_eq!(events.last(), Some(&accepted));
+}
