@@ -38,15 +38,17 @@ pub(super) struct Up {
     /// When memory of a call without an answer was taken back last.
     revoked: Option<Time>,
     keepalive: Option<Keepalive>,
-    /// The peer refuses probes, so there are none.
-    unprobed: bool,
+    /// The peer refuses probes, so there are none, but the driver looks at this interval.
+    unprobed: Option<Millis>,
+    /// When the driver looked last.
+    looked: Time,
     timers: Timers,
 }
 
 impl Up {
     /// A connection that was established at `now`, with a peer that `takes_probes`.
     pub(super) fn new(keepalive: Option<KeepaliveConfig>, takes_probes: bool, now: Time) -> Self {
-        let unprobed = keepalive.is_some() && !takes_probes;
+        let unprobed = keepalive.filter(|_| !takes_probes);
         let keepalive = keepalive.filter(|_| takes_probes);
         Self {
             since: now,
@@ -54,7 +56,8 @@ impl Up {
             useful: false,
             revoked: None,
             keepalive: keepalive.map(|config| Keepalive::new(config, now)),
-            unprobed,
+            unprobed: unprobed.map(|config| config.busy_after),
+            looked: now,
             timers: Timers::default(),
         }
     }
@@ -90,7 +93,7 @@ impl Up {
         now: Time,
     ) -> Result<Verdict, Cause> {
         let rounds = self.timers.fired(timer, now);
-        let watched = self.unprobed || self.keepalive.is_some();
+        let watched = self.unprobed.is_some() || self.keepalive.is_some();
         // If no reply ever came, there is no use in waiting longer (MAL-153), unless the server may
         // be a slow one.
         if !watched || !(self.useful || patience.was_tried()) {
@@ -138,6 +141,7 @@ impl Up {
             activity.used.min(now)
         };
         self.used = self.used.max(used);
+        self.looked = now;
         match &mut self.keepalive {
             Some(keepalive) => keepalive.check(activity, now),
             None => Verdict::Fine,
@@ -148,10 +152,8 @@ impl Up {
     pub(super) fn deadline(&self, idle_timeout: Option<Millis>) -> Option<Time> {
         let idle = self.idle_deadline(idle_timeout);
         let silent = self.keepalive.as_ref().map(Keepalive::deadline);
-        match (idle, silent) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let unprobed = self.unprobed.map(|interval| self.looked.after(interval));
+        [idle, silent, unprobed].into_iter().flatten().min()
     }
 
     /// Whether it has not been used for `idle_timeout`.
