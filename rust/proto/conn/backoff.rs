@@ -76,12 +76,12 @@ impl Backoff {
         self.not_before = now;
     }
 
-    /// The next attempt starts within [`SPREAD`], so that clients do not come all at once.
+    /// The next attempt starts within `SPREAD`, so that clients do not come all at once.
     pub fn spread(&mut self, now: Time) {
         self.not_before = now.after(Millis::new(self.random.below(SPREAD.get())));
     }
 
-    /// The next attempt starts within [`SPREAD`], but not at once.
+    /// The next attempt starts within `SPREAD`, but not at once.
     pub fn pause(&mut self, now: Time) {
         self.not_before = now.after(self.random.upper_half(SPREAD));
     }

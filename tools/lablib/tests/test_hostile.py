@@ -332,7 +332,7 @@ class Rows(Case):
                 ("direction 2 of an option", [option[:16] + word(2) + option[20:], answer]),
                 ("padding that is not zero", [option[:-3] + b"\xff\xff\xff", answer]),
                 ("option with the Reply behind it", [word(7) + option[4:] + SMALL_REPLY, answer]),
-                ("RDMA2_NOMSG of 31 bytes", [word(7, 2, 32, 1, REPLY, 0, 0, 0)[:31]]),
+                ("RDMA2_NOMSG of 31 bytes", [word(7, 2, 32, 1, REPLY, 0, 0, 0)[:31], answer]),
                 ("a Reply of version one", [word(7, 1, 32, 0, 0, 0, 0) + SMALL_REPLY]),
                 ("flood of options", [option] * version_two.MESSAGES + [answer])):
             with self.subTest(name):
