@@ -13,7 +13,7 @@ RUST = REPO / "rust"
 CRATES = ("rdma", "sunrpc", "transport")
 # The pages for administrators.
 GUIDE = tuple(REPO / "Documentation" / name for name in (
-    "admin-guide.rst", "messages.rst", "observing.rst"))
+    "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 # What stands for a value, and how a literal goes on in the next line.
 HOLE = re.compile(r"\{[^{}]*\}")
