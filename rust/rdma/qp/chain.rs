@@ -16,7 +16,18 @@ struct QueuedWr {
     sge: bindings::ib_sge,
 }
 
-/// Messages that wait for the doorbell, each behind the registrations of its regions.
+impl QueuedWr {
+    /// The pointer to it that another work request has.
+    fn link(&mut self) -> *mut bindings::ib_send_wr {
+        // CAST: The first member of a registration is what all work requests have.
+        ptr::from_mut(&mut self.wr).cast()
+    }
+}
+
+/// Messages that wait for the doorbell: the registrations of all of them, then their Sends.
+///
+/// So each Send is behind the registrations of its regions, and one fence in front of the chain
+/// does for all of them.
 ///
 /// A registration is a copy, so that the region's own work requests are free for an invalidation.
 /// It refers to the region itself, which counts as posted from then on: it is not given back before
@@ -24,15 +35,26 @@ struct QueuedWr {
 ///
 /// # Invariants
 ///
-/// - The first `len` places are in use. Their work requests are linked in that order, and the last
-///   one's `next` is null.
+/// - The first `len` places are in use. The work requests of a list are linked in the order of
+///   their places, and the last one's `next` is null.
+/// - Each place in use is in one of the lists. `registrations` begins with the fence, if the queue
+///   pair has one.
 /// - `places` never grows: pointers lead into it.
 pub(super) struct SendChain {
     places: KVec<QueuedWr>,
     pub(super) len: usize,
+    registrations: Option<List>,
+    sends: Option<List>,
     pub(super) messages: u32,
     /// With more places in use nothing waits, so that the longest message still finds its own.
     pub(super) full: usize,
+}
+
+/// The places of the first and of the last work request of a list.
+#[derive(Clone, Copy)]
+struct List {
+    first: usize,
+    last: usize,
 }
 
 // SAFETY: What the places refer to is the chain's own, or belongs to the queue pair, or is a region
@@ -54,14 +76,16 @@ impl SendChain {
         Ok(Self {
             places,
             len: 0,
+            registrations: None,
+            sends: None,
             messages: 0,
             full,
         })
     }
 
-    /// Adds the fence, if there are registrations, those of `regions`, and a Send of `sge`, for the
-    /// doorbell with this number, all with this completion entry. `ENOSPC`: that does not fit, and
-    /// the chain is as before.
+    /// Adds the registrations of `regions`, behind the fence if they are the first, and a Send of
+    /// `sge`, for the doorbell with this number, all with this completion entry. `ENOSPC`: that
+    /// does not fit, and the chain is as before.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: u32,
@@ -70,12 +94,15 @@ impl SendChain {
         (sge, flags): (bindings::ib_sge, c_int),
         cqe: *mut bindings::ib_cqe,
     ) -> Result {
-        let fence = fence.filter(|_| !regions.is_empty());
-        let wrs = regions.len() + 1 + usize::from(fence.is_some());
-        let (used, free) = self.places.split_at_mut(self.len);
-        let places = free.get_mut(..wrs).ok_or(ENOSPC)?;
-        let (last, places) = places.split_last_mut().ok_or(ENOSPC)?;
-        let (front, places) = places.split_at_mut(usize::from(fence.is_some()));
+        let first = self.registrations.is_none() && !regions.is_empty();
+        let fence = fence.filter(|_| first);
+        let wrs = usize::from(fence.is_some()) + regions.len() + 1;
+        let begin = self.len;
+        let places = self.places.get_mut(begin..).ok_or(ENOSPC)?;
+        let (last, front) = places
+            .get_mut(..wrs)
+            .and_then(<[QueuedWr]>::split_last_mut)
+            .ok_or(ENOSPC)?;
         last.sge = sge;
         last.wr.wr = bindings::ib_send_wr {
             sg_list: &mut last.sge,
@@ -86,34 +113,51 @@ impl SendChain {
         };
         // CAST: The union's first member is the pointer, as 64 bits.
         last.wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-        // CAST: The first member of a registration is what all work requests have.
-        let mut next = ptr::from_mut(&mut last.wr).cast();
-        for (place, region) in places.iter_mut().zip(regions).rev() {
+        let (fences, registrations) = front.split_at_mut(usize::from(fence.is_some()));
+        let mut next = ptr::null_mut();
+        for (place, region) in registrations.iter_mut().zip(regions).rev() {
             place.wr = region.new_reg_wr(doorbell, cqe, next);
-            next = ptr::from_mut(&mut place.wr).cast();
+            next = place.link();
         }
-        if let (Some(fence), [place]) = (fence, front) {
+        if let (Some(fence), [place]) = (fence, fences) {
             place.wr.wr = fence.copy();
             place.wr.wr.next = next;
             // CAST: As above.
             place.wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-            next = ptr::from_mut(&mut place.wr).cast();
         }
-        if let Some(before) = used.last_mut() {
-            before.wr.wr.next = next;
+        // INVARIANT: Linked just now, but for the borders to what was there.
+        let end = begin + wrs - 1;
+        if end > begin {
+            self.registrations = Some(self.join(self.registrations, begin, end - 1));
         }
-        // INVARIANT: Linked just now.
+        self.sends = Some(self.join(self.sends, end, end));
         self.len += wrs;
         self.messages += 1;
         Ok(())
+    }
+
+    /// Links the places from `first` to `last`, which are a list, to the end of `list`.
+    fn join(&mut self, list: Option<List>, first: usize, last: usize) -> List {
+        let Some(list) = list else {
+            return List { first, last };
+        };
+        let next = self.places.get_mut(first).map(QueuedWr::link);
+        if let (Some(before), Some(next)) = (self.places.get_mut(list.last), next) {
+            before.wr.wr.next = next;
+        }
+        List { last, ..list }
     }
 
     /// Empties the chain; returns its beginning, which is valid until something is added.
     pub(super) fn take(&mut self) -> Option<*const bindings::ib_send_wr> {
         self.messages = 0;
         // INVARIANT: None is in use.
-        let used = self.places.get(..core::mem::take(&mut self.len))?;
-        // CAST: As in `push`.
-        Some(ptr::from_ref(&used.first()?.wr).cast())
+        self.len = 0;
+        let sends = self.sends.take()?;
+        let all = match self.registrations.take() {
+            Some(registrations) => self.join(Some(registrations), sends.first, sends.last),
+            None => sends,
+        };
+        Some(self.places.get_mut(all.first)?.link())
     }
 }

@@ -17,8 +17,10 @@ use xprtrdma_bindings as bindings;
 /// Needed on devices that execute a registration again
 /// ([`executes_again`](crate::device::executes_again)): the registrations behind it are then the
 /// oldest in the queue, so they are done with before the Send behind them leaves, and sending the
-/// queue again begins behind them. It must be in front of the registrations of each message, for
-/// those of a second message would be behind the Send of the first.
+/// queue again begins behind them. It must be in front of the registrations of each message that
+/// is posted by itself, for those of a second message would be behind the Send of the first.
+/// Messages that are posted together share one: all their registrations are in front of all their
+/// Sends.
 ///
 /// It is the invalidation of a region that is never registered. What the device asks of one was
 /// read in its source:
