@@ -173,7 +173,7 @@ def debug_option(sub):
 
 def record_option(sub):
     sub.add_argument("--write", action="store_true",
-                     help="add the run to Documentation/reliability.rst")
+                     help="add the run to tools/results")
 
 
 def numbers(text):
@@ -261,7 +261,7 @@ def add_programs(commands):
     sub = commands.add_parser(
         "programs", help="other people's test programs, in-tree client and ours")
     kernel_option(sub)
-    sub.add_argument("--write", action="store_true", help="write Documentation/programs.rst")
+    sub.add_argument("--write", action="store_true", help="record the run in tools/results")
     sub.add_argument("--runs", type=int, metavar="N",
                      help="run a program with cases that fail with ours only so often "
                           f"(default {beside.RUNS})")
@@ -274,7 +274,7 @@ def add_mutants(commands):
         "mutants", help="plant faults in the module; a selftest must notice each")
     kernel_option(sub)
     sub.add_argument("--write", action="store_true",
-                     help="write the table in Documentation/verification.rst")
+                     help="record in tools/results how each was noticed")
     sub.add_argument("names", nargs="*", metavar="NAME",
                      help="of a fault in tools/lablib/checks/mutants.toml (default: all)")
     sub.set_defaults(run=lambda args: mutants.check(args.kernel, args.names, args.write))
@@ -446,7 +446,7 @@ def add_bench(commands):
     sub.add_argument("--measured", metavar="FILE",
                      help="what an earlier run wrote, instead of measuring")
     sub.add_argument("--document", action="store_true",
-                     help=f"write Documentation/{figures.FILE.name}")
+                     help="write tools/results/bench-*.csv, of which a page is made")
 
     def run(args):
         good = True

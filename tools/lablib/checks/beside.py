@@ -12,15 +12,13 @@ import shutil
 
 from ..artefacts import root
 from ..artefacts.programs import PROGRAMS
-from ..base import records, rst
-from ..base.paths import REPO
+from ..base import records
 from ..base.tally import Tally
 from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.session import Plan, Session
 
-PAGE = REPO / "Documentation/programs.rst"
-# What the page says, program by program: not every run is of all of them.
+# What the page of programs is made of, program by program: not every run is of all of them.
 RECORD, FAILURES = "programs", "program-failures"
 CLIENTS = ("intree", "ours")
 # How the record says whether a case fails over TCP, too.
@@ -151,10 +149,8 @@ def over_tcp(program, spec, row, tally):
 
 
 def keep(program, row):
-    """Into the record and onto the page. Read late: another run may have written meanwhile."""
-    record = load() | {program.name: row}
-    save(record)
-    PAGE.write_text(page(record))
+    """Into the record. Read late: another run may have written since."""
+    save(load() | {program.name: row})
 
 
 def load():
@@ -175,9 +171,11 @@ def load():
 
 
 def save(record):
-    records.write(RECORD, ("program", *(f"{client} {what}" for client in CLIENTS
+    known = {program.name: program.what for program in PROGRAMS}
+    records.write(RECORD, ("program", "what", *(f"{client} {what}" for client in CLIENTS
                                         for what in ("passed", "failed")), "groups", "runs"),
-                  [(name, *(number for client in CLIENTS for number in row[client]),
+                  [(name, known.get(name, ""),
+                   *(number for client in CLIENTS for number in row[client]),
                     row["groups"], row["runs"]) for name, row in record.items()])
     words = {value: word for word, value in TCP.items()}
     records.write(FAILURES, ("program", "case", "times with ours only", "fails over TCP"),
@@ -212,57 +210,3 @@ def check(spec, names, write, runs):
                 keep(program, row)
     print(tally.line(), flush=True)
     return 0 if tally.good() else 1
-
-
-HEADER = """\
-.. SPDX-License-Identifier: GPL-2.0
-
-.. Written by tools/lab programs --write.
-
-==========================
-Other people's programs
-==========================
-
-Programs of others on a mount over RDMA (NFSv4.2 where nothing else is said, rxe, stock kernel and
-server), with the in-tree client and with ours, in machines of their own: ``make check-programs``.
-The numbers are cases that the program itself calls passed and failed. The run fails when a case
-fails with ours and not with the in-tree client, also when the program is repeated, and when our run
-lacks a group of cases. Where a program reads a capture its number of cases differs with how a
-client divides the data into operations.
-
-"""
-HEAD = ("Program", "what it does", "in-tree: passed, failed", "ours: passed, failed",
-        "worse with ours")
-BOTH = """
-What fails with both clients, and whether it fails over TCP:
-
-"""
-BOTH_HEAD = ("Program", "case", "groups of cases in which it fails", "over TCP")
-
-
-def of_both(row):
-    """The failures with both clients, by case: in how many groups, in how many of them over TCP."""
-    counted = {}
-    for name, tcp in row["both"].items():
-        groups, failing = counted.get(case := name.rpartition(" | ")[2], (0, 0))
-        counted[case] = (groups + 1, None if tcp is None else failing + tcp)
-    return counted
-
-
-def page(record):
-    """The committed table."""
-    rows, both = [], []
-    for program in PROGRAMS:
-        row = record.get(program.name)
-        if not row:
-            continue
-        groups = f" ({row['groups']} groups)" if row["groups"] else ""
-        rows.append((f"``{program.name}``", program.what,
-                     f"{row['intree'][0]}, {row['intree'][1]}",
-                     f"{row['ours'][0]}, {row['ours'][1]}{groups}",
-                     "; ".join(row["worse"]) or "nothing"))
-        for case, (groups, tcp) in of_both(row).items():
-            over = "not run" if tcp is None else "passes" if not tcp else \
-                "fails" if tcp == groups else f"fails in {tcp}"
-            both.append((f"``{program.name}``", case, groups if row["groups"] else "", over))
-    return HEADER + rst.table(HEAD, rows) + (BOTH + rst.table(BOTH_HEAD, both) if both else "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a run of `kills` found: its record, and its part of the page of faults survived."""
+"""What a run of `kills` found: its record, of which the page of faults survived has a table."""
 
-from ..base import records, rst
+from ..base import records
 from ..machine.session import NAMES
 
 # The newest run; a row for each client and version.
@@ -10,17 +10,6 @@ COLUMNS = ("date", "kernel", "client", "vers", "kills", "connects", "pause", "rp
            "problem")
 HEAD = ("Client", "NFS", "kills", "new connections", "longest pause of the others in s", "RPCs",
         "seconds", "at the end")
-INTRO = """\
-Killed processes
-================
-
-Processes that list a directory of 5000 entries are killed with SIGKILL while the server answers
-them, one after the other. Beside them one process asks for attributes and another reads 32 KiB,
-again and again; a pause is the time between the ends of two of their calls. RPCs are those of all,
-in the time that the kills took. One run, each row in a pair of machines of its own:
-``tools/lab kills`` (kernel {kernel}, {date}; ``--write`` makes the table anew).
-
-"""
 
 
 def keep(rows):
@@ -48,8 +37,3 @@ def text(rows):
     return "\n".join(", ".join(f"{name}: {cell}"
                                for name, cell in zip(HEAD, cells(row), strict=True))
                      for row in rows)
-
-
-def page(rows):
-    """The part of the page; nothing without a run."""
-    return INTRO.format(**rows[0]) + rst.table(HEAD, map(cells, rows)) + "\n" if rows else ""

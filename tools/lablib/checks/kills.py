@@ -2,7 +2,7 @@
 """Processes killed while the server answers them: what that costs the others, with either client.
 
 The kills are a case of selftests/cases/signals.py; each client and version has fresh machines.
-`killed` has the table, on the page of `reliability`.
+`killed` has the record.
 """
 
 import datetime
@@ -35,7 +35,6 @@ def check(spec, write):
     print(killed.text(rows), flush=True)
     if write:
         killed.keep(rows)
-        reliability.write()
     for note in tally.notes:
         say(note)
     print(tally.line(), flush=True)

@@ -20,7 +20,7 @@ import time
 import tomllib
 
 from ..artefacts import kernel, module, root
-from ..base import cache, records, rst
+from ..base import cache, records
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
@@ -31,8 +31,6 @@ from .check import LineSplitter
 TABLE = REPO / "tools/lablib/checks/mutants.toml"
 # How each fault was noticed when it was planted last.
 RECORD = "mutants"
-PAGE = REPO / "Documentation/verification.rst"
-BEGIN, END = ".. Written by tools/lab mutants --write.\n", ".. End of what is written.\n"
 WHERE = REPO / "build/mutants"
 # What the module is made of; the rest of rust/proto is for the host.
 SOURCE = ("Kbuild", "rust")
@@ -376,8 +374,6 @@ def check(spec, names, write):
         if fault.why:
             tally.skip(f"{fault.name}: {fault.why}")
     save(faults, record, write)
-    if write:
-        write_page(faults)
     for note in tally.notes:
         say(note)
     print(tally.line(), flush=True)
@@ -403,29 +399,3 @@ def judged(campaign, fault):
     except LabError as error:
         campaign.close()
         return False, f"could not be tried: {str(error).splitlines()[0]}"
-
-
-def plain(pattern):
-    """A pattern as a reader wants to see it."""
-    return re.sub(r"\\(.)", r"\1", pattern.strip("^$"))
-
-
-def rows(faults):
-    """The table of the documentation."""
-    lines = []
-    for fault in faults:
-        tests = ", ".join(f"``{plain(test)}``" for test in fault.tests)
-        kernel_note = next((f" ({text})" for flag, text in (
-            (fault.suites, "KUnit"), (fault.debug, "debug kernel"), (fault.full, "full size"),
-            (fault.host, "on the host"), (fault.rails, "two cables"))
-                            if flag), "")
-        lines.append((f"``{fault.name}``: {fault.what}",
-                      f"``{fault.file.removeprefix('rust/')}``",
-                      tests + kernel_note if tests else f"nothing: {fault.why}"))
-    return rst.table(("Fault", "file", "noticed by"), lines)
-
-
-def write_page(faults):
-    """Put the table where the page has its marks."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{rows(faults)}\n{END}{rest.split(END)[1]}")

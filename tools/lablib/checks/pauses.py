@@ -2,7 +2,7 @@
 """How long a mount over two cables stands still when one of them fails, with either client.
 
 The program in the client machine is selftests/pauses; each client has fresh machines.  `paused`
-has the table, on the page of `reliability`.
+has the record.
 """
 
 import datetime
@@ -39,7 +39,6 @@ def check(spec, rounds, faults, clients, write):
     print(paused.text(rows), flush=True)
     if write:
         paused.keep(rows)
-        reliability.write()
     for note in tally.notes:
         say(note)
     print(tally.line(), flush=True)

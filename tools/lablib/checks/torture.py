@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make torture`: faults at random times, in machines of their own for each client.
 
-The program in the client machine is selftests/torture; `reliability` makes the page
+The program in the client machine is selftests/torture; `reliability` keeps the record
 of what it found.
 """
 

@@ -5,7 +5,7 @@ import re
 import unittest
 
 from lablib.artefacts.programs import PROGRAMS, Program
-from lablib.checks.beside import Found, of_both, worse
+from lablib.checks.beside import Found, worse
 
 NFSTEST = Program("nfstest_x", "an NFStest")
 RECALLS = Program("nfstest_y", "an NFStest with groups to be", groups={"Recall": 2})
@@ -95,10 +95,6 @@ class Comparing(unittest.TestCase):
         ours = found(LINES, ("a FAILED", 1), ("a ok", 0), ("a ok", 0))
         self.assertEqual(worse(found(LINES, ("a ok", 0)), ours), ["a"])
         self.assertEqual((ours.failures["a"], ours.runs), (1, 3))
-
-    def test_failures_with_both_are_counted_by_case(self):
-        row = {"both": {"g | a": True, "h | a": False, "b": True, "c": None}}
-        self.assertEqual(of_both(row), {"a": (2, 1), "b": (1, 1), "c": (1, None)})
 
 
 class Table(unittest.TestCase):

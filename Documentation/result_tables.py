@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tables of the pages, made of the records in tools/results."""
+
+import csv
+import itertools
+import pathlib
+import re
+import statistics
+import tomllib
+
+TOOLS = pathlib.Path(__file__).resolve().parent.parent / "tools"
+CLIENTS = {"ours": "ours", "intree": "in-tree"}
+VERSIONS = ("3", "4.2")
+WRONG = ("failed", "errors", "splats")
+NONE = "–"
+# What `make bench` counts of an RPC: columns of the record and of each table.
+PROVIDER = {"work_requests": "work requests", "posts": "post-send calls",
+            "completions": "completions", "recv_posts": "post-recv calls"}
+KERNEL = {"service": "the transport and what it calls", "copies": "of that, copying",
+          "kernel": "whole kernel", "switches": "task switches", "wakeups": "wake-ups",
+          "works": "works queued", "allocations": "allocations of the transport"}
+MEMORY = {"atomics": "atomic instructions", "fences": "fences", "code": "lines of code",
+          "data": "lines of data", "written": "of them written", "l1d": "missed, L1 data",
+          "l2": "missed, L2"}
+# Where a planted fault must be noticed, by its flag.
+WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host": "on the host",
+         "rails": "two cables"}
+
+
+def read(name):
+    """Returns the records of a table, each a dictionary of texts."""
+    with open(TOOLS / f"results/{name}.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cell(content):
+    """Returns one cell of a csv-table."""
+    text = str(content)
+    return '"' + text.replace('"', '""') + '"' if re.search(r'[",\n]|^\s', text) else text
+
+
+def text_of(head, rows):
+    """Returns the csv-table, as lines of reStructuredText."""
+    return [".. csv-table::", "   :header-rows: 1", "",
+            *(f"   {', '.join(map(cell, row))}" for row in (head, *rows))]
+
+
+def picked(name, **columns):
+    """Returns a table of some columns of a record, under names of the page."""
+    return tuple(title.replace("_", " ") for title in columns), [
+        [CLIENTS.get(row[column], row[column]) or NONE for column in columns.values()]
+        for row in read(name)]
+
+
+class Torture:
+    """The runs of `tools/lab torture` on one kind of kernel."""
+
+    def __init__(self, debug):
+        self.runs = {row["run"]: row for row in read("torture-runs") if row["debug"] == debug}
+        self.rows = [row for row in read("torture-rows") if row["run"] in self.runs]
+
+    def client(self, row):
+        """Returns whose run the row is of."""
+        return self.runs[row["run"]]["client"]
+
+    def clients(self):
+        """Returns the clients that ran, ours first."""
+        return [client for client in CLIENTS
+                if any(run["client"] == client for run in self.runs.values())]
+
+    def rounds(self):
+        """Returns (run, fault) -> (rounds, failed), as a round is about both mounts."""
+        found = {}
+        for row in self.rows:
+            failed = int(row["failed"])
+            here = len(row["recovery"].split()) + failed, failed
+            before = found.get((row["run"], row["fault"]), (0, 0))
+            found[row["run"], row["fault"]] = tuple(map(max, before, here))
+        return found
+
+    def summary(self):
+        """Yields a row for each client: what its runs were, and what they left."""
+        rounds = self.rounds()
+        for client in self.clients():
+            runs = {name: run for name, run in self.runs.items() if run["client"] == client}
+            mine = {key: value for key, value in rounds.items() if key[0] in runs}
+            failed = sum(bad for _, bad in mine.values())
+            bad = dict.fromkeys(f"``{fault}``" for (_, fault), (_, bad) in mine.items() if bad)
+            left = sorted({complaint.strip() for run in runs.values()
+                           for complaint in run["complaints"].split("; ") if complaint})
+            # Of two that begin alike the longer one tells more.
+            left = [one for one, two in itertools.pairwise([*left, ""]) if not two.startswith(one)]
+            yield (CLIENTS[client], ", ".join(sorted({run["kernel"] for run in runs.values()})),
+                   len(runs), round(sum(float(run["minutes"]) for run in runs.values())),
+                   sum(count for count, _ in mine.values()),
+                   f"{failed}: {', '.join(bad)}" if bad else failed, "; ".join(left) or "nothing")
+
+    def cells(self, client, fault):
+        """Returns the cells of one client and one fault."""
+        rows = [row for row in self.rows if (self.client(row), row["fault"]) == (client, fault)]
+        if not rows:
+            return [NONE] * 4
+        totals = {version: [row for row in rows if row["vers"] == version] for version in VERSIONS}
+        worst = max(totals.values(), key=lambda some: sum(
+            len(row["recovery"].split()) + int(row["failed"]) for row in some))
+        count = sum(len(row["recovery"].split()) + int(row["failed"]) for row in worst)
+        wrong = ", ".join(f"{number} {what}" for what in WRONG
+                          if (number := max(sum(int(row[what]) for row in some)
+                                            for some in totals.values())))
+        times = []
+        for some in totals.values():
+            seconds = [float(text) for row in some for text in row["recovery"].split()]
+            times.append(f"{statistics.median(seconds):.1f}, {max(seconds):.1f}"
+                         if seconds else NONE)
+        return [f"{count}: {wrong}" if wrong else count, *times,
+                sum(int(row["bytes"]) for row in rows) >> 20]
+
+    def table(self):
+        """Returns the faults with both clients side by side, in the order of the program."""
+        clients = self.clients()
+        head = [f"{CLIENTS[client]}: {words}" for client in clients
+                for words in ("rounds", *(f"NFSv{version}" for version in VERSIONS),
+                              "MiB verified")]
+        seen = {row["fault"] for row in self.rows}
+        return ("Fault", *head), [
+            [f"``{row['fault']}``: {row['what']}",
+             *(text for client in clients for text in self.cells(client, row["fault"]))]
+            for row in read("torture-faults") if row["fault"] in seen]
+
+
+def torture_runs():
+    """Returns what all runs came to."""
+    return ("Client", "kernel", "runs", "minutes", "rounds", "failed", "left behind"), [
+        row for debug in "01" for row in Torture(debug).summary()]
+
+
+def torture_failures():
+    """Returns why rounds failed. What came again is told once."""
+    runs = {row["run"]: row for row in read("torture-runs")}
+    return ("Client", "fault", "reason"), dict.fromkeys(
+        (CLIENTS[runs[row["run"]]["client"]], f"``{row['fault']}``", f"``{row['reason']}``")
+        for row in read("torture-failures"))
+
+
+def program_failures():
+    """Returns the cases that fail with both clients, the groups of a case counted."""
+    found = {}
+    for row in read("program-failures"):
+        if not row["times with ours only"]:
+            key = row["program"], row["case"].rpartition(" | ")[2]
+            found.setdefault(key, []).append(row["fails over TCP"])
+    over = {frozenset(["yes"]): "fails", frozenset(["no"]): "passes", frozenset([""]): "not run"}
+    return ("Program", "case", "times", "over TCP"), [
+        (f"``{program}``", case, len(said),
+         over.get(frozenset(said), f"fails in {said.count('yes')}"))
+        for (program, case), said in found.items()]
+
+
+def plain(pattern):
+    """Returns a pattern as a reader wants to see it."""
+    return re.sub(r"\\(.)", r"\1", pattern.strip("^$"))
+
+
+def mutants():
+    """Returns the faults that are planted in the module, and the tests that notice each."""
+    faults = tomllib.loads((TOOLS / "lablib/checks/mutants.toml").read_text())["fault"]
+    rows = []
+    for fault in faults:
+        tests = ", ".join(f"``{plain(test)}``" for test in fault.get("tests", ()))
+        where = next((f" ({words})" for flag, words in WHERE.items() if fault.get(flag)), "")
+        rows.append((f"``{fault['name']}``: {fault['what']}",
+                     f"``{fault['file'].removeprefix('rust/')}``",
+                     tests + where if tests else f"nothing: {fault['why']}"))
+    return ("Fault", "file", "noticed by"), rows
+
+
+def number(text):
+    """Returns a count as a reader wants to see it."""
+    value = float(text)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def counts(columns):
+    """Returns what an RPC takes, ours / in-tree, an operation each line."""
+    found = {client: {row["load"]: row for row in read("bench-counts") if row["client"] == client}
+             for client in CLIENTS}
+    return ("operation", *columns.values()), [
+        (load, *(f"{number(row[key])} / {number(found['intree'][load][key])}" for key in columns))
+        for load, row in found["ours"].items() if all(row[key] for key in columns)]
+
+
+def times():
+    """Returns elapsed times in microseconds."""
+    return ("", "operation", "ours", "in-tree", "TCP", "ours/in-tree", "scatter"), [
+        (row["axis"], row["load"], *(number(row[key]) for key in ("ours", "in-tree", "tcp")),
+         f"{float(row['ratio']):.3f}{' (worse)' if row['worse'] == '1' else ''}"
+         + (f" (at first {float(row['first']):.3f})" if row["first"] else ""),
+         f"±{100 * float(row['scatter']):.1f} %") for row in read("bench-times")]
+
+
+TABLES = {
+    "torture-runs": torture_runs,
+    "torture-stock": lambda: Torture("0").table(),
+    "torture-debug": lambda: Torture("1").table(),
+    "torture-failures": torture_failures,
+    "kills": lambda: picked(
+        "kills", Client="client", NFS="vers", kills="kills", new_connections="connects",
+        longest_pause_in_s="pause", RPCs="rpcs", seconds="seconds", problem="problem"),
+    "pauses": lambda: picked("rail-pauses", Client="client", fault="what", rounds="rounds",
+                             median_in_s="median", worst_in_s="worst", no_answer="lost"),
+    "programs": lambda: picked("programs", Program="program", what_it_does="what",
+                               passed_in_tree="intree passed", failed_in_tree="intree failed",
+                               passed_with_ours="ours passed", failed_with_ours="ours failed"),
+    "program-failures": program_failures,
+    "mutants": mutants,
+    "host-instructions": lambda: picked("host-instructions", rustc="rustc", shape="shape",
+                                        plan="plan", encode="encode", judge="judge"),
+    "bench-provider": lambda: counts(PROVIDER),
+    "bench-kernel": lambda: counts(KERNEL),
+    "bench-memory": lambda: counts(MEMORY),
+    "bench-scale": lambda: picked("bench-scale", load="load", ours="ours", in_tree="in-tree"),
+    "bench-times": times,
+    "processors": lambda: picked("processors", load="load", instructions="kernel",
+                                 wake_ups="wake-ups", interrupts="interrupts",
+                                 spin_locks_found_taken="contended"),
+}
+
+
+def lines(name):
+    """Returns a table of that name, as lines of reStructuredText."""
+    return text_of(*TABLES[name]())

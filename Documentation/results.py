@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The directive ``results`` of the pages: a table of tools/results, made when a page is built."""
+
+import result_tables
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+
+
+class Results(Directive):
+    """Sets the table that the argument names."""
+
+    required_arguments = 1
+
+    def run(self):
+        """Returns the nodes of the table."""
+        name = self.arguments[0]
+        if name not in result_tables.TABLES:
+            raise self.error(f"no table of results is named {name}")
+        node = nodes.Element()
+        self.state.nested_parse(StringList(result_tables.lines(name), f"results: {name}"),
+                                self.content_offset, node)
+        return node.children
+
+
+def setup(app):
+    """Tells Sphinx of the directive."""
+    app.add_directive("results", Results)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The pages' tables say what the records say."""
+
+import csv
+import importlib.util
+import pathlib
+import re
+import tempfile
+import unittest
+import unittest.mock
+from typing import Any
+
+from lablib.base import records
+from lablib.base.paths import REPO
+from lablib.bench import figures
+from lablib.checks import beside, killed, mutants, reliability
+
+PAGES = REPO / "Documentation"
+USED = re.compile(r"^ *\.\. results:: (\S+)$", re.MULTILINE)
+
+
+def loaded():
+    """The module of the pages, which belongs to no package."""
+    spec = importlib.util.spec_from_file_location("result_tables", PAGES / "result_tables.py")
+    if not spec or not spec.loader:
+        raise ImportError(PAGES)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows_of(module, name):
+    """The cells of a table as docutils reads them, its heading first."""
+    return list(csv.reader((line.strip() for line in module.lines(name)[3:]),
+                           skipinitialspace=True, strict=True))
+
+
+class AsTheyAre(unittest.TestCase):
+    """Of the records in the tree."""
+
+    def test_each_table_is_on_one_page(self):
+        used = [name for page in PAGES.glob("*.rst") for name in USED.findall(page.read_text())]
+        self.assertEqual(sorted(used), sorted(loaded().TABLES))
+
+    def test_each_row_is_as_wide_as_its_heading(self):
+        module = loaded()
+        for name in module.TABLES:
+            head, *rows = rows_of(module, name)
+            self.assertTrue(rows, name)
+            self.assertEqual({len(row) for row in rows}, {len(head)}, name)
+
+    def test_each_planted_fault_is_told(self):
+        rows = rows_of(loaded(), "mutants")[1:]
+        self.assertEqual([row[0].split("``")[1] for row in rows],
+                         [fault.name for fault in mutants.table()])
+
+
+class Made(unittest.TestCase):
+    """Of records that a test writes."""
+
+    def setUp(self):
+        top = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (top / "results").mkdir()
+        self.module = loaded()
+        self.enterContext(unittest.mock.patch.object(self.module, "TOOLS", top))
+        self.enterContext(unittest.mock.patch.object(records, "RESULTS", top / "results"))
+
+    @staticmethod
+    def run_of(client, recovery, failed=0, **more):
+        row = {"recovery": recovery, "bytes": len(recovery) << 20, "failed": failed, "errors": 0,
+               "splats": 0}
+        return {"client": client, "debug": False, "kernel": "7.3", "seed": 1, "minutes": 30,
+                "date": "2026-01-01", "complaints": [], "ended": True, "failures": [],
+                "faults": {"silence": "nothing is heard"}, "rows": {"silence": {"3": row}}} | more
+
+    def test_clients_stand_side_by_side(self):
+        reliability.save([self.run_of("ours", [1.0]), self.run_of("intree", [3.0, 4.0])])
+        self.assertEqual(rows_of(self.module, "torture-stock")[1], [
+            "``silence``: nothing is heard", "1", "1.0, 1.0", "–", "1",
+            "2", "3.5, 4.0", "–", "2"])
+        self.assertEqual(rows_of(self.module, "torture-runs")[1:], [
+            ["ours", "7.3", "1", "30", "1", "0", "nothing"],
+            ["in-tree", "7.3", "1", "30", "2", "0", "nothing"]])
+
+    def test_failures_are_told_once(self):
+        bad = self.run_of("ours", [], 1, debug=True, complaints=["one", "one and two"],
+                          failures=[{"fault": "silence", "text": "OSError: [Errno 5] oh"}])
+        reliability.save([bad, bad])
+        self.assertEqual(rows_of(self.module, "torture-runs")[1:], [
+            ["ours", "7.3", "2", "60", "2", "2: ``silence``", "one and two"]])
+        self.assertEqual(rows_of(self.module, "torture-debug")[1][1], "2: 2 failed")
+        self.assertEqual(rows_of(self.module, "torture-failures")[1:], [
+            ["ours", "``silence``", "``OSError: [Errno 5] oh``"]])
+
+    def test_kills(self):
+        killed.keep([{"date": "2026-01-01", "kernel": "7.3", "client": "intree", "vers": "4.2",
+                      "problem": "did not start"}])
+        self.assertEqual(rows_of(self.module, "kills")[1:], [
+            ["in-tree", "4.2", "–", "–", "–", "–", "–", "did not start"]])
+
+    def test_groups_of_a_case_are_counted(self):
+        both = {"one | a": True, "two | a": True, "one | b": None, "c": False,
+                "one | d": True, "two | d": False}
+        beside.save({"git": {"intree": [1, 0], "ours": [0, 1], "groups": 2, "runs": 3,
+                             "worse": {"e": 3}, "both": both}})
+        self.assertEqual(rows_of(self.module, "program-failures")[1:], [
+            ["``git``", "a", "2", "fails"], ["``git``", "b", "1", "not run"],
+            ["``git``", "c", "1", "passes"], ["``git``", "d", "2", "fails in 1"]])
+
+    def test_counts_of_both_clients(self):
+        def row(value) -> dict[str, Any]:
+            return dict.fromkeys(figures.COUNTS, value)
+
+        figures.write({"kernel": "7.3", "counts": {
+            "ours": {"GETATTR": row(1234.5678), "READ": {"code": 2.0}},
+            "intree": {"GETATTR": row(0.5), "READ": {"code": 3.0}}}})
+        self.assertEqual(rows_of(self.module, "bench-provider")[1:], [
+            ["GETATTR", *["1,235 / 0.50"] * 4]])
+
+    def test_times(self):
+        took = {"ours": 2000.0, "in-tree": 900.0, "in-tree again": 1100.0, "tcp": 9.0}
+        one = {"microseconds": took, "ratio": 2.0, "scatter": 0.25, "worse": True}
+        figures.write({"kernel": "7.3", "times": {"one mount": {
+            "READ": one, "WRITE": one | {"worse": False, "first": 3.0}}}})
+        self.assertEqual(rows_of(self.module, "bench-times")[1:], [
+            ["one mount", "READ", "2,000", "1,000", "9.00", "2.000 (worse)", "±25.0 %"],
+            ["one mount", "WRITE", "2,000", "1,000", "9.00", "2.000 (at first 3.000)",
+             "±25.0 %"]])
+
+
+if __name__ == "__main__":
+    unittest.main()
