@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The checking targets: parts that each give a tally, summed."""
 
+import contextlib
 import shutil
 import sys
 import tempfile
+import time
 import unittest
 
 from ..artefacts import kernel, module, packages, root
@@ -15,14 +17,20 @@ from ..machine import wire
 from ..machine.session import Plan, Session
 from . import cable, life, lint, pcap, shutdown
 from .ktap import Parser
+from .lane import LOG, Lane
 
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "debug", "iwarp", "endurance",
-         "full", "debug-full", "short", "kernels", "arm64", "packages")
+         "full", "debug-full", "short", "kernels", "arm64", "packages", "vm-work", "vm-faults")
+# Two pairs of machines share a part: one mostly works, the other mostly waits.
+HALVES = {"vm": ("vm-work", "vm-faults")}
+# What leaves the processors to others for most of its time, and what it runs beside.
+WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "iwarp")
+WORKING = ("vm-work", "debug")
 # What the plain check runs.
 ALL = PARTS[:6]
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
-VM_SECONDS = {"vm": 45 * 60, "cable": 10 * 60, "rails-short": 10 * 60, "debug": 50 * 60,
+VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60, "rails-short": 10 * 60, "debug": 50 * 60,
               "iwarp": 15 * 60, "full": 3 * 3600, "debug-full": 10 * 3600,
               "short": 20 * 60, "arm64": 30 * 60, "endurance": 3 * 3600}
 FULL_PARTS = ("full", "debug-full", "endurance")
@@ -30,6 +38,9 @@ DEBUG_PARTS = ("debug", "debug-full", "iwarp", "endurance")
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
+# Cases that break something and wait for what comes of it.
+FAULT_CASES = r"^(disconnects|hostile|hostile_connect|life|memory|outage|signals|status" \
+    r"|unreachable)\."
 # What the cable is watched for: every kind of message and chunk, callbacks, broken connections; and
 # version two, which the in-tree client does not have.
 CABLE_CASES = (
@@ -90,20 +101,53 @@ ENDURANCE_CASES = (
 def run(parts, spec):
     """Run the parts and print the closing line; the exit status agrees."""
     total = Tally()
-    for part in parts:
-        say(f"checking: {part}")
-        try:
-            tally = RUN.get(part, machines)(spec, part)
-        except LabError as error:
-            say(f"error: {error}")
-            tally = Tally()
-            tally.fail(str(error).splitlines()[0])
-        say(f"{part}: {tally.line()}")
-        total.add(tally, part)
+    for part, beside in order([half for part in parts for half in HALVES.get(part, (part,))]):
+        with contextlib.ExitStack() as stack:
+            lane = None
+            if beside:
+                # Once, and not by both at a time.
+                prepare(spec, [part, *beside])
+                say(f"checking beside: {', '.join(beside)} (output in {LOG})")
+                lane = stack.enter_context(Lane(beside, spec))
+            total.add(run_one(part, spec), part)
+            if lane:
+                say(f"checked beside: {', '.join(beside)}")
+                total.add(lane.finish())
     for note in total.notes:
         say(note)
     print(total.line(), flush=True)
     return 0 if total.good() else 1
+
+
+def order(parts):
+    """Pairs of a part and of those that run beside it."""
+    first = next((part for part in parts if part in WORKING), None)
+    waiting = [part for part in parts if part in WAITING] if first else []
+    return [(part, waiting if part == first else []) for part in parts if part not in waiting]
+
+
+def prepare(spec, parts):
+    """Make what several parts need."""
+    base = root.path(kernel.arch_of(spec))
+    target = kernel.get(base, spec)
+    if any(part in DEBUG_PARTS for part in parts):
+        target = kernel.debug(base, target)
+    with contextlib.suppress(LabError):
+        module.build(base, target)
+
+
+def run_one(part, spec):
+    """Run a part; returns its tally."""
+    say(f"checking: {part}")
+    start = time.monotonic()
+    try:
+        tally = RUN.get(part, machines)(spec, part)
+    except LabError as error:
+        say(f"error: {error}")
+        tally = Tally()
+        tally.fail(str(error).splitlines()[0])
+    say(f"{part}: {tally.line()}, {(time.monotonic() - start) / 60:.1f} minutes")
+    return tally
 
 
 def host(_spec, _part):
@@ -164,7 +208,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
-    for name in {"cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
+    for name in {"vm-work": (f"^(?!{FAULT_CASES[1:]})",), "vm-faults": (FAULT_CASES,),
+                 "cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
                  "short": SHORT_CASES, "arm64": ARM64_CASES,
                  "endurance": ENDURANCE_CASES}.get(part, ()):
         argv += ["--filter", name]

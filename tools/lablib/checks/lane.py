@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Parts of a check that run beside others: machines wait more than they work."""
+
+import shutil
+import sys
+import time
+
+from ..base import proc
+from ..base.paths import REPO
+from ..base.tally import Tally, of_closing_line
+
+LOG = "build/check-beside.log"
+LOOK_SECONDS = 0.5
+
+
+class Lane:
+    """A process of its own that checks some parts, one after the other.
+
+    Its output goes to a file, and from there to the terminal once this process has no part left.
+    """
+
+    def __init__(self, parts, spec):
+        self.parts, self.path = parts, REPO / LOG
+        self.path.parent.mkdir(exist_ok=True)
+        kernel = [f"--kernel={spec}"] if spec else []
+        with open(self.path, "wb") as log:
+            self.child = proc.spawn([REPO / "tools/lab", "check", *kernel, *parts],
+                                    stdout=log, stderr=log)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        proc.stop(self.child)
+
+    def finish(self):
+        """Shows the output until the end; returns the tally."""
+        with open(self.path, "rb") as log:
+            ended = False
+            while not ended:
+                ended = self.child.poll() is not None
+                shutil.copyfileobj(log, sys.stdout.buffer)
+                sys.stdout.flush()
+                if not ended:
+                    time.sleep(LOOK_SECONDS)
+        tally = of_closing_line(proc.tail(self.path))
+        if tally is None:
+            tally = Tally()
+            tally.fail(f"{', '.join(self.parts)}: exit status {self.child.returncode}, no figures")
+        elif tally.failed:
+            tally.notes.append(f"{', '.join(self.parts)}: the failures are named in {LOG}")
+        elif self.child.returncode:
+            tally.fail(f"{', '.join(self.parts)}: exit status {self.child.returncode}")
+        return tally

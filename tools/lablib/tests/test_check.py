@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What runs beside what."""
+
+import re
+import unittest
+
+from ..checks import check
+
+
+class Order(unittest.TestCase):
+    """Parts in the order in which they are checked."""
+
+    def test_what_waits_runs_beside_what_works(self):
+        self.assertEqual(
+            check.order(["host", "lint", "vm-work", "vm-faults", "cable"]),
+            [("host", []), ("lint", []), ("vm-work", ["vm-faults", "cable"])])
+        self.assertEqual(check.order(["debug", "iwarp"]), [("debug", ["iwarp"])])
+
+    def test_alone_it_runs_as_any_other(self):
+        self.assertEqual(check.order(["cable", "shutdown"]), [("cable", []), ("shutdown", [])])
+        self.assertEqual(check.order(["iwarp", "host"]), [("iwarp", []), ("host", [])])
+
+    def test_no_part_is_lost(self):
+        for parts in (list(check.ALL), list(check.PARTS)):
+            found = [name for part, beside in check.order(parts) for name in (part, *beside)]
+            self.assertEqual(sorted(found), sorted(parts))
+
+    def test_each_case_is_in_one_half(self):
+        rest, faults = f"^(?!{check.FAULT_CASES[1:]})", check.FAULT_CASES
+        for name in ("data.one_large_file vers=3", "hostile.bad", "hostile_connect.x", "lifeless.x",
+                     "status.a_dead_server"):
+            self.assertNotEqual(bool(re.search(rest, name)), bool(re.search(faults, name)), name)
