@@ -60,16 +60,24 @@ def statistics(mount):
     return text.split(f" mounted on {mount} ", 1)[1].split("\ndevice ", 1)[0]
 
 
+def transports(mount, column):
+    """The sum of a number that the transports of a mount keep."""
+    return sum(int(line.split()[column]) for line in statistics(mount).splitlines()
+               if line.strip().startswith("xprt:"))
+
+
 def rpcs(mount):
-    """RPCs of a mount so far."""
-    operations = statistics(mount).split("per-op statistics", 1)[1]
-    return sum(int(line.split()[1]) for line in operations.splitlines() if ":" in line)
+    """RPCs that the transports of a mount have sent so far.
+
+    The client's own, such as the renewal of a lease, are among them; they are in the line of no
+    operation.
+    """
+    return transports(mount, 7)
 
 
 def connects(mount):
     """Connections that the transports of a mount have made so far."""
-    return sum(int(line.split()[4]) for line in statistics(mount).splitlines()
-               if line.strip().startswith("xprt:"))
+    return transports(mount, 4)
 
 
 def hold_still():
