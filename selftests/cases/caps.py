@@ -180,7 +180,7 @@ def invalidations_wait_for_the_send_queue(t):
         return xprt.numbers_of("counters", name)[0]
 
     for milliseconds in faults.held_back(t, lambda: counter("send_queue_full")):
-        again_and_again(t, mount, ENV.pick(small=4, full=40, debug=2), 32 * KIB, THREADS)
+        again_and_again(t, mount, ENV.pick(small=2, full=40, debug=2), 32 * KIB, THREADS)
         t.note(f"{milliseconds} ms late: the send queue was full {counter('send_queue_full')} "
                f"times, {counter('local_inv')} regions invalidated here")
     check(counter("send_queue_full") > 0, "the send queue was never full")
