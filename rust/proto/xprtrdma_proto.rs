@@ -81,6 +81,8 @@ pub mod error;
 pub mod rail;
 mod random;
 pub mod rds;
+#[cfg(any(not(CONFIG_RUST), xprtrdma_server))]
+pub mod responder;
 pub mod rpc;
 pub mod time;
 pub mod v2;

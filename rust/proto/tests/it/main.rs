@@ -37,6 +37,7 @@ mod rail_table;
 mod random;
 mod rds;
 mod reply_chunks;
+mod responder_grant;
 mod rig;
 mod sizes;
 mod vectors;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bounds on the memory and the RDMA Reads of Calls: per connection, and over all of them.
+//!
+//! A Call may ask for a Read of megabytes with a message of a hundred bytes, before anything is
+//! known of its sender. So pages are counted before they are taken, and a Call that finds none
+//! waits in its Receive buffer: no thread waits, nothing is refused, others go on.
+
+/// The pages of all connections of a server. Keep it behind one lock.
+#[derive(Debug)]
+pub struct Budget {
+    free: u32,
+}
+
+/// The pages and the RDMA Reads of one connection.
+#[derive(Debug)]
+pub struct Share {
+    pages: u32,
+    most_pages: u32,
+    reads: u32,
+    most_reads: u32,
+}
+
+/// Pages that a Call holds. They come back with [`Budget::give_back`].
+#[derive(Debug)]
+#[must_use = "pages that are not given back are lost to everybody"]
+pub struct Pages(u32);
+
+impl Pages {
+    /// How many they are.
+    #[inline]
+    pub const fn count(&self) -> u32 {
+        self.0
+    }
+}
+
+/// Why a Call waits. Try again when pages came back or Reads completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// The connection holds all that one may have.
+    Share,
+    /// All connections together hold all that there is.
+    Budget,
+}
+
+impl Budget {
+    /// The budget of a server that never holds more than `pages` for Calls.
+    #[inline]
+    pub const fn new(pages: u32) -> Self {
+        Self { free: pages }
+    }
+
+    /// Takes pages for a Call of this connection. A Call that alone is above the connection's
+    /// share has it when the connection holds nothing else, so that it cannot wait for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Wait`]; nothing was taken then.
+    pub fn take(&mut self, share: &mut Share, pages: u32) -> Result<Pages, Wait> {
+        let all = share.pages.saturating_add(pages);
+        if all > share.most_pages && share.pages != 0 {
+            return Err(Wait::Share);
+        }
+        self.free = self.free.checked_sub(pages).ok_or(Wait::Budget)?;
+        share.pages = all;
+        Ok(Pages(pages))
+    }
+
+    /// Takes the pages of a Call back.
+    pub fn give_back(&mut self, share: &mut Share, pages: Pages) {
+        self.free = self.free.saturating_add(pages.0);
+        share.pages = share.pages.saturating_sub(pages.0);
+    }
+
+    /// Pages that no Call holds.
+    #[inline]
+    pub const fn free(&self) -> u32 {
+        self.free
+    }
+}
+
+impl Share {
+    /// The share of a new connection. `most_reads` is how many RDMA Reads both ends can have under
+    /// way at once (RFC 8166 3.3.1).
+    #[inline]
+    pub const fn new(most_pages: u32, most_reads: u32) -> Self {
+        Self {
+            pages: 0,
+            most_pages,
+            reads: 0,
+            most_reads,
+        }
+    }
+
+    /// Changes how many pages the connection may hold: more when the client has shown who it is.
+    #[inline]
+    pub fn allow(&mut self, most_pages: u32) {
+        self.most_pages = most_pages;
+    }
+
+    /// Pages that the Calls of this connection hold.
+    #[inline]
+    pub const fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Takes the right to post a Read. `false` if as many as are allowed are under way; replies go
+    /// on, for a Read that is posted above the limit would hold them up.
+    #[must_use = "a Read above the limit holds up what is posted behind it"]
+    pub fn begin_read(&mut self) -> bool {
+        let room = self.reads < self.most_reads;
+        if room {
+            self.reads = self.reads.saturating_add(1);
+        }
+        room
+    }
+
+    /// A Read completed.
+    pub fn end_read(&mut self) {
+        self.reads = self.reads.saturating_sub(1);
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A responder's credits and bounds: what a client may have in flight, and what that may cost.
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{
+        Config,
+        RngAlgorithm,
+        TestRng,
+        TestRunner, //
+    }, //
+};
+use std::collections::VecDeque;
+use xprtrdma_proto::{
+    responder::{
+        budget::{
+            Budget,
+            Share,
+            Wait, //
+        },
+        grant::{
+            Grant,
+            GrantBounds,
+            Overdrawn,
+            Ticket, //
+        },
+    },
+    Credits, //
+};
+
+const BOUNDS: GrantBounds = GrantBounds {
+    least: 4,
+    most: 32,
+    reserved: 2,
+    spare: 1,
+};
+
+/// A connection whose driver posts all Receives that are wanted.
+struct Served {
+    grant: Grant,
+    tickets: Vec<Ticket>,
+}
+
+impl Served {
+    fn new(bounds: GrantBounds) -> Self {
+        let mut served = Self {
+            grant: Grant::new(bounds),
+            tickets: Vec::new(),
+        };
+        served.post();
+        served
+    }
+
+    fn post(&mut self) {
+        self.grant.posted(self.grant.wanted());
+    }
+
+    fn call(&mut self, requested: u32) -> Result<(), Overdrawn> {
+        self.grant.received();
+        let ticket = self.grant.begin(Some(Credits(requested)))?;
+        self.tickets.push(ticket);
+        Ok(())
+    }
+
+    fn answer(&mut self) -> u32 {
+        self.post();
+        let ticket = self.tickets.pop().expect("a Call in process");
+        let granted = self.grant.answer(ticket).expect("a grant");
+        granted.credits().0
+    }
+
+    /// So many Calls at once, all answered; returns the last grant.
+    fn burst(&mut self, calls: u32) -> u32 {
+        (0..calls).for_each(|_| self.call(100).expect("granted"));
+        (0..calls).map(|_| self.answer()).last().expect("an answer")
+    }
+}
+
+// covers: RSP-140, RSP-148
+#[test]
+fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
+    let mut served = Served::new(BOUNDS);
+    assert_eq!(served.grant.granted(), 1);
+    // One at a time is not all.
+    for _ in 0..20 {
+        assert_eq!(served.burst(1), 4);
+    }
+    assert_eq!(served.burst(3), 4);
+    assert_eq!(served.burst(4), 8);
+    assert_eq!(served.burst(7), 8);
+    assert_eq!(served.burst(8), 16);
+    assert_eq!(served.burst(16), 32);
+    assert_eq!(served.burst(32), 32);
+    for expected in [16, 8, 4, 4, 4] {
+        served.grant.rest();
+        assert_eq!(served.burst(1), expected);
+    }
+    // The least is one, whatever the bounds say.
+    let none = GrantBounds {
+        least: 0,
+        most: 0,
+        ..BOUNDS
+    };
+    assert_eq!(Served::new(none).burst(1), 1);
+}
+
+// covers: RSP-147
+#[test]
+fn a_client_gets_no_more_than_it_asks_for() {
+    let mut served = Served::new(BOUNDS);
+    for (requested, expected) in [(3, 3), (1, 1), (0, 1), (u32::MAX, 4), (2, 2)] {
+        served.call(requested).unwrap();
+        assert_eq!(served.answer(), expected);
+    }
+}
+
+// covers: RSP-141, RSP-173
+#[test]
+fn receives_are_posted_before_the_grant_that_tells_of_them() {
+    let mut grant = Grant::new(BOUNDS);
+    assert_eq!(grant.wanted(), 4 + 2);
+    grant.posted(3);
+    grant.received();
+    let ticket = grant.begin(None).unwrap();
+    // Two are left for Replies to our own Calls. Until a third is posted nothing can be granted.
+    assert_eq!(grant.wanted(), 4 + 2 + 1 - 3);
+    grant.posted(1);
+    let granted = grant.answer(ticket).unwrap();
+    assert_eq!(granted.credits(), Credits(1));
+    grant.posted(grant.wanted());
+    grant.received();
+    let ticket = grant.begin(None).unwrap();
+    grant.posted(1);
+    assert_eq!(grant.answer(ticket).unwrap().credits(), Credits(4));
+}
+
+// covers: RSP-145
+#[test]
+fn nothing_is_granted_that_no_receive_waits_for() {
+    for refuse in [false, true] {
+        let mut grant = Grant::new(BOUNDS);
+        grant.posted(3);
+        grant.received();
+        let ticket = grant.begin(None).unwrap();
+        let answer = if refuse {
+            grant.refuse(ticket)
+        } else {
+            grant.answer(ticket)
+        };
+        assert_eq!(answer.unwrap_err(), Overdrawn::Starved);
+    }
+}
+
+#[test]
+fn an_error_repeats_the_last_grant() {
+    let mut served = Served::new(BOUNDS);
+    // The first answer: the client has one credit.
+    served.call(100).unwrap();
+    served.post();
+    let ticket = served.tickets.pop().unwrap();
+    let refused = served.grant.refuse(ticket).unwrap();
+    assert_eq!(refused.credits(), Credits(1));
+    assert_eq!(served.burst(1), 4);
+    served.grant.rest();
+    served.call(2).unwrap();
+    served.post();
+    let ticket = served.tickets.pop().unwrap();
+    let refused = served.grant.refuse(ticket).unwrap();
+    assert_eq!(refused.credits(), Credits(4));
+}
+
+// covers: RSP-143, RSP-144
+#[test]
+fn a_client_above_every_grant_loses_its_connection() {
+    let mut served = Served::new(BOUNDS);
+    // One Call before the first answer, and the spare one.
+    served.call(100).unwrap();
+    served.call(100).unwrap();
+    assert_eq!(served.call(100), Err(Overdrawn::Overrun));
+    let mut served = Served::new(BOUNDS);
+    assert_eq!(served.burst(1), 4);
+    for _ in 0..5 {
+        served.call(100).unwrap();
+    }
+    assert_eq!(served.call(100), Err(Overdrawn::Overrun));
+    assert_eq!(served.grant.in_process(), 5);
+}
+
+// covers: RSP-142
+#[test]
+fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
+    let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
+    assert_eq!(served.burst(1), 4);
+    served.call(4).unwrap();
+    // It knows of four. Three more may be on their way when it asks for one only.
+    served.call(1).unwrap();
+    assert_eq!(served.answer(), 1);
+    served.call(1).unwrap();
+    served.call(1).unwrap();
+    // All of them have come.
+    assert_eq!(served.call(1), Err(Overdrawn::Overrun));
+    // A grant that grows again in between changes nothing.
+    let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
+    assert_eq!(served.burst(1), 4);
+    served.call(1).unwrap();
+    assert_eq!(served.answer(), 1);
+    served.call(2).unwrap();
+    assert_eq!(served.answer(), 2);
+    served.call(2).unwrap();
+    served.call(2).unwrap();
+    assert_eq!(served.call(2), Err(Overdrawn::Overrun));
+}
+
+// covers: RSP-107
+#[test]
+fn calls_without_an_answer_end_the_connection_at_half_of_the_grant() {
+    let mut served = Served::new(BOUNDS);
+    assert_eq!(served.burst(1), 4);
+    let mut lose = || {
+        served.call(100).unwrap();
+        let ticket = served.tickets.pop().unwrap();
+        served.post();
+        served.grant.drop_unanswered(ticket)
+    };
+    assert_eq!(lose(), Ok(()));
+    assert_eq!(lose(), Err(Overdrawn::Lost));
+    // A client with one credit cannot lose any.
+    let mut served = Served::new(BOUNDS);
+    served.call(100).unwrap();
+    let ticket = served.tickets.pop().unwrap();
+    assert_eq!(served.grant.drop_unanswered(ticket), Err(Overdrawn::Lost));
+}
+
+/// What happens on a connection with an honest client.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send,
+    Arrive,
+    Answer(u8, bool),
+    Heard,
+    Rest,
+    Ask(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Send),
+        5 => Just(Step::Arrive),
+        4 => (any::<u8>(), any::<bool>()).prop_map(|(at, refuse)| Step::Answer(at, refuse)),
+        4 => Just(Step::Heard),
+        1 => Just(Step::Rest),
+        1 => (0u32..40).prop_map(Step::Ask),
+    ]
+}
+
+#[test]
+fn an_honest_client_always_finds_a_receive_and_never_overruns() {
+    let bounds = (1u32..6, 1u32..40, 0u32..3).prop_map(|(least, most, reserved)| GrantBounds {
+        least,
+        most,
+        reserved,
+        spare: 0,
+    });
+    let config = Config {
+        cases: 3_000,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[3; 32]);
+    TestRunner::new_with_rng(config, rng)
+        .run(&(bounds, vec(step(), 0..150)), |(bounds, steps)| {
+            let mut served = Served::new(bounds);
+            let mut receives = served.grant.wanted() + bounds.reserved + bounds.least.max(1);
+            prop_assert_eq!(served.grant.wanted(), 0);
+            let (mut calls, mut answers) = (VecDeque::new(), VecDeque::new());
+            let (mut known, mut in_flight, mut asked) = (1, 0, 8);
+            for step in steps {
+                match step {
+                    Step::Send if in_flight < known => {
+                        in_flight += 1;
+                        calls.push_back(asked);
+                        // Replies to Calls of ours keep theirs.
+                        prop_assert!(receives >= bounds.reserved + calls.len() as u32);
+                    }
+                    Step::Arrive => {
+                        if let Some(asked) = calls.pop_front() {
+                            receives -= 1;
+                            prop_assert_eq!(served.call(asked), Ok(()));
+                        }
+                    }
+                    Step::Answer(at, refuse) if !served.tickets.is_empty() => {
+                        receives += served.grant.wanted();
+                        served.post();
+                        let at = usize::from(at) % served.tickets.len();
+                        let ticket = served.tickets.swap_remove(at);
+                        let answer = if refuse {
+                            served.grant.refuse(ticket)
+                        } else {
+                            served.grant.answer(ticket)
+                        };
+                        let grant = answer.expect("Receives are posted").credits().0;
+                        prop_assert!(grant >= 1 && grant <= bounds.most.max(bounds.least));
+                        // An error is no grant for the client.
+                        answers.push_back((!refuse).then_some(grant));
+                    }
+                    Step::Heard => {
+                        if let Some(grant) = answers.pop_front() {
+                            in_flight -= 1;
+                            known = grant.unwrap_or(known);
+                        }
+                    }
+                    Step::Rest => served.grant.rest(),
+                    Step::Ask(credits) => asked = credits,
+                    Step::Send | Step::Answer(..) => {}
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+// covers: RSP-200
+#[test]
+fn pages_are_bounded_for_one_connection_and_for_all() {
+    let mut budget = Budget::new(100);
+    let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
+    let first = budget.take(&mut one, 30).unwrap();
+    assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
+    let second = budget.take(&mut one, 10).unwrap();
+    assert_eq!((one.pages(), budget.free()), (40, 60));
+    assert_eq!(budget.take(&mut one, 1).unwrap_err(), Wait::Share);
+    assert!(budget.take(&mut one, 0).is_ok());
+    // Another client is not hurt, as long as there is any.
+    assert_eq!(budget.take(&mut other, 61).unwrap_err(), Wait::Budget);
+    assert_eq!((other.pages(), budget.free()), (0, 60));
+    let third = budget.take(&mut other, 60).unwrap();
+    assert_eq!(third.count(), 60);
+    budget.give_back(&mut one, first);
+    assert_eq!((one.pages(), budget.free()), (10, 30));
+    // A Call that is larger than its share has it alone.
+    assert_eq!(budget.take(&mut one, 50).unwrap_err(), Wait::Share);
+    budget.give_back(&mut one, second);
+    budget.give_back(&mut other, third);
+    let large = budget.take(&mut one, 90).unwrap();
+    assert_eq!(budget.take(&mut one, 1).unwrap_err(), Wait::Share);
+    one.allow(95);
+    assert!(budget.take(&mut one, 1).is_ok());
+    budget.give_back(&mut one, large);
+}
+
+// covers: RSP-007, RSP-072
+#[test]
+fn no_more_reads_are_under_way_than_both_ends_can_have() {
+    let mut share = Share::new(1, 2);
+    assert!(share.begin_read() && share.begin_read());
+    assert!(!share.begin_read() && !share.begin_read());
+    share.end_read();
+    assert!(share.begin_read() && !share.begin_read());
+    assert!(!Share::new(1, 0).begin_read());
+}
