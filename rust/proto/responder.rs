@@ -6,8 +6,20 @@
 //!
 //! | Module | Concept |
 //! | --- | --- |
+//! | [`sort`] | what a received message is |
+//! | [`admit`] | whether a Call may be processed |
+//! | [`call`] | a Call and how far it has come |
+//! | `items` | the Read chunks of a Call |
+//! | `rpc_call` | what the header of an RPC Call says |
+//! | [`refusal`] | errors that are told to the client |
 //! | [`grant`] | how many Calls the client may have in flight |
 //! | [`budget`] | bounds on memory, per connection and over all |
 
+pub mod admit;
 pub mod budget;
+pub mod call;
 pub mod grant;
+mod items;
+pub mod refusal;
+mod rpc_call;
+pub mod sort;

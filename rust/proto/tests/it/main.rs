@@ -38,6 +38,8 @@ mod random;
 mod rds;
 mod reply_chunks;
 mod responder_grant;
+mod responder_rig;
+mod responder_sort;
 mod rig;
 mod sizes;
 mod vectors;

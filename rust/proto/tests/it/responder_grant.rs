@@ -2,6 +2,7 @@
 
 //! A responder's credits and bounds: what a client may have in flight, and what that may cost.
 
+use crate::responder_rig::granted;
 use proptest::{
     collection::vec,
     prelude::*,
@@ -319,6 +320,11 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
             Ok(())
         })
         .unwrap();
+}
+
+#[test]
+fn a_right_to_answer_says_what_it_grants() {
+    assert_eq!(granted(7).credits(), Credits(7));
 }
 
 // covers: RSP-200

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Admission: whether a Call may be processed.
+//!
+//! Everything that the message itself shows is checked before the first RDMA operation: the lists
+//! against bounds of ours, the Positions against the message, each segment against the client's
+//! address space, the reply's header against the threshold. Nothing is allocated, and the work is
+//! linear in the message. What only a Position-Zero chunk shows is checked when that is fetched.
+
+use crate::{
+    responder::{
+        call::{
+            Call,
+            Sorted, //
+        },
+        items::{
+            capacity,
+            Items,
+            Reads, //
+        },
+        refusal::{
+            Fault,
+            Refusal, //
+        },
+        rpc_call::{
+            RpcCall,
+            MIN_RPC_CALL, //
+        },
+    },
+    wire::{
+        chunk::{
+            chunk_len,
+            Lists,
+            ABSENT_LEN, //
+        },
+        header::{
+            direction,
+            Version, //
+        },
+        inbound::{
+            rpc_words,
+            MIN_RPC_REPLY, //
+        },
+        xdr::Malformed, //
+    }, //
+};
+
+pub use super::items::MAX_ITEMS;
+
+/// The most segments in all lists of a Call together. A server must take sixteen in each of four
+/// chunks (RFC 8267 6.4.2).
+pub const MAX_SEGMENTS: usize = 128;
+/// The most Write chunks in a Call.
+pub const MAX_WRITES: usize = 16;
+
+/// What the Calls of one connection may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The longest message to the client, in bytes.
+    pub reply_threshold: u32,
+    /// The longest RPC Call with all its data, in bytes.
+    pub longest_call: u32,
+}
+
+/// A Call that passed every check of admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    pub(crate) items: Items,
+    /// Bytes of the reduced message.
+    pub(crate) body: u32,
+    /// Bytes of the unreduced message.
+    pub(crate) total: u32,
+    /// What an inline message says of its protection.
+    protected: bool,
+}
+
+/// A Call of which everything is here; the RPC layer may have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// No result may be in a Write chunk.
+    pub(crate) protected: bool,
+}
+
+impl<'a> Call<'a, Sorted> {
+    /// Checks everything that the message shows.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a Call that may not be processed. No RDMA operation was needed to know.
+    pub fn admit(self, terms: &Terms) -> Result<Call<'a, Admitted>, Refusal> {
+        match check(&self, terms) {
+            Ok(stage) => Ok(self.now(stage)),
+            Err(fault) => Err(Refusal::new(self.xid(), fault)),
+        }
+    }
+}
+
+impl<'a> Call<'a, Admitted> {
+    /// Bytes of the unreduced RPC message.
+    #[inline]
+    pub const fn len(&self) -> u32 {
+        self.stage.total
+    }
+
+    /// True if the RPC message has no bytes, which no admitted one has.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Checks what only the fetched bytes show. `front` is the beginning of the landing area, as
+    /// much of it as is contiguous; it matters for a Call with a Position-Zero chunk alone.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a Call that may not be processed.
+    pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
+        let protected = if self.facts.long {
+            let front = front.get(..self.stage.message_front()).unwrap_or(front);
+            check_fetched(&self, front)
+        } else {
+            Ok(self.stage.protected)
+        };
+        match protected {
+            Ok(protected) => Ok(self.now(Ready { protected })),
+            Err(fault) => Err(Refusal::new(self.xid(), fault)),
+        }
+    }
+}
+
+impl Admitted {
+    /// How many bytes at the beginning of the message no Read chunk of data interrupts.
+    fn message_front(&self) -> usize {
+        let front = self.items.first().map_or(self.total, |item| item.position);
+        usize::try_from(front).unwrap_or(usize::MAX)
+    }
+}
+
+fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
+    check_complexity(&call.lists)?;
+    let Reads { message, items } = Reads::group(&call.lists.reads)?;
+    let body = match (call.facts.long, message) {
+        (false, None) => u32::try_from(call.payload.len()).map_err(|_| Fault::TooLong)?,
+        (false, Some(_)) => return Err(Fault::TwoMessages),
+        // Below two words there is not even an xid and a direction.
+        (true, Some(len)) if len >= 8 => len,
+        (true, _) => return Err(Fault::NoMessage),
+    };
+    let total = check_positions(&items, body)?;
+    if total > terms.longest_call {
+        return Err(Fault::TooLong);
+    }
+    check_results(&call.lists, terms)?;
+    let protected = if !call.facts.long {
+        check_arguments(&items, RpcCall::parse(call.payload))?
+    } else {
+        // The rest of the RPC header is in the client's memory.
+        match items.first() {
+            Some(item) if item.position < MIN_RPC_CALL => return Err(Fault::InsideHeader),
+            _ => true,
+        }
+    };
+    Ok(Admitted {
+        items,
+        body,
+        total,
+        protected,
+    })
+}
+
+fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
+    if lists.writes.len() > MAX_WRITES {
+        return Err(Fault::TooComplex);
+    }
+    let reads = lists.reads.clone().map(|_| 1);
+    let writes = lists.writes.clone().map(|chunk| chunk.len());
+    let reply = lists.reply.iter().map(|chunk| chunk.len());
+    let segments = reads.chain(writes).chain(reply);
+    let segments = segments.fold(0, usize::saturating_add);
+    if segments > MAX_SEGMENTS {
+        return Err(Fault::TooComplex);
+    }
+    Ok(())
+}
+
+/// Checks that each Read chunk has its place in the message, and returns the length of the whole.
+///
+/// A Position counts bytes of the unreduced message. So the chunk goes into the reduced message
+/// where the chunks before it, with their pads, are subtracted (RFC 8166 3.4.5).
+fn check_positions(items: &Items, body: u32) -> Result<u32, Fault> {
+    let mut inserted = 0u32;
+    let mut last = 0;
+    for item in items.iter() {
+        let place = item.position.checked_sub(inserted);
+        let place = place.filter(|place| *place >= last).ok_or(Fault::Overlap)?;
+        if place > body {
+            return Err(Fault::Outside);
+        }
+        last = place;
+        inserted = inserted.checked_add(item.padded).ok_or(Fault::TooLong)?;
+    }
+    body.checked_add(inserted).ok_or(Fault::TooLong)
+}
+
+/// Checks the memory for results, and that the header of every possible answer fits into a Send:
+/// the header repeats the lists (RFC 8166 3.4.6, 4.3.3).
+fn check_results(lists: &Lists<'_>, terms: &Terms) -> Result<(), Fault> {
+    let mut least = reply_header_len(lists);
+    for chunk in lists.writes.clone() {
+        capacity(chunk)?;
+    }
+    let reply = lists.reply.clone().map_or(Ok(0), capacity)?;
+    // CAST: 20.
+    if reply < MIN_RPC_REPLY as u32 {
+        least = least.saturating_add(MIN_RPC_REPLY);
+    }
+    match u32::try_from(least) {
+        Ok(least) if least <= terms.reply_threshold => Ok(()),
+        _ => Err(Fault::ReplyHeader),
+    }
+}
+
+/// Bytes of the header of a Reply to a Call with these lists.
+pub(crate) fn reply_header_len(lists: &Lists<'_>) -> usize {
+    let reply = lists.reply.as_ref();
+    let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
+    let lists = lists.writes.clone().fold(reply, |len, chunk| {
+        len.saturating_add(chunk_len(chunk.len()))
+    });
+    // The Read list and the end of the Write list.
+    Version::V1
+        .fixed_len()
+        .saturating_add(ABSENT_LEN)
+        .saturating_add(ABSENT_LEN)
+        .saturating_add(lists)
+}
+
+/// Checks a Call with a Position-Zero chunk that is here now. Returns whether it is protected.
+fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault> {
+    match rpc_words(front) {
+        Some((xid, _)) if xid != call.facts.xid => Err(Fault::RpcXid),
+        Some((_, direction::CALL)) => check_arguments(&call.stage.items, RpcCall::parse(front)),
+        _ => Err(Fault::RpcType),
+    }
+}
+
+/// Checks that arguments may be in the Read chunks. Returns whether the message is protected; a
+/// header that cannot be understood is for the RPC layer if there is no such chunk.
+fn check_arguments(items: &Items, header: Result<RpcCall, Malformed>) -> Result<bool, Fault> {
+    match (items.first(), header) {
+        (None, Ok(header)) => Ok(header.protected),
+        (None, Err(Malformed)) => Ok(true),
+        (Some(item), Ok(header)) if item.position >= header.len => {
+            if header.protected {
+                Err(Fault::Protected)
+            } else if header.has_eligible_argument() {
+                Ok(false)
+            } else {
+                Err(Fault::NotEligible)
+            }
+        }
+        (Some(_), _) => Err(Fault::InsideHeader),
+    }
+}

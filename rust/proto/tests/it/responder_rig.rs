@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the tests of the responder need: messages of a client, and a grant that never runs out.
+
+use crate::common::{
+    chunk_words,
+    segment_words,
+    words,
+    Message,
+    CALL,
+    MSG,
+    NOMSG,
+    XID, //
+};
+use xprtrdma_proto::{
+    responder::{
+        admit::{
+            Admitted,
+            Ready,
+            Terms, //
+        },
+        call::{
+            Call,
+            Sorted, //
+        },
+        grant::{
+            Grant,
+            GrantBounds,
+            Granted, //
+        },
+        refusal::Fault,
+        sort::{
+            sort,
+            Arrival, //
+        },
+    },
+    Credits,
+    Segment, //
+};
+
+/// What most tests allow.
+pub const TERMS: Terms = Terms {
+    reply_threshold: 4096,
+    longest_call: 1 << 20,
+};
+
+/// A segment of the Read list.
+pub type Entry = (u32, Segment);
+
+/// An RPC Call of the NFS program, with the credential's words, and zeroes up to `len` bytes.
+pub fn rpc_call(version: u32, procedure: u32, credential: &[u32], len: usize) -> Vec<u8> {
+    let mut all = vec![XID, CALL, 2, 100_003, version, procedure];
+    all.extend(credential);
+    all.extend([0, 0]);
+    let mut bytes = words(&all);
+    bytes.resize(len.max(bytes.len()), 0);
+    bytes
+}
+
+/// No credential.
+pub const NONE: [u32; 2] = [0, 0];
+
+/// A credential of RPCSEC_GSS that asks for this service.
+pub fn gss(service: u32) -> Vec<u32> {
+    vec![6, 20, 1, 0, 7, service, 0]
+}
+
+/// A WRITE of NFSv3 of so many bytes without its data.
+pub fn write_call(len: usize) -> Vec<u8> {
+    rpc_call(3, 7, &NONE, len)
+}
+
+/// The words of three chunk lists.
+pub fn lists(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) -> Vec<u32> {
+    let mut all = Vec::new();
+    for (position, segment) in reads {
+        all.extend([1, *position]);
+        all.extend(segment_words(segment));
+    }
+    all.push(0);
+    writes
+        .iter()
+        .for_each(|chunk| all.extend(chunk_words(chunk)));
+    all.push(0);
+    all.extend(reply.map_or(vec![0], chunk_words));
+    all
+}
+
+/// A message with these lists: an inline WRITE of 100 bytes, or none behind a Position-Zero chunk.
+pub fn message(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) -> Message {
+    let long = reads.iter().any(|(position, _)| *position == 0);
+    Message {
+        xid: XID,
+        version: 1,
+        credits: 32,
+        procedure: if long { NOMSG } else { MSG },
+        direction: None,
+        body: lists(reads, writes, reply),
+        payload: if long { Vec::new() } else { write_call(100) },
+    }
+}
+
+/// Sorts a message that is a Call.
+pub fn sorted(bytes: &[u8]) -> Call<'_, Sorted> {
+    match sort(bytes) {
+        Arrival::Call(call) => call,
+        other => panic!("no Call: {other:?}"),
+    }
+}
+
+/// Takes a Call up to its admission.
+pub fn admitted(bytes: &[u8]) -> Call<'_, Admitted> {
+    sorted(bytes).admit(&TERMS).expect("admitted")
+}
+
+/// Takes a Call that is inline up to the RPC layer.
+pub fn ready(bytes: &[u8]) -> Call<'_, Ready> {
+    admitted(bytes).fetched(&[]).expect("fetched")
+}
+
+/// What is wrong with a message, if anything is.
+pub fn fault(bytes: &[u8], terms: &Terms) -> Option<Fault> {
+    match sort(bytes) {
+        Arrival::Call(call) => call.admit(terms).err().map(|refusal| refusal.fault),
+        Arrival::Refuse(refusal) => Some(refusal.fault),
+        other => panic!("neither served nor refused: {other:?}"),
+    }
+}
+
+/// The right to one answer that grants so many credits.
+pub fn granted(credits: u32) -> Granted {
+    let mut grant = Grant::new(GrantBounds {
+        least: credits,
+        most: credits,
+        reserved: 0,
+        spare: 0,
+    });
+    grant.posted(credits);
+    grant.received();
+    let ticket = grant.begin(Some(Credits(credits))).expect("the first Call");
+    grant.posted(1);
+    grant.answer(ticket).expect("a grant")
+}
