@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`sort`] | what a received message is |
 //! | [`admit`] | whether a Call may be processed |
+//! | [`stream`] | the unreduced Call, and what brings its pieces together |
 //! | [`call`] | a Call and how far it has come |
 //! | `items` | the Read chunks of a Call |
 //! | `rpc_call` | what the header of an RPC Call says |
@@ -23,3 +24,4 @@ mod items;
 pub mod refusal;
 mod rpc_call;
 pub mod sort;
+pub mod stream;
