@@ -39,6 +39,7 @@ mod rds;
 mod reply_chunks;
 mod responder_admit;
 mod responder_grant;
+mod responder_reply;
 mod responder_rig;
 mod responder_sort;
 mod responder_stream;

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a reply travels, and its header.
+//!
+//! Results go to their Write chunks first. What is left travels in the Send if it fits, else in the
+//! Reply chunk; if that cannot take it, the Call is answered with an error (RFC 8166 3.5.3, 4.5.3).
+
+use crate::{
+    error::Error,
+    responder::{
+        admit::{
+            reply_header_len,
+            Ready,
+            Terms, //
+        },
+        call::Call,
+        grant::Granted,
+        items::capacity,
+        pour::{
+            encode_written,
+            Pour,
+            Span,
+            Write, //
+        },
+        refusal::{
+            Fault,
+            Refusal, //
+        },
+        results::{
+            Pairs,
+            Placed, //
+        },
+    },
+    wire::{
+        chunk::{
+            Handle,
+            Lists,
+            WriteList, //
+        },
+        header::{
+            proc_nr,
+            Fixed,
+            Version,
+            Xid, //
+        },
+        xdr::{
+            Full,
+            Writer, //
+        }, //
+    }, //
+};
+
+/// Where what is left of a reply travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In the Send, behind the header.
+    Inline,
+    /// In the Reply chunk.
+    ReplyChunk,
+}
+
+/// A reply whose way is decided.
+#[derive(Clone, Debug)]
+pub struct Reply<'a> {
+    xid: Xid,
+    lists: Lists<'a>,
+    pairs: Pairs<'a>,
+    form: Form,
+    total: u32,
+    /// Bytes without the results in Write chunks and their pads.
+    reduced: u32,
+}
+
+impl<'a> Call<'a, Ready> {
+    /// The bytes that the k-th result may have, if it goes to a Write chunk; `None` if it goes
+    /// inline. The RPC layer fails the operation if its result is longer.
+    pub fn room(&self, k: usize) -> Option<u32> {
+        let chunk = self.chunks().nth(k)?;
+        capacity(chunk).ok().filter(|bytes| *bytes != 0)
+    }
+
+    /// The Write chunks that results may go to.
+    fn chunks(&self) -> WriteList<'a> {
+        if self.stage.protected {
+            // Nothing of a protected reply may be in a chunk (RFC 8166 8.2.2.3).
+            return WriteList::default();
+        }
+        self.lists.writes.clone()
+    }
+
+    /// Decides how a reply of `total` bytes travels. Each of `marks` is a result that may be in a
+    /// Write chunk, see [`results`](crate::responder::results); the length is that of the data
+    /// without pad.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a Call whose reply cannot be sent. Nothing was written.
+    pub fn reply(
+        &self,
+        marks: &'a [Span],
+        total: u32,
+        terms: &Terms,
+    ) -> Result<Reply<'a>, Refusal> {
+        let pairs = Pairs::new(self.chunks(), marks, total);
+        match form(&self.lists, pairs.clone(), total, terms) {
+            Ok((form, reduced)) => Ok(Reply {
+                xid: self.facts.xid,
+                lists: self.lists.clone(),
+                pairs,
+                form,
+                total,
+                reduced,
+            }),
+            Err(fault) => Err(Refusal::new(self.facts.xid, fault)),
+        }
+    }
+
+    /// The handle of this Call that the Send of its reply may invalidate. `agreed` says whether
+    /// both ends announced remote invalidation (RFC 8797 4.1). Never invalidate with an error
+    /// message.
+    pub fn invalidate(&self, agreed: bool) -> Option<Handle> {
+        let lists = &self.lists;
+        let writes = lists.writes.clone().flatten();
+        let reads = lists.reads.clone().map(|entry| entry.segment);
+        let all = writes.chain(lists.reply.iter().cloned().flatten());
+        // An empty segment may stand for no memory at all.
+        all.chain(reads)
+            .find(|segment| segment.length != 0)
+            .map(|segment| segment.handle)
+            .filter(|_| agreed)
+    }
+}
+
+fn form(
+    lists: &Lists<'_>,
+    pairs: Pairs<'_>,
+    total: u32,
+    terms: &Terms,
+) -> Result<(Form, u32), Fault> {
+    let mut reduced = total;
+    for placed in pairs {
+        placed.check()?;
+        // NO-OVERFLOW: The spans are inside of the reply and apart from each other.
+        reduced = reduced.saturating_sub(placed.end().saturating_sub(placed.span.from));
+    }
+    let header = u32::try_from(reply_header_len(lists)).unwrap_or(u32::MAX);
+    if header.saturating_add(reduced) <= terms.reply_threshold {
+        return Ok((Form::Inline, reduced));
+    }
+    match lists.reply.clone().map_or(Ok(0), capacity) {
+        Ok(room) if room >= reduced => Ok((Form::ReplyChunk, reduced)),
+        _ => Err(Fault::ReplyRoom),
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// Where what is left of the reply travels.
+    #[inline]
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Bytes of the Send behind the header.
+    #[inline]
+    pub const fn inline_len(&self) -> u32 {
+        match self.form {
+            Form::Inline => self.reduced,
+            Form::ReplyChunk => 0,
+        }
+    }
+
+    /// The parts of the reply that the Send carries behind the header, in order.
+    pub fn inline(&self) -> impl Iterator<Item = Span> + 'a {
+        let wanted = self.form == Form::Inline;
+        self.left().filter(move |_| wanted)
+    }
+
+    /// The RDMA Writes, which are posted before the Send.
+    pub fn writes(&self) -> impl Iterator<Item = Write> + 'a {
+        let results = self.pairs.clone().flat_map(|placed| {
+            let span = core::iter::once(placed.span);
+            Pour::new(placed.chunk, span)
+        });
+        let chunk = match self.form {
+            Form::Inline => None,
+            Form::ReplyChunk => self.lists.reply.clone(),
+        };
+        results.chain(Pour::new(chunk.unwrap_or_default(), self.left()))
+    }
+
+    /// The parts of the reply that are in no Write chunk.
+    fn left(&self) -> impl Iterator<Item = Span> + Clone + 'a {
+        let placed = self.pairs.clone().filter(|placed| placed.span.length != 0);
+        let rest = core::iter::once((self.total, self.total));
+        let mut from = 0;
+        placed
+            .map(|placed: Placed<'a>| (placed.span.from, placed.end()))
+            .chain(rest)
+            .map(move |(until, next)| {
+                let length = until.saturating_sub(from);
+                let span = Span { from, length };
+                from = next;
+                span
+            })
+            .filter(|span| span.length != 0)
+    }
+
+    /// Writes the header to the front of `buf` and returns its length.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`] if `buf` is shorter. The connection ends then (RFC 8166 4.5.4).
+    pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
+        let len = reply_header_len(&self.lists);
+        let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
+        self.put(&granted, &mut Writer::new(buf))
+            .map_err(|Full| Error::NoSpace)?;
+        Ok(len)
+    }
+
+    fn put(&self, granted: &Granted, out: &mut Writer<'_>) -> Result<(), Full> {
+        let (procedure, reply_len) = match self.form {
+            Form::Inline => (proc_nr::MSG, 0),
+            Form::ReplyChunk => (proc_nr::NOMSG, self.reduced),
+        };
+        Fixed {
+            xid: self.xid,
+            version: Version::V1.number(),
+            credits: granted.credits(),
+            procedure,
+        }
+        .encode(out)?;
+        out.u32(0)?;
+        // A protected reply uses no chunk, but returns all of them.
+        let mut pairs = self.pairs.clone();
+        for chunk in self.lists.writes.clone() {
+            let written = pairs.next().map_or(0, |placed| placed.span.length);
+            encode_written(chunk, written, out)?;
+        }
+        out.u32(0)?;
+        match self.lists.reply.clone() {
+            Some(chunk) => encode_written(chunk, reply_len, out),
+            None => out.u32(0),
+        }
+    }
+}

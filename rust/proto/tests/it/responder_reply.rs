@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a responder's replies travel, and what their headers say.
+
+use crate::{
+    common::{
+        named,
+        words,
+        MSG,
+        NOMSG,
+        XID, //
+    },
+    responder_rig::{
+        granted,
+        gss,
+        lists,
+        message,
+        ready,
+        rpc_call,
+        sorted,
+        TERMS, //
+    }, //
+};
+use xprtrdma_proto::{
+    responder::{
+        admit::Terms,
+        pour::{
+            Span,
+            Write, //
+        },
+        refusal::Fault,
+        reply::{
+            Form,
+            Reply, //
+        },
+        results::MIN_ACCEPTED,
+    },
+    Error,
+    Handle,
+    Segment, //
+};
+
+fn segments(first: u32, lengths: &[u32]) -> Vec<Segment> {
+    (first..)
+        .zip(lengths)
+        .map(|(handle, &length)| Segment {
+            handle: Handle(handle),
+            length,
+            offset: u64::from(handle) << 32,
+        })
+        .collect()
+}
+
+fn span(from: u32, length: u32) -> Span {
+    Span { from, length }
+}
+
+/// An RDMA Write into the segment with this handle, from its beginning on.
+fn write(handle: u32, from: u32, length: u32) -> Write {
+    Write {
+        handle: Handle(handle),
+        offset: u64::from(handle) << 32,
+        span: span(from, length),
+    }
+}
+
+fn writes(reply: &Reply<'_>) -> Vec<Write> {
+    reply.writes().collect()
+}
+
+fn inline(reply: &Reply<'_>) -> Vec<(u32, u32)> {
+    let spans: Vec<Span> = reply.inline().collect();
+    let sum: u32 = spans.iter().map(|span| span.length).sum();
+    assert_eq!(sum, reply.inline_len());
+    spans.iter().map(|span| (span.from, span.length)).collect()
+}
+
+fn header(reply: &Reply<'_>) -> Vec<u8> {
+    let mut buf = [0xee; 2000];
+    let len = reply.encode(granted(16), &mut buf).expect("room");
+    assert!(buf[len..].iter().all(|byte| *byte == 0xee));
+    let mut short = vec![0; len - 1];
+    let answer = reply.encode(granted(16), &mut short);
+    assert_eq!(answer, Err(Error::NoSpace));
+    buf[..len].to_vec()
+}
+
+/// The header that returns these lists.
+fn returned(procedure: u32, writes: &[&[Segment]], reply: Option<&[Segment]>) -> Vec<u8> {
+    let mut all = vec![XID, 1, 16, procedure];
+    all.extend(lists(&[], writes, reply));
+    words(&all)
+}
+
+/// The chunk with other lengths.
+fn written(chunk: &[Segment], lengths: &[u32]) -> Vec<Segment> {
+    assert_eq!(chunk.len(), lengths.len());
+    let new = |(segment, &length): (&Segment, &u32)| Segment { length, ..*segment };
+    chunk.iter().zip(lengths).map(new).collect()
+}
+
+// covers: RSP-120
+#[test]
+fn a_reply_repeats_the_xid_and_has_no_read_list() {
+    let bytes = message(&[], &[], None).bytes();
+    let call = ready(&bytes);
+    let reply = call.reply(&[], 100, &TERMS).unwrap();
+    assert_eq!(header(&reply), returned(MSG, &[], None));
+    assert_eq!(inline(&reply), [(0, 100)]);
+    assert_eq!(writes(&reply), []);
+    // So do the byte vectors; the version is that of every Call that is served.
+    for (call, answer, marks, total) in [
+        ("E01", "E02", vec![], 24),
+        ("E04", "E05", vec![span(128, 6001)], 6132),
+    ] {
+        let call = named(call).bytes;
+        let answer = named(answer).bytes;
+        let call = sorted(&call).admit(&TERMS).unwrap().fetched(&[]).unwrap();
+        let reply = call.reply(&marks, total, &TERMS).unwrap();
+        let mut found = vec![0; 1000];
+        let len = reply.encode(granted(16), &mut found).unwrap();
+        assert_eq!(found[..len], answer[..len]);
+        assert_eq!(len as u32 + reply.inline_len(), answer.len() as u32);
+    }
+}
+
+// covers: RSP-121, RSP-128
+#[test]
+fn what_fits_is_inline_and_the_reply_chunk_comes_back_unused() {
+    let chunk = segments(50, &[1000, 4000]);
+    let bytes = message(&[], &[], Some(&chunk)).bytes();
+    let call = ready(&bytes);
+    let header_len = 28 - 4 + 8 + 32;
+    let fits = TERMS.reply_threshold - header_len;
+    let reply = call.reply(&[], fits, &TERMS).unwrap();
+    assert_eq!(reply.form(), Form::Inline);
+    let unused = written(&chunk, &[0, 0]);
+    assert_eq!(header(&reply), returned(MSG, &[], Some(&unused)));
+    assert_eq!(header(&reply).len() as u32 + fits, TERMS.reply_threshold);
+    let reply = call.reply(&[], fits + 4, &TERMS).unwrap();
+    assert_eq!(reply.form(), Form::ReplyChunk);
+}
+
+// covers: RSP-122, RSP-124
+#[test]
+fn what_does_not_fit_fills_the_reply_chunk_in_order() {
+    let chunk = segments(50, &[1000, 0, 3000, 0, 2000, 8]);
+    let bytes = message(&[], &[], Some(&chunk)).bytes();
+    let call = ready(&bytes);
+    for (total, lengths) in [
+        (5000, [1000, 0, 3000, 0, 1000, 0]),
+        (6000, [1000, 0, 3000, 0, 2000, 0]),
+        (6008, [1000, 0, 3000, 0, 2000, 8]),
+    ] {
+        let reply = call.reply(&[], total, &TERMS).unwrap();
+        let filled = written(&chunk, &lengths);
+        assert_eq!(header(&reply), returned(NOMSG, &[], Some(&filled)));
+        assert_eq!(inline(&reply), []);
+        let mut from = 0;
+        let mut expected = Vec::new();
+        for segment in filled.iter().filter(|segment| segment.length != 0) {
+            expected.push(write(segment.handle.0, from, segment.length));
+            from += segment.length;
+        }
+        assert_eq!(from, total);
+        assert_eq!(writes(&reply), expected);
+    }
+    let refused = call.reply(&[], 6012, &TERMS).map(|_| ()).unwrap_err();
+    assert_eq!(refused.fault, Fault::ReplyRoom);
+}
+
+// covers: RSP-089, RSP-090, RSP-123
+#[test]
+fn without_room_the_call_gets_an_error() {
+    let too_long = 5000;
+    for lengths in [
+        None,
+        Some(&[][..]),
+        Some(&[0, 0]),
+        Some(&[4]),
+        Some(&[20]),
+        Some(&[4999]),
+    ] {
+        let chunk = lengths.map(|lengths| segments(50, lengths));
+        let bytes = message(&[], &[], chunk.as_deref()).bytes();
+        let call = ready(&bytes);
+        let refused = call.reply(&[], too_long, &TERMS).map(|_| ()).unwrap_err();
+        assert_eq!(refused.fault, Fault::ReplyRoom);
+        // A short reply comes back with the chunk as it was, but for the lengths.
+        let reply = call.reply(&[], 100, &TERMS).unwrap();
+        let unused = chunk.map(|chunk| written(&chunk, &vec![0; chunk.len()]));
+        assert_eq!(header(&reply), returned(MSG, &[], unused.as_deref()));
+    }
+    let chunk = segments(50, &[5000]);
+    let bytes = message(&[], &[], Some(&chunk)).bytes();
+    let reply = ready(&bytes).reply(&[], too_long, &TERMS).unwrap();
+    assert_eq!(reply.form(), Form::ReplyChunk);
+}
+
+// covers: RSP-125, RSP-087
+#[test]
+fn a_result_goes_to_its_chunk_without_its_pad() {
+    let chunk = segments(40, &[0, 100, 0, 50]);
+    for (length, lengths) in [
+        (0, [0, 0, 0, 0]),
+        (1, [0, 1, 0, 0]),
+        (99, [0, 99, 0, 0]),
+        (101, [0, 100, 0, 1]),
+        (150, [0, 100, 0, 50]),
+    ] {
+        let bytes = message(&[], &[&chunk], None).bytes();
+        let call = ready(&bytes);
+        let padded = length + (4 - length % 4) % 4;
+        let marks = [span(64, length)];
+        let reply = call.reply(&marks, 64 + padded + 12, &TERMS).unwrap();
+        let filled = written(&chunk, &lengths);
+        assert_eq!(header(&reply), returned(MSG, &[&filled], None));
+        let sum: u32 = writes(&reply).iter().map(|write| write.span.length).sum();
+        assert_eq!(sum, length);
+        if length == 0 {
+            assert_eq!(inline(&reply), [(0, 76)]);
+        } else {
+            assert_eq!(inline(&reply), [(0, 64), (64 + padded, 12)]);
+            let first = length.min(100);
+            assert_eq!(writes(&reply)[0], write(41, 64, first));
+        }
+    }
+}
+
+// covers: RSP-080, RSP-082
+#[test]
+fn an_empty_chunk_and_a_missing_one_ask_for_the_result_inline() {
+    let (one, other) = (segments(40, &[100]), segments(45, &[100]));
+    let unused = written(&one, &[0]);
+    let marks = [span(24, 10), span(40, 20), span(64, 30), span(100, 8)];
+    let bytes = message(&[], &[&one, &[], &other], None).bytes();
+    let call = ready(&bytes);
+    assert_eq!(
+        [0, 1, 2, 3].map(|k| call.room(k)),
+        [Some(100), None, Some(100), None]
+    );
+    let reply = call.reply(&marks, 108, &TERMS).unwrap();
+    let filled = [written(&one, &[10]), written(&other, &[30])];
+    assert_eq!(
+        header(&reply),
+        returned(MSG, &[&filled[0], &[], &filled[1]], None)
+    );
+    assert_eq!(writes(&reply), [write(40, 24, 10), write(45, 64, 30)]);
+    assert_eq!(inline(&reply), [(0, 24), (36, 28), (96, 12)]);
+    // A chunk of empty segments is as good as an empty one.
+    let empty = written(&one, &[0]);
+    let bytes = message(&[], &[&empty, &other], None).bytes();
+    let call = ready(&bytes);
+    let reply = call.reply(&marks[..1], 108, &TERMS).unwrap();
+    let rest = written(&other, &[0]);
+    assert_eq!(header(&reply), returned(MSG, &[&unused, &rest], None));
+    assert_eq!(inline(&reply), [(0, 108)]);
+}
+
+// covers: RSP-081, RSP-083, RSP-084, RSP-085
+#[test]
+fn chunks_without_a_result_come_back_unused() {
+    let (one, other) = (segments(40, &[100, 7]), segments(45, &[100]));
+    let bytes = message(&[], &[&one, &other], None).bytes();
+    let call = ready(&bytes);
+    let none = [written(&one, &[0, 0]), written(&other, &[0])];
+    let reply = call.reply(&[], 108, &TERMS).unwrap();
+    assert_eq!(header(&reply), returned(MSG, &[&none[0], &none[1]], None));
+    assert_eq!(writes(&reply), []);
+    // The first result takes the first chunk; a mark of no bytes keeps it for NFSv4.
+    let marks = [span(24, 9)];
+    let reply = call.reply(&marks, 108, &TERMS).unwrap();
+    let first = written(&one, &[9, 0]);
+    assert_eq!(header(&reply), returned(MSG, &[&first, &none[1]], None));
+    let marks = [span(24, 0), span(24, 9)];
+    let reply = call.reply(&marks, 108, &TERMS).unwrap();
+    let second = written(&other, &[9]);
+    assert_eq!(header(&reply), returned(MSG, &[&none[0], &second], None));
+}
+
+// covers: RSP-086
+#[test]
+fn a_result_longer_than_its_chunk_is_an_error_and_writes_nothing() {
+    let chunk = segments(40, &[60, 40]);
+    let reply = segments(50, &[5000]);
+    let bytes = message(&[], &[&chunk], Some(&reply)).bytes();
+    let call = ready(&bytes);
+    assert!(call.reply(&[span(24, 100)], 200, &TERMS).is_ok());
+    let refused = call.reply(&[span(24, 101)], 200, &TERMS).map(|_| ());
+    assert_eq!(refused.unwrap_err().fault, Fault::WriteRoom);
+}
+
+// covers: RSP-091, RSP-126
+#[test]
+fn both_kinds_of_chunk_are_used_when_both_are_needed() {
+    let (chunk, reply) = (segments(40, &[100]), segments(50, &[3000, 4000]));
+    let bytes = message(&[], &[&chunk], Some(&reply)).bytes();
+    let call = ready(&bytes);
+    let marks = [span(2000, 99)];
+    let filled = [written(&chunk, &[99]), written(&reply, &[3000, 4000])];
+    // A hundred bytes left the reply, one of them a pad.
+    let refused = call.reply(&marks, 7104, &TERMS).map(|_| ());
+    assert_eq!(refused.unwrap_err().fault, Fault::ReplyRoom);
+    let found = call.reply(&marks, 7100, &TERMS).unwrap();
+    assert_eq!(found.form(), Form::ReplyChunk);
+    assert_eq!(
+        header(&found),
+        returned(NOMSG, &[&filled[0]], Some(&filled[1]))
+    );
+    let mut rest = write(50, 2100, 1000);
+    rest.offset += 2000;
+    assert_eq!(
+        writes(&found),
+        [
+            write(40, 2000, 99),
+            write(50, 0, 2000),
+            rest,
+            write(51, 3100, 4000)
+        ]
+    );
+    // What reduction alone makes short enough stays inline.
+    let marks = [span(24, 100)];
+    let found = call.reply(&marks, 3200, &TERMS).unwrap();
+    assert_eq!(found.form(), Form::Inline);
+}
+
+// covers: RSP-092
+#[test]
+fn a_protected_reply_uses_no_write_chunk() {
+    let (chunk, reply) = (segments(40, &[100]), segments(50, &[5000]));
+    let unused = written(&chunk, &[0]);
+    for (service, used) in [(1, true), (2, false), (3, false)] {
+        let call = message(&[], &[&chunk], Some(&reply));
+        let bytes = call.payload(rpc_call(3, 6, &gss(service), 100)).bytes();
+        let call = ready(&bytes);
+        assert_eq!(call.room(0), used.then_some(100));
+        let marks = [span(64, 100)];
+        let found = call.reply(&marks, 200, &TERMS).unwrap();
+        assert_eq!(writes(&found).len(), usize::from(used));
+        if !used {
+            let empty = written(&reply, &[0]);
+            assert_eq!(header(&found), returned(MSG, &[&unused], Some(&empty)));
+            assert_eq!(inline(&found), [(0, 200)]);
+            let found = call.reply(&marks, 5000, &TERMS).unwrap();
+            assert_eq!(header(&found), returned(NOMSG, &[&unused], Some(&reply)));
+        }
+    }
+}
+
+// covers: RSP-127
+#[test]
+fn a_mark_that_the_reply_does_not_hold_goes_inline() {
+    let chunks = [segments(40, &[100]), segments(45, &[100])];
+    let bytes = message(&[], &[&chunks[0], &chunks[1]], None).bytes();
+    let call = ready(&bytes);
+    for (marks, kept) in [
+        // Cut off, in the header of the RPC, not aligned, beyond all numbers.
+        ([span(96, 8), span(200, 8)], 1),
+        ([span(100, 8), span(200, 8)], 0),
+        ([span(96, 5), span(96, 8)], 1),
+        ([span(MIN_ACCEPTED - 4, 8), span(40, 8)], 1),
+        ([span(MIN_ACCEPTED, 8), span(40, 8)], 2),
+        ([span(26, 8), span(41, 8)], 0),
+        ([span(24, u32::MAX), span(u32::MAX - 3, 8)], 0),
+        // The second overlaps the first, or its pad, or is before it.
+        ([span(40, 9), span(48, 4)], 1),
+        ([span(40, 9), span(52, 4)], 2),
+        ([span(60, 9), span(40, 4)], 1),
+    ] {
+        let reply = call.reply(&marks, 104, &TERMS).unwrap();
+        assert_eq!(writes(&reply).len(), kept);
+        let left: u32 = inline(&reply).iter().map(|(_, length)| length).sum();
+        let gone: u32 = writes(&reply)
+            .iter()
+            .map(|write| write.span.length.next_multiple_of(4))
+            .sum();
+        assert_eq!(left + gone, 104);
+    }
+}
+
+// covers: RSP-105
+#[test]
+fn an_rpc_error_returns_every_chunk_unused() {
+    let (chunk, reply) = (segments(40, &[100]), segments(50, &[5000]));
+    let bytes = message(&[], &[&chunk], Some(&reply)).bytes();
+    let found = ready(&bytes).reply(&[], 24, &TERMS).unwrap();
+    let (write, reply) = (written(&chunk, &[0]), written(&reply, &[0]));
+    assert_eq!(header(&found), returned(MSG, &[&write], Some(&reply)));
+}
+
+// covers: RSP-134, RSP-135
+#[test]
+fn a_send_invalidates_a_handle_of_its_own_call_if_both_ends_agreed() {
+    let chunk = |handle, length| segments(handle, &[0, length]);
+    let (write, reply) = (chunk(40, 100), chunk(50, 5000));
+    let read = |length| (80, segments(60, &[length])[0]);
+    let none: &[&[Segment]] = &[];
+    for (call, expected) in [
+        (message(&[], none, None), None),
+        (message(&[read(64)], none, None), Some(60)),
+        (message(&[read(0)], none, None), None),
+        (message(&[read(64)], none, Some(&reply)), Some(51)),
+        (message(&[read(64)], &[&write], Some(&reply)), Some(41)),
+        (message(&[], &[&[], &write[..1], &write], None), Some(41)),
+    ] {
+        let bytes = call.bytes();
+        let call = ready(&bytes);
+        assert_eq!(call.invalidate(false), None);
+        assert_eq!(call.invalidate(true), expected.map(Handle));
+    }
+}
+
+#[test]
+fn a_small_threshold_moves_the_border() {
+    let chunk = segments(50, &[5000]);
+    let bytes = message(&[], &[], Some(&chunk)).bytes();
+    let call = ready(&bytes);
+    let small = Terms {
+        reply_threshold: 1024,
+        ..TERMS
+    };
+    let header = 28 - 4 + 24;
+    assert_eq!(
+        call.reply(&[], 1024 - header, &small).unwrap().form(),
+        Form::Inline
+    );
+    let long = call.reply(&[], 1024 - header + 4, &small).unwrap();
+    assert_eq!(long.form(), Form::ReplyChunk);
+}
