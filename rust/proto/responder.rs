@@ -30,6 +30,7 @@
 //! | [`call`] | a Call and how far it has come |
 //! | `items` | the Read chunks of a Call |
 //! | `rpc_call` | what the header of an RPC Call says |
+//! | [`reverse`] | Calls of ours to the client |
 //! | [`refusal`] | errors that are told to the client |
 //! | [`grant`] | how many Calls the client may have in flight |
 //! | [`budget`] | bounds on memory, per connection and over all |
@@ -43,6 +44,7 @@ pub mod pour;
 pub mod refusal;
 pub mod reply;
 pub mod results;
+pub mod reverse;
 mod rpc_call;
 pub mod sort;
 pub mod stream;

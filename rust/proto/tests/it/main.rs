@@ -40,6 +40,7 @@ mod reply_chunks;
 mod responder_admit;
 mod responder_grant;
 mod responder_reply;
+mod responder_reverse;
 mod responder_rig;
 mod responder_sort;
 mod responder_stream;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls of ours to the client, on the client's connection (RFC 8167).
+//!
+//! They have no chunks, credits of their own, and xids of their own. None is sent before the client
+//! allowed it, which the upper layer knows, and before its first Call, which has the version.
+
+use crate::{
+    error::Error,
+    responder::sort::ReverseReply,
+    rpc::credit::{
+        ForwardCredits,
+        Granted, //
+    },
+    wire::{
+        chunk::ChunkLists,
+        header::{
+            CallHeader,
+            Version,
+            Xid, //
+        }, //
+    }, //
+};
+
+/// The reverse direction of one connection.
+#[derive(Debug)]
+pub struct Reverse {
+    credits: ForwardCredits,
+    in_flight: u32,
+    allowed: bool,
+    heard: bool,
+    reply_threshold: u32,
+}
+
+impl Reverse {
+    /// The reverse direction of a new connection. `slots` is how many Calls of ours may be in
+    /// flight at most; one is until a Reply grants more (RFC 8167 4.1).
+    #[inline]
+    pub fn new(slots: u32, reply_threshold: u32) -> Self {
+        Self {
+            credits: ForwardCredits::new(slots),
+            in_flight: 0,
+            allowed: false,
+            heard: false,
+            reply_threshold,
+        }
+    }
+
+    /// The client sent a Call.
+    #[inline]
+    pub fn heard(&mut self) {
+        self.heard = true;
+    }
+
+    /// The upper layer says whether the client takes Calls on this connection (RFC 8167 6).
+    #[inline]
+    pub fn allow(&mut self, allowed: bool) {
+        self.allowed = allowed;
+    }
+
+    /// The credits, whose window is that of the RPC client.
+    #[inline]
+    pub const fn credits(&self) -> &ForwardCredits {
+        &self.credits
+    }
+
+    /// How many bytes an RPC Call or its Reply may have: both are inline (RFC 8167 5.3). The
+    /// client is taken to send no longer Replies than it takes Calls.
+    #[inline]
+    pub fn longest(&self) -> u32 {
+        // CAST: 28.
+        let header = Version::V1.min_header_len() as u32;
+        self.reply_threshold.saturating_sub(header)
+    }
+
+    /// The header of a Call of `len` bytes, which counts as in flight from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disconnected`] if no Call may be sent on this connection now,
+    /// [`Error::Unbuildable`] if it is too long, [`Error::Again`] if the client granted no more.
+    pub fn begin(&mut self, xid: Xid, len: u32) -> Result<CallHeader<'static>, Error> {
+        if !(self.allowed && self.heard) {
+            return Err(Error::Disconnected);
+        }
+        if len > self.longest() {
+            return Err(Error::Unbuildable);
+        }
+        if self.in_flight >= self.credits.granted() {
+            return Err(Error::Again);
+        }
+        self.in_flight = self.in_flight.saturating_add(1);
+        Ok(CallHeader {
+            version: Version::V1,
+            xid,
+            credits: self.credits.request(),
+            lists: ChunkLists::default(),
+        })
+    }
+
+    /// A Reply came that a Call waits for, and completes it; its grant counts.
+    #[inline]
+    pub fn replied(&mut self, reply: &ReverseReply<'_>) -> Granted {
+        self.ended();
+        self.credits.accept(reply.credits)
+    }
+
+    /// A Call ended otherwise: by an error of the client.
+    #[inline]
+    pub fn ended(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A responder's own Calls to the client.
+
+use crate::{
+    common::{
+        named,
+        words,
+        CALL,
+        MSG,
+        NO_LISTS,
+        REPLY,
+        XID, //
+    },
+    responder_rig::message,
+};
+use xprtrdma_proto::{
+    responder::{
+        reverse::Reverse,
+        sort::{
+            sort,
+            Arrival,
+            ReverseReply, //
+        },
+    },
+    Counter,
+    Credits,
+    Error,
+    Inbound,
+    Version,
+    Xid, //
+};
+
+const XIDS: [Xid; 3] = [Xid(1), Xid(2), Xid(3)];
+
+fn open(slots: u32, threshold: u32) -> Reverse {
+    let mut reverse = Reverse::new(slots, threshold);
+    reverse.heard();
+    reverse.allow(true);
+    reverse
+}
+
+/// A Reply with this grant.
+fn reply(credits: u32) -> ReverseReply<'static> {
+    ReverseReply {
+        xid: Xid(1),
+        credits: Credits(credits),
+        payload: &[0; 20],
+    }
+}
+
+fn sent(reverse: &mut Reverse, xid: Xid) -> Result<(), Error> {
+    reverse.begin(xid, 100).map(|_| ())
+}
+
+// covers: RSP-160, RSP-162
+#[test]
+fn no_call_is_sent_before_the_client_called_and_allowed_it() {
+    let mut reverse = Reverse::new(4, 4096);
+    assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
+    reverse.allow(true);
+    assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
+    reverse.allow(false);
+    reverse.heard();
+    assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
+    reverse.allow(true);
+    assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
+}
+
+// covers: RSP-161, RSP-169
+#[test]
+fn one_call_is_in_flight_until_a_reply_grants_more() {
+    let mut reverse = open(3, 4096);
+    assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
+    assert_eq!(sent(&mut reverse, XIDS[1]), Err(Error::Again));
+    for (grant, allowed, note) in [
+        (2, 2, None),
+        (0, 1, Some(Counter::CreditZero)),
+        (u32::MAX, 3, Some(Counter::CreditClamped)),
+        (1, 1, None),
+    ] {
+        assert_eq!(reverse.replied(&reply(grant)).note, note);
+        assert_eq!(reverse.credits().granted(), allowed);
+        for _ in 0..allowed {
+            assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
+        }
+        assert_eq!(sent(&mut reverse, XIDS[2]), Err(Error::Again));
+        // All but one are over without a Reply.
+        (1..allowed).for_each(|_| reverse.ended());
+    }
+}
+
+// covers: RSP-163
+#[test]
+fn a_call_that_does_not_fit_is_not_sent() {
+    let mut reverse = open(1, 1024);
+    assert_eq!(reverse.longest(), 1024 - 28);
+    let long = reverse.begin(Xid(1), 1024 - 27).map(|_| ());
+    assert_eq!(long, Err(Error::Unbuildable));
+    assert!(reverse.begin(Xid(1), 1024 - 28).is_ok());
+}
+
+#[test]
+fn a_call_has_no_chunks_and_asks_for_the_slots() {
+    let mut reverse = open(5, 4096);
+    let header = reverse.begin(Xid(XID), 40).unwrap();
+    let mut bytes = vec![0; 28];
+    assert_eq!(header.encode(&mut bytes), Ok(28));
+    let mut expected = words(&[XID, 1, 5, MSG]);
+    expected.extend(words(&NO_LISTS));
+    assert_eq!(bytes, expected);
+    // Our own client takes it for what it is.
+    bytes.extend(words(&[XID, CALL]));
+    bytes.extend([0; 32]);
+    let found = xprtrdma_proto::classify(&bytes, Version::V1, true);
+    assert!(matches!(found, Inbound::ReverseCall(call) if call.payload.len() == 40));
+    // Its answer, in the byte vectors.
+    let answer = named("E16").bytes;
+    let Arrival::ReverseReply(found) = sort(&answer) else {
+        panic!("no Reply");
+    };
+    assert_eq!((found.xid, found.credits), (Xid(1_996_488_705), Credits(4)));
+    let refused = named("E17").bytes;
+    assert!(matches!(
+        sort(&refused),
+        Arrival::ReverseError(Xid(1_996_488_706))
+    ));
+}
+
+// covers: RSP-172
+#[test]
+fn a_call_and_a_reply_with_one_xid_are_apart() {
+    let call = message(&[], &[], None).bytes();
+    let mut reply = call.clone();
+    reply[28 + 7] = REPLY as u8;
+    assert!(matches!(sort(&call), Arrival::Call(_)));
+    assert!(matches!(sort(&reply), Arrival::ReverseReply(_)));
+}
