@@ -84,6 +84,8 @@ pub mod rds;
 #[cfg(any(not(CONFIG_RUST), xprtrdma_server))]
 pub mod responder;
 pub mod rpc;
+#[cfg(any(not(CONFIG_RUST), xprtrdma_server))]
+pub mod served;
 pub mod time;
 pub mod v2;
 pub mod wc;

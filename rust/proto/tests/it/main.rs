@@ -45,6 +45,7 @@ mod responder_rig;
 mod responder_sort;
 mod responder_stream;
 mod rig;
+mod served;
 mod sizes;
 mod vectors;
 mod version;

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a served connection, from the accept to the end.
+//!
+//! ```text
+//! Accepting --established or first message--> Up --cause--> Ended
+//!     \------------------- cause or deadline ---------------/
+//! ```
+//!
+//! The driver reports what happens with the time and gets an [`Act`]. It calls
+//! [`tick`](Life::tick) at least as often as it says.
+
+use crate::{
+    rpc::limit::{
+        DiscardLimit,
+        Reaction, //
+    },
+    served::cause::Cause,
+    time::{
+        Millis,
+        Time, //
+    }, //
+};
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From the accept to the client's confirmation.
+    pub confirm: Millis,
+    /// From the last sign of life to a probe.
+    pub silence: Millis,
+    /// From a probe to its completion.
+    pub answer: Millis,
+    /// From one tick to the next, with room for a busy host.
+    pub tick: Millis,
+    /// Malformed messages after which the connection ends, see [`DiscardLimit`].
+    pub malformed: u32,
+}
+
+/// What the driver does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Nothing.
+    Nothing,
+    /// Hand what came before to the RPC layer, once: the connection is up.
+    Begin,
+    /// Send something that the client's adapter answers.
+    Probe,
+    /// End the connection and say why in the log. This is said once.
+    End(Cause),
+}
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The accept was sent.
+    Accepting,
+    Up {
+        /// A probe was posted and has not completed.
+        probing: bool,
+    },
+    Ended,
+}
+
+/// The life of one connection.
+#[derive(Debug)]
+pub struct Life {
+    patience: Patience,
+    state: State,
+    /// When the client was heard, or the state began.
+    since: Time,
+    ticked: Time,
+    /// The client sent a message.
+    spoken: bool,
+    malformed: DiscardLimit,
+}
+
+impl Life {
+    /// The life of a connection whose accept is sent now.
+    pub fn accepting(patience: Patience, now: Time) -> Self {
+        Self {
+            state: State::Accepting,
+            since: now,
+            ticked: now,
+            spoken: false,
+            malformed: DiscardLimit::new(patience.malformed, now),
+            patience,
+        }
+    }
+
+    /// The connection manager says that the client confirmed the connection.
+    pub fn established(&mut self, now: Time) -> Act {
+        match self.state {
+            State::Accepting => self.up(now),
+            State::Up { .. } | State::Ended => Act::Nothing,
+        }
+    }
+
+    /// A message came. Keep it for [`Act::Begin`] until then: the client may send before the
+    /// connection manager reports that it confirmed, and then this message confirms.
+    pub fn message(&mut self, now: Time) -> Act {
+        if self.state == State::Ended {
+            return Act::Nothing;
+        }
+        self.spoken = true;
+        match self.state {
+            State::Accepting => self.up(now),
+            _ => self.alive(now),
+        }
+    }
+
+    /// Something of ours completed that the client's adapter answered: a Send, an RDMA operation or
+    /// the probe.
+    pub fn alive(&mut self, now: Time) -> Act {
+        if let State::Up { probing } = &mut self.state {
+            *probing = false;
+            self.since = now;
+        }
+        Act::Nothing
+    }
+
+    /// A message was dropped or refused because it is malformed.
+    pub fn malformed(&mut self) -> Act {
+        match self.malformed.discard(None) {
+            Reaction::Ignore => Act::Nothing,
+            Reaction::Reconnect | Reaction::FailCall => self.end(Cause::Malformed),
+        }
+    }
+
+    /// The connection ends for this cause.
+    pub fn end(&mut self, cause: Cause) -> Act {
+        if self.state == State::Ended {
+            return Act::Nothing;
+        }
+        self.state = State::Ended;
+        Act::End(cause)
+    }
+
+    /// Time passed.
+    pub fn tick(&mut self, now: Time) -> Act {
+        self.malformed.tick(now);
+        self.forgive(now);
+        let waited = now.since(self.since);
+        match self.state {
+            State::Accepting if waited >= self.patience.confirm => self.end(Cause::HalfOpen),
+            State::Up { probing: false } if waited >= self.patience.silence => {
+                self.state = State::Up { probing: true };
+                self.since = now;
+                Act::Probe
+            }
+            State::Up { probing: true } if waited >= self.patience.answer => {
+                self.end(Cause::Silent)
+            }
+            State::Accepting | State::Up { .. } | State::Ended => Act::Nothing,
+        }
+    }
+
+    /// True if a message may be sent. On iWARP the passive side waits for the first message of the
+    /// client (RFC 5044 7.1).
+    #[inline]
+    pub fn may_send(&self, iwarp: bool) -> bool {
+        match self.state {
+            State::Up { .. } => self.spoken || !iwarp,
+            State::Accepting | State::Ended => false,
+        }
+    }
+
+    /// True if the RPC layer may have messages of the client.
+    #[inline]
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
+    fn up(&mut self, now: Time) -> Act {
+        self.state = State::Up { probing: false };
+        self.since = now;
+        Act::Begin
+    }
+
+    /// Does not count time in which this host stood still: the client had no chance to be heard.
+    fn forgive(&mut self, now: Time) {
+        let gap = now.since(self.ticked).get();
+        let lost = gap.saturating_sub(self.patience.tick.get());
+        self.since = self.since.after(Millis::new(lost)).min(now);
+        self.ticked = now;
+    }
+}

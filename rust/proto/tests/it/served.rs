@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a connection that a client made: accepted with what, how many, until when.
+
+use std::collections::HashSet;
+use xprtrdma_proto::{
+    private_data::PRIVATE_DATA_LEN,
+    responder::grant::Overdrawn,
+    served::{
+        accept::{
+            accept,
+            Accepted,
+            Own,
+            Rejected,
+            Request, //
+        },
+        cause::Cause,
+        door::{
+            Crowd,
+            Doorway,
+            Entry, //
+        },
+        life::{
+            Act,
+            Life,
+            Patience, //
+        },
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    PrivateData,
+    Thresholds,
+    Version, //
+};
+
+const OWN: Own = Own {
+    receive_size: 4096,
+    send_size: 8192,
+    invalidates: true,
+    reads: 16,
+};
+
+fn accepted(own: &Own, private_data: &[u8]) -> Accepted {
+    let reads = 16;
+    accept(
+        own,
+        &Request {
+            private_data,
+            reads,
+        },
+    )
+    .expect("accepted")
+}
+
+// covers: RSP-001
+#[test]
+fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
+    let peer = PrivateData {
+        remote_invalidation: true,
+        send_size: 2048,
+        receive_size: 3072,
+    };
+    let sent = peer.encode();
+    let found = Thresholds {
+        call: 2048,
+        reply: 3072,
+        remote_invalidation: true,
+    };
+    let absent = Thresholds::MINIMUM;
+    for before in 0..20 {
+        for behind in 0..20 {
+            let data = [&vec![0; before][..], &sent, &vec![0; behind]].concat();
+            let accepted = accepted(&OWN, &data);
+            assert_eq!(accepted.thresholds, found);
+            assert!(!accepted.unannounced);
+        }
+    }
+    for wrong in [
+        &[][..],
+        &[0; 56],
+        &sent[..7],
+        &sent[1..],
+        // Another identifier, another version of the format.
+        &[0xf6, 0xab, 0x0e, 0x19, 1, 1, 3, 3],
+        &[0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3],
+        &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3],
+    ] {
+        let accepted = accepted(&OWN, wrong);
+        assert_eq!(accepted.thresholds, absent);
+        assert!(accepted.unannounced);
+    }
+    // Reserved bits are not looked at.
+    let reserved = [0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 3, 3];
+    assert!(!accepted(&OWN, &reserved).thresholds.remote_invalidation);
+}
+
+// covers: RSP-002, RSP-005
+#[test]
+fn both_ends_agree_on_the_sizes_whatever_they_announce() {
+    for ours in [0, 1, 1024, 1500, 4096, 65536, 262_144, u32::MAX] {
+        for theirs in 0..=0xffff_u16 {
+            let [send, receive] = theirs.to_be_bytes();
+            let sent = [0xf6, 0xab, 0x0e, 0x18, 1, 1, send, receive];
+            let own = Own {
+                receive_size: ours,
+                send_size: 4096,
+                ..OWN
+            };
+            let accepted = accepted(&own, &sent);
+            let client = PrivateData::find(&sent).unwrap();
+            let server = PrivateData::find(&accepted.private_data).unwrap();
+            assert!(server.receive_size <= ours.max(1024));
+            assert!(server.send_size <= 4096);
+            let requester = Thresholds::negotiate(Version::V1, &client, Some(&server));
+            // We can take what it sends, and it can take what we send.
+            assert!(requester.call <= accepted.thresholds.call);
+            assert!(accepted.thresholds.call <= ours.max(1024));
+            assert_eq!(requester.reply, accepted.thresholds.reply);
+        }
+    }
+    let data = accepted(&OWN, &[]).private_data;
+    assert_eq!(data, [0xf6, 0xab, 0x0e, 0x18, 1, 1, 7, 3]);
+    assert_eq!(data.len(), PRIVATE_DATA_LEN);
+}
+
+// covers: RSP-004
+#[test]
+fn nothing_is_invalidated_unless_both_ends_can() {
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let own = Own {
+            invalidates: ours,
+            ..OWN
+        };
+        let sent = [0xf6, 0xab, 0x0e, 0x18, 1, u8::from(theirs), 3, 3];
+        let accepted = accepted(&own, &sent);
+        assert_eq!(accepted.thresholds.remote_invalidation, ours && theirs);
+        assert_eq!(accepted.private_data[5], u8::from(ours));
+    }
+}
+
+// covers: RSP-006
+#[test]
+fn a_client_that_answers_no_reads_is_rejected() {
+    for (ours, theirs, expected) in [
+        (16, 0, Err(Rejected::NoReads)),
+        (0, 16, Err(Rejected::NoReads)),
+        (16, 1, Ok(1)),
+        (16, 255, Ok(16)),
+        (4, 16, Ok(4)),
+    ] {
+        let own = Own { reads: ours, ..OWN };
+        let request = Request {
+            private_data: &[],
+            reads: theirs,
+        };
+        assert_eq!(accept(&own, &request).map(|found| found.reads), expected);
+    }
+}
+
+// covers: RSP-012, RSP-013
+#[test]
+fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
+    let door = Doorway {
+        waiting: 3,
+        connections: 8,
+        of_one: 4,
+    };
+    assert!(door.queues(2) && !door.queues(3));
+    let enter = |connections, of_one, idle_of_one, idle| {
+        door.enter(&Crowd {
+            connections,
+            of_one,
+            idle_of_one,
+            idle,
+        })
+    };
+    assert_eq!(enter(7, 3, true, true), Entry::Free);
+    // A client at its own bound makes room of its own, whatever others have.
+    assert_eq!(enter(4, 4, true, true), Entry::InPlaceOfOwn);
+    assert_eq!(enter(4, 4, false, true), Entry::Full);
+    assert_eq!(enter(8, 4, false, true), Entry::Full);
+    assert_eq!(enter(8, 4, true, true), Entry::InPlaceOfOwn);
+    // At the bound of all, too, its own goes first.
+    assert_eq!(enter(8, 1, true, true), Entry::InPlaceOfOwn);
+    assert_eq!(enter(8, 1, false, true), Entry::InPlaceOfAny);
+    assert_eq!(enter(8, 1, false, false), Entry::Full);
+}
+
+const PATIENCE: Patience = Patience {
+    confirm: Millis::from_secs(30),
+    silence: Millis::from_secs(60),
+    answer: Millis::from_secs(20),
+    tick: Millis::from_secs(5),
+    malformed: 16,
+};
+
+fn at(seconds: u64) -> Time {
+    Time::from_millis(1000 * seconds)
+}
+
+/// Ticks every five seconds, and returns what happened, with its time.
+fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
+    (from..=to)
+        .step_by(5)
+        .map(|second| (second, life.tick(at(second))))
+        .filter(|(_, act)| *act != Act::Nothing)
+        .collect()
+}
+
+// covers: RSP-010
+#[test]
+fn the_first_message_or_the_confirmation_begins_and_nothing_begins_twice() {
+    let mut life = Life::accepting(PATIENCE, at(0));
+    assert!(!life.is_up() && !life.may_send(false));
+    assert_eq!(life.message(at(1)), Act::Begin);
+    assert_eq!(life.message(at(1)), Act::Nothing);
+    assert_eq!(life.established(at(2)), Act::Nothing);
+    assert!(life.is_up());
+    let mut life = Life::accepting(PATIENCE, at(0));
+    assert_eq!(life.alive(at(1)), Act::Nothing);
+    assert!(!life.is_up());
+    assert_eq!(life.established(at(1)), Act::Begin);
+    assert_eq!(life.established(at(1)), Act::Nothing);
+    assert_eq!(life.message(at(2)), Act::Nothing);
+}
+
+// covers: RSP-011
+#[test]
+fn a_half_open_connection_ends() {
+    let mut life = Life::accepting(PATIENCE, at(0));
+    assert_eq!(ticked(&mut life, 5, 100), [(30, Act::End(Cause::HalfOpen))]);
+    assert_eq!(life.established(at(101)), Act::Nothing);
+    assert_eq!(life.message(at(101)), Act::Nothing);
+    assert!(!life.is_up() && !life.may_send(false));
+}
+
+// covers: RSP-016
+#[test]
+fn on_iwarp_the_client_speaks_first() {
+    let mut life = Life::accepting(PATIENCE, at(0));
+    life.established(at(1));
+    assert!(life.may_send(false) && !life.may_send(true));
+    life.message(at(2));
+    assert!(life.may_send(false) && life.may_send(true));
+    life.end(Cause::Left);
+    assert!(!life.may_send(false) && !life.may_send(true));
+}
+
+// covers: RSP-206
+#[test]
+fn a_silent_client_is_probed_and_then_ends() {
+    let mut life = Life::accepting(PATIENCE, at(0));
+    life.established(at(0));
+    let end = Act::End(Cause::Silent);
+    let mut other = Life::accepting(PATIENCE, at(0));
+    other.established(at(0));
+    assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
+    // One whose adapter answers is not.
+    assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
+    other.alive(at(65));
+    assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
+    other.message(at(131));
+    assert_eq!(ticked(&mut other, 135, 190), []);
+}
+
+// covers: RSP-208
+#[test]
+fn time_in_which_the_host_stood_still_does_not_count() {
+    for up in [false, true] {
+        let mut life = Life::accepting(PATIENCE, at(0));
+        if up {
+            life.established(at(0));
+        }
+        assert_eq!(ticked(&mut life, 5, 20), []);
+        assert_eq!(life.tick(at(10_000)), Act::Nothing);
+        let then = ticked(&mut life, 10_005, 10_100);
+        let first = if up {
+            (10_035, Act::Probe)
+        } else {
+            (10_005, Act::End(Cause::HalfOpen))
+        };
+        assert_eq!(then[0], first);
+    }
+    // What was heard after the stall counts from then on, and a clock that goes back does no harm.
+    let mut life = Life::accepting(PATIENCE, at(0));
+    life.established(at(9_000));
+    assert_eq!(life.tick(at(9_001)), Act::Nothing);
+    assert_eq!(life.tick(at(5)), Act::Nothing);
+    assert_eq!(ticked(&mut life, 9_005, 9_050), []);
+}
+
+// covers: RSP-154
+#[test]
+fn malformed_messages_end_the_connection_at_a_rate() {
+    let mut life = Life::accepting(PATIENCE, at(0));
+    life.established(at(0));
+    for _ in 0..15 {
+        assert_eq!(life.malformed(), Act::Nothing);
+    }
+    let mut slow = Life::accepting(PATIENCE, at(0));
+    assert_eq!(life.malformed(), Act::End(Cause::Malformed));
+    assert_eq!(life.malformed(), Act::Nothing);
+    slow.established(at(0));
+    for minute in 1..100 {
+        slow.tick(at(61 * minute));
+        slow.message(at(61 * minute));
+        assert_eq!(slow.malformed(), Act::Nothing);
+    }
+}
+
+#[test]
+fn an_end_has_one_cause_and_each_cause_its_words() {
+    let causes = [
+        Cause::Left,
+        Cause::HalfOpen,
+        Cause::Silent,
+        Cause::Overrun,
+        Cause::Starved,
+        Cause::Lost,
+        Cause::Malformed,
+        Cause::Transfer,
+        Cause::Unanswerable,
+        Cause::Device,
+        Cause::Address,
+        Cause::Stopped,
+    ];
+    for cause in causes {
+        for established in [false, true] {
+            let mut life = Life::accepting(PATIENCE, at(0));
+            if established {
+                life.established(at(0));
+            }
+            assert_eq!(life.end(cause), Act::End(cause));
+            for again in causes {
+                assert_eq!(life.end(again), Act::Nothing);
+            }
+            assert_eq!(ticked(&mut life, 5, 200), []);
+        }
+    }
+    let texts: HashSet<&str> = causes.iter().map(|cause| cause.text()).collect();
+    assert_eq!(texts.len(), causes.len());
+    for (why, cause) in [
+        (Overdrawn::Overrun, Cause::Overrun),
+        (Overdrawn::Starved, Cause::Starved),
+        (Overdrawn::Lost, Cause::Lost),
+    ] {
+        assert_eq!(Cause::from(why), cause);
+    }
+}
