@@ -5,6 +5,7 @@
 //! The fuzzers of `fuzz_targets` and the replay in `tests/fuzz_replay.rs` use the same functions,
 //! so a machine without a fuzzer still runs every input of the corpus.
 
+mod client_message;
 mod conn;
 mod judge;
 mod message;
@@ -18,7 +19,7 @@ mod v2_connection;
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its fuzzer and of its corpus directory.
-pub const ALL: [Target; 9] = [
+pub const ALL: [Target; 10] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),
     ("reverse_call", message::reverse_call),
@@ -28,6 +29,7 @@ pub const ALL: [Target; 9] = [
     ("conn", conn::run),
     ("rail", rail::run),
     ("v2_connection", v2_connection::run),
+    ("client_message", client_message::run),
 ];
 
 /// Runs the target with this name.
