@@ -6,6 +6,7 @@
 //! so a machine without a fuzzer still runs every input of the corpus.
 
 mod client_message;
+pub(crate) mod closed_loop;
 mod conn;
 mod judge;
 mod message;
@@ -19,7 +20,7 @@ mod v2_connection;
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its fuzzer and of its corpus directory.
-pub const ALL: [Target; 10] = [
+pub const ALL: [Target; 11] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),
     ("reverse_call", message::reverse_call),
@@ -30,6 +31,7 @@ pub const ALL: [Target; 10] = [
     ("rail", rail::run),
     ("v2_connection", v2_connection::run),
     ("client_message", client_message::run),
+    ("closed_loop", closed_loop::run),
 ];
 
 /// Runs the target with this name.

@@ -13,7 +13,7 @@ use std::{
 };
 
 #[path = "../../fuzz/targets/mod.rs"]
-mod targets;
+pub(crate) mod targets;
 
 #[test]
 fn every_input_of_the_corpus_and_its_neighbours() {

@@ -12,6 +12,7 @@
 )]
 
 mod calls_and_options;
+mod closed_loop;
 mod common;
 mod conn;
 mod conn_model;
