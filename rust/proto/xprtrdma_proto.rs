@@ -65,13 +65,17 @@
 //! | [`conn`] | the life of a transport's connections |
 //! | [`rail`] | the ways to a server, and which of them a connection takes |
 //! | [`rpc`] | one RPC: its way out, and its reply |
+//! | [`served`] | the life of a connection that a client made |
+//! | [`responder`] | one RPC of a client: what it may ask for, and its reply |
 //! | [`wire`] | what is on the wire |
 //! | [`time`], [`wc`], `random` | milliseconds; completion statuses; jitter |
 //! | [`error`] | errors, errnos, counters |
 //! | [`v2`] | version 2 of the protocol |
 //!
 //! The module runs everything here, except the room [`rds`], which waits for a transport of RDS
-//! over the same regions: the vocabulary of rds-rdma(7). `make check-lint` checks that.
+//! over the same regions: the vocabulary of rds-rdma(7). `make check-lint` checks that. The rooms
+//! [`responder`] and [`served`] are the server's half. The client's module does not compile them,
+//! so they cost it nothing; `xprtrdma_server` is set for the module of the server.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]
