@@ -10,6 +10,9 @@ Rooms may wait: their items count as used, and with them what they use, so a roo
 hide something that is not its own.  A single item elsewhere that waits for a room, as a variant of
 an enum, says so: `#[allow(dead_code, reason = "room NAME: why")]`.
 
+The server's rooms are not compiled into the client's module, so this check does not see them: the
+driver that will use them is that of another module.  Nothing else may stand under their condition.
+
 Limits: methods of traits count as used if the trait is, fields are not looked at, and neither are
 re-exports.  What is compiled under a condition is looked at as the kernel compiles it.
 """
@@ -24,6 +27,11 @@ from ..base.ui import LabError
 
 # Modules of the core that may be unused.
 ROOMS = ("rds",)
+# Modules of the core that the server's module alone will compile, and what stands above each.
+SERVER = ("responder", "served")
+ROOM = re.compile(r"^#\[cfg\(any\(not\(CONFIG_RUST\), xprtrdma_server\)\)\]\n"
+                  rf"(?=pub mod (?:{'|'.join(SERVER)});$)", re.MULTILINE)
+HIDES = re.compile(r"\bcfg[^\n]*\b(?:xprtrdma_server|not\(CONFIG_RUST\))(?!, no_std)")
 CORE = "xprtrdma_proto"
 DRIVER = "xprtrdma_transport"
 # Found, or the others are not found either.
@@ -98,6 +106,18 @@ def excuses(rust):
                 yield f"rust/{name}:{line}: unused, and waits for no room"
 
 
+def hidden(rust):
+    """Lines that only the server's module will compile, beside those of its rooms."""
+    for path in sorted((rust / "proto").rglob("*.rs")):
+        name = path.relative_to(rust)
+        if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
+            continue
+        text = ROOM.sub("\n", path.read_text())
+        for found in HIDES.finditer(text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield f"rust/{name}:{line}: hidden from the client's module, and no room of the server"
+
+
 def names(lines, what):
     """The items, where the compiler's first line says only that there are several."""
     if not what.startswith("multiple"):
@@ -118,4 +138,5 @@ def check(root, kernel):
     fold(REPO, tree)
     shutil.rmtree(objects, ignore_errors=True)
     module.build(root, kernel, tree=tree, objects=objects)
-    return [*excuses(REPO / "rust"), *found((objects / "build.log").read_text())]
+    rust = REPO / "rust"
+    return [*excuses(rust), *hidden(rust), *found((objects / "build.log").read_text())]

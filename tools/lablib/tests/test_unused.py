@@ -59,6 +59,21 @@ class Unused(unittest.TestCase):
                 "rust/proto/a.rs:7: unused, and waits for no room"])
         self.assertEqual(list(unused.excuses(REPO / "rust")), [])
 
+    def test_nothing_hides_behind_the_server(self):
+        condition = "#[cfg(any(not(CONFIG_RUST), xprtrdma_server))]\n"
+        with tempfile.TemporaryDirectory() as name:
+            rust = pathlib.Path(name)
+            (rust / "proto").mkdir()
+            (rust / "proto/a.rs").write_text(
+                "#![cfg_attr(not(CONFIG_RUST), no_std)]\n"
+                f"{condition}pub mod served;\n{condition}pub mod cellar;\n"
+                f"{condition}pub fn f() {{}}\n#[cfg(not(CONFIG_RUST))]\nfn g() {{}}\n"
+                "fn h() { cfg!(CONFIG_RUST); cfg!(xprtrdma_server) }\n")
+            about = "hidden from the client's module, and no room of the server"
+            self.assertEqual(list(unused.hidden(rust)), [
+                f"rust/proto/a.rs:{line}: {about}" for line in (4, 6, 8, 10)])
+        self.assertEqual(list(unused.hidden(REPO / "rust")), [])
+
     def test_the_core_becomes_a_part_of_the_driver(self):
         with tempfile.TemporaryDirectory() as name:
             tree = pathlib.Path(name) / "tree"
