@@ -67,6 +67,7 @@ enum State {
 pub struct Life {
     patience: Patience,
     state: State,
+    iwarp: bool,
     /// When the client was heard, or the state began.
     since: Time,
     ticked: Time,
@@ -76,10 +77,12 @@ pub struct Life {
 }
 
 impl Life {
-    /// The life of a connection whose accept is sent now.
-    pub fn accepting(patience: Patience, now: Time) -> Self {
+    /// The life of a connection whose accept is sent now. On iWARP the passive side waits for the
+    /// first message of the client before it sends anything (RFC 5044 7.1).
+    pub fn accepting(patience: Patience, iwarp: bool, now: Time) -> Self {
         Self {
             state: State::Accepting,
+            iwarp,
             since: now,
             ticked: now,
             spoken: false,
@@ -144,6 +147,10 @@ impl Life {
         match self.state {
             State::Accepting if waited >= self.patience.confirm => self.end(Cause::HalfOpen),
             State::Up { probing: false } if waited >= self.patience.silence => {
+                if !self.may_send() {
+                    // On iWARP the first message is what confirms.
+                    return self.end(Cause::HalfOpen);
+                }
                 self.state = State::Up { probing: true };
                 self.since = now;
                 Act::Probe
@@ -155,12 +162,11 @@ impl Life {
         }
     }
 
-    /// True if a message may be sent. On iWARP the passive side waits for the first message of the
-    /// client (RFC 5044 7.1).
+    /// True if a message may be sent, or anything else to the client.
     #[inline]
-    pub fn may_send(&self, iwarp: bool) -> bool {
+    pub fn may_send(&self) -> bool {
         match self.state {
-            State::Up { .. } => self.spoken || !iwarp,
+            State::Up { .. } => self.spoken || !self.iwarp,
             State::Accepting | State::Ended => false,
         }
     }

@@ -212,13 +212,13 @@ fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
 // covers: RSP-010
 #[test]
 fn the_first_message_or_the_confirmation_begins_and_nothing_begins_twice() {
-    let mut life = Life::accepting(PATIENCE, at(0));
-    assert!(!life.is_up() && !life.may_send(false));
+    let mut life = Life::accepting(PATIENCE, false, at(0));
+    assert!(!life.is_up() && !life.may_send());
     assert_eq!(life.message(at(1)), Act::Begin);
     assert_eq!(life.message(at(1)), Act::Nothing);
     assert_eq!(life.established(at(2)), Act::Nothing);
     assert!(life.is_up());
-    let mut life = Life::accepting(PATIENCE, at(0));
+    let mut life = Life::accepting(PATIENCE, false, at(0));
     assert_eq!(life.alive(at(1)), Act::Nothing);
     assert!(!life.is_up());
     assert_eq!(life.established(at(1)), Act::Begin);
@@ -229,32 +229,48 @@ fn the_first_message_or_the_confirmation_begins_and_nothing_begins_twice() {
 // covers: RSP-011
 #[test]
 fn a_half_open_connection_ends() {
-    let mut life = Life::accepting(PATIENCE, at(0));
+    let mut life = Life::accepting(PATIENCE, false, at(0));
     assert_eq!(ticked(&mut life, 5, 100), [(30, Act::End(Cause::HalfOpen))]);
     assert_eq!(life.established(at(101)), Act::Nothing);
     assert_eq!(life.message(at(101)), Act::Nothing);
-    assert!(!life.is_up() && !life.may_send(false));
+    assert!(!life.is_up() && !life.may_send());
 }
 
 // covers: RSP-016
 #[test]
 fn on_iwarp_the_client_speaks_first() {
-    let mut life = Life::accepting(PATIENCE, at(0));
+    for iwarp in [false, true] {
+        let mut life = Life::accepting(PATIENCE, iwarp, at(0));
+        life.established(at(1));
+        assert_eq!(life.may_send(), !iwarp);
+        life.message(at(2));
+        assert!(life.may_send());
+        life.end(Cause::Left);
+        assert!(!life.may_send());
+    }
+}
+
+#[test]
+fn on_iwarp_a_client_that_never_speaks_is_not_probed() {
+    // The probe is a message of ours, and on iWARP ours may not be the first.
+    let mut life = Life::accepting(PATIENCE, true, at(0));
     life.established(at(1));
-    assert!(life.may_send(false) && !life.may_send(true));
+    let end = Act::End(Cause::HalfOpen);
+    assert_eq!(ticked(&mut life, 5, 200), [(65, end)]);
+    // One that spoke is probed.
+    let mut life = Life::accepting(PATIENCE, true, at(0));
+    life.established(at(1));
     life.message(at(2));
-    assert!(life.may_send(false) && life.may_send(true));
-    life.end(Cause::Left);
-    assert!(!life.may_send(false) && !life.may_send(true));
+    assert_eq!(ticked(&mut life, 5, 65), [(65, Act::Probe)]);
 }
 
 // covers: RSP-206
 #[test]
 fn a_silent_client_is_probed_and_then_ends() {
-    let mut life = Life::accepting(PATIENCE, at(0));
+    let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(0));
     let end = Act::End(Cause::Silent);
-    let mut other = Life::accepting(PATIENCE, at(0));
+    let mut other = Life::accepting(PATIENCE, false, at(0));
     other.established(at(0));
     assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
     // One whose adapter answers is not.
@@ -269,7 +285,7 @@ fn a_silent_client_is_probed_and_then_ends() {
 #[test]
 fn time_in_which_the_host_stood_still_does_not_count() {
     for up in [false, true] {
-        let mut life = Life::accepting(PATIENCE, at(0));
+        let mut life = Life::accepting(PATIENCE, false, at(0));
         if up {
             life.established(at(0));
         }
@@ -284,7 +300,7 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         assert_eq!(then[0], first);
     }
     // What was heard after the stall counts from then on, and a clock that goes back does no harm.
-    let mut life = Life::accepting(PATIENCE, at(0));
+    let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
     assert_eq!(life.tick(at(9_001)), Act::Nothing);
     assert_eq!(life.tick(at(5)), Act::Nothing);
@@ -294,12 +310,12 @@ fn time_in_which_the_host_stood_still_does_not_count() {
 // covers: RSP-154
 #[test]
 fn malformed_messages_end_the_connection_at_a_rate() {
-    let mut life = Life::accepting(PATIENCE, at(0));
+    let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(0));
     for _ in 0..15 {
         assert_eq!(life.malformed(), Act::Nothing);
     }
-    let mut slow = Life::accepting(PATIENCE, at(0));
+    let mut slow = Life::accepting(PATIENCE, false, at(0));
     assert_eq!(life.malformed(), Act::End(Cause::Malformed));
     assert_eq!(life.malformed(), Act::Nothing);
     slow.established(at(0));
@@ -328,7 +344,7 @@ fn an_end_has_one_cause_and_each_cause_its_words() {
     ];
     for cause in causes {
         for established in [false, true] {
-            let mut life = Life::accepting(PATIENCE, at(0));
+            let mut life = Life::accepting(PATIENCE, false, at(0));
             if established {
                 life.established(at(0));
             }
