@@ -44,14 +44,19 @@ pub enum Wait {
 }
 
 impl Budget {
-    /// The budget of a server that never holds more than `pages` for Calls.
+    /// The budget of a server that holds at most `pages` for Calls, of which the longest may have
+    /// `longest`. At least these are there, so that no Call waits for ever.
     #[inline]
-    pub const fn new(pages: u32) -> Self {
-        Self { free: pages }
+    pub const fn new(pages: u32, longest: u32) -> Self {
+        Self {
+            free: if pages > longest { pages } else { longest },
+        }
     }
 
     /// Takes pages for a Call of this connection. A Call that alone is above the connection's
     /// share has it when the connection holds nothing else, so that it cannot wait for ever.
+    /// Ask for the Calls that wait in their order, and for no other before them: otherwise small
+    /// Calls take whatever comes back, and a large one never finds enough.
     ///
     /// # Errors
     ///

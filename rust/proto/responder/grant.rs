@@ -100,8 +100,17 @@ impl Grant {
     pub const fn wanted(&self) -> u32 {
         // The Call that is answered next leaves its place.
         let leaves = if self.in_process > 0 { 1 } else { 0 };
-        let all = self.needed().saturating_add(self.bounds.reserved);
-        all.saturating_add(leaves).saturating_sub(self.backed())
+        let reserved = self.bounds.reserved;
+        let all = self.needed().saturating_add(reserved);
+        let all = all.saturating_add(leaves).saturating_sub(self.backed());
+        // Calls that a larger grant allowed may come however small the last one is.
+        let late = self.late.saturating_add(reserved);
+        let late = late.saturating_sub(self.posted);
+        if late > all {
+            late
+        } else {
+            all
+        }
     }
 
     /// Receives were posted.
@@ -146,7 +155,8 @@ impl Grant {
     }
 
     /// Takes a ticket for a Reply, and says what that grants. The Receive for the client's next
-    /// Call is posted before.
+    /// Call is posted before. Answers are posted in the order in which they took their grants, for
+    /// a client believes the last one that it sees.
     ///
     /// # Errors
     ///

@@ -214,6 +214,30 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     assert_eq!(served.call(2), Err(Overdrawn::Overrun));
 }
 
+#[test]
+fn replies_to_our_calls_find_a_receive_while_a_grant_shrinks() {
+    let mut served = Served::new(BOUNDS);
+    for calls in [1, 4, 8, 16, 32] {
+        served.burst(calls);
+    }
+    let mut receives = served.grant.wanted() + 32 + 2;
+    assert_eq!((served.grant.granted(), receives), (32, 34));
+    // Ten more Calls are on their way when an answer grants one only.
+    for _ in 0..22 {
+        served.call(1).unwrap();
+    }
+    receives += served.grant.wanted();
+    assert_eq!(served.answer(), 1);
+    receives -= 22;
+    for _ in 0..10 {
+        // A Reply to a Call of ours comes, and we may send the next.
+        served.grant.received();
+        receives = receives - 1 + served.grant.wanted();
+        served.post();
+        assert!(receives >= 10 + 2);
+    }
+}
+
 // covers: RSP-107
 #[test]
 fn calls_without_an_answer_end_the_connection_at_half_of_the_grant() {
@@ -243,6 +267,9 @@ enum Step {
     Heard,
     Rest,
     Ask(u32),
+    /// We call the client; its Reply arrives.
+    Ours,
+    Replied,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -253,6 +280,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Heard),
         1 => Just(Step::Rest),
         1 => (0u32..40).prop_map(Step::Ask),
+        1 => Just(Step::Ours),
+        1 => Just(Step::Replied),
     ]
 }
 
@@ -276,7 +305,7 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
             let mut receives = served.grant.wanted() + bounds.reserved + bounds.least.max(1);
             prop_assert_eq!(served.grant.wanted(), 0);
             let (mut calls, mut answers) = (VecDeque::new(), VecDeque::new());
-            let (mut known, mut in_flight, mut asked) = (1, 0, 8);
+            let (mut known, mut in_flight, mut asked, mut ours) = (1, 0, 8, 0);
             for step in steps {
                 match step {
                     Step::Send if in_flight < known => {
@@ -314,7 +343,16 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
                     }
                     Step::Rest => served.grant.rest(),
                     Step::Ask(credits) => asked = credits,
-                    Step::Send | Step::Answer(..) => {}
+                    Step::Ours if ours < bounds.reserved => ours += 1,
+                    Step::Replied if ours > 0 => {
+                        ours -= 1;
+                        receives -= 1;
+                        served.grant.received();
+                        receives += served.grant.wanted();
+                        served.post();
+                        prop_assert!(receives >= bounds.reserved + calls.len() as u32);
+                    }
+                    Step::Send | Step::Answer(..) | Step::Ours | Step::Replied => {}
                 }
             }
             Ok(())
@@ -330,7 +368,7 @@ fn a_right_to_answer_says_what_it_grants() {
 // covers: RSP-200
 #[test]
 fn pages_are_bounded_for_one_connection_and_for_all() {
-    let mut budget = Budget::new(100);
+    let mut budget = Budget::new(100, 90);
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
@@ -354,6 +392,15 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     one.allow(95);
     assert!(budget.take(&mut one, 1).is_ok());
     budget.give_back(&mut one, large);
+}
+
+#[test]
+fn the_longest_call_finds_its_pages_when_no_other_holds_any() {
+    let (mut budget, mut share) = (Budget::new(8, 64), Share::new(4, 1));
+    let pages = budget.take(&mut share, 64).unwrap();
+    assert_eq!(budget.take(&mut share, 1).unwrap_err(), Wait::Share);
+    budget.give_back(&mut share, pages);
+    assert_eq!(budget.free(), 64);
 }
 
 // covers: RSP-007, RSP-072
