@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables of the pages, made of the records in tools/results."""
+"""Tables of the pages, made of the records in tools/results and of the source."""
 
 import csv
 import itertools
@@ -8,7 +8,8 @@ import re
 import statistics
 import tomllib
 
-TOOLS = pathlib.Path(__file__).resolve().parent.parent / "tools"
+TOP = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = TOP / "tools"
 CLIENTS = {"ours": "ours", "intree": "in-tree"}
 VERSIONS = ("3", "4.2")
 WRONG = ("failed", "errors", "splats")
@@ -22,6 +23,8 @@ KERNEL = {"service": "the transport and what it calls", "copies": "of that, copy
 MEMORY = {"atomics": "atomic instructions", "fences": "fences", "code": "lines of code",
           "data": "lines of data", "written": "of them written", "l1d": "missed, L1 data",
           "l2": "missed, L2"}
+# A counter of the module, with what its comment says.
+COUNTER = re.compile(r'((?:^    /// .*\n)+)^    \w+ = "(\w+)",$', re.MULTILINE)
 # Where a planted fault must be noticed, by its flag.
 WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host": "on the host",
          "rails": "two cables"}
@@ -174,6 +177,14 @@ def mutants():
     return ("Fault", "file", "noticed by"), rows
 
 
+def counters():
+    """Returns the counters of the module, as their comments explain them."""
+    text = (TOP / "rust/proto/error.rs").read_text()
+    return ("Counter", "meaning"), [
+        (f"``{name}``", " ".join(about.replace("///", "").split()).replace("`", "``"))
+        for about, name in COUNTER.findall(text)]
+
+
 def number(text):
     """Returns a count as a reader wants to see it."""
     value = float(text)
@@ -199,6 +210,7 @@ def times():
 
 
 TABLES = {
+    "counters": counters,
     "torture-runs": torture_runs,
     "torture-stock": lambda: Torture("0").table(),
     "torture-debug": lambda: Torture("1").table(),

@@ -124,76 +124,81 @@ counters! {
     BadVers = "bad_vers",
     /// Unknown or obsolete procedure; dropped.
     BadProc = "bad_proc",
-    /// No call with this xid is waiting; dropped.
+    /// No request waits for this reply, nor was one given up; dropped.
     BadXid = "bad_xid",
-    /// A second reply to the same call; dropped.
+    /// A second reply to the same request; dropped.
     DupReply = "dup_reply",
-    /// Chunk lists that cannot belong to the call; dropped.
+    /// Chunk lists that cannot belong to the request; dropped.
     BadChunk = "bad_chunk",
-    /// Neither a Call nor a Reply where one must be.
+    /// Neither a call nor a reply where one must be; dropped, or `EIO` if it was in a Reply
+    /// chunk.
     BadPayload = "bad_payload",
-    /// Too short for an RPC message; dropped.
+    /// Too short for an RPC message, or a callback that is too long; dropped.
     BadPayloadLen = "bad_payload_len",
-    /// The RPC xid differs from the transport's; dropped.
+    /// The RPC inside has another number than the message; dropped.
     XidMismatch = "xid_mismatch",
-    /// Version 2 direction out of range or contradicted by the payload; dropped.
+    /// Version 2 only: a message that goes neither way, or the wrong one; dropped.
     BadDirection = "bad_direction",
-    /// An error message that cannot be decoded; dropped.
+    /// An error report that cannot be read; dropped.
     ErrUndecodable = "err_undecodable",
     /// Bytes behind the end of a message; ignored.
     Trailing = "trailing",
-    /// Length not a multiple of four; ignored.
+    /// A length that is no multiple of four; ignored.
     OddLen = "odd_len",
-    /// Immediate data; ignored or dropped.
+    /// Immediate data: ignored with a message, disconnected with an RDMA Write.
     Imm = "imm",
-    /// Completion of an earlier connection; dropped.
+    /// A request's regions were invalidated after it had moved to another connection; ignored.
     StaleEpoch = "stale_epoch",
-    /// Grant of zero; taken as one.
+    /// The server granted no credit; taken as one.
     CreditZero = "credit_zero",
-    /// Grant above our request; clamped.
+    /// The server granted more than we asked for; reduced. Harmless.
     CreditClamped = "credit_clamped",
-    /// Write list not returned; harmless.
+    /// The server did not return a Write chunk that it did not use. Harmless.
     WlistMissing = "wlist_missing",
-    /// Reply chunk not returned; harmless.
+    /// The server did not return a Reply chunk that it did not use. Harmless.
     RchunkMissing = "rchunk_missing",
-    /// Returned handle or offset differs from ours; ignored.
+    /// A returned segment has another handle or offset; ignored, or dropped with `strict=1`.
     SegMismatch = "seg_mismatch",
-    /// Data placed against the upper-layer binding; the RPC failed.
+    /// The server sent data in the wrong place; the request failed with `EIO`.
     DdpViolation = "ddp_violation",
-    /// Regions invalidated by the peer.
+    /// Regions that the server invalidated, as agreed. Good.
     Reminv = "reminv",
-    /// Regions invalidated by a peer that has not announced it. Servers such as Linux's do so when
-    /// we have announced it (RFC 8797).
+    /// Regions that a server invalidated which did not announce it (Linux). Just as good.
     ReminvUnannounced = "reminv_unannounced",
-    /// The peer invalidated a region of another call; disconnected.
+    /// The server invalidated a region of something else, or with a dropped message;
+    /// disconnected. From the third time on it is not asked to invalidate any.
     ReminvWrong = "reminv_wrong",
-    /// Regions invalidated by us.
+    /// Regions that we invalidated: the server had not, or its reply did not prove it. Not a
+    /// fault.
     LocalInv = "local_inv",
-    /// Callback without a backchannel; dropped.
+    /// A callback although none was agreed; dropped.
     BcDisabled = "bc_disabled",
-    /// More callbacks than reverse credits; disconnected.
+    /// More callbacks than the server may send; disconnected.
     BcOverflow = "bc_overflow",
-    /// Callback reply above the threshold; disconnected.
+    /// The answer to a callback does not fit; disconnected.
     BcReplyTooBig = "bc_reply_too_big",
-    /// Connection without valid private data.
+    /// Connections to a server without valid private data: messages of 1024 bytes, no remote
+    /// invalidation.
     CmDefault = "cm_default",
-    /// Thresholds fell back to the minimum.
+    /// Connections that send at most 1024 bytes for ten minutes, because two ended within two
+    /// seconds of their first larger message.
     CmFallback = "cm_fallback",
-    /// Flood of unknown options; disconnected.
+    /// Version 2 only: unknown options, faster than their refusals; disconnected.
     OptFlood = "opt_flood",
-    /// Option that claims to answer one of ours; dropped.
+    /// Version 2 only: an option in a reply; dropped.
     OptReply = "opt_reply",
-    /// ERR_VERS received.
+    /// The server does not speak the version; with version 1 `EPROTONOSUPPORT`, with version 2
+    /// a new connection.
     ErrVers = "err_vers",
-    /// ERR_CHUNK received.
+    /// The server could not process a request's header or chunks; `EREMOTEIO`.
     ErrChunk = "err_chunk",
-    /// Version 2 BAD_HEADER received.
+    /// Version 2 only: the server could not process a request's header or chunks; `EREMOTEIO`.
     ErrBadHeader = "err_bad_header",
-    /// Version 2 INVAL_OPTION received.
+    /// Version 2 only: the server could not process a request's option; `EREMOTEIO`.
     ErrInvalOption = "err_inval_option",
-    /// Regions that exist.
+    /// Regions made since the mount. Not a fault.
     MrsAllocated = "mrs_allocated",
-    /// Regions in use by calls.
+    /// Regions that requests hold now. Not a fault.
     MrsInUse = "mrs_in_use",
 }
 

@@ -18,7 +18,6 @@ PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re
 # What stands for a value, and how a literal goes on in the next line.
 HOLE = re.compile(r"\{[^{}]*\}")
 CONTINUED = re.compile(r"\\\n\s*")
-COUNTER = re.compile(r'^    \w+ = "(\w+)",$', re.MULTILINE)
 NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
 LABEL = re.compile(r'writeln!\(\s*f,\s*"([a-z][a-z_ ]*): ')
 EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILINE)
@@ -60,7 +59,6 @@ def messages():
 def names():
     """(kind, name) of everything with a name of its own."""
     for kind, pattern, files in (
-            ("counter", COUNTER, ("proto/error.rs",)),
             ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/seen.rs", "proto/conn/device.rs",
                              "proto/wc.rs")),
             ("line of debugfs", LABEL, ("transport/observe/debugfs.rs",)),

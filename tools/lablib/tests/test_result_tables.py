@@ -49,6 +49,13 @@ class AsTheyAre(unittest.TestCase):
             self.assertTrue(rows, name)
             self.assertEqual({len(row) for row in rows}, {len(head)}, name)
 
+    def test_each_counter_is_explained(self):
+        source = (REPO / "rust/proto/error.rs").read_text().split("counters! {")[1]
+        names = re.findall(r'^    \w+ = "(\w+)",$', source, re.MULTILINE)
+        rows = rows_of(loaded(), "counters")[1:]
+        self.assertEqual([row[0] for row in rows], [f"``{name}``" for name in names])
+        self.assertTrue(all(row[1].endswith(".") for row in rows))
+
     def test_each_planted_fault_is_told(self):
         rows = rows_of(loaded(), "mutants")[1:]
         self.assertEqual([row[0].split("``")[1] for row in rows],
