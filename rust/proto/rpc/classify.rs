@@ -71,8 +71,9 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
         (proc_nr::MSG | proc_nr::NOMSG, Version::V1) => classify_v1(&context, message, input),
         (proc_nr::MSG | proc_nr::NOMSG, Version::V2) => classify_v2(&context, message, input),
         (proc_nr::OPTIONAL, Version::V2) => classify_optional(&context, input),
-        // No answer to any call (RFC 8166, section 4.6.2), so it took the place of none.
-        (proc_nr::DONE, _) => discard(Counter::BadProc, None),
+        // No answer to any call (RFC 8166, section 4.6.2), so it took the place of none. Version 2
+        // has no such procedure.
+        (proc_nr::DONE, Version::V1) => discard(Counter::BadProc, None),
         _ => discard(Counter::BadProc, Some(fixed.xid)),
     }
 }
