@@ -28,6 +28,10 @@ const ROUNDS: u32 = 3;
 /// The same at most, with a server that never sends one.
 const MOST_ROUNDS: u32 = 8 * ROUNDS;
 
+/// Two timers that count are no closer than this. `timeo=1` is a tenth of a second, in which a
+/// server that does well may not come to its next message.
+const LEAST: Millis = Millis::from_secs(1);
+
 /// An RPC timer that fired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcTimer {
@@ -53,7 +57,7 @@ impl Timers {
         }
         // Timers are not exact.
         let span = timer.span.get();
-        let least = Millis::new(span.saturating_sub(span >> 3));
+        let least = Millis::new(span.saturating_sub(span >> 3)).max(LEAST);
         if self.rounds == 0 || now.since(self.counted) >= least {
             self.rounds = self.rounds.saturating_add(1);
             self.counted = now;

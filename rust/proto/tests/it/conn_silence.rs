@@ -82,6 +82,31 @@ fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
     }
 }
 
+// timeo=1 is a tenth of a second, and a timer may run for no time at all.
+#[test]
+fn timers_that_run_for_moments_count_once_a_second() {
+    for span in [0, 1, 100] {
+        let mut rig = useful(Config::default());
+        let heard = rig.now;
+        let end = loop {
+            rig.advance(span.max(10));
+            let cookie = rig.conn.cookie();
+            let timer = RpcTimer {
+                span: Millis::new(span),
+                heard,
+            };
+            let actions = rig.event(Event::RpcTimeout { cookie, timer });
+            rig.event(Event::KeepaliveAnswered(rig.epoch()));
+            if let Some(cause) = cause(&actions) {
+                break cause;
+            }
+        };
+        assert_eq!(end, Cause::Unserved);
+        let passed = rig.now.since(heard);
+        assert!(passed >= Millis::from_secs(2) && passed < Millis::from_secs(3));
+    }
+}
+
 // Many calls that wait side by side are one question.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
