@@ -321,14 +321,10 @@ impl Connection {
         self.react(Event::Lost(self.epoch, cause));
     }
 
-    /// Asks the peer's device for a sign of life. `false`: the connection is at its end.
-    pub(crate) fn probe(qp: &Qp<Self>) -> bool {
-        match qp.begin(0, 1) {
-            Ok(batch) => batch.post_probe().is_ok(),
-            // The work requests in the queue are as good as a probe.
-            Err(SendError::Full) => true,
-            Err(SendError::Closed) => false,
-        }
+    /// Asks the peer's device for a sign of life. `Closed`: the connection is at its end.
+    pub(crate) fn probe(qp: &Qp<Self>) -> Result<(), SendError> {
+        let batch = qp.begin(0, 1)?;
+        batch.post_probe().map_err(|_| SendError::Closed)
     }
 
     /// A message came from the peer.

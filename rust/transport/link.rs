@@ -79,7 +79,10 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::{
     access_once::AccessOnce,
     new_spinlock,
-    qp::Qp,
+    qp::{
+        Qp,
+        SendError, //
+    },
     spin::SpinLock, //
 };
 use xprtrdma_sunrpc::{
@@ -297,10 +300,13 @@ impl Link {
                 let Some(qp) = self.current().filter(|qp| qp.handler().epoch() == epoch) else {
                     return;
                 };
-                if !Connection::probe(&qp) {
-                    let lost = Event::Lost(epoch, Cause::PostFailed);
-                    self.machine().react(xprt, lost).expect_nothing();
-                }
+                let failed = match Connection::probe(&qp) {
+                    Ok(()) => return,
+                    // The work requests in the queue are as good as a probe.
+                    Err(SendError::Full) => Event::KeepaliveNotSent(epoch),
+                    Err(SendError::Closed) => Event::Lost(epoch, Cause::PostFailed),
+                };
+                self.machine().react(xprt, failed).expect_nothing();
             }
         }
     }

@@ -116,6 +116,7 @@ impl Conn {
             Event::LargeSendTaken(_) => machine.large_send_taken(),
             Event::MemoryRevoked(_) => machine.memory_revoked(now),
             Event::KeepaliveAnswered(_) => machine.probe_answered(now),
+            Event::KeepaliveNotSent(_) => machine.probe_not_sent(),
             Event::Lost(_, cause) => machine.lost(cause, now),
             Event::RpcTimeout { cookie, timer } => machine.rpc_timeout(cookie, timer, now),
             Event::Close(cause) => machine.end(cause, now),

@@ -200,6 +200,9 @@ pub enum Event {
     MemoryRevoked(Epoch),
     /// The keepalive probe completed successfully.
     KeepaliveAnswered(Epoch),
+    /// There was no room in the send queue for the keepalive probe. What is under way there stands
+    /// in for it.
+    KeepaliveNotSent(Epoch),
     /// The connection is unusable: a failed work request, a rule the peer broke, a bound it
     /// exceeded.
     Lost(Epoch, Cause),
@@ -263,6 +266,7 @@ impl Event {
             | Self::LargeSendTaken(epoch)
             | Self::MemoryRevoked(epoch)
             | Self::KeepaliveAnswered(epoch)
+            | Self::KeepaliveNotSent(epoch)
             | Self::Lost(epoch, _)
             | Self::Disconnecting(epoch)
             | Self::TornDown(epoch) => Some(epoch),

@@ -185,6 +185,15 @@ impl Keepalive {
         self.last_rx = self.last_rx.max(now);
     }
 
+    /// The probe was not sent, for the send queue is full. Whatever ends there says as much as an
+    /// answer, and has as much time as that usually has: nothing else would end a suspicion.
+    pub fn not_sent(&mut self) {
+        if let Some(probe) = &mut self.probe {
+            probe.limit = self.config.timeout;
+            probe.suspicious = false;
+        }
+    }
+
     /// Whether a probe is under way.
     pub const fn is_probing(&self) -> bool {
         self.probe.is_some()

@@ -84,6 +84,13 @@ impl Up {
         }
     }
 
+    /// The probe was not sent, for the send queue is full.
+    pub(super) fn probe_not_sent(&mut self) {
+        if let Some(keepalive) = &mut self.keepalive {
+            keepalive.not_sent();
+        }
+    }
+
     /// An RPC timer fired. Returns what the keepalive decides, or the cause for which the
     /// connection ends.
     pub(super) fn rpc_timeout(

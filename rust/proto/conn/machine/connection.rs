@@ -49,6 +49,12 @@ impl Machine {
         }
     }
 
+    pub(crate) fn probe_not_sent(&mut self) {
+        if let Some(up) = self.state.up() {
+            up.probe_not_sent();
+        }
+    }
+
     pub(crate) fn rpc_timeout(&mut self, cookie: u32, timer: RpcTimer, now: Time) {
         if cookie != self.cookie {
             return;

@@ -325,6 +325,7 @@ enum What {
     Disconnecting,
     Seen,
     KeepaliveAnswered,
+    KeepaliveNotSent,
     RpcTimeout,
     Tick(u64, bool),
     Bound(bool),
@@ -366,6 +367,7 @@ impl Step {
             What::Disconnecting => Event::Disconnecting(epoch),
             What::Seen => Event::Seen(epoch, Seen::default()),
             What::KeepaliveAnswered => Event::KeepaliveAnswered(epoch),
+            What::KeepaliveNotSent => Event::KeepaliveNotSent(epoch),
             What::RpcTimeout => Event::RpcTimeout {
                 cookie,
                 timer: RpcTimer::default(),
@@ -456,6 +458,7 @@ fn what() -> impl Strategy<Value = What> {
         2 => Just(What::Disconnecting),
         1 => Just(What::Seen),
         2 => Just(What::KeepaliveAnswered),
+        1 => Just(What::KeepaliveNotSent),
         2 => Just(What::RpcTimeout),
         10 => (prop_oneof![Just(0), 0..400_000u64], any::<bool>()).prop_map(|(ago, busy)| What::Tick(ago, busy)),
         2 => any::<bool>().prop_map(What::Bound),

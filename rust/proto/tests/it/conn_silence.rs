@@ -194,6 +194,30 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
     }
 }
 
+// Where the send queue is full no probe is sent, and none can be answered: what ends there tells.
+#[test]
+fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
+    for (alive, end) in [(true, None), (false, Some(Cause::PeerDead))] {
+        let mut rig = useful(Config::default());
+        let (epoch, begin) = (rig.epoch(), rig.now);
+        assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
+        assert_eq!(rig.event(Event::KeepaliveNotSent(epoch)), []);
+        rig.advance(SUSPICION.get());
+        // A Send has ended since.
+        let heard = if alive {
+            begin.after(Millis::new(400))
+        } else {
+            begin
+        };
+        let actions = rig.look(heard, heard, true);
+        assert_eq!(cause(&actions), None);
+        rig.now = begin.after(Config::default().keepalive.unwrap().timeout);
+        let heard = if alive { rig.now } else { begin };
+        let actions = rig.look(heard, heard, true);
+        assert_eq!(cause(&actions), end);
+    }
+}
+
 // A probe that is under way already has no more time left than a new one.
 #[test]
 fn suspicion_hurries_the_probe_under_way() {

@@ -821,7 +821,7 @@ const ALL_CAUSES: [Cause; 29] = [
     Cause::Shutdown,
 ];
 
-fn stale_events(epoch: Epoch) -> [Event; 12] {
+fn stale_events(epoch: Epoch) -> [Event; 13] {
     [
         Event::Cm(epoch, CmEvent::AddrResolved),
         Event::Cm(epoch, CmEvent::RouteResolved),
@@ -833,6 +833,7 @@ fn stale_events(epoch: Epoch) -> [Event; 12] {
         Event::VersionAnswer(epoch, ProbeAnswer::Reply),
         Event::Replied(epoch),
         Event::KeepaliveAnswered(epoch),
+        Event::KeepaliveNotSent(epoch),
         Event::Lost(epoch, Cause::PostFailed),
         Event::TornDown(epoch),
     ]
