@@ -160,7 +160,7 @@ def callbacks_without_a_backchannel(t):
     Stage(t).play_all(reverse.NO_BACKCHANNEL)
 
 
-# covers: MAL-028, MAL-111, MAL-112, MAL-113, MAL-114, MAL-116, MAL-117, MAL-118, MAL-119,
+# covers: MAL-014, MAL-028, MAL-111, MAL-112, MAL-113, MAL-114, MAL-116, MAL-117, MAL-118, MAL-119,
 # covers: MAL-120, MAL-121, MAL-122, MAL-123, MAL-124, MAL-125, MAL-126, MAL-127, MAL-128,
 # covers: MAL-130, MAL-132, MAL-133, MAL-134, BC-02, BC-05, BC-10, BC-11, BC-13, CM-22
 @case(versions=("4.2",), clients=("ours",), seconds=90)

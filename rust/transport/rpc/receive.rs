@@ -314,6 +314,10 @@ impl Connection {
     ) -> Remaining {
         match inbound {
             Inbound::Error(error) => return self.remote_error(qp, error, message, found),
+            // What it invalidated is no call's of its own.
+            Inbound::ReverseCall(_) | Inbound::Refuse(_) if message.invalidation().is_some() => {
+                self.wrongly_invalidated()
+            }
             Inbound::ReverseCall(call) => self.reverse_call(qp, call),
             Inbound::Refuse(refusal) => self.send_refusal(qp, refusal),
             Inbound::Discard(Discard { counter, xid }) => {

@@ -3,7 +3,7 @@
 
 from . import rpc as calls
 from .message import CALL, REPLY, Message, Segment, numbers, word
-from .row import SMALL, Row, before, ended, header, ignored, made, one_by_one, replaced
+from .row import READ, SMALL, Row, before, ended, header, ignored, made, one_by_one, replaced
 
 CALLBACK, VERSION, NULL, COMPOUND = 0x40000000, 1, 0, 1
 XID = 0xcb000001
@@ -91,6 +91,18 @@ def call_back_and_keep(exchange):
     exchange.keep()
 
 
+def invalidating(message):
+    """Write the call's data, send such a call that invalidates its region, then the right answer.
+    """
+    def deed(exchange):
+        answer, placed = exchange.answer()
+        exchange.place(placed)
+        exchange.send(message, invalidate=exchange.call.segments()[0].handle)
+        exchange.send(answer)
+
+    return deed
+
+
 ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
 
 REVERSE = [
@@ -117,6 +129,10 @@ REVERSE = [
     Row("call that asks for no credit", "MAL-124", SMALL, reverse(credit=0), ANSWERED),
     Row("call that asks for every credit", "MAL-124", SMALL, reverse(credit=0xffffffff),
         ANSWERED),
+    Row("call that invalidates a region", "MAL-014", READ, invalidating(call()),
+        ended("wrong region invalidated", "reminv_wrong")),
+    Row("call with a Write list that invalidates a region", "MAL-014", READ,
+        invalidating(call(writes=[[ALIEN]])), ended("wrong region invalidated", "reminv_wrong")),
     Row("MSGP as a call", "MAL-125", SMALL, before(raw(call(), 3, MSGP)), ignored("bad_proc")),
     Row("error with the xid of a call", "MAL-126", SMALL,
         before(call(), lambda x: header(x.call.but(xid=XID), ERROR, 2)),
