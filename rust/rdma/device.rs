@@ -14,31 +14,41 @@ use xprtrdma_bindings as bindings;
 ///
 /// A message proves that its region is out of the peer's reach if it repeats what left this host
 /// with the Send that told of the region (see [`Echo`](crate::mr::Echo)) and if the device keeps
-/// two promises:
+/// three promises:
 ///
 /// 1. It executes the work requests of a send queue in order: when a Send leaves, the registrations
 ///    in front of it have been executed.
 /// 2. A completion with `IB_WC_WITH_INVALIDATE` means that the region with this key was invalidated
 ///    when the message arrived, and that only a registration posted later makes it valid again.
+/// 3. No access to the region that the peer began before goes on behind that completion.
 ///
+/// * **siw** (tried): data of an RDMA Read leave while messages come in. `siw_check_sgl_tx` looks
+///   at the key when they begin to leave, and `siw_tx_hdt` takes page after page from the region's
+///   list, whatever the region is by then. A peer that keeps its TCP window closed has such a Read
+///   wait as long as it likes, and gets what the pages hold in the end. An invalidation of our own
+///   waits for it, because `siw_qp_sq_process` has one work request or answer at a time.
 /// * **vmw_pvrdma**: a program of the hypervisor executes the work requests. Its source is not
 ///   public, and it may send again as rxe does.
 ///
-/// All others are believed. What was read of both promises, and what was tried:
+/// All others are believed. What was read of the first two promises, and what was tried; the third
+/// is kept by adapters, and their drivers' source says nothing of it:
 ///
 /// * **rxe** (tried): `rxe_requester` takes one work request at a time; `rxe_invalidate_mr`. It
-///   registers again when it sends again, see [`EXECUTE_AGAIN`].
-/// * **siw** (tried): `siw_qp_sq_process` takes one at a time; `siw_invalidate_stag` finds the
-///   region by the upper bytes of the key. Nothing is executed twice: it is TCP that sends again.
+///   registers again when it sends again, see [`EXECUTE_AGAIN`]. It sends the data of a Read before
+///   it looks at the next message (`get_req`).
 /// * **mlx5** (read): in `mlx5_ib_post_send` what follows a registration has the fence that the
 ///   firmware asks for; the completion `MLX5_CQE_RESP_SEND_INV`.
 /// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER`; the completion `MLX4_RECV_OPCODE_SEND_INVAL`.
 /// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue takes both, and
 ///   the adapter keeps its order; the completion has a flag or an opcode for it, and the key.
 /// * **hfi1** (read): registers when it is posted; `rvt_invalidate_rkey` compares the whole key,
-///   and without a match the completion has no flag.
+///   and without a match the completion has no flag. Data of a Read that has begun follow, also
+///   behind an invalidation of our own, which waits for nothing.
 /// * **mana, efa, usnic**: no fast registration in the kernel, so no connection.
-const DISTRUSTED: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA];
+const DISTRUSTED: &[bindings::rdma_driver_id] = &[
+    bindings::rdma_driver_id_RDMA_DRIVER_SIW,
+    bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA,
+];
 
 /// Whether this device is not believed when it says that a message invalidated a region.
 ///

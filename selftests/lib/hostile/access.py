@@ -2,6 +2,8 @@
 """RDMA against the client's memory, remote invalidation, connections that end: 5.2, 5.6, 5.8."""
 
 import errno
+import subprocess
+import time
 
 from .message import filled, word
 from .row import (
@@ -22,6 +24,17 @@ from .row import (
 
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"
+# TCP acknowledges nothing that comes in while these rules are there, but with data.
+BARE, SEGMENT = 80, "slow"  # bytes of IP and TCP with all options
+SLOW = f"""
+table inet {SEGMENT} {{
+    chain out {{
+        type filter hook output priority 0
+        meta l4proto tcp ip daddr != 127.0.0.1 ip length <= {BARE} drop
+    }}
+}}
+"""
+SLOW_SECONDS = 1
 STALE = "key of an earlier connection"
 
 
@@ -148,6 +161,28 @@ def moved(exchange):
     exchange.send(message.but(writes=[chunk]), invalidate=own(exchange))
 
 
+def read_under_way(exchange):
+    """Answer and invalidate while an RDMA Read of the chunk is under way, and take its data late.
+
+    Its log says how many octets came that are not those of the call.
+    """
+    segment, client = exchange.call.segments()[0], exchange.client
+    _, before = client.read(segment.handle, segment.offset, segment.length)
+    subprocess.run(("nft", "-f", "-"), input=SLOW, text=True, check=True)
+    try:
+        number = client.begin_read(segment.handle, segment.offset, segment.length)
+        message, _ = exchange.answer()
+        # The data have begun to leave by then.
+        time.sleep(SLOW_SECONDS / 4)
+        exchange.send(message, invalidate=segment.handle)
+        time.sleep(SLOW_SECONDS)
+    finally:
+        subprocess.run(("nft", "delete", "table", "inet", SEGMENT), check=True)
+    status, after = client.end_read(number, segment.length)
+    others = sum(old != new for old, new in zip(before, after, strict=True))
+    exchange.note(f"read under way: {status}: {others} of {len(after)} octets are others")
+
+
 def following(xid):
     """The xid behind one, if a host that has its lowest byte first counts them."""
     return int.from_bytes(((int.from_bytes(xid.to_bytes(4, "little")) + 1) % (1 << 32))
@@ -251,6 +286,7 @@ PROOFS = [
     Row("own Read chunk invalidated when it was sent again", "MAL-013", WRITE,
         one_by_one(keep_and_drop, invalidating(own)),
         ended(ANY_CAUSE, "reminv_unannounced"), times=2),
+    Row("read under way", "MAL-013", WRITE, read_under_way, ignored("reminv_unannounced")),
     Row("next call answered with a key that was invalidated", "MAL-015", SMALL, guess_kept,
         ended("wrong region invalidated", "reminv_wrong", "bad_xid")),
 ]

@@ -234,7 +234,15 @@ class Connection:
 
     def read(self, rkey, address, length):
         """RDMA Read: status and what was read."""
-        status = self.perform(e.IBV_WR_RDMA_READ, length=length, rkey=rkey, address=address)
+        return self.end_read(self.begin_read(rkey, address, length), length)
+
+    def begin_read(self, rkey, address, length):
+        """Post an RDMA Read; returns its number."""
+        return self.post(e.IBV_WR_RDMA_READ, length, self.stage, rkey=rkey, address=address)
+
+    def end_read(self, number, length):
+        """How it ended, and what was read."""
+        status = self.wait(number)
         return status, self.stage.read(length, 0)
 
     def write_with_immediate(self, rkey, address, data):

@@ -225,7 +225,7 @@ mod suite {
     fn devices_are_believed_but_for_reasons() -> Test {
         for (device, believed, fences) in [
             (Kind::Plain, true, false),
-            (Kind::Stops, true, false),
+            (Kind::Stops, false, false),
             (Kind::Repeats, true, true),
             (Kind::Distrusted, false, false),
         ] {
