@@ -11,7 +11,7 @@
 //!
 //! Only calls of procedures that need it take part, as the driver says
 //! ([`Call::wants_secret_xid`](crate::call::Call::wants_secret_xid)). One bit tells both kinds of
-//! numbers apart, so they never meet. Within 2^31 calls no number is used twice.
+//! numbers apart, so they never meet. Within 2^30 calls no number is used twice.
 
 use kernel::{
     prelude::*,

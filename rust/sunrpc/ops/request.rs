@@ -74,9 +74,12 @@ impl<T: Transport> Ops<T> {
                 let procedure = unsafe { (*(*task).tk_msg.rpc_proc).p_statidx };
                 // SAFETY: The transport of a request of ours.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
-                // SAFETY: The field belongs to the task, and nothing but a tracepoint has read it.
                 // A request that has its memory, as when it begins anew, does not come here.
-                xids.renumber(unsafe { &mut (*rqst).rq_xid }, procedure);
+                // SAFETY: The field belongs to the task.
+                let mut xid = unsafe { (*rqst).rq_xid };
+                xids.renumber(&mut xid, procedure);
+                // SAFETY: As above. The RPC client's debugfs shows it at any time: no reference.
+                unsafe { ptr::write_volatile(&raw mut (*rqst).rq_xid, xid) };
                 0
             }
             Err(e) => e.to_errno(),
