@@ -543,10 +543,14 @@ static bool complete_one(struct fake_qp *qp, const struct fake_wqe *wqe,
 	struct ib_wc wc = {
 		.wr_cqe = wqe->cqe,
 		.status = status,
-		.opcode = wc_opcode(wqe->posted.opcode),
 		.qp = &qp->base,
 	};
 
+	/* The opcode is valid only without an error, this number only with one. */
+	if (status == IB_WC_SUCCESS)
+		wc.opcode = wc_opcode(wqe->posted.opcode);
+	else
+		wc.vendor_err = FAKE_VENDOR_ERR;
 	if (status == IB_WC_SUCCESS && !wqe->done)
 		execute(wqe);
 	if (!wqe->posted.signalled && status == IB_WC_SUCCESS)

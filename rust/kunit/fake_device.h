@@ -111,6 +111,9 @@ void fake_tells(u32 event, u32 port);
 /* Private data of the last connect request; its length. */
 u32 fake_connect_data(void *buf, u32 size);
 
+/* What the device says of the reason when a work request of a send queue fails. */
+#define FAKE_VENDOR_ERR	0x81
+
 u32 fake_sends(struct ib_qp *qp);
 u32 fake_receives(struct ib_qp *qp);
 int fake_look(struct ib_qp *qp, u32 nth, struct fake_posted *posted);

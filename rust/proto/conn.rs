@@ -139,9 +139,10 @@ pub use self::{
         Report, //
     },
     seen::{
+        FailedWork,
+        Opcode,
         QpEvent,
-        Seen,
-        Side, //
+        Seen, //
     },
     sizes::{
         max_payload,

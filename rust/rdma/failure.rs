@@ -12,42 +12,102 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Which queue a work request was on.
+/// What a work request does.
+///
+/// A completion that tells of an error does not say it: the opcode is not valid then. So work
+/// requests of different kinds have different completion entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The send queue.
+pub enum Opcode {
+    /// A Send.
     Send,
-    /// The receive queue.
-    Receive,
+    /// A registration.
+    RegMr,
+    /// An invalidation, or the fence in front of registrations, which is one.
+    LocalInv,
+    /// A probe.
+    RdmaWrite,
+    /// A Receive.
+    Recv,
+}
+
+/// A work request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedWork {
+    /// What it was.
+    pub opcode: Opcode,
+    /// The status of its completion.
+    pub status: WcStatus,
+    /// What the device says of the reason, in numbers of its own (`ib_wc.vendor_err`).
+    pub vendor_err: u32,
+}
+
+impl FailedWork {
+    /// A work request that failed with this completion.
+    pub(crate) fn of(opcode: Opcode, wc: &bindings::ib_wc) -> Self {
+        Self {
+            opcode,
+            status: WcStatus(wc.status),
+            vendor_err: wc.vendor_err,
+        }
+    }
+
+    /// A work request that the device did not take.
+    pub(crate) fn unposted(opcode: Opcode) -> Self {
+        Self {
+            opcode,
+            status: WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
+            vendor_err: 0,
+        }
+    }
+
+    /// As a number, which is not 0. A status is a small one.
+    fn pack(self) -> u64 {
+        let low = (self.status.0 << 8) | (self.opcode as u32 + 1);
+        (u64::from(self.vendor_err) << 32) | u64::from(low)
+    }
+
+    /// The inverse of [`FailedWork::pack`].
+    fn unpack(number: u64) -> Option<Self> {
+        // CAST: The lower and the upper half.
+        let (low, vendor_err) = (number as u32, (number >> 32) as u32);
+        let opcode = match low & 0xff {
+            1 => Opcode::Send,
+            2 => Opcode::RegMr,
+            3 => Opcode::LocalInv,
+            4 => Opcode::RdmaWrite,
+            5 => Opcode::Recv,
+            _ => return None,
+        };
+        Some(Self {
+            opcode,
+            status: WcStatus(low >> 8),
+            vendor_err,
+        })
+    }
 }
 
 /// The reports so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     /// The first work request that failed.
-    pub first: Option<(Side, WcStatus)>,
+    pub first: Option<FailedWork>,
     /// The first one that was not just flushed, as all are that are left.
-    pub reason: Option<(Side, WcStatus)>,
+    pub reason: Option<FailedWork>,
     /// The number (`enum ib_event_type`) of the first asynchronous event that tells of a failure.
     pub event: Option<u32>,
 }
 
 /// Where that is noted, from any context. All zero: nothing was seen. Nothing is ordered by it.
 pub(crate) struct Reports {
-    first: Atomic<u32>,
-    reason: Atomic<u32>,
-    event: Atomic<u32>,
+    first: Atomic<u64>,
+    reason: Atomic<u64>,
+    event: Atomic<u64>,
 }
 
-/// A number as it is noted: 0 stands for none.
-fn noted(value: u32) -> Option<u32> {
-    value.checked_sub(1)
-}
-
-/// Records a value unless there is one.
-fn note(place: &Atomic<u32>, value: u32) {
+/// Records a value, which is not 0, unless there is one.
+fn note(place: &Atomic<u64>, value: u64) {
     // That there was something is no error.
-    let _ = place.cmpxchg(0, value.wrapping_add(1), Relaxed);
+    let _ = place.cmpxchg(0, value, Relaxed);
 }
 
 impl Reports {
@@ -61,29 +121,20 @@ impl Reports {
 
     /// A work request failed.
     #[cold]
-    pub(crate) fn failed(&self, side: Side, status: WcStatus) {
-        let value = status.0.wrapping_mul(2) | u32::from(side == Side::Receive);
-        note(&self.first, value);
-        if status != WcStatus::FLUSHED {
-            note(&self.reason, value);
+    pub(crate) fn failed(&self, work: FailedWork) {
+        note(&self.first, work.pack());
+        if work.status != WcStatus::FLUSHED {
+            note(&self.reason, work.pack());
         }
     }
 
     pub(crate) fn seen(&self) -> Failure {
-        let work = |place: &Atomic<u32>| {
-            noted(place.load(Relaxed)).map(|value| {
-                let side = if value & 1 == 0 {
-                    Side::Send
-                } else {
-                    Side::Receive
-                };
-                (side, WcStatus(value >> 1))
-            })
-        };
+        // CAST: As it was noted, with one added.
+        let event = self.event.load(Relaxed) as u32;
         Failure {
-            first: work(&self.first),
-            reason: work(&self.reason),
-            event: noted(self.event.load(Relaxed)),
+            first: FailedWork::unpack(self.first.load(Relaxed)),
+            reason: FailedWork::unpack(self.reason.load(Relaxed)),
+            event: event.checked_sub(1),
         }
     }
 }
@@ -107,6 +158,6 @@ pub(crate) unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *
             | bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR
             | bindings::ib_event_type_IB_EVENT_DEVICE_FATAL
     ) {
-        note(&reports.event, number);
+        note(&reports.event, u64::from(number) + 1);
     }
 }

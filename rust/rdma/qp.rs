@@ -55,7 +55,7 @@ use self::{
         RecvQueue, //
     },
     send_queue::{
-        SendEntry,
+        SendEntries,
         SendQueue, //
     },
 };
@@ -65,9 +65,9 @@ use crate::{
         PollOutcome,
     },
     failure::{
+        FailedWork,
         Failure,
-        Reports,
-        Side, //
+        Reports, //
     },
     pd::Pd, //
 };
@@ -147,7 +147,7 @@ impl RawQp {
 /// # Invariants
 ///
 /// - The object is in an [`Arc`].
-/// - `send_cqe` and those in `recvs` are the only completion entries of work requests on the queue
+/// - `send_cqes` and those in `recvs` are the only completion entries of work requests on the queue
 ///   pair, apart from those of the drain; they live as long as the queues.
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
 ///   of the one that they borrow.
@@ -162,7 +162,7 @@ impl RawQp {
 pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,
     down: Atomic<bool>,
-    send_cqe: SendEntry,
+    send_cqes: SendEntries,
     // Teardown order: queue pair, completion queue, then what they used: work queue and memory.
     raw: RawQp,
     cq: Pin<KBox<Cq>>,
@@ -241,10 +241,10 @@ impl<H: QpHandler> Qp<H> {
         self.raw.qp.as_ptr()
     }
 
-    fn report_broken(this: ArcBorrow<'_, Self>, side: Side, status: WcStatus) {
-        this.raw.reports.failed(side, status);
+    fn report_broken(this: ArcBorrow<'_, Self>, work: FailedWork) {
+        this.raw.reports.failed(work);
         if !this.broken.xchg(true, Relaxed) {
-            H::broken(this, status);
+            H::broken(this, work.status);
         }
     }
 }

@@ -14,13 +14,15 @@ use xprtrdma_proto::{
     conn::{
         ConnectError,
         Disconnect,
+        FailedWork,
         Report, //
     },
     rail::{
         table::Pick,
         Rail, //
     },
-    time::Millis, //
+    time::Millis,
+    wc::WcStatus, //
 };
 use xprtrdma_rdma::device::DeviceInfo;
 use xprtrdma_sunrpc::{
@@ -41,6 +43,25 @@ impl Display for Named<'_> {
     }
 }
 
+/// A work request that failed: `SEND: peer does not acknowledge, status 12, vendor error 0x81`.
+struct Work(FailedWork);
+
+impl Display for Work {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let FailedWork {
+            opcode,
+            status,
+            vendor_err,
+        } = self.0;
+        let class = self.0.class();
+        write!(f, "{}: {}", opcode.name(), class.name())?;
+        if class == WcStatus::Flushed {
+            return Ok(());
+        }
+        write!(f, ", status {status}, vendor error {vendor_err:#x}")
+    }
+}
+
 /// Details of the end of a connection, in parentheses; empty without any.
 pub(crate) struct Details<'a>(pub(crate) &'a Disconnect);
 
@@ -48,14 +69,18 @@ impl Display for Details<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let seen = &self.0.seen;
         let reason = seen.reason.filter(|_| seen.reason != seen.first);
+        let mut open = " (";
+        for work in [seen.first, reason].into_iter().flatten() {
+            write!(f, "{open}{}", Work(work))?;
+            open = "; ";
+        }
+        if seen.lacks_a_reason() {
+            write!(f, "{open}no work request told of an error")?;
+        }
         let parts = [
-            seen.first
-                .map(|(side, status)| (side.name(), status.name())),
-            reason.map(|(side, status)| (side.name(), status.name())),
             seen.event.map(|event| ("queue pair", event.name())),
             self.0.cm.map(|event| ("connection manager", event.name())),
         ];
-        let mut open = " (";
         for (who, what) in parts.into_iter().flatten() {
             write!(f, "{open}{who}: {what}")?;
             open = "; ";

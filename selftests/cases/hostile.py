@@ -3,9 +3,10 @@
 
 import os
 import pathlib
+import re
 import time
 
-from lib import module, pattern, tracing
+from lib import module, pattern, tracing, xprt
 from lib.buffers import Buffer
 from lib.case import ENV, Skip, case, check, equal, wait
 from lib.hostile import access, chunks, headers, message, reverse
@@ -48,6 +49,31 @@ def a_proxy_that_behaves(t):
 @case(versions=(), clients=("ours",), seconds=60)
 def odd_completions(t):
     Stage(t).play_all(headers.COMPLETIONS)
+
+
+# What is said of a work request that failed: the kind, the status in words and as a number, and
+# the device's own number.
+FAILED = re.compile(r"\(RECV: [^;,]+, status [12], vendor error 0x[0-9a-f]+[;)]")
+
+
+# covers: MAL-001: the first work request that failed is named with the end of the connection: its
+# covers: kind, its status, and the number of the device's vendor. If all were only flushed, that
+# covers: is said.
+@case(versions=(), clients=("ours",), seconds=30)
+def the_work_request_that_failed_is_named(t):
+    stage = Stage(t)
+    stage.small()
+    stage.play(next(row for row in headers.COMPLETIONS if row.name == "longer than the Receive"))
+    cause, details = xprt.disconnects()[0]
+    t.note(f"{cause}{details}")
+    check(FAILED.search(details), f"state: {cause}{details}")
+    stage.responder.call("cut")
+    wait.until(lambda: len(xprt.disconnects()) > 1, ENV.patience(10), "the second end")
+    cause, details = xprt.disconnects()[0]
+    t.note(f"{cause}{details}")
+    flushed = ": flushed" in details and ", status " not in details
+    equal("no work request told of an error" in details, flushed, f"state: {cause}{details}")
+    stage.undisturbed()
 
 
 # covers: MAL-020, MAL-021, MAL-022, MAL-023, MAL-024, MAL-025, MAL-026, MAL-027, MAL-029,

@@ -8,22 +8,49 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// Which queue a work request was on.
+/// What a work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The send queue.
+pub enum Opcode {
+    /// It sends a message.
     Send,
-    /// The receive queue.
-    Receive,
+    /// It registers a region.
+    RegMr,
+    /// It invalidates a region, or is the fence in front of registrations.
+    LocalInv,
+    /// It probes the peer.
+    RdmaWrite,
+    /// It receives a message.
+    Recv,
 }
 
-impl Side {
-    /// A short name for logs and debugfs.
+impl Opcode {
+    /// Its name in verbs, for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Send => "send",
-            Self::Receive => "receive",
+            Self::Send => "SEND",
+            Self::RegMr => "REG_MR",
+            Self::LocalInv => "LOCAL_INV",
+            Self::RdmaWrite => "RDMA_WRITE",
+            Self::Recv => "RECV",
         }
+    }
+}
+
+/// A work request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedWork {
+    /// What it was.
+    pub opcode: Opcode,
+    /// The number in `ib_wc.status`.
+    pub status: u32,
+    /// The number in `ib_wc.vendor_err`, which only the device's vendor can read.
+    pub vendor_err: u32,
+}
+
+impl FailedWork {
+    /// The class of its status.
+    pub const fn class(&self) -> WcStatus {
+        WcStatus::from_raw(self.status)
     }
 }
 
@@ -57,10 +84,10 @@ impl QpEvent {
     /// A short name for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Fatal => "fatal error",
-            Self::RequestError => "bad request of the peer",
-            Self::AccessError => "access of the peer refused",
-            Self::DeviceFatal => "device failed",
+            Self::Fatal => "fatal error (IB_EVENT_QP_FATAL)",
+            Self::RequestError => "bad request of the peer (IB_EVENT_QP_REQ_ERR)",
+            Self::AccessError => "access of the peer refused (IB_EVENT_QP_ACCESS_ERR)",
+            Self::DeviceFatal => "device failed (IB_EVENT_DEVICE_FATAL)",
             Self::Other => "other event",
         }
     }
@@ -71,9 +98,9 @@ impl QpEvent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The first work request that failed before we ended the connection.
-    pub first: Option<(Side, WcStatus)>,
+    pub first: Option<FailedWork>,
     /// The first one that was not only flushed.
-    pub reason: Option<(Side, WcStatus)>,
+    pub reason: Option<FailedWork>,
     /// The first asynchronous event of a failure.
     pub event: Option<QpEvent>,
     /// What the device told of itself or of the port, and how long before the end
@@ -87,6 +114,11 @@ impl Seen {
     /// The statuses of the work requests that failed, as far as they are kept.
     pub(super) fn statuses(&self) -> impl Iterator<Item = WcStatus> {
         let seen = [self.first, self.reason].into_iter().flatten();
-        seen.map(|(_, status)| status)
+        seen.map(|work| work.class())
+    }
+
+    /// Whether work requests failed, and none told why: all were only flushed.
+    pub const fn lacks_a_reason(&self) -> bool {
+        self.first.is_some() && self.reason.is_none()
     }
 }

@@ -7,7 +7,10 @@ use super::{
     send_queue::{
         aligned,
         OpKind,
-        SendQueue, //
+        SendQueue,
+        LOCAL_INV,
+        RDMA_WRITE,
+        REG_MR, //
     },
     Qp, //
 };
@@ -165,21 +168,19 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if sq.chain.len != 0 {
             qp.ring(sq)?;
         }
-        let cqe = qp.send_cqe.get();
         sq.sge = sge;
         sq.send.sg_list = &mut sq.sge;
         sq.send.send_flags = flags;
-        // CAST: The union's first member is the pointer, as 64 bits.
-        sq.send.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         let mut first: *mut bindings::ib_send_wr = &mut sq.send;
+        let reg_cqe = qp.send_cqes.get::<REG_MR>();
         for region in regions.iter_mut().rev() {
-            first = region.reg_wr(cqe, first);
+            first = region.reg_wr(reg_cqe, first);
         }
         if let (Some(fence), [_, ..]) = (&mut sq.fence, &*regions) {
-            first = fence.before(cqe, first);
+            first = fence.before(first);
         }
         // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives
-        // the post: the ring and `send_cqe` belong to `qp`, the regions to owners that keep them
+        // the post: the ring and `send_cqes` belong to `qp`, the regions to owners that keep them
         // until they are proven unreachable or, as they are of this domain, this queue pair is
         // drained.
         unsafe { qp.submit(&mut sq.closed, first) }
@@ -203,10 +204,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let (sge, flags) = self.add(len, regions, false)?;
         let qp = self.qp;
         let sq = &mut *self.sq;
-        let (doorbell, cqe) = (qp.doorbell.read_once(), qp.send_cqe.get());
+        let doorbell = qp.doorbell.read_once();
         if let Err(error) = sq
             .chain
-            .push(doorbell, sq.fence.as_ref(), regions, (sge, flags), cqe)
+            .push(doorbell, sq.fence.as_ref(), regions, (sge, flags))
         {
             // It was accounted for already.
             sq.closed = true;
@@ -238,7 +239,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         write.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
         write.wr.send_flags = flags(true);
         // CAST: The union's first member is the pointer, as 64 bits.
-        write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqe.get() as u64;
+        write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqes.get::<RDMA_WRITE>() as u64;
         qp.ring(sq)?;
         sq.account(0, 1);
         sq.signal(OpKind::Probe)?;
@@ -273,8 +274,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let mut first = ptr::null_mut();
         // The queue works in order: the last completion speaks for all.
         let mut signalled = true;
+        let inv_cqe = qp.send_cqes.get::<LOCAL_INV>();
         for region in regions.iter_mut().rev() {
-            let wr = region.inv_wr(seq, qp.send_cqe.get(), first);
+            let wr = region.inv_wr(seq, inv_cqe, first);
             wr.send_flags = flags(signalled);
             signalled = false;
             first = wr;

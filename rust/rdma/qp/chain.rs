@@ -45,6 +45,9 @@ pub(super) struct SendChain {
     pub(super) len: usize,
     registrations: Option<List>,
     sends: Option<List>,
+    /// The completion entries of Sends and of registrations.
+    send_cqe: *mut bindings::ib_cqe,
+    reg_cqe: *mut bindings::ib_cqe,
     pub(super) messages: u32,
     /// With more places in use nothing waits, so that the longest message still finds its own.
     pub(super) full: usize,
@@ -78,21 +81,28 @@ impl SendChain {
             len: 0,
             registrations: None,
             sends: None,
+            send_cqe: ptr::null_mut(),
+            reg_cqe: ptr::null_mut(),
             messages: 0,
             full,
         })
     }
 
+    /// Names the completion entries. To be done before anything is added.
+    pub(super) fn bind(&mut self, send: *mut bindings::ib_cqe, reg: *mut bindings::ib_cqe) {
+        self.send_cqe = send;
+        self.reg_cqe = reg;
+    }
+
     /// Adds the registrations of `regions`, behind the fence if they are the first, and a Send of
-    /// `sge`, for the doorbell with this number, all with this completion entry. `ENOSPC`: that
-    /// does not fit, and the chain is as before.
+    /// `sge`, for the doorbell with this number. `ENOSPC`: that does not fit, and the chain is as
+    /// before.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: u32,
         fence: Option<&Fence>,
         regions: &mut [ExposedMr<L>],
         (sge, flags): (bindings::ib_sge, c_int),
-        cqe: *mut bindings::ib_cqe,
     ) -> Result {
         let first = self.registrations.is_none() && !regions.is_empty();
         let fence = fence.filter(|_| first);
@@ -112,18 +122,17 @@ impl SendChain {
             ..Default::default()
         };
         // CAST: The union's first member is the pointer, as 64 bits.
-        last.wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+        last.wr.wr.__bindgen_anon_1.bindgen_union_field = self.send_cqe as u64;
+        let reg_cqe = self.reg_cqe;
         let (fences, registrations) = front.split_at_mut(usize::from(fence.is_some()));
         let mut next = ptr::null_mut();
         for (place, region) in registrations.iter_mut().zip(regions).rev() {
-            place.wr = region.new_reg_wr(doorbell, cqe, next);
+            place.wr = region.new_reg_wr(doorbell, reg_cqe, next);
             next = place.link();
         }
         if let (Some(fence), [place]) = (fence, fences) {
             place.wr.wr = fence.copy();
             place.wr.wr.next = next;
-            // CAST: As above.
-            place.wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         }
         // INVARIANT: Linked just now, but for the borders to what was there.
         let end = begin + wrs - 1;

@@ -7,13 +7,18 @@
 
 use super::{
     handler::QpHandler,
-    send_queue::SendQueue,
+    send_queue::{
+        SendQueue,
+        SEND, //
+    },
     Qp, //
 };
 use crate::{
-    failure::Side,
-    mr::FIRST_DOORBELL,
-    wc::WcStatus, //
+    failure::{
+        FailedWork,
+        Opcode, //
+    },
+    mr::FIRST_DOORBELL, //
 };
 use kernel::{
     prelude::*,
@@ -25,7 +30,6 @@ use kernel::{
     },
 };
 use xprtrdma_base::access_once::AccessOnce;
-use xprtrdma_bindings as bindings;
 
 /// So many messages do not wait for the doorbell after one that waited alone.
 const BATCH_COOLDOWN: u32 = 16;
@@ -44,12 +48,12 @@ impl<H: QpHandler> WorkItem for Qp<H> {
         }
         let rung = this.ring(&mut sq);
         drop(sq);
-        if rung.is_err() || this.rq.lock().failed {
-            Self::report_broken(
-                this.as_arc_borrow(),
-                Side::Send,
-                WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR),
-            );
+        let failed = match rung {
+            Err(_) => Some(Opcode::Send),
+            Ok(()) => this.rq.lock().failed.then_some(Opcode::Recv),
+        };
+        if let Some(opcode) = failed {
+            Self::report_broken(this.as_arc_borrow(), FailedWork::unposted(opcode));
         }
     }
 }
@@ -70,7 +74,7 @@ impl<H: QpHandler> Qp<H> {
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the
-        // ring and `send_cqe` belong to `self`, the regions to owners that keep them until they are
+        // ring and `send_cqes` belong to `self`, the regions to owners that keep them until they are
         // proven unreachable. The queue is open, and locked, for it is borrowed.
         unsafe { self.submit(&mut sq.closed, first) }
     }
@@ -79,8 +83,8 @@ impl<H: QpHandler> Qp<H> {
     /// [`Qp::shutdown`] finds what is queued here.
     #[cold]
     pub(super) fn ring_later(&self) {
-        // SAFETY: The pointer leads to the whole object, see `SendEntry`.
-        let this = unsafe { Self::of_send(self.send_cqe.get()) };
+        // SAFETY: The pointer leads to the whole object, see `SendEntries`.
+        let this = unsafe { Self::of_send::<SEND>(self.send_cqes.get::<SEND>()) };
         // An error means that it is queued and has not begun yet.
         let _ = self.handler.queue().enqueue(Arc::from(this));
     }

@@ -46,22 +46,24 @@ impl Fence {
         Ok(Some(Self { wr, mr }))
     }
 
-    /// The work request in front of `next`, which begins registrations.
-    #[inline]
-    pub(super) fn before(
-        &mut self,
-        cqe: *mut bindings::ib_cqe,
-        next: *mut bindings::ib_send_wr,
-    ) -> &mut bindings::ib_send_wr {
+    /// Names the completion entry of the work request. To be done before it is used.
+    pub(super) fn bind(&mut self, cqe: *mut bindings::ib_cqe) {
         // CAST: The union's first member is the pointer, as 64 bits.
         self.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+    }
+
+    /// The work request in front of `next`, which begins registrations.
+    #[inline]
+    pub(super) fn before(&mut self, next: *mut bindings::ib_send_wr) -> &mut bindings::ib_send_wr {
         self.wr.next = next;
         &mut self.wr
     }
 
     /// A copy of the work request, for a message that waits.
     pub(super) fn copy(&self) -> bindings::ib_send_wr {
-        work_request(self.mr.key())
+        let mut copy = work_request(self.mr.key());
+        copy.__bindgen_anon_1.bindgen_union_field = self.wr.__bindgen_anon_1.bindgen_union_field;
+        copy
     }
 }
 

@@ -13,8 +13,12 @@ use super::{
     },
     send::send_done,
     send_queue::{
-        SendEntry,
-        SendQueue, //
+        SendEntries,
+        SendQueue,
+        LOCAL_INV,
+        RDMA_WRITE,
+        REG_MR,
+        SEND, //
     },
     Qp,
     RawQp, //
@@ -48,7 +52,6 @@ use kernel::{
         Arc,
         UniqueArc, //
     },
-    types::Opaque,
     workqueue::new_work, //
 };
 use xprtrdma_base::new_spinlock;
@@ -119,10 +122,12 @@ impl<H: QpHandler> Qp<H> {
             pin_init!(Self {
                 broken: Atomic::new(false),
                 down: Atomic::new(false),
-                send_cqe: SendEntry {
-                    cqe: Opaque::new(bindings::ib_cqe { done: Some(send_done::<H>) }),
-                    ptr: UnsafeCell::new(ptr::null_mut()),
-                },
+                send_cqes: SendEntries::new([
+                    send_done::<H, SEND>,
+                    send_done::<H, REG_MR>,
+                    send_done::<H, LOCAL_INV>,
+                    send_done::<H, RDMA_WRITE>,
+                ]),
                 raw,
                 cq,
                 handler,
@@ -151,10 +156,10 @@ impl<H: QpHandler> Qp<H> {
         let qp = QpOwner(qp.into());
         let this = Arc::as_ptr(&qp.0);
         // SAFETY: A field of a valid value.
-        let cqe = unsafe { &raw const (*this).send_cqe.cqe };
-        // CAST: `Opaque` is transparent.
-        // SAFETY: Nobody else has the queue pair yet.
-        unsafe { *qp.send_cqe.ptr.get() = cqe.cast_mut().cast() };
+        let entries = unsafe { &raw const (*this).send_cqes };
+        // SAFETY: It leads to the whole queue pair, which nobody else has yet.
+        unsafe { SendEntries::bind(entries) };
+        qp.sq.lock().bind(&qp.send_cqes);
         let mut all = Chain::EMPTY;
         for buf in &qp.recvs {
             // SAFETY: As above.

@@ -11,9 +11,11 @@ use super::{
     Qp, //
 };
 use crate::{
-    failure::Side,
-    mr::RemoteInvalidation,
-    wc::WcStatus, //
+    failure::{
+        FailedWork,
+        Opcode, //
+    },
+    mr::RemoteInvalidation, //
 };
 use core::{
     cell::Cell,
@@ -188,7 +190,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
         if wc.status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
             qp.flushed.write_once(true);
         }
-        Qp::report_broken(qp, Side::Receive, WcStatus(wc.status));
+        Qp::report_broken(qp, FailedWork::of(Opcode::Recv, wc));
         return;
     }
     let immediate = if wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_IMM == 0 {

@@ -11,9 +11,9 @@ use super::{
     },
     Qp, //
 };
-use crate::{
-    failure::Side,
-    wc::WcStatus, //
+use crate::failure::{
+    FailedWork,
+    Opcode, //
 };
 use kernel::{
     error::to_result,
@@ -58,8 +58,7 @@ impl<H: QpHandler> Qp<H> {
         // SAFETY: By the type invariant nobody else uses it now.
         let free = unsafe { (*this.free.get()).take() };
         if this.post_recvs(&mut this.rq.lock(), free).is_err() {
-            let status = WcStatus(bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR);
-            Self::report_broken(this, Side::Receive, status);
+            Self::report_broken(this, FailedWork::unposted(Opcode::Recv));
         }
     }
 

@@ -5,15 +5,15 @@
 use super::{
     handler::QpHandler,
     send_queue::{
+        opcode,
         OpKind,
-        SendEntry, //
+        SendEntries, //
     },
     Qp, //
 };
 use crate::{
-    failure::Side,
-    mr::LocalInvalidation,
-    wc::WcStatus, //
+    failure::FailedWork,
+    mr::LocalInvalidation, //
 };
 use core::ptr;
 use kernel::{
@@ -52,14 +52,16 @@ impl<H: QpHandler> Qp<H> {
     ///
     /// # Safety
     ///
-    /// `cqe` is [`SendEntry::ptr`] of a queue pair of this type, which is not dropped for all of
-    /// `'a`.
+    /// `cqe` is what [`SendEntries::get`] returns for this kind of a queue pair of this type, which
+    /// is not dropped for all of `'a`.
     #[inline]
-    pub(super) unsafe fn of_send<'a>(cqe: *mut bindings::ib_cqe) -> ArcBorrow<'a, Self> {
-        let entry: *mut SendEntry = cqe.cast();
-        // CAST: The entry is the first member.
+    pub(super) unsafe fn of_send<'a, const KIND: usize>(
+        cqe: *mut bindings::ib_cqe,
+    ) -> ArcBorrow<'a, Self> {
         // SAFETY: By the caller's contract.
-        let this: *const Self = unsafe { kernel::container_of!(entry, Self, send_cqe) };
+        let entries = unsafe { SendEntries::of::<KIND>(cqe) };
+        // SAFETY: By the caller's contract.
+        let this: *const Self = unsafe { kernel::container_of!(entries, Self, send_cqes) };
         // SAFETY: The pointer is from `Arc::as_ptr`; for the rest by the caller's contract.
         unsafe { ArcBorrow::from_raw(this) }
     }
@@ -73,8 +75,9 @@ impl<H: QpHandler> Qp<H> {
 
 /// # Safety
 ///
-/// Called by ib_core only, for a work request posted with the `send_cqe` of a [`Qp<H>`].
-pub(super) unsafe extern "C" fn send_done<H: QpHandler>(
+/// Called by ib_core only, for a work request posted with the entry of this kind in the `send_cqes`
+/// of a [`Qp<H>`].
+pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
@@ -84,10 +87,10 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler>(
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut bindings::ib_cqe;
     // SAFETY: By this function's contract. The owner holds a reference to the queue pair; it drains
     // the queues, and so waits for this handler, before it gives that up.
-    let qp = unsafe { Qp::<H>::of_send(cqe) };
+    let qp = unsafe { Qp::<H>::of_send::<KIND>(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         // The teardown, which ends the queue pair's life, gives the posted work requests back.
-        Qp::report_broken(qp, Side::Send, WcStatus(wc.status));
+        Qp::report_broken(qp, FailedWork::of(opcode(KIND), wc));
         return;
     }
     let (op, wake) = {

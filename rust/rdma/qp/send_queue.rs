@@ -17,16 +17,21 @@ use super::{
     chain::SendChain,
     config::QpConfig,
     fence::Fence,
-    fifo::Fifo, //
+    fifo::Fifo,
+    recv_queue::Done, //
 };
 use crate::{
     dma::{
         Direction,
         DmaBuf, //
     },
+    failure::Opcode,
     pd::Pd, //
 };
-use core::cell::UnsafeCell;
+use core::{
+    cell::UnsafeCell,
+    ptr, //
+};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -136,6 +141,17 @@ impl SendQueue {
         })
     }
 
+    /// Completes the work requests that are posted again and again. They are of use afterwards.
+    pub(super) fn bind(&mut self, entries: &SendEntries) {
+        let (send, fence) = (entries.get::<SEND>(), entries.get::<LOCAL_INV>());
+        // CAST: The union's first member is the pointer, as 64 bits.
+        self.send.__bindgen_anon_1.bindgen_union_field = send as u64;
+        if let Some(own) = &mut self.fence {
+            own.bind(fence);
+        }
+        self.chain.bind(send, entries.get::<REG_MR>());
+    }
+
     /// Allocates the longest ring for which there is memory.
     fn ring(pd: &Arc<Pd>, config: &QpConfig) -> Result<DmaBuf> {
         let mut len = config.send_bytes;
@@ -206,22 +222,81 @@ impl SendQueue {
     }
 }
 
-/// The completion entry of the send queue of a [`Qp`](super::Qp).
+/// The kinds of work requests on a send queue, as indices of [`SendEntries`].
+pub(super) const SEND: usize = Opcode::Send as usize;
+pub(super) const REG_MR: usize = Opcode::RegMr as usize;
+pub(super) const LOCAL_INV: usize = Opcode::LocalInv as usize;
+pub(super) const RDMA_WRITE: usize = Opcode::RdmaWrite as usize;
+const KINDS: usize = RDMA_WRITE + 1;
+
+/// The kind of work requests with this index.
+pub(super) const fn opcode(kind: usize) -> Opcode {
+    match kind {
+        REG_MR => Opcode::RegMr,
+        LOCAL_INV => Opcode::LocalInv,
+        RDMA_WRITE => Opcode::RdmaWrite,
+        _ => Opcode::Send,
+    }
+}
+
+/// The completion entries of the send queue of a [`Qp`](super::Qp), one for each kind of work
+/// request: a completion that tells of an error says no more of its work request than this.
 ///
 /// # Invariants
 ///
-/// Once something is posted, `ptr` points to `cqe`, and leads to the whole queue pair as its `Arc`
-/// knows it.
+/// Once something is posted, each of `ptrs` points to the entry of its kind, and leads to the whole
+/// queue pair as its `Arc` knows it.
 #[repr(C)]
-pub(super) struct SendEntry {
-    pub(super) cqe: Opaque<bindings::ib_cqe>,
-    pub(super) ptr: UnsafeCell<*mut bindings::ib_cqe>,
+pub(super) struct SendEntries {
+    cqes: [Opaque<bindings::ib_cqe>; KINDS],
+    ptrs: UnsafeCell<[*mut bindings::ib_cqe; KINDS]>,
 }
 
-impl SendEntry {
+impl SendEntries {
+    /// Makes entries whose completions these functions handle, in the order of their kinds. They
+    /// are of use after [`SendEntries::bind`].
+    pub(super) fn new(done: [Done; KINDS]) -> Self {
+        Self {
+            cqes: done.map(|done| Opaque::new(bindings::ib_cqe { done: Some(done) })),
+            ptrs: UnsafeCell::new([ptr::null_mut(); KINDS]),
+        }
+    }
+
+    /// Completes the entries.
+    ///
+    /// # Safety
+    ///
+    /// `this` is valid and leads to the whole queue pair, which is not moved. Nobody else uses it
+    /// yet.
+    pub(super) unsafe fn bind(this: *const Self) {
+        // SAFETY: By the caller's contract.
+        let (first, ptrs) = unsafe { (&raw const (*this).cqes, (*this).ptrs.get()) };
+        // CAST: `Opaque` is transparent, and an array begins with its first element.
+        let first: *mut bindings::ib_cqe = first.cast_mut().cast();
+        // INVARIANT: Each leads to its entry.
+        let all = core::array::from_fn(|kind| first.wrapping_add(kind));
+        // SAFETY: By the caller's contract.
+        unsafe { *ptrs = all };
+    }
+
+    /// The entry of this kind of work requests.
     #[inline]
-    pub(super) fn get(&self) -> *mut bindings::ib_cqe {
-        // SAFETY: Only written before anybody else has the queue pair.
-        unsafe { *self.ptr.get() }
+    pub(super) fn get<const KIND: usize>(&self) -> *mut bindings::ib_cqe {
+        const { assert!(KIND < KINDS) };
+        // SAFETY: Only written before anybody else has the queue pair. The kind is one of them.
+        unsafe { *self.ptrs.get().cast::<*mut bindings::ib_cqe>().add(KIND) }
+    }
+
+    /// The entries of which `cqe` is that of this kind.
+    ///
+    /// # Safety
+    ///
+    /// `cqe` is what [`SendEntries::get`] returns for this kind.
+    #[inline]
+    pub(super) unsafe fn of<const KIND: usize>(cqe: *mut bindings::ib_cqe) -> *mut Self {
+        const { assert!(KIND < KINDS) };
+        // CAST: The entries are the first member.
+        // SAFETY: By the caller's contract there is that many in front of it.
+        unsafe { cqe.sub(KIND) }.cast()
     }
 }

@@ -40,8 +40,9 @@ use crate::{
     },
     device::DeviceInfo,
     failure::{
+        FailedWork,
         Failure,
-        Side, //
+        Opcode, //
     },
     mr::{
         Access,

@@ -32,22 +32,19 @@ use xprtrdma_proto::{
         Disconnect,
         Epoch,
         Event,
+        FailedWork,
+        Opcode,
         QpEvent,
-        Seen,
-        Side, //
+        Seen, //
     },
-    time::Millis,
-    wc, //
+    time::Millis, //
 };
 use xprtrdma_rdma::{
     failure::{
         self,
         Failure, //
     },
-    qp::{
-        QpOwner,
-        WcStatus, //
-    },
+    qp::QpOwner, //
 };
 use xprtrdma_sunrpc::{
     queue::cancel_delayed_sync,
@@ -152,13 +149,17 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
 /// everything that is left is flushed, which says nothing; but if something else failed it is the
 /// reason.
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
-    let work = |failed: Option<(failure::Side, WcStatus)>| {
-        failed.map(|(side, status)| {
-            let side = match side {
-                failure::Side::Send => Side::Send,
-                failure::Side::Receive => Side::Receive,
-            };
-            (side, wc::WcStatus::from_raw(status.0))
+    let work = |failed: Option<failure::FailedWork>| {
+        failed.map(|work| FailedWork {
+            opcode: match work.opcode {
+                failure::Opcode::Send => Opcode::Send,
+                failure::Opcode::RegMr => Opcode::RegMr,
+                failure::Opcode::LocalInv => Opcode::LocalInv,
+                failure::Opcode::RdmaWrite => Opcode::RdmaWrite,
+                failure::Opcode::Recv => Opcode::Recv,
+            },
+            status: work.status.0,
+            vendor_err: work.vendor_err,
         })
     };
     Seen {

@@ -4,6 +4,10 @@
 
 use serde_json::Value;
 use xprtrdma_proto::{
+    conn::{
+        FailedWork,
+        Opcode, //
+    },
     inbound::Reply,
     judge,
     Handle,
@@ -29,6 +33,23 @@ pub const REPLY: u32 = 1;
 
 /// Both versions, for rules that hold in both (MAL-191).
 pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
+
+/// Numbers of `enum ib_wc_status`.
+pub const FLUSHED: u32 = 5;
+pub const REMOTE_INVALID_REQUEST: u32 = 9;
+pub const REMOTE_ACCESS: u32 = 10;
+pub const REMOTE_OPERATION: u32 = 11;
+pub const RETRY_EXCEEDED: u32 = 12;
+pub const GENERAL_ERROR: u32 = 21;
+
+/// A work request that failed with this status.
+pub fn failed(opcode: Opcode, status: u32) -> FailedWork {
+    FailedWork {
+        opcode,
+        status,
+        vendor_err: 0,
+    }
+}
 
 /// A byte vector and what it says.
 pub struct Vector {

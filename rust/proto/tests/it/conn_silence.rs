@@ -2,9 +2,15 @@
 
 //! Servers that send nothing, peers that may be out of reach, hosts that stood still.
 
-use crate::rig::{
-    Rig,
-    ACCEPT, //
+use crate::{
+    common::{
+        failed,
+        REMOTE_INVALID_REQUEST, //
+    },
+    rig::{
+        Rig,
+        ACCEPT, //
+    },
 };
 use xprtrdma_proto::{
     conn::{
@@ -15,10 +21,10 @@ use xprtrdma_proto::{
         Conn,
         Event,
         Mailbox,
+        Opcode,
         Phase,
         RpcTimer,
         Seen,
-        Side,
         Way,
         SUSPICION, //
     },
@@ -368,7 +374,7 @@ fn no_limit_takes_the_delays_away() {
 }
 
 /// A connection that ends with a probe under way, or without one. Whether the next one is probed.
-fn is_probed_after(cause: Cause, seen: Option<WcStatus>, probing: bool) -> bool {
+fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     let mut rig = useful(Config::default());
     let heard = rig.now;
     let epoch = rig.epoch();
@@ -380,7 +386,7 @@ fn is_probed_after(cause: Cause, seen: Option<WcStatus>, probing: bool) -> bool 
     }
     rig.event(Event::Lost(epoch, cause));
     let seen = Seen {
-        reason: seen.map(|status| (Side::Send, status)),
+        reason: seen.map(|status| failed(Opcode::RdmaWrite, status)),
         ..Seen::default()
     };
     rig.event(Event::Seen(epoch, seen));
@@ -411,7 +417,7 @@ fn a_peer_that_refuses_a_probe_is_probed_no_more() {
     for (cause, seen, probing, probed) in [
         (Cause::Completion(refused), None, true, false),
         (Cause::Completion(WcStatus::RemoteAccess), None, true, false),
-        (Cause::PeerClosed, Some(refused), true, false),
+        (Cause::PeerClosed, Some(REMOTE_INVALID_REQUEST), true, false),
         (Cause::Completion(refused), None, false, true),
         (Cause::Completion(WcStatus::RetryExceeded), None, true, true),
         (Cause::PeerClosed, None, true, true),

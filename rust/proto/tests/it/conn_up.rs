@@ -2,9 +2,16 @@
 
 //! Established connections, as scripts: losses, stale events, timers, silence, sizes.
 
-use crate::rig::{
-    Rig,
-    ACCEPT, //
+use crate::{
+    common::{
+        failed,
+        FLUSHED,
+        RETRY_EXCEEDED, //
+    },
+    rig::{
+        Rig,
+        ACCEPT, //
+    },
 };
 use xprtrdma_proto::{
     conn::{
@@ -18,11 +25,11 @@ use xprtrdma_proto::{
         Epoch,
         Event,
         LocalFault,
+        Opcode,
         Phase,
         QpEvent,
         RpcTimer,
         Seen,
-        Side,
         HISTORY, //
     },
     time::{
@@ -705,8 +712,8 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
         Some(CmEvent::Disconnected)
     );
     let seen = Seen {
-        first: Some((Side::Receive, WcStatus::Flushed)),
-        reason: Some((Side::Send, WcStatus::RetryExceeded)),
+        first: Some(failed(Opcode::Recv, FLUSHED)),
+        reason: Some(failed(Opcode::Send, RETRY_EXCEEDED)),
         event: Some(QpEvent::from_raw(3)),
         device: Some((DeviceEvent::from_raw(10), Millis::new(7))),
     };
@@ -768,9 +775,40 @@ fn every_sign_of_the_end_has_its_own_name() {
     assert_eq!(CmEvent::Disconnected.name(), "disconnected by the peer");
     // The numbers of `enum ib_event_type`; the last is any other.
     assert_all_differ([1, 2, 3, 8, 0].map(|event| QpEvent::from_raw(event).name()));
-    assert_eq!(QpEvent::from_raw(1).name(), "fatal error");
-    assert_all_differ([Side::Send, Side::Receive].map(Side::name));
-    assert_eq!(Side::Send.name(), "send");
+    assert_eq!(
+        QpEvent::from_raw(1).name(),
+        "fatal error (IB_EVENT_QP_FATAL)"
+    );
+    // As verbs name them.
+    let opcodes = [
+        Opcode::Send,
+        Opcode::RegMr,
+        Opcode::LocalInv,
+        Opcode::RdmaWrite,
+        Opcode::Recv,
+    ];
+    let names = ["SEND", "REG_MR", "LOCAL_INV", "RDMA_WRITE", "RECV"];
+    assert_eq!(opcodes.map(Opcode::name), names);
+}
+
+// Observability: where all that failed was flushed, no work request says why.
+#[test]
+fn flushed_work_requests_alone_give_no_reason() {
+    for (first, reason, lacking) in [
+        (None, None, false),
+        (Some(FLUSHED), None, true),
+        (Some(FLUSHED), Some(RETRY_EXCEEDED), false),
+        (Some(RETRY_EXCEEDED), Some(RETRY_EXCEEDED), false),
+        // What failed while we ended the connection.
+        (None, Some(RETRY_EXCEEDED), false),
+    ] {
+        let seen = Seen {
+            first: first.map(|status| failed(Opcode::RegMr, status)),
+            reason: reason.map(|status| failed(Opcode::Send, status)),
+            ..Seen::default()
+        };
+        assert_eq!(seen.lacks_a_reason(), lacking, "{seen:?}");
+    }
 }
 
 fn assert_all_differ<const N: usize>(mut names: [&str; N]) {

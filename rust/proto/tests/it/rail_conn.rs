@@ -3,7 +3,17 @@
 //! What several rails change for one connection: how soon it is given up, and how soon the next
 //! attempt begins.
 
-use crate::rig::Rig;
+use crate::{
+    common::{
+        failed,
+        FLUSHED,
+        GENERAL_ERROR,
+        REMOTE_ACCESS,
+        REMOTE_OPERATION,
+        RETRY_EXCEEDED, //
+    },
+    rig::Rig, //
+};
 use xprtrdma_proto::{
     conn::{
         Action,
@@ -15,9 +25,9 @@ use xprtrdma_proto::{
         Disconnect,
         Epoch,
         Event,
+        Opcode,
         Phase,
         Seen,
-        Side,
         Way, //
     },
     time::{
@@ -166,13 +176,10 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         assert_eq!(lost.blames_rail(), blamed, "{cause:?}");
     }
     // The device may tell more than the cause that was known first.
-    for (first, reason) in [
-        (WcStatus::RetryExceeded, None),
-        (WcStatus::Flushed, Some(WcStatus::RetryExceeded)),
-    ] {
+    for (first, reason) in [(RETRY_EXCEEDED, None), (FLUSHED, Some(RETRY_EXCEEDED))] {
         let seen = Seen {
-            first: Some((Side::Send, first)),
-            reason: reason.map(|reason| (Side::Receive, reason)),
+            first: Some(failed(Opcode::Send, first)),
+            reason: reason.map(|reason| failed(Opcode::Recv, reason)),
             ..Seen::default()
         };
         let lost = Disconnect {
@@ -191,9 +198,9 @@ fn a_rail_is_doubted_when_nothing_says_why() {
     for (cause, reason, doubted) in [
         (Cause::PeerClosed, None, true),
         (flushed, None, true),
-        (flushed, Some(WcStatus::Other), true),
-        (flushed, Some(WcStatus::RemoteAccess), false),
-        (Cause::PeerClosed, Some(WcStatus::RemoteOperation), false),
+        (flushed, Some(GENERAL_ERROR), true),
+        (flushed, Some(REMOTE_ACCESS), false),
+        (Cause::PeerClosed, Some(REMOTE_OPERATION), false),
         (refused, None, false),
         (Cause::Completion(WcStatus::RnrExceeded), None, false),
         (Cause::GivenUpCall, None, false),
@@ -202,7 +209,7 @@ fn a_rail_is_doubted_when_nothing_says_why() {
         (Cause::RailMove, None, false),
     ] {
         let seen = Seen {
-            reason: reason.map(|reason| (Side::Send, reason)),
+            reason: reason.map(|reason| failed(Opcode::Send, reason)),
             ..Seen::default()
         };
         let lost = Disconnect {

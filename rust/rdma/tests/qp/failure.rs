@@ -17,8 +17,9 @@ mod suite {
         pair.peer().close()?;
         pair.told(Told::Broken(WcStatus(FLUSHED)))?;
         pair.events.wait(|e| *e == Seen::Disconnected)?;
-        let flushed = (pair.owner.failure().first, pair.owner.failure().reason);
-        ensure!(matches!(flushed, (Some((_, WcStatus::FLUSHED)), None)));
+        let failure = pair.owner.failure();
+        let first = failure.first.map(|work| work.status);
+        ensure_eq!((first, failure.reason), (Some(WcStatus::FLUSHED), None));
         let keeper = pair.keeper.clone();
         leaves_nothing!(pair);
         // Said once, however many work requests failed.
@@ -34,7 +35,11 @@ mod suite {
             ..Message::default()
         })?;
         pair.told(Told::Broken(WcStatus::LOCAL_LENGTH))?;
-        let failed = Some((Side::Receive, WcStatus::LOCAL_LENGTH));
+        let failed = Some(FailedWork {
+            opcode: Opcode::Recv,
+            status: WcStatus::LOCAL_LENGTH,
+            vendor_err: 0,
+        });
         ensure_eq!(
             (pair.owner.failure().first, pair.owner.failure().reason),
             (failed, failed)
@@ -57,12 +62,65 @@ mod suite {
         let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
         drop(pair);
         // What is flushed at the end comes later.
-        let failed = Some((Side::Send, WcStatus::RETRY_EXCEEDED));
+        let failed = Some(FailedWork {
+            opcode: Opcode::Send,
+            status: WcStatus::RETRY_EXCEEDED,
+            vendor_err: bindings::FAKE_VENDOR_ERR,
+        });
         ensure_eq!(
             (handle.failure().first, handle.failure().reason),
             (failed, failed)
         );
         ensure_eq!(keeper.log.count(Told::Broken(WcStatus::FLUSHED)), 0);
+        Ok(())
+    }
+
+    // The device tells no opcode of a work request that fails, and flushes those behind it.
+    #[test]
+    fn the_kind_of_the_first_that_fails_is_told() -> Test {
+        const ALONE: &[Opcode] = &[
+            Opcode::RegMr,
+            Opcode::Send,
+            Opcode::LocalInv,
+            Opcode::RdmaWrite,
+        ];
+        const FENCED: &[Opcode] = &[
+            Opcode::LocalInv,
+            Opcode::RegMr,
+            Opcode::Send,
+            Opcode::LocalInv,
+            Opcode::RdmaWrite,
+        ];
+        let status = bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR;
+        for (kind, order) in [(Kind::Plain, ALONE), (Kind::Repeats, FENCED)] {
+            for (good, opcode) in (0..).zip(order) {
+                for later in [false, true] {
+                    let pair = Pair::on(kind, &CONFIG)?.connect()?;
+                    let mut region = pair.map(0, 1000, Access::RemoteWrite)?;
+                    match later {
+                        false => pair.post(&mut region)?,
+                        true => pair.post_later(&mut region)?,
+                    }
+                    pair.post_invalidate(7, &mut region)?;
+                    let probe = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
+                    probe.post_probe()?;
+                    let peer = pair.peer();
+                    ensure_eq!(peer.sends() as usize, order.len());
+                    ensure_eq!(peer.complete(good, SUCCESS), good);
+                    ensure_eq!(peer.complete(1, status), 1);
+                    pair.told(Told::Broken(WcStatus(status)))?;
+                    let failed = Some(FailedWork {
+                        opcode: *opcode,
+                        status: WcStatus(status),
+                        vendor_err: bindings::FAKE_VENDOR_ERR,
+                    });
+                    let failure = pair.owner.failure();
+                    ensure_eq!((failure.first, failure.reason), (failed, failed));
+                    drop(pair.owner);
+                    drop(region);
+                }
+            }
+        }
         Ok(())
     }
 
