@@ -69,6 +69,7 @@ mod config;
 mod device;
 mod drive;
 mod event;
+mod haste;
 mod history;
 mod inline_fallback;
 mod keepalive;
@@ -116,6 +117,7 @@ pub use self::{
         Event,
         LocalFault, //
     },
+    haste::Haste,
     history::{
         Disconnect,
         Failure,

@@ -48,10 +48,10 @@ use xprtrdma_proto::{
         ConnectError,
         Epoch,
         Event,
+        Haste,
         LocalFault,
         LEAST_LIMIT, //
     },
-    rail::MAX_RAILS,
     time::Millis,
     v2::negotiate::{
         Known,
@@ -85,10 +85,6 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// So many attempts follow each other at once: over each rail, and where the peer has to bury
-/// connections of a device that was made anew since, one for each that it finds.
-const AT_ONCE: usize = 4 * MAX_RAILS;
-
 /// The objects that a connection attempt has made so far; dropped in this order.
 #[derive(Default)]
 struct Attempt {
@@ -114,13 +110,12 @@ impl Link {
         let xprt = lock.xprt().back_ref();
         let known = self.learn_version(&xprt);
         let mut result = self.attempt_once(&mut lock, &xprt);
-        for _ in 1..AT_ONCE {
-            match result {
-                Err((_, reason)) if self.rail_failed(reason) => {
-                    result = self.attempt_once(&mut lock, &xprt);
-                }
-                _ => break,
+        let mut haste = Haste::default();
+        while let Err((_, reason)) = result {
+            if !haste.may_follow(reason) || !self.rail_failed(reason) {
+                break;
             }
+            result = self.attempt_once(&mut lock, &xprt);
         }
         let result = result.map_err(|(error, _)| Error::from_errno(error.to_errno()));
         if result.is_err() {

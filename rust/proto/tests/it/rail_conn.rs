@@ -25,6 +25,7 @@ use xprtrdma_proto::{
         Disconnect,
         Epoch,
         Event,
+        Haste,
         Opcode,
         Phase,
         Seen,
@@ -188,6 +189,29 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         };
         assert!(lost.blames_rail());
     }
+}
+
+// Rails: attempts that fail for their rails follow each other at once, a few over each rail. A peer
+// that knows older connections is not asked as often without a pause.
+#[test]
+fn attempts_follow_each_other_at_once_a_few_times() {
+    for (reason, most) in [
+        (ConnectError::Stale, 8),
+        (ConnectError::Unanswered, 31),
+        (ConnectError::NoRoute, 31),
+    ] {
+        let mut haste = Haste::default();
+        let at_once = (0..100).take_while(|_| haste.may_follow(reason)).count();
+        assert_eq!(at_once, most, "{reason:?}");
+        assert!(!haste.may_follow(reason));
+    }
+    // Both are counted.
+    let mut haste = Haste::default();
+    for _ in 0..8 {
+        assert!(haste.may_follow(ConnectError::Stale));
+        assert!(haste.may_follow(ConnectError::Refused));
+    }
+    assert!(!haste.may_follow(ConnectError::Stale));
 }
 
 // Rails: a rail is doubted when nothing says why its connection ended, and we did not end it.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How many attempts follow each other at once, over one rail or several ([`Haste`]).
+
+use super::cause::ConnectError;
+use crate::rail::MAX_RAILS;
+
+/// Attempts without a pause between them: a few over each rail.
+const AT_ONCE: usize = 4 * MAX_RAILS;
+
+/// Attempts without a pause after a peer that still knew an older connection. Each buries one at
+/// the peer, which has one for each that a device had before it was made anew.
+const STALE_AT_ONCE: usize = 8;
+
+/// The attempts that have failed one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Haste {
+    failed: usize,
+    stale: usize,
+}
+
+impl Haste {
+    /// Notes that an attempt has failed. Returns whether the next one may follow at once.
+    pub fn may_follow(&mut self, reason: ConnectError) -> bool {
+        self.failed = self.failed.saturating_add(1);
+        if reason == ConnectError::Stale {
+            self.stale = self.stale.saturating_add(1);
+        }
+        self.failed < AT_ONCE && self.stale <= STALE_AT_ONCE
+    }
+}
