@@ -183,9 +183,15 @@ class Judging(unittest.TestCase):
         down = {"connected": False, "phase": "connecting", "tasks": 1,
                 "more": "device event: port active, 90.5 s ago\n"
                         "device event: port down, 2.0 s ago\n"}
-        self.assertIn("this host's RDMA device told: port down", said(down, down)[1])
+        text = said(down, down)[1]
+        # In front of all that speaks of the server.
+        own = "this host's RDMA device told: port down, 2.0 s ago: look at this host's port"
+        self.assertEqual(text[:len(own)], own)
+        self.assertIn("no connection (connecting); 1 calls", text)
         silent = {"used": 4, "more": down["more"]}
-        self.assertIn("told: port down", said(silent, silent)[1])
+        text = said(silent, silent)[1]
+        self.assertEqual(text[:len(own)], own)
+        self.assertNotIn("it is slow", text)
         back = {**down, "more": "device event: port active, 1.5 s ago\n"
                                 "device event: port down, 2.0 s ago\n"}
         self.assertNotIn("told", said(back, back)[1])
