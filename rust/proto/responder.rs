@@ -31,11 +31,13 @@
 //! | `items` | the Read chunks of a Call |
 //! | `rpc_call` | what the header of an RPC Call says |
 //! | [`reverse`] | Calls of ours to the client |
+//! | [`breakers`] | Calls that broke a connection |
 //! | [`refusal`] | errors that are told to the client |
 //! | [`grant`] | how many Calls the client may have in flight |
 //! | [`budget`] | bounds on memory, per connection and over all |
 
 pub mod admit;
+pub mod breakers;
 pub mod budget;
 pub mod call;
 pub mod grant;

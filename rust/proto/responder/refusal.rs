@@ -65,6 +65,8 @@ pub enum Fault {
     ReplyRoom,
     /// A result does not fit into its Write chunk.
     WriteRoom,
+    /// Its RDMA operations ended connection after connection.
+    Breaks,
 }
 
 /// An error message that completes a Call.

@@ -39,6 +39,7 @@ mod random;
 mod rds;
 mod reply_chunks;
 mod responder_admit;
+mod responder_breakers;
 mod responder_grant;
 mod responder_reply;
 mod responder_reverse;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls that broke a connection (RFC 8166 4.5.3).
+//!
+//! A Call whose RDMA operation fails ends its connection, and the client sends it again on the next
+//! one. If its memory is at fault, that never ends. So a Call that broke two connections of a client
+//! is answered with an error.
+
+use crate::{
+    responder::{
+        call::{
+            Call,
+            Sorted, //
+        },
+        refusal::{
+            Fault,
+            Refusal, //
+        },
+    },
+    time::{
+        Millis,
+        Time, //
+    },
+    wire::header::Xid, //
+};
+
+/// The most Calls of one client that are remembered.
+pub const REMEMBERED: usize = 8;
+/// How many connections a Call may break.
+pub const MOST_BROKEN: u8 = 2;
+/// After so long a Call is forgotten: another one may have its xid.
+pub const FORGOTTEN: Millis = Millis::from_secs(300);
+
+/// The Calls of one client that broke a connection. It outlives the client's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakers {
+    slots: [Option<Breaker>; REMEMBERED],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Breaker {
+    xid: Xid,
+    times: u8,
+    last: Time,
+}
+
+impl Breaker {
+    fn is_old(&self, now: Time) -> bool {
+        now.since(self.last) >= FORGOTTEN
+    }
+}
+
+impl Breakers {
+    /// A connection ends because an RDMA operation of the Call with this xid failed. If there are
+    /// too many such Calls, the one that was seen longest ago is forgotten.
+    pub fn broke(&mut self, xid: Xid, now: Time) {
+        let times = self.times(xid, now).saturating_add(1);
+        let new = Breaker {
+            xid,
+            times,
+            last: now,
+        };
+        // Its own slot, else a free one, else the oldest.
+        let slot = self.slots.iter_mut().min_by_key(|slot| match slot {
+            Some(one) if one.xid == xid => (0, one.last),
+            Some(one) => (2, one.last),
+            None => (1, now),
+        });
+        if let Some(slot) = slot {
+            *slot = Some(new);
+        }
+    }
+
+    /// Hands the Call back, if it may be admitted.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a Call that broke too many connections.
+    pub fn check<'a>(
+        &self,
+        call: Call<'a, Sorted>,
+        now: Time,
+    ) -> Result<Call<'a, Sorted>, Refusal> {
+        if self.times(call.xid(), now) >= MOST_BROKEN {
+            return Err(Refusal::new(call.xid(), Fault::Breaks));
+        }
+        Ok(call)
+    }
+
+    /// How many connections the Call with this xid broke.
+    fn times(&self, xid: Xid, now: Time) -> u8 {
+        let known = self.slots.iter().flatten();
+        let mut known = known.filter(|one| one.xid == xid && !one.is_old(now));
+        known.next().map_or(0, |one| one.times)
+    }
+}

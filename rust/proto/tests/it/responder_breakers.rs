@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A client that sends a Call again and again, each time with memory that cannot be reached.
+
+use crate::{
+    common::XID,
+    responder_rig::{
+        message,
+        sorted, //
+    }, //
+};
+use xprtrdma_proto::{
+    responder::{
+        breakers::{
+            Breakers,
+            FORGOTTEN,
+            REMEMBERED, //
+        },
+        refusal::Fault, //
+    },
+    time::Time,
+    Xid, //
+};
+
+fn at(seconds: u64) -> Time {
+    Time::from_millis(1000 * seconds)
+}
+
+/// What is wrong with the Call, at this time.
+fn found(breakers: &Breakers, xid: u32, now: Time) -> Option<Fault> {
+    let mut call = message(&[], &[], None);
+    call.xid = xid;
+    call.payload[..4].copy_from_slice(&xid.to_be_bytes());
+    let bytes = call.bytes();
+    match breakers.check(sorted(&bytes), now) {
+        Ok(call) => {
+            assert_eq!(call.xid(), Xid(xid));
+            None
+        }
+        Err(refusal) => {
+            assert_eq!((refusal.xid, refusal.version), (Xid(xid), 1));
+            Some(refusal.fault)
+        }
+    }
+}
+
+// covers: RSP-112
+#[test]
+fn a_call_that_broke_two_connections_gets_an_error() {
+    let mut breakers = Breakers::default();
+    assert_eq!(found(&breakers, XID, at(0)), None);
+    breakers.broke(Xid(XID), at(1));
+    assert_eq!(found(&breakers, XID, at(1)), None);
+    breakers.broke(Xid(XID), at(2));
+    assert_eq!(found(&breakers, XID, at(2)), Some(Fault::Breaks));
+    assert_eq!(found(&breakers, XID ^ 1, at(2)), None);
+    // It stays so, however often it comes, until it is forgotten.
+    let forgotten = at(2).after(FORGOTTEN);
+    let before = Time::from_millis(2000 + FORGOTTEN.get() - 1);
+    assert_eq!(found(&breakers, XID, before), Some(Fault::Breaks));
+    assert_eq!(found(&breakers, XID, forgotten), None);
+    breakers.broke(Xid(XID), forgotten);
+    assert_eq!(found(&breakers, XID, forgotten), None);
+    for _ in 0..1000 {
+        breakers.broke(Xid(XID), forgotten);
+    }
+    assert_eq!(found(&breakers, XID, forgotten), Some(Fault::Breaks));
+}
+
+#[test]
+fn the_calls_seen_last_are_remembered() {
+    let mut breakers = Breakers::default();
+    let many = REMEMBERED as u32;
+    for xid in 0..many {
+        breakers.broke(Xid(xid), at(u64::from(xid)));
+        breakers.broke(Xid(xid), at(u64::from(xid)));
+    }
+    let refused = |breakers: &Breakers| {
+        let refused = |xid: &u32| found(breakers, *xid, at(100)).is_some();
+        (0..many + 1).filter(refused).collect::<Vec<u32>>()
+    };
+    assert_eq!(refused(&breakers), (0..many).collect::<Vec<u32>>());
+    // The first is seen again, so the second is the oldest.
+    breakers.broke(Xid(0), at(50));
+    breakers.broke(Xid(many), at(60));
+    breakers.broke(Xid(many), at(60));
+    let expected: Vec<u32> = [0].into_iter().chain(2..many + 1).collect();
+    assert_eq!(refused(&breakers), expected);
+}
