@@ -28,7 +28,7 @@ CORE = "rust/proto/"
 BUILD_SECONDS, TEST_SECONDS = 900, 180
 MODULE = re.compile(r"mod (\w+);$")
 # What other modules of the tests use.
-SHARED = ("common", "rig")
+SHARED = ("common", "rig", "responder_rig", "fuzz_replay")
 OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
 
 

@@ -457,7 +457,6 @@ fn nothing_of_a_protected_call_may_be_in_a_chunk() {
     assert_eq!(fault(&call.bytes(), &TERMS), Some(Fault::Protected));
 }
 
-// covers: RSP-071, RSP-093, RSP-094
 #[test]
 fn one_handle_may_be_everywhere() {
     let chunk = parts(2);

@@ -107,7 +107,7 @@ fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
     assert_eq!(Served::new(none).burst(1), 1);
 }
 
-// covers: RSP-147
+// covers: RSP-035, RSP-147
 #[test]
 fn a_client_gets_no_more_than_it_asks_for() {
     let mut served = Served::new(BOUNDS);
@@ -403,7 +403,7 @@ fn the_longest_call_finds_its_pages_when_no_other_holds_any() {
     assert_eq!(budget.free(), 64);
 }
 
-// covers: RSP-007, RSP-072
+// covers: RSP-072
 #[test]
 fn no_more_reads_are_under_way_than_both_ends_can_have() {
     let mut share = Share::new(1, 2);

@@ -197,7 +197,7 @@ fn without_room_the_call_gets_an_error() {
     assert_eq!(reply.form(), Form::ReplyChunk);
 }
 
-// covers: RSP-125, RSP-087
+// covers: RSP-087, RSP-125
 #[test]
 fn a_result_goes_to_its_chunk_without_its_pad() {
     let chunk = segments(40, &[0, 100, 0, 50]);

@@ -127,7 +127,6 @@ fn a_call_has_no_chunks_and_asks_for_the_slots() {
     ));
 }
 
-// covers: RSP-172
 #[test]
 fn a_call_and_a_reply_with_one_xid_are_apart() {
     let call = message(&[], &[], None).bytes();

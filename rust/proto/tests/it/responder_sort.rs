@@ -131,7 +131,7 @@ fn obsolete_and_unknown_procedures_are_refused() {
     }
 }
 
-// covers: RSP-023, RSP-034, RSP-035
+// covers: RSP-023, RSP-034
 #[test]
 fn oddities_are_told_and_served() {
     for credits in [0, 1, 32, u32::MAX] {
@@ -223,12 +223,26 @@ fn an_inline_message_has_room_for_an_xid_and_a_direction() {
     }
 }
 
-// covers: RSP-101, RSP-104
+// covers: RSP-101
 #[test]
 fn a_short_call_is_for_the_rpc_layer() {
     for len in 8..100 {
         let call = message(&[], &[], None).payload(write_call(100)[..len].to_vec());
         assert_eq!(fault(&call.bytes(), &TERMS), None);
+    }
+}
+
+// covers: RSP-104
+#[test]
+fn what_is_wrong_with_the_rpc_header_is_for_the_rpc_layer() {
+    // RPC version, program, version, procedure, credential, verifier.
+    for word in 2..10 {
+        for wrong in [0, 9, 0x0100_0000, u32::MAX] {
+            let mut header = write_call(100);
+            header[4 * word..][..4].copy_from_slice(&u32::to_be_bytes(wrong));
+            let call = message(&[], &[], None).payload(header);
+            assert_eq!(fault(&call.bytes(), &TERMS), None);
+        }
     }
 }
 
@@ -304,7 +318,7 @@ fn a_reply_whose_xids_differ_is_dropped() {
     assert_eq!(dropped(&reply.bytes()), Some(Dropped::ReplyXid));
 }
 
-// covers: RSP-150
+// covers: RSP-150, RSP-151
 #[test]
 fn an_error_repeats_the_xid_and_carries_the_grant() {
     let call = Message {

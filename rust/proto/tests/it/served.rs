@@ -140,7 +140,7 @@ fn nothing_is_invalidated_unless_both_ends_can() {
     }
 }
 
-// covers: RSP-006
+// covers: RSP-006, RSP-007
 #[test]
 fn a_client_that_answers_no_reads_is_rejected() {
     for (ours, theirs, expected) in [
