@@ -30,17 +30,19 @@ WORKING = ("vm-work", "debug")
 ALL = PARTS[:6]
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
-VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60, "rails-short": 10 * 60, "debug": 50 * 60,
-              "iwarp": 15 * 60, "full": 3 * 3600, "debug-full": 10 * 3600,
-              "short": 20 * 60, "arm64": 30 * 60, "endurance": 3 * 3600}
+VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
+              "rails-short": 10 * 60, "debug": 50 * 60, "iwarp": 15 * 60, "full": 3 * 3600,
+              "debug-full": 10 * 3600, "short": 20 * 60, "arm64": 30 * 60,
+              "endurance": 3 * 3600}
 FULL_PARTS = ("full", "debug-full", "endurance")
 DEBUG_PARTS = ("debug", "debug-full", "iwarp", "endurance")
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
 # Cases that break something and wait for what comes of it.
-FAULT_CASES = r"^(disconnects|hostile|hostile_connect|life|memory|outage|signals|status" \
-    r"|unreachable)\."
+FAULTS = ("disconnects", "hostile", "hostile_connect", "life", "memory", "outage", "signals",
+          "status", "unreachable")
+FAULT_CASES = rf"^({'|'.join(FAULTS)})\."
 # What the cable is watched for: every kind of message and chunk, callbacks, broken connections; and
 # version two, which the in-tree client does not have.
 CABLE_CASES = (
@@ -101,7 +103,7 @@ ENDURANCE_CASES = (
 def run(parts, spec):
     """Run the parts and print the closing line; the exit status agrees."""
     total = Tally()
-    for part, beside in order([half for part in parts for half in HALVES.get(part, (part,))]):
+    for part, beside in order([half for whole in parts for half in HALVES.get(whole, (whole,))]):
         with contextlib.ExitStack() as stack:
             lane = None
             if beside:
