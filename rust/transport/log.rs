@@ -188,6 +188,19 @@ impl Display for On {
     }
 }
 
+/// Why an attempt failed, with the errno of a step that this host refused, or 0.
+pub(crate) struct Reason(pub(crate) ConnectError, pub(crate) i32);
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())?;
+        match self.1 {
+            0 => Ok(()),
+            errno => write!(f, ", error {errno}"),
+        }
+    }
+}
+
 /// A span in seconds and tenths.
 pub(crate) struct Seconds(pub(crate) Millis);
 
@@ -202,7 +215,7 @@ impl Display for Seconds {
 /// what it used, if it came so far; `rail`: the rail it took, if there are any.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
-    reason: ConnectError,
+    reason: Reason,
     lasted: Millis,
     report: &Report,
     device: Option<DeviceInfo>,
@@ -213,7 +226,7 @@ pub(crate) fn failure(
             "{} cannot be connected{}: {} (after {}{})\n",
             Show(&Named(xprt)),
             Show(&On(rail)),
-            reason.name(),
+            Show(&reason),
             Show(&Seconds(lasted)),
             Show(&Repeated(report.attempts, report.since)),
         );

@@ -210,6 +210,8 @@ pub enum ConnectError {
     Stale,
     /// The connection manager gave up for a reason of its own.
     Aborted,
+    /// The connection manager or the device of this host refused a step.
+    HostFault,
     /// The peer closed the connection before it was ready for use.
     PeerClosed,
     /// The device went away during the attempt.
@@ -263,6 +265,7 @@ impl ConnectError {
             | Self::RouteSilent
             | Self::NoDevice
             | Self::Aborted
+            | Self::HostFault
             | Self::DeviceRemoved
             | Self::AddrChanged
             | Self::PortDown => Blame::Rail,
@@ -300,7 +303,9 @@ impl ConnectError {
             | Self::RouteSilent
             | Self::Unanswered
             | Self::VersionSilent => Error::TimedOut,
-            Self::AddrUnresolved | Self::NoRoute | Self::PortDown => Error::Unreachable,
+            Self::AddrUnresolved | Self::NoRoute | Self::PortDown | Self::HostFault => {
+                Error::Unreachable
+            }
             Self::NoDevice if first_mount => Error::NoDeviceAtMount,
             Self::NoDevice | Self::DeviceRemoved => Error::NoDevice,
             Self::Refused => Error::Refused,
@@ -331,6 +336,7 @@ impl ConnectError {
             Self::Refused => "refused",
             Self::Stale => "stale connection at the peer",
             Self::Aborted => "connection manager error",
+            Self::HostFault => "this host's device or connection manager refused",
             Self::PeerClosed => "peer closed",
             Self::DeviceRemoved => "device removed",
             Self::AddrChanged => "address changed",

@@ -151,6 +151,8 @@ pub enum LocalFault {
     DeviceUnsuitable,
     /// The device is gone.
     DeviceGone,
+    /// The connection manager or the device refused a step at once, with this errno.
+    Refused(i32),
 }
 
 impl LocalFault {
@@ -160,6 +162,7 @@ impl LocalFault {
             Self::NoResources => ConnectError::NoResources,
             Self::DeviceUnsuitable => ConnectError::NoDevice,
             Self::DeviceGone => ConnectError::DeviceRemoved,
+            Self::Refused(_) => ConnectError::HostFault,
         }
     }
 }

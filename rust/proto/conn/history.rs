@@ -26,6 +26,8 @@ use crate::{
 pub struct Failure {
     /// Why.
     pub reason: ConnectError,
+    /// The errno of the step that this host refused; 0 for any other reason.
+    pub errno: i32,
     /// When it failed.
     pub at: Time,
     /// How long it took, without the back-off before it.

@@ -312,6 +312,9 @@ impl Machine {
 
     pub(super) fn local_fault(&mut self, fault: LocalFault, now: Time) {
         if let State::Attempt(_) = self.state {
+            if let LocalFault::Refused(errno) = fault {
+                self.peer.refused = errno;
+            }
             self.fail(fault.reason(), now);
         }
     }

@@ -47,6 +47,8 @@ pub(super) struct Peer {
     pub(super) version: Negotiator,
     history: History,
     last_failure: Option<Failure>,
+    /// The errno of the last step that this host refused.
+    pub(super) refused: i32,
     ever_connected: bool,
     way: Way,
     patience: Patience,
@@ -65,6 +67,7 @@ impl Peer {
             version: Negotiator::new(config.version),
             history: History::default(),
             last_failure: None,
+            refused: 0,
             ever_connected: false,
             way: Way::default(),
             patience: Patience::new(),
@@ -78,6 +81,10 @@ impl Peer {
         self.backoff.failed(now);
         self.last_failure = Some(Failure {
             reason,
+            errno: match reason {
+                ConnectError::HostFault => self.refused,
+                _ => 0,
+            },
             at: now,
             lasted: now.since(begun),
         });

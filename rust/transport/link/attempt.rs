@@ -12,6 +12,7 @@ use crate::{
     link::{
         cm_events::{
             addr_fault,
+            host_fault,
             Listener, //
         },
         port_events::PortListener,
@@ -21,7 +22,8 @@ use crate::{
     log::{
         self,
         Again,
-        Named, //
+        Named,
+        Reason, //
     },
     machine::{
         now,
@@ -214,16 +216,15 @@ impl Link {
         let look = |conn: &Conn| (conn.epoch(), conn.last_failure());
         let (epoch, last) = self.machine().with_conn(look);
         trace::connect_failed(xprt.id(), epoch.raw(), reason.name());
-        let lasted = last
-            .filter(|last| last.reason == reason)
-            .map_or(Millis::default(), |last| last.lasted);
+        let last = last.filter(|last| last.reason == reason);
+        let (lasted, errno) = last.map_or_else(Default::default, |last| (last.lasted, last.errno));
         let active = place.is_some_and(|(_, active)| active);
         let mut outage = self.outage.lock();
         let report = outage.failed(reason, lasted, active, now(), may_log);
         drop(outage);
         log::failure(
             xprt,
-            reason,
+            Reason(reason, errno),
             lasted,
             &report,
             place.map(|(device, _)| device),
@@ -246,6 +247,10 @@ impl Link {
                 if let Some(rail) = rail.filter(|rail| rail.server != peer.ip()) {
                     peer = SocketAddr::new(rail.server, peer.port());
                 }
+                let refused = |error| match addr_fault(error) {
+                    AddrFault::Other => host_fault(epoch, error),
+                    other => fault(other),
+                };
                 let local = |_| Event::LocalFault(epoch, LocalFault::NoResources);
                 let listener = Listener {
                     link: self.clone(),
@@ -258,19 +263,18 @@ impl Link {
                 attempt.id = Some(id.clone());
                 if let Some(rail) = rail {
                     id.bind_addr(&SocketAddr::new(rail.local, 0))
-                        .map_err(|e| fault(addr_fault(e)))?;
+                        .map_err(refused)?;
                     // Nothing gets out, and rxe could send nothing any more if it tried.
                     self.check_port(&id, epoch)?;
                 }
-                id.resolve_addr(&peer, ms32(timeout))
-                    .map_err(|e| fault(addr_fault(e)))
+                id.resolve_addr(&peer, ms32(timeout)).map_err(refused)
             }
             Action::ResolveRoute { epoch, timeout } => attempt
                 .id
                 .as_ref()
                 .ok_or(ENODEV)
                 .and_then(|id| id.resolve_route(ms32(timeout)))
-                .map_err(|_| Event::Cm(epoch, CmEvent::RouteError)),
+                .map_err(|error| host_fault(epoch, error)),
             Action::CreateQp { epoch } => {
                 self.create_qp(xprt, attempt, epoch)
                     .map_err(|fault| Event::LocalFault(epoch, fault))?;
@@ -283,7 +287,7 @@ impl Link {
                 Ok(())
             }
             Action::Connect { epoch, inline_cap } => {
-                let fault = |_| Event::Cm(epoch, CmEvent::ConnectError);
+                let fault = |error| host_fault(epoch, error);
                 let mut own = attempt.own.ok_or(fault(ENODEV))?;
                 if let Some(cap) = inline_cap {
                     own.send_size = own.send_size.min(cap);

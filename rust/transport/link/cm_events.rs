@@ -16,7 +16,8 @@ use xprtrdma_proto::{
         AddrFault,
         CmEvent,
         Epoch,
-        Event, //
+        Event,
+        LocalFault, //
     },
     error::errno,
     PrivateData, //
@@ -71,6 +72,15 @@ impl CmHandler for Listener {
             self.link.react(&self.xprt, event);
         }
     }
+}
+
+/// A step of an attempt that was refused at once. What asked was this host.
+pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
+    let fault = match error {
+        e if e == ENOMEM => LocalFault::NoResources,
+        e => LocalFault::Refused(e.to_errno()),
+    };
+    Event::LocalFault(epoch, fault)
 }
 
 /// Translates the connection manager's error about an address.

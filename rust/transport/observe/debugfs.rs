@@ -24,6 +24,7 @@ use crate::{
     log::{
         Details,
         Over,
+        Reason,
         Seconds, //
     },
     machine::now,
@@ -128,7 +129,7 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "failures in a row: {}", conn.failures())?;
         if let Some(last) = conn.last_failure() {
             let ago = now().since(last.at);
-            let (reason, lasted) = (last.reason.name(), Seconds(last.lasted));
+            let (reason, lasted) = (Reason(last.reason, last.errno), Seconds(last.lasted));
             writeln!(
                 f,
                 "last failure: {reason} (after {lasted}), {} ago",

@@ -104,9 +104,10 @@ fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
         6 | 7 => Event::Cm(epoch, cm_event(source)),
         8 => Event::LocalFault(
             epoch,
-            match source.below(3) {
+            match source.below(4) {
                 0 => LocalFault::NoResources,
                 1 => LocalFault::DeviceUnsuitable,
+                2 => LocalFault::Refused(-22),
                 _ => LocalFault::DeviceGone,
             },
         ),

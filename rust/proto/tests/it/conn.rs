@@ -141,6 +141,7 @@ fn every_failure_releases_everything_and_then_reports() {
     }
     for (fault, reason, first, later) in [
         (LocalFault::NoResources, ConnectError::NoResources, 105, 105),
+        (LocalFault::Refused(-22), ConnectError::HostFault, 113, 113),
         (
             LocalFault::DeviceUnsuitable,
             ConnectError::NoDevice,
@@ -847,6 +848,7 @@ fn every_reason_has_its_own_name() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), ALL_REASONS.len());
+    assert!(ConnectError::HostFault.name().contains("this host"));
 }
 
 /// After the tear-down the next connection sends no probe.
@@ -863,7 +865,7 @@ fn begins_with_v1(rig: &mut Rig) {
     ));
 }
 
-const ALL_REASONS: [ConnectError; 18] = [
+const ALL_REASONS: [ConnectError; 19] = [
     ConnectError::TimedOut,
     ConnectError::AddrSilent,
     ConnectError::RouteSilent,
@@ -874,6 +876,7 @@ const ALL_REASONS: [ConnectError; 18] = [
     ConnectError::Refused,
     ConnectError::Stale,
     ConnectError::Aborted,
+    ConnectError::HostFault,
     ConnectError::PeerClosed,
     ConnectError::DeviceRemoved,
     ConnectError::AddrChanged,
@@ -912,6 +915,11 @@ fn check_failure(
         assert_eq!(rig.conn.phase(), Phase::Down);
         let last = Failure {
             reason,
+            // All that is known of it.
+            errno: match reason {
+                ConnectError::HostFault => -22,
+                _ => 0,
+            },
             at: rig.now,
             lasted: Millis::default(),
         };
