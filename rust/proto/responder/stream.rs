@@ -152,13 +152,13 @@ impl<'a> Call<'a, Admitted> {
 
     /// The pieces of the unreduced message, none of them empty.
     fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
-        let mut place = Place::default();
-        let items = self.stage.items.iter().map(Some);
-        let body = self.stage.body;
-        items
-            .chain(core::iter::once(None))
-            .flat_map(move |item| place.advance(item, body))
-            .filter(|piece| piece.length != 0)
+        Pieces {
+            items: self.stage.items.iter(),
+            body: self.stage.body,
+            place: Place::default(),
+            ready: [Piece::EMPTY; 3].into_iter(),
+            ended: false,
+        }
     }
 }
 
@@ -169,6 +169,42 @@ struct Piece {
     /// Where in the unreduced message.
     to: u32,
     length: u32,
+}
+
+impl Piece {
+    const EMPTY: Self = Self {
+        source: Source::Pad,
+        to: 0,
+        length: 0,
+    };
+}
+
+/// The pieces of a message, none of them empty. A type of its own, and not a chain of adapters:
+/// the names of what is compiled of those become longer than the kernel's tools take.
+struct Pieces<I> {
+    items: I,
+    body: u32,
+    place: Place,
+    ready: core::array::IntoIter<Piece, 3>,
+    ended: bool,
+}
+
+impl<I: Iterator<Item = Item>> Iterator for Pieces<I> {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        loop {
+            if let Some(piece) = self.ready.find(|piece| piece.length != 0) {
+                return Some(piece);
+            }
+            if self.ended {
+                return None;
+            }
+            let item = self.items.next();
+            self.ended = item.is_none();
+            self.ready = self.place.advance(item, self.body).into_iter();
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
