@@ -2,7 +2,10 @@
 
 //! Network namespaces and socket addresses.
 
-use core::net::SocketAddr;
+use core::{
+    net::SocketAddr,
+    ptr, //
+};
 use kernel::types::Opaque;
 use xprtrdma_bindings::{
     self as bindings,
@@ -77,5 +80,32 @@ pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
             Some(SocketAddrV6::new(ip, port, flow, sin6.sin6_scope_id).into())
         }
         _ => None,
+    }
+}
+
+/// Calls `f` with `addr` as C has it, which is valid during the call.
+pub fn with_raw<R>(addr: &SocketAddr, f: impl FnOnce(*const sockaddr) -> R) -> R {
+    match addr {
+        SocketAddr::V4(a) => {
+            let mut sin = sockaddr_in {
+                sin_family: AF_INET as u16,
+                sin_port: a.port().to_be(),
+                ..Default::default()
+            };
+            sin.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
+            f(ptr::from_ref(&sin).cast())
+        }
+        SocketAddr::V6(a) => {
+            let mut sin6 = sockaddr_in6 {
+                sin6_family: AF_INET6 as u16,
+                sin6_port: a.port().to_be(),
+                sin6_flowinfo: a.flowinfo().to_be(),
+                sin6_scope_id: a.scope_id(),
+                ..Default::default()
+            };
+            // CAST: An IPv6 address is 16 bytes in network order in every view of the union.
+            sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
+            f(ptr::from_ref(&sin6).cast())
+        }
     }
 }

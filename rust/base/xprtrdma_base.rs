@@ -6,6 +6,7 @@
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`access_once`] | loads and stores that are no calls |
+//! | `buffer` | memory that is passed on as an address (the server's module) |
 //! | [`compat`] | differences among kernel versions |
 //! | [`debugfs`] | files in debugfs that keep the module while they are open |
 //! | [`holders`] | the wait for the last holder |
@@ -23,9 +24,18 @@
 
 /// The prefix of log lines. The other crates use it in their roots, where the macros of
 /// [`kernel::print`] look for it.
-pub const __LOG_PREFIX: &[u8] = b"xprtrdma_rs\0";
+pub const __LOG_PREFIX: &[u8] = NAME.to_bytes_with_nul();
+
+/// The name of the module that these crates are built into.
+#[cfg(not(xprtrdma_server))]
+pub const NAME: &kernel::prelude::CStr = c"xprtrdma_rs";
+/// The name of the module that these crates are built into.
+#[cfg(xprtrdma_server)]
+pub const NAME: &kernel::prelude::CStr = c"svcrdma_rs";
 
 pub mod access_once;
+#[cfg(xprtrdma_server)]
+pub mod buffer;
 pub mod compat;
 pub mod debugfs;
 pub mod holders;

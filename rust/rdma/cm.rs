@@ -27,17 +27,15 @@ use xprtrdma_base::{
     compat,
     net::{
         addr_from_raw,
+        with_raw,
         Net, //
-    }, //
+    },
+    NAME, //
 };
-use xprtrdma_bindings::{
-    self as bindings,
-    sockaddr,
-    sockaddr_in,
-    sockaddr_in6,
-    AF_INET,
-    AF_INET6, //
-};
+use xprtrdma_bindings as bindings;
+
+#[cfg(xprtrdma_server)]
+pub mod listen;
 
 /// Events of the connection manager for the owner of a [`CmId`].
 ///
@@ -169,7 +167,7 @@ impl CmId {
                 raw.cast_mut().cast(),
                 bindings::rdma_ucm_port_space_RDMA_PS_TCP,
                 bindings::ib_qp_type_IB_QPT_RC,
-                c"xprtrdma_rs".as_char_ptr(),
+                NAME.as_char_ptr(),
             )
         })?;
         // INVARIANT: `id` was just created with `context`.
@@ -330,33 +328,6 @@ impl Drop for CmId {
     }
 }
 
-/// Calls `f` with `addr` as C has it, which is valid during the call.
-fn with_raw<R>(addr: &SocketAddr, f: impl FnOnce(*const sockaddr) -> R) -> R {
-    match addr {
-        SocketAddr::V4(a) => {
-            let mut sin = sockaddr_in {
-                sin_family: AF_INET as u16,
-                sin_port: a.port().to_be(),
-                ..Default::default()
-            };
-            sin.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
-            f(ptr::from_ref(&sin).cast())
-        }
-        SocketAddr::V6(a) => {
-            let mut sin6 = sockaddr_in6 {
-                sin6_family: AF_INET6 as u16,
-                sin6_port: a.port().to_be(),
-                sin6_flowinfo: a.flowinfo().to_be(),
-                sin6_scope_id: a.scope_id(),
-                ..Default::default()
-            };
-            // CAST: An IPv6 address is 16 bytes in network order in every view of the union.
-            sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
-            f(ptr::from_ref(&sin6).cast())
-        }
-    }
-}
-
 /// # Safety
 ///
 /// Called by rdma_cm only: `id` was made by [`CmId::create`] and `event` is valid for the call.
@@ -380,6 +351,19 @@ unsafe extern "C" fn cm_event(
     0
 }
 
+/// The private data of an event.
+///
+/// # Safety
+///
+/// `conn` is a part of an event that rdma_cm has delivered, and the handler has not returned.
+unsafe fn conn_private_data(conn: &bindings::rdma_conn_param) -> &[u8] {
+    if conn.private_data.is_null() {
+        return &[];
+    }
+    // SAFETY: The CM guarantees `private_data_len` readable bytes until the handler returns.
+    unsafe { core::slice::from_raw_parts(conn.private_data.cast(), conn.private_data_len.into()) }
+}
+
 /// # Safety
 ///
 /// `event` was delivered by rdma_cm for `id` and its handler has not returned.
@@ -396,18 +380,8 @@ unsafe fn decode<'a>(
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
             // SAFETY: `conn` is the member that this event fills in.
             let conn = unsafe { event.param.conn.as_ref() };
-            let private_data: &[u8] = if conn.private_data.is_null() {
-                &[]
-            } else {
-                // SAFETY: The CM guarantees `private_data_len` readable bytes until the handler
-                // returns.
-                unsafe {
-                    core::slice::from_raw_parts(
-                        conn.private_data.cast(),
-                        conn.private_data_len.into(),
-                    )
-                }
-            };
+            // SAFETY: By this function's contract.
+            let private_data = unsafe { conn_private_data(conn) };
             // SAFETY: A connection is established on a device, which stays while the id has it.
             let node = unsafe { (*(*id).device).node_type };
             CmEvent::Established {

@@ -40,7 +40,7 @@ use kernel::{
     types::Opaque,
     workqueue::Queue, //
 };
-use xprtrdma_base::access_once::AccessOnce;
+use xprtrdma_base::{access_once::AccessOnce, NAME};
 use xprtrdma_bindings as bindings;
 
 /// So many completions a thread handles after it was woken before it leaves the rest to the work
@@ -91,7 +91,7 @@ impl Cq {
                 ptr::null_mut(),
                 len,
                 bindings::ib_poll_context_IB_POLL_WORKQUEUE,
-                c"xprtrdma_rs".as_char_ptr(),
+                NAME.as_char_ptr(),
             )
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;

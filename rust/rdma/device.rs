@@ -203,6 +203,6 @@ impl DeviceInfo {
 }
 
 /// A limit as a number: in C it is an `int` in some kernels, a `u32` in others.
-fn limit<T: TryInto<u32>>(value: T) -> u32 {
+pub(crate) fn limit<T: TryInto<u32>>(value: T) -> u32 {
     value.try_into().unwrap_or(0)
 }

@@ -27,6 +27,7 @@ use kernel::{
         Arc, //
     },
 };
+use xprtrdma_base::NAME;
 use xprtrdma_bindings as bindings;
 
 /// A protection domain: the border of what one connection's peer can reach (V1-110).
@@ -65,9 +66,8 @@ impl Pd {
     pub fn alloc(id: Arc<CmId>) -> Result<Arc<Self>> {
         let dev = id.raw_device().ok_or(ENODEV)?;
         // SAFETY: The device exists as long as the id, which the domain will hold.
-        let pd = from_err_ptr(unsafe {
-            bindings::__ib_alloc_pd(dev.as_ptr(), 0, c"xprtrdma_rs".as_char_ptr())
-        })?;
+        let pd = unsafe { bindings::__ib_alloc_pd(dev.as_ptr(), 0, NAME.as_char_ptr()) };
+        let pd = from_err_ptr(pd)?;
         // SAFETY: As above.
         let max_entry = unsafe { bindings::xprtrdma_dma_max_entry(dev.as_ptr()) };
         // CAST: A page is much smaller.
@@ -134,6 +134,34 @@ impl Pd {
     #[inline]
     pub(crate) fn max_entry(&self) -> u32 {
         self.max_entry
+    }
+
+    /// Elements of one work request on the send queue of this domain: the client gathers nothing.
+    #[cfg(not(xprtrdma_server))]
+    pub(crate) fn max_send_sges(&self) -> u32 {
+        1
+    }
+
+    /// Elements of one work request on the send queue of this domain, for Reads as for Writes.
+    #[cfg(xprtrdma_server)]
+    pub fn max_send_sges(&self) -> u32 {
+        use crate::device;
+
+        /// What is more would make each work request of the queue larger.
+        const ENOUGH: u32 = 32;
+
+        // SAFETY: The device exists as long as the domain. Its attributes are constant.
+        let attrs = unsafe { &(*self.raw_device()).attrs };
+        let limits = [
+            device::limit(attrs.max_send_sge),
+            device::limit(attrs.max_sge_rd),
+            ENOUGH,
+        ];
+        limits
+            .into_iter()
+            .filter(|&most| most != 0)
+            .min()
+            .unwrap_or(1)
     }
 
     #[inline]

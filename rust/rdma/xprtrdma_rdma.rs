@@ -20,6 +20,7 @@
 //! | [`qp`] | queue pair, its send queue and its receive ring |
 //! | [`events`] | asynchronous events of a device and its ports |
 //! | [`failure`] | reports about a queue pair that fails |
+//! | `pages`, `transfer` | pages of our own, and RDMA Reads and Writes (the server's module) |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -41,9 +42,13 @@ pub mod events;
 pub mod failure;
 pub mod local;
 pub mod mr;
+#[cfg(xprtrdma_server)]
+pub mod pages;
 pub mod pd;
 pub mod qp;
 pub mod stack;
 #[cfg(xprtrdma_kunit)]
 mod tests;
+#[cfg(xprtrdma_server)]
+pub mod transfer;
 pub mod wc;

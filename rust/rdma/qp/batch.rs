@@ -15,6 +15,8 @@ use super::{
     Qp, //
 };
 use crate::mr::ExposedMr;
+#[cfg(xprtrdma_server)]
+use crate::transfer::Transfer;
 use core::{
     ptr,
     slice, //
@@ -153,6 +155,72 @@ impl<H: QpHandler> SendBatch<'_, H> {
     #[cold]
     pub fn post_confirmed<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, true)
+    }
+
+    /// Posts a transfer, and behind it a Send of the first `len` bytes of the buffer, if there is a
+    /// `message`: one doorbell. [`QpHandler::transferred`] is called when all of it has completed.
+    /// On error the connection is dead, and what was posted stays with the queue pair.
+    ///
+    /// `EINVAL`, and nothing has happened, if the pages are mapped in another domain; `E2BIG`, if
+    /// there is no room for that much.
+    #[cfg(xprtrdma_server)]
+    pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<usize>) -> Result {
+        let Self {
+            qp,
+            sq: mut guard,
+            offset,
+            skipped,
+            max_len,
+            max_wrs,
+        } = self;
+        if transfer.pd() != qp.pd.as_raw() {
+            return Err(EINVAL);
+        }
+        // NO-OVERFLOW: Lists in memory are shorter.
+        let wrs = transfer.wrs().wrapping_add(u32::from(message.is_some()));
+        let len = message.unwrap_or(0);
+        if wrs > max_wrs || len > max_len {
+            return Err(E2BIG);
+        }
+        let sq = &mut *guard;
+        qp.ring(sq)?;
+        if sq.transfers.push_within_capacity(transfer).is_err() {
+            // Cannot be: each has a work request of its own.
+            return Err(E2BIG);
+        }
+        // NO-OVERFLOW: There is room for `max_len` bytes behind `offset`, and for what is skipped.
+        let bytes = match message {
+            Some(_) => skipped.wrapping_add(aligned(len)),
+            None => 0,
+        };
+        sq.account(bytes, wrs);
+        sq.signal(OpKind::Transfer)?;
+        let cqe = qp.send_cqe.get();
+        let (mut next, mut last_flags) = (ptr::null_mut(), flags(true));
+        if message.is_some() {
+            sq.head = offset.wrapping_add(aligned(len));
+            sq.ring.sync_for_device(offset, len);
+            sq.sge = sq.ring.sge(offset, len);
+            sq.send.sg_list = &mut sq.sge;
+            sq.send.send_flags = core::mem::replace(&mut last_flags, 0);
+            // CAST: The union's first member is the pointer, as 64 bits.
+            sq.send.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+            next = &mut sq.send;
+        }
+        let posted = sq.transfers.last_mut().ok_or(EINVAL)?;
+        let first = posted.link(cqe, last_flags, next);
+        // SAFETY: The chain ends with the Send, whose `next` is null, or with the transfer's last
+        // work request. What it refers to outlives the post: the ring, `send_cqe` and `transfers`
+        // belong to `qp`, and a transfer leaves when it has completed.
+        unsafe { qp.submit(&mut sq.closed, first) }
+    }
+
+    /// Posts a Send of the first `len` bytes of the buffer. On error the connection is dead.
+    #[cfg(xprtrdma_server)]
+    pub fn post_message(self, len: usize) -> Result {
+        struct Nothing;
+        impl Lender for Nothing {}
+        self.post_now::<Nothing>(len, &mut [], false)
     }
 
     #[inline(always)]

@@ -6,10 +6,14 @@ use super::{
     message::Received,
     Qp, //
 };
+#[cfg(xprtrdma_server)]
+use crate::transfer::Transfer;
 use crate::{
     mr::LocalInvalidation,
     wc::WcStatus, //
 };
+#[cfg(xprtrdma_server)]
+use kernel::prelude::*;
 use kernel::{
     sync::ArcBorrow,
     workqueue::Queue, //
@@ -44,6 +48,12 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
 
     /// Something that we sent was acknowledged by the peer's device.
     fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>);
+
+    /// A transfer that was posted with
+    /// [`SendBatch::post_transfer`](super::SendBatch::post_transfer) has completed, and what was
+    /// posted before it.
+    #[cfg(xprtrdma_server)]
+    fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>);
 
     /// There is room in the send queue again after a [`SendError::Full`](super::SendError::Full).
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>);

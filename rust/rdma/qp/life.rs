@@ -84,7 +84,7 @@ impl<H: QpHandler> Qp<H> {
             cap: bindings::ib_qp_cap {
                 max_send_wr: send_wr,
                 max_recv_wr: recv_wr,
-                max_send_sge: 1,
+                max_send_sge: pd.max_send_sges(),
                 max_recv_sge: 1,
                 ..Default::default()
             },

@@ -34,6 +34,8 @@ use kernel::{
     },
 };
 use xprtrdma_base::access_once::AccessOnce;
+#[cfg(xprtrdma_server)]
+use xprtrdma_base::buffer::Buffer;
 use xprtrdma_bindings as bindings;
 
 /// A message in its receive buffer, lent to [`QpHandler::received`].
@@ -154,6 +156,21 @@ impl<H: QpHandler> Held<H> {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: As for `Received::bytes`.
         unsafe { slice::from_raw_parts(self.buf().mem.ptr(), self.len) }
+    }
+}
+
+#[cfg(xprtrdma_server)]
+// SAFETY: A receive buffer is memory of the queue pair, which `self` keeps, and stays where it is.
+// By the type invariant it belongs to this value; the device wrote `len` bytes into it, and it was
+// initialised before. `Held::bytes` is the only reference to it, and is in its owner's hands.
+unsafe impl<H: QpHandler> Buffer for Held<H> {
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: A buffer of at least one byte is not at address zero.
+        unsafe { NonNull::new_unchecked(self.buf().mem.ptr()) }
+    }
+
+    fn len(&self) -> usize {
+        self.len
     }
 }
 

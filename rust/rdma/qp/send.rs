@@ -96,6 +96,20 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
     let (op, wake) = {
         let mut sq = qp.sq.lock();
         let op = sq.complete();
+        #[cfg(xprtrdma_server)]
+        if let Some(OpKind::Transfer) = op {
+            // Work requests complete in the order of their posts.
+            let transfer = sq.transfers.remove(0);
+            let wake = core::mem::replace(&mut sq.want_space, false);
+            drop(sq);
+            if let Ok(transfer) = transfer {
+                H::transferred(qp, transfer);
+            }
+            if wake {
+                H::send_space(qp);
+            }
+            return;
+        }
         (op, core::mem::replace(&mut sq.want_space, false))
     };
     match op {
@@ -109,6 +123,8 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
         }
         Some(OpKind::Probe) => H::probed(qp),
         Some(OpKind::Confirmed) => H::confirmed(qp),
+        #[cfg(xprtrdma_server)]
+        Some(OpKind::Transfer) => {}
         None => {}
     }
     if wake {

@@ -20,6 +20,8 @@ use super::{
     fifo::Fifo,
     recv_queue::Done, //
 };
+#[cfg(xprtrdma_server)]
+use crate::transfer::Transfer;
 use crate::{
     dma::{
         Direction,
@@ -52,9 +54,14 @@ pub(super) fn aligned(len: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(super) enum OpKind {
     Send,
-    Invalidate { token: u64, seq: u64 },
+    Invalidate {
+        token: u64,
+        seq: u64,
+    },
     Probe,
     Confirmed,
+    #[cfg(xprtrdma_server)]
+    Transfer,
 }
 
 /// A signalled post to the send queue, with what it gives back: its own and all since the one
@@ -83,6 +90,10 @@ pub(super) struct SendQueue {
     pub(super) seq: u64,
     pub(super) closed: bool,
     pub(super) want_space: bool,
+    /// Those that were posted and have not completed, in the order of their posts. Never grows
+    /// beyond its capacity.
+    #[cfg(xprtrdma_server)]
+    pub(super) transfers: KVec<KBox<Transfer>>,
     // The work request of a Send and its element; what they refer to is only of use within one
     // post.
     pub(super) send: bindings::ib_send_wr,
@@ -132,6 +143,8 @@ impl SendQueue {
             seq: 0,
             closed: false,
             want_space: false,
+            #[cfg(xprtrdma_server)]
+            transfers: KVec::with_capacity(config.send_wrs as usize, GFP_KERNEL)?,
             send,
             sge: Default::default(),
             chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA Reads and Writes of ours between pages of our own and memory of the peer ([`Transfer`]).
+//!
+//! Pages go through these types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
+//! device, a [`Transfer`] can be posted. A queue pair takes a transfer by value, and returns it
+//! when it has completed. What has not completed is dropped with the queue pair, which is destroyed
+//! before. So no page that a device may still use is ever in other hands.
+
+use crate::pages::{
+    MappedPages,
+    Pages, //
+};
+use kernel::prelude::*;
+use xprtrdma_bindings as bindings;
+
+/// What a [`Transfer`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The peer's memory is read; it needs pages that are mapped `FromDevice`.
+    Read,
+    /// The peer's memory is written; it needs pages that are mapped `ToDevice`.
+    Write,
+}
+
+/// Bytes of a transfer that are next to each other in the peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch {
+    /// The peer's key.
+    pub handle: u32,
+    /// The peer's address.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Where they are in the pages.
+    pub at: u32,
+}
+
+/// RDMA Reads or Writes that are ready to be posted.
+///
+/// # Invariants
+///
+/// - The work requests refer to elements of `sges`, and these to `pages`. Neither vector grows.
+/// - There is at least one work request.
+pub struct Transfer {
+    wrs: KVec<bindings::ib_rdma_wr>,
+    // The work requests refer to it.
+    _sges: KVec<bindings::ib_sge>,
+    pages: MappedPages,
+    kind: Kind,
+}
+
+// SAFETY: The pointers lead into the value's own memory.
+unsafe impl Send for Transfer {}
+
+impl Transfer {
+    /// Makes the work requests for `stretches`, each with at most `most_sges` elements. `EINVAL`:
+    /// they do not lie within the pages, or there are none. May sleep.
+    pub fn new(
+        kind: Kind,
+        pages: MappedPages,
+        most_sges: usize,
+        stretches: impl Iterator<Item = Stretch>,
+    ) -> Result<Self> {
+        let opcode = match kind {
+            Kind::Read => bindings::ib_wr_opcode_IB_WR_RDMA_READ,
+            Kind::Write => bindings::ib_wr_opcode_IB_WR_RDMA_WRITE,
+        };
+        let most_sges = most_sges.max(1);
+        let mut sges = KVec::new();
+        let mut wrs: KVec<bindings::ib_rdma_wr> = KVec::new();
+        for stretch in stretches {
+            let (mut at, mut left) = (stretch.at as usize, stretch.len as usize);
+            let mut offset = stretch.offset;
+            if at.checked_add(left).is_none_or(|end| end > pages.len()) {
+                return Err(EINVAL);
+            }
+            while left != 0 {
+                let mut wr = bindings::ib_rdma_wr {
+                    remote_addr: offset,
+                    rkey: stretch.handle,
+                    ..Default::default()
+                };
+                wr.wr.opcode = opcode;
+                while let (true, Some(sge)) =
+                    ((wr.wr.num_sge as usize) < most_sges, pages.sge(at, left))
+                {
+                    // NO-OVERFLOW: An element is not longer than what is left.
+                    at = at.wrapping_add(sge.length as usize);
+                    left = left.wrapping_sub(sge.length as usize);
+                    offset = offset.wrapping_add(u64::from(sge.length));
+                    sges.push(sge, GFP_KERNEL)?;
+                    wr.wr.num_sge += 1;
+                }
+                if wr.wr.num_sge == 0 {
+                    return Err(EINVAL);
+                }
+                wrs.push(wr, GFP_KERNEL)?;
+            }
+        }
+        if wrs.is_empty() {
+            return Err(EINVAL);
+        }
+        // INVARIANT: Both vectors are complete, and there is a work request.
+        let mut rest = sges.as_mut_slice();
+        for wr in wrs.iter_mut() {
+            // CAST: At most `most_sges`.
+            let (own, others) = rest
+                .split_at_mut_checked(wr.wr.num_sge as usize)
+                .ok_or(EINVAL)?;
+            wr.wr.sg_list = own.as_mut_ptr();
+            rest = others;
+        }
+        Ok(Self {
+            wrs,
+            _sges: sges,
+            pages,
+            kind,
+        })
+    }
+
+    /// Returns what it does.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns the number of its work requests.
+    pub fn wrs(&self) -> u32 {
+        // CAST: A list in memory is shorter.
+        self.wrs.len() as u32
+    }
+
+    /// Returns the pages: the transfer was not posted, or has completed.
+    pub fn into_pages(self) -> Pages {
+        self.pages.unmap()
+    }
+
+    /// Returns the domain whose device the pages are mapped for.
+    pub(crate) fn pd(&self) -> *mut bindings::ib_pd {
+        self.pages.pd().as_raw()
+    }
+
+    /// Links the work requests in front of `next`, all with this completion entry; returns the
+    /// first. `last_flags` are the flags of the last of them.
+    pub(crate) fn link(
+        &mut self,
+        cqe: *mut bindings::ib_cqe,
+        last_flags: c_int,
+        next: *mut bindings::ib_send_wr,
+    ) -> *mut bindings::ib_send_wr {
+        let (mut next, mut flags) = (next, last_flags);
+        for wr in self.wrs.iter_mut().rev() {
+            wr.wr.next = next;
+            wr.wr.send_flags = core::mem::take(&mut flags);
+            // CAST: The union's first member is the pointer, as 64 bits.
+            wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
+            // CAST: The first member is what all work requests have.
+            next = core::ptr::from_mut(wr).cast();
+        }
+        next
+    }
+}
