@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tells the RPC server that connection requests wait ([`Bell`]).
+
+use core::ptr::NonNull;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_base::{
+    new_spinlock,
+    spin::SpinLock, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Tells the RPC server that connection requests wait at a listener.
+///
+/// It may be rung before the RPC server knows the listener, and after it has forgotten it.
+#[derive(Clone)]
+pub struct Bell(Arc<Shared>);
+
+#[pin_data]
+struct Shared {
+    #[pin]
+    wire: SpinLock<Wire>,
+}
+
+/// # Invariants
+///
+/// The transport of `Connected` is valid.
+enum Wire {
+    /// The RPC server does not know the listener yet; whether the bell was rung.
+    Loose(bool),
+    Connected(NonNull<bindings::svc_xprt>),
+    Cut,
+}
+
+// SAFETY: The functions that are called for a transport may be called by any thread.
+unsafe impl Send for Wire {}
+
+impl Bell {
+    pub(crate) fn new() -> Result<Self> {
+        let shared = pin_init!(Shared {
+            wire <- new_spinlock!(Wire::Loose(false), "Bell::wire"),
+        });
+        Ok(Self(Arc::pin_init(shared, GFP_KERNEL)?))
+    }
+
+    /// Makes a thread of the RPC server accept what waits. Process context; does not sleep.
+    pub fn ring(&self) {
+        let mut wire = self.0.wire.lock();
+        match &mut *wire {
+            Wire::Loose(rung) => *rung = true,
+            Wire::Connected(xprt) => {
+                // SAFETY: Valid by the type invariant, as long as the lock is held.
+                unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CONN) };
+                // SAFETY: As above. The callee may be called in any context.
+                unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
+            }
+            Wire::Cut => {}
+        }
+    }
+
+    /// Connects the bell to a listener that the RPC server is about to know.
+    ///
+    /// # Safety
+    ///
+    /// The transport stays valid until [`Bell::cut`] is called.
+    pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
+        let mut wire = self.0.wire.lock();
+        if matches!(*wire, Wire::Loose(true)) {
+            // The RPC server looks at the flag when it gets the listener.
+            // SAFETY: Valid by this function's contract.
+            unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CONN) };
+        }
+        // INVARIANT: By this function's contract.
+        *wire = Wire::Connected(xprt);
+    }
+
+    /// Cuts the bell off: it does nothing any more. When this returns, nothing uses the transport.
+    pub(crate) fn cut(&self) {
+        *self.0.wire.lock() = Wire::Cut;
+    }
+}

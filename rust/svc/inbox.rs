@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls of a connection that wait for a thread of the RPC server ([`Inbox`]).
+
+pub use crate::context::Place;
+use crate::{
+    context::Context,
+    service::Service, //
+};
+use core::ptr::NonNull;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_base::{
+    new_spinlock,
+    spin::SpinLock, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Where the calls of a connection arrive.
+///
+/// It takes calls before the RPC server knows the connection, and none when it has forgotten it.
+pub struct Inbox<S: Service>(Arc<Shared<S>>);
+
+impl<S: Service> Clone for Inbox<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// The owner of an [`Inbox`]. Dropping it drops the calls that wait there.
+///
+/// A call may keep the connection's queue pair, whose handler keeps the inbox: the owner breaks
+/// this circle.
+pub struct InboxOwner<S: Service>(Inbox<S>);
+
+#[pin_data]
+struct Shared<S: Service> {
+    #[pin]
+    state: SpinLock<State<S>>,
+}
+
+/// # Invariants
+///
+/// - The transport of `Open` is valid.
+/// - With a transport, `XPT_DATA` is set when a call waits.
+struct State<S: Service> {
+    xprt: Xprt,
+    /// The calls in the order of their arrival; `calls` never grows beyond its capacity.
+    calls: KVec<KBox<Context<S>>>,
+    /// The connection is to be closed.
+    closing: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Xprt {
+    Unknown,
+    Open(NonNull<bindings::svc_xprt>),
+    Detached,
+}
+
+// SAFETY: The functions that are called for a transport may be called by any thread.
+unsafe impl Send for Xprt {}
+
+impl<S: Service> InboxOwner<S> {
+    /// Makes an inbox with room for `most` calls. May sleep.
+    pub fn new(most: usize) -> Result<Self> {
+        let state = State {
+            xprt: Xprt::Unknown,
+            calls: KVec::with_capacity(most, GFP_KERNEL)?,
+            closing: false,
+        };
+        let shared = pin_init!(Shared {
+            state <- new_spinlock!(state, "Inbox::state"),
+        });
+        Ok(Self(Inbox(Arc::pin_init(shared, GFP_KERNEL)?)))
+    }
+
+    /// Returns the inbox, for what fills it.
+    pub fn handle(&self) -> Inbox<S> {
+        self.0.clone()
+    }
+
+    /// Connects the inbox to a connection that the RPC server is about to know.
+    ///
+    /// # Safety
+    ///
+    /// The transport stays valid until [`InboxOwner::detach`] is called.
+    pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
+        let mut state = self.0 .0.state.lock();
+        if !state.calls.is_empty() {
+            // The RPC server looks at the flag when it gets the connection.
+            // SAFETY: Valid by this function's contract.
+            unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
+        }
+        if state.closing {
+            // SAFETY: As above.
+            unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CLOSE) };
+        }
+        // INVARIANT: By this function's contract, and the flag was set above.
+        state.xprt = Xprt::Open(xprt);
+    }
+
+    /// Takes the oldest call.
+    pub(crate) fn take(&self) -> Option<KBox<Context<S>>> {
+        let mut state = self.0 .0.state.lock();
+        let call = state.calls.remove(0).ok();
+        if let (Xprt::Open(xprt), true) = (state.xprt, state.calls.is_empty()) {
+            // In the lock, so that no call is there without the flag; and with the last call, so
+            // that no thread is woken for none.
+            // SAFETY: Valid by the type invariant, as long as the lock is held.
+            unsafe { bindings::svcrdma_clear_flag(xprt.as_ptr(), bindings::XPT_DATA) };
+        }
+        call
+    }
+
+    /// Drops what waits, and takes nothing more. When this returns, nothing uses the transport.
+    /// May sleep.
+    pub(crate) fn detach(&self) {
+        let mut state = self.0 .0.state.lock();
+        state.xprt = Xprt::Detached;
+        let calls = core::mem::take(&mut state.calls);
+        drop(state);
+        // Dropping a call may take other locks, and sleep.
+        drop(calls);
+    }
+}
+
+impl<S: Service> Drop for InboxOwner<S> {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+impl<S: Service> Inbox<S> {
+    /// Adds a call, and makes a thread of the RPC server take it. May sleep for memory.
+    ///
+    /// An error: no memory, no room, or the RPC server has forgotten the connection. The call and
+    /// its message are dropped then, and no answer follows.
+    pub fn push(&self, message: S::Message, place: Place<S::Pages>, call: S::Call) -> Result {
+        let context = Context::new(message, place, call)?;
+        let mut state = self.0.state.lock();
+        if matches!(state.xprt, Xprt::Detached) {
+            drop(state);
+            return Err(ESHUTDOWN);
+        }
+        if let Err(full) = state.calls.push_within_capacity(context) {
+            drop(state);
+            drop(full);
+            return Err(ENOSPC);
+        }
+        if let Xprt::Open(xprt) = state.xprt {
+            // INVARIANT: A call waits, and the flag is set.
+            // SAFETY: Valid by the type invariant, as long as the lock is held.
+            unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
+            // SAFETY: As above. The callee may be called in any context.
+            unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
+        }
+        Ok(())
+    }
+
+    /// Makes a thread of the RPC server close the connection. Process context; does not sleep.
+    pub fn close(&self) {
+        let mut state = self.0.state.lock();
+        state.closing = true;
+        if let Xprt::Open(xprt) = state.xprt {
+            // SAFETY: Valid by the type invariant, as long as the lock is held. The callee may be
+            // called in any context.
+            unsafe { bindings::svc_xprt_deferred_close(xprt.as_ptr()) };
+        }
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe abstractions over the kernel's RPC server: transport classes, transports, calls.
+//!
+//! Written as if for `rust/kernel`; knows nothing of RDMA. A driver implements
+//! [`Service`](service::Service) and registers it with a [`Registration`](class::Registration).
+//!
+//! | Module | Concept | C structure |
+//! | --- | --- | --- |
+//! | [`class`] | a transport class, registered while it lives | `svc_xprt_class` |
+//! | [`service`] | the trait behind the class: the contract with a driver | |
+//! | `ops` | the operations of the class, made from the trait | `svc_xprt_ops` |
+//! | [`bell`] | tells the RPC server of connection requests | `svc_xprt` |
+//! | [`inbox`] | calls that wait for a thread of the RPC server | `svc_xprt` |
+//! | `context` | a call from the time when it arrives until it is over | `svc_rqst` |
+//! | [`reply`] | a reply that is to be sent | `svc_rqst`, `xdr_buf` |
+//!
+//! The RPC server's threads take transports off a queue, not calls: `XPT_BUSY` says that a thread
+//! has a transport, or that it is queued. No driver sees that flag: `ops` takes a call from the
+//! inbox and gives the flag up, once on every path.
+//!
+//! Lock order (outer first): the lock of an inbox or a bell, the queues of the RPC server.
+
+#![cfg_attr(not(CONFIG_RUST), no_std)]
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+/// Logging, network namespaces and work queues, for drivers: these have no arrow to `base`.
+pub mod util {
+    pub use xprtrdma_base::{
+        log::*,
+        net::Net,
+        queue::WorkQueue, //
+    };
+}
+
+pub mod bell;
+pub mod class;
+mod context;
+pub mod inbox;
+mod ops;
+pub mod reply;
+pub mod service;
+mod transport;
