@@ -27,7 +27,7 @@ bindings-skip-flags := \
 bindings-allow := \
 	--allowlist-file '.*/include/linux/sunrpc/.*' \
 	--allowlist-file '.*/include/(uapi/)?rdma/.*' \
-	--allowlist-file '.*/helpers/helpers.h' \
+	--allowlist-file '.*/helpers/(helpers|svc).h' \
 	--allowlist-file '.*/kunit/fake_.*.h' \
 	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
 	--allowlist-function 'get_random_u(16|64)' \
@@ -62,7 +62,7 @@ bindings-params = $(shell grep -Ev '^\#|^$$' $(srctree)/rust/bindgen_parameters)
 
 bindings-c-flags = $(filter-out $(bindings-skip-flags) $(CC_FLAGS_LTO),$(c_flags)) \
 	-w --target=$(if $(CONFIG_X86_64),x86_64-linux-gnu,$(if $(CONFIG_ARM64),aarch64-linux-gnu)) \
-	-fno-builtin -D__BINDGEN__ $(bindings-kunit)
+	-fno-builtin -D__BINDGEN__ $(bindings-more)
 
 quiet_cmd_bindings = BINDGEN $@
       cmd_bindings = \
@@ -77,7 +77,7 @@ quiet_cmd_bindings = BINDGEN $@
 		-o $@ -- $(bindings-c-flags) -DMODULE
 
 $(obj)/bindings/xprtrdma_bindings.rs: $(src)/bindings/bindings_helper.h $(src)/helpers/helpers.h $(src)/helpers/trace.h \
-		$(if $(bindings-kunit),$(src)/kunit/fake_device.h $(src)/kunit/fake_rpc.h) FORCE
+		$(bindings-headers) FORCE
 	$(call if_changed,bindings)
 
 targets += bindings/xprtrdma_bindings.rs

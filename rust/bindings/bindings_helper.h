@@ -15,6 +15,9 @@
 
 #include "../helpers/helpers.h"
 #include "../helpers/trace.h"
+#ifdef XPRTRDMA_SERVER
+#include "../helpers/svc.h"
+#endif
 #ifdef XPRTRDMA_KUNIT
 #include "../kunit/fake_device.h"
 #include "../kunit/fake_rpc.h"

@@ -19,7 +19,7 @@ from ..base.paths import REPO
 from ..base.ui import say
 
 # From the lowest to the highest; Kbuild says which may name which.
-CRATES = ("base", "proto", "rdma", "sunrpc", "transport")
+CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "transport", "server")
 PREFIX = "xprtrdma_"
 LONGEST = 500
 PICTURE = REPO / "Documentation/architecture.rst"

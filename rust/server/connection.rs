@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An accepted connection, and how it is made.
+
+use crate::{
+    driver::Rdma,
+    events::Events,
+    listener::Door,
+    receive::Handler,
+    sizes::{
+        INBOX,
+        QUEUES, //
+    }, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+use xprtrdma_proto::responder::admit::Terms;
+use xprtrdma_rdma::{
+    cm::listen::{
+        AcceptParam,
+        Request, //
+    },
+    device::DeviceInfo,
+    pd::Pd,
+    qp::{
+        Qp,
+        QpOwner, //
+    }, //
+};
+use xprtrdma_svc::{
+    inbox::InboxOwner,
+    service::Accepted,
+    util::{
+        may_log,
+        Show, //
+    }, //
+};
+
+/// A connection that was accepted.
+pub(crate) struct Connection {
+    pub(crate) qp: Arc<Qp<Handler>>,
+    pub(crate) events: Arc<Events>,
+    /// Gone when the connection is detached.
+    owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
+}
+
+impl Connection {
+    /// Accepts a request. Says in the log what became of it.
+    pub(crate) fn accept(
+        door: &Door,
+        request: Request<Door>,
+        longest_call: u32,
+    ) -> Option<Accepted<Rdma>> {
+        let events = request.events.clone();
+        match Self::make(door, request, longest_call) {
+            Ok((accepted, device)) => {
+                if may_log() {
+                    pr_info!(
+                        "connection from {} on {} accepted\n",
+                        Show(&events.peer),
+                        device.name()
+                    );
+                }
+                Some(accepted)
+            }
+            Err(error) => {
+                if may_log() {
+                    pr_warn!(
+                        "connection from {} not accepted: {error:?}\n",
+                        Show(&events.peer)
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn make(
+        door: &Door,
+        request: Request<Door>,
+        longest_call: u32,
+    ) -> Result<(Accepted<Rdma>, DeviceInfo)> {
+        let Request { id, events } = request;
+        let id = Arc::new(id, GFP_KERNEL)?;
+        let device = DeviceInfo::of(&id).ok_or(ENODEV)?;
+        let local = id.local_addr().ok_or(EINVAL)?;
+        let pd = Pd::alloc(id.clone())?;
+        let inbox = InboxOwner::new(INBOX)?;
+        let terms = Terms {
+            reply_threshold: events.agreed.thresholds.reply,
+            longest_call,
+        };
+        let handler = Handler::new(&events, terms, inbox.handle(), door.queue.clone())?;
+        let owner = Qp::create(&pd, &QUEUES, handler)?;
+        let qp = owner.handle();
+        let owner = KBox::pin_init(new_mutex!(Some(owner), "Connection::owner"), GFP_KERNEL)?;
+        let peer = events.peer;
+        let connection = Self {
+            qp,
+            events: events.clone(),
+            owner,
+        };
+        // The client may send from here on.
+        id.accept(&AcceptParam {
+            private_data: events.agreed.private_data,
+            reads: events.agreed.reads,
+        })?;
+        events.accepted(inbox.handle());
+        Ok((
+            Accepted {
+                connection,
+                inbox,
+                local,
+                peer,
+            },
+            device,
+        ))
+    }
+
+    /// Ends the connection, and says so in the log.
+    pub(crate) fn detach(&self) {
+        self.end();
+        if may_log() {
+            pr_info!(
+                "connection from {} closed: {}\n",
+                Show(&self.events.peer),
+                self.events.cause().text()
+            );
+        }
+    }
+
+    /// Ends the connection: when this returns, nothing completes any more. Idempotent.
+    fn end(&self) {
+        let owner = self.owner.lock().take();
+        drop(owner);
+        self.qp.handler().give_up();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection requests.
+
+use crate::{
+    events::Events,
+    sizes::REQUESTS, //
+};
+use core::{
+    net::SocketAddr,
+    sync::atomic::{
+        AtomicU32,
+        Ordering::Relaxed, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
+use xprtrdma_rdma::cm::listen::{
+    self,
+    ListenHandler,
+    RequestInfo, //
+};
+use xprtrdma_svc::{
+    bell::Bell,
+    util::{
+        may_log,
+        Net,
+        Show,
+        WorkQueue, //
+    }, //
+};
+
+pub(crate) type Listener = listen::Listener<Door>;
+
+/// What handles the requests of a listener.
+pub(crate) struct Door {
+    bell: Bell,
+    /// Where completions of its connections are handled.
+    pub(crate) queue: Arc<WorkQueue>,
+}
+
+/// Listens at an address.
+pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listener> {
+    // Each queue has a name of its own in sysfs.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let name = CString::try_from_fmt(fmt!("svcrdma_rs-{number}"))?;
+    let queue = Arc::new(WorkQueue::new(&name)?, GFP_KERNEL)?;
+    Listener::new(net, addr, REQUESTS, Door { bell, queue })
+}
+
+impl ListenHandler for Door {
+    type Events = Events;
+
+    fn request(&self, request: &RequestInfo<'_>) -> Option<Arc<Events>> {
+        let events = Events::of_request(request);
+        if events.is_none() && may_log() {
+            pr_info!("connection from {} rejected\n", Show(&request.peer));
+        }
+        events
+    }
+
+    fn arrived(&self) {
+        self.bell.ring();
+    }
+}

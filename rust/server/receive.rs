@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages of the client, up to the RPC server.
+
+use crate::{
+    call::Call,
+    driver::Rdma,
+    events::Events,
+    read::{
+        Failed,
+        Reads, //
+    },
+    sizes::{
+        GRANT,
+        RECEIVES, //
+    }, //
+};
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        ArcBorrow,
+        SpinLock, //
+    },
+    workqueue::Queue, //
+};
+use xprtrdma_proto::{
+    responder::{
+        admit::{
+            Admitted,
+            Ready,
+            Terms, //
+        },
+        call::Parked,
+        grant::{
+            Grant,
+            Ticket, //
+        },
+        refusal::{
+            Refusal,
+            VERSION_ERROR_LEN, //
+        },
+        sort::{
+            sort,
+            Arrival, //
+        },
+        stream::Assembly, //
+    },
+    served::cause::Cause, //
+};
+use xprtrdma_rdma::{
+    mr::LocalInvalidation,
+    qp::{
+        Immediate,
+        Qp,
+        QpHandler,
+        Received,
+        WcStatus, //
+    },
+    transfer::{
+        Kind,
+        Transfer, //
+    }, //
+};
+use xprtrdma_svc::{
+    inbox::{
+        Inbox,
+        Place, //
+    },
+    util::WorkQueue, //
+};
+
+/// Handles the completions of a connection.
+pub(crate) struct Handler {
+    pub(crate) events: Arc<Events>,
+    pub(crate) terms: Terms,
+    pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
+    reads: Reads<Self>,
+    inbox: Inbox<Rdma>,
+    queue: Arc<WorkQueue>,
+}
+
+/// What happens to a call that was admitted.
+enum Next {
+    /// All of it is here; its RPC message begins at this byte.
+    Call(usize, Parked<Ready>, Ticket),
+    /// This number of bytes is read first.
+    Read(Parked<Admitted>, Ticket, u32),
+}
+
+impl Handler {
+    pub(crate) fn new(
+        events: &Arc<Events>,
+        terms: Terms,
+        inbox: Inbox<Rdma>,
+        queue: Arc<WorkQueue>,
+    ) -> Result<Self> {
+        let mut grant = Grant::new(GRANT);
+        grant.posted(RECEIVES);
+        Ok(Self {
+            events: events.clone(),
+            terms,
+            grant: KBox::pin_init(new_spinlock!(grant, "Handler::grant"), GFP_KERNEL)?,
+            reads: Reads::new()?,
+            inbox,
+            queue,
+        })
+    }
+
+    /// Drops the calls that are being read; no handler is at work any more.
+    pub(crate) fn give_up(&self) {
+        self.reads.give_up();
+    }
+
+    /// Deals with a call that cannot be processed.
+    fn failed(qp: ArcBorrow<'_, Qp<Self>>, failed: Failed) {
+        let this = qp.handler();
+        let answered = match failed {
+            Failed::Refused(ticket, refusal) => {
+                this.grant.lock().posted(1);
+                Self::refuse(qp, ticket, refusal)
+            }
+            Failed::Error(error) => Err(error),
+        };
+        if answered.is_err() {
+            this.events.end(Cause::Unanswerable);
+        }
+    }
+
+    /// Answers a call that cannot be processed.
+    fn refuse(qp: ArcBorrow<'_, Qp<Self>>, ticket: Ticket, refusal: Refusal) -> Result {
+        let granted = qp.handler().grant.lock().refuse(ticket);
+        let granted = granted.map_err(|_| ENOMEM)?;
+        let mut batch = qp.begin(VERSION_ERROR_LEN, 1).map_err(|_| EPIPE)?;
+        let len = refusal.encode(granted, batch.buffer());
+        batch.post_message(len.map_err(|_| EINVAL)?)
+    }
+}
+
+impl QpHandler for Handler {
+    fn queue(&self) -> &Queue {
+        self.queue.queue()
+    }
+
+    fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
+        let this = qp.handler();
+        this.grant.lock().received();
+        if message.immediate() != Immediate::None {
+            this.events.end(Cause::Malformed);
+            return;
+        }
+        let bytes = message.bytes();
+        let (ticket, call) = match sort(bytes) {
+            Arrival::Call(call) => (this.grant.lock().begin(Some(call.credits())), Ok(call)),
+            Arrival::Refuse(refusal) => (this.grant.lock().begin(None), Err(refusal)),
+            Arrival::ReverseReply(_) | Arrival::ReverseError(_) | Arrival::Drop(_) => {
+                // The buffer is posted again.
+                this.grant.lock().posted(1);
+                return;
+            }
+        };
+        let ticket = match ticket {
+            Ok(ticket) => ticket,
+            Err(why) => {
+                this.events.end(why.into());
+                return;
+            }
+        };
+        let taken = match call.and_then(|call| call.admit(&this.terms)) {
+            Ok(call) => {
+                // NO-OVERFLOW: The RPC message is the end of the bytes.
+                let start = bytes.len().wrapping_sub(call.payload().len());
+                match call.assembly() {
+                    Assembly::Inline => match call.fetched(&[]) {
+                        Ok(ready) => Ok(Next::Call(start, ready.park(), ticket)),
+                        Err(refusal) => Err(Failed::Refused(ticket, refusal)),
+                    },
+                    Assembly::Split { .. } | Assembly::Landed => {
+                        let bytes = call.landing();
+                        Ok(Next::Read(call.park(), ticket, bytes))
+                    }
+                }
+            }
+            Err(refusal) => Err(Failed::Refused(ticket, refusal)),
+        };
+        let taken = match taken {
+            Ok(Next::Call(start, parked, ticket)) => {
+                let place = Place::Message { start };
+                let call = Call::new(parked, ticket);
+                this.inbox
+                    .push(message.hold(), place, call)
+                    .map_err(Failed::Error)
+            }
+            Ok(Next::Read(parked, ticket, bytes)) => this
+                .reads
+                .add(message.hold(), parked, ticket, bytes)
+                .and_then(|()| this.reads.pump(&qp))
+                .map_err(Failed::Error),
+            Err(failed) => Err(failed),
+        };
+        if let Err(failed) = taken {
+            Self::failed(qp, failed);
+        }
+    }
+
+    fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
+        let this = qp.handler();
+        if transfer.kind() == Kind::Read {
+            let pushed = this
+                .reads
+                .completed(KBox::into_inner(transfer))
+                .and_then(|fetched| {
+                    let call = Call::new(fetched.parked, fetched.ticket);
+                    let pushed = this.inbox.push(fetched.message, fetched.place, call);
+                    pushed.map_err(Failed::Error)
+                });
+            if let Err(failed) = pushed {
+                Self::failed(qp, failed);
+            }
+        }
+        Self::send_space(qp);
+    }
+
+    fn invalidated(_qp: ArcBorrow<'_, Qp<Self>>, _token: u64, _proof: &LocalInvalidation) {}
+
+    fn probed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn confirmed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn acknowledged(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
+        if let Err(error) = qp.handler().reads.pump(&qp) {
+            Self::failed(qp, Failed::Error(error));
+        }
+    }
+
+    fn broken(qp: ArcBorrow<'_, Qp<Self>>, _status: WcStatus) {
+        qp.handler().events.end(Cause::Left);
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers to the client.
+
+use crate::{
+    call::Call,
+    connection::Connection,
+    receive::Handler, //
+};
+use kernel::{
+    prelude::*,
+    time::{
+        delay::fsleep,
+        Delta, //
+    }, //
+};
+use xprtrdma_proto::{
+    responder::{
+        grant::Granted,
+        reply::Reply as Plan, //
+    },
+    served::cause::Cause, //
+};
+use xprtrdma_rdma::{
+    dma::Direction,
+    pages::Pages,
+    qp::{
+        SendBatch,
+        SendError, //
+    },
+    transfer::{
+        Kind,
+        Stretch,
+        Transfer, //
+    }, //
+};
+use xprtrdma_svc::reply::Reply;
+
+/// How often a reply looks for room in the send queue, and how long it waits in between.
+const TRIES: u32 = 5000;
+const PAUSE: Delta = Delta::from_millis(1);
+
+impl Connection {
+    /// Sends a reply, or the error that takes its place.
+    pub(crate) fn reply(&self, call: &mut Call, front: &[u8], reply: &Reply<'_>) -> Result {
+        self.try_reply(call, front, reply).inspect_err(|_| {
+            self.events.end(Cause::Unanswerable);
+        })
+    }
+
+    fn try_reply(&self, call: &mut Call, front: &[u8], reply: &Reply<'_>) -> Result {
+        let handler = self.qp.handler();
+        let parked = call.parked.take().ok_or(EINVAL)?;
+        let ready = parked.resume(front).ok_or(EINVAL)?;
+        let plan = ready.reply(&call.marks, reply.len(), &handler.terms);
+        let ticket = call.ticket.take().ok_or(EINVAL)?;
+        match plan {
+            Ok(plan) => {
+                let transfer = self.write(&plan, reply)?;
+                let granted = handler.grant.lock().answer(ticket).map_err(|_| EINVAL)?;
+                self.send(&plan, granted, reply, transfer)
+            }
+            Err(refusal) => {
+                let granted = handler.grant.lock().refuse(ticket).map_err(|_| EINVAL)?;
+                let mut batch = self.begin(1)?;
+                let len = refusal.encode(granted, batch.buffer());
+                batch.post_message(len.map_err(|_| EINVAL)?)
+            }
+        }
+    }
+
+    /// Makes the RDMA Writes of a reply, if it has some, of a copy of what they carry: the RPC
+    /// server's pages are free when the reply was posted.
+    fn write(&self, plan: &Plan<'_>, reply: &Reply<'_>) -> Result<Option<KBox<Transfer>>> {
+        let bytes = plan.writes().map(|write| write.span.length as usize).sum();
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let mut pages = Pages::new(bytes)?;
+        let mut at = 0usize;
+        for write in plan.writes() {
+            // NO-OVERFLOW: Parts of a message in memory.
+            let end = at.wrapping_add(write.span.length as usize);
+            pages.change(at, end, |offset, part| {
+                // CAST: As above.
+                reply.copy(write.span.from.wrapping_add(offset as u32), part)
+            })?;
+            at = end;
+        }
+        let pages = pages.map(self.qp.pd(), Direction::ToDevice)?;
+        let mut at = 0u32;
+        let stretches = plan.writes().map(|write| {
+            let begin = at;
+            // NO-OVERFLOW: As above.
+            at = at.wrapping_add(write.span.length);
+            Stretch {
+                handle: write.handle.0,
+                offset: write.offset,
+                len: write.span.length,
+                at: begin,
+            }
+        });
+        let most_sges = self.qp.pd().max_send_sges() as usize;
+        let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?;
+        Ok(Some(KBox::new(transfer, GFP_KERNEL)?))
+    }
+
+    /// Sends a reply, behind its RDMA Writes.
+    fn send(
+        &self,
+        plan: &Plan<'_>,
+        granted: Granted,
+        reply: &Reply<'_>,
+        transfer: Option<KBox<Transfer>>,
+    ) -> Result {
+        // NO-OVERFLOW: A list in memory is shorter.
+        let wrs = transfer.as_ref().map_or(0, |transfer| transfer.wrs());
+        let mut batch = self.begin(wrs.wrapping_add(1))?;
+        let buffer = batch.buffer();
+        let mut len = plan.encode(granted, buffer).map_err(|_| EINVAL)?;
+        for span in plan.inline() {
+            // CAST: A few kilobytes.
+            let end = len.checked_add(span.length as usize).ok_or(EINVAL)?;
+            let part = buffer.get_mut(len..end).ok_or(EINVAL)?;
+            reply.copy(span.from, part)?;
+            len = end;
+        }
+        match transfer {
+            Some(transfer) => batch.post_transfer(transfer, Some(len)),
+            None => batch.post_message(len),
+        }
+    }
+
+    /// Waits for room for one message and `wrs` work requests.
+    fn begin(&self, wrs: u32) -> Result<SendBatch<'_, Handler>> {
+        // CAST: A few kilobytes.
+        let most = self.qp.handler().terms.reply_threshold as usize;
+        for _ in 0..TRIES {
+            match self.qp.begin(most, wrs) {
+                Ok(batch) => return Ok(batch),
+                Err(SendError::Closed) => return Err(EPIPE),
+                Err(SendError::Full) => fsleep(PAUSE),
+            }
+        }
+        Err(ETIMEDOUT)
+    }
+
+    /// Counts a call that is over; its Receive is posted again.
+    pub(crate) fn over(&self, call: Call) {
+        let handler = self.qp.handler();
+        let mut grant = handler.grant.lock();
+        grant.posted(1);
+        let lost = match call.ticket {
+            Some(ticket) => grant.drop_unanswered(ticket),
+            None => Ok(()),
+        };
+        drop(grant);
+        if let Err(why) = lost {
+            handler.events.end(why.into());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver of the server: carries RPCs over RDMA for the kernel NFS server.
+//!
+//! The rules of the protocol are in `xprtrdma_proto`, the kernel's contracts in `xprtrdma_svc` and
+//! `xprtrdma_rdma`. What is left here is moving bytes between them.
+//!
+//! | Room | What is in it |
+//! | --- | --- |
+//! | [`service`] | the operations of the RPC server |
+//! | [`listener`] | connection requests |
+//! | [`connection`] | an accepted connection, and how it is made |
+//! | [`receive`] | messages of the client, up to the RPC server |
+//! | [`read`] | calls of which parts are still in the client's memory |
+//! | [`call`] | a call that the RPC server has |
+//! | [`reply`] | answers to the client |
+//! | [`events`] | how a connection ends |
+//! | [`driver`] | the name of the driver in the RPC server's types |
+//! | [`sizes`] | sizes and bounds |
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod connection;
+mod driver;
+mod events;
+mod listener;
+mod read;
+mod receive;
+mod reply;
+mod service;
+mod sizes;
+
+use kernel::prelude::*;
+use xprtrdma_rdma::stack;
+use xprtrdma_svc::{
+    class::Registration,
+    util::version, //
+};
+
+module! {
+    type: SvcRdma,
+    name: "svcrdma_rs",
+    authors: ["The xprtrdma_rs developers"],
+    description: "RPC-over-RDMA server transport",
+    license: "GPL",
+}
+
+struct SvcRdma {
+    _class: Registration<driver::Rdma>,
+}
+
+impl kernel::Module for SvcRdma {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        if let Some(module) = stack::foreign() {
+            pr_err!("{module} is not the kernel's own, with which this module was built\n");
+            return Err(ENOEXEC);
+        }
+        let class = Registration::new().inspect_err(|e| {
+            if *e == EEXIST {
+                pr_err!(
+                    "another module (rpcrdma?) serves \"rdma\": stop the NFS server, run \
+                     'rmmod rpcrdma' and load this module again\n"
+                );
+            } else {
+                pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
+            }
+        })?;
+        pr_info!(
+            "RPC-over-RDMA server transport registered, version {}\n",
+            version()
+        );
+        Ok(Self { _class: class })
+    }
+}
