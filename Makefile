@@ -99,7 +99,7 @@ shell:
 	$(LAB) shell $(KERNEL_OPTION)
 
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-rails-short \
-	check-debug check-endurance check-full check-short check-kernels check-arm64 \
+	check-debug check-endurance check-full check-short check-kernels check-arm64 check-server \
 	check-packages
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 .PHONY: $(CHECKS)
@@ -180,6 +180,7 @@ help:
 	@echo '  make check-short              build and short tests on one kernel, such as KERNEL=7.3.4+deb13-rt-amd64'
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'
+	@echo '  make check-server             data tests with our module in the server, too (it is being made)'
 	@echo '  make check-packages           an installed Debian: DKMS, an upgrade of the kernel, fall-back, removal'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'

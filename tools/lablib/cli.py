@@ -120,13 +120,16 @@ def add_build(commands):
     kernel_option(sub)
     sub.add_argument("--debug", action="store_true", help="for the debug kernel")
     sub.add_argument("--clippy", action="store_true", help="check with clippy as well")
+    sub.add_argument("--variant", choices=list(module.VARIANTS), default="client",
+                     help="the client's module, that with the KUnit suites (for a debug kernel) or "
+                          "the server's (default: client)")
 
     def run(args):
         base = root.path(kernel.arch_of(args.kernel))
         target = kernel.get(base, args.kernel)
         if args.debug:
             target = kernel.debug(base, target)
-        print(module.build(base, target, args.clippy, show=True))
+        print(module.build(base, target, args.clippy, show=True, variant=args.variant))
         return 0
 
     sub.set_defaults(run=run)
@@ -145,6 +148,8 @@ def machine_options(sub):
                      help="another stock kernel in the server, perhaps of another architecture")
     sub.add_argument("--client", choices=("ours", "intree", "none"), default="ours",
                      help="transport module to load in the client (default: ours)")
+    sub.add_argument("--server", choices=("ours", "intree"), default="intree",
+                     help="transport module to load in the server (default: intree)")
     debug_option(sub)
     sub.add_argument("--provider", choices=("rxe", "siw", "mixed"), default="rxe",
                      help="kind of RDMA device: RoCE or iWARP in software, or with --rails 2 one "
@@ -189,7 +194,8 @@ def cpus_option(sub):
 def plan(args):
     if args.provider == "mixed" and args.rails == 1:
         raise LabError("one of each kind of device needs --rails 2")
-    return Plan(client=args.client, spec=args.kernel, server=args.server_kernel, debug=args.debug,
+    return Plan(client=args.client, serving=args.server, spec=args.kernel,
+                server=args.server_kernel, debug=args.debug,
                 version=args.vers, options=args.mount_opts, export=args.export,
                 memory=(args.server_mem, args.client_mem), timeout=args.timeout,
                 pcap=args.pcap, results=args.results, provider=args.provider,

@@ -9,13 +9,21 @@ from ..base.ui import LabError, say
 
 NAME = "xprtrdma_rs.ko"
 SUITES = "xprtrdma_rs_kunit.ko"
+SERVER = "svcrdma_rs.ko"
 BUILD_SECONDS = 900
 
 
-def directory(kernel, clippy=False, suites=False):
+# What is built of the crates, each in an object directory of its own: the module, the words for
+# kbuild, and how the directory's name ends.
+VARIANTS = {"client": (NAME, [], ""),
+            "suites": (SUITES, ["XPRTRDMA_KUNIT=1"], "-kunit"),
+            "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server")}
+
+
+def directory(kernel, clippy=False, variant="client"):
     """Where the objects for this kernel go."""
     return REPO / "build" / (kernel.release + ("-clippy" if clippy else "")
-                             + ("-kunit" if suites else ""))
+                             + VARIANTS[variant][2])
 
 
 def make(kernel, objects, *words, tree=REPO):
@@ -23,23 +31,22 @@ def make(kernel, objects, *words, tree=REPO):
     return ["make", "-C", kernel.tree, *kernel.make_words(), f"M={tree}", f"MO={objects}", *words]
 
 
-def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, suites=False):
+def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, variant="client"):
     """Build the module; the file, relative to the repository.
 
     `show` puts make's output on the terminal; it is in the log in any case.  A copy of the source
-    in `tree` is built into `objects`; both lie in the repository.  `suites`: not the module itself
-    but the one with the KUnit suites.
+    in `tree` is built into `objects`; both lie in the repository.
     """
     if not (REPO / "Kbuild").exists():
         raise LabError(f"no module to build: {REPO}/Kbuild is missing; "
                        "use --client intree or none")
-    objects, name = objects or directory(kernel, clippy, suites), SUITES if suites else NAME
+    objects = objects or directory(kernel, clippy, variant)
+    name, of_variant, _ = VARIANTS[variant]
     with cache.locked(objects):
         objects.mkdir(exist_ok=True)
         log = objects / "build.log"
         log.unlink(missing_ok=True)
-        words = (["-j2", "modules"] + (["CLIPPY=1"] if clippy else [])
-                 + (["XPRTRDMA_KUNIT=1"] if suites else []))
+        words = ["-j2", "modules", *(["CLIPPY=1"] if clippy else []), *of_variant]
         argv = chroot.command(root, make(kernel, objects, *words, tree=tree),
                               [cache.directory(), kernel.tree, REPO], REPO)
         if kernel.compiler not in ("", compiler(root)):
@@ -67,9 +74,9 @@ def own_compiler():
     return proc.output(["rustc", "--version"]).strip() if shutil.which("rustc") else "none"
 
 
-def warnings(kernel, clippy=False, suites=False):
+def warnings(kernel, clippy=False, variant="client"):
     """What the tools complained about in the last build."""
-    text = (directory(kernel, clippy, suites) / "build.log").read_text()
+    text = (directory(kernel, clippy, variant) / "build.log").read_text()
     return [line for line in text.splitlines() if "warning" in line.lower()]
 
 

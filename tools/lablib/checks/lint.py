@@ -20,7 +20,7 @@ NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|
 SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
 # The crates that are promised to hold no unsafe code.
-SAFE = ("rust/proto", "rust/transport")
+SAFE = ("rust/proto", "rust/transport", "rust/server/")
 # Columns of a comment in Rust, which rustfmt leaves alone.
 WIDTH = 100
 PYTHON = re.compile(rb"#!.*\bpython")
@@ -93,7 +93,7 @@ class Lint:
                     yield f"{name}:{number}: {len(line)} columns"
 
     def no_unsafe(self):
-        """The protocol and the driver hold no unsafe code."""
+        """The protocol and the drivers hold no unsafe code."""
         for path in self.named(".rs"):
             name = str(path.relative_to(REPO))
             if not name.startswith(SAFE):
@@ -103,8 +103,9 @@ class Lint:
                     yield f"{name}:{number}: {line.strip()}"
 
     def safe_roots(self):
-        """The two crates forbid unsafe code in their root files."""
-        for name, crate in (("proto", "xprtrdma_proto"), ("transport", "xprtrdma_transport")):
+        """The crates without unsafe code forbid unsafe code in their root files."""
+        for name, crate in (("proto", "xprtrdma_proto"), ("transport", "xprtrdma_transport"),
+                            ("server", "xprtrdma_server")):
             path = REPO / "rust" / name / f"{crate}.rs"
             if not path.exists():
                 yield f"{path.relative_to(REPO)}: missing"
@@ -159,6 +160,16 @@ class Lint:
         except LabError as error:
             return [str(error)]
         return module.warnings(self.kernel, clippy=True)
+
+    def server(self):
+        """A build of the server's module from nothing with clippy prints no warning."""
+        shutil.rmtree(module.directory(self.kernel, clippy=True, variant="server"),
+                      ignore_errors=True)
+        try:
+            module.build(self.root, self.kernel, clippy=True, variant="server")
+        except LabError as error:
+            return [str(error)]
+        return module.warnings(self.kernel, clippy=True, variant="server")
 
     def oldest(self):
         """A build for the oldest series of the archive that will do prints no warning."""
@@ -215,7 +226,7 @@ def run(root, kernel):
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.no_unsafe, lint.safe_roots,
                   lint.checkpatch, lint.ruff, lint.mypy, lint.pages, lint.arrows, lint.build,
-                  lint.oldest, lint.no_panic, lint.unused, lint.packages, lint.dkms):
+                  lint.server, lint.oldest, lint.no_panic, lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:

@@ -126,7 +126,7 @@ class Builder:
     def module(self):
         """Build what is in the tree; the file, relative to the repository."""
         return module.build(self.base, self.target, tree=self.tree, objects=self.objects,
-                            suites=self.suites)
+                            variant="suites" if self.suites else "client")
 
     @contextlib.contextmanager
     def planted(self, fault):

@@ -69,11 +69,12 @@ class Pair:
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
-                 detour=False, processors=1, words=(), rails=1, client=Machine):
-        """`client` is the class of that machine."""
+                 detour=False, processors=1, words=(), rails=1, client=Machine, serving=None):
+        """`client` is the class of that machine, `serving` the server's own transport module."""
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.devices = [*(["detour"] if detour else []), *PROVIDERS[provider][:rails]]
+        self.serving = serving
         self.pcap, self.accel = pcap, accel.choose(root, client_kernel)
         self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
         forget_the_dead()
@@ -121,7 +122,11 @@ class Pair:
                 self.finish_setup(machine, job)
 
     def start_setup(self, machine):
-        return machine.channel.start(machine.setup(self.devices), self.log_sink(machine.role))
+        env = {}
+        if self.serving and machine is self.server:
+            env["LAB_SERVER_MODULE"] = f"/repo/{self.serving}"
+        return machine.channel.start(machine.setup(self.devices), self.log_sink(machine.role),
+                                     env=env)
 
     def finish_setup(self, machine, job):
         try:

@@ -36,6 +36,7 @@ class Plan:
     """What the command line asked for."""
 
     client: str = "ours"        # ours, intree or none
+    serving: str = "intree"     # or ours: the transport of the server
     load: bool = True           # or leave loading to the command
     spec: str | None = None     # kernel, as packages.resolve takes it
     server: str | None = None   # the same of the server; None: the client's, if that is stock
@@ -70,10 +71,12 @@ class Session:
             server = kernel.get(base, plan.server)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None
-        self.suites = module.build(base, self.kernel, suites=True) if plan.suites else None
+        self.suites = module.build(base, self.kernel, variant="suites") if plan.suites else None
+        serving = (module.build(base, server, variant="server")
+                   if plan.serving == "ours" else None)
         self.pair = pair.Pair(base, server, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
-                              processors=plan.processors, rails=plan.rails,
+                              processors=plan.processors, rails=plan.rails, serving=serving,
                               words=(BOUNCE if plan.suites else
                                      ATOMICS if plan.plugin else ()),
                               plugin=native.build(base, plan.plugin, arch.of_host())
