@@ -84,7 +84,7 @@ def missing(text=None):
         if longest.split(": ")[0] not in text:
             yield f"log message: {longest}"
     for kind, name in names():
-        if not re.search(rf"``[^`]*\b{re.escape(name)}\b[^`]*``", text):
+        if not re.search(rf"``[^`]*(?<!\w){re.escape(name)}(?!\w)[^`]*``", text):
             yield f"{kind}: {name}"
 
 
