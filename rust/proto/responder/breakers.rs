@@ -3,8 +3,8 @@
 //! Calls that broke a connection (RFC 8166 4.5.3).
 //!
 //! A Call whose RDMA operation fails ends its connection, and the client sends it again on the next
-//! one. If its memory is at fault, that never ends. So a Call that broke two connections of a client
-//! is answered with an error.
+//! one. If its memory is at fault, that never ends. So a Call that broke two connections of a
+//! client is answered with an error.
 
 use crate::{
     responder::{
