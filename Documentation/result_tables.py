@@ -6,6 +6,7 @@ import itertools
 import pathlib
 import re
 import statistics
+import sys
 import tomllib
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
@@ -244,3 +245,14 @@ TABLES = {
 def lines(name):
     """Returns a table of that name, as lines of reStructuredText."""
     return text_of(*TABLES[name]())
+
+
+def expanded(text):
+    """Returns a page with its tables in it, for readers of the page as it stands."""
+    return re.sub(r"^\.\. results:: (\S+)$", lambda found: "\n".join(lines(found[1])), text,
+                  flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    for page in map(pathlib.Path, sys.argv[1:]):
+        page.write_text(expanded(page.read_text()))

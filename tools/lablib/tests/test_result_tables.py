@@ -56,6 +56,12 @@ class AsTheyAre(unittest.TestCase):
         self.assertEqual([row[0] for row in rows], [f"``{name}``" for name in names])
         self.assertTrue(all(row[1].endswith(".") for row in rows))
 
+    def test_a_page_may_have_its_tables_in_it(self):
+        page = (PAGES / "observing.rst").read_text()
+        found = loaded().expanded(page)
+        self.assertEqual(USED.findall(found), [])
+        self.assertIn('   ``odd_len``, A length that is no multiple of four; ignored.', found)
+
     def test_each_planted_fault_is_told(self):
         rows = rows_of(loaded(), "mutants")[1:]
         self.assertEqual([row[0].split("``")[1] for row in rows],
