@@ -195,7 +195,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         };
         sq.account(bytes, wrs);
         sq.signal(OpKind::Transfer)?;
-        let cqe = qp.send_cqe.get();
+        // Reads have it as well: what completes in their place is told from the list of posts, and
+        // when they fail they are called Writes.
+        let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let (mut next, mut last_flags) = (ptr::null_mut(), flags(true));
         if message.is_some() {
             sq.head = offset.wrapping_add(aligned(len));
@@ -203,14 +205,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
             sq.sge = sq.ring.sge(offset, len);
             sq.send.sg_list = &mut sq.sge;
             sq.send.send_flags = core::mem::replace(&mut last_flags, 0);
-            // CAST: The union's first member is the pointer, as 64 bits.
-            sq.send.__bindgen_anon_1.bindgen_union_field = cqe as u64;
             next = &mut sq.send;
         }
         let posted = sq.transfers.last_mut().ok_or(EINVAL)?;
         let first = posted.link(cqe, last_flags, next);
         // SAFETY: The chain ends with the Send, whose `next` is null, or with the transfer's last
-        // work request. What it refers to outlives the post: the ring, `send_cqe` and `transfers`
+        // work request. What it refers to outlives the post: the ring, `send_cqes` and `transfers`
         // belong to `qp`, and a transfer leaves when it has completed.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
