@@ -74,8 +74,8 @@ impl<H: QpHandler> Qp<H> {
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the
-        // ring and `send_cqes` belong to `self`, the regions to owners that keep them until they are
-        // proven unreachable. The queue is open, and locked, for it is borrowed.
+        // ring and `send_cqes` belong to `self`, the regions to owners that keep them until they
+        // are proven unreachable. The queue is open, and locked, for it is borrowed.
         unsafe { self.submit(&mut sq.closed, first) }
     }
 
