@@ -151,7 +151,7 @@ def an_invalidation_that_nobody_asked_for(t):
 # covers: V1-103, V1-105: an RDMA Read that is under way when its region is invalidated shows
 # covers: nothing of what the memory holds when the call is over, but for what TCP has in its queue.
 # On other devices the data of a Read do not wait for TCP.
-@case(versions=(), clients=("ours",), provider="siw", seconds=40)
+@case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())
     WMEM.write_text(f"{QUEUE} {QUEUE} {QUEUE}")
