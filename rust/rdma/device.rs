@@ -20,9 +20,13 @@ use xprtrdma_bindings as bindings;
 ///    in front of it have been executed.
 /// 2. A completion with `IB_WC_WITH_INVALIDATE` means that the region with this key was invalidated
 ///    when the message arrived, and that only a registration posted later makes it valid again.
-/// 3. No access to the region that the peer began before goes on behind that completion. Where only
-///   RDMA Reads do, see [`READS_GO_ON`].
+/// 3. No access to the region that the peer began before goes on behind that completion.
 ///
+/// * **siw** (tried): data of an RDMA Read leave while messages come in. `siw_check_sgl_tx` looks
+///   at the key when they begin to leave, and `siw_tx_hdt` takes page after page from the region's
+///   list, whatever the region is by then. A peer that keeps its TCP window closed has such a Read
+///   wait as long as it likes, and gets what the pages hold in the end. An invalidation of our own
+///   waits for it, because `siw_qp_sq_process` has one work request or answer at a time.
 /// * **vmw_pvrdma**: a program of the hypervisor executes the work requests. Its source is not
 ///   public, and it may send again as rxe does.
 ///
@@ -32,9 +36,6 @@ use xprtrdma_bindings as bindings;
 /// * **rxe** (tried): `rxe_requester` takes one work request at a time; `rxe_invalidate_mr`. It
 ///   registers again when it sends again, see [`EXECUTE_AGAIN`]. It sends the data of a Read before
 ///   it looks at the next message (`get_req`).
-/// * **siw** (tried): `siw_qp_sq_process` takes one at a time; `siw_invalidate_stag` finds the
-///   region by the upper bytes of the key. Nothing is executed twice: it is TCP that sends again.
-///   What comes in is handled in order, so an RDMA Write is over before the message behind it.
 /// * **mlx5** (read): in `mlx5_ib_post_send` what follows a registration has the fence that the
 ///   firmware asks for; the completion `MLX5_CQE_RESP_SEND_INV`.
 /// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER`; the completion `MLX4_RECV_OPCODE_SEND_INVAL`.
@@ -44,7 +45,10 @@ use xprtrdma_bindings as bindings;
 ///   and without a match the completion has no flag. Data of a Read that has begun follow, also
 ///   behind an invalidation of our own, which waits for nothing.
 /// * **mana, efa, usnic**: no fast registration in the kernel, so no connection.
-const DISTRUSTED: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA];
+const DISTRUSTED: &[bindings::rdma_driver_id] = &[
+    bindings::rdma_driver_id_RDMA_DRIVER_SIW,
+    bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA,
+];
 
 /// Whether this device is not believed when it says that a message invalidated a region.
 ///
@@ -54,26 +58,6 @@ const DISTRUSTED: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_
 pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
     // SAFETY: By this function's contract.
     DISTRUSTED.contains(&unsafe { driver(dev) })
-}
-
-/// Drivers whose devices may send the data of an RDMA Read behind a message that came later and
-/// invalidated the region: of a region that the peer may read, no message proves anything.
-///
-/// * **siw** (tried): data of an RDMA Read leave while messages come in. `siw_check_sgl_tx` looks
-///   at the key when they begin to leave, and `siw_tx_hdt` takes page after page from the region's
-///   list, whatever the region is by then. A peer that keeps its TCP window closed has such a Read
-///   wait as long as it likes, and gets what the pages hold in the end. An invalidation of our own
-///   waits for it, because `siw_qp_sq_process` has one work request or answer at a time.
-const READS_GO_ON: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_SIW];
-
-/// Whether an RDMA Read may go on behind a message that has invalidated its region.
-///
-/// # Safety
-///
-/// The device exists.
-pub(crate) unsafe fn reads_go_on(dev: NonNull<bindings::ib_device>) -> bool {
-    // SAFETY: By this function's contract.
-    READS_GO_ON.contains(&unsafe { driver(dev) })
 }
 
 /// Drivers that execute a registration again when they send anew what was not acknowledged.

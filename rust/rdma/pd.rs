@@ -7,7 +7,6 @@ use crate::{
     device::{
         executes_again,
         is_distrusted,
-        reads_go_on,
         stops_in_error, //
     }, //
 };
@@ -49,8 +48,6 @@ pub struct Pd {
     drained: Atomic<bool>,
     /// Not [`is_distrusted`].
     believes: bool,
-    /// See [`reads_go_on`].
-    reads_go_on: bool,
     /// See [`executes_again`].
     fences: bool,
     /// See [`stops_in_error`].
@@ -83,8 +80,6 @@ impl Pd {
             // SAFETY: As above.
             believes: unsafe { !is_distrusted(dev) },
             // SAFETY: As above.
-            reads_go_on: unsafe { reads_go_on(dev) },
-            // SAFETY: As above.
             fences: unsafe { executes_again(dev) },
             // SAFETY: As above.
             stops: unsafe { stops_in_error(dev) },
@@ -113,13 +108,6 @@ impl Pd {
     /// Whether a message that invalidates a region of this domain can prove it.
     pub fn believes_invalidations(&self) -> bool {
         self.believes
-    }
-
-    /// Whether an RDMA Read of a region of this domain may go on behind a message that has
-    /// invalidated the region.
-    #[inline]
-    pub(crate) fn reads_go_on(&self) -> bool {
-        self.reads_go_on
     }
 
     /// Whether the registrations of a message in this domain need a fence in front of them.

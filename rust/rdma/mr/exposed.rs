@@ -111,9 +111,8 @@ impl<L: Lender> ExposedMr<L> {
     /// it can only know from the Send that told of the region.
     ///
     /// Returns the region unchanged if the proof is about another one, or if the message does not
-    /// repeat what `echo` says, or if the device is not believed (see [`RemoteInvalidation`]; some
-    /// are not about regions that the peer may read), or if the registration still waits to be
-    /// posted: then the peer has guessed the key.
+    /// repeat what `echo` says, or if the device is not believed (see [`RemoteInvalidation`]), or
+    /// if the registration still waits to be posted: then the peer has guessed the key.
     #[inline(always)]
     pub fn remotely_invalidated(
         self,
@@ -122,7 +121,6 @@ impl<L: Lender> ExposedMr<L> {
     ) -> Result<(IdleMr, L), Self> {
         let window = self.window();
         let told = match self.inner.access {
-            Access::RemoteRead if self.inner.pd.reads_go_on() => false,
             Access::RemoteRead if echo == Echo::Unforeseen => true,
             _ => echo.has_offset(proof.bytes, window.offset),
         };

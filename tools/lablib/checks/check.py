@@ -67,7 +67,7 @@ IWARP_CASES = (
     r"^data\.direct_transfers",
     r"^disconnects\.(forced_disconnects_under_bulk|server_ends|client_device|hard_mount)",
     r"^files\.extended",
-    r"^hostile\.(an_invalidation_that|a_read_does_not|a_server_that_guesses)",
+    r"^hostile\.(an_invalidation_that|a_read_does_not)",
     r"^signals\.",
 )
 # What shows that another kernel has everything that the module needs.
