@@ -18,14 +18,14 @@ const AWAITED: i32 = 1 << 30;
 
 /// How many hold something that its owner must not end before the last of them is gone.
 ///
-/// Who waits says so in the count itself, so that nobody else pays for a wake-up. Since all changes
-/// of one atomic variable have one order, either the last holder goes after that and sees that it
-/// must wake, or before, and then the owner sees that it need not sleep.
+/// A thread that waits says so in the count itself, so that only then a wake-up is paid for. All
+/// changes of one atomic variable have one order: either the last holder goes after that and sees
+/// that it must wake, or before, and then the owner sees that it need not sleep.
 #[repr(transparent)]
 pub struct Holders(Atomic<i32>);
 
 impl Holders {
-    /// Nobody holds it.
+    /// It has no holder.
     #[allow(
         clippy::new_without_default,
         reason = "it is made in constant expressions, where a default cannot be"
@@ -37,7 +37,7 @@ impl Holders {
     /// Counts a holder.
     #[inline]
     pub fn add(&self) {
-        // ORDERING: Whoever counts itself keeps the thing by other means until then.
+        // ORDERING: A thread that counts itself keeps the thing by other means until then.
         self.0.add(1, Relaxed);
     }
 
@@ -50,7 +50,7 @@ impl Holders {
     /// this thread's memory.
     #[inline]
     pub unsafe fn add_first(&self) -> bool {
-        // While there is no holder nobody else changes the count.
+        // While there is no holder no other thread changes the count.
         let first = self.0.read_once() == 0;
         if first {
             self.0.write_once(1);
@@ -67,7 +67,7 @@ impl Holders {
     /// [`Holders::add_first`], which does nothing then.
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
-        // Only the caller is counted then, so nobody else changes the count.
+        // Only the caller is counted then, so no other thread changes the count.
         // ORDERING: What other holders did before they went, and the caller did, comes before
         // whatever the end lets happen. Who waits later looks first, with an acquire.
         let only = self.0.read_acquire() == 1;
@@ -116,7 +116,7 @@ impl Holders {
         // CAST: `Atomic<i32>` and `atomic_t` are both one `int`.
         // SAFETY: The count is valid for the duration of the call.
         unsafe { bindings::xprtrdma_wait_value(count.cast_mut().cast(), AWAITED) };
-        // ORDERING: The callee ended with an acquiring look; nobody else is interested.
+        // ORDERING: The callee ended with an acquiring look; no other thread reads it.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 
@@ -131,7 +131,7 @@ impl Holders {
         unsafe {
             bindings::xprtrdma_wait_value_timeout(count.cast_mut().cast(), AWAITED, span.count())
         };
-        // ORDERING: As in `wait_for_last`. Holders that are left wake nobody from here on.
+        // ORDERING: As in `wait_for_last`. Holders that are left wake no thread from here on.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is lent to a device ([`Loan`]), and its keeper meanwhile ([`Lender`]).
+//! Memory that is lent to a device ([`Loan`]), and its keeper until it is back ([`Lender`]).
 
 use kernel::bindings::page;
 

@@ -26,7 +26,7 @@ impl Net {
     ///
     /// # Safety
     ///
-    /// `raw` is valid and somebody holds a reference to it for all of `'a`.
+    /// `raw` is valid and a reference to it is held for all of `'a`.
     pub unsafe fn from_raw<'a>(raw: *mut net) -> &'a Self {
         // SAFETY: By the caller's contract; `Net` is transparent over `Opaque<net>`.
         unsafe { &*raw.cast() }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random numbers that nobody outside of the kernel can foresee.
+//! Random numbers that cannot be foreseen outside of the kernel.
 
 use xprtrdma_bindings as bindings;
 
