@@ -191,9 +191,9 @@ impl CmId {
     pub fn bind_addr(&self, local: &SocketAddr) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(local, |addr| {
-            // SAFETY: `id` is valid by the type invariant, and nobody else binds it or resolves its
-            // address meanwhile. `addr` is an initialised socket address of the family that it
-            // names; the callee copies it.
+            // SAFETY: `id` is valid by the type invariant, and no other thread binds it or resolves
+            // its address during the call. `addr` is an initialised socket address of the family
+            // that it names; the callee copies it.
             to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
         })?;
         // A wildcard or loopback address binds to no device.
@@ -215,9 +215,9 @@ impl CmId {
     pub fn resolve_addr(&self, peer: &SocketAddr, timeout_ms: u32) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(peer, |addr| {
-            // SAFETY: `id` is valid by the type invariant, and nobody else binds it or resolves its
-            // address meanwhile. `addr` is an initialised socket address of the family that it
-            // names; the callee copies it.
+            // SAFETY: `id` is valid by the type invariant, and no other thread binds it or resolves
+            // its address during the call. `addr` is an initialised socket address of the family
+            // that it names; the callee copies it.
             to_result(unsafe {
                 bindings::rdma_resolve_addr(
                     self.as_raw(),
@@ -250,7 +250,7 @@ impl CmId {
             ..Default::default()
         };
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and nobody disconnects it meanwhile; the
+        // SAFETY: `id` is valid by the type invariant, and no other thread disconnects it now; the
         // callee copies the parameters and the eight bytes of private data.
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
@@ -262,7 +262,7 @@ impl CmId {
     /// peer, or of a device that gives up.
     pub fn disconnect(&self) -> Result {
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and nobody connects it meanwhile.
+        // SAFETY: `id` is valid by the type invariant, and no other thread connects it now.
         to_result(unsafe { bindings::rdma_disconnect(self.as_raw()) })
     }
 

@@ -12,7 +12,7 @@
 //! the polling to the work item if that is queued or runs then. An item that is queued later looks
 //! for the thread before it does anything ([`work`]), and hands what it was queued for over to it.
 //! So no event is lost either: while the thread polls, the device owes none; it asks for the next
-//! one before it sleeps or leaves, and asks whether something has completed meanwhile. A device may
+//! one before it sleeps or leaves, and asks whether something has completed since. A device may
 //! report by itself all the same: a dead one does, once for each queue. Such an event leaves a mark
 //! ([`poller`]), and the thread wakes the item when it has left and found one. The drain relies on
 //! that.
@@ -43,7 +43,7 @@ use kernel::{
 use xprtrdma_base::{access_once::AccessOnce, NAME};
 use xprtrdma_bindings as bindings;
 
-/// So many completions a thread handles after it was woken before it leaves the rest to the work
+/// How many completions a thread handles after it was woken before it leaves the rest to the work
 /// item.
 const BUDGET: c_int = 64;
 
@@ -109,7 +109,7 @@ impl Cq {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: Nobody uses the queue or its work item yet: nothing completes without a queue
+        // SAFETY: The queue and its work item are not used yet: nothing completes without a queue
         // pair. By the caller's contract the work queue outlives it.
         unsafe {
             let raw = raw.as_ptr();
@@ -199,7 +199,7 @@ impl Cq {
         outcome
     }
 
-    /// Behind the thread's leave: the item shall look at the queue, and [`Cq::stop`] for the
+    /// Behind the thread's leave: the item has to look at the queue, and [`Cq::stop`] for the
     /// thread.
     #[cold]
     fn leave_work(&self) {
@@ -225,7 +225,7 @@ impl Cq {
         loop {
             let is = self.poller.read_once();
             match becomes(is) {
-                // Somebody else has changed it: look again.
+                // Another thread has changed it: look again.
                 Some(to) if !self.change(is, to) => {}
                 _ => return is,
             }
@@ -234,7 +234,7 @@ impl Cq {
 
     #[inline]
     fn set_handler(&self, handler: bindings::ib_comp_handler) {
-        // SAFETY: The queue is valid. A device may call either handler meanwhile: both are right at
+        // SAFETY: The queue is valid. A device may call either handler now: both are right at
         // any time. A pointer is written at once.
         unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
     }
@@ -273,8 +273,8 @@ impl Cq {
         loop {
             self.sleep();
             if !self.change(poller::CALLED, poller::POLLS) {
-                // A signal, or the thread shall freeze; or it was stopped, and who did has told the
-                // item.
+                // A signal, or the thread has to freeze; or it was stopped, by a thread that told
+                // the item.
                 let left = match self.poller.read_once() {
                     poller::STOPPED => poller::STOPPED,
                     _ => poller::WAITS,
@@ -334,8 +334,8 @@ impl Cq {
         }
     }
 
-    /// Has a device that learns how many events to spare learn from so many completions, as ib_core
-    /// does for its item.
+    /// Has a device that learns how many events to spare learn from a number of completions, as
+    /// ib_core does for its item.
     ///
     /// # Safety
     ///
@@ -353,7 +353,7 @@ impl Cq {
     }
 
     /// Sleeps while the thread that polls waits, until a signal is pending, or until the thread
-    /// shall freeze.
+    /// has to freeze.
     #[inline]
     fn sleep(&self) {
         // SAFETY: Only the thread that polls sleeps there. Its state lives as long as the call.
@@ -417,7 +417,7 @@ impl Cq {
         }
     }
 
-    /// Nobody polls from now on, but for a thread that is on its way out.
+    /// No thread polls from now on, but for one that is on its way out.
     pub(crate) fn close(&self) {
         // ORDERING: Written before the barrier in `stop_polling`; a thread looks at it as at `may`.
         self.closed.store(true, Relaxed);
@@ -430,7 +430,7 @@ impl Cq {
     /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device
     /// does not change the queue pair's state or does not take the work request that it waits for.
     pub(crate) fn stop(&self) {
-        // SAFETY: An initialised work item. Nobody enables it again.
+        // SAFETY: An initialised work item. Nothing enables it again.
         unsafe { bindings::disable_work_sync(self.work()) };
         // A thread that handled completions when the queue was closed is `POLLS_STOPPED` until it
         // leaves. One that came before and did not is `STOPPED`, and one that comes later finds

@@ -45,10 +45,10 @@ impl DeviceEvent {
 
 /// Is told the events of a device.
 ///
-/// Called in process context, by a work item of the RDMA core or by whoever changes an address of
-/// the device, with the list of the device's handlers locked for reading: two events can be told at
-/// the same time. It may sleep, but whoever makes or drops a [`DeviceEvents`] of the device waits
-/// for it. So it must not do that itself, nor wait for anybody who does.
+/// Called in process context, by a work item of the RDMA core or by a thread that changes an
+/// address of the device, with the list of the device's handlers locked for reading: two events can
+/// be told at the same time. It may sleep, but a thread that makes or drops a [`DeviceEvents`] of
+/// the device waits for it. So it must not do that itself, nor wait for anybody who does.
 pub trait DeviceHandler: Send + Sync {
     /// Handles one event, of any port of the device.
     fn event(&self, event: DeviceEvent);
@@ -66,7 +66,7 @@ struct Entry {
 ///
 /// # Invariants
 ///
-/// - Until `drop`, `entry.raw` is in the list of handlers of the device of `id`, and nobody has a
+/// - Until `drop`, `entry.raw` is in the list of handlers of the device of `id`, and there is no
 ///   mutable reference to `entry`.
 /// - Not dropped by a [`DeviceHandler`] of the device, nor where it must not sleep.
 pub struct DeviceEvents {

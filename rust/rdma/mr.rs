@@ -115,8 +115,8 @@ struct Inner {
     access: Access,
     /// Whether pieces need not meet at page borders.
     gaps: bool,
-    /// One entry of the table takes memory that ends at most so many bytes behind the beginning
-    /// of the page in which it begins.
+    /// One entry of the table takes memory that ends at most this number of bytes behind the
+    /// beginning of the page in which it begins.
     reach: usize,
     // Only `next` and the completion entry are missing in the one, and the key in both.
     reg: bindings::ib_reg_wr,

@@ -8,7 +8,7 @@
 //! | `batch` | posts to the send queue |
 //! | `doorbell` | messages that wait are posted together |
 //! | `send` | the device gets work requests, and completes them |
-//! | `handler` | the trait of whoever handles completions |
+//! | `handler` | the trait of what handles completions |
 //! | `message` | messages that arrive, and the completion that brings them |
 //! | `recv` | receive buffers come back and are posted again |
 //! | this file | the queue pair |
@@ -106,7 +106,7 @@ struct RawQp {
 }
 
 impl RawQp {
-    /// Moves the queue pair, which nobody has destroyed, to the error state. An error: the device
+    /// Moves the queue pair, which is not destroyed, to the error state. An error: the device
     /// has not done it. May sleep.
     fn stop(&self) -> Result {
         let mut attr = bindings::ib_qp_attr {
@@ -118,7 +118,7 @@ impl RawQp {
         to_result(unsafe { bindings::ib_modify_qp(self.qp.as_ptr(), &mut attr, mask) })
     }
 
-    /// Destroys the queue pair, which nobody uses any more. Idempotent. May sleep.
+    /// Destroys the queue pair, which is not used any more. Idempotent. May sleep.
     ///
     /// `false` once, if the device has not done it: it may use everything that the queue pair was
     /// told of, for ever. The callee does not say, but the queue pair then keeps `cq`, its
@@ -179,7 +179,7 @@ pub struct Qp<H: QpHandler> {
     recvs: KVVec<RecvBuf<Self>>,
     /// Buffers of messages that ended with their handlers.
     free: UnsafeCell<Chain>,
-    /// So many of `free`, or of the receive queue's `returned`, are posted together. What can wait
+    /// How many of `free`, or of the receive queue's `returned`, are posted together. What can wait
     /// in both is less than a batch: what was promised is posted even if no further message comes.
     free_batch: u32,
     returned_batch: u32,
@@ -213,7 +213,7 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Handles completions in the calling thread until `is_over`, which a handler will bring about.
-    /// Returns earlier when a signal is pending, when the thread shall freeze, when
+    /// Returns earlier when a signal is pending, when the thread has to freeze, when
     /// [`Qp::stop_polling`] is called, when the connection ends, or at once if it may not or if
     /// another thread or a worker does this already. Must not be called by a handler, nor with a
     /// lock that handlers take. Sleeps; `may` and `is_over` must not.

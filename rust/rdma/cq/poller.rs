@@ -10,7 +10,7 @@ pub(super) const WAITS: u32 = xprtrdma_bindings::XPRTRDMA_POLLER_WAITS;
 pub(super) const CALLED: u32 = 2;
 /// It handles completions.
 pub(super) const POLLS: u32 = 3;
-/// The same, and another event came meanwhile.
+/// The same, and another event came since.
 pub(super) const POLLS_CALLED: u32 = 4;
 /// It was told to stop before it began to handle completions, and will not.
 pub(super) const STOPPED: u32 = 5;
@@ -25,7 +25,7 @@ pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 pub enum PollOutcome {
     /// The wait is over.
     Over,
-    /// A signal is pending, the thread shall freeze, another one or the work item does it, or the
+    /// A signal is pending, the thread has to freeze, another one or the work item does it, or the
     /// queue pair is being shut down.
     Left,
     /// It was stopped, or would have been.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A region that nobody but us can reach ([`IdleMr`]).
+//! A region that only this host can reach ([`IdleMr`]).
 
 use super::{
     Access,
@@ -17,7 +17,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A region that nobody but us can reach.
+/// A region that only this host can reach.
 pub struct IdleMr(pub(super) KBox<Inner>);
 
 impl IdleMr {

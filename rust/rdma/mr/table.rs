@@ -97,8 +97,8 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for so many entries and bytes, which take `used` bytes of whole pages and end at
-    /// `behind`.
+    /// Accounts for this number of entries and bytes, which take `used` bytes of whole pages and
+    /// end at `behind`.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: As in `add`.

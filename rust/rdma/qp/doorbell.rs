@@ -31,7 +31,7 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// So many messages do not wait for the doorbell after one that waited alone.
+/// How many messages do not wait for the doorbell after one that waited alone.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {

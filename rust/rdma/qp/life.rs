@@ -157,14 +157,14 @@ impl<H: QpHandler> Qp<H> {
         let this = Arc::as_ptr(&qp.0);
         // SAFETY: A field of a valid value.
         let entries = unsafe { &raw const (*this).send_cqes };
-        // SAFETY: It leads to the whole queue pair, which nobody else has yet.
+        // SAFETY: It leads to the whole queue pair, which no other thread has yet.
         unsafe { SendEntries::bind(entries) };
         qp.sq.lock().bind(&qp.send_cqes);
         let mut all = Chain::EMPTY;
         for buf in &qp.recvs {
             // SAFETY: As above.
             unsafe { *buf.qp.get() = this };
-            // SAFETY: Nobody else has them yet.
+            // SAFETY: No other thread has them yet.
             unsafe { all.push(buf) };
         }
         qp.post_recvs(&mut qp.rq.lock(), all)?;
@@ -187,7 +187,7 @@ impl<H: QpHandler> Qp<H> {
         let _ = this.pd.id().disconnect();
         // The drain does that, too, but its caller does not hear whether it did.
         let stopped = this.raw.stop().is_ok() && this.pd.stops_in_error();
-        // SAFETY: The queue pair is valid; each queue has a spare entry, and nobody else posts.
+        // SAFETY: The queue pair is valid; each queue has a spare entry, and no other thread posts.
         unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
         // Nothing completes any more, but if the drain has failed a handler may be at work.
         this.cq.stop();

@@ -201,7 +201,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
     // and so waits for this handler, before it gives that up.
     let qp = unsafe { ArcBorrow::from_raw(this) };
-    // Nobody else writes it, by the type invariant.
+    // No other thread writes it, by the type invariant.
     qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         if wc.status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {

@@ -41,7 +41,7 @@ impl<H: QpHandler> Qp<H> {
     /// Only to be called by a completion handler, which owns the buffer and gives it up.
     #[inline]
     pub(super) unsafe fn give_back(&self, buf: &RecvBuf<Self>) -> bool {
-        // SAFETY: By the type invariant nobody else uses it now.
+        // SAFETY: By the type invariant no other thread uses it now.
         let free = unsafe { &mut *self.free.get() };
         // SAFETY: By this function's contract.
         unsafe { free.push(buf) };
@@ -55,7 +55,7 @@ impl<H: QpHandler> Qp<H> {
     /// Only to be called by a completion handler.
     #[cold]
     pub(super) unsafe fn post_free(this: ArcBorrow<'_, Self>) {
-        // SAFETY: By the type invariant nobody else uses it now.
+        // SAFETY: By the type invariant no other thread uses it now.
         let free = unsafe { (*this.free.get()).take() };
         if this.post_recvs(&mut this.rq.lock(), free).is_err() {
             Self::report_broken(this, FailedWork::unposted(Opcode::Recv));

@@ -103,7 +103,7 @@ pub(super) struct SendQueue {
     pub(super) fence: Option<Fence>,
     /// Work requests of it.
     pub(super) fence_wrs: u32,
-    /// So many messages more do not wait for the doorbell.
+    /// How many messages more do not wait for the doorbell.
     pub(super) batch_cooldown: u32,
 }
 
@@ -279,7 +279,7 @@ impl SendEntries {
     ///
     /// # Safety
     ///
-    /// `this` is valid and leads to the whole queue pair, which is not moved. Nobody else uses it
+    /// `this` is valid and leads to the whole queue pair, which is not moved. It is not used
     /// yet.
     pub(super) unsafe fn bind(this: *const Self) {
         // SAFETY: By the caller's contract.
