@@ -45,7 +45,7 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// While the slot is free, nobody refers to `rqst`.
+/// While the slot is free, nothing refers to `rqst`.
 #[repr(C)]
 pub(crate) struct BcSlot {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
@@ -215,7 +215,7 @@ impl<T: Transport> Backchannel<T> {
         if !self.is_ready() {
             core::mem::swap(&mut guard.free, &mut slots);
             core::mem::swap(&mut guard.farewell, &mut farewell);
-            // ORDERING: Pairs with the loads: whoever sees it ready sees the slots.
+            // ORDERING: Pairs with the loads: a thread that sees it ready sees the slots.
             self.ready.store(true, Release);
         }
         drop(guard);

@@ -50,7 +50,7 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 /// A request that the holder of the send lock sends, perhaps on behalf of another task: what
-/// [`Transport::send`] may do with it, and nobody else.
+/// [`Transport::send`] may do with it, and nothing else.
 ///
 /// Its reply can come, and end it, while it is being sent.
 ///

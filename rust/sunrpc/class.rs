@@ -178,8 +178,8 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         }
     }
 
-    // SAFETY: As above; `inner` is uninitialised memory of its type, reached by nobody else, and
-    // `place` is used up here, long before the memory goes.
+    // SAFETY: As above; `inner` is uninitialised memory of its type, reached by no other thread,
+    // and `place` is used up here, long before the memory goes.
     unsafe {
         let inner = &raw mut (*raw.cast::<Xprt<T>>()).inner;
         let place: &'static mut MaybeUninit<Inner<T>> = &mut *inner.cast();
@@ -196,7 +196,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     // SAFETY: Everything is initialised.
     let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
     let inner_guard = ScopeGuard::new(move || {
-        // SAFETY: Nobody else knows the transport yet.
+        // SAFETY: No other thread knows the transport yet.
         T::stop(&mut unsafe { SendLock::new(xprt) });
         xprt.wait_for_back_refs();
         // SAFETY: Initialised above, dropped once, no reference is left.

@@ -48,7 +48,7 @@ pub struct Common {
     looks: WorkQueue,
     debugfs: Arc<Dir>,
     servers: Arc<Servers>,
-    /// `None`: the class is not registered any more. Somebody may still be about to let go of this.
+    /// `None`: the class is not registered any more. A thread may still be about to let go of this.
     #[pin]
     settings: Mutex<Option<Settings>>,
 }
@@ -129,7 +129,7 @@ static READY: Atomic<bool> = Atomic::new(false);
 /// The shared state for a new transport; `ENODEV` when the class is not registered. May sleep.
 ///
 /// The RPC client passes nothing of ours to the set-up function of a class, so there must be a
-/// place where that finds it. Nobody else looks here.
+/// place where that finds it. No other code looks here.
 pub(crate) fn get() -> Result<Arc<Common>> {
     // ORDERING: Pairs with the release in `Owner::new`.
     if !READY.load(Acquire) {

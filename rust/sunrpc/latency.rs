@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The times of calls, which a driver takes while somebody wants them.
+//! The times of calls, which a driver takes while they are wanted.
 //!
 //! Off, the question costs a jump over it that never is taken, as a tracepoint does.
 
@@ -37,11 +37,11 @@ pub struct Times {
 }
 
 impl<T: Transport> Pinned<T> {
-    /// The times of the call. They need not be in order if it is sent again meanwhile.
+    /// The times of the call. They need not be in order if it is sent again.
     pub fn times(&self) -> Times {
         let rqst = self.rqst();
         // SAFETY: A task waits for the pin before it lets go of its request, so a pinned one has a
-        // task. The words may be written meanwhile, when the request is sent again; each is read
+        // task. The words may be written now, when the request is sent again; each is read
         // once, as a whole.
         let [begun, given, taken] = unsafe {
             let task = (*rqst).rq_task;

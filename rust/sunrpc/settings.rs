@@ -83,7 +83,7 @@ pub fn remote_invalidation() -> Result<bool> {
 /// To be called when the module is loaded, which must not be if there is an error. May sleep.
 pub fn check_parameters<C: Check>() -> Result {
     for setting in ALL {
-        // SAFETY: The function returns a string that nobody changes as long as the module is
+        // SAFETY: The function returns a string that is not changed as long as the module is
         // loaded: its parameter cannot be written to.
         let text =
             unsafe { CStr::from_char_ptr(bindings::xprtrdma_setting_parameter(setting.raw())) };
@@ -118,7 +118,7 @@ impl Settings {
         if REGISTERED.xchg(true, Full) {
             return Err(EBUSY);
         }
-        // SAFETY: The flag lets nobody come here before the last registration is given back. The
+        // SAFETY: The flag lets no thread come here before the last registration is given back. The
         // function is part of this module, which outlives the registration.
         let result = to_result(unsafe { bindings::xprtrdma_register_settings(Some(may_be::<C>)) });
         if let Err(e) = result {

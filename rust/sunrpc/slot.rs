@@ -117,7 +117,7 @@ pub struct Slot<T: Transport> {
     /// lock.
     pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
-    /// Nobody had it since the last [`Pool::trim`]. Only written by who has the slot.
+    /// It was not taken since the last [`Pool::trim`]. Only written by who has the slot.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
     /// Only touched by who holds the send lock.
@@ -283,7 +283,7 @@ impl<T: Transport> Pool<T> {
         self.slots.len().saturating_sub(free.sum::<u32>() as usize)
     }
 
-    /// Frees the buffers of the slots that nobody used since the last call, but for the first
+    /// Frees the buffers of the slots that were not used since the last call, but for the first
     /// [`RESERVE`] of them. A full barrier against all that follows: it has each free slot for a
     /// moment, so a task may have found none.
     pub(crate) fn trim(&self) {

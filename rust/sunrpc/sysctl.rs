@@ -33,7 +33,7 @@ impl Sysctl {
     }
 
     /// Sets value, bounds and the unit of which every value is a multiple: it is rounded down, now
-    /// and when somebody writes to the file. Once, before the table is registered: afterwards the
+    /// and when the file is written. Once, before the table is registered: afterwards the
     /// value is the administrator's.
     pub fn preset(self, value: u32, range: &RangeInclusive<u32>, unit: NonZero<u32>) {
         let (least, most) = (*range.start(), *range.end());

@@ -39,7 +39,7 @@ pub struct Create {
     pub connect_timeout_ms: Option<u32>,
     /// Time between reconnects in milliseconds, if the caller has a wish.
     pub reconnect_timeout_ms: Option<u32>,
-    /// The connection shall be kept, however long nothing uses it.
+    /// The connection is to be kept, however long nothing uses it.
     pub keep_idle: bool,
 }
 

@@ -31,7 +31,7 @@ pub enum Part {
 
 /// The shape of a `struct xdr_buf`.
 ///
-/// A reply's may be cut while somebody looks: the RPC client does it when it decodes, and
+/// A reply's may be cut while it is looked at: the RPC client does it when it decodes, and
 /// [`Pinned::place_around`](crate::call::Pinned::place_around). So every look is one at one word,
 /// as with `READ_ONCE()`.
 ///
@@ -215,7 +215,7 @@ impl<'a> XdrBuf<'a> {
     }
 }
 
-/// A message that is to be sent: nobody changes it.
+/// A message that is to be sent: nothing changes it.
 ///
 /// # Invariants
 ///
@@ -250,7 +250,7 @@ impl XdrBytes<'_> {
         // Usually it is in the head.
         if from <= head_len && out.len() <= head_len.wrapping_sub(from) {
             let head = look!(self.0, head[0].iov_base).cast::<u8>();
-            // SAFETY: The head is valid for `head_len` bytes, and `out` is somebody else's memory.
+            // SAFETY: The head is valid for `head_len` bytes, and `out` is other memory.
             unsafe { ptr::copy_nonoverlapping(head.add(from), out.as_mut_ptr(), out.len()) };
             return Ok(());
         }

@@ -183,7 +183,7 @@ impl<T: Transport> Xprt<T> {
         self.pool().buffered()
     }
 
-    /// Frees the message buffers of slots that nobody used since the last call, but for a few.
+    /// Frees the message buffers of slots that were not used since the last call, but for a few.
     pub fn trim_slots(&self) {
         self.pool().trim();
         // SAFETY: Valid by the type invariant. Calls that begin now change the counter, which does

@@ -23,7 +23,7 @@ pub(super) const START_LEN: usize = 8;
 /// The slot's request is being queued by its own task, after encoding, and nothing of it is lent.
 #[inline]
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
-    // SAFETY: By the caller's contract nobody else touches the request now.
+    // SAFETY: By the caller's contract no other thread touches the request now.
     let buf = unsafe { &mut (*slot.rqst.get()).rq_rcv_buf };
     // SAFETY: As above.
     let allocated = unsafe { (*slot.rqst.get()).rq_rcvsize };
@@ -36,7 +36,7 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     }
     if buf.head[0].iov_len >= START_LEN {
         // So that nothing old can be taken for a reply, see [`Pinned::placed_start`] (V1-070).
-        // SAFETY: The head has that many bytes. By the caller's contract they are lent to nobody.
+        // SAFETY: The head has that many bytes. By the caller's contract they are not lent.
         unsafe { clear_start(buf) };
     }
     Ok(())
@@ -118,7 +118,7 @@ fn use_other<T: Transport>(slot: &Slot<T>) -> Result {
 ///
 /// # Safety
 ///
-/// The head has so many bytes, which nobody else reads or writes.
+/// The head has that many bytes, which no other thread reads or writes.
 #[inline]
 pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
     // SAFETY: By the caller's contract.

@@ -109,7 +109,7 @@ impl<T: Transport> Pinned<T> {
         if self.slot().is_leased() || self.reply().head_len() < START_LEN {
             return [0; START_LEN];
         }
-        // SAFETY: The head has that many bytes, which nobody writes now.
+        // SAFETY: The head has that many bytes, which no thread writes now.
         unsafe {
             let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
             head.cast::<[u8; START_LEN]>().read()

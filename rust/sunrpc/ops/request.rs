@@ -195,14 +195,14 @@ impl<T: Transport> Ops<T> {
                 return;
             }
             let xprt = xprt_of::<T>(rqst);
-            // The window gets smaller before the credit comes back: nobody takes it in between.
+            // The window gets smaller before the credit comes back: no task takes it in between.
             if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
                 (*xprt.as_raw()).cwnd = cwnd as usize;
             }
             if xprt.sender_may_wait() {
                 bindings::xprt_release_rqst_cong(task);
             } else {
-                // What the callee does if nobody waits, without its four atomic instructions.
+                // What the callee does if no task waits, without its four atomic instructions.
                 (*rqst).rq_cong = 0;
                 let cong = &mut (*xprt.as_raw()).cong;
                 // CAST: Wider.
@@ -218,7 +218,7 @@ impl<T: Transport> Ops<T> {
             let rqst = (*task).tk_rqstp;
             (rqst, xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst))
         };
-        // SAFETY: The request is off all queues and not pinned, so nobody else works on it.
+        // SAFETY: The request is off all queues and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
         // SAFETY: The task runs here.
         T::revoke(xprt, &call, unsafe { Leaving::for_good(task) });

@@ -81,7 +81,7 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn busy_poll(task: *mut bindings::rpc_task) {
         // SAFETY: Called by the RPC client as the task's next step, as `add_step` asked for: the
-        // task has a request of ours, and does nothing else meanwhile.
+        // task has a request of ours, and does nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             // A thread of low priority would keep other requests from their replies. It is under

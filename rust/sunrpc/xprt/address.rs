@@ -91,7 +91,7 @@ const OWNED_STRINGS: [bindings::rpc_display_format_t; 4] = [
 ///
 /// # Safety
 ///
-/// Nobody reads the strings of `raw` any more.
+/// The strings of `raw` are not read any more.
 pub(crate) unsafe fn free_strings(raw: *mut bindings::rpc_xprt) {
     for which in OWNED_STRINGS {
         // SAFETY: By the caller's contract; null or allocated by `kstring`.
@@ -118,8 +118,8 @@ pub(crate) unsafe fn set_port(raw: *mut bindings::rpc_xprt, port: u16) {
         unsafe { kernel::bindings::kfree(text.cast()) };
         return;
     };
-    // SAFETY: By the caller's contract the transport is being bound, so nobody connects. Readers of
-    // the strings are under RCU, which is why the old ones are freed after a grace period.
+    // SAFETY: By the caller's contract the transport is being bound, so no thread connects. Readers
+    // of the strings are under RCU, which is why the old ones are freed after a grace period.
     unsafe {
         bindings::xprtrdma_set_port(raw, port);
         let mut old = [

@@ -54,7 +54,7 @@ impl<T: Transport> Xprt<T> {
     ///
     /// # Safety
     ///
-    /// `rqst` is embedded in a slot of this transport and nobody uses it any more.
+    /// `rqst` is embedded in a slot of this transport and no thread uses it any more.
     pub(crate) unsafe fn free_slot(&self, rqst: *mut bindings::rpc_rqst) {
         // SAFETY: By the caller's contract.
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
@@ -91,8 +91,8 @@ impl<T: Transport> Xprt<T> {
             };
             // SAFETY: The slot was free, so its request is ours to give away.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
-                // Somebody else fed the last waiter. Until this is undone a task may have found the
-                // pool empty, so it counts as a slot that was freed.
+                // Another thread fed the last waiter. Until this is undone a task may have found
+                // the pool empty, so it counts as a slot that was freed.
                 // ORDERING: This is a full barrier again.
                 self.pool().push(slot);
             }

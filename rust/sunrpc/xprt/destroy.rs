@@ -29,7 +29,7 @@ pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
     // `Transport::callback_size`.
     // SAFETY: This is process context.
     unsafe { kernel::bindings::synchronize_rcu() };
-    // SAFETY: Initialised when it was made; nobody refers to it any more. The reference to the
+    // SAFETY: Initialised when it was made; nothing refers to it any more. The reference to the
     // module is given up last.
     unsafe {
         ptr::drop_in_place(&raw mut (*raw.cast::<Xprt<T>>()).inner);

@@ -107,8 +107,8 @@ impl<T: Transport> ConnectLock<T> {
         // A task that is woken with success looks at the connected flag; 0 would be taken for
         // "reconnected by somebody else".
         let status = result.err().unwrap_or(EAGAIN).to_errno();
-        // SAFETY: The lock is held, so nobody else connects or closes. After the unlock only the
-        // pending queue is touched, whose tasks keep the transport.
+        // SAFETY: The lock is held, so no other thread connects or closes. After the unlock only
+        // the pending queue is touched, whose tasks keep the transport.
         unsafe {
             // Also after a failure: what the waiting tasks then do about "their" connection must
             // not hit the next attempt.

@@ -50,7 +50,7 @@ impl<T: Transport> Xprt<T> {
     }
 
     /// Announces that senders must wait. The caller must look at what it waits for once more
-    /// afterwards, and whoever gives it back must call [`Xprt::wake_senders`].
+    /// afterwards, and the thread that gives it back must call [`Xprt::wake_senders`].
     pub fn stop_senders(&self) {
         // SAFETY: The transport is valid.
         unsafe { bindings::xprt_wait_for_buffer_space(self.as_raw()) };
