@@ -6,7 +6,7 @@
 //!
 //! | Module | Concept |
 //! | --- | --- |
-//! | `mailbox` | where events are handed in, whoever drives the machine |
+//! | `mailbox` | where events are handed in, by each driver of the machine |
 //! | `drive` | the machine as the driver sees it |
 //! | `machine` | what leads from one state to the next |
 //! | `state`, `attempt`, `up` | the states |

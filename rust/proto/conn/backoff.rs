@@ -29,7 +29,7 @@ impl Default for BackoffConfig {
     }
 }
 
-/// After so many failures in a row a further bound of the delays doubles with each failure, too.
+/// How many failures in a row it takes until a further bound of the delays doubles with each, too.
 const BOUNDED: u32 = 16;
 
 /// Within so long the first attempt starts that need not wait.

@@ -11,7 +11,7 @@ use crate::{
     wire::threshold::MIN_THRESHOLD, //
 };
 
-/// After so many losses in a row the announced size is not believed.
+/// How many losses in a row it takes until the announced size is not believed.
 const LOSSES: u8 = 2;
 
 /// A loss that comes later after the large Send has another reason.

@@ -24,7 +24,7 @@ pub type Actions = [Option<Action>; ACTIONS];
 ///
 /// Both are behind one lock of the driver. An event either waits for the worker, or goes to the
 /// machine at once; then its sender takes the actions under the same lock, before a worker can
-/// start. So nobody takes the actions that the worker has to perform.
+/// start. So no other thread takes the actions that the worker has to perform.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     /// The machine, for the worker and for the task that closes a connection. The two never run at

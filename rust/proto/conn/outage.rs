@@ -15,7 +15,7 @@ const FIRST_PAUSE: Millis = Millis::from_secs(60);
 /// The longest pause between two messages.
 const LONGEST_PAUSE: Millis = Millis::from_secs(3600);
 
-/// After so many attempts in a row without an answer the device is suspected.
+/// How many attempts in a row without an answer it takes until the device is suspected.
 ///
 /// One attempt lasts a minute, in which the request is sent a dozen times.
 const SILENT_ATTEMPTS: u32 = 2;

@@ -18,10 +18,10 @@ const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 /// Work requests for everything else: further regions, replies to callbacks, refusals, the probe.
 const SPARE_WRS: u32 = 160;
 
-/// The send ring holds at least so many messages of the largest size.
+/// How many messages of the largest size the send ring holds at least.
 const LEAST_MESSAGES: usize = 4;
 
-/// The send ring holds so many messages of the largest size, up to [`RING_ENOUGH`].
+/// How many messages of the largest size the send ring holds, up to [`RING_ENOUGH`].
 const RING_MESSAGES: usize = 16;
 
 /// The largest useful send ring, in bytes.

@@ -41,7 +41,7 @@ pub(super) enum Then {
     Rest,
     /// Report the failed attempt.
     Fail(ConnectError),
-    /// The RPC layer asked again meanwhile: make an attempt of at most so long.
+    /// The RPC layer asked again: make an attempt of at most this length.
     Restart(Millis),
 }
 

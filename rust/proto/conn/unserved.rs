@@ -22,7 +22,7 @@ use crate::time::{
     Time, //
 };
 
-/// After so many timers without a message a connection ends.
+/// How many timers without a message it takes until a connection ends.
 const ROUNDS: u32 = 3;
 
 /// The same at most, with a server that never sends one.
@@ -76,7 +76,7 @@ impl Patience {
         Self(ROUNDS)
     }
 
-    /// Whether so many timers are too many.
+    /// Returns whether this number of timers is too large.
     pub(super) const fn is_exceeded(self, rounds: u32) -> bool {
         rounds >= self.0
     }

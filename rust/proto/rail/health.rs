@@ -388,7 +388,7 @@ impl Trial {
     }
 }
 
-/// How long a rail has been live when it settles after so many deaths in a row.
+/// How long a rail has been live when it settles, by the number of its deaths in a row.
 fn hold_down(deaths: usize) -> Millis {
     let [.., longest] = HOLD_DOWN;
     HOLD_DOWN.get(deaths).copied().unwrap_or(longest)

@@ -159,7 +159,7 @@ impl Rails {
         };
         let places = entries.iter_mut();
         let usable = places.filter_map(|place| Some((age(&place)?, place)));
-        // If connections are on so many that are gone, this one waits.
+        // If connections hold all places of rails that are gone, this one waits.
         if let Some((_, place)) = usable.min_by_key(|(age, _)| *age) {
             *place = Some(Entry {
                 rail,

@@ -15,11 +15,11 @@ pub const CWND_SHIFT: u32 = 8;
 pub struct ForwardCredits {
     requested: u32,
     granted: u32,
-    /// Calls that nobody waits for any more, with their replies still to come.
+    /// Calls for which no task waits any more, with their replies still to come.
     abandoned: u32,
     /// Replies without a waiting call that came before the end of their call was reported.
     strays: u32,
-    /// No more calls shall go out.
+    /// No more calls may go out.
     closed: bool,
 }
 
@@ -59,7 +59,7 @@ impl ForwardCredits {
     }
 
     /// How many calls may wait for their reply, in the unit of sunrpc's congestion window. Zero
-    /// while abandoned calls hold every credit, or none shall go out.
+    /// while abandoned calls hold every credit, or none may go out.
     #[inline]
     pub const fn cwnd(&self) -> u64 {
         if self.closed {
@@ -100,7 +100,7 @@ impl ForwardCredits {
         false
     }
 
-    /// Calls that nobody waits for any more, with their replies still to come.
+    /// Calls for which no task waits any more, with their replies still to come.
     #[inline]
     pub const fn abandoned(&self) -> u32 {
         self.abandoned

@@ -2,7 +2,7 @@
 
 //! Work that waits for room in a queue ([`PostQueue`]).
 //!
-//! A queue announces that it has room again, but only after somebody found it full, and only once.
+//! A queue announces that it has room again, but only after a post found it full, and only once.
 //! Deferred items are in a list that the announcement empties. So after an item was put on the list
 //! the queue has to be asked once more: an announcement in between found an empty list.
 

@@ -37,7 +37,7 @@ impl Stage {
 /// How many buckets there are: the last one is for 67 s and more.
 pub const BUCKETS: usize = 28;
 
-/// The bucket of a span of so many nanoseconds, less than [`BUCKETS`].
+/// The bucket of a span in nanoseconds, less than [`BUCKETS`].
 pub fn bucket(ns: u64) -> usize {
     let us = ns / 1000;
     // As many as a number has binary digits.
@@ -74,7 +74,7 @@ impl Stamps {
     /// How long each stage took, in nanoseconds.
     ///
     /// `None` if a point is missing or they are not in order: the clock was off when the call was
-    /// posted, or it has been sent again meanwhile.
+    /// posted, or it has been sent again since.
     pub fn spans(&self) -> Option<[(Stage, u64); 4]> {
         if self.begun == 0 || self.posted == 0 {
             return None;

@@ -3,7 +3,7 @@
 //! The version probe: a NULL call in version 2 (V2-26 to V2-29).
 //!
 //! The probe asks the RPC layer of the peer for nothing: whatever RPC says to it, the transport has
-//! answered. So it names NFS, which every peer of ours serves, and identifies nobody (AUTH_NONE).
+//! answered. So it names NFS, which every peer of ours serves, and identifies no user (AUTH_NONE).
 
 use crate::{
     error::Error,

@@ -32,9 +32,9 @@ const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
 impl Rails {
-    /// Whether this connection shall move now, and how. `busy`: calls are in flight on it; `heard`:
-    /// when something last came from the server. If so it counts for its new rail from now on: its
-    /// next attempt takes it, unless [`Rails::stay`] comes first.
+    /// Returns whether this connection has to move now, and how. `busy`: calls are in flight on it;
+    /// `heard`: when something last came from the server. If so it counts for its new rail from now
+    /// on: its next attempt takes it, unless [`Rails::stay`] comes first.
     pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
         if self.get(seat.on)?.health.is_belied(heard) {
             self.worked(seat.on, now);

@@ -51,7 +51,7 @@ const MOST: u32 = 2;
 const PAUSE: Millis = Millis::from_secs(3);
 const LONG_PAUSE: Millis = Millis::from_secs(10);
 
-/// Somebody looks again so soon, and no sooner, while a rail is suspected or may be soon.
+/// How soon the next look follows while a rail is suspected or may be soon.
 const SOON: Millis = Millis::new(250);
 
 impl Rails {
@@ -191,7 +191,7 @@ impl Rails {
         let Some(entry) = self.get(probe.on) else {
             return;
         };
-        // It may have ended late, or something else came through meanwhile. One that is only
+        // It may have ended late, or something else came through since. One that is only
         // suspected is probed again until the server has answered a later one.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
