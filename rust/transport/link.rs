@@ -12,11 +12,11 @@
 //! 2. each slot gives up the regions of this connection to the pool, which ends the loans of the
 //!    request's memory; a reply that had arrived and only waited for that completes its call;
 //! 3. the send path and the request paths lose sight of it (send lock, [`Link::current`]), which
-//!    is first if nobody was faster than [`Link::close`];
+//!    is first if nothing was faster than [`Link::close`];
 //! 4. the queue pair is destroyed, then the pool's regions are;
 //! 5. the completion queue, the rings, the device's events, the protection domain and the id.
 //!
-//! With rails nobody waits for the last two but the end of the transport: the device of a rail that
+//! With rails only the end of the transport waits for the last two: the device of a rail that
 //! died may take its time.
 //!
 //! In between senders find the send queue closed, and their mapped regions go back to the pool.
@@ -136,8 +136,8 @@ pub(crate) struct Link {
     place: SpinLock<Option<Place>>,
     /// How many places there have been.
     places: Atomic<u32>,
-    /// The last attempt or connection ended because its rail died. Written by whoever ends it, read
-    /// by the next attempt, which waits for that: nothing else is ordered by it.
+    /// The last attempt or connection ended because its rail died. Written by the thread that ends
+    /// it, read by the next attempt, which waits for that: nothing else is ordered by it.
     rail_died: Atomic<bool>,
     /// Largest messages sent and received without RDMA so far, in bytes.
     inline_sizes: (Atomic<u32>, Atomic<u32>),

@@ -12,9 +12,9 @@
 //! business, for which the send lock must be free: it lets go of the connection, of which nothing
 //! may be left for the next one. When the machine wants an end, both are ordered: a work item for
 //! the first half, and [`Xprt::force_disconnect`] for the second, which does the first as well if
-//! nobody has done it yet.
+//! that is not done yet.
 //!
-//! What is left then, nobody reaches any more. A device may take seconds to have it back, and a
+//! What is left then is out of reach. A device may take seconds to have it back, and a
 //! call that can go out over another rail does not wait for that: a further work item gives it back
 //! ([`Machine::buried`]).
 //!
@@ -183,7 +183,7 @@ impl<C: Established> Machine<C> {
     /// Has both halves of the connection's end done. Does not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        // With the lock held: a connection that has been closed meanwhile needs no more, and no
+        // With the lock held: a connection that has been closed since needs no more, and no
         // other is made before the order is given.
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
@@ -201,7 +201,7 @@ impl<C: Established> Machine<C> {
         drop(old);
     }
 
-    /// Ends the connection if it is the one that is meant, or waits until somebody else has done
+    /// Ends the connection if it is the one that is meant, or waits until another thread has done
     /// so; also until the one before is buried. Sleeps.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
@@ -215,8 +215,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Gives what is left of a connection back to the device, or waits until somebody else has done
-    /// so. Sleeps, perhaps seconds.
+    /// Gives what is left of a connection back to the device, or waits until another thread has
+    /// done so. Sleeps, perhaps seconds.
     pub(crate) fn buried(&self) {
         let mut ended = self.ended.lock();
         if let Some(connection) = ended.take() {
@@ -281,7 +281,7 @@ impl<C: Established> Machine<C> {
             if left == 0 {
                 return tick();
             }
-            // Nobody tells us that the transport's last user has gone: look now and then.
+            // Nothing tells that the transport's last user has gone: look now and then.
             if xprt.is_dying() {
                 return Event::Close(Cause::Shutdown);
             }

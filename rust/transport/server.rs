@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     version: Atomic<u64>,
     #[pin]
     rails: SpinLock<KBox<Rails>>,
-    /// When somebody last looked which rails there are, in milliseconds; zero: nobody did.
+    /// When the rails were last looked for, in milliseconds; zero: never.
     looked: Atomic<u64>,
     /// Which change of the tables that was after.
     tables: Atomic<u32>,
@@ -93,7 +93,7 @@ impl Shared {
         f(&mut self.rails.lock())
     }
 
-    /// Whether the caller shall look which rails there are, because that was `age` or longer ago,
+    /// Whether the caller has to look which rails there are, because that was `age` or longer ago,
     /// or the tables have changed since, which `changes` counts. `Relaxed`: two may look.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);

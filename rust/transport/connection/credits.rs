@@ -132,7 +132,8 @@ impl Connection {
         self.starvation.lasts(credits.cwnd() > 0)
     }
 
-    /// A reply for nobody. True if it can be that of an abandoned call, whose credit comes back.
+    /// A reply for no call that waits. True if it can be that of an abandoned call, whose credit
+    /// comes back.
     pub(crate) fn unmatched_reply(&self) -> bool {
         let late = self.locked.credits.lock().unmatched_reply();
         if late {

@@ -89,7 +89,7 @@ impl KnownGrant {
     /// Knows `grant`, or none.
     ///
     /// ORDERING: Full, between this and the caller's look for a large message
-    /// ([`LargeSend::taken`]). Whoever sends one writes the two in the opposite order
+    /// ([`LargeSend::taken`]). The sender of one writes the two in the opposite order
     /// ([`LargeSend::sent`]), so it cannot be missed for good.
     pub(super) fn set(&self, grant: Option<Credits>) {
         self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
@@ -169,7 +169,7 @@ impl LargeSend {
     }
 }
 
-/// For how long calls that nobody waits for may hold every credit, in milliseconds.
+/// For how long calls for which no task waits may hold every credit, in milliseconds.
 const STARVED_MS: u32 = 60_000;
 
 /// Since when calls that were given up have held every credit, in jiffies; zero: they do not.

@@ -3,7 +3,7 @@
 //! The memory regions of one connection ([`RegionPool`]).
 //!
 //! The send path only takes from the pool and never waits for memory. A worker fills it: a little
-//! when the connection is made, more whenever the pool ran low, up to a bound. What nobody needed
+//! when the connection is made, more whenever the pool ran low, up to a bound. What was not needed
 //! for a while goes back to the device.
 //!
 //! A region that a reply brought back stays with the slot of its call, whose next call then needs
@@ -254,7 +254,7 @@ impl RegionPool {
         for _ in 0..spare {
             let spared = {
                 let mut inner = self.inner.lock();
-                // Those of a pool that was closed meanwhile go behind their queue pair.
+                // Those of a pool that was closed since go behind their queue pair.
                 let spared = match inner.closed {
                     true => None,
                     false => inner.free.pop(),
@@ -297,7 +297,7 @@ impl RegionPool {
         (inner.made, inner.free.len())
     }
 
-    /// Makes `count` regions more, or as many as may be. Nobody else makes some meanwhile.
+    /// Makes `count` regions more, or as many as may be. No other thread makes some now.
     fn grow(&self, count: usize) -> Result {
         let room = self.inner.lock().made.saturating_add(count).min(self.bound);
         // Memory for the list of all is found outside of the lock, once.

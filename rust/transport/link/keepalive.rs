@@ -2,9 +2,9 @@
 
 //! Looks after a connection.
 //!
-//! A reliable connection does not notice a dead peer as long as nothing is sent. So somebody looks
-//! from time to time; the connection machine decides whether to ask the peer for a sign of life,
-//! and whether to give it up. Memory that is not needed goes back at the same time.
+//! A reliable connection does not notice a dead peer as long as nothing is sent. So a work item
+//! looks from time to time; the connection machine decides whether to ask the peer for a sign of
+//! life, and whether to give it up. Memory that is not needed goes back at the same time.
 
 use crate::{
     connection::Connection,
@@ -50,8 +50,8 @@ use xprtrdma_sunrpc::{
 };
 
 impl Link {
-    /// Has somebody look after the connection when the machine wants to be told the time again, or
-    /// sooner.
+    /// Queues a look at the connection for the time when the machine wants to be told the time
+    /// again, or sooner.
     pub(super) fn look_again(self: &Arc<Self>, soon: Option<Millis>) {
         let Some(span) = self.machine().until_tick() else {
             return;
@@ -60,7 +60,7 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // An error means that it is being cancelled, or that somebody will look soon anyway.
+        // An error means that it is being cancelled, or that a look will come soon anyway.
         let _ = queue.enqueue_delayed::<Arc<Self>, KEEPALIVE_WORK>(self.clone(), delay);
     }
 
@@ -89,7 +89,7 @@ impl Link {
         let conn = qp.handler();
         let xprt = conn.xprt();
         let credits = conn.credits();
-        // First, so that a request that ends meanwhile has used the connection.
+        // First, so that a request that ends now has used the connection.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
         let before =
@@ -151,7 +151,7 @@ impl WorkItem<KEEPALIVE_WORK> for Link {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // It gives regions back, and whoever closes the connection waits for it.
+        // It gives regions back, and the thread that closes the connection waits for it.
         let _nofs = NoFs::enter();
         if let Some(qp) = this.current() {
             this.look_after(&qp);

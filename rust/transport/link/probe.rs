@@ -6,7 +6,7 @@
 //! port may be active while nothing comes through.
 //!
 //! Each is a work item of its own: over iWARP it may take as long as the adapter's TCP tries to
-//! connect, and another rail may have to be probed meanwhile.
+//! connect, and another rail may have to be probed in that time.
 
 use crate::{
     driver::Rdma,

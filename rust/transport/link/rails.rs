@@ -72,14 +72,14 @@ use xprtrdma_sunrpc::{
 const FRESH: Millis = Millis::new(250);
 const RECENT: Millis = Millis::from_secs(5);
 
-/// Somebody looks after a connection so often while there are several rails: when its rail has died
+/// How often a connection is looked at while there are several rails: when its rail has died
 /// it leaves, also if it carries nothing yet.
 const LOOK: Millis = Millis::from_secs(1);
 
 /// How long calls may take to end before a connection that does well moves.
 const CLOSING: Millis = Millis::from_secs(2);
 
-/// While they do, somebody looks so often.
+/// How often it is looked at while they do.
 const CLOSING_LOOK: Millis = Millis::new(20);
 
 impl Link {

@@ -31,7 +31,7 @@ use xprtrdma_sunrpc::{
 };
 
 impl Connection {
-    /// Drops a message. If it invalidated a region, nobody can tell what else is wrong (MAL-015,
+    /// Drops a message. If it invalidated a region, nothing tells what else is wrong (MAL-015,
     /// MAL-016), so then the connection goes.
     #[cold]
     pub(super) fn drop_message(
@@ -70,7 +70,7 @@ impl Connection {
         self.counters().count(counter);
         self.counters().add(Ordinary::BadReply);
         trace::discard(self.xprt().id(), xid.map_or(0, |xid| xid.0), counter.name());
-        // Without an xid that may be trusted it is nobody's.
+        // Without an xid that may be trusted it belongs to no call.
         let pinned = found.filter(|_| xid.is_some());
         let reaction = match &pinned {
             Some(pinned) => {

@@ -228,7 +228,7 @@ fn post_call(
     state.offer.result = result;
     state.offer.non_data = shape32(room.head_len() + room.tail_len());
     // Batch only amid other calls, and on a processor that other threads want: then more calls
-    // follow soon. Never batch a call without a reply, which nobody would retransmit, or a message
+    // follow soon. Never batch a call without a reply, which would not be sent again, or a message
     // above the minimum threshold, whose post is an event of its own (CM-24).
     let may_batch = xprt.has_others()
         && call.reply_expected()
@@ -333,7 +333,7 @@ pub(super) fn not_sent(
 }
 
 /// The DMA layer refused the call's memory. It may be short of room, so the RPC client tries again;
-/// after some refusals in a row the call ends, for nobody else would ever end it.
+/// after some refusals in a row the call ends, for nothing else would ever end it.
 fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().driver_data().state.lock();

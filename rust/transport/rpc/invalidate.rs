@@ -207,9 +207,9 @@ const LINGER_MS: u32 = 1000;
 ///
 /// The memory does not stay exposed any longer than the call exists: pages of the page cache or of
 /// the process would be used for something else while the server could still read or write them. So
-/// the task waits, which nobody sees: its process is at its end. It holds its slot meanwhile, and
+/// the task waits, which nobody sees: its process is at its end. It holds its slot until then, and
 /// what its process holds, such as the lock of a directory, which is why it is not given more than
-/// a second. Nobody but tasks of processes waits ([`Leaving::linger`]), and only while there is the
+/// a second. Only tasks of processes wait ([`Leaving::linger`]), and only while there is the
 /// connection that owes the reply: the end of that takes the regions, and so ends the wait.
 #[cold]
 pub(crate) fn revoke(

@@ -3,7 +3,7 @@
 //! The version probe, and what comes before the version is agreed on (V2-26 to V2-35).
 //!
 //! The probe is no call of the RPC client's: it has no slot and no task, and its answer goes to the
-//! connection machine. It is alone on the connection, so whatever else comes meanwhile is dropped.
+//! connection machine. It is alone on the connection, so whatever else comes is dropped.
 
 use crate::{
     connection::Connection,
