@@ -20,7 +20,10 @@ use kernel::{
         Mutex, //
     }, //
 };
-use xprtrdma_proto::responder::admit::Terms;
+use xprtrdma_proto::{
+    responder::admit::Terms,
+    served::cause::Cause, //
+};
 use xprtrdma_rdma::{
     cm::listen::{
         AcceptParam,
@@ -125,6 +128,8 @@ impl Connection {
 
     /// Ends the connection, and says so in the log.
     pub(crate) fn detach(&self) {
+        // If nothing has happened to it, the RPC server ends it. The end is an event as well.
+        self.events.end(Cause::Stopped);
         self.end();
         if may_log() {
             pr_info!(
