@@ -30,6 +30,7 @@
 
 #define FAKE_LKEY 0x1000
 #define FAKE_PAGES 300
+#define FAKE_SGES 4
 #define FAKE_MAX_WR 8192
 #define FAKE_PRIVATE 64
 
@@ -92,6 +93,10 @@ struct fake_mr {
 	u32 depth;
 	/* The key of the last registration that was executed. */
 	u32 registered;
+	/* The key that it was allocated with. */
+	u32 first_key;
+	/* The list that it was mapped with, until that is unmapped. */
+	const struct scatterlist *list_mapped;
 	/* The peer invalidated it, or has tried to. */
 	bool taken;
 	struct fake_piece piece[] __counted_by(depth);
@@ -110,6 +115,9 @@ static struct {
 	u32 calls[FAKE_VERBS];
 	u32 fails_at[FAKE_VERBS];
 	bool short_maps;
+	bool limited;
+	u32 breaches;
+	u32 completions;
 	u32 longest_entry;
 	enum fake_death death;
 	bool refuses_keys;
@@ -128,6 +136,12 @@ static void violation(const char *what)
 {
 	pr_err("fake device: the driver must not %s\n", what);
 	fake.census.violations++;
+}
+
+static void breach(const char *what)
+{
+	pr_err("fake device: a key works, and %s\n", what);
+	fake.breaches++;
 }
 
 /* Counts a call. True: it shall fail. */
@@ -198,10 +212,50 @@ MODULE_PARM_DESC(bounce, "the fake device's memory is bounced, on a kernel with 
 /* The machine's bounce buffers; NULL if it has none. */
 static struct io_tlb_mem *bounce_buffers;
 
+static const struct fake_limits own_limits = {
+	.send_sges = FAKE_SGES,
+	.pages = FAKE_PAGES,
+	.wrs = FAKE_MAX_WR,
+	.gaps = true,
+};
+
 void fake_begin(void)
 {
 	fake.parent->dev.dma_io_tlb_mem = fake_bounce ? bounce_buffers : NULL;
 	fake_max_entry(UINT_MAX);
+	/* The parent is set up before there is a device. */
+	if (fake.dev)
+		fake_limits(&own_limits);
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	fake.limited = false;
+	fake.breaches = 0;
+	fake.completions = 0;
+}
+
+void fake_limits(const struct fake_limits *limits)
+{
+	struct ib_device_attr *attrs = &fake.dev->attrs;
+
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	attrs->max_send_sge = limits->send_sges;
+	attrs->max_fast_reg_page_list_len = limits->pages;
+	attrs->max_qp_wr = limits->wrs;
+	attrs->kernel_cap_flags &= ~IBK_SG_GAPS_REG;
+	if (limits->gaps)
+		attrs->kernel_cap_flags |= IBK_SG_GAPS_REG;
+	fake.limited = true;
+}
+
+u32 fake_breaches(void)
+{
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	return fake.breaches;
+}
+
+u32 fake_completions(void)
+{
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	return fake.completions;
 }
 
 void fake_max_entry(u32 bytes)
@@ -335,6 +389,34 @@ static int unmap_entry(struct kprobe *p, struct pt_regs *regs)
 	return 0;
 }
 
+/* A queue pair of the region's domain is at work. */
+static bool is_reached(const struct fake_mr *mr)
+{
+	struct fake_qp *qp;
+
+	list_for_each_entry(qp, &fake.qps, list)
+		if (qp->base.pd == mr->base.pd && !qp->error)
+			return true;
+	return false;
+}
+
+static int unmap_list_entry(struct kprobe *p, struct pt_regs *regs)
+{
+	unsigned long list = regs_get_kernel_argument(regs, 1);
+	struct fake_mr *mr;
+
+	unmap_entry(p, regs);
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	list_for_each_entry(mr, &fake.mrs, list) {
+		if (!list || (unsigned long)mr->list_mapped != list)
+			continue;
+		mr->list_mapped = NULL;
+		if (mr->valid && is_reached(mr))
+			breach("its memory goes back");
+	}
+	return 0;
+}
+
 static struct kretprobe map_probes[] = {
 	{
 		.kp.symbol_name = "dma_map_page_attrs",
@@ -357,7 +439,7 @@ static struct kretprobe map_probes[] = {
 
 static struct kprobe unmap_probes[] = {
 	{ .symbol_name = "dma_unmap_page_attrs", .pre_handler = unmap_entry },
-	{ .symbol_name = "dma_unmap_sg_attrs", .pre_handler = unmap_entry },
+	{ .symbol_name = "dma_unmap_sg_attrs", .pre_handler = unmap_list_entry },
 };
 
 /* Completion queues */
@@ -378,6 +460,7 @@ static bool push_wc(struct fake_cq *cq, const struct ib_wc *wc)
 		return false;
 	}
 	cq->entries[(cq->first + cq->count++) % cq->size] = *wc;
+	fake.completions++;
 	cq->armed = false;
 	return ring;
 }
@@ -515,6 +598,12 @@ static void execute(const struct fake_wqe *wqe)
 			violation("register a region that is valid");
 		if (mr->base.rkey != wqe->posted.key)
 			violation("register a region with another key");
+		if ((wqe->posted.key ^ mr->first_key) & ~0xffU)
+			violation("change more of a key than its octet");
+		if (mr->base.iova + mr->base.length < mr->base.iova)
+			violation("register beyond the last address");
+		if (!mr->list_mapped)
+			breach("its memory is back");
 		mr->valid = true;
 		mr->registered = wqe->posted.key;
 		mr->taken = false;
@@ -619,6 +708,9 @@ static int fake_create_qp(struct ib_qp *base, struct ib_qp_init_attr *attr,
 
 	if (fails(FAKE_CREATE_QP))
 		return -EAGAIN;
+	if (fake.limited && (attr->cap.max_send_wr > fake.dev->attrs.max_qp_wr ||
+			     attr->cap.max_send_sge > fake.dev->attrs.max_send_sge))
+		return -EINVAL;
 	err = ring_init(&qp->sq, attr->cap.max_send_wr);
 	if (!err)
 		err = ring_init(&qp->rq, attr->cap.max_recv_wr);
@@ -724,6 +816,8 @@ static int fake_post_send(struct ib_qp *base, const struct ib_send_wr *wr,
 				.posted.opcode = wr->opcode,
 				.posted.signalled = !!(wr->send_flags & IB_SEND_SIGNALED),
 			};
+			if (fake.limited && wr->num_sge > fake.dev->attrs.max_send_sge)
+				violation("send more pieces than the device takes");
 			if (wr->num_sge) {
 				wqe->posted.addr = wr->sg_list->addr;
 				wqe->posted.len = wr->sg_list->length;
@@ -805,6 +899,8 @@ static struct ib_mr *fake_alloc_mr(struct ib_pd *pd, enum ib_mr_type type,
 
 	if (fails(FAKE_ALLOC_MR))
 		return ERR_PTR(-EAGAIN);
+	if (fake.limited && depth > fake.dev->attrs.max_fast_reg_page_list_len)
+		return ERR_PTR(-EINVAL);
 	mr = kzalloc(struct_size(mr, piece, depth), GFP_KERNEL);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
@@ -814,6 +910,7 @@ static struct ib_mr *fake_alloc_mr(struct ib_pd *pd, enum ib_mr_type type,
 	fake.next_key += 0x100;
 	mr->base.lkey = fake.next_key;
 	mr->base.rkey = fake.next_key;
+	mr->first_key = fake.next_key;
 	list_add(&mr->list, &fake.mrs);
 	fake.census.mrs++;
 	return &mr->base;
@@ -877,8 +974,10 @@ static int fake_map_mr_sg(struct ib_mr *base, struct scatterlist *sg, int nents,
 		return -EAGAIN;
 	for_each_sg(sg, entry, nents, i)
 		longest = max(longest, sg_dma_len(entry));
-	scoped_guard(raw_spinlock_irqsave, &fake.lock)
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
 		fake.longest_entry = longest;
+		mr->list_mapped = sg;
+	}
 	mr->pieces = 0;
 	if (mr->gaps)
 		used = set_pieces(mr, sg, nents);
@@ -1225,7 +1324,7 @@ static int fake_query_device(struct ib_device *dev, struct ib_device_attr *attr,
 	attr->max_cqe = 2 * FAKE_MAX_WR;
 	attr->max_mr = 1024;
 	attr->max_pd = 64;
-	attr->max_send_sge = 4;
+	attr->max_send_sge = FAKE_SGES;
 	attr->max_recv_sge = 4;
 	attr->max_sge_rd = 1;
 	attr->max_qp_rd_atom = 16;

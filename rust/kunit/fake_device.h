@@ -77,10 +77,28 @@ void fake_short_maps(bool on);
  */
 void fake_invalidations(enum rdma_driver_id driver, bool refuses);
 
+/* What an adapter offers; the device then refuses what goes beyond it. */
+struct fake_limits {
+	u32 send_sges;
+	u32 pages;
+	u32 wrs;
+	u8 gaps;
+};
+
+/* Until the next test begins. */
+void fake_limits(const struct fake_limits *limits);
+/*
+ * Since the test began: how often memory went back to its owner while a key
+ * reached it, or a registration that was executed reached memory that was back.
+ */
+u32 fake_breaches(void);
+/* Since the test began: entries of completion queues. */
+u32 fake_completions(void);
+
 /*
  * Before each test: whether the device has bounce buffers, which it has if the
  * parameter "bounce" is set and the kernel forces them on every device; no
- * limit of its own for the entries of a list.
+ * limit of its own for the entries of a list; the device's own limits.
  */
 void fake_begin(void);
 /* Bytes of the longest entry of a list that the DMA layer takes. */

@@ -186,6 +186,44 @@ impl Kind {
     }
 }
 
+/// What an adapter passes for, and what it offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Adapter {
+    pub(super) driver: bindings::rdma_driver_id,
+    pub(super) send_sges: u32,
+    pub(super) pages: u32,
+    pub(super) wrs: u32,
+    pub(super) gaps: bool,
+}
+
+impl Adapter {
+    /// Until the next test is calm.
+    pub(super) fn always(&self) {
+        let limits = bindings::fake_limits {
+            send_sges: self.send_sges,
+            pages: self.pages,
+            wrs: self.wrs,
+            gaps: self.gaps.into(),
+        };
+        // SAFETY: No requirements.
+        unsafe { bindings::fake_invalidations(self.driver, false) };
+        // SAFETY: The limits can be read, and nothing is alive on the device.
+        unsafe { bindings::fake_limits(&limits) };
+    }
+}
+
+/// How often memory was back, or went back, while a key reached it.
+pub(super) fn breaches() -> u32 {
+    // SAFETY: No requirements.
+    unsafe { bindings::fake_breaches() }
+}
+
+/// Entries of completion queues since the test began.
+pub(super) fn completions() -> u32 {
+    // SAFETY: No requirements.
+    unsafe { bindings::fake_completions() }
+}
+
 /// An event of an id, without what it borrows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {

@@ -2,6 +2,7 @@
 
 //! Queue pairs: connections, messages in both directions, regions that the peer reaches.
 
+mod adapter;
 mod doorbell;
 mod failure;
 mod fence;
@@ -323,6 +324,11 @@ impl Pair {
     fn on(device: Kind, config: &QpConfig) -> Result<Self> {
         calm();
         device.always();
+        Self::create(config)
+    }
+
+    /// On the device as it is.
+    fn create(config: &QpConfig) -> Result<Self> {
         let (id, events) = routed()?;
         let pd = Pd::alloc(id.clone())?;
         let keeper = keeper()?;

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A peer that is hostile, on devices with the limits of adapters, which execute work requests
+//! late, early and twice.
+//!
+//! The device itself judges: it counts a breach when memory is unmapped while a key reaches it, and
+//! when a registration that it executes reaches memory that was unmapped before.
+//!
+//! Shown is what this crate posts and what it believes. Not shown: the client on such a device,
+//! which needs a server (it draws xids and repeats calls), nor what an adapter really does. Drivers
+//! and limits are names and numbers here.
+
+use super::*;
+use crate::tests::fake::{
+    breaches,
+    completions,
+    Adapter, //
+};
+
+/// Few of everything.
+const NARROW: Adapter = Adapter {
+    driver: bindings::rdma_driver_id_RDMA_DRIVER_IRDMA,
+    send_sges: 3,
+    pages: 256,
+    wrs: 1024,
+    gaps: false,
+};
+
+const ADAPTERS: [Adapter; 3] = [
+    NARROW,
+    Adapter {
+        driver: bindings::rdma_driver_id_RDMA_DRIVER_BNXT_RE,
+        send_sges: 6,
+        wrs: 4096,
+        ..NARROW
+    },
+    Adapter {
+        driver: bindings::rdma_driver_id_RDMA_DRIVER_MLX5,
+        send_sges: 30,
+        pages: 512,
+        wrs: 8192,
+        gaps: true,
+    },
+];
+
+/// A queue pair on an adapter.
+fn on(adapter: &Adapter, config: &QpConfig) -> Result<Pair> {
+    calm();
+    adapter.always();
+    Pair::create(config)?.connect()
+}
+
+/// Lets the peer send a message that repeats an offset and invalidates a key, if there is one.
+fn replies(pair: &Pair, offset: u64, key: Option<u32>) -> Test {
+    let data = repeating(b"reply", offset)?;
+    let told = Told::Message {
+        len: data.len(),
+        first: b'r',
+        how: Immediate::None,
+    };
+    let log = &pair.keeper.log;
+    let before = log.count(told);
+    pair.peer().send(Message {
+        data: &data,
+        invalidates: key,
+        ..Message::default()
+    })?;
+    log.wait_times(told, before + 1)?;
+    Ok(())
+}
+
+/// Posts a registration, which the device gets to later.
+fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
+    pair.post(&mut region)?;
+    let window = region.window();
+    pair.keeper.kept.lock().exposed = Some(region);
+    Ok(window)
+}
+
+/// Lets the device work: the key works, and nothing was given back.
+fn is_lent(pair: &Pair, window: &Window) -> Test {
+    pair.peer().complete(9, SUCCESS);
+    ensure_eq!(breaches(), 0);
+    ensure!(pair.keeper.kept.lock().back.is_none());
+    pair.peer().write(window.handle, window.offset, b"answer")?;
+    Ok(())
+}
+
+/// The answer gives the region back, and its key works no more.
+fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
+    replies(pair, window.offset, Some(window.handle))?;
+    let back = pair.keeper.kept.lock().back.take();
+    ensure!(pair
+        .peer()
+        .write(window.handle, window.offset, b"late")
+        .is_err());
+    ensure_eq!(breaches(), 0);
+    ensure_eq!(Census::now().violations, 0);
+    Ok(back.ok_or(EINVAL)?)
+}
+
+/// Exposes a region behind a message that is not acknowledged, lets the device work early and the
+/// peer answer, and executes again what is not over.
+fn executes_again(pair: &Pair) -> Test {
+    let peer = pair.peer();
+    pair.send(10, 1)?;
+    peer.run_ahead();
+    let window = post_late(pair, pair.map(0, PAGE_SIZE, Access::RemoteWrite)?)?;
+    peer.run_ahead();
+    peer.complete(1, SUCCESS);
+    peer.run_ahead();
+    peer.write(window.handle, window.offset, b"answer")?;
+    let back = is_answered(pair, &window)?;
+    peer.send_again();
+    peer.complete(9, SUCCESS);
+    drop(back);
+    Ok(())
+}
+
+/// What calls take: work requests, posts, completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Costs {
+    wrs: u32,
+    posts: u32,
+    completions: u32,
+}
+
+const CALLS: u32 = 64;
+const SIGNAL_EVERY: u32 = 64;
+
+const BUSY: QpConfig = QpConfig {
+    send_bytes: 1 << 16,
+    send_wrs: 512,
+    signal_every: SIGNAL_EVERY,
+    ..CONFIG
+};
+
+/// Makes [`CALLS`] calls, one after the other, each with a region of so many bytes, if with any.
+fn costs(pair: &Pair, region: Option<(Access, usize)>) -> Test<Costs> {
+    let peer = pair.peer();
+    let mut idle = match region {
+        Some((_, len)) => Some((
+            IdleMr::alloc(&pair.pd, 256, false)?,
+            Lent::of(len / PAGE_SIZE, &[(0, len)])?.as_arrays(),
+        )),
+        None => None,
+    };
+    pair.keeper.kept.lock().unforeseen = matches!(region, Some((Access::RemoteRead, _)));
+    let (posts, completions_before) = (Verb::PostSend.calls(), completions());
+    let mut wrs = 0;
+    for _ in 0..CALLS {
+        let Some(((_, len), (mr, lent))) = region.zip(idle.take()) else {
+            pair.send(64, 1)?;
+            wrs += peer.sends();
+            peer.complete(9, SUCCESS);
+            replies(pair, 0, None)?;
+            continue;
+        };
+        let access = region.map_or(Access::RemoteRead, |(access, _)| access);
+        let window = post_late(pair, mr.map(lent, 0, access).map_err(|e| e.error)?)?;
+        wrs += peer.sends();
+        peer.complete(9, SUCCESS);
+        // All of it.
+        let last = window.offset + len as u64 - 1;
+        match access {
+            Access::RemoteRead => drop(peer.read(window.handle, last, 1)?),
+            Access::RemoteWrite => peer.write(window.handle, last, b"!")?,
+        }
+        idle = Some(is_answered(pair, &window)?);
+    }
+    Ok(Costs {
+        wrs,
+        posts: Verb::PostSend.calls() - posts,
+        completions: completions() - completions_before,
+    })
+}
+
+#[kunit_tests(xprtrdma_qp_adapter)]
+mod suite {
+    use super::*;
+
+    // The registration is late: the invalidation finds a key that is not valid yet.
+    #[test]
+    fn the_next_key_may_be_invalidated_early() -> Test {
+        for adapter in &ADAPTERS {
+            let pair = on(adapter, &CONFIG)?;
+            let window = post_late(&pair, pair.map(0, PAGE_SIZE, Access::RemoteWrite)?)?;
+            replies(&pair, window.offset ^ 1 << 40, Some(window.handle))?;
+            is_lent(&pair, &window)?;
+            drop(is_answered(&pair, &window)?);
+        }
+        Ok(())
+    }
+
+    // Early: the registration was executed, and the Send has not left.
+    #[test]
+    fn a_reply_before_the_send_gives_nothing_back() -> Test {
+        for adapter in &ADAPTERS {
+            let pair = on(adapter, &CONFIG)?;
+            let window = post_late(&pair, pair.map(0, PAGE_SIZE, Access::RemoteWrite)?)?;
+            ensure_at_least!(pair.peer().run_ahead(), 1);
+            ensure_eq!(pair.peer().sends(), 1);
+            replies(&pair, 0, Some(window.handle))?;
+            let region = {
+                let mut kept = pair.keeper.kept.lock();
+                ensure!(kept.back.is_none());
+                kept.exposed.take()
+            };
+            let mut region = region.ok_or(EINVAL)?;
+            pair.post_invalidate(1, &mut region)?;
+            pair.keeper.kept.lock().exposed = Some(region);
+            pair.peer().complete(9, SUCCESS);
+            pair.told(Told::Invalidated(1))?;
+            ensure!(pair.keeper.kept.lock().back.take().is_some());
+            ensure_eq!((breaches(), Census::now().violations), (0, 0));
+        }
+        Ok(())
+    }
+
+    // The call is sent again with the same memory and the same region.
+    #[test]
+    fn the_first_reply_gives_nothing_back_of_a_call_that_is_sent_again() -> Test {
+        for adapter in &ADAPTERS {
+            let pair = on(adapter, &CONFIG)?;
+            let first = post_late(&pair, pair.map(0, PAGE_SIZE, Access::RemoteWrite)?)?;
+            is_lent(&pair, &first)?;
+            let (mr, lent) = is_answered(&pair, &first)?;
+            let again = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
+            let second = post_late(&pair, again)?;
+            for key in [first.handle, second.handle] {
+                replies(&pair, first.offset, Some(key))?;
+            }
+            is_lent(&pair, &second)?;
+            drop(is_answered(&pair, &second)?);
+        }
+        Ok(())
+    }
+
+    // Each key that the region can have, with another offset each time.
+    #[test]
+    fn guesses_at_rate_give_nothing_back() -> Test {
+        let pair = on(&NARROW, &CONFIG)?;
+        let window = post_late(&pair, pair.map(0, PAGE_SIZE, Access::RemoteWrite)?)?;
+        for guess in 0..256 {
+            let offset = window.offset ^ u64::from(guess + 1) << 13;
+            replies(&pair, offset, Some(window.handle & !0xff | guess))?;
+        }
+        is_lent(&pair, &window)?;
+        drop(is_answered(&pair, &window)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_registration_behind_the_fence_is_executed_once() -> Test {
+        let rxe = Adapter {
+            driver: bindings::rdma_driver_id_RDMA_DRIVER_RXE,
+            ..NARROW
+        };
+        executes_again(&on(&rxe, &CONFIG)?)?;
+        ensure_eq!(breaches(), 0);
+        Ok(())
+    }
+
+    // What the fence is for. No device that is known to do so is without one.
+    #[test]
+    fn without_a_fence_the_device_finds_a_breach() -> Test {
+        executes_again(&on(&NARROW, &CONFIG)?)?;
+        ensure_eq!(breaches(), 1);
+        Ok(())
+    }
+
+    // As the client's READ, WRITE and GETATTR: see the module. One Send is signalled for 64 work
+    // requests, and posts of Receives are not counted.
+    #[test]
+    fn calls_take_two_work_requests_one_post_and_one_completion() -> Test {
+        for adapter in &ADAPTERS {
+            for (region, wrs) in [
+                (None, CALLS),
+                (Some((Access::RemoteWrite, 4096)), 2 * CALLS),
+                (Some((Access::RemoteRead, 4096)), 2 * CALLS),
+                (Some((Access::RemoteWrite, 1 << 20)), 2 * CALLS),
+                (Some((Access::RemoteRead, 1 << 20)), 2 * CALLS),
+            ] {
+                let pair = on(adapter, &BUSY)?;
+                let expected = Costs {
+                    wrs,
+                    posts: CALLS,
+                    completions: CALLS + wrs / SIGNAL_EVERY,
+                };
+                ensure_eq!(costs(&pair, region)?, expected);
+            }
+        }
+        Ok(())
+    }
+}
