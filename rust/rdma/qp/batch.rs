@@ -194,7 +194,11 @@ impl<H: QpHandler> SendBatch<'_, H> {
             None => 0,
         };
         sq.account(bytes, wrs);
-        sq.signal(OpKind::Transfer)?;
+        if let Err(error) = sq.signal(OpKind::Transfer) {
+            // The transfer is in the list and is not posted.
+            sq.closed = true;
+            return Err(error);
+        }
         // Reads have it as well: what completes in their place is told from the list of posts, and
         // when they fail they are called Writes.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
