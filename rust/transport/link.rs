@@ -109,6 +109,7 @@ const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
 const CONNECT: u64 = 0;
 const KEEPALIVE_WORK: u64 = 1;
 const SUSPICION_WORK: u64 = 2;
+const PROBE_WORK: u64 = 3;
 
 /// The longest callback before there was a connection, in bytes: what the smallest inline threshold
 /// leaves (RFC 8166, section 3.3.3).
@@ -154,12 +155,13 @@ pub(crate) struct Link {
     /// Looks after the present connection. Cancelled before its end.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
-    /// Asks a peer that may be out of reach, and looks for its answer. Cancelled before the end of
-    /// the connection.
+    /// Looks for the answer of a peer that may be out of reach. Cancelled before the end of the
+    /// connection.
     #[pin]
     suspicion: DelayedWork<Link, SUSPICION_WORK>,
-    /// A probe is to be sent by `suspicion`. Queueing the work orders it.
-    probe_due: Atomic<bool>,
+    /// Asks a peer that may be out of reach. Cancelled likewise.
+    #[pin]
+    probe: DelayedWork<Link, PROBE_WORK>,
 }
 
 impl_has_work! {
@@ -172,6 +174,10 @@ impl_has_delayed_work! {
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, SUSPICION_WORK> for Link { self.suspicion }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, PROBE_WORK> for Link { self.probe }
 }
 
 impl Link {
@@ -210,7 +216,7 @@ impl Link {
                 connect <- new_work!("Link::connect"),
                 keepalive <- new_delayed_work!("Link::keepalive"),
                 suspicion <- new_delayed_work!("Link::suspicion"),
-                probe_due: Atomic::new(false),
+                probe <- new_delayed_work!("Link::probe"),
             }),
             GFP_KERNEL,
         )

@@ -85,6 +85,8 @@ struct Probe {
     since: Time,
     /// Something says that the peer may be out of reach.
     suspicious: bool,
+    /// Something has said so since it was sent: its answer may be older than that.
+    doubted: bool,
     /// It was given more time, because the look came late.
     excused: bool,
 }
@@ -104,6 +106,8 @@ pub struct Keepalive {
     looked: Time,
     busy: bool,
     probe: Option<Probe>,
+    /// The answer to a probe that was doubted says nothing: another one is due.
+    doubtful: bool,
 }
 
 impl Keepalive {
@@ -115,6 +119,7 @@ impl Keepalive {
             looked: now,
             busy: false,
             probe: None,
+            doubtful: false,
         }
     }
 
@@ -132,6 +137,9 @@ impl Keepalive {
         self.received(activity.last_rx.min(now));
         if now < self.due() {
             return Verdict::Fine;
+        }
+        if core::mem::take(&mut self.doubtful) {
+            return self.suspect(now);
         }
         let Some(probe) = &mut self.probe else {
             return self.probe(now);
@@ -158,6 +166,7 @@ impl Keepalive {
             limit: self.config.timeout,
             since: now,
             suspicious: false,
+            doubted: false,
             excused: false,
         });
         Verdict::Probe
@@ -166,10 +175,12 @@ impl Keepalive {
     /// Asks for a probe at once, with little time for its answer: something says that the peer may
     /// be out of reach.
     ///
-    /// Returns [`Verdict::Fine`] when one is already under way, whose time gets shorter then.
+    /// Returns [`Verdict::Fine`] when one is already under way, whose time gets shorter then. If
+    /// that is answered, [`Keepalive::check`] asks for another: the answer may have been on its way.
     pub fn suspect(&mut self, now: Time) -> Verdict {
         let verdict = self.probe(now);
         if let Some(probe) = &mut self.probe {
+            probe.doubted = verdict == Verdict::Fine;
             if now.after(SUSPICION) < probe.due() {
                 probe.since = now;
                 probe.limit = SUSPICION;
@@ -181,7 +192,8 @@ impl Keepalive {
 
     /// The probe completed successfully: the peer's host is alive.
     pub fn answered(&mut self, now: Time) {
-        self.probe = None;
+        let probe = self.probe.take();
+        self.doubtful = probe.is_some_and(|probe| probe.doubted);
         self.last_rx = self.last_rx.max(now);
     }
 
@@ -224,6 +236,7 @@ impl Keepalive {
     fn due(&self) -> Time {
         match self.probe {
             Some(probe) => probe.due(),
+            None if self.doubtful => self.looked,
             None if self.busy => self.last_rx.after(self.config.busy_after),
             None => self.last_rx.after(self.config.idle_after),
         }

@@ -12,6 +12,7 @@ use crate::{
     link::{
         Link,
         KEEPALIVE_WORK,
+        PROBE_WORK,
         SUSPICION_WORK, //
     },
     machine::{
@@ -21,10 +22,7 @@ use crate::{
     rpc::collect_idle, //
 };
 use kernel::{
-    sync::{
-        atomic::Relaxed,
-        Arc, //
-    },
+    sync::Arc,
     workqueue::WorkItem, //
 };
 use xprtrdma_proto::{
@@ -48,6 +46,9 @@ use xprtrdma_sunrpc::{
     },
     xprt::Xprt, //
 };
+
+/// While the peer may be out of reach: an answer may make another probe due at once.
+const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
     /// Queues a look at the connection for the time when the machine wants to be told the time
@@ -107,13 +108,30 @@ impl Link {
     pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
         // A probe needs a reference to the queue pair. Its last one may not be dropped here: the
         // connection manager's identifier goes with it, and waits for its handler.
-        if let Todo::Probe(_) = self.machine().react(xprt, event) {
-            self.probe_due.store(true, Relaxed);
-        }
+        let probe = matches!(self.machine().react(xprt, event), Todo::Probe(_));
         // Under the lock: the end of the connection takes it first, and cancels the work then.
         self.with_current(|conn| {
-            (conn.epoch() == epoch).then(|| self.look_at_suspicion(Millis::default()))
+            (conn.epoch() == epoch).then(|| match probe {
+                true => self.probe_soon(),
+                false => self.look_at_suspicion(Millis::default()),
+            })
         });
+    }
+
+    /// Queues the probe that the machine asked for. The work is its own, for `suspicion` may be
+    /// queued for later.
+    fn probe_soon(self: &Arc<Self>) {
+        let queue = self.services().common().looks().queue();
+        // An error means that it is being cancelled, or queued already.
+        let _ = queue.enqueue_delayed::<Arc<Self>, PROBE_WORK>(self.clone(), 1);
+    }
+
+    /// The answer has little time; without a suspicion the next look is far away.
+    fn look_while_suspicious(self: &Arc<Self>) {
+        let left = self.machine().until_tick();
+        if let Some(left) = left.filter(|left| *left <= SUSPICION) {
+            self.look_at_suspicion(left.min(NEXT_LOOK));
+        }
     }
 
     fn look_at_suspicion(self: &Arc<Self>, span: Millis) {
@@ -125,6 +143,20 @@ impl Link {
     }
 }
 
+impl WorkItem<PROBE_WORK> for Link {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _nofs = NoFs::enter();
+        let Some(qp) = this.current() else {
+            return;
+        };
+        let epoch = qp.handler().epoch();
+        this.fulfil(qp.handler().xprt(), Todo::Probe(epoch));
+        this.look_while_suspicious();
+    }
+}
+
 impl WorkItem<SUSPICION_WORK> for Link {
     type Pointer = Arc<Self>;
 
@@ -133,17 +165,8 @@ impl WorkItem<SUSPICION_WORK> for Link {
         let Some(qp) = this.current() else {
             return;
         };
-        if this.probe_due.xchg(false, Relaxed) {
-            let epoch = qp.handler().epoch();
-            this.fulfil(qp.handler().xprt(), Todo::Probe(epoch));
-        } else {
-            this.tell_time(&qp);
-        }
-        // The answer has little time; without a suspicion the next look is far away.
-        let left = this.machine().until_tick();
-        if let Some(left) = left.filter(|left| *left <= SUSPICION) {
-            this.look_at_suspicion(left);
-        }
+        this.tell_time(&qp);
+        this.look_while_suspicious();
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     link::{
         Link,
         KEEPALIVE_WORK,
+        PROBE_WORK,
         SUSPICION_WORK, //
     },
     log::{
@@ -96,6 +97,8 @@ impl Link {
         let qp = lock.state().take();
         *self.current.lock() = None;
         cancel_delayed_sync::<Self, KEEPALIVE_WORK>(self);
+        // First the one that queues the other.
+        cancel_delayed_sync::<Self, PROBE_WORK>(self);
         cancel_delayed_sync::<Self, SUSPICION_WORK>(self);
         self.machine().close(xprt, event);
         if let Some(qp) = qp {

@@ -200,6 +200,34 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
     }
 }
 
+// A second event while a probe is under way: its answer may have left before that.
+#[test]
+fn an_answer_to_an_older_probe_ends_no_suspicion() {
+    for (answered, end) in [(true, None), (false, Some(Cause::PeerUnreachable))] {
+        let mut rig = useful(Config::default());
+        let (epoch, heard) = (rig.epoch(), rig.now);
+        assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
+        rig.advance(100);
+        assert_eq!(rig.cm(CmEvent::Unreachable), []);
+        rig.advance(1);
+        assert_eq!(rig.event(Event::KeepaliveAnswered(epoch)), []);
+        assert!(rig.conn.deadline().is_some_and(|due| due <= rig.now));
+        rig.advance(10);
+        let asked = rig.look(heard, heard, true);
+        assert_eq!(asked, [Action::Keepalive { epoch }]);
+        let due = rig.now.after(SUSPICION);
+        assert_eq!(rig.conn.deadline(), Some(due));
+        if answered {
+            rig.advance(5);
+            rig.event(Event::KeepaliveAnswered(epoch));
+            assert!(rig.conn.deadline().is_some_and(|next| next > due));
+        }
+        rig.now = due;
+        let actions = rig.look(heard, heard, true);
+        assert_eq!(cause(&actions), end);
+    }
+}
+
 // Where the send queue is full no probe is sent, and none can be answered: what ends there tells.
 #[test]
 fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
