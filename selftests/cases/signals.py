@@ -288,7 +288,8 @@ def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
                    ENV.patience(60), "the connection is given up")
         taken = clock.seconds()
         t.note(f"noticed after {taken:.1f} s")
-        check(taken < 20, f"noticed after {taken:.0f} s only")
+        # Some 15 s with a call under way, 40 s on an idle connection.
+        check(taken < 30, f"noticed after {taken:.0f} s only")
     faults.speak(t.server)
     Worker(change_mode, f"{top.here}/f0").join(ENV.patience(60))
     mount.remove()
