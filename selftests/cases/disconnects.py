@@ -313,12 +313,13 @@ def a_connection_for_callbacks_is_kept(t):
     module.unload()
 
 
-def neighbour(*addresses):
+def neighbour(*addresses, state="reachable"):
     """Give the server's entry in the neighbour table these hardware addresses, one after the other.
 
-    One process does that: on a busy machine two of them take seconds.
+    One process does that: on a busy machine two of them take seconds. A question of the server for
+    our own address mends an entry that is not permanent.
     """
-    lines = [f"neigh replace {ENV.server} lladdr {address} dev {faults.interface()} nud reachable"
+    lines = [f"neigh replace {ENV.server} lladdr {address} dev {faults.interface()} nud {state}"
              for address in addresses]
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
@@ -341,7 +342,7 @@ def a_neighbour_that_flips_keeps_its_connection(t):
             neighbour(NO_HOST, right)
             load.wait_progress(RECOVERY_SECONDS, 1)
         equal(mount.connects(), before, f"connections ({xprt.disconnects()})")
-        neighbour(NO_HOST)
+        neighbour(NO_HOST, state="permanent")
         clock = wait.Clock()
         try:
             wait.until(xprt.disconnects, ENV.patience(5), "the end of the connection")
