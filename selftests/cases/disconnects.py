@@ -332,7 +332,7 @@ def hardware_address():
 
 
 # covers: V1-095: a neighbour entry that changes for a moment costs no connection, one that stays
-# covers: wrong ends it within a second.
+# covers: wrong ends it within two seconds.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=40)
 def a_neighbour_that_flips_keeps_its_connection(t):
     mount = t.mount()
