@@ -46,8 +46,8 @@ impl Holders {
     ///
     /// # Safety
     ///
-    /// Nobody else adds a holder, or waits, meanwhile; who did so before, did so in the order of
-    /// this thread's memory.
+    /// No other thread adds a holder or waits during the call. If another thread did so before,
+    /// that came before the call in the order of this thread's memory.
     #[inline]
     pub unsafe fn add_first(&self) -> bool {
         // While there is no holder no other thread changes the count.
@@ -63,13 +63,13 @@ impl Holders {
     ///
     /// # Safety
     ///
-    /// The caller is counted. During the call nobody waits, nor adds a holder but with
+    /// The caller is counted. During the call no thread waits, and none adds a holder but with
     /// [`Holders::add_first`], which does nothing then.
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
         // Only the caller is counted then, so no other thread changes the count.
         // ORDERING: What other holders did before they went, and the caller did, comes before
-        // whatever the end lets happen. Who waits later looks first, with an acquire.
+        // whatever the end lets happen. A thread that waits later looks first, with an acquire.
         let only = self.0.read_acquire() == 1;
         if only {
             self.0.write_release(0);
@@ -85,7 +85,7 @@ impl Holders {
     #[inline]
     pub unsafe fn remove(this: *const Self) {
         // ORDERING: `Full` orders the holder's work before whatever its end lets happen, and the
-        // count before the look at who sleeps.
+        // count before the look for a thread that sleeps.
         // SAFETY: By the caller's contract; the end comes after this.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {
             // SAFETY: Only the address is used, so it does not matter that the count may be gone.

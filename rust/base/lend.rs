@@ -23,9 +23,9 @@ pub struct Piece<'a> {
 /// # Safety
 ///
 /// Every piece that [`Loan::pieces`] and [`Loan::only_piece`] tell of lies in memory that stays
-/// allocated, and that nobody but the device reads or writes as a Rust reference, until
-/// [`Loan::into_lender`] has been called and its result is dropped. A piece has `first` less than a
-/// page, and `more` no longer than its bytes need.
+/// allocated until [`Loan::into_lender`] has been called and its result is dropped. Until then no
+/// code reads or writes that memory through a Rust reference; the device may. A piece has `first`
+/// less than a page, and `more` no longer than its bytes need.
 pub unsafe trait Loan {
     /// The keeper of the memory while it is lent.
     type Lender: Lender;

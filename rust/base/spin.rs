@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel crate's spin lock without what it does for lockdep where there is none
+//! The kernel crate's spin lock, which does nothing for lockdep in a kernel without lockdep
 //! ([`SpinLock`]).
 
 use kernel::{

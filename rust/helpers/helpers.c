@@ -44,8 +44,8 @@ int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		       const struct ib_send_wr **bad)
 {
 	/*
-	 * As ib_post_send(), without the place for a "bad" that nobody wants: it
-	 * has the compiler guard the stack, which costs twelve instructions.
+	 * As ib_post_send(), without its local variable for an unused "bad": the
+	 * compiler guards the stack for that, which costs twelve instructions.
 	 */
 	return qp->device->ops.post_send(qp, wr, bad);
 }
@@ -279,7 +279,7 @@ void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt)
 
 void xprtrdma_xprt_wake_locker(struct rpc_xprt *xprt)
 {
-	/* Between the release of the lock and the look for who waits. */
+	/* Between the release of the lock and the look for a waiter. */
 	smp_mb();
 	wake_up_bit(&xprt->state, XPRT_LOCKED);
 }
@@ -347,7 +347,7 @@ static struct xprtrdma_sysctl {
 	[0 ... XPRTRDMA_SYSCTLS - 1] = { .unit = 1 },
 };
 
-/* What is written is rounded down before anybody can see it. */
+/* A written value is rounded down before any reader can see it. */
 static int xprtrdma_sysctl_value(const struct ctl_table *table, int write,
 				 void *buffer, size_t *lenp, loff_t *ppos)
 {
@@ -452,11 +452,11 @@ void xprtrdma_put_bit(unsigned long *bits, unsigned long bit)
 	/* A full barrier: others have it after what was done with it ... */
 	smp_mb__before_atomic();
 	set_bit(bit, bits);
-	/* ... and the caller looks at who waits for one after this. */
+	/* ... and after this the caller looks for a waiter. */
 	smp_mb__after_atomic();
 }
 
-/* A kernel thread is told by no signal that it shall freeze. */
+/* No signal tells a kernel thread that it must freeze. */
 static bool is_poller_called(const atomic_t *poller)
 {
 	return atomic_read(poller) != XPRTRDMA_POLLER_WAITS ||
@@ -468,7 +468,7 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 	might_sleep();
 	prepare_to_rcuwait(w);
 	do {
-		/* Before the look: who changes the poller afterwards wakes. */
+		/* Before the look, so that a later change of the poller wakes. */
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (is_poller_called(poller) || signal_pending(current))
 			break;

@@ -60,7 +60,10 @@ struct fake_cq {
 	u32 first;
 	u32 count;
 	bool armed;
-	/* One completion that comes late; whether it has come and nobody asked yet. */
+	/*
+	 * A completion that comes late. Mute: it has come, and events have not
+	 * been requested since.
+	 */
 	struct ib_wc late;
 	bool has_late;
 	bool mute;
@@ -144,7 +147,7 @@ static void breach(const char *what)
 	fake.breaches++;
 }
 
-/* Counts a call. True: it shall fail. */
+/* Counts a call. True: it has to fail. */
 static bool fails_locked(enum fake_verb verb)
 {
 	return ++fake.calls[verb] == fake.fails_at[verb];
@@ -306,7 +309,7 @@ bool fake_alloc_failed(void)
 }
 
 /*
- * The DMA layer is probed, not replaced: a call that shall fail finds a device
+ * The DMA layer is probed, not replaced: a call that has to fail finds a device
  * whose bounce buffers are used up.
  */
 static struct io_tlb_mem no_bounce_buffers = { .force_bounce = true };
@@ -1002,7 +1005,7 @@ static struct ib_mr *fake_reg_user_mr(struct ib_pd *pd, u64 start, u64 len,
 
 /* Connections */
 
-/* Gives the device's reference to a connection that did not come up back. */
+/* Drops the device's reference to a connection that did not come up. */
 static void forget_connection(struct fake_qp *qp, struct iw_cm_id *cm_id)
 {
 	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
@@ -1458,7 +1461,7 @@ static int make_interface(void)
 		return -ENOMEM;
 	strscpy(netdev->name, "fake%d");
 	netdev->netdev_ops = &fake_netdev_ops;
-	/* Nobody else has its address, so nobody is asked. */
+	/* No other host has its address, so the kernel need not ask for it. */
 	netdev->flags |= IFF_NOARP;
 	eth_hw_addr_set(netdev, fake_mac);
 	err = register_netdev(netdev);

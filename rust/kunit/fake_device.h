@@ -163,9 +163,9 @@ struct fake_message {
 	/* Takes the Receive posted last, not the first. */
 	u8 last;
 	/*
-	 * Completes when others have been taken off the queue, and is reported
-	 * then, though nobody asked, and not to who asks next: so does a dead
-	 * device.
+	 * Completes when others have been taken off the queue. The device reports
+	 * it at once, though no report was requested. The next request for missed
+	 * events does not tell of it. A dead device does the same.
 	 */
 	u8 late;
 };

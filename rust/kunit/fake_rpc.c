@@ -257,7 +257,7 @@ static void no_timer(struct timer_list *timer)
 
 static const struct rpc_xprt_ops *real_ops;
 
-/* The delivery has just found nobody who serves the callback. */
+/* The delivery has just found no service for the callback. */
 static void leave_and_free(struct rpc_rqst *rqst)
 {
 	rqst->rq_xprt->ops = real_ops;

@@ -29,7 +29,7 @@ struct fake_io {
 	 * expected, since the reply's memory was allocated.
 	 */
 	unsigned int longer;
-	/* Bytes that came, and what the pages shall be. */
+	/* Bytes that came, and how the pages are to be made. */
 	unsigned int got;
 	bool sparse;
 	bool read_data;
@@ -50,10 +50,10 @@ void fake_set_port(struct rpc_xprt *xprt, unsigned short port);
 int fake_source(struct rpc_xprt *xprt, char *buf, size_t len);
 int fake_start_callbacks(struct rpc_xprt *xprt);
 u32 fake_callback_slots(struct rpc_xprt *xprt);
-/* Gives up the only reference; the transport is ended with fake_destroy(). */
+/* Drops the only reference; the transport is ended with fake_destroy(). */
 void fake_leave(struct rpc_xprt *xprt);
 /*
- * Gives it up amid a delivery on another thread, while a third party holds the
+ * Drops it amid a delivery on another thread, while a third thread holds the
  * send lock, and ends the transport.
  */
 int fake_leave_amid(struct rpc_xprt *xprt,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The wait for something that nobody tells.
+//! The wait for a condition that no event reports.
 
 use kernel::prelude::*;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The wait for the last of those who hold something.
+//! The wait for the last holder of a thing.
 
 use super::{
     ensure::Test,
@@ -50,7 +50,7 @@ impl Held {
         unsafe { Holders::remove(&self.holders) }
     }
 
-    /// Ends it when nobody holds it, on another thread.
+    /// Ends it on another thread, when it has no holder.
     fn end_on(held: &Arc<Self>, queue: &WorkQueue) -> Result {
         let held = held.clone();
         queue.queue().try_spawn(GFP_KERNEL, move || {
@@ -88,7 +88,7 @@ mod suite {
             held.holders.add();
             Held::end_on(&held, &queue)?;
             wait_until(|| held.holders.is_awaited())?;
-            // One who has it may give it to another one meanwhile.
+            // While the owner waits, a holder may add another holder.
             held.holders.add();
             held.remove();
             held.remove();
