@@ -72,7 +72,7 @@ pub(crate) struct Client {
 
 impl Transport for Rdma {
     type Data = Client;
-    /// The connection, for those who hold the send lock. It may have ended: see [`Link`].
+    /// The connection, for the holder of the send lock. It may have ended: see [`Link`].
     type Locked = Option<Arc<Qp<Connection>>>;
     type SlotData = Request;
 

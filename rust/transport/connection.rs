@@ -149,7 +149,7 @@ pub(crate) struct Connection {
     probe_answered: Once,
     regions: Arc<RegionPool>,
     device: DeviceInfo,
-    /// Has the device's events noted.
+    /// The registration that notes the device's events.
     _events: DeviceEvents,
     /// Whether returned segments must equal ours.
     strict: bool,
@@ -340,7 +340,8 @@ impl Connection {
     }
 
     /// How long ago the last sign of life came: a message, or the end of one that was sent. On
-    /// iWARP the latter is none, but has the keepalive leave to its TCP what that has taken.
+    /// iWARP the end of a message that was sent proves no life. It counts here all the same: the
+    /// keepalive leaves to TCP what TCP has taken.
     pub(crate) fn silence(&self) -> Jiffies {
         let ended = Jiffies::since(self.last_end.read_once());
         Jiffies(ended.count().min(self.unheard().count()))
@@ -381,12 +382,12 @@ impl Connection {
         self.locked.refusals.lock().end();
     }
 
-    /// Lets dropped messages be forgotten as time passes.
+    /// Forgets dropped messages as time passes.
     pub(crate) fn forgive_discards(&self) {
         self.locked.discards.lock().tick(machine::now());
     }
 
-    /// Has the invalidation of a slot's regions wait for room in the send queue.
+    /// Defers the invalidation of a slot's regions until the send queue has room.
     pub(crate) fn defer_invalidation(&self, slot: u16) {
         // Cannot fail: there is room for every slot, and each is in it at most once.
         let _ = self.locked.deferred.lock().push_within_capacity(slot);

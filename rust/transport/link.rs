@@ -119,7 +119,7 @@ const LEAST_CALLBACK: u32 = 1024 - 28;
 #[pin_data]
 pub(crate) struct Link {
     services: Services,
-    /// The connection, for those who do not hold the send lock.
+    /// The connection, for threads that do not hold the send lock.
     #[pin]
     current: SpinLock<Option<Arc<Qp<Connection>>>>,
     /// Our address on the present or last connection.
@@ -285,7 +285,7 @@ impl Link {
     /// Starts a connection attempt.
     pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Rdma>) {
         let old = self.job.lock().replace(lock);
-        // There is none: its send lock would have kept this attempt from starting.
+        // `old` is empty: the send lock of an older job would have kept this attempt from starting.
         drop(old);
         // Cannot fail: the worker has ended before the send lock became free.
         let queue = self.services.common().queue().queue();

@@ -3,8 +3,8 @@
 //! The connection machine of a transport ([`Machine`]): the protocol core's, behind a lock.
 //!
 //! One worker makes a connection: it performs the machine's actions and waits for events of the
-//! connection manager answers. While it works, all events go to its mailbox. Afterwards whoever
-//! has an event hands it to the machine at once ([`Machine::react`]).
+//! connection manager answers. While it works, all events go to its mailbox. Afterwards a thread
+//! that has an event hands it to the machine at once ([`Machine::react`]).
 //!
 //! The end of a connection has two halves. [`Machine::end`] brings it out of the server's reach,
 //! and with it the memory of all its calls. That needs no lock of the RPC client's, so tasks may
@@ -84,11 +84,11 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
     /// The connection's number.
     fn epoch(&self) -> Epoch;
 
-    /// Brings the connection, and the memory of all its calls, out of the server's reach. Whoever
-    /// is waited for here may not wait for the send lock or the RPC client's queues. Sleeps.
+    /// Brings the connection, and the memory of all its calls, out of the server's reach. Sleeps.
+    /// A thread that this waits for must not wait for the send lock or the RPC client's queues.
     fn end(&mut self, machine: &Machine<Self>);
 
-    /// Gives what is left behind [`Established::end`] back to the device. Sleeps, perhaps seconds.
+    /// Destroys what is left after [`Established::end`]. Sleeps, perhaps seconds.
     fn bury(self);
 }
 
@@ -114,8 +114,8 @@ pub(crate) struct Machine<C: Established> {
     /// Told when an event waits for the worker.
     #[pin]
     arrived: CondVar,
-    /// The connection, until its end. Locked while that is going on, so that whoever wants the
-    /// same waits until it is done.
+    /// The connection, until its end. The ending thread holds the lock, so that another thread that
+    /// wants the end waits until it is done.
     #[pin]
     owner: Mutex<Option<C>>,
     #[pin]
@@ -180,7 +180,7 @@ impl<C: Established> Machine<C> {
         todo
     }
 
-    /// Has both halves of the connection's end done. Does not sleep.
+    /// Orders both halves of the connection's end. Does not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
         // With the lock held: a connection that has been closed since needs no more, and no
@@ -197,7 +197,7 @@ impl<C: Established> Machine<C> {
     /// Takes the connection that was made.
     pub(crate) fn own(&self, connection: C) {
         let old = self.owner.lock().replace(connection);
-        // There is none: it ended before this attempt began.
+        // `old` is empty: an older connection ended before this attempt began.
         drop(old);
     }
 
@@ -215,8 +215,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Gives what is left of a connection back to the device, or waits until another thread has
-    /// done so. Sleeps, perhaps seconds.
+    /// Destroys what is left of a connection, or waits until another thread has done so. Sleeps,
+    /// perhaps seconds.
     pub(crate) fn buried(&self) {
         let mut ended = self.ended.lock();
         if let Some(connection) = ended.take() {
@@ -224,8 +224,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Tells the machine of an event while the connection is being closed, by whom nothing need be
-    /// ordered.
+    /// Tells the machine of an event while this thread closes the connection. An end that the
+    /// machine wants is under way already, so this does not order it.
     pub(crate) fn close(&self, xprt: &Xprt<Rdma>, event: Event) {
         self.handle(event);
         while let Some(action) = self.poll_action() {
@@ -261,7 +261,7 @@ impl<C: Established> Machine<C> {
         self.mailbox.lock().conn.poll_action()
     }
 
-    /// Hands an event to the machine, as the worker or as the one who ends a connection.
+    /// Hands an event to the machine. For the worker, and for the thread that ends a connection.
     pub(crate) fn handle(&self, event: Event) {
         self.mailbox.lock().conn.handle(event, now());
     }

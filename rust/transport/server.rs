@@ -170,7 +170,7 @@ impl Place {
         self.closing_since = since;
     }
 
-    /// Gives the place up for another one of the same server.
+    /// Releases the place for another one of the same server, and returns its seat.
     pub(crate) fn into_seat(mut self) -> Option<Seat> {
         self.seat.take()
     }

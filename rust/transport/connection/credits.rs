@@ -111,7 +111,7 @@ impl Connection {
         self.xprt.nudge_senders();
     }
 
-    /// Lets no more calls out, so that those in flight end, or lets them out again.
+    /// Stops new calls, so that those in flight end (`closed`), or allows them again.
     pub(crate) fn close_window(&self, closed: bool) {
         self.locked.credits.lock().close(closed);
         self.update_window();

@@ -95,7 +95,7 @@ impl KnownGrant {
         self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
     }
 
-    /// Has the next reply looked at in full.
+    /// Forgets the last grant, so that the next reply is examined in full.
     pub(super) fn forget(&self) {
         self.0.store(0, Relaxed);
     }

@@ -43,7 +43,7 @@ impl Polling {
         });
     }
 
-    /// Lets a call that is the only one poll, unless it is too early for that again.
+    /// Polls for the only call in flight, unless it is too early to poll again.
     #[inline]
     pub(super) fn busy_poll(&self, poll: impl FnOnce() -> PollOutcome) {
         match self.mode() {

@@ -197,7 +197,7 @@ impl RegionPool {
         false
     }
 
-    /// Has more regions made. An error means that it is queued already.
+    /// Queues the work item that makes more regions. An error means that it is queued already.
     fn refill(self: &Arc<Self>) {
         let _ = self.services.common().queue().queue().enqueue(self.clone());
     }
@@ -220,7 +220,7 @@ impl RegionPool {
         self.scarce.read_once()
     }
 
-    /// Gives a region back. Does not sleep.
+    /// Returns a region to the pool. Does not sleep.
     pub(crate) fn put(&self, mr: IdleMr) {
         let (left, wake) = {
             let mut inner = self.inner.lock();
@@ -245,7 +245,7 @@ impl RegionPool {
         due
     }
 
-    /// Gives the regions back to the device that were not needed since the last call. Sleeps.
+    /// Deregisters the regions that were not needed since the last call of this function. Sleeps.
     pub(crate) fn trim(&self) {
         let spare = {
             let inner = self.inner.lock();
@@ -275,8 +275,8 @@ impl RegionPool {
         self.inner.lock().closed = true;
     }
 
-    /// Gives all free regions back to the device and makes no more. Those that come back later go
-    /// with the pool. Sleeps.
+    /// Deregisters all free regions and makes no more. Regions that return later go with the pool.
+    /// Sleeps.
     pub(crate) fn close(&self) {
         self.stop();
         loop {

@@ -133,8 +133,8 @@ impl Link {
         lock.finish(result);
     }
 
-    /// Makes a connection over one rail. An error tells why there is none, and what the tasks are
-    /// told that wait for it.
+    /// Makes a connection over one rail. An error holds the reason of the failure, and the error
+    /// for the tasks that wait for the connection.
     fn attempt_once(
         self: &Arc<Self>,
         lock: &mut ConnectLock<Rdma>,
@@ -181,8 +181,8 @@ impl Link {
         }
     }
 
-    /// Has the machine take over what the transports of the server know of its version (V2-12).
-    /// Returns what it knows now.
+    /// Tells the machine what the server's transports know of the server's version (V2-12).
+    /// Returns what the machine knows now.
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {

@@ -89,7 +89,7 @@ const QUEUES: QpConfig = QpConfig {
 };
 
 impl Link {
-    /// Has a rail probed.
+    /// Starts the probe of a rail.
     pub(super) fn start_probe(
         &self,
         xprt: &Xprt<Rdma>,

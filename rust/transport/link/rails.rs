@@ -314,7 +314,7 @@ impl Link {
         }
     }
 
-    /// Has the connection move if the policy says so, or goes on with that.
+    /// Begins the connection's move if the policy says so, or continues a move that has begun.
     fn move_if_due(self: &Arc<Self>, conn: &Connection) -> Option<Millis> {
         let (busy, heard) = signs(conn);
         let mut guard = self.place.lock();

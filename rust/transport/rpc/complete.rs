@@ -139,7 +139,8 @@ fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error)
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
 
-/// Has an answered call observed that is about to end, with its reply or a negative errno.
+/// Traces and measures an answered call that is about to end. `status`: zero if it ends with its
+/// reply, or a negative errno.
 #[inline(always)]
 fn ends(counters: &Counters, pinned: &Pinned<Rdma>, status: i32) {
     trace::complete(|| (pinned.xprt().id(), pinned.xid(), status));

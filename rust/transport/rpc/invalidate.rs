@@ -198,19 +198,19 @@ impl PostQueue for Invalidations<'_> {
 /// For how long the task of a call that ends without its reply waits for that, in milliseconds.
 const LINGER_MS: u32 = 1000;
 
-/// Takes the memory of a call back that was sent and is not over.
+/// Revokes the server's access to the memory of a call that was sent and has not completed.
 ///
-/// Usually its process was killed while the server works on it. If the server writes to
-/// memory that was taken back, its queue pair and ours fail, and everybody who uses the mount waits
-/// for the next connection; and a server that answers within milliseconds does so nearly every
-/// time. So the reply is given some time.
+/// Usually its process was killed while the server works on the call. If the server writes to
+/// memory that was revoked, its queue pair and ours fail, and all users of the mount wait for the
+/// next connection. With a server that answers within milliseconds that would happen nearly every
+/// time. So this function waits some time for the reply.
 ///
 /// The memory does not stay exposed any longer than the call exists: pages of the page cache or of
 /// the process would be used for something else while the server could still read or write them. So
-/// the task waits, which nobody sees: its process is at its end. It holds its slot until then, and
-/// what its process holds, such as the lock of a directory, which is why it is not given more than
-/// a second. Only tasks of processes wait ([`Leaving::linger`]), and only while there is the
-/// connection that owes the reply: the end of that takes the regions, and so ends the wait.
+/// the task waits. No user sees that: its process is at its end. During the wait the task holds its
+/// slot, and what its process holds, such as the lock of a directory. So it waits at most a second.
+/// Only tasks of processes wait ([`Leaving::linger`]), and only while the connection that owes the
+/// reply exists: the end of the connection takes the regions, and so ends the wait.
 #[cold]
 pub(crate) fn revoke(
     xprt: &Xprt<Rdma>,

@@ -176,7 +176,7 @@ pub(super) fn map_call(
     mapped
 }
 
-/// Gives the regions of a call back that was not posted.
+/// Returns the regions of a call to the pool, because the call was not posted.
 pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     let mut regions = core::mem::take(&mut call.slot().driver_data().state.lock().regions);
     while let Some(region) = regions.pop() {
@@ -193,8 +193,8 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     call.slot().driver_data().state.lock().regions = regions;
 }
 
-/// Takes the regions back that slots keep for their next calls. Called by who holds the send lock
-/// or looks after the connection: all of them are of this one.
+/// Collects the regions that slots keep for their next calls. The caller holds the send lock or
+/// runs the keepalive, so every such region belongs to the current connection.
 pub(crate) fn collect_idle(xprt: &Xprt<Rdma>, pool: &RegionPool) {
     for slot in xprt.slots() {
         let kept = slot.driver_data().state.lock().kept.take();

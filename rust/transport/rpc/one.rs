@@ -380,7 +380,7 @@ fn post_one(
     Ok(Posted { large, expected })
 }
 
-/// Gives a region back for which no memory is lent at present.
+/// Returns a region to the pool because no memory can be lent for it at present.
 #[cold]
 #[inline(never)]
 fn not_lent(conn: &Connection, mr: IdleMr) -> Result<Posted, Failed> {
@@ -388,7 +388,7 @@ fn not_lent(conn: &Connection, mr: IdleMr) -> Result<Posted, Failed> {
     Err(Unsent::NoRegions(Shortage::NoMemory, 1).into())
 }
 
-/// Gives a region back that does not hold all that it was mapped for.
+/// Returns the call's region to the pool, because it does not hold all that it was mapped for.
 #[cold]
 fn unmap_one(conn: &Connection, state: &mut State) {
     if let Some(Ok((mr, _lease))) = state.regions.pop().map(|region| region.unposted()) {

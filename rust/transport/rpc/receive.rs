@@ -356,7 +356,7 @@ impl Connection {
         })
     }
 
-    /// Lets `judge` decide about an answer to the call that was found, and carries the verdict out.
+    /// Asks `judge` about an answer to the call that was found, and carries the verdict out.
     fn on_reply(
         &self,
         qp: &Qp<Connection>,

@@ -239,9 +239,10 @@ pub(super) enum ResultChunk {
 /// The driver's part of a request slot.
 #[pin_data]
 pub(crate) struct Request {
-    /// The number of the connection that owes the reply; zero after the reply. Of a connection that
-    /// has ended it means nothing. `Relaxed`: who sends, judges the reply or ends the RPC has the
-    /// request to itself; but for a reply that comes when the RPC ends, see [`Request::take_owed`].
+    /// The number of the connection that owes the reply; zero after the reply. The number of a
+    /// connection that has ended means nothing. `Relaxed`: the sender, the reply handler and the
+    /// release of the RPC never run at once, except that a reply may come when the RPC ends. For
+    /// that see [`Request::take_owed`].
     pub(super) owed_on: Atomic<u32>,
     /// Whether the phase is another than [`Phase::Idle`], for the request's own task: it looks when
     /// the request ends, which is after whatever ended it. Changed with the phase, under its lock.
@@ -311,8 +312,8 @@ impl Request {
         self.at_work.read_once()
     }
 
-    /// Takes the number of the connection that owes the reply: of those who end the RPC and who
-    /// have its reply, one gets it.
+    /// Takes the number of the connection that owes the reply. If the release of the RPC and its
+    /// reply handler both try, one of them gets it.
     #[cold]
     pub(crate) fn take_owed(&self) -> u32 {
         self.owed_on.xchg(Epoch::NONE.raw(), Relaxed)
