@@ -21,22 +21,22 @@ from .lane import LOG, Lane
 
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "debug", "iwarp", "endurance",
          "full", "debug-full", "short", "kernels", "arm64", "packages", "server", "vm-work",
-         "vm-faults")
+         "vm-faults", "debug-work", "debug-faults")
 # Two pairs of machines share a part: one mostly works, the other mostly waits.
-HALVES = {"vm": ("vm-work", "vm-faults")}
+HALVES = {"vm": ("vm-work", "vm-faults"), "debug": ("debug-work", "debug-faults")}
 # What leaves the processors to others for most of its time, and what it runs beside.
-WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "iwarp")
-WORKING = ("vm-work", "debug")
+WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "debug-faults", "iwarp")
+WORKING = ("vm-work", "debug-work")
 # What the plain check runs.
 ALL = PARTS[:6]
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
-              "rails-short": 10 * 60, "debug": 50 * 60, "iwarp": 15 * 60, "full": 3 * 3600,
-              "debug-full": 10 * 3600, "short": 20 * 60, "server": 20 * 60,
-              "arm64": 30 * 60, "endurance": 3 * 3600}
+              "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
+              "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
+              "server": 20 * 60, "arm64": 30 * 60, "endurance": 3 * 3600}
 FULL_PARTS = ("full", "debug-full", "endurance")
-DEBUG_PARTS = ("debug", "debug-full", "iwarp", "endurance")
+DEBUG_PARTS = ("debug-work", "debug-faults", "debug-full", "iwarp", "endurance")
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
@@ -44,6 +44,7 @@ CABLE_SEED = 8166
 FAULTS = ("disconnects", "hostile", "hostile_connect", "life", "memory", "outage", "signals",
           "status", "unreachable")
 FAULT_CASES = rf"^({'|'.join(FAULTS)})\."
+WORK_CASES = f"^(?!{FAULT_CASES[1:]})"
 # What the cable is watched for: every kind of message and chunk, callbacks, broken connections; and
 # version two, which the in-tree client does not have.
 CABLE_CASES = (
@@ -213,7 +214,7 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     full, debug = part in FULL_PARTS, part in DEBUG_PARTS
     plan = Plan(client=client, spec=spec, server=server, debug=debug,
                 serving="ours" if part == "server" else "intree",
-                suites=part in ("debug", "debug-full"),
+                suites=part in ("debug-work", "debug-full"),
                 memory=(4096, 2048) if part.endswith("full") else (2048, 2048),
                 provider="siw" if part == "iwarp" else "rxe",
                 rails=2 if part == "rails-short" else 1, load=False,
@@ -221,7 +222,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
-    for name in {"vm-work": (f"^(?!{FAULT_CASES[1:]})",), "vm-faults": (FAULT_CASES,),
+    for name in {"vm-work": (WORK_CASES,), "vm-faults": (FAULT_CASES,),
+                 "debug-work": (WORK_CASES,), "debug-faults": (FAULT_CASES,),
                  "cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
                  "short": SHORT_CASES, "server": SERVER_CASES, "arm64": ARM64_CASES,
                  "endurance": ENDURANCE_CASES}.get(part, ()):
@@ -307,7 +309,7 @@ def debug(spec, part):
     return tally
 
 
-RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug": debug,
+RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug-work": debug,
        "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run}
 
 
