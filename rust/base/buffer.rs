@@ -30,9 +30,11 @@ pub unsafe trait Buffer: Send {
 /// # Safety
 ///
 /// [`PageArray::array`] is the address of an array of pages, which together hold
-/// [`PageArray::len`] initialised bytes, at least one. Array and pages stay where they are until
-/// the value is dropped, also if it is moved. The bytes may be read and written. No method of this
-/// trait makes a reference to them, and nothing but the value's owner uses them.
+/// [`PageArray::len`] initialised bytes, at least one. Behind the last page the array has it once
+/// more, for readers that look at an element before they know that they need it. Array and pages
+/// stay where they are until the value is dropped, also if it is moved. The bytes may be read and
+/// written. No method of this trait makes a reference to them, and nothing but the value's owner
+/// uses them.
 pub unsafe trait PageArray: Send {
     /// Where the array begins.
     fn array(&self) -> NonNull<*mut page>;

@@ -28,7 +28,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// - `raw` are the addresses of `pages`, in that order, whose bytes are initialised.
+/// - `raw` are the addresses of `pages`, in that order, whose bytes are initialised. The last one
+///   is there twice.
 /// - `len` is at most the bytes of `pages`, and not zero.
 pub struct Pages {
     raw: KVec<*mut bindings::page>,
@@ -66,13 +67,15 @@ impl Pages {
         }
         let count = len.div_ceil(PAGE_SIZE);
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
-        let mut raw = KVec::with_capacity(count, GFP_KERNEL)?;
+        let mut raw = KVec::with_capacity(count.saturating_add(1), GFP_KERNEL)?;
         for _ in 0..count {
             let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN)?;
             raw.push(page.as_ptr(), GFP_KERNEL)?;
             pages.push(page, GFP_KERNEL)?;
         }
-        // INVARIANT: As many as were asked for, each zeroed.
+        let last = raw.last().copied().ok_or(EINVAL)?;
+        raw.push(last, GFP_KERNEL)?;
+        // INVARIANT: As many as were asked for, each zeroed, and the last one again.
         Ok(Self { raw, pages, len })
     }
 
@@ -112,7 +115,8 @@ impl Pages {
             pd: pd.clone(),
         };
         let dev = pd.raw_device();
-        for &page in &mapped.pages.raw {
+        for page in &mapped.pages.pages {
+            let page = page.as_ptr();
             // SAFETY: The device exists while `pd` does; the page is a whole one of ours.
             let addr = unsafe { bindings::svcrdma_dma_map_page(dev, page, dir.raw()) };
             // SAFETY: The device exists; `addr` is the result of a mapping call on it.

@@ -122,8 +122,8 @@ impl<S: Service> Context<S> {
             }
             Place::Pages { pages, .. } => {
                 let first = pages.len().min(PAGE_SIZE);
-                // NO-OVERFLOW: `first` is at most the length. What is behind the only page of an
-                // array is its end, and is not looked at.
+                // NO-OVERFLOW: `first` is at most the length. Behind the only page of an array it
+                // is there again: the SYMLINK of NFSv3 looks at `pages[0]` in any case.
                 let rest = pages.len().wrapping_sub(first);
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();
