@@ -172,14 +172,15 @@ impl QpHandler for Handler {
                 // NO-OVERFLOW: The RPC message is the end of the bytes.
                 let start = bytes.len().wrapping_sub(call.payload().len());
                 match call.assembly() {
-                    Assembly::Inline => match call.fetched(&[]) {
-                        Ok(ready) => Ok(Next::Call(start, ready.park(), ticket)),
-                        Err(refusal) => Err(Failed::Refused(ticket, refusal)),
-                    },
-                    Assembly::Split { .. } | Assembly::Landed => {
+                    // Chunks without bytes add nothing to the message.
+                    Assembly::Split { .. } | Assembly::Landed if call.reads().next().is_some() => {
                         let bytes = call.landing();
                         Ok(Next::Read(call.park(), ticket, bytes))
                     }
+                    _ => match call.fetched(&[]) {
+                        Ok(ready) => Ok(Next::Call(start, ready.park(), ticket)),
+                        Err(refusal) => Err(Failed::Refused(ticket, refusal)),
+                    },
                 }
             }
             Err(refusal) => Err(Failed::Refused(ticket, refusal)),
