@@ -164,6 +164,15 @@ impl Pd {
             .unwrap_or(1)
     }
 
+    /// RDMA Reads that a queue pair of this domain can have under way.
+    #[cfg(xprtrdma_server)]
+    pub fn max_reads(&self) -> u8 {
+        // SAFETY: The device exists as long as the domain. Its attributes are constant.
+        let attrs = unsafe { &(*self.raw_device()).attrs };
+        let most = crate::device::limit(attrs.max_qp_init_rd_atom);
+        most.try_into().unwrap_or(u8::MAX)
+    }
+
     #[inline]
     pub(crate) fn local_dma_lkey(&self) -> u32 {
         // SAFETY: The domain is valid by the type invariant; the key never changes.

@@ -109,10 +109,16 @@ impl Connection {
             events: events.clone(),
             owner,
         };
+        // A device refuses to connect with more Reads than it can have under way. With none, the
+        // first call with a Read chunk would hold up everything behind it.
+        let reads = events.agreed.reads.min(pd.max_reads());
+        if reads == 0 {
+            return Err(EINVAL);
+        }
         // The client may send from here on.
         id.accept(&AcceptParam {
             private_data: events.agreed.private_data,
-            reads: events.agreed.reads,
+            reads,
         })?;
         events.accepted(inbox.handle());
         Ok((
