@@ -8,7 +8,8 @@
 
 use crate::sizes::{
     INBOX,
-    READ_BYTES, //
+    READ_BYTES,
+    TRANSFER_WRS, //
 };
 use kernel::{
     new_spinlock,
@@ -197,6 +198,9 @@ impl<H: QpHandler> Reading<H> {
         });
         let most_sges = qp.pd().max_send_sges() as usize;
         let transfer = Transfer::new(Kind::Read, pages, most_sges, reads)?;
+        if transfer.wrs() > TRANSFER_WRS {
+            return Err(E2BIG);
+        }
         self.parked = Some(call.park());
         Ok(KBox::new(transfer, GFP_KERNEL)?)
     }

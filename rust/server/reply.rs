@@ -5,7 +5,8 @@
 use crate::{
     call::Call,
     connection::Connection,
-    receive::Handler, //
+    receive::Handler,
+    sizes::TRANSFER_WRS, //
 };
 use kernel::{
     prelude::*,
@@ -102,6 +103,9 @@ impl Connection {
         });
         let most_sges = self.qp.pd().max_send_sges() as usize;
         let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?;
+        if transfer.wrs() > TRANSFER_WRS {
+            return Err(E2BIG);
+        }
         Ok(Some(KBox::new(transfer, GFP_KERNEL)?))
     }
 

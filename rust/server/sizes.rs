@@ -19,6 +19,9 @@ const SPARE: u16 = 16;
 const RECV_BATCH: u16 = 8;
 /// Work requests of the send queue.
 const SEND_WRS: u32 = 1024;
+/// Work requests of one call or reply. More might wait for ever: some of the queue may stay taken
+/// until more is posted.
+pub(crate) const TRANSFER_WRS: u32 = SEND_WRS / 4 * 3;
 /// Bytes that RDMA Reads of a connection may bring at a time.
 pub(crate) const READ_BYTES: u32 = 16 << 20;
 /// Work requests in a row of which one is signalled.
