@@ -159,7 +159,11 @@ FIXED_HEADER = [
     Row("grant in a dropped message", "MAL-033", SMALL,
         before(lambda x: of_stranger(x).but(credit=0)), ignored("bad_xid")),
     Row("MSGP", "MAL-034", SMALL, patched(3, MSGP), dropped("bad_proc")),
-    Row("DONE", "MAL-035", SMALL, before(lambda x: header(x.call, DONE)), ignored("bad_proc")),
+    Row("DONE", "MAL-035", SMALL, before(lambda x: header(x.call, DONE)), ignored("bad_proc"),
+        protocol=1),
+    # Version two has no such procedure.
+    Row("DONE in version two", "MAL-172", SMALL, before(lambda x: header(x.call, DONE)),
+        dropped("bad_proc"), protocol=2),
     Row("DONE for nobody", "MAL-035", SMALL, before(stranger(DONE)),
         ignored("bad_proc")),
     Row("procedure 5", "MAL-036", SMALL, patched(3, OPTIONAL), dropped("bad_proc"),
