@@ -176,7 +176,8 @@ impl Keepalive {
     /// be out of reach.
     ///
     /// Returns [`Verdict::Fine`] when one is already under way, whose time gets shorter then. If
-    /// that is answered, [`Keepalive::check`] asks for another: the answer may have been on its way.
+    /// that is answered, [`Keepalive::check`] asks for another: the answer may have been on its
+    /// way.
     pub fn suspect(&mut self, now: Time) -> Verdict {
         let verdict = self.probe(now);
         if let Some(probe) = &mut self.probe {
