@@ -259,7 +259,7 @@ def said(*argv):
 
 
 # covers: what an administrator reads is what he can look up in the guide.
-@case(versions=None, clients=("ours",), loaded=False)
+@case(versions=None, clients=("ours",), loaded=False, stock_only=True)
 def commands_say_what_the_guide_says(t):
     heard = set()
 
@@ -296,7 +296,7 @@ def commands_say_what_the_guide_says(t):
 
 
 # covers: so is what mount(8) says, each text of it.
-@case(versions=None, clients=("ours",), loaded=False, seconds=150)
+@case(versions=None, clients=("ours",), loaded=False, stock_only=True, seconds=150)
 def mount_says_what_the_guide_says(t):
     heard, where = set(), tempfile.mkdtemp()
     t.defer(os.rmdir, where)

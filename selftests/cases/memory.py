@@ -80,7 +80,7 @@ def taken():
 
 # covers: peer.md 2.4: what many calls at a time needed is given back after half a minute to a
 # minute without need, on a connection that stays.
-@case(versions=("3",), clients=("ours",), seconds=150)
+@case(versions=("3",), clients=("ours",), stock_only=True, seconds=150)
 def what_a_burst_took_is_given_back(t):
     mount = t.mount(export=ENV.disk)
     top = t.directory(mount)
