@@ -69,7 +69,7 @@ impl<'a, S> Call<'a, S> {
         self.facts.oddities
     }
 
-    /// Lets go of the message, which the caller keeps unchanged.
+    /// Releases the message, which the caller keeps unchanged.
     #[inline]
     pub fn park(self) -> Parked<S> {
         Parked {

@@ -46,7 +46,7 @@ pub enum Overdrawn {
     Overrun,
     /// No Receive is posted for the client's next Call, so nothing can be granted.
     Starved,
-    /// The RPC layer dropped so many Calls that half of the grant is lost.
+    /// Half of the grant is lost to Calls that the RPC layer dropped.
     Lost,
 }
 

@@ -90,7 +90,7 @@ struct Region {
 struct Memory(Vec<Region>);
 
 impl Memory {
-    /// Registers bytes as a chunk of so many segments, or fewer if there are too few bytes.
+    /// Registers bytes as a chunk of this number of segments, or fewer if there are too few bytes.
     fn register(&mut self, bytes: &[u8], count: usize, right: Right, first: u32) -> Vec<Segment> {
         let each = bytes.len().div_ceil(count.clamp(1, bytes.len().max(1)));
         let chunk = bytes.chunks(each.max(1)).zip(first..);

@@ -65,7 +65,7 @@ pub fn gss(service: u32) -> Vec<u32> {
     vec![6, 20, 1, 0, 7, service, 0]
 }
 
-/// A WRITE of NFSv3 of so many bytes without its data.
+/// A WRITE of NFSv3 of this number of bytes, without its data.
 pub fn write_call(len: usize) -> Vec<u8> {
     rpc_call(3, 7, &NONE, len)
 }
@@ -127,7 +127,7 @@ pub fn fault(bytes: &[u8], terms: &Terms) -> Option<Fault> {
     }
 }
 
-/// The right to one answer that grants so many credits.
+/// The right to one answer that grants this number of credits.
 pub fn granted(credits: u32) -> Granted {
     let mut grant = Grant::new(GrantBounds {
         least: credits,
