@@ -149,7 +149,7 @@ impl Peer {
             self.backoff.failed(now);
         }
         self.inline.lost(cause, now);
-        // The version is agreed on: there is no probe that anybody could have left unanswered.
+        // The version is agreed on, so no version probe is left that the server did not answer.
         self.version.lost(EndedBy::Us, now);
         if cause == Cause::VersionRefused && !up.is_useful() {
             self.version.went_back_on_it(now);

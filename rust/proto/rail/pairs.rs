@@ -22,9 +22,9 @@ pub const MAX_RAILS: usize = 8;
 
 /// The rails to a server, as the local addresses and the tables make them now.
 ///
-/// A local end makes a rail with each address of the server in its own network, and if there is
-/// none there, with the first address of its family: the network is routed. Of several addresses
-/// that a port of a device has in one network the first counts, for the port is the same.
+/// A local end makes a rail with each address of the server in its own network. If the server has
+/// no address there, the local end makes one with the first address of its family: the network is
+/// routed. If a port of a device has several addresses in one network, the first counts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pairs {
     rails: [Option<Rail>; MAX_RAILS],

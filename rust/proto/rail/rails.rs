@@ -47,14 +47,15 @@ use core::net::IpAddr;
 /// tables and still used, or that come and go.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
-/// How long an attempt may take while there is another rail that is trusted, and while there is
-/// none but others might be. The connection manager repeats a request after 4.1 to 4.6 seconds: the
-/// first is too short for that, so that another rail is tried soon, and proves nothing; in the
-/// second there is time for two requests.
+/// How long an attempt may take while another rail is trusted. The connection manager repeats a
+/// request after 4.1 to 4.6 seconds; this is shorter, so that another rail is tried soon. That such
+/// an attempt timed out does not prove that the rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
+/// How long an attempt may take while no other rail is trusted, but an untrusted one might work:
+/// there is time for two requests.
 const LONG: Millis = Millis::from_secs(10);
 
-/// A busy connection on which nothing came for so long may not stay where others failed.
+/// A busy connection that has received nothing for this long leaves a rail on which others failed.
 const SILENT: Millis = Millis::new(1500);
 
 /// One rail.
@@ -252,7 +253,7 @@ impl Rails {
         Some(Seat::new(on))
     }
 
-    /// Gives a place back.
+    /// Ends the use of a rail by one connection.
     pub fn leave(&mut self, seat: Seat) {
         if let Some(entry) = self.get_mut(seat.to.unwrap_or(seat.on)) {
             entry.load = entry.load.saturating_sub(1);

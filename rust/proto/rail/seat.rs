@@ -93,7 +93,7 @@ pub struct Choice {
 /// How a rail stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It works as far as anybody knows.
+    /// Nothing shows that it does not work.
     Live,
     /// It works again, and has not been live for the hold-down.
     Returning,

@@ -97,7 +97,7 @@ impl Share {
         }
     }
 
-    /// Changes how many pages the connection may hold: more when the client has shown who it is.
+    /// Sets how many pages the connection may hold: more once the client is authenticated.
     #[inline]
     pub fn allow(&mut self, most_pages: u32) {
         self.most_pages = most_pages;

@@ -69,7 +69,7 @@ impl ForwardCredits {
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 
-    /// Lets no more calls out, whatever is granted, or lets them out again.
+    /// Stops the sending of calls, whatever is granted, or allows it again.
     pub fn close(&mut self, closed: bool) {
         self.closed = closed;
     }

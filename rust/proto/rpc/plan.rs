@@ -275,7 +275,7 @@ const fn with_write_chunk(header: usize, segments: usize) -> usize {
     header.wrapping_add(chunk)
 }
 
-/// Bytes of a header with a Reply chunk instead of the word that says that there is none.
+/// Bytes of a header with a Reply chunk in place of the word for an absent one.
 #[inline]
 const fn with_reply_chunk(header: usize, segments: usize) -> usize {
     with_write_chunk(header, segments).wrapping_sub(ABSENT_LEN)

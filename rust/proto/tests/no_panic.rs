@@ -128,7 +128,7 @@ fn the_object_refers_to_no_panicking_function() {
 #[test]
 fn nor_does_any_function_that_is_inlined_elsewhere() {
     // Functions marked inline leave no code in an ordinary object; this keeps all of them, and
-    // also methods of the standard library's traits that nobody calls. Those may panic.
+    // also methods of the standard library's traits without a caller. Those may panic.
     let elf = compile(&core_root(), "all", &["-C", "link-dead-code"]);
     let mut found = panics(&elf);
     found.retain(|(section, _)| belongs_to_the_core(section));

@@ -64,8 +64,8 @@ pub(crate) fn classify_v2<'a>(
     }
 }
 
-/// Version 2 options: none is defined. One from a requester is refused; one that claims to answer
-/// ours, of which there is none, is dropped (X-18, MAL-179).
+/// Version 2 options: none is defined. A request with one is refused; one that claims to answer
+/// ours is dropped, as we send none (X-18, MAL-179).
 pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
     let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
         return context.discard(Counter::ShortMsg);

@@ -57,7 +57,7 @@ pub enum ProbeAnswer {
     Error(RemoteErrorKind),
 }
 
-/// Who ended a connection.
+/// The side that ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
     /// The peer, or its silence.

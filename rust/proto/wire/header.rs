@@ -182,7 +182,7 @@ impl OneChunk {
     ///
     /// [`Error::BadChunk`] for an empty segment and a bad position (V1-038, V1-041, V1-043),
     /// [`Error::NoSpace`] if the buffer is too short. Nothing is written unless all of it fits.
-    // Who knows the form when it is compiled gets the code of that form alone.
+    // A caller whose form is known at compile time gets the code of that form alone.
     #[inline(always)]
     pub fn encode(
         self,

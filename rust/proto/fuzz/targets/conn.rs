@@ -81,7 +81,7 @@ pub fn run(data: &[u8]) {
     finish(conn, driver, now);
 }
 
-/// Lets time pass: not at all, a little, to the deadline, or past everything.
+/// Advances the time: not at all, a little, to the deadline, or past everything.
 fn pass(source: &mut Source<'_>, conn: &Conn, now: Time) -> Time {
     match source.below(5) {
         0 | 1 => now,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Many connections on rails that come, die and go, and what a driver may rely on; and tables as
-//! anybody may write them.
+//! Many connections on rails that appear, die and disappear, and what a driver may rely on; and
+//! tables with any text in them.
 
 use super::source::Source;
 use std::{
@@ -433,7 +433,7 @@ impl World {
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }
-            // Whoever flees takes what there is.
+            // A connection that flees takes any rail that is left.
             Standing::Returning => assert_ne!(on.map(|view| view.standing), Some(Standing::Live)),
             other => panic!("moved to a rail that is {}", other.name()),
         }

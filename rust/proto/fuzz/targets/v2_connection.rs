@@ -374,7 +374,7 @@ impl Side {
         }
     }
 
-    /// A probe is sent once on a connection, and to nobody who is known to be without version 2.
+    /// A probe is sent once on a connection, and not to a server known to be without version 2.
     fn probe(&mut self, epoch: Epoch) {
         let Some(link) = &mut self.link else {
             panic!("a probe without a connection");

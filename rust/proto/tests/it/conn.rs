@@ -298,7 +298,7 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
             }
             rig.trial = trial;
             rig.reach(stage);
-            // Somebody who does not give up joins; that changes nothing.
+            // A second caller, which waits without a limit, joins; that changes nothing.
             rig.event(Event::Start {
                 timeout: None,
                 trial: false,
@@ -325,7 +325,7 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
     }
 }
 
-// The next attempt has the patience of who asks for it.
+// The timeout of the next attempt is that of the caller that asks for it.
 #[test]
 fn each_attempt_is_for_who_asked_for_it() {
     let mut rig = Rig::new(Config::default());
@@ -904,7 +904,7 @@ fn check_failure(
         rig.reach(stage);
         let epoch = rig.epoch();
         assert_eq!(rig.event(event(epoch)), [Action::TearDown { epoch }]);
-        // Nobody is told before everything is released.
+        // No caller is told before everything is released.
         assert_eq!(rig.conn.phase(), Phase::Closing);
         let error = reason.error(!mounted);
         assert_eq!(

@@ -37,7 +37,7 @@ use xprtrdma_proto::{
 
 const NOTHING: Millis = Millis::new(0);
 
-/// A timer that ran for so many seconds fires. Returns the cause of the end that follows.
+/// Fires a timer that ran for `span` seconds. Returns the cause of the end that follows.
 fn timer(rig: &mut Rig, span: u64, heard: Time) -> Option<Cause> {
     let cookie = rig.conn.cookie();
     let timer = RpcTimer {
@@ -64,8 +64,8 @@ fn useful(config: Config) -> Rig {
     rig
 }
 
-/// Lets timers fire that run for these seconds, each when the one before has fired, until the
-/// connection ends. Returns the seconds until then.
+/// Fires timers of these lengths in seconds, one after the other, until the connection ends.
+/// Returns the seconds until then.
 fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64, Cause)> {
     let heard = rig.now;
     for span in spans {

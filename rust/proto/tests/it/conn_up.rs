@@ -886,7 +886,7 @@ fn endless() -> Rig {
     })
 }
 
-/// Connects and loses the connection after so many milliseconds; returns the delay.
+/// Connects, and loses the connection after `lasted` milliseconds; returns the delay.
 fn lose(rig: &mut Rig, lasted: u64, useful: bool, cause: Cause) -> Millis {
     rig.connect();
     let epoch = rig.epoch();

@@ -19,8 +19,8 @@ const DEPTH: u32 = 4;
 /// What the items take.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
-/// A send queue and those who use it. Before each step of one of them another may get its turn, as
-/// the script says.
+/// A send queue and its users. Before each step of one user another may get its turn, as the
+/// script says.
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,

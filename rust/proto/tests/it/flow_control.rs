@@ -65,7 +65,7 @@ fn a_connection_begins_with_one_credit() {
 }
 
 // covers: V1-017
-// A call that nobody waits for any more holds its credit until its reply.
+// A call for which no task waits any more holds its credit until its reply.
 #[test]
 fn an_abandoned_call_keeps_its_credit() {
     let mut credits = ForwardCredits::new(8);
@@ -91,7 +91,7 @@ fn an_abandoned_call_keeps_its_credit() {
             (left, u64::from(3 - left) << 8)
         );
     }
-    // A reply to nobody may be that of a call whose end is not known yet; then no credit is held.
+    // An unmatched reply may be that of a call whose end is not known yet; then no credit is held.
     assert!(!credits.unmatched_reply());
     assert_eq!(credits.cwnd(), 3 << 8);
     credits.abandon();
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Calls without a reply, whether somebody waits for it or not.
+    /// Calls without a reply, whether a task waits for it or not.
     fn with_the_server(&self) -> u32 {
         self.in_flight + self.abandoned
     }
@@ -316,7 +316,7 @@ fn a_bad_reply_to_a_waiting_call_reconnects_and_the_third_ends_it() {
     assert_eq!(Error::BadReplies.to_errno(), -5);
 }
 
-// Rails: a connection that shall move lets what is in flight end, and nothing else out.
+// Rails: a connection that is about to move waits for the calls in flight and sends no other.
 #[test]
 fn a_closed_window_stays_closed_whatever_is_granted() {
     let mut credits = ForwardCredits::new(64);

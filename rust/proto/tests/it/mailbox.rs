@@ -168,7 +168,7 @@ fn what_a_worker_leaves_comes_first() {
         ]
     ));
     assert!(mailbox.conn.history().iter().all(|entry| entry.useful));
-    // Now whoever has an event hands it to the machine.
+    // Now a thread with an event hands it to the machine.
     assert_eq!(mailbox.next_event(), None);
     let closed = mailbox.deliver(Event::Close(Cause::Forced), now);
     assert_eq!(closed, Some([NOTHING; 4]));

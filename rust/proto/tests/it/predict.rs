@@ -35,7 +35,7 @@ const OFFERED: Segment = Segment {
 };
 const NON_DATA_MAX: u32 = 40;
 
-/// The chunk with so many bytes written.
+/// The chunk with `length` bytes written.
 fn chunk(length: u32) -> [u32; 6] {
     [1, 1, 0x105, length, 1, 0x0f00]
 }

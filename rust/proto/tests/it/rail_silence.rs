@@ -31,10 +31,10 @@ const CONNECT: u64 = 300;
 const REFUSED: u64 = 4000;
 const TCP: u64 = 31_000;
 
-/// How long a server that accepts again needs for what has come meanwhile.
+/// How long a server that accepts again needs for what has arrived until then.
 const BACKLOG: u64 = 500;
 
-/// The driver looks so often at least.
+/// The driver looks at a connection at least this often.
 const LOOK: u64 = 1000;
 
 const MINUTE: u64 = 60_000;
@@ -179,8 +179,8 @@ impl World {
     }
 }
 
-// Rails: silence is noticed within eight seconds also where acknowledgements prove nothing, whoever
-// looks when; what comes through the other rail stays there, and the rail is used again.
+// Rails: silence is noticed within eight seconds also where acknowledgements prove nothing, however
+// the looks fall; what comes through the other rail stays there, and the rail is used again.
 #[test]
 fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     for clients in [1, 2, 4, 16] {
@@ -305,7 +305,7 @@ fn only_calls_that_wait_make_silence_suspicious() {
     let mut rails = Rails::new(3);
     rails.update(&pairs(2), at(0));
     let (mut seat, choice) = rails.take(None, false, at(0)).unwrap();
-    // Each time somebody looks there is another call.
+    // There is another call at each look.
     for second in 1..60 {
         let (heard, now) = (at(1000 * second - 10), at(1000 * second));
         rails.watch(&mut seat, second % 2 == 0, heard, now);

@@ -122,7 +122,7 @@ struct World {
     rails: Rails,
     broken: Vec<Option<Fault>>,
     server: Server,
-    /// So many requests are lost that are sent now.
+    /// Number of requests sent from now on that are lost.
     loses: usize,
     clients: Vec<Client>,
     probes: Vec<(Probe, usize, u64, Outcome)>,
@@ -509,7 +509,7 @@ fn when_all_were_dead_the_first_that_works_is_found() {
     }
 }
 
-// Rails: a flapping rail moves nobody twice in a minute.
+// Rails: a flapping rail moves no connection twice in a minute.
 #[test]
 fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
     for (fault, period) in [
@@ -820,7 +820,7 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert!(rails
         .views(soon)
         .any(|view| view.standing == Standing::Dead));
-    // What comes later proves that the rail works, though nobody probed it.
+    // What comes later proves that the rail works, though no probe was sent over it.
     assert_eq!(rails.moves(seat, true, late, late), None);
     assert!(rails
         .views(late)

@@ -116,7 +116,7 @@ fn the_header_of_the_reply_fits_before_the_call_is_processed() {
         assert_eq!(fault(&bytes, &terms(least)), None);
         assert_eq!(fault(&bytes, &terms(least - 1)), Some(Fault::ReplyHeader));
     }
-    // A Reply chunk that can take no reply is none.
+    // A Reply chunk too small for any reply counts as absent.
     let bytes = message(&[], &[], Some(&[part(19)])).bytes();
     let terms = |reply_threshold| Terms {
         reply_threshold,

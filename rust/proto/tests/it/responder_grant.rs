@@ -72,7 +72,7 @@ impl Served {
         granted.credits().0
     }
 
-    /// So many Calls at once, all answered; returns the last grant.
+    /// Sends `calls` Calls at once and answers all of them; returns the last grant.
     fn burst(&mut self, calls: u32) -> u32 {
         (0..calls).for_each(|_| self.call(100).expect("granted"));
         (0..calls).map(|_| self.answer()).last().expect("an answer")

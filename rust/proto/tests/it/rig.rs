@@ -105,7 +105,7 @@ impl Rig {
         }))
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance(&mut self, ms: u64) {
         self.now = self.now.after(Millis::new(ms));
     }
