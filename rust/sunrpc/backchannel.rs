@@ -99,7 +99,7 @@ impl Slots {
     }
 }
 
-/// Gives the last reference to a transport back where this may wait for those who hold its send
+/// Drops the last reference to a transport in a work item, which may wait for holders of the send
 /// lock.
 ///
 /// # Invariants
@@ -144,7 +144,7 @@ impl Farewell {
         )
     }
 
-    /// Has the work give back a reference.
+    /// Queues the work that drops a reference.
     ///
     /// # Safety
     ///

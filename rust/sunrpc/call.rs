@@ -112,8 +112,8 @@ impl<'a, T: Transport> Call<'a, T> {
                 self.delay_release(release);
             }
         }
-        // SAFETY: The type invariant, for the request was queued before it is sent. Who ends it
-        // waits for leases.
+        // SAFETY: The type invariant, for the request was queued before it is sent. The thread
+        // that ends it waits for leases.
         unsafe { Loan::new(self.slot(), message, part) }
     }
 
@@ -147,8 +147,8 @@ impl<'a, T: Transport> Call<'a, T> {
             return Err(EAGAIN);
         }
         if self.reply().head_len() >= START_LEN {
-            // SAFETY: The head has that many bytes. While the lock is held nobody looks the
-            // request up, and without that nobody writes there, nor wakes the task, which would
+            // SAFETY: The head has that many bytes. While the lock is held no thread looks the
+            // request up. Without a look-up no thread writes there or wakes the task, which would
             // read.
             unsafe { memory::clear_start(&raw mut (*self.rqst()).rq_rcv_buf) };
         }

@@ -31,7 +31,8 @@ struct Visit<'a, T: Transport>(&'a Xprt<T>);
 impl<'a, T: Transport> Visit<'a, T> {
     /// `None`: the last user of the transport has gone.
     fn new(xprt: &'a Xprt<T>) -> Option<Self> {
-        // SAFETY: The transport's memory is valid. The callee takes no reference if there is none.
+        // SAFETY: The transport's memory is valid. The callee takes no reference if the count is
+        // zero.
         let counted = unsafe { bindings::xprt_get(xprt.as_raw()) };
         // INVARIANT: Counted just now.
         (!counted.is_null()).then(|| Self(xprt))
@@ -86,8 +87,8 @@ impl<T: Transport> Xprt<T> {
 
     /// Whether callbacks can be delivered.
     pub fn has_callbacks(&self) -> bool {
-        // Nobody waits for callbacks of a transport without users, which must not get one by a
-        // delivery. This is a look only: the last user may go right behind it.
+        // A delivery must not become the only user of a transport, and without users no task waits
+        // for its callbacks. The answer may be out of date at once: the last user may go.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 

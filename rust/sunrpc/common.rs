@@ -70,10 +70,13 @@ impl Common {
     /// client.
     ///
     /// Tasks wait for the end of their connection, also on the RPC client's queues and perhaps with
-    /// the send lock. When memory is short a queue may have no worker but its rescuer. So the end
-    /// needs another queue than the RPC client's, where the rescuer may be one of those who wait;
-    /// than [`Common::queue`], where it may be connecting for a minute, or waiting for memory that
-    /// only the end of such a task sets free; and than that of completions, for which an end waits.
+    /// the send lock. When memory is short a queue may have no worker but its rescuer. So
+    /// connections do not end on
+    ///
+    /// - the RPC client's queues: their rescuer may be waiting for this end,
+    /// - [`Common::queue`]: its rescuer may be connecting for a minute, or waiting for memory that
+    ///   only the end of such a task frees,
+    /// - [`Common::completions`]: an end waits for work there.
     pub fn ends(&self) -> &WorkQueue {
         &self.ends
     }

@@ -18,7 +18,7 @@ pub fn is_measured() -> bool {
     unsafe { static_branch_unlikely!(bindings::xprtrdma_latency, bindings::xprtrdma_switch, key) }
 }
 
-/// Has times taken from now on, or no longer: by all transports. Sleeps.
+/// Switches the measuring of times on or off, for all transports. Sleeps.
 pub fn measure(on: bool) {
     // SAFETY: No requirements but that it may sleep.
     unsafe { bindings::xprtrdma_set_latency(on) };

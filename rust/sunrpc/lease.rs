@@ -6,10 +6,10 @@
 //! [`Pinned::complete`](crate::call::Pinned::complete) refuses, and the release path waits. So an
 //! RPC never ends while the server can reach its memory (V1-103, V1-105), whatever a driver does.
 //!
-//! The RPC client may encode a request anew while it is lent, for it asks nobody before. Head and
-//! pages then get other bytes of the same request. Pages that its security flavour made for the
-//! last encoding would be freed: [`Call::lend`](crate::call::Call::lend) sees to it that this waits
-//! for the leases, too.
+//! The RPC client may encode a request again while it is lent; it does not ask the transport first.
+//! Head and pages then get other bytes of the same request. Pages that its security flavour
+//! allocated for the last encoding would be freed: [`Call::lend`](crate::call::Call::lend) delays
+//! that until the leases have ended.
 
 use crate::{
     slot::Slot,
@@ -131,12 +131,13 @@ unsafe impl<T: Transport> Send for Lease<T> {}
 impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
-    /// `None` if there is another lease of the request and somebody has it pinned, who may end that
-    /// one by [`Pinned::end_lease`](crate::call::Pinned::end_lease).
+    /// Returns `None` if the request has another lease and is pinned: the thread that pinned it may
+    /// end that lease by [`Pinned::end_lease`](crate::call::Pinned::end_lease).
     ///
     /// # Safety
     ///
-    /// The slot has a request. Meanwhile nobody else makes a lease of it, or waits for their end.
+    /// The slot has a request. During the call no other thread makes a lease of it or waits for the
+    /// end of its leases.
     #[inline]
     pub(crate) unsafe fn new(slot: &Slot<T>) -> Option<Self> {
         // SAFETY: By the caller's contract.
@@ -159,7 +160,7 @@ impl<T: Transport> Lease<T> {
     unsafe fn add_another(slot: &Slot<T>) -> bool {
         // SAFETY: By the caller's contract; a request keeps its transport.
         let _queue = unsafe { xprt_of::<T>(slot.rqst.get()) }.queue_lock().lock();
-        // SAFETY: The lock is held. Who pins the request behind this finds the new one counted.
+        // SAFETY: The lock is held. A thread that pins the request later finds this lease counted.
         let pinned = unsafe { *slot.pinned.get() };
         if !pinned {
             slot.leases.add();
@@ -177,7 +178,7 @@ impl<T: Transport> Lease<T> {
     pub(crate) unsafe fn end_while_pinned(self, slot: &Slot<T>) {
         // SAFETY: This value is counted. By the caller's contract the request's task waits for no
         // lease: before it does so it takes the request off its queues, and waits for the pin. And
-        // while there is a lease and `Slot::pinned` is set, nobody makes another: `add_another`.
+        // while there is a lease and `Slot::pinned` is set, no thread makes another: `add_another`.
         if unsafe { slot.leases.remove_only() } {
             mem::forget(self);
         }

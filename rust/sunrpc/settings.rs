@@ -3,9 +3,9 @@
 //! Texts that the administrator of a network namespace sets ([`Setting`]).
 //!
 //! Each is a parameter of the module, with which every namespace begins, and a file in the
-//! `/proc/sys/sunrpc` of each namespace, for those who may administer it (`CAP_NET_ADMIN` in the
-//! user namespace that owns it). The texts go with their namespace. What they may say is the
-//! driver's to decide.
+//! `/proc/sys/sunrpc` of each namespace. Writing it takes `CAP_NET_ADMIN` in the user namespace
+//! that owns the network namespace. The texts end with their namespace. The driver decides which
+//! texts are valid.
 
 use core::{
     marker::PhantomData,
@@ -94,8 +94,8 @@ pub fn check_parameters<C: Check>() -> Result {
 
 /// Decides what a text may say.
 pub trait Check {
-    /// Whether this may be set. If not, the log is told why, and whoever writes the text gets the
-    /// error. Process context, may sleep.
+    /// Checks a text before it is set. If it is invalid, logs the reason and returns the error that
+    /// the write to the file reports. Process context, may sleep.
     fn check_setting(setting: Setting, text: &str) -> Result;
 }
 
@@ -110,8 +110,8 @@ pub(crate) struct Settings(PhantomData<()>);
 static REGISTERED: Atomic<bool> = Atomic::new(false);
 
 impl Settings {
-    /// Gives each namespace, now and when it is made, texts that begin with the module's
-    /// parameters.
+    /// Registers the texts of each namespace, of today's and of later ones. They begin as the
+    /// module's parameters.
     ///
     /// `EBUSY`: there are settings; `ENOMEM`. Sleeps.
     pub(crate) fn register<C: Check>() -> Result<Self> {
@@ -150,7 +150,7 @@ impl Settings {
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
     }
 
-    /// Sets a text, as who writes to its file does.
+    /// Sets a text, as a write to its file does.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn set(&self, net: &Net, setting: Setting, text: &[u8]) -> Result {
         // SAFETY: The texts are registered by the type invariant, and the namespace is referenced;

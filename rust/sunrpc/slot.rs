@@ -117,10 +117,10 @@ pub struct Slot<T: Transport> {
     /// lock.
     pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
-    /// It was not taken since the last [`Pool::trim`]. Only written by who has the slot.
+    /// Not taken since the last [`Pool::trim`]. Only the owner of the slot writes this.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
-    /// Only touched by who holds the send lock.
+    /// Only accessed with the send lock held.
     pub(crate) known_page: UnsafeCell<KnownPage>,
     #[pin]
     driver_data: T::SlotData,
@@ -129,8 +129,8 @@ pub struct Slot<T: Transport> {
 // SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
 unsafe impl<T: Transport> Send for Slot<T> {}
 // SAFETY: As above; `buffers` is only reached by the task that owns the slot, or by the thread that
-// has taken it from the pool; `release` only by who sends the request, or by its task while nobody
-// can; `pinned` only under the queue lock; `known_page` only under the send lock.
+// has taken it from the pool; `release` only by the sender of the request, or by its task while no
+// thread can send it; `pinned` only under the queue lock; `known_page` only under the send lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -180,8 +180,8 @@ impl<T: Transport> Slot<T> {
 ///
 /// # Invariants
 ///
-/// There is a slot. `free` has a bit for each, which is set if the slot is free; who clears it has
-/// the slot.
+/// There is at least one slot. `free` has a bit for each, which is set if the slot is free; the
+/// thread that clears it owns the slot.
 pub(crate) struct Pool<T: Transport> {
     slots: KVec<Pin<KBox<Slot<T>>>>,
     free: KVec<Atomic<usize>>,
@@ -189,8 +189,8 @@ pub(crate) struct Pool<T: Transport> {
     buffered: Atomic<usize>,
 }
 
-/// Resting slots that keep their buffers, so that requests can go on that must give memory back
-/// when there is none.
+/// Number of idle slots that keep their buffers, so that requests that free memory can be sent when
+/// no memory is left.
 pub(crate) const RESERVE: usize = 8;
 
 /// Bits in a word.

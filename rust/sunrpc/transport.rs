@@ -129,8 +129,8 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// Polls for the reply to the only request in flight, in place of sleeping. Called after the
     /// request was sent; when this returns, the task sleeps unless the request is over.
     ///
-    /// The RPC client cannot wake, kill or time out the task meanwhile, so the driver returns after
-    /// some seconds at the latest. It is not called for tasks whose timeout is short, nor in
+    /// During the call the RPC client cannot wake, kill or time out the task, so the driver returns
+    /// after some seconds at the latest. It is not called for tasks whose timeout is short, nor in
     /// threads of low priority. Task context without locks of the RPC client, NOFS; may sleep.
     fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
@@ -160,8 +160,8 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// The request's timeout has passed without a reply. Task context, may sleep.
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
 
-    /// Attempts shall take no longer than this, and the pauses between them not either; both only
-    /// get lower (pNFS gives a data server up sooner). Called under RCU, must not sleep.
+    /// Limits the time of a connection attempt and of the pause between two; both limits only get
+    /// lower (pNFS gives up a data server sooner). Called under RCU, must not sleep.
     fn lower_timeouts(xprt: &Xprt<Self>, connect: Jiffies, reconnect: Jiffies);
 
     /// The driver's last call: ends everything that could call back or that holds a

@@ -220,7 +220,7 @@ impl<'a> XdrBuf<'a> {
 /// # Invariants
 ///
 /// Shape and bytes stay as they are while the view exists, but for what an earlier encoding of the
-/// same request lent to the peer, who only reads.
+/// same request lent to the peer, which only reads.
 #[derive(Clone, Copy)]
 pub struct XdrBytes<'a>(XdrBuf<'a>);
 

@@ -92,8 +92,8 @@ impl Xids {
         *xid = self.draw(*xid, unforeseen16().into());
     }
 
-    /// Puts a number into the bag and takes another one; `plain` itself if there is none or it is
-    /// old.
+    /// Puts a number into the bag and takes another one; returns `plain` itself if the bag is empty
+    /// or old.
     #[inline]
     pub(crate) fn draw(&self, plain: u32, random: u32) -> u32 {
         // CAST: Wider.

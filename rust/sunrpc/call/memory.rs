@@ -42,8 +42,7 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     Ok(())
 }
 
-/// Gives a reply whose head is longer than the memory that was allocated for it, of `allocated`
-/// bytes, as much as it needs.
+/// Allocates more memory for a reply whose head is longer than the `allocated` bytes that it has.
 ///
 /// The RPC client keeps the length of the verifier that it expects once for all servers of a
 /// flavour, and corrects it with each reply. A reply of any server that comes between the

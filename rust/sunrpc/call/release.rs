@@ -29,8 +29,8 @@ pub(super) unsafe extern "C" fn release_call<T: Transport>(rqst: *mut bindings::
     // SAFETY: The request is in a slot of ours.
     let slot = unsafe { Slot::<T>::from_rqst(rqst) };
     if slot.is_leased() {
-        // SAFETY: As above. The request is off all queues and not pinned, so nobody else works
-        // on it; the thread that encodes it anew is this one.
+        // SAFETY: As above. The request is off all queues and not pinned, so no other thread
+        // works on it; the thread that encodes it again is this one.
         unsafe {
             T::revoke(
                 xprt_of::<T>(rqst),

@@ -124,8 +124,8 @@ impl<T: Transport> Pinned<T> {
             return Err(EBUSY);
         }
         let rqst = self.rqst();
-        // SAFETY: The buffer is valid while the request is pinned. By the type invariant nobody
-        // else places anything there, and without leases no device does.
+        // SAFETY: The buffer is valid while the request is pinned. By the type invariant no other
+        // thread places anything there, and without leases no device does.
         unsafe {
             let head = (*rqst).rq_rcv_buf.head[0];
             if message.len() > head.iov_len {
@@ -161,12 +161,14 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Completes the request with a reply of `len` bytes, which the caller has placed. What it has
-    /// not placed of them is zero, or of an earlier reply: the slot's buffers are allocated with
-    /// zeroes. (The pages are the upper layer's own, who gives what it would take back.)
+    /// Completes the request with a reply of `len` bytes, which the caller has placed. A byte that
+    /// the caller has not placed is zero, or of an earlier reply: the slot's buffers are allocated
+    /// with zeroes. (The pages belong to the upper layer, which only reads back what it put there.)
     ///
-    /// Gives the request back while any of its memory is lent: such a request cannot end; and if
-    /// there is no room for such a reply.
+    /// # Errors
+    ///
+    /// Returns `self` while any memory of the request is lent, as such a request cannot end, and if
+    /// the buffer has no room for such a reply.
     #[inline(always)]
     pub fn complete(self, len: usize) -> Result<(), Self> {
         if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
@@ -197,7 +199,7 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Gives up the pin of `self`, the only one that [`Xprt::lookup`] has made.
+    /// Drops the pin of `self`, the only one that [`Xprt::lookup`] has made.
     ///
     /// # Safety
     ///
@@ -228,8 +230,8 @@ impl<T: Transport> Pinned<T> {
     }
 }
 
-// All who change the count of a request's pins hold the queue lock, as their contract wants it, so
-// it takes no atomic instruction. Its waiter looks without the lock.
+// Each function that changes the count of a request's pins is called with the queue lock held, by
+// its contract, so it needs no atomic instruction. The waiter reads the count without the lock.
 
 /// The count of a request's pins.
 ///
@@ -250,7 +252,7 @@ unsafe fn pins<'a>(rqst: *mut bindings::rpc_rqst) -> &'a AtomicI32 {
 unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
     // SAFETY: By the caller's contract.
     let pins = unsafe { pins(rqst) };
-    // NO-OVERFLOW: There is one pin of ours, and one of who sends it.
+    // NO-OVERFLOW: There is one pin of ours, and one of the sender.
     pins.store(
         pins.load(Ordering::Relaxed).wrapping_add(1),
         Ordering::Relaxed,
@@ -262,7 +264,7 @@ unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
 /// # Safety
 ///
 /// The queue lock is held, and was since the task's `state` was read. `rqst` is pinned by the
-/// caller, who does not use it any more.
+/// caller, which does not use it any more.
 #[inline(always)]
 unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     if state.is_awaited() {
@@ -379,8 +381,8 @@ impl<T: Transport> Xprt<T> {
         Some(unsafe { pinned.slot.as_ref() })
     }
 
-    /// Looks a pending request up and pins it. If there is none the RPC client counts a bad xid. A
-    /// request that is pinned already is not found, either; see [`Xprt::is_pinned`].
+    /// Looks up a pending request and pins it. The RPC client counts a bad xid if no request has
+    /// it. A request that is pinned already is not found, either; see [`Xprt::is_pinned`].
     #[inline]
     pub fn lookup(&self, xid: u32) -> Option<Pinned<T>> {
         let _queue = self.queue_lock().lock();

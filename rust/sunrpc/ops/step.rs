@@ -27,9 +27,11 @@ const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
     reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
 )]
 impl<T: Transport> Ops<T> {
-    /// Gives the task that runs a next step of ours, if what was sent is its own request: one that
-    /// failed then belongs to no connection any more, and one that its task waits for, and that is
-    /// the only one in flight, may be waited for in [`Transport::busy_poll`].
+    /// Adds a step of ours as the next one of the task, if the request is its own and
+    ///
+    /// - sending it has failed: the step detaches the request from the connection, or
+    /// - the task waits for it and no other request is in flight: the step may wait for the reply
+    ///   in [`Transport::busy_poll`].
     ///
     /// # Safety
     ///
@@ -50,8 +52,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Whether the task of a request may be out of the RPC client's sight for a while, and nobody
-    /// else waits for its connection.
+    /// Whether the RPC client can do without the task of a request for a while, and no other task
+    /// waits for its connection.
     ///
     /// # Safety
     ///

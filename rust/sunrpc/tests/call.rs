@@ -307,10 +307,10 @@ mod suite {
         let xid = only(&client)?;
         let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
-        // SAFETY: Nobody else makes one, and nobody waits yet.
+        // SAFETY: No other thread makes one, and none waits yet.
         let lend = || unsafe { Lease::new(slot) };
         let first = lend().ok_or(EINVAL)?;
-        // Who has it pinned may end the first one as the only one.
+        // The thread that has pinned it may end the first one as the only one.
         ensure!(lend().is_none());
         drop(pinned);
         let (second, third) = (lend().ok_or(EINVAL)?, lend().ok_or(EINVAL)?);
@@ -352,9 +352,9 @@ mod suite {
         ensure_eq!(pinned.placed_start()[..], answer[..8]);
         let index = pinned.slot().index();
         let slot = client.xprt().slot(index).ok_or(EINVAL)?;
-        // SAFETY: Nobody else sends the request, which stays as it is until it is completed below.
+        // SAFETY: No other thread sends the request, which stays as it is until it is completed.
         let call = unsafe { Call::new(slot) };
-        // Whoever has pinned it may be writing there, too.
+        // The thread that has pinned it may be writing there, too.
         ensure_eq!(call.clear_reply(), Err(EAGAIN));
         drop(pinned);
         let loan = call.lend(Message::Reply, Part::Whole).ok_or(EINVAL)?;
@@ -402,7 +402,7 @@ mod suite {
         let xid = only(&client)?;
         let lease = {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-            // SAFETY: Nobody else makes one, and nobody waits yet.
+            // SAFETY: No other thread makes one, and none waits yet.
             unsafe { Lease::new(pinned.slot()) }.ok_or(EINVAL)?
         };
         let revokes = driver::REVOKES.load(Relaxed);
@@ -444,7 +444,7 @@ mod suite {
             let process = client.process()?;
             let pinned = client.xprt().lookup(only(&client)?).ok_or(ENOENT)?;
             let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
-            // SAFETY: Nobody else makes one, and nobody waits yet.
+            // SAFETY: No other thread makes one, and none waits yet.
             let lease = unsafe { Lease::new(slot) }.ok_or(EINVAL)?;
             drop(pinned);
             let revokes = driver::REVOKES.load(Relaxed);
@@ -652,7 +652,7 @@ mod suite {
         client.end()
     }
 
-    // covers: what a server says that it has placed, and has not, is nobody else's memory.
+    // covers: bytes that a server claims to have placed, and has not, are not memory of others.
     #[test]
     fn a_reply_that_was_not_placed_is_zero() -> Test {
         // The slots' first calls, so that their buffers are new.
@@ -662,7 +662,7 @@ mod suite {
         let pending = client.get(memory)?;
         let xid = only(&client)?;
         let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-        // SAFETY: The reply's memory is that of a pinned request, and nobody writes there.
+        // SAFETY: The reply's memory is that of a pinned request, and no thread writes there.
         let zero = unsafe { rpc::is_zero(pinned.slot().rqst.get()) };
         ensure!(zero);
         pinned.fail(EXDEV).map_err(|_| EBUSY)?;

@@ -275,7 +275,7 @@ mod suite {
         lone.start_callbacks()?;
         lone.start_callbacks()?;
         ensure!(lone.xprt().has_callbacks());
-        // Nobody serves them: each slot comes back at once, however many come.
+        // No thread serves them: each slot comes back at once, however many come.
         for _ in 0..10 {
             lone.xprt().deliver_callback(&[7; 4096])?;
         }
@@ -303,8 +303,8 @@ mod suite {
         Ok(())
     }
 
-    // covers: the last reference is not put by the handler that delivers a callback: whoever closes
-    // the connection, and so holds the send lock, waits for that handler.
+    // covers: the last reference is not put by the handler that delivers a callback: the thread
+    // that closes the connection, and so holds the send lock, waits for that handler.
     #[test]
     fn the_last_user_may_leave_amid_a_delivery() -> Test {
         calm();

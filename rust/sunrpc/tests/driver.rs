@@ -167,7 +167,7 @@ pub(super) fn fail(step: Step) {
     }
 }
 
-/// So many connection attempts fail from now on.
+/// Makes the next `count` connection attempts fail.
 pub(super) fn fail_connects(count: i32) {
     FAIL_CONNECTS.store(count, Relaxed);
 }
@@ -249,7 +249,7 @@ pub(super) struct Lent {
     pages: KVec<*mut page>,
 }
 
-// SAFETY: The lease keeps the pages, whoever has it.
+// SAFETY: The lease keeps the pages in any thread.
 unsafe impl Send for Lent {}
 
 impl Lent {
@@ -408,7 +408,7 @@ impl Transport for Driver {
             }
             Fate::FailsAwake => {
                 let Some(first) = xprt.data().take_kept().first().copied() else {
-                    // If nobody comes, a test that counts sends fails.
+                    // If no sender comes, a test that counts sends fails.
                     let _ = wait_until(|| xprt.senders_waiting() != 0);
                     let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                     return Ok(());

@@ -89,7 +89,7 @@ impl Lone {
     }
 
     pub(super) fn set_port(&mut self, port: u16) {
-        // SAFETY: By the type invariant; nobody connects.
+        // SAFETY: By the type invariant; no thread connects.
         unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
     }
 

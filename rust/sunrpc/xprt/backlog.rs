@@ -16,7 +16,7 @@ use xprtrdma_base::{
 use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {
-    /// Gives `task` a slot or puts it on the backlog.
+    /// Assigns a slot to `task` or puts it on the backlog.
     ///
     /// # Safety
     ///
@@ -75,10 +75,10 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Gives free slots to waiting tasks.
+    /// Assigns free slots to waiting tasks.
     ///
     /// A task that finds the pool empty goes to the backlog, and a slot that finds the backlog
-    /// empty goes to the pool: whoever comes second looks at the other side again, so neither
+    /// empty goes to the pool. The second of the two looks at the other side again, so neither
     /// waits for the other.
     ///
     /// ORDERING: A full barrier has ordered the caller's own change (slots pushed, or task queued)

@@ -21,15 +21,15 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: The lock is held.
         unsafe {
             (*xprt).cwnd = cwnd() as usize;
-            // The RPC client does so only when a request gives its credit back. That does not
-            // happen if nothing is in flight any more, and whoever came then would wait for ever.
+            // The RPC client does so only when a request returns its credit. That does not happen
+            // if nothing is in flight any more, and the next sender would wait for ever.
             if (*xprt).cong < (*xprt).cwnd {
                 bindings::xprtrdma_xprt_clear_cwnd_wait(xprt);
             }
         }
     }
 
-    /// Lets one waiting sender look at the window, when no request ends that would.
+    /// Wakes one waiting sender to look at the window, when no end of a request would.
     pub fn nudge_senders(&self) {
         self.stop_senders();
         self.wake_senders();
@@ -57,12 +57,12 @@ impl<T: Transport> Xprt<T> {
         compat::smp_mb();
     }
 
-    /// Lets senders go on.
+    /// Wakes the senders that were stopped.
     pub fn wake_senders(&self) {
         compat::smp_mb();
-        // For a moment this holds the send lock. The transport's destruction may come meanwhile and
-        // wait for it, and sunrpc wakes nobody when the lock is given back: usually a task has it,
-        // which keeps the transport.
+        // For a moment this holds the send lock. The transport's destruction may begin to wait for
+        // it in that moment, and sunrpc does not wake it when the lock is released: usually a task
+        // holds it, which keeps the transport.
         // SAFETY: The transport is valid.
         unsafe {
             bindings::xprt_write_space(self.as_raw());
@@ -74,14 +74,14 @@ impl<T: Transport> Xprt<T> {
     ///
     /// # Safety
     ///
-    /// The transport's lock is held. Who begins to wait has it, too, so nobody has begun by the
-    /// time it is given back.
+    /// The transport's lock is held. A task begins to wait under the same lock, so none begins
+    /// before it is released.
     #[inline]
     pub(crate) unsafe fn sender_may_wait(&self) -> bool {
         let xprt = self.as_raw();
-        // SAFETY: Words of a valid transport, each read at once. Others write them meanwhile: a
-        // waiter may go, and other bits of the state change, but only who has the lock makes the
-        // number larger or sets the bit that is asked for.
+        // SAFETY: Words of a valid transport, each read at once. Others may write them at the same
+        // time: a waiter may go, and other bits of the state change, but only the holder of the
+        // lock increases the number or sets the bit that is asked for.
         let (waiting, state) = unsafe {
             (
                 ptr::read_volatile(&raw const (*xprt).sending.qlen),
