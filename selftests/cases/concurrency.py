@@ -120,7 +120,7 @@ def stat_all(stopped, top, names):
     return turns
 
 
-# covers: V1-113: names are looked up while data flows; nobody starves.
+# covers: V1-113: names are looked up while data flows; no caller starves.
 @case(seconds=60)
 def small_calls_are_answered_under_bulk_load(t):
     mount = t.mount("noac")

@@ -192,7 +192,7 @@ def odd_shapes_cost_no_more(t):
 
 
 # A call that is the only one is answered in the thread that waits for it: nothing is queued for a
-# worker, unlike with calls of which there are several, or nobody waits for them in a system call.
+# worker.  Several calls need a worker, and so do calls for which no system call waits.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=60)
 def a_call_alone_needs_no_worker(t):
     mount = t.mount()
@@ -213,6 +213,6 @@ def a_call_alone_needs_no_worker(t):
             queued[load.name] = ours / calls
     t.note(", ".join(f"{name}: {number:.2f} works for each call"
                      for name, number in queued.items()))
-    # Completions of sends, credits and callbacks are nobody's.
+    # Completions of sends, credits and callbacks count for no call.
     check(queued["GETATTR"] < 0.2, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

@@ -151,8 +151,8 @@ def every_message_finds_a_receive(t):
     equal(mount.connects(), 1, "connections")
 
 
-# covers: V1-113: more messages than the send queue holds; whoever waits for room gets it.  The
-# server's acknowledgements are held back, so that the queue keeps what was sent.
+# covers: V1-113: more messages than the send queue holds; each sender that waits for room gets it.
+# The server's acknowledgements are held back, so that the queue keeps what was sent.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def a_full_send_queue_drains(t):
     mount = t.mount()

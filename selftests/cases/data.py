@@ -264,7 +264,7 @@ def one_large_file(t):
               "checksum of what is read back")
 
 
-# covers: append: every piece at the end, whoever wrote the one before.
+# covers: append: every piece at the end, whichever process wrote the one before.
 @case(seconds=90)
 def appended_pieces_follow_each_other(t):
     model = Model(t, t.mount(), "appended", 12)

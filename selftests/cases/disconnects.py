@@ -26,7 +26,7 @@ NO_HOST = "02:00:00:00:09:09"
 # Less than the time between signs of life.
 NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
-# So far behind the server's address there is none.
+# What is added to the server's address for one that no machine has.
 NOBODY = 75
 # How many of the connection attempts in a row, of five seconds each, are left when it matters.
 ATTEMPTS, LEFT = 3, 2

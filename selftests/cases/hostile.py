@@ -126,7 +126,7 @@ def invalidations(stage, deed, call):
     return [after[name] - before[name] for name in ("local_inv", "reminv_unannounced")]
 
 
-# covers: MAL-013, CM-19: one that nobody asked for is a proof if the reply repeats what its Send
+# covers: MAL-013, CM-19: one that was not asked for is a proof if the reply repeats what its Send
 # covers: has told. If not, this side invalidates the region all the same. What a Send has told that
 # covers: was sent before proves nothing. On siw nothing does.
 @case(versions=(), clients=("ours",), seconds=60)

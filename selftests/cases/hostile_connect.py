@@ -243,9 +243,9 @@ def memory_of_a_killed_call(t):
     stage.undisturbed()
 
 
-# covers: V1-013: a call is encoded anew when its time is over, but cannot be sent: whoever may send
-# covers: next is stopped.  The reply to what was sent before comes, which is no offence of the
-# covers: server, and the call is killed.  Its credit is free: no other reply will come.
+# covers: V1-013: a call is encoded again when its time is over, but cannot be sent: the task that
+# covers: may send next is stopped.  The reply to what was sent before comes, which is no offence of
+# covers: the server, and the call is killed.  Its credit is free: no other reply will come.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def the_credit_of_a_call_encoded_anew(t):
     stage = Stage(t, options=f"timeo={10 * ANEW_SECONDS}")
@@ -280,9 +280,9 @@ def the_credit_of_a_call_encoded_anew(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: a connection breaks while whoever may send is stopped, so that the RPC
-# covers: client cannot close it.  The memory of its calls comes back all the same, for their tasks
-# covers: wait for that.
+# covers: V1-103, V1-105: a connection breaks while the task that may send is stopped, so that the
+# covers: RPC client cannot close it.  The memory of its calls comes back all the same, for their
+# covers: tasks wait for that.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage = Stage(t)

@@ -100,8 +100,8 @@ def allocations_fail_under_load(t):
     t.note(f"{failed} allocations failed in {turn + 1} turns, {found} connections")
 
 
-# covers: the pages of a reply whose size nobody knows are allocated when it is asked for; a failure
-# of that ends no call of a hard mount, and nothing is lost.
+# covers: the pages of a reply of unknown size are allocated when it is asked for; a failure of that
+# ends no call of a hard mount, and nothing is lost.
 @case(versions=("3",), clients=("ours",), debug_only=True, loaded=False, seconds=100)
 def allocations_fail_during_small_calls(t):
     module.insmod("slots=8")

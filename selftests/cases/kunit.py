@@ -47,7 +47,7 @@ def judge(suite):
 # time with bounce buffers, as in confidential guests: what is mapped is not what the device sees.
 @case(versions=None, clients=("ours",), loaded=False, debug_only=True, seconds=120)
 def every_suite_passes_twice(t):
-    # Objects only: whether one needs a new page differs from time to time, and each shall fail.
+    # Objects only: whether one needs a new page differs from time to time, and each has to fail.
     Injection(t).write("fail_page_alloc", "min-order", NO_ORDER)
     subprocess.run(["modprobe", "-a", "rdma_cm", "iw_cm", "sunrpc"], timeout=60, check=True)
     errors = (DMA / "error_count").read_text()

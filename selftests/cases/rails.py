@@ -28,7 +28,7 @@ EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # Connections of a mount, where a case is run with each number.
 NUMBERS = (1, 4, 16)
-# With so many it is waited until the rail works again, which takes time.
+# The number of connections with which a case also waits until the rail works again: that is slow.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
@@ -202,7 +202,7 @@ def moves():
     return rails.counter("rail_moves") + rails.counter("rail_failovers")
 
 
-# covers: issue K: a rail that comes and goes each second moves nobody twice in a minute.
+# covers: issue K: a rail that comes and goes each second moves no connection twice in a minute.
 @with_each_number(200)
 def a_flapping_rail_is_left_alone(t, connections):
     mount = mounted(t, connections)
@@ -312,8 +312,8 @@ def a_lost_rail_is_named(t):
     equal((code, one["level"], one["verdict"][0]), (1, "warning", found[0]), "verdict")
 
 
-# covers: issue K: the numbers are even again within a minute after the rail is back, and nobody
-# who uses the mount waits for that; then each rail carries its share.
+# covers: issue K: the numbers are even again within a minute after the rail is back, and no process
+# on the mount waits for that; then each rail carries its share.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=300)
 def connections_return_within_a_minute(t):
     mount = mounted(t)
@@ -400,7 +400,7 @@ def a_call_that_takes_long_holds_up_no_other(t):
 
 
 def keeps_connections(t, calls):
-    """So many calls wait for the server's disk: no rail is dead, no connection ends."""
+    """Many calls wait for the server's disk: no rail is dead, no connection ends."""
     mount = mounted(t, options=",noac", export=ENV.disk)
     top = t.directory(mount)
     t.server.call("create", top.there, calls, "f")

@@ -107,7 +107,7 @@ def interrupted(t, mount, address):
             wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) >= len(TWICE),
                        ENV.patience(20), "every call waits for the disk")
             faults.remove_client_device()
-        # They are executed now, and nobody is there for the replies.
+        # They are executed now, and no connection is there for the replies.
         wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) == 0,
                    ENV.patience(20), "no call waits for the disk")
     finally:

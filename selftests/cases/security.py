@@ -72,7 +72,7 @@ def kerberos_carries_everything(t):
 
 
 def as_user(_, uid, path, content):
-    """In a process of its own: write and read a file as somebody."""
+    """In a process of its own: write and read a file as the user `uid`."""
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
@@ -118,7 +118,7 @@ def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     t.server.expect(there, content)
 
 
-# covers: V1-119: who a user is comes from the ticket, by name; without a ticket nobody gets in.
+# covers: V1-119: the ticket names the user; without a ticket no user gets in.
 @case(versions=("4.2",), seconds=60)
 def users_are_who_their_tickets_say(t):
     realm = kerberos.Realm(t)

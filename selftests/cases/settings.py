@@ -170,7 +170,7 @@ def serve(t):
     t.defer(EXPORTS.unlink, missing_ok=True)
     t.defer(run, "sh", "-c", f"exportfs -ua; umount /proc/fs/nfsd {PIPES}")
     run("sh", "-ec", PREPARE)
-    # What the kernel asks who its clients are, and what it remembers of them.
+    # Daemons that the kernel's server asks: about its clients, and about their addresses.
     for argv in (("nfsdcld", "--foreground"), ("rpc.mountd", "--foreground")):
         daemon = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         t.defer(daemon.wait, ENV.patience(10))

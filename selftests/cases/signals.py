@@ -247,7 +247,7 @@ def given_up(t, top):
 # covers: V1-113
 # covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
 # hold their credits until the replies come, which are no reason to break the connection.
-# The others that wait for credits are killed too: whoever comes next must not wait for ever.
+# The others that wait for credits are killed too: the next caller must not wait for ever.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def calls_of_killed_processes_keep_their_credits(t):
     mount, top = few_credits(t)

@@ -9,7 +9,7 @@ from lib.case import ENV, case, check
 from lib.env import PORT
 from lib.mounts import Refused
 
-NOBODY = 75        # so far behind the server's address there is none
+NOBODY = 75        # what is added to the server's address for one that no machine has
 UNUSED_PORT = 20050
 # Of the address, and of the address and the connection request. See the guide's table of times.
 ADDRESS_SECONDS = 5
@@ -60,8 +60,8 @@ def leaving_nothing():
     module.wait_resources(before)
 
 
-# covers: nobody has the address: mount fails as it does over TCP, when nobody answered for some
-# seconds.
+# covers: no machine has the address: mount fails as it does over TCP, after some seconds without an
+# answer.
 @case(versions=None, seconds=120)
 def an_absent_host_is_noticed_soon(t):
     with leaving_nothing():

@@ -33,7 +33,7 @@ ROUND_TRIP_MS = 300
 MOST_TRIPS, MOST_MOUNTS = 1.7, 5
 # What the kernel's server tells of a message of another version.
 TRACING, BAD_VERSION = "/sys/kernel/tracing", "svcrdma_decode_badvers_err"
-# Of the tables that version one plays in full: one row in so many, in small size.
+# Of the tables that version one plays in full every third row is played, in small size.
 ROWS_SHARE = 3
 ONE_AND_TWO = (1, 2, 1)
 # What a server without version two says, in the layout of either version.
@@ -314,7 +314,7 @@ def version_two_is_asked_for_once(t):
         peer.unmount(mount)
 
 
-# covers: V2-31: nobody is asked unless that is wanted.
+# covers: V2-31: no server is asked unless the setting says so.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def version_one_asks_nobody(t):
     peer = Peer(t)

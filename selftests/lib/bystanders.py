@@ -103,8 +103,8 @@ def in_namespace(_, space, mount):
 def hold_open(stopped, top, names):
     """Files open for reading, which the server delegates.
 
-    Not before it knows that it can call back: so they are opened again and again, which asks nobody
-    once they are delegated.
+    Not before it knows that it can call back: so they are opened again and again, which sends
+    nothing once they are delegated.
     """
     fds = []
     while not stopped():

@@ -66,7 +66,7 @@ def stop_nfsd(server):
 
 
 def start_nfsd(server):
-    """Start them again, with the RDMA listener; grace ends when nobody may reclaim."""
+    """Start them again, with the RDMA listener; grace ends when no client may reclaim."""
     server.run("rpc.nfsd", str(THREADS))
     listeners = server.call("text", PORTLIST).split()
     if str(PORT) not in listeners:
@@ -106,7 +106,7 @@ def grant(t, count):
 
 
 def take_messages_of(t, octets):
-    """Until the case is over, the server takes and sends messages of so many bytes inline."""
+    """Until the case is over, the server takes and sends messages of `octets` bytes inline."""
     t.stack.enter_context(serving_with(t.server, MESSAGE_SIZE, octets))
     end_grace(t.server)
 

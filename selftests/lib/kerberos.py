@@ -13,7 +13,7 @@ from .server_agent import open_files
 REALM, DOMAIN = "LAB.TEST", "lab.test"
 SERVICE, MACHINE = f"nfs/server.{DOMAIN}", f"nfs/client.{DOMAIN}"
 USER, PASSWORD = "alice", "correct horse"
-# Her number differs, so that only her name can tell who she is.
+# Her number differs, so that only her name identifies her.
 UID_HERE, UID_THERE = 3001, 2001
 EXPORT_OPTIONS = "rw,no_root_squash,no_subtree_check,insecure,fsid=1,async"
 PIPES = "/var/lib/nfs/rpc_pipefs"
@@ -134,7 +134,7 @@ class Realm:
         return f"pid={pid}," in listeners
 
     def end(self, pid):
-        """End it, so that the next one has its port and nobody else takes its requests."""
+        """End it, so that the next one has its port and no other process takes its requests."""
         server = self.t.server
         server.call("run", ["kill", pid])
         wait.until(lambda: server.call("run", ["kill", "-0", pid])[0], ENV.patience(20),

@@ -23,7 +23,7 @@ WORD = struct.Struct("=Q")
 
 
 class Board:
-    """Memory shared with one writer: what it has done, and whether it shall rest."""
+    """Memory shared with one writer: what it has done, and whether it is asked to rest."""
 
     GENERATION, VERIFIED, REST, RESTING, FIRST_PLACE = range(5)
 
@@ -37,7 +37,7 @@ class Board:
         WORD.pack_into(self.memory, word * WORD.size, value)
 
     def rest(self, stopped):
-        """For the worker: rest if it shall; whether it did."""
+        """For the worker: rest if it is asked to; whether it did."""
         if not self[self.REST]:
             return False
         self[self.RESTING] = 1

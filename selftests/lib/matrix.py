@@ -3,7 +3,7 @@
 `yield` makes the trouble, what comes behind it ends the trouble.
 
 A function gets the `torture.World`.  How long the trouble lasts is drawn from
-`hold`; the load goes on meanwhile.
+`hold`; the load goes on during it.
 """
 
 import contextlib

@@ -33,7 +33,7 @@ RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) 
 def set_up(locals_="auto", servers=GROUPS):
     """The tables of this namespace."""
     for server in SERVERS + SERVERS6:
-        # The first packets over a cable may find nobody; a rail that so begins is dead a minute.
+        # The first packets over a cable may get no answer; then the rail would be dead a minute.
         wait.until(lambda address=server: not subprocess.run(
             ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL,
             timeout=ENV.patience(10), check=False).returncode,
@@ -201,7 +201,7 @@ def both_gone(server, number, seconds):
 
 
 def pass_by(seconds):
-    """So long a state lasts that shall last so long."""
+    """Let a state last for this time."""
     clock = wait.Clock()
     wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 

@@ -51,7 +51,7 @@ class Responder(server.Server):
 
 @contextlib.contextmanager
 def preferred(value):
-    """Transports that are made meanwhile have this version."""
+    """Transports that are made in this context have this version."""
     before = VERSION.read_text()
     VERSION.write_text(str(value))
     try:
@@ -260,7 +260,7 @@ class Stage:
     def settle(self, before, wanted):
         """Wait until what must happen has happened, or will not; returns what has been done.
 
-        A message that nobody waits for may still be on its way when the call has ended.
+        A message that no call waits for may still be on its way when the call has ended.
         """
         left, log = self.responder.call("log")
 

@@ -104,7 +104,7 @@ def setxattr(path, name, text):
 
 
 def lock(path, exclusive):
-    """Lock a file as a process of the server; False when somebody has it."""
+    """Lock a file as a process of the server; False if another process has it."""
     fd = OPEN.setdefault(path, None)
     if fd is None:
         fd = OPEN[path] = os.open(path, os.O_RDWR)

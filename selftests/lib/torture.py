@@ -320,8 +320,8 @@ class World:
         subprocess.run(["sh", "-c", faults.BETTER], stderr=subprocess.DEVNULL,
                        timeout=ENV.patience(30), check=False)
         self.contexts, self.loads, self.mounts = [], {}, {}
-        # Its management queue pair may have failed for good.  The removal waits for whoever still
-        # uses it, and cannot be killed.
+        # Its management queue pair may have failed for good.  The removal waits for those that
+        # still use it, and cannot be killed.
         for number in range(len(ENV.devices)):
             Worker(new_client_device, number).join(ENV.patience(20))
         return True

@@ -124,7 +124,7 @@ def write_address(directory, address):
     """Write the server's address once; whether that came through.
 
     The kernel waits for the transport's lock and may never get it from busy
-    senders, who hand it to each other: so it is tried by a process that can be
+    senders, which hand it to each other: so it is tried by a process that can be
     killed.
     """
     pid = os.fork()

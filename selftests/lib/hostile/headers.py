@@ -27,19 +27,19 @@ from .row import (
     raw,
 )
 
-STRANGER = 0x5eadbeef  # an xid that nobody uses
+STRANGER = 0x5eadbeef  # an xid of no call
 MSG, NOMSG, MSGP, DONE, ERROR, OPTIONAL = range(6)
 ERR_VERS, ERR_CHUNK = 1, 2
 TOO_LONG = 1 << 16
 
 
 def stranger(*words):
-    """A header with an xid that nobody uses."""
+    """A header with an xid of no call."""
     return lambda exchange: header(exchange.call.but(xid=STRANGER), *words)
 
 
 def of_stranger(exchange):
-    """A right answer to somebody else."""
+    """A right answer, but with an xid of no call."""
     message, _ = exchange.answer()
     return message.but(xid=STRANGER, payload=word(STRANGER) + message.payload[4:])
 

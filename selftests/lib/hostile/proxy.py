@@ -376,7 +376,7 @@ class Proxy:
             try:
                 self.request(cm_id, announced, self.plans.pop(0) if self.plans else {})
             except PyverbsRDMAError as error:
-                # The client has given up meanwhile.
+                # The client has given up before that.
                 self.note(f"not accepted: {error}")
         elif name == "established" and self.clients and self.clients[-1].short_lived:
             self.drop(self.clients[-1])

@@ -84,7 +84,7 @@ class Row:
     on: str               # which call it meets
     deed: object          # a function of an `Exchange`
     reaction: Reaction
-    times: int = 1        # for so many calls, or for one call that is sent so often
+    times: int = 1        # number of calls, or how often one call is sent
     stage: str = "reply"  # or "call": before knfsd has seen it
     full: bool = False    # in full size only
     protocol: int | None = None  # the version that it is about; None: every one

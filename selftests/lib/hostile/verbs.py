@@ -194,7 +194,7 @@ class Connection:
         return self.wait(self.post(opcode, length, self.stage, **more))
 
     def send(self, octets, invalidate=None, immediate=None):
-        """Send a message; nobody waits for it, but if it fails the connection is broken.
+        """Send a message without waiting for it; if it fails the connection is broken.
 
         The key to invalidate travels in the union with the immediate data.
         """
@@ -229,7 +229,7 @@ class Connection:
         return self.perform(e.IBV_WR_RDMA_WRITE, data, rkey=rkey, address=address)
 
     def ping(self):
-        """Write nothing; nobody waits for it, but if it fails the connection is broken."""
+        """Write no bytes, without waiting for that; if it fails the connection is broken."""
         self.post(e.IBV_WR_RDMA_WRITE, 0, self.stage)
 
     def read(self, rkey, address, length):

@@ -26,7 +26,7 @@ from .row import (
     raw,
 )
 
-UNKNOWN = 0xff01        # an option that nobody knows
+UNKNOWN = 0xff01        # an option that is not defined
 INFORMATION = b"hello"  # that needs padding
 WRAPS = 0xfffffffd      # a length whose padding goes beyond 32 bits
 # Numbers of errors.
@@ -39,7 +39,7 @@ OLD_RANGE, NEW_RANGE, BOTH = (1, 1), (3, 9), (1, 2)
 # Options.
 
 def option(xid=STRANGER, **changes):
-    """An option of the peer that nobody knows."""
+    """An option of the peer that is not defined."""
     return Message(xid, kind="RDMA_OPTIONAL", direction=CALL,
                    option=(UNKNOWN, INFORMATION)).but(**changes)
 
