@@ -145,7 +145,7 @@ class Copy:
         self.tree = tree
 
     def cargo(self, words, seconds):
-        """Run cargo in the copy: (status, output); the status is None if it took too long."""
+        """Run cargo in the copy: (status, output); None as the status if it took too long."""
         argv = ["cargo", "test", "--quiet", "--test", "it", *words]
         env = common.environment(CARGO_TARGET_DIR=str(self.target), RUST_BACKTRACE="0")
         try:

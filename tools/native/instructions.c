@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * QEMU plugin: counts the instructions that the guest's kernel executes, by
- * translation block and by who is being served.
+ * translation block and by what they serve.
  *
  * A program in the guest gives commands by executing MARKER with the address
  * of a text in rdi and its length in rsi:
@@ -106,7 +106,7 @@ static struct {
 	uint64_t lost;
 } processors[PROCESSORS];
 static uint64_t call;
-/* With MEMORY: what is counted now, for whom, and in whose code. */
+/* With MEMORY: what is counted now, what it serves, and in whose code. */
 static struct {
 	bool on;
 	int class;

@@ -16,7 +16,7 @@ KERNEL_SUITE = f"{RELEASE}-backports"
 def mirror():
     """The address of the Debian archive in this machine's apt configuration.
 
-    None when there is none: mmdebstrap then uses its own default.
+    None when it names no address: mmdebstrap then uses its own default.
     """
     if not shutil.which("apt-get"):
         return None

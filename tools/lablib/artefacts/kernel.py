@@ -48,7 +48,7 @@ class Kernel:
 
 
 def get(root, spec=None):
-    """The newest complete stock kernel that `spec` names (see packages.resolve), or somebody's own
+    """The newest complete stock kernel that `spec` names (see packages.resolve), or the user's own
     if it names a directory (see tree).
 
     `root` must have the tools for its architecture (see root.path).
@@ -73,7 +73,7 @@ def arch_of(spec):
 
 
 def own(root, found):
-    """Somebody's own kernel."""
+    """The user's own kernel."""
     return Kernel(release=found.release, arch=found.arch, image=found.image,
                   modules=tree.modules(root, found), tree=found.directory,
                   llvm=found.has("CC_IS_CLANG"), debug=found.has("PROVE_LOCKING"),

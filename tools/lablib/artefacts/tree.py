@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel tree that somebody built: what it must have, and its modules."""
+"""A kernel tree that the user built: what it must have, and its modules."""
 
 import dataclasses
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The architectures of machines ([Arch]): what each is called, and by whom."""
+"""The architectures of machines ([Arch]), with the names that each program has for them."""
 
 import dataclasses
 import platform

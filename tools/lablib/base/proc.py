@@ -41,7 +41,7 @@ class Behind:
 
     @classmethod
     def begin(cls):
-        """From now on; until SIGUSR1 says that somebody waits for the result."""
+        """From now on; until SIGUSR1 says that a process waits for the result."""
         cls.now = True
         signal.signal(signal.SIGUSR1, lambda *_: cls.end())
 

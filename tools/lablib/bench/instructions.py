@@ -69,7 +69,7 @@ class Counts:
     """What the plugin wrote for one load."""
 
     def __init__(self, path, symbols, rpcs):
-        """`rpcs`: divide by so many."""
+        """`rpcs`: the number to divide by."""
         self.functions = collections.Counter()  # (function, module, class): instructions
         self.atomics = collections.Counter()    # the same: of them atomic
         self.fences = collections.Counter()     # the same: of them fences

@@ -107,8 +107,8 @@ def count(spec, client, version, inline, processors):
 
 
 def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False):
-    """Print instructions per RPC, by where and for whom; `mount`: its options, or SCALE.  With
-    `memory` cache lines, too.
+    """Print instructions per RPC, by place and by what they serve; `mount`: its options, or SCALE.
+    With `memory` cache lines, too.
 
     (medians, {client: {operation: functions that serve the transport}}, whether all went well)
     """

@@ -59,8 +59,8 @@ class Source:
         return found
 
     def profile(self, counts):
-        """({function: instructions}, {place: instructions}): the innermost function, whoever
-        wrote it, and the innermost line of our own source."""
+        """({function: instructions}, {place: instructions}): the innermost function, of any
+        source, and the innermost line of our own source."""
         executed = self.executed(counts)
         functions, places = collections.Counter(), collections.Counter()
         for address, frames in self.lines(sorted(executed)).items():
@@ -71,6 +71,6 @@ class Source:
 
 
 def ours(place):
-    """A line of our source, below the repository; None if it is somebody else's."""
+    """A line of our source, below the repository; None if it is not ours."""
     found = PLACE.match(place)
     return f"{found[1]}:{found[2]}" if found and (REPO / found[1]).exists() else None

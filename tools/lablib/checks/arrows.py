@@ -259,7 +259,7 @@ def circles(names, arrows):
 
 
 def too_long(crates):
-    """Files that nobody reads in one sitting."""
+    """Files too long to be read in one sitting."""
     for file in crates.files.values():
         lines = len(file.path.read_text().splitlines())
         if lines >= LONGEST:

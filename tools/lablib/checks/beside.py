@@ -49,7 +49,7 @@ class Found:
 
     def __init__(self):
         self.cases = collections.defaultdict(lambda: [0, 0])  # name: passed, failed
-        self.failures = collections.Counter()                 # name: in so many runs
+        self.failures = collections.Counter()                 # name: number of runs
         self.groups = []
         self.runs = 0
 

@@ -53,7 +53,7 @@ def survive(spec, client, rounds, fault):
         found += more
         if problem:
             problems.append(problem)
-        # Ours shall survive each; without a single round there is more wrong than the fault.
+        # Ours has to survive each; without a single round more is wrong than the fault.
         if len(found) >= rounds or client == "ours" or not more:
             break
     return paused.row(found, datetime.date.today().isoformat(), release, client,
@@ -61,7 +61,7 @@ def survive(spec, client, rounds, fault):
 
 
 def run(spec, client, rounds, fault):
-    """So many rounds, or until one is not survived; their pauses, what went wrong, and the
+    """Up to `rounds` rounds, until one is not survived; their pauses, what went wrong, and the
     kernel."""
     seconds = BEGIN_SECONDS + rounds * ROUND_SECONDS
     plan = Plan(client=client, spec=spec, rails=2, load=client == "intree", timeout=seconds)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Public items of the protocol core that the module does not use.
 
-Of a crate's public items the compiler takes for granted that somebody uses them.  So a copy of the
-core is folded into a copy of the driver, as a private module: there the compiler's own analysis of
+The compiler takes for granted that a crate's public items are used.  So a copy of the core is
+folded into a copy of the driver, as a private module: there the compiler's own analysis of
 dead code follows the module's entry points through every call, method, constant and constructed
 variant, and tells what it does not reach.  Tests, benches, fuzzers and examples are not there.
 

@@ -267,7 +267,7 @@ class Connection:
             yield "sent before the first message has its answer (5)"
         key = sent.ours if call else not sent.ours, message.xid
         if message.procedure == OPTIONAL:
-            self.options.add(key)  # nobody need answer one that is known
+            self.options.add(key)  # one that is known needs no answer
         elif call:
             if key in self.open:
                 yield f"a second call {message.xid:#x} beside the first"

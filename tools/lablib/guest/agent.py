@@ -153,7 +153,7 @@ class Command:
             if request.get("pty"):
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.closerange(3, 1024)
-            # What is ignored stays so in a new program: nobody could end it in the usual way.
+            # What is ignored stays so in a new program, which would not end in the usual way.
             for number in (signal.SIGPIPE, *DEAF):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
@@ -293,7 +293,7 @@ class Agent:
             command.input = None
 
     def pump(self, command, fd):
-        """Move output towards the one who asked for the command."""
+        """Move output towards the line that asked for the command."""
         if len(command.line.queue) > QUEUE_BYTES:
             return
         try:

@@ -51,7 +51,7 @@ def rounds_of(name, plan, start):
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):
-        # TCP is for reference only: it comes last, where it is in nobody's way.
+        # TCP is for reference only: it comes last, where it disturbs no other leg.
         legs = LEGS[:3] if number % 2 == 0 else LEGS[2::-1]
         for title, client in (*legs, LEGS[3]):
             print(f"  {time.monotonic() - start:5.0f} s  {name}, round {number + 1} of "

@@ -32,7 +32,7 @@ VERSIONS = {"version 1": 1, "version 2": 2}
 RAILS = {"rails off": "off", "rails on": "auto"}
 # nopl 0x74727078(%rax,%rax,1); ret
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
-# Whom the plugin counts for.  ENTRY: what may interrupt anything, and is not its work.
+# What the plugin counts for.  ENTRY: code that may interrupt any other, and is not its work.
 TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
 # Where a processor is idle, and what it does there for others that woke it.
 IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
@@ -199,7 +199,7 @@ def entry(plugin, client, prefix, number, operation):
 
 def count(plugin, name, load, mounts, file):
     """Count a load into a file; how many RPCs it made. On an overloaded host connections break,
-    whoever's they are: what was counted then says nothing."""
+    with either client: what was counted then says nothing."""
     for _ in range(TRIES):
         load.run(load.count)  # warm up: what is made once for as many at a time is there then
         before, connects = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))

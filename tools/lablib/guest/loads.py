@@ -191,7 +191,7 @@ class Bed:
                     lambda n: self.library.threads(ctypes.byref(wanted), n))
 
     def threads(self, fewest):
-        """Small operations of ever more threads, from so many on."""
+        """Small operations of ever more threads, from `fewest` on."""
         return [self.by_threads(256 if threads > 1 else 128, 4 * KIB, write, threads)
                 for threads in THREADS if threads >= fewest for write in (0, 1)]
 

@@ -13,8 +13,8 @@ measures each client in turn, ROUNDS times; on standard output is JSON
 
 Instructions are counted in a pass of their own, for the plugin makes everything slower.
 "contended" is how often a spin lock was found taken: calls of the function in which the kernel then
-waits.  (The tracepoint lock:contention_begin misses whoever waits alone and, with a hypervisor,
-everybody.)  They are the code's that takes the lock.
+waits.  (The tracepoint lock:contention_begin misses a processor that waits alone and, with a
+hypervisor, every one.)  Each counts for the code that takes the lock.
 """
 
 import collections
@@ -38,12 +38,12 @@ TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: wake-ups that it made, and how many of them left
 # the task to itself.
 WAKES, OWN_WAKES = 5, 6
-# What only takes a lock for somebody; Rust's names are those of the kernel's own crates.
+# What only takes a lock for its caller; Rust's names are those of the kernel's own crates.
 LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 
 def interrupts(found):
-    """(those that somebody's work sent, those that time did) from a histogram by stack."""
+    """(those that other work sent, those of timers) from a histogram by stack."""
     timed = sum(times for stack, times in found.items()
                 if any(name in TIMED for name, _ in stack))
     return found.total() - timed, timed
@@ -62,7 +62,7 @@ def switches(text):
 
 
 def waiter(stack):
-    """Who found the lock taken, of a stack with the innermost first: (function, module)."""
+    """What found the lock taken, of a stack with the innermost first: (function, module)."""
     above = stack[next(i for i, (name, _) in enumerate(stack) if name == WAIT) + 1:]
     return next(((name, module) for name, module in above
                  if module or not name.startswith(LOCKS)), ("?", ""))
@@ -84,7 +84,7 @@ def counters():
 
 
 def measure(mount, load):
-    """(per RPC of a load, {who found a lock taken: per RPC})"""
+    """(per RPC of a load, {what found a lock taken: per RPC})"""
     load.run(load.count // 2)  # warm up
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(histogram.of_function(WAIT))

@@ -32,7 +32,7 @@ class Command:
     def wait(self, timeout, attend=None):
         """The exit status; raise when the machine dies or time runs out.
 
-        `attend` is called again and again meanwhile."""
+        `attend` is called again and again until then."""
         deadline = time.monotonic() + timeout
         while not self.ended.wait(0.2):
             self.channel.check_alive()

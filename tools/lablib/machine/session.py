@@ -17,7 +17,7 @@ NAMES = {"ours": "ours", "intree": "in-tree"}
 # Of connections that the server accepts from then on.
 SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
-# Of a kernel for the suites, whose device shall have bounce buffers; other devices do not notice.
+# Of a kernel for the suites, whose device needs bounce buffers; other devices do not notice.
 BOUNCE = ("swiotlb=force",)
 # Of a kernel that is counted: a single processor does without atomic instructions, otherwise.
 ATOMICS = ("noreplace-smp",)
@@ -67,7 +67,7 @@ class Session:
         self.stock = kernel.get(base, plan.spec)
         server = self.stock
         if plan.server or not self.stock.package:
-            # A tree of somebody's own need not have what a server needs.
+            # A tree of the user's own need not have what a server needs.
             server = kernel.get(base, plan.server)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None

@@ -40,7 +40,7 @@ class Instructions(unittest.TestCase):
 
     def test_instructions_go_to_who_is_served_and_to_where_they_are(self):
         found = self.counts("ffffffff80001010 5 2 1 1 10\n"    # first, for the transport
-                            "ffffffff80001104 3 1 1 0 20\n"    # second, for nobody
+                            "ffffffff80001104 3 1 1 0 20\n"    # second, for no transport
                             "ffffffffc0000000 7 1 0 1 10\n"    # call, the transport itself
                             "ffffffff80001010 100 9 0 4 10\n"  # timer
                             "ffffffff80001010 90 9 0 5 10\n"   # waiting for a lock

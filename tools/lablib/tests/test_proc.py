@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Work that nobody waits for yet stays behind all other, and catches up when told."""
+"""Work that no process waits for yet stays behind all other, and catches up when told."""
 
 import os
 import signal

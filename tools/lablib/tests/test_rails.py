@@ -34,12 +34,12 @@ class State:
 
 
 class Answers(socketserver.BaseRequestHandler):
-    """An NFSv4.1 server that can say who it is, and nothing else."""
+    """An NFSv4.1 server that can identify itself, and nothing else."""
 
     server: "Address"
 
     def handle(self):
-        # Who asks goes when it has heard enough.
+        # The client goes when it has heard enough.
         with contextlib.suppress(ConnectionError):
             self.serve()
 
