@@ -137,7 +137,7 @@ impl Cq {
         work_of(self.as_raw())
     }
 
-    /// Has the work item look at the queue. From any context.
+    /// Queues the work item, which looks at the queue. From any context.
     #[cold]
     fn wake_worker(&self) {
         if let Some(usual) = self.usual {
@@ -334,15 +334,15 @@ impl Cq {
         }
     }
 
-    /// Has a device that learns how many events to spare learn from a number of completions, as
-    /// ib_core does for its item.
+    /// Feeds a number of completions into the device's interrupt moderation (`rdma_dim`), as
+    /// ib_core does for its work item.
     ///
     /// # Safety
     ///
     /// The caller polls, and the item does not run.
     #[inline]
     unsafe fn learn(&self, count: c_int) {
-        // SAFETY: The queue is valid; what it learns belongs to who polls it.
+        // SAFETY: The queue is valid; only the thread that polls it changes `dim`.
         unsafe {
             let dim = (*self.as_raw()).dim;
             if !dim.is_null() {
@@ -369,8 +369,9 @@ impl Cq {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
-            // A thread will see what the event is about, or leaves it to the item; if there is none
-            // the caller sees what the last one did. ORDERING: For both this is a full barrier.
+            // A thread that polls will see what the event is about, or leaves it to the item. If
+            // no thread polls, the caller sees what the last one did. ORDERING: For both this is a
+            // full barrier.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -456,12 +457,12 @@ fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
 
 const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);
 
-/// What the work item does: what ib_core has it do, unless a thread polls.
+/// The function of the work item: unless a thread polls, it does what ib_core's function does.
 ///
-/// ORDERING: A thread comes with a full barrier and then looks for the item. If it does not find it
-/// queued, queueing it comes later, which is a full barrier as well, and the item finds the thread
-/// here. If the item finds none, the acquiring load orders what the last thread has done before its
-/// own work.
+/// ORDERING: A thread announces itself with a full barrier and then looks for the item. If the item
+/// is not queued then, it is queued later, which is a full barrier as well, and finds the thread
+/// here. If the item finds no thread, the acquiring load orders what the last thread has done
+/// before the item's own work.
 ///
 /// # Safety
 ///

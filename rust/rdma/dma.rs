@@ -31,8 +31,8 @@ impl Direction {
 
 /// A buffer of our own that stays mapped for one device.
 ///
-/// The memory is shared with the device, so it is only reached through raw pointers; the users in
-/// this crate know from their queues who owns which bytes.
+/// The memory is shared with the device, so it is only reached through raw pointers. The queues of
+/// this crate record which bytes belong to the device.
 ///
 /// # Invariants
 ///
@@ -103,7 +103,7 @@ impl DmaBuf {
         }
     }
 
-    /// Gives `len` bytes at `offset` to the CPU after the device wrote them.
+    /// Syncs `len` bytes at `offset` for the CPU after the device wrote them.
     #[inline]
     pub(crate) fn sync_for_cpu(&self, offset: usize, len: usize) {
         if !self.need_sync {
@@ -120,7 +120,7 @@ impl DmaBuf {
         }
     }
 
-    /// Gives `len` bytes at `offset` to the device.
+    /// Syncs `len` bytes at `offset` for the device.
     #[inline]
     pub(crate) fn sync_for_device(&self, offset: usize, len: usize) {
         if !self.need_sync {

@@ -48,7 +48,7 @@ impl DeviceEvent {
 /// Called in process context, by a work item of the RDMA core or by a thread that changes an
 /// address of the device, with the list of the device's handlers locked for reading: two events can
 /// be told at the same time. It may sleep, but a thread that makes or drops a [`DeviceEvents`] of
-/// the device waits for it. So it must not do that itself, nor wait for anybody who does.
+/// the device waits for it. So it must not do that itself, nor wait for a thread that does.
 pub trait DeviceHandler: Send + Sync {
     /// Handles one event, of any port of the device.
     fn event(&self, event: DeviceEvent);
@@ -82,8 +82,8 @@ unsafe impl Send for DeviceEvents {}
 unsafe impl Sync for DeviceEvents {}
 
 impl DeviceEvents {
-    /// Has `handler` told what happens to the device of `id`; `ENODEV` before its address is
-    /// resolved.
+    /// Registers `handler` for the events of the device of `id`; `ENODEV` before the address of
+    /// `id` is resolved.
     ///
     /// The first event can come before this returns. May sleep. Must not be called by a
     /// [`DeviceHandler`] of the device.

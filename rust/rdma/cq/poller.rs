@@ -2,7 +2,7 @@
 
 //! The states of the thread that polls, and how its polling ends.
 
-/// There is none.
+/// No thread polls.
 pub(super) const NOBODY: u32 = 0;
 /// It sleeps, or is about to look whether it should.
 pub(super) const WAITS: u32 = xprtrdma_bindings::XPRTRDMA_POLLER_WAITS;

@@ -54,7 +54,7 @@ const ROUNDS: usize = 2000;
 
 /// What threads tell each shared.
 pub(super) struct Shared {
-    /// Messages that the peer shall have sent.
+    /// Messages that the peer is to send.
     wanted: Atomic<usize>,
     /// Errands that have begun, and that have ended.
     begun: Atomic<usize>,
@@ -114,7 +114,7 @@ impl WorkItem for Errand {
     fn run(this: Pin<KBox<Self>>) {
         (this.what)(&this.qp, &this.shared);
         let shared = this.shared.clone();
-        // The queue pair first: who waits may look whether it is gone.
+        // The queue pair first: the thread that waits may look whether it is gone.
         drop(this);
         shared.done.fetch_add(1, Full);
     }
@@ -137,7 +137,7 @@ impl Drop for Errands {
     }
 }
 
-/// Lets another thread do something.
+/// Runs `what` in another thread.
 pub(super) fn elsewhere(
     pair: &Pair,
     shared: &Arc<Shared>,
@@ -197,7 +197,7 @@ mod suite {
         // The second needs an event of its own.
         ensure_eq!(busy_poll(&pair, 2), PollOutcome::Over);
         ensure_eq!(pair.keeper.thread.load(Relaxed), thread());
-        // With nobody there it is the work item's again.
+        // While no thread polls, the work item handles it again.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 3)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -254,7 +254,7 @@ mod suite {
         let shared = Shared::new()?;
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
-            // As soon as somebody is there.
+            // As soon as a thread polls.
             while qp.busy_poll(|| true, || true) != PollOutcome::Left && !shared.over.load(Relaxed)
             {
                 pause(1);
@@ -350,7 +350,7 @@ mod suite {
                         break;
                     }
                     if sent % 3 == 0 {
-                        // Somebody else wants completions now.
+                        // Another sender wants completions now.
                         qp.stop_polling();
                     }
                 }

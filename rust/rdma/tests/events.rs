@@ -43,7 +43,7 @@ const fn of_port(number: u32) -> DeviceEvent {
     }
 }
 
-/// Has the device tell it. A work item does, some time later.
+/// Makes the device report an event. A work item does so, some time later.
 fn tell(event: DeviceEvent) {
     // SAFETY: Any number will do.
     unsafe { bindings::fake_tells(event.number, event.port.unwrap_or(u32::MAX)) }
@@ -128,7 +128,7 @@ mod suite {
         second.wait(|told| *told == ACTIVE)?;
         ensure_eq!(first.count(ACTIVE), 0);
         drop(events.1);
-        // Who comes later hears what comes later.
+        // A later handler hears only later events.
         let third = Log::new()?;
         let events = listen(&id, &third)?;
         tell(FATAL);
@@ -139,7 +139,7 @@ mod suite {
         Ok(())
     }
 
-    // Whoever drops it frees what the handler uses.
+    // The thread that drops it frees what the handler uses.
     #[test]
     fn no_handler_is_at_work_when_it_is_dropped() -> Test {
         calm();

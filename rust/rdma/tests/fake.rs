@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fake device, as the suites use it: what is alive on it, what shall fail, ids bound to it.
+//! The fake device, as the suites use it: what is alive on it, what has to fail, ids bound to it.
 
 use super::log::Log;
 use crate::cm::{
@@ -122,7 +122,7 @@ impl Census {
     }
 }
 
-/// Nothing shall fail, and the peer accepts.
+/// Makes nothing fail, and the peer accept.
 pub(super) fn calm() {
     for verb in Verb::ALL {
         verb.fail(0);

@@ -41,7 +41,7 @@ impl Lent {
         Self::of(PAGES, pieces)
     }
 
-    /// Likewise, of so many pages.
+    /// Likewise, of `count` pages.
     pub(super) fn of(count: usize, pieces: &[(usize, usize)]) -> Result<Self> {
         let mut mem = KVec::from_elem(0u8, count * PAGE_SIZE, GFP_KERNEL)?;
         for (i, byte) in mem.iter_mut().enumerate() {

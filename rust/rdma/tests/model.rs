@@ -102,7 +102,7 @@ enum Told {
     Broken,
 }
 
-/// Has the regions that were posted, and offers every proof to all of them.
+/// Keeps the regions that were posted, and offers every proof to all of them.
 #[pin_data]
 struct Holder {
     log: Arc<Log<Told>>,
@@ -189,7 +189,7 @@ impl Dice {
 /// What the model knows of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody but us.
+    /// Only we reach its memory.
     Idle,
     /// Mapped, and nothing was posted.
     Mapped,
@@ -202,7 +202,7 @@ enum State {
     /// Its invalidation is in the queue, or done as one of several whose last is not; whether the
     /// peer reaches it still.
     Ending(bool),
-    /// Whether the peer reaches it nobody knows.
+    /// It is not known whether the peer reaches it.
     Lost,
 }
 
@@ -450,10 +450,9 @@ impl Life {
         Ok(())
     }
 
-    /// A message that invalidates a region, or that names a key which is nobody's any more. It may
-    /// be one for which the peer has guessed the key of a registration that comes later, and it may
-    /// repeat the region's offset or not: the region stays exposed if it does not, or if the device
-    /// is not believed.
+    /// Sends a message that invalidates a region, or that names a key of no region. The peer may
+    /// have guessed the key of a registration that comes later. The message may repeat the region's
+    /// offset: without it, or if the device is not believed, the region stays exposed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());
@@ -466,7 +465,7 @@ impl Life {
         let Some((id, (window, _))) = id.and_then(|id| Some((id, self.seats[id].window?))) else {
             return self.message(Some(0x5ead_beef), 0);
         };
-        // Nobody knows the offset before the Send has left.
+        // The peer does not know the offset before the Send has left.
         let knows = self.seats[id].state == State::Registered && self.dice.roll(3) != 0;
         let believed = self.device != Kind::Distrusted && knows;
         let state = &mut self.seats[id].state;

@@ -361,7 +361,7 @@ impl Pair {
         self.keeper.log.wait(|told| *told == what)
     }
 
-    /// Has the peer send a message, and waits until the handler was told.
+    /// Makes the peer send a message, and waits until the handler was told.
     fn takes(&self, data: &[u8]) -> Result {
         self.peer().send(Message {
             data,
@@ -380,7 +380,7 @@ impl Pair {
         .map(drop)
     }
 
-    /// Has the peer send a message; returns when its handler, which is slow, is at work.
+    /// Makes the peer send a message; returns when its handler, which is slow, is at work.
     pub(super) fn be_slow_with_a_message(&self) -> Result {
         self.keeper.kept.lock().slow = true;
         self.takes(b"slow")
@@ -469,7 +469,7 @@ fn wait_for_room(pair: &Pair) -> Result {
     wait_until(|| pair.owner.send_occupancy() == (0, 0))
 }
 
-/// Lets the peer send a message that invalidates a region, and waits for its handler.
+/// Makes the peer send a message that invalidates a region, and waits for its handler.
 fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
     pair.peer().send(Message {
         data,
@@ -490,7 +490,7 @@ fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
     Ok(message)
 }
 
-/// Lets the peer answer: the message repeats the offset of the window and invalidates its key.
+/// Makes the peer answer: the message repeats the offset of the window and invalidates its key.
 fn answer(pair: &Pair, data: &[u8], window: &Window) -> Test {
     invalidate(pair, &repeating(data, window.offset)?, window.handle)
 }

@@ -50,7 +50,7 @@ fn on(adapter: &Adapter, config: &QpConfig) -> Result<Pair> {
     Pair::create(config)?.connect()
 }
 
-/// Lets the peer send a message that repeats an offset and invalidates a key, if there is one.
+/// Makes the peer send a message that repeats an offset and invalidates a key, if there is one.
 fn replies(pair: &Pair, offset: u64, key: Option<u32>) -> Test {
     let data = repeating(b"reply", offset)?;
     let told = Told::Message {
@@ -77,7 +77,7 @@ fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
     Ok(window)
 }
 
-/// Lets the device work: the key works, and nothing was given back.
+/// Runs the device: the key works, and nothing was given back.
 fn is_lent(pair: &Pair, window: &Window) -> Test {
     pair.peer().complete(9, SUCCESS);
     ensure_eq!(breaches(), 0);
@@ -135,7 +135,7 @@ const BUSY: QpConfig = QpConfig {
     ..CONFIG
 };
 
-/// Makes [`CALLS`] calls, one after the other, each with a region of so many bytes, if with any.
+/// Makes [`CALLS`] calls, one after the other, each with a region of the given size, or without.
 fn costs(pair: &Pair, region: Option<(Access, usize)>) -> Test<Costs> {
     let peer = pair.peer();
     let mut idle = match region {

@@ -17,7 +17,7 @@ mod suite {
             for i in 0..4 {
                 pair.send_later(10 + usize::from(i), i)?;
             }
-            // Nobody else rings it.
+            // Only the work item rings it.
             pair.rung_for(4)?;
             let peer = pair.peer();
             for i in 0..4u8 {
@@ -103,7 +103,7 @@ mod suite {
             for i in 0..5 {
                 pair.send_later(10, i)?;
             }
-            // Four may wait, and the fifth rings, unless somebody has rung for some of them.
+            // Four may wait, and the fifth rings, unless the work item has rung for some of them.
             at_once |= pair.peer().sends() == 5;
             pair.rung_for(5)?;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What fails, and who is told.
+//! What fails, and what the handler is told.
 
 use super::*;
 
@@ -170,14 +170,14 @@ mod suite {
         }
         let status = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR;
         pair.told(Told::Broken(WcStatus(status)))?;
-        // Nobody knows which Receives the device has, so its end is waited for.
+        // It is not known which Receives the device has, so its end is waited for.
         pair.owner.shut_down();
         ensure_eq!(Census::now().qps, 0);
         leaves_nothing!(pair);
         Ok(())
     }
 
-    // Whoever keeps a message may give it up with a lock held that a handler takes.
+    // The keeper of a message may drop it with a lock held that a handler takes.
     #[test]
     fn kept_receives_that_cannot_be_posted_again_break_it_too() -> Test {
         let pair = Pair::connected()?;

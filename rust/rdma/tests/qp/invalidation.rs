@@ -66,7 +66,7 @@ mod suite {
         Ok(())
     }
 
-    // Whoever calls may be wrong: at worst the peer reads what it should not.
+    // The caller may be wrong: at worst the peer reads what it should not.
     #[test]
     fn the_word_of_the_caller_is_taken_for_what_the_peer_may_read() -> Test {
         for (access, taken) in [(Access::RemoteRead, true), (Access::RemoteWrite, false)] {
@@ -108,7 +108,7 @@ mod suite {
 
     #[test]
     fn an_invalidation_is_no_proof_for_what_waits() -> Test {
-        // Until nobody was quicker to ring the doorbell than we are to keep it silent.
+        // Until the work item was not quicker to ring the doorbell than we are to stop it.
         for _ in 0..20 {
             let pair = Pair::connected()?;
             let peer = pair.peer();

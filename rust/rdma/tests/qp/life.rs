@@ -268,7 +268,7 @@ mod suite {
         ensure_eq!(given_back.load(Relaxed), 0);
         ensure!(!pd.is_drained());
         // What a driver cannot do: takes everything back.
-        // SAFETY: The queue pair is alive, and nobody else destroys it.
+        // SAFETY: The queue pair is alive, and no other thread destroys it.
         to_result(unsafe { bindings::ib_destroy_qp_user(raw, core::ptr::null_mut()) })?;
         pd.set_drained();
         drop(region);
@@ -333,7 +333,7 @@ mod suite {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
             pair.be_slow_with_a_message()?;
-            // Whoever drops the last one waits for the completion queue in any case.
+            // The thread that drops the last one waits for the completion queue in any case.
             let handle = pair.owner.handle();
             death.comes();
             drop(pair.owner);

@@ -130,7 +130,7 @@ mod suite {
     fn a_message_is_in_the_receive_that_took_it() -> Test {
         let pair = Pair::connected()?;
         for i in 0..50u8 {
-            // In the order of posting or not; some are kept meanwhile.
+            // In the order of posting or not, while some are kept.
             pair.keeper.kept.lock().hold = i % 16 == 1;
             pair.peer().send(Message {
                 data: &[i; 100],

@@ -100,7 +100,7 @@ mod suite {
         ensure_eq!(peer.complete(1, SUCCESS), 1);
         pair.keeper.log.wait_times(Told::Space, 2)?;
         ensure!(pair.owner.has_room(2000, 1));
-        // Nobody waits any more.
+        // No sender waits any more.
         ensure_eq!(peer.complete(2, SUCCESS), 2);
         wait_for_room(&pair)?;
         ensure_eq!(pair.keeper.log.count(Told::Space), 2);
@@ -165,7 +165,7 @@ mod suite {
         ensure_eq!((posted.len, posted.signalled), (0, 1));
         pair.peer().complete(1, SUCCESS);
         pair.told(Told::Probed)?;
-        // Without room for a work request there is none.
+        // Without room for a work request no probe is posted.
         let batch = pair.owner.begin(0, 0).map_err(|_| EAGAIN)?;
         ensure_eq!(batch.post_probe(), Err(E2BIG));
         ensure_eq!(pair.peer().sends(), 0);
