@@ -8,7 +8,7 @@
 mod belief;
 mod credits;
 mod device_history;
-mod learnt;
+mod peer_state;
 mod polling;
 mod regions;
 mod setup;
@@ -28,7 +28,7 @@ pub(crate) use self::{
 };
 
 use self::{
-    learnt::{
+    peer_state::{
         Agreement,
         KnownGrant,
         LargeSend,

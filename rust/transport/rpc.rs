@@ -5,17 +5,17 @@
 mod callback;
 mod complete;
 mod discard;
-mod general;
+mod fast_path;
 mod invalidate;
-mod late;
+mod late_reply;
 mod map;
-mod one;
 mod receive;
 mod reclaim;
 mod refuse;
 mod request;
 mod send;
 mod shape;
+mod slow_path;
 mod version_probe;
 
 pub(crate) use self::{

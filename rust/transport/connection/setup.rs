@@ -4,7 +4,7 @@
 
 use super::{
     credits::CALLBACK_SLOTS,
-    learnt::{
+    peer_state::{
         Agreement,
         KnownGrant,
         LargeSend,

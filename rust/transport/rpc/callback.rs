@@ -9,7 +9,7 @@ use crate::{
     },
     counters::Ordinary,
     driver::Rdma,
-    rpc::general::no_room, //
+    rpc::slow_path::no_room, //
 };
 use kernel::{
     prelude::*,

@@ -7,15 +7,14 @@
 //! ```
 //!
 //! Until the post nothing is visible to the server, so every failure before it just undoes. Nearly
-//! all calls have one region and take [a short way](crate::rpc::one); all others take [the general
-//! one](crate::rpc::general).
+//! all calls have one region and take [the fast path](crate::rpc::fast_path); all others take
+//! [the slow path](crate::rpc::slow_path).
 
 use crate::{
     connection::Connection,
     driver::Rdma,
     rpc::{
-        general::send_any,
-        one::{
+        fast_path::{
             send_in_version_2,
             send_with_read_chunk,
             send_with_reply_chunk,
@@ -24,6 +23,7 @@ use crate::{
         },
         refuse::refuse,
         shape::plan_call, //
+        slow_path::send_any,
     },
 };
 use kernel::sync::Arc;

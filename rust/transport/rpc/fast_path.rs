@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The short way out, for calls with one region.
+//! The fast path out, for calls with one region.
 
 use crate::{
     connection::{
@@ -10,18 +10,18 @@ use crate::{
     counters::Offer,
     driver::Rdma,
     rpc::{
-        general::{
-            copy,
-            not_sent,
-            send_any,
-            Unsent, //
-        },
         request::{
             Phase,
             ResultChunk,
             State, //
         },
         shape::shape32,
+        slow_path::{
+            copy,
+            not_sent,
+            send_any,
+            Unsent, //
+        },
     },
 };
 use core::slice;
@@ -121,7 +121,7 @@ impl One {
 }
 
 // One function for each form of version 1, with all that does not depend on the call in its code: a
-// third of the instructions of the long way.
+// third of the instructions of the slow path.
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk(
@@ -161,9 +161,9 @@ pub(super) fn send_in_version_2(
     send_one(xprt, qp, call, form, Version::V2)
 }
 
-/// Why a call was not posted on the short way.
+/// Why a call was not posted on the fast path.
 enum Failed {
-    /// It is rare in some way, and takes the long way.
+    /// It is rare in some way, and takes the slow path.
     Rare,
     /// For this reason.
     Unsent(Unsent),
@@ -183,7 +183,7 @@ struct Posted {
     expected: bool,
 }
 
-/// As [`send_any`], for a call with one region. What is rare goes the long way.
+/// As [`send_any`], for a call with one region. What is rare takes the slow path.
 #[inline(always)]
 fn send_one(
     xprt: &Xprt<Rdma>,
@@ -210,7 +210,7 @@ fn send_one(
             }
             Ok(())
         }
-        Err(Failed::Rare) => send_the_long_way(xprt, qp, call, form),
+        Err(Failed::Rare) => send_on_slow_path(xprt, qp, call, form),
         Err(Failed::Unsent(unsent)) => not_sent(xprt, qp, call, unsent),
     }
 }
@@ -397,7 +397,7 @@ fn unmap_one(conn: &Connection, state: &mut State) {
 }
 
 #[cold]
-fn send_the_long_way(
+fn send_on_slow_path(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The general way out, for calls of any plan; and the handling of calls that were not posted.
+//! The slow path out, for calls of any plan; and the handling of calls that were not posted.
 
 use crate::{
     connection::{
