@@ -12,6 +12,9 @@ import time
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PROTO = REPO / "rust/proto"
 FUZZ = PROTO / "fuzz"
+RDS = REPO / "rust/rds_proto"
+# The cores of protocols, each a crate of cargo.
+CORES = (PROTO, RDS)
 TARGET = "x86_64-unknown-linux-gnu"
 
 

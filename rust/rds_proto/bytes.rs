@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fields of fixed length, one behind the other.
+
+/// Takes fields off the front of bytes.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    /// Takes the next `N` bytes. `None`: there are fewer.
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.take().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+}
+
+/// Writes fields from the front of a buffer on. What has no room is left out.
+pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
+
+impl Writer<'_> {
+    pub(crate) fn put(&mut self, field: &[u8]) {
+        let room = core::mem::take(&mut self.0);
+        if let Some((part, rest)) = room.split_at_mut_checked(field.len()) {
+            part.copy_from_slice(field);
+            self.0 = rest;
+        }
+    }
+}

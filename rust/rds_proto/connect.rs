@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The private data of a connection request and of its answer.
+
+use crate::bytes::{
+    Fields,
+    Writer, //
+};
+use core::net::IpAddr;
+
+/// The port of the connection manager for IPv4.
+pub const PORT_V4: u16 = 18634;
+/// The port of the connection manager for IPv6.
+pub const PORT_V6: u16 = 16385;
+/// Bytes of the longest private data.
+pub const LONGEST: usize = 56;
+/// Bytes of it between IPv4 addresses.
+const SHORTEST: usize = 32;
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The major number.
+    pub major: u8,
+    /// The minor number.
+    pub minor: u8,
+}
+
+impl Version {
+    /// The version that every peer in use speaks.
+    pub const V3_1: Self = Self { major: 3, minor: 1 };
+
+    /// Both numbers as the socket layer keeps them.
+    #[must_use]
+    pub const fn raw(self) -> u32 {
+        // CAST: Both fit.
+        ((self.major as u32) << 8) | self.minor as u32
+    }
+}
+
+/// What one end says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The address of the end that says it.
+    pub from: IpAddr,
+    /// The address of the other end.
+    pub to: IpAddr,
+    /// The version, of a request the highest that is offered.
+    pub version: Version,
+    /// A bit for each minor version that is offered.
+    pub minors: u16,
+    /// The type of service.
+    pub tos: u8,
+    /// What the sender has received; zero, for both ends begin anew.
+    pub ack: u64,
+    /// Receives that are posted, if the sender uses credits.
+    pub credit: u32,
+}
+
+/// Why a connection request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The private data is too short, or says no version.
+    Nothing,
+    /// No version is common.
+    Version,
+    /// The addresses are not those of the connection. A stranger could otherwise make connections
+    /// in the name of any address.
+    Addresses,
+}
+
+impl Hello {
+    /// What this end says.
+    #[must_use]
+    pub fn new(from: IpAddr, to: IpAddr, tos: u8, credit: u32) -> Self {
+        Self {
+            from,
+            to,
+            version: Version::V3_1,
+            minors: 0b11,
+            tos,
+            ack: 0,
+            credit,
+        }
+    }
+
+    /// Encodes it; the second number says how many of the bytes are used.
+    #[must_use]
+    pub fn encode(&self) -> ([u8; LONGEST], usize) {
+        let mut data = [0; LONGEST];
+        let mut writer = Writer(&mut data);
+        let len = match (self.from, self.to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                writer.put(&from.octets());
+                writer.put(&to.octets());
+                SHORTEST
+            }
+            (from, to) => {
+                writer.put(&v6(from));
+                writer.put(&v6(to));
+                LONGEST
+            }
+        };
+        writer.put(&[self.version.major, self.version.minor]);
+        writer.put(&self.minors.to_be_bytes());
+        writer.put(&[self.tos, 0, 0, 0]);
+        writer.put(&self.ack.to_be_bytes());
+        writer.put(&self.credit.to_be_bytes());
+        (data, len)
+    }
+
+    /// Decodes it, between IPv6 addresses if `v6`. Zeroes may follow. `None`: it is too short.
+    #[must_use]
+    pub fn decode(data: &[u8], v6: bool) -> Option<Self> {
+        let mut fields = Fields(data);
+        let (from, to) = if v6 {
+            (
+                IpAddr::from(fields.take::<16>()?),
+                IpAddr::from(fields.take::<16>()?),
+            )
+        } else {
+            (
+                IpAddr::from(fields.take::<4>()?),
+                IpAddr::from(fields.take::<4>()?),
+            )
+        };
+        let version = Version {
+            major: fields.u8()?,
+            minor: fields.u8()?,
+        };
+        let minors = fields.u16()?;
+        let [tos, ..] = fields.take::<4>()?;
+        Some(Self {
+            from,
+            to,
+            version,
+            minors,
+            tos,
+            ack: fields.u64()?,
+            credit: fields.u32()?,
+        })
+    }
+}
+
+fn v6(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// Decides about a request that arrived at `own` from `peer`, the addresses of the connection.
+///
+/// # Errors
+///
+/// A [`Refusal`].
+pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> {
+    let hello = Hello::decode(data, own.is_ipv6()).ok_or(Refusal::Nothing)?;
+    if hello.version.major == 0 {
+        return Err(Refusal::Nothing);
+    }
+    if (hello.from, hello.to) != (peer, own) {
+        return Err(Refusal::Addresses);
+    }
+    if hello.version.major != Version::V3_1.major || hello.minors & 0b10 == 0 {
+        return Err(Refusal::Version);
+    }
+    Ok(hello)
+}
+
+/// Decides about the answer to a request of ours.
+///
+/// # Errors
+///
+/// A [`Refusal`]. The addresses in an answer are not looked at: the connection manager has made
+/// sure of the peer.
+pub fn accepted(data: &[u8], v6: bool) -> Result<Hello, Refusal> {
+    let hello = Hello::decode(data, v6).ok_or(Refusal::Nothing)?;
+    match hello.version {
+        Version::V3_1 => Ok(hello),
+        Version { major: 0, .. } => Err(Refusal::Nothing),
+        _ => Err(Refusal::Version),
+    }
+}

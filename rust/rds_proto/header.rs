@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The header of every fragment.
+
+use crate::bytes::{
+    Fields,
+    Writer, //
+};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 48;
+/// Bytes of a message that one Send carries at most.
+pub const FRAGMENT_BYTES: u32 = 4096;
+/// Bytes of the longest message.
+pub const MESSAGE_BYTES: u32 = 1 << 20;
+/// Bytes of a congestion map: a bit for each port.
+pub const MAP_BYTES: u32 = 8192;
+/// Bytes for extensions.
+pub const EXTENSION_BYTES: usize = 16;
+
+/// Flag: the fragment belongs to a congestion map.
+pub const CONGESTION_MAP: u8 = 0x01;
+/// Flag: the receiver acknowledges the message at once.
+pub const ACK_REQUIRED: u8 = 0x02;
+/// Flag: the message was sent before, perhaps on another connection.
+pub const RETRANSMITTED: u8 = 0x04;
+/// Flag: an extension of type [`RDMA_BYTES`](crate::extension) is there.
+pub const HAS_RDMA_BYTES: u8 = 0x20;
+
+/// Why what a peer sent ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Fewer bytes than a header.
+    Short,
+    /// The checksum is not that of the header.
+    Checksum,
+    /// The message is longer than [`MESSAGE_BYTES`].
+    TooLong,
+    /// The fragment has not the length that its place in the message asks for.
+    Fragment,
+    /// The fragment belongs to another message than the one that is not complete.
+    Interleaved,
+    /// A congestion map of another length than [`MAP_BYTES`].
+    Map,
+    /// The peer acknowledges what was never sent, or grants more credits than there can be.
+    Number,
+}
+
+/// A header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The number of the message; acknowledgements and congestion maps use none.
+    pub sequence: u64,
+    /// Every message up to this number was received.
+    pub ack: u64,
+    /// Bytes of the whole message.
+    pub len: u32,
+    /// The port of the sender.
+    pub sport: u16,
+    /// The port of the receiver.
+    pub dport: u16,
+    /// Bits, see the constants of this module.
+    pub flags: u8,
+    /// Receives that were posted since the last header with some.
+    pub credit: u8,
+    /// See [`crate::extension`].
+    pub extensions: [u8; EXTENSION_BYTES],
+}
+
+impl Header {
+    /// Decodes the header at the front of a fragment; returns what is behind it, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Short`] and [`Fault::Checksum`]. A checksum of zero is not checked: the sender has
+    /// made none.
+    pub fn decode(fragment: &[u8]) -> Result<(Self, &[u8]), Fault> {
+        let (head, payload) = fragment
+            .split_first_chunk::<HEADER_BYTES>()
+            .ok_or(Fault::Short)?;
+        let (header, checksum) = Self::fields(head).ok_or(Fault::Short)?;
+        if checksum != 0 && sum(head) != u16::MAX {
+            return Err(Fault::Checksum);
+        }
+        Ok((header, payload))
+    }
+
+    fn fields(head: &[u8]) -> Option<(Self, u16)> {
+        let mut fields = Fields(head);
+        let mut header = Self {
+            sequence: fields.u64()?,
+            ack: fields.u64()?,
+            len: fields.u32()?,
+            sport: fields.u16()?,
+            dport: fields.u16()?,
+            flags: fields.u8()?,
+            credit: fields.u8()?,
+            ..Self::default()
+        };
+        let _padding = fields.u32()?;
+        let checksum = fields.u16()?;
+        header.extensions = fields.take()?;
+        Some((header, checksum))
+    }
+
+    /// Encodes the header, with its checksum.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut head = [0; HEADER_BYTES];
+        self.write(&mut head, 0);
+        let checksum = !sum(&head);
+        self.write(&mut head, checksum);
+        head
+    }
+
+    fn write(&self, head: &mut [u8], checksum: u16) {
+        let mut writer = Writer(head);
+        writer.put(&self.sequence.to_be_bytes());
+        writer.put(&self.ack.to_be_bytes());
+        writer.put(&self.len.to_be_bytes());
+        writer.put(&self.sport.to_be_bytes());
+        writer.put(&self.dport.to_be_bytes());
+        writer.put(&[self.flags, self.credit, 0, 0, 0, 0]);
+        writer.put(&checksum.to_be_bytes());
+        writer.put(&self.extensions);
+    }
+
+    /// The header of a fragment that only acknowledges.
+    #[must_use]
+    pub fn acknowledgement(ack: u64, credit: u8) -> Self {
+        Self {
+            ack,
+            credit,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a flag is set.
+    #[must_use]
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// The one's complement sum of the 16-bit words, as of IPv4: all ones if the checksum is among
+/// them and right.
+fn sum(head: &[u8]) -> u16 {
+    let words = head.chunks_exact(2).map(|pair| match *pair {
+        [high, low] => u32::from(u16::from_be_bytes([high, low])),
+        _ => 0,
+    });
+    // NO-OVERFLOW: A header has 24 words of 16 bits, so the sum has 21 bits at most.
+    let total = words.fold(0u32, u32::wrapping_add);
+    let once = (total & 0xffff).wrapping_add(total >> 16);
+    let folded = (once & 0xffff).wrapping_add(once >> 16);
+    // CAST: Folded into 16 bits.
+    folded as u16
+}

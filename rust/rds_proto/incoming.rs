@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which message the fragments of a peer belong to.
+//!
+//! The fragments of a message arrive in order, and no other message comes between them. Each has
+//! the whole header; numbers for the connection (acknowledgement, credits) may differ.
+
+use crate::header::{
+    Fault,
+    Header,
+    CONGESTION_MAP,
+    FRAGMENT_BYTES,
+    MAP_BYTES,
+    MESSAGE_BYTES, //
+};
+
+/// What a fragment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It only acknowledges or grants credits.
+    Acknowledgement,
+    /// The bytes of a congestion map from `at` on; the map is complete if `last`.
+    Map {
+        /// Where they belong.
+        at: u32,
+        /// No more follow.
+        last: bool,
+    },
+    /// The bytes of a message from `at` on; the message begins with them if that is zero, and is
+    /// complete if `last`.
+    Message {
+        /// Where they belong.
+        at: u32,
+        /// No more follow.
+        last: bool,
+    },
+}
+
+/// The message of a connection that is not complete.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assembly {
+    /// Its header, and how many of its bytes are there.
+    begun: Option<(Header, u32)>,
+}
+
+impl Assembly {
+    /// Sorts a fragment with `payload` bytes behind its header.
+    ///
+    /// # Errors
+    ///
+    /// A [`Fault`]; the connection ends. The length of a message is checked before its first
+    /// fragment is kept, so a peer cannot make more than [`MESSAGE_BYTES`] wait.
+    pub fn take(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
+        let payload = u32::try_from(payload).map_err(|_| Fault::Fragment)?;
+        if (header.sport, header.dport, header.len) == (0, 0, 0) {
+            // Between fragments, too: it is not of the message.
+            return if payload == 0 {
+                Ok(Part::Acknowledgement)
+            } else {
+                Err(Fault::Fragment)
+            };
+        }
+        let is_map = header.flags == CONGESTION_MAP;
+        let at = match self.begun {
+            None => {
+                if is_map && header.len != MAP_BYTES {
+                    return Err(Fault::Map);
+                }
+                if header.len > MESSAGE_BYTES {
+                    return Err(Fault::TooLong);
+                }
+                0
+            }
+            Some((begun, at)) => {
+                if message(&begun) != message(header) {
+                    return Err(Fault::Interleaved);
+                }
+                at
+            }
+        };
+        let rest = header.len.checked_sub(at).ok_or(Fault::Fragment)?;
+        if payload != rest.min(FRAGMENT_BYTES) {
+            return Err(Fault::Fragment);
+        }
+        // NO-OVERFLOW: At most the length of the message.
+        let end = at.wrapping_add(payload);
+        let last = end == header.len;
+        self.begun = (!last).then_some((*header, end));
+        Ok(if is_map {
+            Part::Map { at, last }
+        } else {
+            Part::Message { at, last }
+        })
+    }
+}
+
+/// What all fragments of a message have in common.
+fn message(header: &Header) -> (u64, u32, u16, u16, u8) {
+    let Header {
+        sequence,
+        len,
+        sport,
+        dport,
+        flags,
+        ..
+    } = *header;
+    (sequence, len, sport, dport, flags)
+}
+
+/// The bits of one word of a congestion map that went from set to clear: ports that can receive
+/// again.
+#[must_use]
+pub fn opened(before: u64, after: u64) -> u64 {
+    before & !after
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How an RDMA operation ends, and which status a program is told.
+
+/// The numbers of `RDS_RDMA_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum Status {
+    /// It succeeded (RDS-40).
+    Success = 0,
+    /// The peer refused access: key, offset or length (RDS-41).
+    RemoteError = 1,
+    /// The program cancelled it (RDS-42).
+    Canceled = 2,
+    /// It was discarded with the connection, and may have been executed in part (RDS-43).
+    Dropped = 3,
+    /// Any other failure (RDS-44).
+    OtherError = 4,
+}
+
+impl Status {
+    /// The number.
+    #[must_use]
+    pub const fn raw(self) -> i32 {
+        // CAST: `repr(i32)`.
+        self as i32
+    }
+}
+
+/// How a work request completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// It was carried out.
+    Done,
+    /// It was flushed: the connection had failed before.
+    Flushed,
+    /// The peer found no such memory: remote access error, or remote invalid request.
+    Refused,
+    /// Anything else.
+    Failed,
+}
+
+/// What a program is told when its operation has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tell {
+    /// Nothing now. A success is told when the peer acknowledges the message, so that both are one
+    /// unit (RDS-05); what was flushed is told as dropped, or cancelled, by the socket layer.
+    Later,
+    /// This status, now.
+    Now(Status),
+    /// This status, in place of "dropped" when the socket layer discards the message: the program
+    /// asked for failures alone (RDS-15, RDS-18).
+    WhenDropped(Status),
+}
+
+/// How a program wants to hear of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Of its end, whatever it is (RDS-35).
+    pub notify: bool,
+    /// Of its failure (RDS-15).
+    pub failures: bool,
+    /// No message follows it that the peer could acknowledge.
+    pub unacknowledged: bool,
+}
+
+/// An operation of several work requests that was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    left: u32,
+    first: Option<Completion>,
+}
+
+impl Operation {
+    /// An operation of this number of work requests.
+    #[must_use]
+    pub const fn new(work_requests: u32) -> Self {
+        Self {
+            left: work_requests,
+            first: None,
+        }
+    }
+
+    /// One of its work requests has completed, or all up to the last have if only that one tells.
+    /// The first failure is what the program hears: those behind it are flushed.
+    pub fn completed(&mut self, completion: Completion) {
+        self.left = self.left.saturating_sub(1);
+        if completion != Completion::Done {
+            self.first.get_or_insert(completion);
+        }
+    }
+
+    /// Whether all have completed.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// What the program is told, once.
+    #[must_use]
+    pub fn tell(&self, wishes: Wishes) -> Tell {
+        let failed = match self.first {
+            None if wishes.notify && wishes.unacknowledged => return Tell::Now(Status::Success),
+            None | Some(Completion::Done | Completion::Flushed) => return Tell::Later,
+            Some(Completion::Refused) => Status::RemoteError,
+            Some(Completion::Failed) => Status::OtherError,
+        };
+        match wishes {
+            Wishes { notify: true, .. } => Tell::Now(failed),
+            Wishes { failures: true, .. } => Tell::WhenDropped(failed),
+            _ => Tell::Later,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the first fragment of a message says about its RDMA operation, and what it asks for.
+
+use crate::{
+    extension::{
+        add,
+        Extension, //
+    },
+    header::{
+        Header,
+        ACK_REQUIRED,
+        HAS_RDMA_BYTES,
+        RETRANSMITTED, //
+    },
+    region::Cookie, //
+};
+
+/// The operation whose RDMA ACK a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chased {
+    /// The key of the region of the receiver.
+    pub key: u32,
+    /// How much the operation moves.
+    pub bytes: u32,
+    /// Whether to the receiver.
+    pub written: bool,
+    /// Whether the program is told of its end (RDS-35).
+    pub notify: bool,
+}
+
+/// What is known of a message before it goes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The socket layer asks for an acknowledgement.
+    pub ack_required: bool,
+    /// The message was sent before.
+    pub retransmitted: bool,
+    /// Its operation.
+    pub operation: Option<Chased>,
+    /// The handle that it carries.
+    pub cookie: Option<Cookie>,
+}
+
+/// Completes the header of a message, as the socket layer made it. Done again before the message is
+/// sent again: for what is there a header has no room twice.
+///
+/// A message with a handle asks for an acknowledgement, so that the socket layer gives up its
+/// reference to the region after one round trip, and FREE_MR holds the last one (RDS-47). A message
+/// whose operation is reported does so because a success is only told then (RDS-05).
+pub fn complete(header: &mut Header, facts: &Facts) {
+    let reported = facts.operation.is_some_and(|operation| operation.notify);
+    if facts.ack_required || facts.cookie.is_some() || reported {
+        header.flags |= ACK_REQUIRED;
+    }
+    if facts.retransmitted {
+        header.flags |= RETRANSMITTED;
+    }
+    if let Some(operation) = facts.operation {
+        let _ = add(
+            &mut header.extensions,
+            Extension::Rdma { key: operation.key },
+        );
+        let moved = Extension::RdmaBytes {
+            bytes: operation.bytes,
+            written: operation.written,
+        };
+        if add(&mut header.extensions, moved) {
+            header.flags |= HAS_RDMA_BYTES;
+        }
+    }
+    if let Some(cookie) = facts.cookie {
+        // The socket layer refuses a handle beside an operation, for which there is no room.
+        let _ = add(
+            &mut header.extensions,
+            Extension::RdmaDest {
+                key: cookie.key(),
+                offset: cookie.offset(),
+            },
+        );
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a handle covers, how long, and how many exist.
+
+/// Bytes of a page, as the wire knows it: the offset in a handle is below that.
+pub const PAGE_BYTES: u64 = 4096;
+/// Bytes of the longest region (RDS-55).
+pub const REGION_BYTES: u64 = 1 << 20;
+
+/// A handle: the key of a region, and an offset (RDS-02, RDS-20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// The handle of the memory that begins at `offset`.
+    #[must_use]
+    pub const fn new(key: u32, offset: u32) -> Self {
+        // CAST: Both fit; the key is the low half.
+        Self(((offset as u64) << 32) | key as u64)
+    }
+
+    /// The key.
+    #[must_use]
+    pub const fn key(self) -> u32 {
+        // CAST: The low half.
+        self.0 as u32
+    }
+
+    /// The offset.
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        // CAST: The high half.
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Why memory is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The limit is reached (RDS-49): EAGAIN.
+    Limit,
+    /// The range is empty, too long, or not in the pages (RDS-51): EINVAL.
+    Range,
+    /// The device cannot address the memory so that the handle covers it and nothing else (RDS-53):
+    /// EBUSY.
+    Mapping,
+}
+
+/// The bytes that a region covers: exactly those that the program named (RDS-01, RDS-20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where they begin in the first page, and what the peer calls their first byte.
+    pub offset: u32,
+    /// How many.
+    pub len: u32,
+    /// The pages that they lie in.
+    pub pages: u32,
+}
+
+impl Extent {
+    /// The extent of a program's range, which lies in `pages` pages.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Range`]. The longest range is [`REGION_BYTES`], wherever it begins: one page more
+    /// than that many bytes may be touched, but not one byte more.
+    pub fn new(start: u64, len: u64, pages: u64) -> Result<Self, Refusal> {
+        if len == 0 || len > REGION_BYTES {
+            return Err(Refusal::Range);
+        }
+        // NO-OVERFLOW: Both are small.
+        let offset = start % PAGE_BYTES;
+        let touched = offset.wrapping_add(len).div_ceil(PAGE_BYTES);
+        if touched != pages || start.checked_add(len).is_none() {
+            return Err(Refusal::Range);
+        }
+        // CAST: All are far below 2^32.
+        Ok(Self {
+            offset: offset as u32,
+            len: len as u32,
+            pages: touched as u32,
+        })
+    }
+
+    /// Whether a device that addresses the first byte so serves exactly these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Mapping`].
+    pub fn check_mapped(&self, address: u64) -> Result<(), Refusal> {
+        if address % PAGE_BYTES == u64::from(self.offset) {
+            Ok(())
+        } else {
+            Err(Refusal::Mapping)
+        }
+    }
+}
+
+/// What a program wants of a region (RDS-24, RDS-27).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// It is released when the RDMA ACK arrives.
+    pub use_once: bool,
+    /// Its release ends the peer's access.
+    pub invalidate: bool,
+}
+
+/// Where a region is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The peer reaches the memory, and the program has the handle.
+    Exposed,
+    /// The program has given the handle up; the peer may reach the memory for a while (RDS-26).
+    Released,
+    /// The peer reaches nothing.
+    Revoked,
+}
+
+/// What must be done before a step of the socket layer may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// The peer's access is ended first.
+    Revoke,
+}
+
+/// The life of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    state: State,
+    wanted: Wanted,
+}
+
+impl Life {
+    /// A region that the peer can reach from now on.
+    #[must_use]
+    pub const fn new(wanted: Wanted) -> Self {
+        Self {
+            state: State::Exposed,
+            wanted,
+        }
+    }
+
+    /// The RDMA ACK is here, and will be readable. The memory of a region that is used once and
+    /// invalidated is out of reach before that; its last reference may stay with a message.
+    #[must_use]
+    pub fn acknowledged(&self) -> Due {
+        match (self.state, self.wanted) {
+            (State::Revoked, _) => Due::Nothing,
+            (
+                _,
+                Wanted {
+                    use_once: true,
+                    invalidate: true,
+                },
+            ) => Due::Revoke,
+            _ => Due::Nothing,
+        }
+    }
+
+    /// The last reference is gone. `invalidate`: the one that gave it up asked for the end of the
+    /// peer's access (RDS-27, RDS-47).
+    #[must_use]
+    pub fn released(&mut self, invalidate: bool) -> Due {
+        match self.state {
+            State::Revoked => Due::Nothing,
+            State::Exposed | State::Released if invalidate => Due::Revoke,
+            State::Exposed | State::Released => {
+                self.state = State::Released;
+                Due::Nothing
+            }
+        }
+    }
+
+    /// All released regions are revoked: FREE_MR without a handle, or the end of a socket (RDS-25,
+    /// RDS-48).
+    #[must_use]
+    pub fn flushed(&self) -> Due {
+        match self.state {
+            State::Released => Due::Revoke,
+            State::Exposed | State::Revoked => Due::Nothing,
+        }
+    }
+
+    /// The peer's access has ended.
+    pub fn revoked(&mut self) {
+        self.state = State::Revoked;
+    }
+
+    /// The state.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+}
+
+/// How many regions there may be (RDS-56, RDS-57).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    most: u32,
+    mapped: u32,
+}
+
+impl Limit {
+    /// A limit of `most` regions, or of what the device has if that is less.
+    #[must_use]
+    pub fn new(most: u32, device: u32) -> Self {
+        Self {
+            most: most.min(device),
+            mapped: 0,
+        }
+    }
+
+    /// Counts one region more.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Limit`].
+    pub fn map(&mut self) -> Result<(), Refusal> {
+        if self.mapped >= self.most {
+            return Err(Refusal::Limit);
+        }
+        self.mapped = self.mapped.saturating_add(1);
+        Ok(())
+    }
+
+    /// A region is gone.
+    pub fn unmap(&mut self) {
+        self.mapped = self.mapped.saturating_sub(1);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Acknowledgements, both ways.
+
+use crate::random::Random;
+use xprtrdma_rds_proto::acknowledge::*;
+
+#[test]
+fn one_frame_is_under_way() {
+    let mut owed = Owed::default();
+    assert_eq!(owed.frame(), None);
+    owed.received(1, true);
+    assert_eq!(owed.frame(), Some(1));
+    owed.received(2, true);
+    assert_eq!(owed.frame(), None);
+    owed.frame_over(false);
+    assert_eq!(owed.frame(), Some(2));
+    owed.frame_over(false);
+    assert_eq!(owed.frame(), None);
+}
+
+#[test]
+fn a_frame_that_was_not_sent_is_made_again() {
+    let mut owed = Owed::default();
+    owed.received(4, true);
+    assert_eq!(owed.frame(), Some(4));
+    owed.frame_over(true);
+    assert_eq!(owed.frame(), Some(4));
+}
+
+#[test]
+fn a_message_carries_the_acknowledgement() {
+    let mut owed = Owed::default();
+    owed.received(1, false);
+    assert_eq!(owed.frame(), None);
+    owed.received(2, true);
+    assert_eq!(owed.piggyback(), 2);
+    assert_eq!(owed.frame(), None);
+    // A duplicate asks again, with the number that was reached.
+    owed.received(1, true);
+    assert_eq!(owed.frame(), Some(2));
+}
+
+#[test]
+fn news_are_told_once() {
+    let mut acknowledged = Acknowledged::default();
+    assert_eq!(acknowledged.advance(None), None);
+    acknowledged.heard(3, 10);
+    assert_eq!(acknowledged.advance(None), Some(3));
+    assert_eq!(acknowledged.advance(None), None);
+    acknowledged.heard(2, 10);
+    assert_eq!(acknowledged.advance(None), None);
+}
+
+#[test]
+fn a_peer_cannot_acknowledge_what_was_not_sent() {
+    let mut acknowledged = Acknowledged::default();
+    acknowledged.heard(u64::MAX, 5);
+    assert_eq!(acknowledged.advance(None), Some(5));
+}
+
+// covers: RDS-59
+#[test]
+fn an_operation_that_is_under_way_holds_its_message() {
+    let mut acknowledged = Acknowledged::default();
+    acknowledged.heard(9, 9);
+    assert_eq!(acknowledged.advance(Some(4)), Some(3));
+    assert_eq!(acknowledged.advance(Some(4)), None);
+    assert_eq!(acknowledged.advance(Some(9)), Some(8));
+    assert_eq!(acknowledged.advance(None), Some(9));
+}
+
+#[test]
+fn whatever_is_heard_the_numbers_rise() {
+    let mut numbers = Random::new(5);
+    let mut acknowledged = Acknowledged::default();
+    let mut last = 0;
+    for _ in 0..10_000 {
+        let sent = last + 20;
+        acknowledged.heard(numbers.below(1 << 20), sent);
+        let under_way = (numbers.below(2) == 0).then(|| numbers.below(sent + 5));
+        if let Some(now) = acknowledged.advance(under_way) {
+            assert!(now > last && now <= sent);
+            assert!(under_way.is_none_or(|first| now < first));
+            last = now;
+        }
+    }
+}

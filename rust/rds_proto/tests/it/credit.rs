@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Flow control.
+
+use crate::random::Random;
+use std::collections::VecDeque;
+use xprtrdma_rds_proto::{
+    credit::Credits,
+    header::Fault, //
+};
+
+#[test]
+fn without_credits_nothing_waits() {
+    for (wanted, granted) in [(false, 0), (false, 9), (true, 0)] {
+        let mut credits = Credits::new(wanted, granted, 64, 0);
+        assert!(!credits.are_used());
+        assert!(!credits.is_worth_a_frame());
+        for _ in 0..1000 {
+            assert_eq!(credits.spend(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn the_last_credit_advertises() {
+    let mut credits = Credits::new(true, 2, 4, 4);
+    assert_eq!(credits.spend(), Some(0));
+    assert_eq!(credits.spend(), None);
+    credits.posted(1);
+    assert_eq!(credits.spend(), Some(1));
+    assert_eq!(credits.spend(), None);
+    assert_eq!(credits.granted(1), Ok(()));
+    assert_eq!(credits.spend(), None);
+}
+
+#[test]
+fn a_header_advertises_at_most_what_it_holds() {
+    let mut credits = Credits::new(true, 9, 600, 0);
+    assert_eq!(credits.spend(), Some(255));
+    assert_eq!(credits.spend(), Some(255));
+    assert_eq!(credits.spend(), Some(90));
+    assert_eq!(credits.spend(), Some(0));
+}
+
+#[test]
+fn a_frame_is_worth_it_for_sixteen() {
+    let mut credits = Credits::new(true, 9, 0, 0);
+    credits.posted(15);
+    assert!(!credits.is_worth_a_frame());
+    credits.posted(1);
+    assert!(credits.is_worth_a_frame());
+}
+
+#[test]
+fn a_peer_cannot_grant_without_end() {
+    let mut credits = Credits::new(true, u32::MAX, 0, 0);
+    assert_eq!(credits.granted(1), Err(Fault::Number));
+}
+
+// Two ends that send whenever they may: neither overruns the other, and none gets stuck.
+#[test]
+fn random_ends_never_wait_for_each_other() {
+    for seed in 0..200 {
+        let mut numbers = Random::new(seed);
+        let receives = 2 + numbers.below(20) as u16;
+        let mut ends = [Credits::new(true, receives.into(), receives, receives); 2];
+        let mut free = [receives; 2];
+        let mut wire = [VecDeque::new(), VecDeque::new()];
+        for _ in 0..2000 {
+            let me = numbers.below(2) as usize;
+            if numbers.below(2) == 0 {
+                if let Some(credit) = ends[me].spend() {
+                    free[1 - me] = free[1 - me].checked_sub(1).unwrap();
+                    wire[1 - me].push_back(credit);
+                }
+            } else if let Some(credit) = wire[me].pop_front() {
+                assert_eq!(ends[me].granted(credit), Ok(()));
+                free[me] += 1;
+                ends[me].posted(1);
+            }
+            let quiet = wire.iter().all(VecDeque::is_empty);
+            let mut copies = ends;
+            let stuck = copies.iter_mut().all(|end| end.spend().is_none());
+            assert!(!(quiet && stuck));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Headers and extensions on the wire.
+
+use crate::random::Random;
+use xprtrdma_rds_proto::{
+    extension::{
+        add,
+        extensions,
+        Extension, //
+    },
+    header::*,
+};
+
+fn random(random: &mut Random) -> Header {
+    let mut bytes = [0; EXTENSION_BYTES];
+    bytes[..8].copy_from_slice(&random.next().to_be_bytes());
+    Header {
+        sequence: random.next(),
+        ack: random.next(),
+        len: random.next() as u32,
+        sport: random.next() as u16,
+        dport: random.next() as u16,
+        flags: random.next() as u8,
+        credit: random.next() as u8,
+        extensions: bytes,
+    }
+}
+
+#[test]
+fn fields_are_where_rds_has_them() {
+    let header = Header {
+        sequence: 0x0102_0304_0506_0708,
+        ack: 0x1112_1314_1516_1718,
+        len: 0x2122_2324,
+        sport: 0x3132,
+        dport: 0x4142,
+        flags: 0x51,
+        credit: 0x61,
+        extensions: *b"0123456789abcdef",
+    };
+    let bytes = header.encode();
+    assert_eq!(bytes[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(
+        bytes[8..16],
+        [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]
+    );
+    assert_eq!(bytes[16..20], [0x21, 0x22, 0x23, 0x24]);
+    assert_eq!(
+        bytes[20..30],
+        [0x31, 0x32, 0x41, 0x42, 0x51, 0x61, 0, 0, 0, 0]
+    );
+    assert_eq!(bytes[32..], *b"0123456789abcdef");
+}
+
+#[test]
+fn the_checksum_is_that_of_ipv4() {
+    // The header of an IPv4 packet has 20 bytes; what is behind it here is zero.
+    let mut header = Header {
+        sequence: 0x4500_0073_0000_4000,
+        ack: 0x4011_0000_c0a8_0001,
+        len: 0xc0a8_00c7,
+        ..Header::default()
+    };
+    assert_eq!(header.encode()[30..32], [0xb8, 0x61]);
+    header.ack += 1;
+    assert_eq!(header.encode()[30..32], [0xb8, 0x60]);
+}
+
+#[test]
+fn what_is_encoded_is_decoded() {
+    let mut numbers = Random::new(1);
+    for _ in 0..1000 {
+        let header = random(&mut numbers);
+        let mut fragment = header.encode().to_vec();
+        fragment.extend([1, 2, 3]);
+        assert_eq!(Header::decode(&fragment), Ok((header, &[1u8, 2, 3][..])));
+    }
+}
+
+#[test]
+fn each_changed_bit_is_noticed() {
+    let mut numbers = Random::new(2);
+    for _ in 0..20 {
+        let bytes = random(&mut numbers).encode();
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            // A checksum of zero is none.
+            if changed[30..32] != [0, 0] {
+                assert_eq!(Header::decode(&changed), Err(Fault::Checksum));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_header_without_a_checksum_is_taken() {
+    let mut bytes = Header::default().encode();
+    bytes[30..32].copy_from_slice(&[0, 0]);
+    bytes[3] = 7;
+    assert!(Header::decode(&bytes).is_ok());
+}
+
+#[test]
+fn a_short_fragment_is_a_fault() {
+    let bytes = Header::default().encode();
+    for len in 0..HEADER_BYTES {
+        assert_eq!(Header::decode(&bytes[..len]), Err(Fault::Short));
+    }
+}
+
+// covers: RDS-58
+#[test]
+fn extensions_follow_each_other() {
+    let all = [
+        Extension::Rdma { key: 0x0102_0304 },
+        Extension::RdmaBytes {
+            bytes: 77,
+            written: true,
+        },
+    ];
+    let mut bytes = [0; EXTENSION_BYTES];
+    for one in all {
+        assert!(add(&mut bytes, one));
+    }
+    assert_eq!(bytes, [2, 1, 2, 3, 4, 4, 0, 0, 0, 77, 1, 0, 0, 0, 0, 0]);
+    assert_eq!(extensions(&bytes).collect::<Vec<_>>(), all);
+    // A handle has no room beside them.
+    let handle = Extension::RdmaDest { key: 1, offset: 2 };
+    assert!(!add(&mut bytes, handle));
+    assert_eq!(extensions(&bytes).count(), 2);
+}
+
+#[test]
+fn every_extension_is_read_as_written() {
+    let all = [
+        Extension::Version(0x301),
+        Extension::Rdma { key: 1 },
+        Extension::RdmaDest {
+            key: 2,
+            offset: 4095,
+        },
+        Extension::RdmaBytes {
+            bytes: 3,
+            written: false,
+        },
+        Extension::Paths(8),
+        Extension::Generation(5),
+        Extension::PortIndex(1),
+    ];
+    for one in all {
+        let mut bytes = [0; EXTENSION_BYTES];
+        assert!(add(&mut bytes, one));
+        assert_eq!(extensions(&bytes).collect::<Vec<_>>(), [one]);
+    }
+}
+
+#[test]
+fn an_unknown_extension_ends_the_walk() {
+    let mut bytes = [0; EXTENSION_BYTES];
+    bytes[0] = 15;
+    assert_eq!(extensions(&bytes).count(), 0);
+    assert!(!add(&mut bytes, Extension::Rdma { key: 1 }));
+    assert_eq!(bytes[0], 15);
+}
+
+#[test]
+fn any_extension_bytes_end() {
+    let mut numbers = Random::new(3);
+    for _ in 0..10_000 {
+        let mut bytes = [0; EXTENSION_BYTES];
+        for byte in &mut bytes {
+            *byte = numbers.below(10) as u8;
+        }
+        assert!(extensions(&bytes).count() <= EXTENSION_BYTES / 2);
+        let before = extensions(&bytes).count();
+        let added = add(&mut bytes, Extension::Paths(1));
+        assert_eq!(extensions(&bytes).count() > before, added);
+    }
+}

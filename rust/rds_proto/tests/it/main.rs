@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the core of RDS.
+
+mod acknowledge;
+mod connect;
+mod credit;
+mod header;
+mod incoming;
+mod operation;
+mod outgoing;
+mod random;
+mod region;

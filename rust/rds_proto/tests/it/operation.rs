@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How operations end.
+
+use xprtrdma_rds_proto::operation::{
+    Completion::*,
+    *, //
+};
+
+const TOLD: Wishes = Wishes {
+    notify: true,
+    failures: false,
+    unacknowledged: false,
+};
+const FAILURES: Wishes = Wishes {
+    notify: false,
+    failures: true,
+    unacknowledged: false,
+};
+
+fn ended(completions: &[Completion]) -> Operation {
+    let mut operation = Operation::new(completions.len() as u32);
+    for &one in completions {
+        assert!(!operation.is_over());
+        operation.completed(one);
+    }
+    assert!(operation.is_over());
+    operation
+}
+
+// covers: RDS-40
+#[test]
+fn numbers_are_those_of_the_interface() {
+    let all = [
+        Status::Success,
+        Status::RemoteError,
+        Status::Canceled,
+        Status::Dropped,
+        Status::OtherError,
+    ];
+    for (number, status) in all.into_iter().enumerate() {
+        assert_eq!(status.raw(), number as i32);
+    }
+}
+
+// covers: RDS-41 RDS-44
+#[test]
+fn the_first_failure_is_told() {
+    for first in [Refused, Failed] {
+        let status = match first {
+            Refused => Status::RemoteError,
+            _ => Status::OtherError,
+        };
+        for behind in [0, 1, 8] {
+            let mut completions = vec![Done, first];
+            completions.extend(vec![Flushed; behind]);
+            let tell = ended(&completions).tell(TOLD);
+            assert_eq!(tell, Tell::Now(status));
+        }
+    }
+}
+
+// covers: RDS-05
+#[test]
+fn a_success_is_told_with_the_acknowledgement() {
+    assert_eq!(ended(&[Done, Done]).tell(TOLD), Tell::Later);
+    // Nothing follows that could be acknowledged.
+    let alone = Wishes {
+        unacknowledged: true,
+        ..TOLD
+    };
+    assert_eq!(ended(&[Done]).tell(alone), Tell::Now(Status::Success));
+}
+
+// covers: RDS-43
+#[test]
+fn what_was_flushed_is_told_by_the_socket_layer() {
+    assert_eq!(ended(&[Flushed, Flushed]).tell(TOLD), Tell::Later);
+    assert_eq!(ended(&[Done, Flushed]).tell(TOLD), Tell::Later);
+}
+
+// covers: RDS-15 RDS-18 RDS-37
+#[test]
+fn failures_alone_are_told_when_the_message_is_dropped() {
+    let tell = ended(&[Refused, Flushed]).tell(FAILURES);
+    assert_eq!(tell, Tell::WhenDropped(Status::RemoteError));
+    assert_eq!(ended(&[Done]).tell(FAILURES), Tell::Later);
+    assert_eq!(ended(&[Refused]).tell(Wishes::default()), Tell::Later);
+}

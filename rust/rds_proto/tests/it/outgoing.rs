@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The header of a message that goes out.
+
+use xprtrdma_rds_proto::{
+    extension::{
+        extensions,
+        Extension, //
+    },
+    header::*,
+    outgoing::*,
+    region::Cookie,
+};
+
+const WRITE: Chased = Chased {
+    key: 5,
+    bytes: 100,
+    written: true,
+    notify: false,
+};
+
+// covers: RDS-09 RDS-10
+#[test]
+fn a_handle_is_in_the_header() {
+    let mut header = Header::default();
+    let facts = Facts {
+        cookie: Some(Cookie::new(7, 4095)),
+        ..Facts::default()
+    };
+    complete(&mut header, &facts);
+    let handle = Extension::RdmaDest {
+        key: 7,
+        offset: 4095,
+    };
+    assert_eq!(extensions(&header.extensions).collect::<Vec<_>>(), [handle]);
+    // Its region is given up after one round trip (RDS-47).
+    assert!(header.has(ACK_REQUIRED));
+}
+
+// covers: RDS-05 RDS-06
+#[test]
+fn an_operation_is_named_by_its_message() {
+    let mut header = Header::default();
+    let facts = Facts {
+        operation: Some(WRITE),
+        ..Facts::default()
+    };
+    complete(&mut header, &facts);
+    let all = [
+        Extension::Rdma { key: 5 },
+        Extension::RdmaBytes {
+            bytes: 100,
+            written: true,
+        },
+    ];
+    assert_eq!(extensions(&header.extensions).collect::<Vec<_>>(), all);
+    assert_eq!(header.flags, HAS_RDMA_BYTES);
+    // A success is told at the acknowledgement, which comes at once.
+    let told = Facts {
+        operation: Some(Chased {
+            notify: true,
+            ..WRITE
+        }),
+        ..Facts::default()
+    };
+    let mut header = Header::default();
+    complete(&mut header, &told);
+    assert!(header.has(ACK_REQUIRED));
+}
+
+#[test]
+fn a_message_that_is_sent_again_says_so_once() {
+    let mut header = Header::default();
+    let facts = Facts {
+        cookie: Some(Cookie::new(7, 0)),
+        ..Facts::default()
+    };
+    complete(&mut header, &facts);
+    let first = header;
+    let again = Facts {
+        retransmitted: true,
+        ..facts
+    };
+    complete(&mut header, &again);
+    assert_eq!(header.extensions, first.extensions);
+    assert_eq!(header.flags, ACK_REQUIRED | RETRANSMITTED);
+}
+
+#[test]
+fn a_plain_message_asks_for_what_it_was_told() {
+    let mut header = Header::default();
+    complete(&mut header, &Facts::default());
+    assert_eq!(header, Header::default());
+    let facts = Facts {
+        ack_required: true,
+        ..Facts::default()
+    };
+    complete(&mut header, &facts);
+    assert_eq!(header.flags, ACK_REQUIRED);
+}

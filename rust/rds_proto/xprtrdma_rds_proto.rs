@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The core of RDS over RDMA: everything about the protocol, nothing about the kernel.
+//!
+//! Bytes and numbers come in; bytes, verdicts and numbers go out. Nothing here locks, allocates,
+//! logs or can panic. RDS-01 to RDS-60 are the requirements of rds-rdma(7).
+//!
+//! | Module | Concept |
+//! | --- | --- |
+//! | [`connect`] | the private data of a connection request, and the version that both ends speak |
+//! | [`outgoing`] | what the first fragment of a message says about its RDMA operation |
+//! | [`incoming`] | which message the fragments of a peer belong to |
+//! | [`acknowledge`] | sequence numbers that were received, and that the peer has received |
+//! | [`credit`] | flow control |
+//! | [`operation`] | how an RDMA operation ends, and which status a program is told |
+//! | [`region`] | what a handle covers, how long, and how many exist |
+//! | [`header`], [`extension`] | what is on the wire |
+
+#![cfg_attr(not(CONFIG_RUST), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod acknowledge;
+mod bytes;
+pub mod connect;
+pub mod credit;
+pub mod extension;
+pub mod header;
+pub mod incoming;
+pub mod operation;
+pub mod outgoing;
+pub mod region;
