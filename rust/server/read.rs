@@ -145,7 +145,12 @@ impl<H: QpHandler> Reads<H> {
             if queues.posted.push_within_capacity(reading).is_err() {
                 return Err(ENOSPC);
             }
-            batch.post_transfer(transfer, None)?;
+            let posted = batch.post_transfer(transfer, None);
+            if posted.is_err() {
+                // Nothing completes it, and it must not be taken for a call that is posted later.
+                let _ = queues.posted.pop();
+            }
+            posted?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::{
     call::Call,
     driver::Rdma,
     events::Events,
+    outbox::Outbox,
     read::{
         Failed,
         Reads, //
@@ -76,6 +77,7 @@ pub(crate) struct Handler {
     pub(crate) events: Arc<Events>,
     pub(crate) terms: Terms,
     pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
+    pub(crate) outbox: Outbox,
     reads: Reads<Self>,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
@@ -102,14 +104,17 @@ impl Handler {
             events: events.clone(),
             terms,
             grant: KBox::pin_init(new_spinlock!(grant, "Handler::grant"), GFP_KERNEL)?,
+            outbox: Outbox::new()?,
             reads: Reads::new()?,
             inbox,
             queue,
         })
     }
 
-    /// Drops the calls that are being read; no handler is at work any more.
+    /// Drops the calls that are being read, and the answers that wait; no handler is at work any
+    /// more.
     pub(crate) fn give_up(&self) {
+        self.outbox.give_up();
         self.reads.give_up();
     }
 
@@ -119,7 +124,7 @@ impl Handler {
         let answered = match failed {
             Failed::Refused(ticket, refusal) => {
                 this.grant.lock().posted(1);
-                Self::refuse(qp, ticket, refusal)
+                Self::refuse(&qp, ticket, refusal)
             }
             Failed::Error(error) => Err(error),
         };
@@ -129,12 +134,14 @@ impl Handler {
     }
 
     /// Answers a call that cannot be processed.
-    fn refuse(qp: ArcBorrow<'_, Qp<Self>>, ticket: Ticket, refusal: Refusal) -> Result {
-        let granted = qp.handler().grant.lock().refuse(ticket);
-        let granted = granted.map_err(|_| ENOMEM)?;
-        let mut batch = qp.begin(VERSION_ERROR_LEN, 1).map_err(|_| EPIPE)?;
-        let len = refusal.encode(granted, batch.buffer());
-        batch.post_message(len.map_err(|_| EINVAL)?)
+    pub(crate) fn refuse(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
+        Self::answer(
+            qp,
+            VERSION_ERROR_LEN,
+            None,
+            |grant| grant.refuse(ticket),
+            |granted, buffer| refusal.encode(granted, buffer).map_err(|_| EINVAL),
+        )
     }
 }
 
@@ -232,7 +239,13 @@ impl QpHandler for Handler {
     fn acknowledged(_qp: ArcBorrow<'_, Qp<Self>>) {}
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
-        if let Err(error) = qp.handler().reads.pump(&qp) {
+        let this = qp.handler();
+        // Reads take what the answers leave.
+        let pumped = this.outbox.pump(&qp).and_then(|all| match all {
+            true => this.reads.pump(&qp),
+            false => Ok(()),
+        });
+        if let Err(error) = pumped {
             Self::failed(qp, Failed::Error(error));
         }
     }

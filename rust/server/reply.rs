@@ -8,13 +8,7 @@ use crate::{
     receive::Handler,
     sizes::TRANSFER_WRS, //
 };
-use kernel::{
-    prelude::*,
-    time::{
-        delay::fsleep,
-        Delta, //
-    }, //
-};
+use kernel::prelude::*;
 use xprtrdma_proto::{
     responder::{
         grant::Granted,
@@ -25,10 +19,6 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::{
     dma::Direction,
     pages::Pages,
-    qp::{
-        SendBatch,
-        SendError, //
-    },
     transfer::{
         Kind,
         Stretch,
@@ -36,10 +26,6 @@ use xprtrdma_rdma::{
     }, //
 };
 use xprtrdma_svc::reply::Reply;
-
-/// How often a reply looks for room in the send queue, and how long it waits in between.
-const TRIES: u32 = 5000;
-const PAUSE: Delta = Delta::from_millis(1);
 
 impl Connection {
     /// Sends a reply, or the error that takes its place.
@@ -58,15 +44,17 @@ impl Connection {
         match plan {
             Ok(plan) => {
                 let transfer = self.write(&plan, reply)?;
-                let granted = handler.grant.lock().answer(ticket).map_err(|_| EINVAL)?;
-                self.send(&plan, granted, reply, transfer)
+                // CAST: A few kilobytes.
+                let most = handler.terms.reply_threshold as usize;
+                Handler::answer(
+                    &self.qp,
+                    most,
+                    transfer,
+                    |grant| grant.answer(ticket),
+                    |granted, buffer| encode(&plan, granted, reply, buffer),
+                )
             }
-            Err(refusal) => {
-                let granted = handler.grant.lock().refuse(ticket).map_err(|_| EINVAL)?;
-                let mut batch = self.begin(1)?;
-                let len = refusal.encode(granted, batch.buffer());
-                batch.post_message(len.map_err(|_| EINVAL)?)
-            }
+            Err(refusal) => Handler::refuse(&self.qp, ticket, refusal),
         }
     }
 
@@ -109,46 +97,6 @@ impl Connection {
         Ok(Some(KBox::new(transfer, GFP_KERNEL)?))
     }
 
-    /// Sends a reply, behind its RDMA Writes.
-    fn send(
-        &self,
-        plan: &Plan<'_>,
-        granted: Granted,
-        reply: &Reply<'_>,
-        transfer: Option<KBox<Transfer>>,
-    ) -> Result {
-        // NO-OVERFLOW: A list in memory is shorter.
-        let wrs = transfer.as_ref().map_or(0, |transfer| transfer.wrs());
-        let mut batch = self.begin(wrs.wrapping_add(1))?;
-        let buffer = batch.buffer();
-        let mut len = plan.encode(granted, buffer).map_err(|_| EINVAL)?;
-        for span in plan.inline() {
-            // CAST: A few kilobytes.
-            let end = len.checked_add(span.length as usize).ok_or(EINVAL)?;
-            let part = buffer.get_mut(len..end).ok_or(EINVAL)?;
-            reply.copy(span.from, part)?;
-            len = end;
-        }
-        match transfer {
-            Some(transfer) => batch.post_transfer(transfer, Some(len)),
-            None => batch.post_message(len),
-        }
-    }
-
-    /// Waits for room for one message and `wrs` work requests.
-    fn begin(&self, wrs: u32) -> Result<SendBatch<'_, Handler>> {
-        // CAST: A few kilobytes.
-        let most = self.qp.handler().terms.reply_threshold as usize;
-        for _ in 0..TRIES {
-            match self.qp.begin(most, wrs) {
-                Ok(batch) => return Ok(batch),
-                Err(SendError::Closed) => return Err(EPIPE),
-                Err(SendError::Full) => fsleep(PAUSE),
-            }
-        }
-        Err(ETIMEDOUT)
-    }
-
     /// Counts a call that is over; its Receive is posted again.
     pub(crate) fn over(&self, call: Call) {
         let handler = self.qp.handler();
@@ -163,4 +111,22 @@ impl Connection {
             handler.events.end(why.into());
         }
     }
+}
+
+/// Writes the message of a reply, and returns its length. Does not sleep.
+fn encode(
+    plan: &Plan<'_>,
+    granted: Granted,
+    reply: &Reply<'_>,
+    buffer: &mut [u8],
+) -> Result<usize> {
+    let mut len = plan.encode(granted, buffer).map_err(|_| EINVAL)?;
+    for span in plan.inline() {
+        // CAST: A few kilobytes.
+        let end = len.checked_add(span.length as usize).ok_or(EINVAL)?;
+        let part = buffer.get_mut(len..end).ok_or(EINVAL)?;
+        reply.copy(span.from, part)?;
+        len = end;
+    }
+    Ok(len)
 }

@@ -40,6 +40,9 @@ pub(crate) const RECEIVES: u32 = CALLS as u32 + SPARE as u32;
 /// Calls that may wait for a thread: every Receive there is.
 pub(crate) const INBOX: usize = RECEIVES as usize + RECV_BATCH as usize;
 
+/// Answers that may wait for room in the send queue: see `Grant::wait`.
+pub(crate) const ANSWERS: usize = RECEIVES as usize;
+
 pub(crate) const QUEUES: QpConfig = QpConfig {
     // Answers to all calls, twice: a client that takes none of them loses the connection.
     send_bytes: 2 * CALLS as usize * INLINE as usize,

@@ -13,7 +13,8 @@
 //! | [`receive`] | messages of the client, up to the RPC server |
 //! | [`read`] | calls of which parts are still in the client's memory |
 //! | [`call`] | a call that the RPC server has |
-//! | [`reply`] | answers to the client |
+//! | [`reply`] | replies of the RPC server |
+//! | [`outbox`] | answers on their way to the client |
 //! | [`events`] | how a connection ends |
 //! | [`driver`] | the name of the driver in the RPC server's types |
 //! | [`sizes`] | sizes and bounds |
@@ -25,6 +26,7 @@ mod connection;
 mod driver;
 mod events;
 mod listener;
+mod outbox;
 mod read;
 mod receive;
 mod reply;

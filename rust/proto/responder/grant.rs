@@ -39,6 +39,12 @@ impl Granted {
     }
 }
 
+/// An answer that took its grant and waits for room in the send queue. It comes back with
+/// [`Grant::sent`].
+#[derive(Debug)]
+#[must_use = "an answer that is not given back counts against the client for ever"]
+pub struct Unsent(());
+
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overdrawn {
@@ -67,6 +73,8 @@ pub struct Grant {
     /// Receives that are posted.
     posted: u32,
     in_process: u32,
+    /// Answers that wait for room in the send queue.
+    unsent: u32,
     /// Calls that never get an answer.
     lost: u32,
 }
@@ -90,6 +98,7 @@ impl Grant {
             requested: u32::MAX,
             posted: 0,
             in_process: 0,
+            unsent: 0,
             lost: 0,
         }
     }
@@ -136,8 +145,8 @@ impl Grant {
             // A request is a wish: zero is read as one, and a bound of ours is the most.
             self.requested = requested.max(1);
         }
-        let most = self.believed.saturating_add(self.bounds.spare);
-        if self.in_process >= most {
+        // The client cannot have seen an answer that waits, so it counts that Call, too.
+        if self.in_process.saturating_add(self.unsent) >= self.most() {
             return Err(Overdrawn::Overrun);
         }
         self.in_process = self.in_process.saturating_add(1);
@@ -197,6 +206,27 @@ impl Grant {
         Ok(Granted(Credits(self.granted)))
     }
 
+    /// The answer that was taken last finds no room in the send queue. Until it is posted its Call
+    /// counts against the client: one that takes no answers is overrun, and the number of answers
+    /// that wait is at most [`GrantBounds::most`] with [`GrantBounds::spare`].
+    #[inline]
+    pub fn wait(&mut self) -> Unsent {
+        self.unsent = self.unsent.saturating_add(1);
+        Unsent(())
+    }
+
+    /// An answer that waited was posted.
+    #[inline]
+    pub fn sent(&mut self, Unsent(()): Unsent) {
+        self.unsent = self.unsent.saturating_sub(1);
+    }
+
+    /// True if answers wait. A new one waits behind them.
+    #[inline]
+    pub const fn has_unsent(&self) -> bool {
+        self.unsent > 0
+    }
+
     /// The RPC layer dropped a Call for good. The client waits for ever, and its credit is lost.
     ///
     /// # Errors
@@ -227,6 +257,11 @@ impl Grant {
     #[inline]
     pub const fn in_process(&self) -> u32 {
         self.in_process
+    }
+
+    /// Calls without an answer that the client can have, and those that are forgiven.
+    const fn most(&self) -> u32 {
+        self.believed.saturating_add(self.bounds.spare)
     }
 
     /// Takes a ticket back; the Call is not in process any more.

@@ -270,6 +270,9 @@ enum Step {
     /// We call the client; its Reply arrives.
     Ours,
     Replied,
+    /// The send queue has no room, and has some again.
+    Full,
+    Room,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -282,6 +285,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u32..40).prop_map(Step::Ask),
         1 => Just(Step::Ours),
         1 => Just(Step::Replied),
+        1 => Just(Step::Full),
+        2 => Just(Step::Room),
     ]
 }
 
@@ -305,6 +310,7 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
             let mut receives = served.grant.wanted() + bounds.reserved + bounds.least.max(1);
             prop_assert_eq!(served.grant.wanted(), 0);
             let (mut calls, mut answers) = (VecDeque::new(), VecDeque::new());
+            let (mut unsent, mut full) = (VecDeque::new(), false);
             let (mut known, mut in_flight, mut asked, mut ours) = (1, 0, 8, 0);
             for step in steps {
                 match step {
@@ -333,7 +339,20 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
                         let grant = answer.expect("Receives are posted").credits().0;
                         prop_assert!(grant >= 1 && grant <= bounds.most.max(bounds.least));
                         // An error is no grant for the client.
-                        answers.push_back((!refuse).then_some(grant));
+                        let answer = (!refuse).then_some(grant);
+                        if served.grant.has_unsent() || full {
+                            unsent.push_back((served.grant.wait(), answer));
+                        } else {
+                            answers.push_back(answer);
+                        }
+                    }
+                    Step::Full => full = true,
+                    Step::Room => {
+                        full = false;
+                        for (waited, answer) in unsent.drain(..) {
+                            served.grant.sent(waited);
+                            answers.push_back(answer);
+                        }
                     }
                     Step::Heard => {
                         if let Some(grant) = answers.pop_front() {
@@ -358,6 +377,35 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
             Ok(())
         })
         .unwrap();
+}
+
+// covers: RSP-153
+#[test]
+fn a_client_that_takes_no_answer_is_overrun() {
+    let bounds = GrantBounds {
+        least: 8,
+        most: 8,
+        reserved: 0,
+        spare: 2,
+    };
+    let mut served = Served::new(bounds);
+    assert_eq!(served.burst(1), 8);
+    // It calls, and its answers find no room: what waits is bounded by what was granted.
+    let mut unsent = Vec::new();
+    for _ in 0..10 {
+        assert_eq!(served.call(8), Ok(()));
+        assert_eq!(served.answer(), 8);
+        unsent.push(served.grant.wait());
+    }
+    assert!(served.grant.has_unsent());
+    assert_eq!(served.call(8), Err(Overdrawn::Overrun));
+    // It took one.
+    served.grant.sent(unsent.remove(0));
+    assert_eq!(served.call(8), Ok(()));
+    assert_eq!(served.call(8), Err(Overdrawn::Overrun));
+    unsent.into_iter().for_each(|each| served.grant.sent(each));
+    assert!(!served.grant.has_unsent());
+    assert_eq!(served.call(8), Ok(()));
 }
 
 #[test]

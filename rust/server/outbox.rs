@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers on their way to the client.
+//!
+//! No thread waits for room in the send queue. An answer that finds none is kept, and the
+//! completion that makes room posts it. The number of answers that are kept is bounded by the
+//! client's grant, see [`Grant::wait`].
+//!
+//! Lock order: that of the answers that wait, that of the grant, the send queue's.
+
+use crate::{
+    receive::Handler,
+    sizes::ANSWERS, //
+};
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::SpinLock, //
+};
+use xprtrdma_proto::responder::grant::{
+    Grant,
+    Granted,
+    Overdrawn,
+    Unsent, //
+};
+use xprtrdma_rdma::{
+    qp::{
+        Qp,
+        SendBatch,
+        SendError, //
+    },
+    transfer::Transfer, //
+};
+
+/// The answers of a connection that wait for room in the send queue. The vector does not grow
+/// beyond its capacity.
+pub(crate) struct Outbox(Pin<KBox<SpinLock<KVec<Waiting>>>>);
+
+struct Waiting {
+    message: KVec<u8>,
+    /// RDMA Writes in front of it.
+    transfer: Option<KBox<Transfer>>,
+    unsent: Unsent,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Result<Self> {
+        let waiting = KVec::with_capacity(ANSWERS, GFP_KERNEL)?;
+        let lock = new_spinlock!(waiting, "Outbox::waiting");
+        Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
+    }
+
+    /// Posts the answers that wait, as far as there is room. Returns whether none waits any more.
+    /// Does not sleep.
+    pub(crate) fn pump(&self, qp: &Qp<Handler>) -> Result<bool> {
+        let mut waiting = self.0.lock();
+        while let Some(first) = waiting.first() {
+            let wrs = wrs(first.transfer.as_deref());
+            let mut batch = match qp.begin(first.message.len(), wrs) {
+                Ok(batch) => batch,
+                Err(SendError::Full) => return Ok(false),
+                Err(SendError::Closed) => return Err(EPIPE),
+            };
+            let answer = waiting.remove(0).map_err(|_| EINVAL)?;
+            batch.buffer().copy_from_slice(&answer.message);
+            post(batch, answer.message.len(), answer.transfer)?;
+            qp.handler().grant.lock().sent(answer.unsent);
+        }
+        Ok(true)
+    }
+
+    /// Drops what waits: the connection has ended.
+    pub(crate) fn give_up(&self) {
+        let waiting = core::mem::take(&mut *self.0.lock());
+        drop(waiting);
+    }
+
+    fn push(&self, answer: Waiting) -> Result {
+        let pushed = self.0.lock().push_within_capacity(answer);
+        // Cannot be: the grant bounds what waits.
+        pushed.map_err(|_| ENOSPC)
+    }
+}
+
+impl Handler {
+    /// Sends an answer of at most `most` bytes, behind its RDMA Writes: now, or when there is room.
+    /// `grant` takes its grant, `encode` writes it. May sleep for memory.
+    pub(crate) fn answer(
+        qp: &Qp<Self>,
+        most: usize,
+        transfer: Option<KBox<Transfer>>,
+        grant: impl FnOnce(&mut Grant) -> Result<Granted, Overdrawn>,
+        encode: impl FnOnce(Granted, &mut [u8]) -> Result<usize>,
+    ) -> Result {
+        let this = qp.handler();
+        let mut account = this.grant.lock();
+        let granted = grant(&mut account).map_err(|_| ENOMEM)?;
+        let room = match account.has_unsent() {
+            true => Err(SendError::Full),
+            false => qp.begin(most, wrs(transfer.as_deref())),
+        };
+        match room {
+            Ok(mut batch) => {
+                // In the lock of the grant: answers leave in the order of their grants.
+                let len = encode(granted, batch.buffer())?;
+                return post(batch, len, transfer);
+            }
+            Err(SendError::Closed) => return Err(EPIPE),
+            Err(SendError::Full) => {}
+        }
+        let unsent = account.wait();
+        drop(account);
+        let mut message = KVec::from_elem(0, most, GFP_KERNEL)?;
+        let len = encode(granted, &mut message)?;
+        message.truncate(len);
+        this.outbox.push(Waiting {
+            message,
+            transfer,
+            unsent,
+        })?;
+        // There may be room by now, and no completion that follows.
+        this.outbox.pump(qp).map(|_| ())
+    }
+}
+
+/// Returns the work requests of an answer.
+fn wrs(transfer: Option<&Transfer>) -> u32 {
+    // NO-OVERFLOW: A list in memory is shorter.
+    transfer.map_or(0, Transfer::wrs).wrapping_add(1)
+}
+
+fn post(batch: SendBatch<'_, Handler>, len: usize, transfer: Option<KBox<Transfer>>) -> Result {
+    match transfer {
+        Some(transfer) => batch.post_transfer(transfer, Some(len)),
+        None => batch.post_message(len),
+    }
+}
