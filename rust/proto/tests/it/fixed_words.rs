@@ -86,7 +86,7 @@ fn a_call_or_reply_has_at_least_a_minimal_header() {
     }
 }
 
-// covers: V1-091, MAL-007, MAL-008, MAL-009, MAL-175, X-01
+// covers: V1-091, MAL-007, MAL-008, MAL-009, MAL-175, X-01, X-12
 #[test]
 fn an_error_is_as_long_as_its_kind() {
     for version in VERSIONS {

@@ -176,7 +176,7 @@ fn a_call_as_large_as_the_threshold_is_inline() {
     }
 }
 
-// covers: V1-064, V1-065, V1-128, ULB-08, ULB-09
+// covers: V1-064, V1-065, V1-128, ULB-08
 #[test]
 fn a_reply_that_may_exceed_the_threshold_gets_a_reply_chunk() {
     for version in VERSIONS {
@@ -203,7 +203,7 @@ fn a_reply_that_may_exceed_the_threshold_gets_a_reply_chunk() {
     }
 }
 
-// covers: V1-031, V1-032, V1-040, V1-044, V1-045, ULB-38
+// covers: V1-031, V1-032, V1-040, V1-044, V1-045, ULB-38, X-28
 #[test]
 fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
     let limits = limits(Version::V1, 1024, 1024);
@@ -316,7 +316,7 @@ fn what_may_not_be_reduced_travels_whole() {
     }
 }
 
-// covers: V1-051, V1-052, V1-057, ULB-37
+// covers: V1-051, V1-052, ULB-37
 #[test]
 fn the_rest_of_a_reply_with_a_write_chunk_is_inline() {
     for version in VERSIONS {
