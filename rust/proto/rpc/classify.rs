@@ -50,6 +50,8 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     if fixed.procedure == proc_nr::ERROR {
         return classify_error(&fixed, version, input);
     }
+    // Behind the fixed words the layout is that of another version, so the direction is unknown.
+    // ERR_VERS may answer a Call alone, so it is never sent (MAL-117).
     if fixed.version != version.number() {
         return discard(Counter::BadVers, Some(fixed.xid));
     }

@@ -40,6 +40,8 @@ pub struct Offer<'a> {
     pub reply: Option<&'a [Segment]>,
     /// The longest RPC message without the data of the Write chunks: the capacity of the receive
     /// buffer's head and tail. A longer one has eligible data where there must be none (MAL-060).
+    /// A message that is not longer may have such data, too, in the place of attributes that did
+    /// not come. The upper layer's decoder finds them where they are, so they are taken.
     pub non_data_max: u32,
     /// Also refuse returned handles and offsets that differ from ours (MAL-068, MAL-069).
     pub strict: bool,
