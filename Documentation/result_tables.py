@@ -168,10 +168,13 @@ def plain(pattern):
 def mutants():
     """Returns the faults that are planted in the module, and the tests that notice each."""
     faults = tomllib.loads((TOOLS / "lablib/checks/mutants.toml").read_text())["fault"]
+    noticed = {row["fault"] for row in read("mutants")}
     rows = []
     for fault in faults:
         tests = ", ".join(f"``{plain(test)}``" for test in fault.get("tests", ()))
         where = next((f" ({words})" for flag, words in WHERE.items() if fault.get(flag)), "")
+        if fault["name"] not in noticed:
+            where += "; not planted yet"
         rows.append((f"``{fault['name']}``: {fault['what']}",
                      f"``{fault['file'].removeprefix('rust/')}``",
                      tests + where if tests else f"nothing: {fault['why']}"))

@@ -66,6 +66,10 @@ class AsTheyAre(unittest.TestCase):
         rows = rows_of(loaded(), "mutants")[1:]
         self.assertEqual([row[0].split("``")[1] for row in rows],
                          [fault.name for fault in mutants.table()])
+        recorded = mutants.recorded()
+        self.assertEqual({row[0].split("``")[1] for row in rows if "not planted yet" in row[2]},
+                         {fault.name for fault in mutants.table()
+                          if fault.tests and fault.name not in recorded})
 
 
 class Made(unittest.TestCase):
