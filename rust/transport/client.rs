@@ -116,7 +116,7 @@ impl Transport for Rdma {
         link.close(lock);
     }
 
-    // Into its one caller.
+    // Inlined, as it has one caller.
     #[inline(always)]
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
         let xprt = lock.xprt();
@@ -126,7 +126,7 @@ impl Transport for Rdma {
         }
     }
 
-    // Into its one caller.
+    // Inlined, as it has one caller.
     #[inline(always)]
     fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>) {
         if let Some(qp) = xprt.data().link.current() {
@@ -147,7 +147,7 @@ impl Transport for Rdma {
 
     #[inline]
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result {
-        // Only a device with small regions has calls that cannot be carried.
+        // Only a device with small regions makes calls that cannot be carried.
         let link = &xprt.data().link;
         if link.region_pages() >= SMALL_REGION {
             return Ok(());
@@ -169,12 +169,12 @@ impl Transport for Rdma {
 
     #[inline]
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
-        // Not the call's state: its lock is taken before the transport's.
+        // This does not read the call's state, whose lock is taken before the transport's.
         let request = call.slot().driver_data();
         if !request.is_owed() {
             return None;
         }
-        // The reply may be coming just now.
+        // The reply may be arriving at this moment.
         let owed_on = request.take_owed();
         xprt.data()
             .link
@@ -186,12 +186,12 @@ impl Transport for Rdma {
         let link = &xprt.data().link;
         let look = |conn: &Conn| (conn.epoch(), conn.cookie());
         let (epoch, cookie) = link.machine().with_conn(look);
-        // A timer says nothing about a connection that never carried the call.
+        // The timer of a call that the connection never carried says nothing about the connection.
         if sent_on == epoch && call.sent_on_this_connection(xprt) {
             let heard = link.with_current(|conn| Some(conn.heard()));
             let timer = RpcTimer {
                 span: Millis::new(call.timer_span().as_ms().into()),
-                // Without a connection the event is for none.
+                // Without a connection the event concerns none.
                 heard: heard.unwrap_or_default(),
             };
             link.react(xprt, Event::RpcTimeout { cookie, timer });

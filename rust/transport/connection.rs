@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One connection ([`Connection`]): the state that lives as long as its queue pair.
+//! One connection ([`Connection`]): the state that lives as long as its queue pair. The code that
+//! uses it is in the rooms above: [`rpc`](crate::rpc) handles the messages of RPCs and contains the
+//! completion handlers; [`link`](crate::link) makes, watches and ends connections.
 //!
 //! What is done with it is above: the messages of RPCs in [`rpc`](crate::rpc), which is also what
 //! its completion handlers do; making, watching and ending it in [`link`](crate::link).
@@ -94,7 +96,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The connection machine, which has the owner of the connection.
+/// The connection machine, which owns the owner of the connection's queue pair.
 pub(crate) type Machine = machine::Machine<QpOwner<Connection>>;
 
 /// The objects that all connections of a transport share.
@@ -142,7 +144,7 @@ pub(crate) struct Connection {
     /// The thresholds that the peers agreed on; set, with the version, before the first call is
     /// sent.
     agreement: Agreement,
-    /// The number of the version.
+    /// The number of the protocol version.
     version: Atomic<u32>,
     /// The xid of the version probe, if one is sent.
     probe: SetOnce<Xid>,
@@ -153,12 +155,12 @@ pub(crate) struct Connection {
     _events: DeviceEvents,
     /// Whether returned segments must equal ours.
     strict: bool,
-    /// Whether the server's invalidations are believed where they are proven.
+    /// Whether this side believes that the server has invalidated a region, if that is proven.
     believes: Atomic<bool>,
     disbelief: Option<Disbelief>,
     /// When the last message came, in jiffies.
     last_rx: Atomic<usize>,
-    /// When the last end of one that was sent came, in jiffies.
+    /// When a message that we sent last completed, in jiffies.
     last_end: Atomic<usize>,
     /// The credits that every call requests.
     requested: Credits,
@@ -177,7 +179,7 @@ struct Locked {
     credits: SpinLock<ForwardCredits>,
     #[pin]
     discards: SpinLock<DiscardLimit>,
-    /// Refusals that we sent and that the peer's device does not have yet.
+    /// Refusals that were sent and that the peer's device has not acknowledged yet.
     #[pin]
     refusals: SpinLock<Refusals>,
     /// Slots whose invalidation waits for room in the send queue; has room for every slot.
@@ -197,12 +199,12 @@ impl Connection {
         self.epoch
     }
 
-    /// The version of the protocol that is spoken; the first before there is an agreement.
+    /// The protocol version that is spoken; version 1 before the peers agreed.
     #[inline]
     pub(crate) fn version(&self) -> Version {
         const V2: u32 = Version::V2.number();
-        // It is set before the first call is posted, and a completion handler runs after what it
-        // answers was posted.
+        // The version is set before the first call is posted, and a completion handler runs after
+        // the message that it answers was posted.
         match self.version.read_once() {
             V2 => Version::V2,
             _ => Version::V1,
@@ -239,10 +241,10 @@ impl Connection {
         self.strict
     }
 
-    /// Whether the server's invalidations are believed where they are proven.
+    /// Whether this side believes that the server has invalidated a region, if that is proven.
     #[inline]
     pub(crate) fn believes(&self) -> bool {
-        // Completion handlers ask and tell, one at a time.
+        // Only completion handlers call this, one at a time.
         self.believes.read_once()
     }
 
@@ -251,13 +253,13 @@ impl Connection {
         self.disbelief
     }
 
-    /// The server has invalidated what it should not have. It may be guessing, so nothing that it
-    /// says of the kind is believed from now on.
+    /// Records that the server has invalidated a region that it should not have. It may be guessing
+    /// keys, so no invalidation by it is believed from now on.
     pub(crate) fn doubt(&self) {
         self.believes.write_once(false);
     }
 
-    /// The agreed thresholds; the minimum before there are any.
+    /// The agreed thresholds; the minimum until the peers agree.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
         self.agreement.get()
@@ -269,18 +271,20 @@ impl Connection {
         self.agreement.remote_invalidation()
     }
 
-    /// Sets what the peers agreed on, before the first call is sent.
+    /// Sets the agreed thresholds and version, before the first call is sent.
     pub(crate) fn agree(&self, version: Version, thresholds: Thresholds) {
         self.version.write_once(version.number());
         self.agreement.set(thresholds);
     }
 
-    /// The version probe with this xid is about to be sent, the only message before the agreement.
+    /// Records the xid of the version probe, which is about to be sent. It is the only message
+    /// before the agreement.
     pub(crate) fn begin_probing(&self, xid: Xid) {
         self.probe.populate(xid);
     }
 
-    /// The version probe has its answer. Completion handlers ask and tell, one at a time.
+    /// Records that the version probe was answered. Only completion handlers call this, one at a
+    /// time.
     pub(crate) fn end_probing(&self) {
         let _ = self.probe_answered.is_first();
     }
@@ -298,7 +302,8 @@ impl Connection {
         }
     }
 
-    /// Handles completions in the thread of a call that is the only one, until that is over.
+    /// Handles completions in the thread of a call that is the only one in flight, until the call
+    /// is over.
     #[inline]
     pub(crate) fn busy_poll(&self, qp: &Qp<Self>, waiting: &Waiting<'_, Rdma>) {
         let alone = || !self.xprt.has_others();
@@ -306,8 +311,7 @@ impl Connection {
             .busy_poll(|| qp.busy_poll(alone, || waiting.is_over()));
     }
 
-    /// Tells the connection machine of something that makes it wish nothing, as all do but ticks
-    /// and timeouts.
+    /// Reports an event that never produces a `Todo`: anything but ticks and timeouts.
     pub(crate) fn react(&self, event: Event) {
         self.services
             .machine
@@ -321,27 +325,27 @@ impl Connection {
         self.react(Event::Lost(self.epoch, cause));
     }
 
-    /// Asks the peer's device for a sign of life. `Closed`: the connection is at its end.
+    /// Posts a probe, which the peer's device acknowledges. `Closed`: the connection is ending.
     pub(crate) fn probe(qp: &Qp<Self>) -> Result<(), SendError> {
         let batch = qp.begin(0, 1)?;
         batch.post_probe().map_err(|_| SendError::Closed)
     }
 
-    /// A message came from the peer.
+    /// Records that a message came from the peer.
     #[inline]
     pub(crate) fn note_rx(&self) {
         self.last_rx.write_once(Jiffies::now().count());
     }
 
-    /// One that was sent has ended well.
+    /// Records that a message of ours completed without an error.
     #[inline]
     pub(crate) fn note_end(&self) {
         self.last_end.write_once(Jiffies::now().count());
     }
 
-    /// How long ago the last sign of life came: a message, or the end of one that was sent. On
-    /// iWARP the end of a message that was sent proves no life. It counts here all the same: the
-    /// keepalive leaves to TCP what TCP has taken.
+    /// Returns how long ago the last sign of life came: a message of the peer, or the completion of
+    /// one of ours. On iWARP a completion proves no life. It counts here all the same, as the
+    /// keepalive leaves to TCP what TCP has accepted.
     pub(crate) fn silence(&self) -> Jiffies {
         let ended = Jiffies::since(self.last_end.read_once());
         Jiffies(ended.count().min(self.unheard().count()))
@@ -358,7 +362,7 @@ impl Connection {
         Time::from_millis(machine::now().as_millis().saturating_sub(ago))
     }
 
-    /// How long ago the last sign came that the way to the peer works.
+    /// Returns how long ago the last sign came that the path to the peer works.
     pub(crate) fn rail_silence(&self) -> Jiffies {
         if self.device.ends_early {
             self.unheard()
@@ -372,12 +376,12 @@ impl Connection {
         self.locked.discards.lock().discard(strikes)
     }
 
-    /// A refusal is about to be sent. An error: too many are under way.
+    /// Records that a refusal is about to be sent. Returns an error if too many are unacknowledged.
     pub(crate) fn begin_refusal(&self) -> Result<(), Flood> {
         self.locked.refusals.lock().begin()
     }
 
-    /// The peer's device has a refusal, or it was not sent.
+    /// Records that the peer's device has acknowledged a refusal, or that it was not sent.
     pub(crate) fn end_refusal(&self) {
         self.locked.refusals.lock().end();
     }
@@ -393,7 +397,7 @@ impl Connection {
         let _ = self.locked.deferred.lock().push_within_capacity(slot);
     }
 
-    /// A slot whose invalidation waits.
+    /// Returns a slot whose invalidation waits for room.
     pub(crate) fn deferred_invalidation(&self) -> Option<u16> {
         self.locked.deferred.lock().pop()
     }

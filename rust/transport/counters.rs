@@ -53,7 +53,7 @@ pub(crate) enum Ordinary {
     Callbacks,
     /// Replies to calls that had been given up.
     LateReplies,
-    /// Connections that did well and moved to another rail.
+    /// Healthy connections that moved to another rail.
     RailMoves,
     /// Attempts and connections whose rail died while there was another live one.
     RailFailovers,
@@ -89,7 +89,7 @@ impl Counters {
         }
     }
 
-    /// How often something ordinary happened.
+    /// Counts an ordinary event.
     pub(crate) fn ordinary(&self, what: Ordinary) -> u64 {
         self.ordinary.get(what as usize).map_or(0, Count::get)
     }
@@ -99,7 +99,7 @@ impl Counters {
         self.count_many(counter, 1);
     }
 
-    /// The same, `n` times.
+    /// Counts an ordinary event `n` times.
     pub(crate) fn count_many(&self, counter: Counter, n: u64) {
         if let Some(count) = self.unusual.get(counter as usize) {
             count.add(n);
@@ -130,7 +130,7 @@ impl Counters {
         }
     }
 
-    /// How many calls spent a time of this bucket in a stage.
+    /// Returns how many calls spent a time of this bucket in a stage.
     pub(crate) fn latency(&self, stage: Stage, bucket: usize) -> u64 {
         self.of_stage(stage, bucket).map_or(0, Count::get)
     }
@@ -139,13 +139,13 @@ impl Counters {
         self.latency.get(stage as usize)?.get(bucket)
     }
 
-    /// How often something unusual happened.
+    /// Counts an unusual event.
     pub(crate) fn unusual(&self, counter: Counter) -> u64 {
         self.unusual.get(counter as usize).map_or(0, Count::get)
     }
 }
 
-/// For whose results a call offered memory.
+/// The kind of results for which a call offered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// For a data item: a Write chunk.
@@ -168,7 +168,8 @@ pub(crate) struct Tally {
     copied_in: u64,
     /// Regions that the server invalidated, as agreed.
     invalidated: u64,
-    /// Those that it invalidated because we announced support, without having announced its own.
+    /// Regions that the server invalidated because we announced support; it did not announce its
+    /// own.
     invalidated_unannounced: u64,
 }
 
@@ -180,7 +181,7 @@ impl Tally {
         self.read_segments = self.read_segments.wrapping_add(read_segments as u64);
     }
 
-    /// It offered memory for `length` bytes, in this many segments.
+    /// Counts a call that offered memory of `length` bytes, in this many segments.
     #[inline]
     pub(crate) fn offered(&mut self, offer: Offer, segments: usize, length: u32) {
         let count = match offer {
@@ -191,7 +192,7 @@ impl Tally {
         self.offered_bytes = self.offered_bytes.wrapping_add(length.into());
     }
 
-    /// A reply was accepted.
+    /// Counts an accepted reply.
     #[inline]
     pub(crate) fn accepted(&mut self, accept: &Accept) {
         let placed = u64::from(accept.placed).wrapping_add(accept.reply_len.into());
@@ -199,7 +200,7 @@ impl Tally {
         self.placed_bytes = self.placed_bytes.wrapping_add(placed);
     }
 
-    /// The server invalidated a region, which counts as `counter`.
+    /// Counts a region that the server invalidated, under `counter`.
     #[inline]
     pub(crate) fn invalidated(&mut self, counter: Counter) {
         let count = if counter == Counter::Reminv {
@@ -223,8 +224,9 @@ impl Tally {
         self.invalidated_unannounced += other.invalidated_unannounced;
     }
 
-    /// Segments for reading, for data items and for replies; bytes of the memory that was offered
-    /// and of what the server placed there; bytes that were copied out of and into messages.
+    /// The numbers: segments for reading, for data items and for replies; bytes of the memory that
+    /// was offered and of what the server placed there; bytes that were copied into and out of
+    /// messages.
     pub(crate) fn columns(&self) -> [u64; 7] {
         [
             self.read_segments,

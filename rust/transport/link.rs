@@ -98,7 +98,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// A silent peer is asked for a sign of life after this, and given up without one.
+/// When a silent peer is asked for a sign of life, and when it is given up without an answer.
 const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
     busy_after: Millis::from_secs(5),
     idle_after: Millis::from_secs(30),
@@ -129,7 +129,8 @@ pub(crate) struct Link {
     callback_size: Atomic<u32>,
     /// Most pages in a region of the present or last connection.
     region_pages: Atomic<u32>,
-    /// What the transports of the server share; only if it matters.
+    /// What the transports of the server share; only needed if `rdma_version` or rails make it
+    /// matter.
     #[pin]
     server: SpinLock<Option<Arc<Server>>>,
     /// The place of the present attempt or connection among the rails to the server.
@@ -137,8 +138,9 @@ pub(crate) struct Link {
     place: SpinLock<Option<Place>>,
     /// How many places there have been.
     places: Atomic<u32>,
-    /// The last attempt or connection ended because its rail died. Written by the thread that ends
-    /// it, read by the next attempt, which waits for that: nothing else is ordered by it.
+    /// Whether the last attempt or connection ended because its rail died. The thread that ends it
+    /// writes this. The next attempt, which waits for that thread, reads it; so nothing else is
+    /// ordered by it.
     rail_died: Atomic<bool>,
     /// Largest messages sent and received without RDMA so far, in bytes.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
@@ -155,8 +157,8 @@ pub(crate) struct Link {
     /// Looks after the present connection. Cancelled before its end.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
-    /// Looks for the answer of a peer that may be out of reach. Cancelled before the end of the
-    /// connection.
+    /// Posts the probe that asks a peer that may be out of reach. Cancelled before the connection
+    /// ends.
     #[pin]
     suspicion: DelayedWork<Link, SUSPICION_WORK>,
     /// Asks a peer that may be out of reach. Cancelled likewise.
@@ -237,8 +239,8 @@ impl Link {
         self.current.lock().clone()
     }
 
-    /// Looks at the connection. Called with locks held, under which the last reference to it must
-    /// not be dropped; so none is taken.
+    /// Calls a function with the connection. Locks are held during the call, under which the last
+    /// reference to the connection must not be dropped; so this takes no reference.
     pub(crate) fn with_current<R>(&self, f: impl FnOnce(&Connection) -> Option<R>) -> Option<R> {
         f(self.current.lock().as_ref()?.handler())
     }
@@ -287,7 +289,7 @@ impl Link {
         let old = self.job.lock().replace(lock);
         // `old` is empty: the send lock of an older job would have kept this attempt from starting.
         drop(old);
-        // Cannot fail: the worker has ended before the send lock became free.
+        // Cannot fail: the last worker ended before the send lock became free.
         let queue = self.services.common().queue().queue();
         let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
@@ -308,7 +310,7 @@ impl Link {
                 };
                 let failed = match Connection::probe(&qp) {
                     Ok(()) => return,
-                    // The work requests in the queue are as good as a probe.
+                    // The work requests that fill the queue serve as well as a probe.
                     Err(SendError::Full) => Event::KeepaliveNotSent(epoch),
                     Err(SendError::Closed) => Event::Lost(epoch, Cause::PostFailed),
                 };

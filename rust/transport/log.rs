@@ -30,7 +30,7 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// A transport as log lines name it: as sunrpc does in sysfs, and by its server.
+/// The name of a transport in log lines: that in sysfs, and the server's address.
 pub(crate) struct Named<'a>(pub(crate) &'a Xprt<Rdma>);
 
 impl Display for Named<'_> {
@@ -97,7 +97,7 @@ impl Display for Details<'_> {
     }
 }
 
-/// Which attempt in a row failed, unless it is the first, and in what time.
+/// How many attempts in a row have failed, unless this is the first, and over which time.
 struct Repeated(u32, Millis);
 
 impl Display for Repeated {
@@ -109,7 +109,7 @@ impl Display for Repeated {
     }
 }
 
-/// That a connection is not the first attempt: how many failed before, and since when.
+/// How many attempts failed before this connection was made, and since when.
 pub(crate) struct Again(pub(crate) u32, pub(crate) Millis);
 
 impl Display for Again {
@@ -122,7 +122,7 @@ impl Display for Again {
     }
 }
 
-/// Why the server is not asked to invalidate regions, if so.
+/// Why the server is not asked to invalidate regions, if it is not.
 pub(crate) struct Uninvalidated(pub(crate) Option<&'static str>);
 
 impl Display for Uninvalidated {
@@ -162,7 +162,7 @@ impl Display for Entry {
     }
 }
 
-/// The server's address, if it is another one than that of the mount.
+/// The server's address on this rail, if it is not the address of the mount.
 pub(crate) struct To(pub(crate) Option<SocketAddr>, pub(crate) Option<Rail>);
 
 impl Display for To {
@@ -176,7 +176,7 @@ impl Display for To {
     }
 }
 
-/// On which rail an attempt was made, if there are any.
+/// The rail over which an attempt was made, if rails are set.
 struct On(Option<Rail>);
 
 impl Display for On {
@@ -211,8 +211,8 @@ impl Display for Seconds {
     }
 }
 
-/// Tells of an attempt that failed after it had `lasted` so long, if the report says so; `device`:
-/// what it used, if it came so far; `rail`: the rail it took, if there are any.
+/// Logs a failed attempt, unless `report` suppresses it. `lasted`: its duration; `device`: the
+/// device, if the attempt got that far; `rail`: its rail, if rails are set.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
     reason: Reason,

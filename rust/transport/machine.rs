@@ -101,7 +101,7 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Only ticks and timeouts of calls make the machine wish something; this was another event.
+    /// Only ticks and timeouts of calls produce a `Todo`; this was another event.
     pub(crate) fn expect_nothing(self) {}
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Machine<C: Established> {
     common: Arc<Common>,
     #[pin]
     mailbox: SpinLock<Mailbox>,
-    /// Told when an event waits for the worker.
+    /// Wakes the worker when an event is in the mailbox.
     #[pin]
     arrived: CondVar,
     /// The connection, until its end. The ending thread holds the lock, so that another thread that
@@ -120,7 +120,7 @@ pub(crate) struct Machine<C: Established> {
     owner: Mutex<Option<C>>,
     #[pin]
     end: Work<Machine<C>, END>,
-    /// A connection behind its end. Locked while it is given back to the device.
+    /// A connection that has ended. Locked while it is destroyed.
     #[pin]
     ended: Mutex<Option<C>>,
     #[pin]
@@ -154,7 +154,7 @@ impl<C: Established> Machine<C> {
     }
 
     /// Hands an event to the machine: through the worker's mailbox while there is a worker,
-    /// otherwise directly, and then carries out its actions. Does not sleep.
+    /// otherwise directly. In the latter case it also carries out the actions. Does not sleep.
     pub(crate) fn react(self: &Arc<Self>, xprt: &Xprt<Rdma>, event: Event) -> Todo {
         let handed_in = self.mailbox.lock().deliver(event, now());
         match handed_in {
@@ -173,7 +173,7 @@ impl<C: Established> Machine<C> {
             match action {
                 Action::Disconnect { epoch, cause, .. } => self.order_end(xprt, epoch, cause),
                 Action::Keepalive { epoch } => todo = Todo::Probe(epoch),
-                // The others belong to attempts, which have a worker.
+                // The other actions belong to attempts, which have a worker.
                 _ => {}
             }
         }
@@ -183,8 +183,8 @@ impl<C: Established> Machine<C> {
     /// Orders both halves of the connection's end. Does not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        // With the lock held: a connection that has been closed since needs no more, and no
-        // other is made before the order is given.
+        // With the lock held: the order is not needed if the connection was closed since, and no
+        // other connection is made before the order is given.
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
@@ -194,15 +194,15 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Takes the connection that was made.
+    /// Takes over the connection that was made.
     pub(crate) fn own(&self, connection: C) {
         let old = self.owner.lock().replace(connection);
         // `old` is empty: an older connection ended before this attempt began.
         drop(old);
     }
 
-    /// Ends the connection if it is the one that is meant, or waits until another thread has done
-    /// so; also until the one before is buried. Sleeps.
+    /// Ends the connection if `is_meant` says so, or waits until another thread has ended it. Also
+    /// waits until the connection before it is destroyed. Sleeps.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
@@ -224,8 +224,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Tells the machine of an event while this thread closes the connection. An end that the
-    /// machine wants is under way already, so this does not order it.
+    /// Reports an event while this thread closes the connection. If the machine wants an end, that
+    /// is under way already; so this orders none.
     pub(crate) fn close(&self, xprt: &Xprt<Rdma>, event: Event) {
         self.handle(event);
         while let Some(action) = self.poll_action() {
@@ -235,7 +235,7 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Takes over what is known of the server's version.
+    /// Sets what is known of the server's version.
     pub(crate) fn learn_version(&self, known: Known) {
         self.mailbox.lock().conn.learn_version(known);
     }
@@ -250,18 +250,20 @@ impl<C: Established> Machine<C> {
         self.handle(Event::Start { timeout, trial });
     }
 
-    /// The worker leaves: events go to the machine directly, those that are left first.
+    /// Ends the attempt's mailbox: from now on events go to the machine directly, and those that
+    /// are left go first.
     pub(crate) fn leave(self: &Arc<Self>, xprt: &Xprt<Rdma>) -> Todo {
         let left = self.mailbox.lock().worker_left(now());
         self.carry_out(xprt, left)
     }
 
-    /// The next thing that the worker has to do.
+    /// Returns the next action for the worker.
     pub(crate) fn poll_action(&self) -> Option<Action> {
         self.mailbox.lock().conn.poll_action()
     }
 
-    /// Hands an event to the machine. For the worker, and for the thread that ends a connection.
+    /// Hands an event to the machine. Only for the worker, and for the thread that ends a
+    /// connection.
     pub(crate) fn handle(&self, event: Event) {
         self.mailbox.lock().conn.handle(event, now());
     }
@@ -275,13 +277,14 @@ impl<C: Established> Machine<C> {
             }
             let left = match mailbox.conn.deadline() {
                 Some(deadline) => deadline.since(now()).get(),
-                // Every step of an attempt has a deadline; look again soon all the same.
+                // Every step of an attempt has a deadline; if it had none, look again soon.
                 None => 1000,
             };
             if left == 0 {
                 return tick();
             }
-            // Nothing tells that the transport's last user has gone: look now and then.
+            // No event reports that the transport's last user has gone, so this looks from time to
+            // time.
             if xprt.is_dying() {
                 return Event::Close(Cause::Shutdown);
             }
@@ -292,7 +295,7 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// When the machine wants to be told the time again.
+    /// Returns when the machine wants a tick.
     pub(crate) fn until_tick(&self) -> Option<Millis> {
         let deadline = self.with_conn(Conn::deadline)?;
         Some(deadline.since(now()))
@@ -305,7 +308,7 @@ impl<C: Established> Machine<C> {
         mailbox.conn.limit_timeouts(ms(connect), ms(reconnect));
     }
 
-    /// Looks at the machine.
+    /// Calls a function with the machine.
     pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
         f(&self.mailbox.lock().conn)
     }
@@ -324,7 +327,7 @@ impl<C: Established> WorkItem<END> for Machine<C> {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // The end that was ordered may be done, and another connection made.
+        // By now the end that was ordered may be done, and another connection made.
         this.end(|epoch| this.with_conn(|conn| conn.is_ending(epoch)));
     }
 }

@@ -46,8 +46,8 @@ const VERSION: RangeInclusive<u32> = 1..=3;
 /// Peers announce sizes in units of this (RFC 8797).
 const INLINE_UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
 
-/// Refuses the module's start with a parameter out of its range or that makes no sense, and gives
-/// the sysctls their first values.
+/// Checks the parameters when the module starts, and sets the first values of the sysctls. Returns
+/// an error if a parameter is out of its range or makes no sense.
 pub(crate) fn check() -> Result {
     settings::check_parameters::<Rdma>()?;
     let slots = number(module_parameters::slots.value());
@@ -131,7 +131,7 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", setting.parameter())?;
         Net::with_current(|net| {
             common.setting(net, setting, |text| {
-                // The text may have ends of lines.
+                // The text may end with newlines.
                 let mut entries = text.split_ascii_whitespace().peekable();
                 if entries.peek().is_none() {
                     return write!(f, " {nothing}");
@@ -198,7 +198,7 @@ pub(crate) fn idle_timeout() -> Option<Millis> {
 /// Which local ends rails may have in the namespace. May sleep.
 pub(crate) fn rails<R>(common: &Common, net: &Net, f: impl FnOnce(&Locals) -> R) -> R {
     common.setting(net, Setting::Rails, |text| {
-        // What cannot be read was refused.
+        // The sysctl refuses a text that cannot be parsed, so there is none.
         f(&Locals::parse(text).unwrap_or(Locals::OFF))
     })
 }
@@ -222,7 +222,7 @@ pub(crate) fn strict() -> bool {
 
 /// Whether servers may invalidate regions where that is proven.
 pub(crate) fn remote_invalidation() -> bool {
-    // Another value was refused.
+    // The start of the module refuses any other value.
     settings::remote_invalidation().unwrap_or(false)
 }
 

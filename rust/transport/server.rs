@@ -42,28 +42,28 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The share of one transport in what is known of its server.
+/// A transport's reference to the state that all transports of one server share.
 pub(crate) type Server = servers::Server<Shared>;
 
-/// What is known of a server.
+/// The state that the transports of a server share.
 #[pin_data]
 pub(crate) struct Shared {
-    /// What is known of its version 2, as a word.
+    /// What is known of the server's version 2, as a word.
     version: Atomic<u64>,
     #[pin]
     rails: SpinLock<KBox<Rails>>,
-    /// When the rails were last looked for, in milliseconds; zero: never.
+    /// When the rails were last enumerated, in milliseconds; zero: never.
     looked: Atomic<u64>,
-    /// Which change of the tables that was after.
+    /// The number of changes of the tables at that time.
     tables: Atomic<u32>,
-    /// For which tables the log was told what is missing: one more than the number of the change.
+    /// The number of changes of the tables, plus one, for which the log was told what is missing.
     told: Atomic<u32>,
-    /// How many rails there was no room for.
+    /// How many rails were left out for lack of room.
     left_out: Atomic<u32>,
 }
 
 impl Shared {
-    /// Nothing is known. May sleep.
+    /// Makes the state of a server of which nothing is known. May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let rails = no_rails()?;
         Arc::pin_init(
@@ -88,13 +88,14 @@ impl Shared {
         self.version.store(word, Relaxed);
     }
 
-    /// Looks at the rails, or changes them. `f` must not sleep.
+    /// Calls `f` with the rails. `f` must not sleep.
     pub(crate) fn with_rails<R>(&self, f: impl FnOnce(&mut Rails) -> R) -> R {
         f(&mut self.rails.lock())
     }
 
-    /// Whether the caller has to look which rails there are, because that was `age` or longer ago,
-    /// or the tables have changed since, which `changes` counts. `Relaxed`: two may look.
+    /// Returns whether the rails must be enumerated again: the last time is `age` or longer ago, or
+    /// the tables have changed since, which `changes` counts. `Relaxed`: two callers may both be
+    /// told so.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);
@@ -107,35 +108,35 @@ impl Shared {
         is_due
     }
 
-    /// Takes note of the tables of which rails were made. Whether they are new.
+    /// Records the tables from which rails were made. Returns whether they are new.
     pub(crate) fn note_tables(&self, changes: u32) -> bool {
         let number = changes.wrapping_add(1);
         self.told.xchg(number, Full) != number
     }
 
-    /// Takes note of how many rails there was no room for. Whether that is news.
+    /// Records how many rails were left out for lack of room. Returns whether that is new.
     pub(crate) fn note_left_out(&self, count: u32) -> bool {
         self.left_out.xchg(count, Full) != count && count > 0
     }
 }
 
-/// Makes the rails of a server. They have kilobytes, which pass over the stack once: in a frame of
-/// their own, which is gone when an attempt goes on. May sleep.
+/// Makes the rails of a server. They take kilobytes, which are on the stack once: in a frame of
+/// their own, which has ended when the attempt goes on. May sleep.
 #[inline(never)]
 fn no_rails() -> Result<KBox<Rails>> {
     let memory = KBox::<Rails>::new_uninit(GFP_KERNEL)?;
     Ok(memory.write(Rails::new(u64::from(random()))))
 }
 
-/// The place of an attempt, and then of its connection.
+/// The place of an attempt, and then of its connection, on a rail.
 pub(crate) struct Place {
     server: Arc<Server>,
-    /// `None` only while it is given back.
+    /// `None` only while it is being returned.
     seat: Option<Seat>,
     rail: Rail,
-    /// Tells the places of one transport apart.
+    /// Distinguishes the places of one transport.
     number: u32,
-    /// Since when no calls go out, because the connection is to move.
+    /// The time since which no calls are sent, because the connection is to move.
     closing_since: Option<Time>,
 }
 
@@ -175,7 +176,7 @@ impl Place {
         self.seat.take()
     }
 
-    /// Looks at the rails and the place on them. `f` must not sleep.
+    /// Calls `f` with the rails and the place on them. `f` must not sleep.
     pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut Rails, &mut Seat) -> R) -> Option<R> {
         let seat = self.seat.as_mut()?;
         let shared = self.server.shared()?;
@@ -191,11 +192,11 @@ impl Drop for Place {
     }
 }
 
-/// A probe of a rail that is to be made. If it never is, the policy is told that when this goes.
+/// A probe of a rail that is to be made. If it is dropped without a result, the policy is told so.
 pub(crate) struct ProbeJob {
     xprt: BackRef<Rdma>,
     server: Arc<Server>,
-    /// `None` only while it is given back.
+    /// `None` only while it is being returned.
     probe: Option<Probe>,
     rail: Rail,
 }
@@ -218,7 +219,7 @@ impl ProbeJob {
         self.rail
     }
 
-    /// Tells the policy what came of it.
+    /// Reports the outcome to the policy.
     pub(crate) fn end(mut self, outcome: Probed) {
         self.tell(outcome);
     }

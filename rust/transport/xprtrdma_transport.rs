@@ -74,7 +74,7 @@ module! {
 }
 
 struct XprtRdma {
-    // Dropped before the directory that it is in.
+    // Dropped before the directory that contains it.
     _files: Option<observe::debugfs::Global>,
     // Dropped first: the in-tree module has files of the same names.
     _sysctls: Option<sysctl::Table>,
@@ -112,8 +112,8 @@ impl kernel::Module for XprtRdma {
         if sysctls.is_none() {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
-        // Nothing may fail behind the registration: a mount may use the class by now, and the
-        // kernel frees a module whose start fails, whether it is used or not.
+        // Nothing behind the registration may fail: a mount may use the class by now, and the
+        // kernel frees a module whose start fails, even if it is used.
         let files = observe::debugfs::global(class.common());
         if files.is_err() {
             pr_warn!("no memory for files in /sys/kernel/debug/xprtrdma_rs\n");

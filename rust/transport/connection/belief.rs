@@ -9,18 +9,18 @@ use crate::{
 use xprtrdma_proto::Counter;
 use xprtrdma_rdma::device::DeviceInfo;
 
-/// Wrong invalidations behind which a server is not believed any more, on any connection of the
-/// transport. Each has cost a connection. It is the number of guesses that a server has.
+/// Number of wrong invalidations after which a server is not believed any more, on any connection
+/// of the transport. Each of them has ended a connection. So this is how often a server may guess.
 const STRIKES: u64 = 3;
 
 /// Why a server is not asked to invalidate regions, and not believed if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disbelief {
-    /// The administrator says so.
+    /// The parameter `remote_invalidation` says so.
     Never,
-    /// The device proves nothing.
+    /// On this device a message proves no invalidation.
     Device,
-    /// The server has invalidated what it should not have.
+    /// The server has invalidated a region that it should not have.
     Server,
 }
 

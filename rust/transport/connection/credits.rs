@@ -19,7 +19,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_sunrpc::xprt::SendLock;
 
-/// Requests of the server that are served at a time.
+/// Requests of the server that are served at the same time.
 pub(crate) const CALLBACK_SLOTS: u16 = 16;
 
 /// What we grant the server for its requests (BC-04).
@@ -45,16 +45,16 @@ impl Connection {
         *self.locked.credits.lock()
     }
 
-    /// The RPC client begins with the credits that this connection has.
+    /// The RPC client starts with the credits that this connection has.
     pub(crate) fn open_window(&self, send: &SendLock<'_, Rdma>) {
         self.xprt.reset_window(send, cwnd(&self.credits()));
     }
 
-    /// Learns what an accepted reply says beside its message. Called by the handler of completions
-    /// only.
+    /// Takes note of the grant and of the other news in an accepted reply. Only the handler of
+    /// completions calls this.
     #[inline]
     pub(crate) fn take_grant(&self, accept: &Accept) {
-        // Mostly that is nothing new.
+        // Usually nothing has changed.
         if !self.known_grant.is(accept.grant) {
             self.take_new_grant(accept.grant);
         }
@@ -71,8 +71,7 @@ impl Connection {
         }
     }
 
-    /// Learns the first window, before any call is sent, from the reply to the version probe
-    /// (V2-05).
+    /// Sets the first window from the reply to the version probe, before any call is sent (V2-05).
     pub(crate) fn take_first_grant(&self, grant: Credits) {
         self.accept_grant(grant);
     }
@@ -85,7 +84,7 @@ impl Connection {
         granted
     }
 
-    /// The back-off starts anew after the end of this connection.
+    /// The back-off starts again from its shortest pause after this connection has ended.
     fn proved_useful(&self) {
         if self.first_reply.is_first() {
             self.react(Event::Replied(self.epoch));
@@ -106,8 +105,7 @@ impl Connection {
 
     fn update_window(&self) {
         self.xprt.set_window(|| cwnd(&self.locked.credits.lock()));
-        // The request that was answered ends later, and perhaps not for long: its task may be
-        // frozen.
+        // The answered request ends later, and perhaps much later: its task may be frozen.
         self.xprt.nudge_senders();
     }
 
@@ -117,23 +115,23 @@ impl Connection {
         self.update_window();
     }
 
-    /// A call ends whose reply this connection still owes: the server holds its credit. Returns
-    /// the RPC client's window. Called under the lock of that.
+    /// Records that a call ends whose reply this connection still owes: the server keeps its
+    /// credit. Returns the RPC client's window. Called with the lock of the window held.
     pub(crate) fn abandon(&self) -> u32 {
         let mut credits = self.locked.credits.lock();
         credits.abandon();
         cwnd(&credits)
     }
 
-    /// Whether calls that were given up have held every credit for so long that their replies will
-    /// not come: a server may drop what it takes for a repetition. Asked from time to time, with
-    /// the present state of the credits.
+    /// Returns whether calls that were given up have held every credit for so long that their
+    /// replies will not come: a server may drop a call that it takes for a repetition. Called from
+    /// time to time, with the present state of the credits.
     pub(crate) fn starves(&self, credits: &ForwardCredits) -> bool {
         self.starvation.lasts(credits.cwnd() > 0)
     }
 
-    /// A reply for no call that waits. True if it can be that of an abandoned call, whose credit
-    /// comes back.
+    /// Handles a reply that matches no waiting call. Returns true if it can be that of an abandoned
+    /// call, whose credit is free then.
     pub(crate) fn unmatched_reply(&self) -> bool {
         let late = self.locked.credits.lock().unmatched_reply();
         if late {

@@ -48,7 +48,8 @@ impl DeviceHistory {
         self.log.lock().forget();
     }
 
-    /// The event that may explain the end of a connection, and how long before that it came.
+    /// Returns the event that may explain the end of a connection, and how long before the end it
+    /// came.
     pub(crate) fn explains(&self, lost: &Disconnect) -> Option<(DeviceEvent, Millis)> {
         self.log.lock().explains(lost.at, lost.lasted)
     }

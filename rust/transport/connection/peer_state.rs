@@ -14,10 +14,9 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
 
-/// The thresholds that the peers agreed on; the minimum before.
-///
-/// Words that each sender reads, in place of a `SetOnce`, whose look is a call of C: 20
-/// instructions of an RPC. They are set before the first call can be sent.
+/// The thresholds that the peers agreed on; the minimum until then. These are plain atomics,
+/// because reading a `SetOnce` calls into C, which is 20 instructions for each RPC. They are set
+/// before the first call can be sent.
 pub(super) struct Agreement {
     call: Atomic<u32>,
     reply: Atomic<u32>,
@@ -64,7 +63,7 @@ impl Agreement {
         self.remote_invalidation.read_once()
     }
 
-    /// Whether they have agreed.
+    /// Whether the peers have agreed on the thresholds.
     pub(super) fn was_made(&self) -> bool {
         self.there_is_one.was()
     }
@@ -86,7 +85,7 @@ impl KnownGrant {
         self.0.read_once() == grant.0 && grant.0 != 0
     }
 
-    /// Knows `grant`, or none.
+    /// Records `grant`, or that no grant is known.
     ///
     /// ORDERING: Full, between this and the caller's look for a large message
     /// ([`LargeSend::taken`]). The sender of one writes the two in the opposite order
@@ -101,7 +100,7 @@ impl KnownGrant {
     }
 }
 
-/// Something that happens to a connection once.
+/// A thing that happens at most once to a connection.
 pub(super) struct Once(Atomic<bool>);
 
 impl Once {
@@ -109,12 +108,13 @@ impl Once {
         Self(Atomic::new(false))
     }
 
-    /// Whether there was a first time.
+    /// Whether it has happened.
     pub(super) fn was(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Whether this is the first time. One thread asks at a time.
+    /// Records that it happened; returns whether this is the first time. One thread calls this at a
+    /// time.
     pub(super) fn is_first(&self) -> bool {
         let first = !self.0.load(Relaxed);
         if first {
@@ -131,11 +131,11 @@ enum Large {
     None,
     /// It was posted.
     Sent,
-    /// A reply came since.
+    /// A reply has come since.
     Taken,
 }
 
-/// A [`Large`] that threads share.
+/// A [`Large`] that several threads use.
 pub(super) struct LargeSend(Atomic<u32>);
 
 impl LargeSend {
@@ -148,7 +148,8 @@ impl LargeSend {
         self.0.read_once() == what as u32
     }
 
-    /// One was posted: whether it is the first. Senders ask one at a time.
+    /// Records that a large message was posted; returns whether it is the first. One sender calls
+    /// this at a time.
     #[inline]
     pub(super) fn sent(&self) -> bool {
         let first = self.is(Large::None);
@@ -159,7 +160,7 @@ impl LargeSend {
         first
     }
 
-    /// A reply came: whether it is the first after the first large Send.
+    /// Records that a reply came; returns whether it is the first one after the first large Send.
     pub(super) fn taken(&self) -> bool {
         let first = self.is(Large::Sent);
         if first {
@@ -172,7 +173,8 @@ impl LargeSend {
 /// For how long calls for which no task waits may hold every credit, in milliseconds.
 const STARVED_MS: u32 = 60_000;
 
-/// Since when calls that were given up have held every credit, in jiffies; zero: they do not.
+/// The time since which calls that were given up have held every credit, in jiffies; zero if they
+/// do not.
 pub(super) struct Starvation(Atomic<usize>);
 
 impl Starvation {
@@ -180,7 +182,7 @@ impl Starvation {
         Self(Atomic::new(0))
     }
 
-    /// Whether there has been no credit for so long that none will come. Asked from time to time.
+    /// Returns whether no credit was free for so long that none will be. Called from time to time.
     pub(super) fn lasts(&self, has_credit: bool) -> bool {
         if has_credit {
             self.0.store(0, Relaxed);

@@ -13,9 +13,9 @@ const COOLDOWN: u32 = 16;
 
 /// How the next calls of a connection wait.
 enum Mode {
-    /// A call that is alone polls for its reply.
+    /// A call that is the only one in flight polls for its reply.
     Poll,
-    /// This many calls sleep first.
+    /// The next calls, this many, sleep.
     Cooldown(u32),
 }
 
@@ -52,7 +52,7 @@ impl Polling {
                     self.set(Mode::Cooldown(COOLDOWN));
                 }
             }
-            // Whether another thread counts the same call does not matter.
+            // It does not matter whether another thread counts the same call.
             Mode::Cooldown(calls) => self.set(Mode::Cooldown(calls - 1)),
         }
     }

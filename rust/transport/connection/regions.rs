@@ -50,8 +50,8 @@ use xprtrdma_sunrpc::{
 /// Regions that were not needed for this long are given back, in milliseconds.
 const TRIM_MS: u32 = 30_000;
 
-/// Regions made when a connection is made, the least that a refill adds, and what is kept when
-/// idle.
+/// Number of regions that are made with a connection, that a refill adds at least, and that an idle
+/// pool keeps.
 const FIRST: usize = 8;
 
 struct Inner {
@@ -60,7 +60,7 @@ struct Inner {
     least: usize,
     made: usize,
     closed: bool,
-    /// How many regions a sender waits for; zero if none does.
+    /// Number of regions that a sender waits for; zero if no sender waits.
     wanted: usize,
     /// The last attempt to make more failed.
     short: bool,
@@ -69,11 +69,11 @@ struct Inner {
 /// Why there are no regions for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Others have them: the senders will be woken when enough come back, or more are made.
+    /// Other calls use them. The senders are woken when enough have come back or were made.
     Wait,
     /// There is no memory for more: try again after a while.
     NoMemory,
-    /// There are, but the device does not map the call's memory now, or ever.
+    /// There are free regions, but the device cannot map the call's memory now, or never.
     Unmapped,
 }
 
@@ -158,7 +158,7 @@ impl RegionPool {
             let result = if inner.free.len() >= count {
                 for _ in 0..count {
                     if let Some(mr) = inner.free.pop() {
-                        // Cannot fail: the caller reserved the room.
+                        // Cannot fail: the caller has reserved the room.
                         let _ = out.push_within_capacity(mr);
                     }
                 }
@@ -179,9 +179,9 @@ impl RegionPool {
         result
     }
 
-    /// Whether it is worth asking for `count` regions now: they are free, or there is no memory for
-    /// more and [`RegionPool::take`] will say so. If not, the senders will be woken when it is,
-    /// also if that was promised before and has happened in between.
+    /// Returns whether a call should ask for `count` regions now: they are free, or no memory is
+    /// left for more, which [`RegionPool::take`] will report. If false, the senders are woken when
+    /// that changes, even if they were promised a wake-up before and got it in between.
     pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
         let more = {
             let mut inner = self.inner.lock();
@@ -213,8 +213,8 @@ impl RegionPool {
         core::mem::replace(&mut inner.wanted, 0) != 0
     }
 
-    /// Whether a sender waits for regions, so that none may be kept. Looked at under the lock of
-    /// the request that would keep one.
+    /// Returns whether a sender waits for regions, so that no slot may keep one. Called with the
+    /// lock of the request that would keep it.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         self.scarce.read_once()
@@ -224,8 +224,8 @@ impl RegionPool {
     pub(crate) fn put(&self, mr: IdleMr) {
         let (left, wake) = {
             let mut inner = self.inner.lock();
-            // There is room for every region that was made. A closed pool takes it as well: a
-            // sender that gives it back may not sleep.
+            // There is room for every region that was made. A closed pool accepts a region as well,
+            // as a sender that returns one may not sleep.
             let left = inner.free.push_within_capacity(mr).err().map(|e| e.0);
             let enough = inner.wanted != 0 && inner.free.len() >= inner.wanted;
             (left, enough && self.satisfy(&mut inner))
@@ -254,7 +254,7 @@ impl RegionPool {
         for _ in 0..spare {
             let spared = {
                 let mut inner = self.inner.lock();
-                // Those of a pool that was closed since go behind their queue pair.
+                // The regions of a pool that was closed in between go after their queue pair.
                 let spared = match inner.closed {
                     true => None,
                     false => inner.free.pop(),
@@ -280,7 +280,7 @@ impl RegionPool {
     pub(crate) fn close(&self) {
         self.stop();
         loop {
-            // The list stays, for those.
+            // The list stays allocated for these regions.
             let free = self.inner.lock().free.pop();
             if free.is_none() {
                 return;
@@ -288,7 +288,8 @@ impl RegionPool {
         }
     }
 
-    /// Regions that exist and that are free, for statistics; none of a closed pool.
+    /// Returns how many regions exist and how many are free, for statistics. A closed pool has
+    /// none.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         if inner.closed {
@@ -297,10 +298,11 @@ impl RegionPool {
         (inner.made, inner.free.len())
     }
 
-    /// Makes `count` regions more, or as many as may be. No other thread makes some now.
+    /// Makes `count` regions more, or as many as possible. No other thread makes regions at the
+    /// same time.
     fn grow(&self, count: usize) -> Result {
         let room = self.inner.lock().made.saturating_add(count).min(self.bound);
-        // Memory for the list of all is found outside of the lock, once.
+        // The memory for the longer list is allocated outside of the lock, once.
         let mut list = KVec::with_capacity(room, GFP_KERNEL)?;
         {
             let mut inner = self.inner.lock();
@@ -333,9 +335,10 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // Grow to one region for each call at once. If there are as many, some calls take several:
-        // grow by a quarter. More would cost memory, and time to make, that may never be needed.
-        // A waiting sender is woken only when it has all that it lacks.
+        // The first refill makes one region for each call. If as many exist already, some calls
+        // take several: the pool grows by a quarter then. More regions would cost memory and time,
+        // and may never be needed. A waiting sender is woken only when it has all the regions that
+        // it lacks.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

@@ -95,7 +95,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) id: &'a Arc<CmId>,
     pub(crate) pd: &'a Arc<Pd>,
     pub(crate) device: DeviceInfo,
-    /// Is told the events of the device.
+    /// The handler of the device's events.
     pub(crate) events: Arc<dyn DeviceHandler>,
     /// Why the server is not asked to invalidate regions.
     pub(crate) disbelief: Option<Disbelief>,

@@ -99,7 +99,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// The device that it uses, if it has come so far, and whether the port is active.
+    /// The device that the attempt uses, if it has got that far, and whether the port is active.
     fn place(&self) -> Option<(DeviceInfo, bool)> {
         let active = self.id.as_ref()?.is_port_active();
         Some((self.device?, active))
@@ -123,7 +123,8 @@ impl Link {
         if result.is_err() {
             self.leave_rail();
         }
-        // From here on events go to the machine directly; those that are left go first.
+        // From here on events go to the machine directly. Events that are left in the mailbox go
+        // first.
         let todo = self.machine().leave(&xprt);
         self.tell_version(known);
         self.fulfil(&xprt, todo);
@@ -146,8 +147,8 @@ impl Link {
         *self.peer.lock() = None;
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (way, timeout) = self.take_rail(xprt, timeout);
-        // With `nconnect` a transport may be connected long after the mount, by a call that does
-        // not give up.
+        // With `nconnect` a transport may be connected long after the mount, by a call that waits
+        // without a limit.
         machine.begin(timeout, lock.is_for_trial(), way);
         loop {
             while let Some(action) = machine.poll_action() {
@@ -186,7 +187,7 @@ impl Link {
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {
-            // Without memory each transport finds out for itself.
+            // Without memory each transport finds out the version by itself.
             let server = self.server(xprt);
             if let Some(shared) = server.as_deref().and_then(Server::shared) {
                 machine.learn_version(Known::from_word(shared.version()));
@@ -206,7 +207,8 @@ impl Link {
         }
     }
 
-    /// `place`: what the attempt used, and whether its port is active.
+    /// Logs the attempt's failure. `place`: the rail that the attempt used, and whether its port is
+    /// active.
     fn log_failure(
         &self,
         xprt: &Xprt<Rdma>,
@@ -232,7 +234,7 @@ impl Link {
         );
     }
 
-    /// Performs one step of an attempt. An error is the event to tell the machine.
+    /// Performs one step of an attempt. An error is the event to report to the machine.
     fn perform(
         self: &Arc<Self>,
         xprt: &BackRef<Rdma>,
@@ -264,7 +266,8 @@ impl Link {
                 if let Some(rail) = rail {
                     id.bind_addr(&SocketAddr::new(rail.local, 0))
                         .map_err(refused)?;
-                    // Nothing gets out, and rxe could send nothing any more if it tried.
+                    // The port is down: nothing would be sent, and rxe could never send again if it
+                    // tried.
                     self.check_port(&id, epoch)?;
                 }
                 id.resolve_addr(&peer, ms32(timeout)).map_err(refused)
@@ -278,8 +281,8 @@ impl Link {
             Action::CreateQp { epoch } => {
                 self.create_qp(xprt, attempt, epoch)
                     .map_err(|fault| Event::LocalFault(epoch, fault))?;
-                // Events of the port are told from now on; one may have come since it was looked
-                // at.
+                // From now on events of the port are reported; one may have come since the port was
+                // looked at.
                 if let Some(id) = &attempt.id {
                     self.check_port(id, epoch)?;
                 }
@@ -320,7 +323,7 @@ impl Link {
         }
     }
 
-    /// An attempt over a rail whose port is down had better take another one.
+    /// An attempt over a rail whose port is down ends, so that the next one takes another rail.
     fn check_port(&self, id: &CmId, epoch: Epoch) -> Result<(), Event> {
         if self.rail().is_some() && !id.is_port_active() {
             return Err(Event::Lost(epoch, Cause::PortDown));
@@ -345,11 +348,12 @@ impl Link {
         attempt.device = Some(device);
         let pd = Pd::alloc(id.clone()).map_err(resources)?;
         attempt.pd = Some(pd.clone());
-        // Read once for each connection: the announced sizes are the posted ones.
+        // The sizes are read once for each connection, so the announced sizes are those of the
+        // posted Receives.
         let inline_sizes = self.inline_sizes();
         let disbelief = Disbelief::of(&device, self.services.counters());
         attempt.own = Some(PrivateData {
-            // Not requested where it would not be believed.
+            // Remote invalidation is not requested where it would not be believed.
             remote_invalidation: disbelief.is_none(),
             send_size: inline_sizes.0,
             receive_size: inline_sizes.1,
@@ -375,7 +379,7 @@ impl Link {
         Ok(())
     }
 
-    /// The connection is made: lets the senders have it.
+    /// Installs the new connection, so that senders can use it.
     fn establish(&self, lock: &mut ConnectLock<Rdma>, attempt: &mut Attempt, version: Version) {
         let Some(owner) = attempt.qp.take() else {
             return;
@@ -412,7 +416,7 @@ impl Link {
         );
         *send.state() = Some(qp);
         self.rail_connected();
-        // What was told before explains no later fault.
+        // Events from before the connection explain no later fault.
         self.services.devices().forget();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
@@ -439,7 +443,7 @@ impl Link {
     }
 }
 
-/// A span as the connection manager takes it.
+/// Converts a span for the connection manager.
 fn ms32(span: Millis) -> u32 {
     u32::try_from(span.get()).unwrap_or(u32::MAX)
 }

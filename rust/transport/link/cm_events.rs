@@ -74,7 +74,7 @@ impl CmHandler for Listener {
     }
 }
 
-/// A step of an attempt that was refused at once. What asked was this host.
+/// Reports that a step of an attempt failed at once. This host refused it, not the peer.
 pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
     let fault = match error {
         e if e == ENOMEM => LocalFault::NoResources,
@@ -85,7 +85,8 @@ pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
 
 /// Translates the connection manager's error about an address.
 pub(super) fn addr_fault(error: Error) -> AddrFault {
-    // By number: not every kernel has Rust names for all of them.
+    // By number, as not every kernel has Rust names for all of them. NO-OVERFLOW: An errno is a
+    // small negative number.
     // NO-OVERFLOW: An errno is a small negative number.
     match error.to_errno().wrapping_neg() {
         errno::ENODEV => AddrFault::NoDevice,

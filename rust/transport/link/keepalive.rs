@@ -3,8 +3,8 @@
 //! Looks after a connection.
 //!
 //! A reliable connection does not notice a dead peer as long as nothing is sent. So a work item
-//! looks from time to time; the connection machine decides whether to ask the peer for a sign of
-//! life, and whether to give it up. Memory that is not needed goes back at the same time.
+//! looks at it from time to time. The connection machine decides whether to ask the peer for a sign
+//! of life, and whether to give it up. The same work item returns memory that is not needed.
 
 use crate::{
     connection::Connection,
@@ -47,7 +47,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// While the peer may be out of reach: an answer may make another probe due at once.
+/// How soon to look while the peer may be out of reach: an answer may make another probe due at
+/// once.
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
@@ -75,22 +76,23 @@ impl Link {
         }
         let xprt = conn.xprt();
         if conn.regions().is_time_to_trim() {
-            // Those of slots at work are back at once.
+            // Slots in use get their regions again with the next call.
             collect_idle(xprt, conn.regions());
             conn.regions().trim();
             xprt.trim_slots();
         }
-        // So that a call that polls for its reply gets its timer, and notices that it was killed.
+        // A call that polls for its reply must stop polling, so that its timer can fire and it
+        // notices a signal.
         qp.stop_polling();
         self.tell_time(qp);
     }
 
-    /// Tells the machine the time, and what there was on the connection.
+    /// Reports the time, and what came over the connection, to the machine.
     fn tell_time(&self, qp: &Qp<Connection>) {
         let conn = qp.handler();
         let xprt = conn.xprt();
         let credits = conn.credits();
-        // First, so that a request that ends now has used the connection.
+        // First, so that a request that ends now counts as a use of the connection.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
         let before =

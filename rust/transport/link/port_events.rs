@@ -25,7 +25,7 @@ pub(super) struct PortListener {
     pub(super) xprt: BackRef<Rdma>,
     pub(super) epoch: Epoch,
     pub(super) port: u32,
-    /// The number of its place, if it has one.
+    /// The number of its place, if it uses a rail.
     pub(super) place: Option<u32>,
 }
 
@@ -42,7 +42,8 @@ impl DeviceHandler for PortListener {
         };
         match event {
             conn::DeviceEvent::PortDown | conn::DeviceEvent::Fatal => {
-                // With no better rail it waits, as without rails: the port may be back soon.
+                // Without a better rail the connection stays, as without rails: the port may be
+                // back soon.
                 if self.link.port_down(place) {
                     let lost = Event::Lost(self.epoch, Cause::PortDown);
                     self.link.react(&self.xprt, lost);

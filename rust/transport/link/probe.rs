@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes of rails, dead or doubted: a connection that carries nothing, made and ended.
+//! Probes of rails that are dead or doubted. A probe makes a connection that carries nothing, and
+//! ends it.
 //!
-//! Nothing less tells that a rail works: addresses are resolved from what was learnt before, and a
-//! port may be active while nothing comes through.
+//! Nothing less proves that a rail works: addresses are resolved from caches, and a port may be
+//! active while no packet gets through.
 //!
-//! Each is a work item of its own: over iWARP it may take as long as the adapter's TCP tries to
-//! connect, and another rail may have to be probed in that time.
+//! Each probe is a work item of its own. Over iWARP it may take as long as the adapter's TCP tries
+//! to connect, and another rail may have to be probed in that time.
 
 use crate::{
     driver::Rdma,
@@ -75,7 +76,7 @@ const LIMIT: Millis = Millis::from_secs(10);
 /// How often it looks whether it is still needed, in milliseconds.
 const LOOK_MS: u32 = 250;
 
-/// The smallest queue pair that can be.
+/// The sizes of the smallest possible queue pair.
 const QUEUES: QpConfig = QpConfig {
     send_bytes: 4096,
     least_send_bytes: 4096,
@@ -99,7 +100,7 @@ impl Link {
     ) {
         let job = ProbeJob::new(xprt.back_ref(), server.clone(), probe, rail);
         let queue = self.services.common().queue().queue();
-        // Without memory the job goes, and another follows.
+        // Without memory the job is dropped, and the policy asks for another probe later.
         let _ = queue.try_spawn(GFP_KERNEL, move || {
             let _nofs = NoFs::enter();
             let outcome = match connects(job.xprt(), &job.rail()) {
@@ -120,7 +121,7 @@ enum Reached {
     Address,
     Route,
     Peer,
-    /// No more will come.
+    /// No more answers will come.
     End,
 }
 
@@ -133,7 +134,7 @@ enum Fault {
 }
 
 impl Fault {
-    /// What a step says that failed so and needs the rail.
+    /// The outcome of a probe if a step that needs the rail fails like this.
     fn of_step(error: Error) -> Self {
         match error {
             ENOMEM | EAGAIN => Self::Ours,
@@ -162,7 +163,7 @@ impl Answers {
         )
     }
 
-    /// Waits until the connection manager has come so far, at most until `deadline`.
+    /// Waits until the connection manager reports this step, at most until `deadline`.
     fn wait(&self, xprt: &Xprt<Rdma>, wanted: Reached, deadline: Time) -> Result<(), Fault> {
         let mut reached = self.reached.lock();
         loop {
@@ -230,7 +231,7 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     let id = Arc::new(id, GFP_KERNEL).map_err(|_| Fault::Ours)?;
     id.bind_addr(&SocketAddr::new(rail.local, 0))
         .map_err(Fault::of_step)?;
-    // Nothing gets out, and rxe could send nothing any more if it tried.
+    // The port is down: nothing would be sent, and rxe could never send again if it tried.
     if !id.is_port_active() {
         return Err(Fault::Rails);
     }
@@ -239,7 +240,7 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     answers.wait(xprt, Reached::Address, deadline)?;
     id.resolve_route(limit).map_err(Fault::of_step)?;
     answers.wait(xprt, Reached::Route, deadline)?;
-    // What the device lacks for a queue pair it may lack on any rail.
+    // If the device lacks something for a queue pair, it lacks it on every rail.
     let pd = Pd::alloc(id.clone()).map_err(ours)?;
     let _qp = Qp::create(&pd, &QUEUES, Idle(xprt.common().clone())).map_err(ours)?;
     let asks = id.connect(&ConnectParam {

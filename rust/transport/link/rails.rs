@@ -4,8 +4,8 @@
 //! moves to another one.
 //!
 //! The policy is the protocol core's ([`Rails`](xprtrdma_proto::rail::Rails)), shared by all
-//! transports of a server. What it is told comes from here, from attempts, from the end of
-//! connections and from the events of their ports.
+//! transports of a server. This room, attempts, the end of connections and the events of ports tell
+//! it what happens.
 
 use crate::{
     connection::Connection,
@@ -68,22 +68,23 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// How old the list of rails may be for an attempt, and for a connection that is looked after.
+/// Greatest age of the list of rails, for an attempt and for the keepalive of a connection.
 const FRESH: Millis = Millis::new(250);
 const RECENT: Millis = Millis::from_secs(5);
 
-/// How often a connection is looked at while there are several rails: when its rail has died
-/// it leaves, also if it carries nothing yet.
+/// Interval of the keepalive while there are several rails, so that an idle connection leaves a
+/// dead rail, too.
 const LOOK: Millis = Millis::from_secs(1);
 
-/// How long calls may take to end before a connection that does well moves.
+/// How long a healthy connection that is to move waits for its calls to end.
 const CLOSING: Millis = Millis::from_secs(2);
 
-/// How often it is looked at while they do.
+/// Interval at which such a connection is looked at.
 const CLOSING_LOOK: Millis = Millis::new(20);
 
 impl Link {
-    /// What the transports of the server share. `None`: no memory, or no address. May sleep.
+    /// Returns what the transports of the server share. `None` without memory, or without an
+    /// address. May sleep.
     pub(super) fn server(&self, xprt: &Xprt<Rdma>) -> Option<Arc<Server>> {
         let peer = xprt.peer()?;
         let known = self.server.lock().clone();
@@ -137,23 +138,23 @@ impl Link {
         place.as_ref().map(|place| (place.rail(), place.number()))
     }
 
-    /// There will be no connection: the place is given back.
+    /// Gives up the place, as the attempt made no connection.
     pub(super) fn leave_rail(&self) {
         let place = self.place.lock().take();
         drop(place);
     }
 
-    /// The attempt has made a connection.
+    /// Reports to the policy that the attempt has made a connection.
     pub(super) fn rail_connected(&self) {
         if let Some(place) = &mut *self.place.lock() {
             place.with(|rails, seat| rails.connected(seat, now()));
         }
     }
 
-    /// The attempt failed. Whether another rail is to be tried at once.
+    /// Reports that the attempt failed. Returns whether another rail is to be tried at once.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
-            // The peer has buried that connection now, of a device that was made anew since.
+            // The peer has already forgotten that connection; the device was made again since.
             self.rail_died.store(true, Relaxed);
             return true;
         }
@@ -167,7 +168,7 @@ impl Link {
         self.count_failover(others)
     }
 
-    /// Tells the policy something of the present rail. Whether there is another one for a
+    /// Reports an event of the present rail to the policy. Returns whether another rail can take a
     /// connection.
     fn tell(&self, what: impl FnOnce(&mut Rails, &mut Seat) -> bool) -> bool {
         let mut place = self.place.lock();
@@ -175,7 +176,8 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// An attempt or a connection ended for its rail. `others`: there is another one.
+    /// Records that an attempt or a connection ended because of its rail. `others`: whether there
+    /// is another rail.
     fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);
@@ -183,16 +185,17 @@ impl Link {
         others
     }
 
-    /// The connection ended, and its rail may be to blame. The next attempt waits as ever: a peer
-    /// that closes what it has accepted would otherwise be asked without pause, over one rail and
-    /// another.
+    /// Reports that the connection ended, perhaps because of its rail. The next attempt waits as
+    /// ever. Otherwise a peer that closes each connection after accepting it would be asked without
+    /// pause, over one rail after the other.
     fn doubt_rail(&self) {
         if let Some(place) = &mut *self.place.lock() {
             place.with(|rails, seat| rails.doubted(seat, now()));
         }
     }
 
-    /// The port of a rail is down. Whether the connection or attempt with this place had better go.
+    /// Reports that the port of a rail is down. Returns whether the connection or attempt with this
+    /// place should end.
     pub(super) fn port_down(&self, number: u32) -> bool {
         let mut place = self.place.lock();
         let Some(place) = (*place).as_mut().filter(|place| place.number() == number) else {
@@ -206,7 +209,7 @@ impl Link {
         others
     }
 
-    /// The port of a rail works again.
+    /// Reports that the port of a rail works again.
     pub(super) fn port_works(&self, number: u32) {
         let mut place = self.place.lock();
         if let Some(place) = (*place).as_mut().filter(|place| place.number() == number) {
@@ -214,9 +217,10 @@ impl Link {
         }
     }
 
-    /// The connection ended so, `busy` with calls. A place is given back unless it moves.
+    /// Reports how the connection ended; `busy`: with calls in flight. The place is returned unless
+    /// the connection moves.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
-        // A port that is down was noticed at once.
+        // The event of the port has already been reported.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
             if lost.blames_rail() {
                 let of_this_host = lost.cause.is_of_this_host();
@@ -246,7 +250,7 @@ impl Link {
         let Some(shared) = server.as_deref().and_then(Server::shared) else {
             return Ok(());
         };
-        // A copy each: what shows them may sleep.
+        // Each entry is copied, as the function that shows it may sleep.
         for index in 0..2 * MAX_RAILS {
             let view = shared.with_rails(|rails| rails.views(now()).nth(index));
             match view {
@@ -257,7 +261,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sees to the rails while there is a connection. Returns when to look again, if soon. Sleeps.
+    /// Looks after the rails while there is a connection. Returns when to look again, if soon.
+    /// Sleeps.
     pub(super) fn tend_rails(self: &Arc<Self>, qp: &Qp<Connection>) -> Option<Millis> {
         let conn = qp.handler();
         let xprt = conn.xprt();
@@ -374,7 +379,7 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     }
 }
 
-/// The local ends that rails may have.
+/// Converts addresses that devices have into local ends of rails.
 fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     found.iter().filter_map(|end| {
         Some(Local {
@@ -386,7 +391,7 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// The tables are kilobytes on the stack, and so is what the log needs: one after the other.
+// The tables take kilobytes of the stack, and so does logging. So these run one after the other.
 
 /// Makes rails of the local ends and the tables. May sleep.
 #[inline(never)]
@@ -415,7 +420,8 @@ fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     }
 }
 
-/// Says what the tables name and is not here, and that there is no second rail. May sleep.
+/// Logs the entries of the tables that do not exist on this host, and whether there is no second
+/// rail. May sleep.
 #[inline(never)]
 fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let (common, net, name) = (xprt.common(), xprt.net(), Named(xprt));

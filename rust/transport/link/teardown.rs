@@ -88,16 +88,16 @@ impl Established for QpOwner<Connection> {
 }
 
 impl Link {
-    /// Ends the connection, and waits until nothing of it is left unless there may be another rail.
-    /// `event`: why.
+    /// Ends the connection. Waits until nothing of it is left, unless there may be another rail.
+    /// `event`: the reason.
     fn end(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>, event: Event) {
         let xprt = lock.xprt();
-        // Calls of the connection keep their credits until they end or go out again.
+        // Calls of the connection keep their credits until they end or are sent again.
         let busy = xprt.is_busy();
         let qp = lock.state().take();
         *self.current.lock() = None;
         cancel_delayed_sync::<Self, KEEPALIVE_WORK>(self);
-        // First the one that queues the other.
+        // First the work item that queues the other one.
         cancel_delayed_sync::<Self, PROBE_WORK>(self);
         cancel_delayed_sync::<Self, SUSPICION_WORK>(self);
         self.machine().close(xprt, event);
@@ -105,9 +105,10 @@ impl Link {
             let epoch = qp.handler().epoch();
             self.machine().end(|of| of == epoch);
             self.rail_left(lost(self.machine(), epoch), busy);
-            // Regions that senders have put back since go with it; there are no senders now.
+            // Regions that senders have returned since are destroyed with the pool. No sender runs
+            // now.
             drop(qp);
-            // Calls that may go out over another rail do not wait for it.
+            // Calls that may be sent over another rail do not wait for it.
             if !params::has_rails(xprt.common(), xprt.net()) {
                 self.machine().buried();
             }
@@ -117,11 +118,12 @@ impl Link {
 
     /// Ends the connection. Sleeps.
     pub(crate) fn close(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
-        // The machine has asked for it itself unless the RPC client did, e.g. of an idle transport.
+        // Unless the RPC client closes the connection (for example an idle one), the machine has
+        // asked for this.
         self.end(lock, Event::Close(Cause::Closed));
     }
 
-    /// The same, for good. Nothing is left of it then.
+    /// Ends the transport's last connection. Nothing of it is left afterwards.
     pub(crate) fn shut_down(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         self.end(lock, Event::Shutdown);
         self.machine().buried();
@@ -129,14 +131,14 @@ impl Link {
     }
 }
 
-/// How the connection with this number ended, if none did later.
+/// Records how the connection with this number ended, unless a later one has ended.
 fn lost(machine: &Machine, epoch: Epoch) -> Option<Disconnect> {
     let lost = machine.with_conn(|conn| conn.history().iter().next().copied());
     lost.filter(|lost| lost.epoch == epoch)
 }
 
-/// Logs the end of a connection when nothing more can come to light about it: the cause known at
-/// first, such as that everything is flushed, may be the least of it.
+/// Logs the end of a connection when no more can become known about it. The cause that is known at
+/// first may be the least important one, such as that all work requests were flushed.
 fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     let Some(lost) = lost(machine, epoch) else {
         return;
@@ -148,9 +150,9 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     }
 }
 
-/// What the device told of a failure before we ended the connection, and after all. At the end
-/// everything that is left is flushed, which says nothing; but if something else failed it is the
-/// reason.
+/// The device's reports of a failure: those before we ended the connection, and all of them. When
+/// the connection ends, every work request that is left is flushed, which says nothing; but if
+/// another one failed, that is the reason.
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {

@@ -175,7 +175,7 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?;
         match conn.disbelief() {
             None => {
-                // Servers go by what we announce, whatever they announce.
+                // Servers act on what we announce, whatever they announce themselves.
                 let (agreed, unannounced) = moved(xprt).invalidations();
                 writeln!(
                     f,
@@ -239,7 +239,8 @@ fn yes_or_no(is: bool) -> &'static str {
     }
 }
 
-/// Regions that exist and that no call uses. While calls come and go the one may not fit the other.
+/// Regions that exist, and regions that no call uses. While calls come and go the two numbers may
+/// not match.
 fn usage(xprt: &Xprt<Rdma>, conn: &Connection) -> (usize, usize) {
     let (made, free) = conn.regions().usage();
     let kept: usize = xprt
@@ -313,7 +314,7 @@ fn write_disconnect(shown: &Arc<Shown>, reader: &mut UserSliceReader) -> Result 
     }
 }
 
-/// What was written: `0` or `1`, perhaps with the end of a line. `EINVAL` for all else.
+/// Reads what was written: `0` or `1`, perhaps with a newline. `EINVAL` for all else.
 fn read_digit(reader: &mut UserSliceReader) -> Result<u8> {
     let mut text = [0u8; 2];
     let len = reader.len();

@@ -44,7 +44,7 @@ pub(crate) fn send_callback_reply(
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
     if !callback.came_on_this_connection(xprt) {
-        // A reply never goes out on another connection (BC-27): it is dropped, and the server asks
+        // A reply never goes out on another connection (BC-27). It is dropped, and the server asks
         // again.
         return Ok(());
     }
@@ -93,7 +93,7 @@ impl Connection {
                 counters.count(Counter::BcOverflow);
                 self.lost(Cause::BackchannelOverflow);
             }
-            // The last user of the transport has just gone: soon the connection will, too.
+            // The last user of the transport has just gone; the connection will end soon.
             Err(e) if e == ENODEV => {}
             Err(_) => self.discard(qp, Counter::BadPayloadLen, None, None),
         }
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Posts a refusal; true if it is under way. With `confirmed` its arrival is told.
+    /// Posts a refusal; returns true if it was posted. With `confirmed` its arrival is reported.
     fn post_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal, confirmed: bool) -> bool {
         let credits = callback_credits();
         // Without room the refusal is lost, which the server must expect of any error.

@@ -44,8 +44,8 @@ impl Answer {
     }
 }
 
-/// Carries out the verdict on a reply that was not predicted, or whose regions were invalidated by
-/// us: as [`complete_rpc`].
+/// Carries out the verdict on a reply that was not predicted, or whose regions we had to
+/// invalidate; like [`complete_rpc`].
 #[inline(never)]
 pub(super) fn complete_judged(
     counters: &Counters,
@@ -56,15 +56,15 @@ pub(super) fn complete_judged(
 ) {
     match verdict {
         Verdict::Accept(accept) => complete_rpc(counters, pinned, *accept, result, message),
-        // Counted when it came.
+        // The reply was counted when it arrived.
         Verdict::Fail(error, _) => fail(counters, pinned, *error),
         // Dropped messages end no call.
         Verdict::Discard(_) => {}
     }
 }
 
-/// The call is answered. Returns its pin if all its regions are out of the server's reach;
-/// otherwise that is kept with the call until they are.
+/// Records that the call is answered. Returns its pin if all its regions are out of the server's
+/// reach; otherwise keeps the pin with the call until they are.
 #[inline(always)]
 pub(super) fn complete_or_park(
     request: &Request,
@@ -102,7 +102,7 @@ pub(super) fn complete_rpc(
     result: ResultChunk,
     message: &[u8],
 ) {
-    // NO-OVERFLOW: Parts of the message, or nothing is there.
+    // NO-OVERFLOW: The numbers are lengths of parts of the message, or zero.
     let end = accept.inline_offset.wrapping_add(accept.inline_len);
     let inline = message.get(accept.inline_offset..end).unwrap_or(&[]);
     let padded = (accept.placed as usize).next_multiple_of(4);
@@ -123,7 +123,8 @@ pub(super) fn complete_rpc(
     match placed {
         Ok(()) => {
             ends(counters, &pinned, 0);
-            // No region is left, so no lease is. But there may be no room for the item's padding.
+            // The call has no region left, so it has no lease. But the buffer may have no room for
+            // the item's padding.
             if let Err(pinned) = pinned.complete(len) {
                 fail(counters, pinned, xprtrdma_proto::Error::BadPayload);
             }
@@ -135,7 +136,7 @@ pub(super) fn complete_rpc(
 #[cold]
 fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
     ends(counters, &pinned, error.to_errno());
-    // No region is left, so no lease is.
+    // The call has no region left, so it has no lease.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
 

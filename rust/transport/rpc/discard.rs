@@ -31,8 +31,8 @@ use xprtrdma_sunrpc::{
 };
 
 impl Connection {
-    /// Drops a message. If it invalidated a region, nothing tells what else is wrong (MAL-015,
-    /// MAL-016), so then the connection goes.
+    /// Drops a message. If the message invalidated a region, it is not known what else is wrong
+    /// (MAL-015, MAL-016), so the connection ends.
     #[cold]
     pub(super) fn drop_message(
         &self,
@@ -50,7 +50,7 @@ impl Connection {
         }
     }
 
-    /// A message invalidated a region that it had better not: the connection goes.
+    /// Handles a message that invalidated a region which it should not have: ends the connection.
     #[cold]
     pub(super) fn wrongly_invalidated(&self) {
         self.doubt();
@@ -70,7 +70,7 @@ impl Connection {
         self.counters().count(counter);
         self.counters().add(Ordinary::BadReply);
         trace::discard(self.xprt().id(), xid.map_or(0, |xid| xid.0), counter.name());
-        // Without an xid that may be trusted it belongs to no call.
+        // A message whose xid cannot be trusted belongs to no call.
         let pinned = found.filter(|_| xid.is_some());
         let reaction = match &pinned {
             Some(pinned) => {

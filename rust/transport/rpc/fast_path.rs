@@ -120,8 +120,8 @@ impl One {
     }
 }
 
-// One function for each form of version 1, with all that does not depend on the call in its code: a
-// third of the instructions of the slow path.
+// One function for each form of version 1. Its code contains all that does not depend on the call,
+// so it takes a third of the instructions of the slow path.
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk(
@@ -150,7 +150,7 @@ pub(super) fn send_with_reply_chunk(
     send_one(xprt, qp, call, One::Reply, Version::V1)
 }
 
-/// The same in version 2, for all forms.
+/// The same in version 2: one function for all forms.
 #[inline(never)]
 pub(super) fn send_in_version_2(
     xprt: &Xprt<Rdma>,
@@ -163,7 +163,7 @@ pub(super) fn send_in_version_2(
 
 /// Why a call was not posted on the fast path.
 enum Failed {
-    /// It is rare in some way, and takes the slow path.
+    /// The call is rare in some way, and takes the slow path.
     Rare,
     /// For this reason.
     Unsent(Unsent),
@@ -177,13 +177,14 @@ impl From<Unsent> for Failed {
 
 /// A call that was posted.
 struct Posted {
-    /// Its message is above the least threshold.
+    /// Its message is longer than the minimum threshold.
     large: bool,
-    /// It will have a reply.
+    /// A reply to it is expected.
     expected: bool,
 }
 
-/// As [`send_any`], for a call with one region. What is rare takes the slow path.
+/// As [`send_any`], for a call with one region. A call that is rare in some way takes the slow
+/// path.
 #[inline(always)]
 fn send_one(
     xprt: &Xprt<Rdma>,
@@ -226,7 +227,7 @@ fn post_one(
 ) -> Result<Posted, Failed> {
     let conn = qp.handler();
     let request = call.slot().driver_data();
-    // Usually the slot's last call has left a region, and the list that it came by, with its room.
+    // Usually the slot's last call has left a region, and the list that held it, which has room.
     let ready = state.regions.is_empty() && (form != One::Reply || state.xid != call.xid());
     let kept = if ready { state.kept.take() } else { None };
     let mr = kept.ok_or(Failed::Rare)?;
@@ -320,8 +321,8 @@ fn post_one(
     if latency::is_measured() {
         state.posted = now_ns();
     }
-    // The call is pending from before the post: its reply may overtake us.
-    // Not that of a call with a Reply chunk, see above.
+    // The call is pending before it is posted, as its reply may come before the post returns. A
+    // call with a Reply chunk is treated above.
     let anew = form == One::Reply || state.xid != call.xid();
     if anew {
         state.xid = call.xid();
@@ -349,13 +350,13 @@ fn post_one(
         shape32(head.wrapping_add(tail)),
         conn.remote_invalidation(),
     );
-    // A call with memory for a reply expects one; only others must be asked.
+    // A call with memory for a reply expects one; only for others this must be asked.
     let expected = form != One::Read || call.reply_expected();
     let large = len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize;
     // See `post_call`.
     let may_batch = crowded && expected && !large && others_want_this_cpu() && batch.may_batch();
     let [region] = &mut *state.regions else {
-        // It was put there above.
+        // The region was put there above.
         return Err(Unsent::NotPosted.into());
     };
     let regions = slice::from_mut(region);

@@ -77,7 +77,7 @@ fn one_of_many(state: &mut State, rkey: Option<Handle>) -> Result<(Region, Count
 /// The message does not prove that the region is invalid: this side invalidates all the same.
 #[inline(never)]
 fn not_taken_back(state: &mut State, region: Region) {
-    // It was taken from there.
+    // The region was taken from there.
     let _ = state.regions.push_within_capacity(region);
 }
 
@@ -95,7 +95,7 @@ impl Connection {
     ) -> Result<(), Foreign> {
         let agreed = state.offer.invalidation;
         let rkey = Some(Handle(proof.rkey()));
-        // Usually there is one.
+        // Usually the call has one region.
         let (region, counter, echo) = match &*state.regions {
             [only] => match invalidated(rkey, [handle(only)], agreed) {
                 Invalidated::Own(_, counter) => {
@@ -126,8 +126,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Leaves a region with the slot for its next call, unless there is one or a sender waits for
-    /// regions.
+    /// Leaves a region with the slot for its next call, unless the slot has one or a sender waits
+    /// for regions.
     #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
         if self.regions().is_scarce() {
@@ -142,8 +142,8 @@ impl Connection {
         defer::post(&Invalidations(qp), index);
     }
 
-    /// Invalidates the regions of a slot; `false` if there is no room. If it cannot be done at all
-    /// the connection goes, and its end takes care of them (V1-098).
+    /// Invalidates the regions of a slot; returns `false` if the queue has no room. If the
+    /// invalidation fails the connection ends, and its end takes the regions back (V1-098).
     fn try_invalidate(&self, qp: &Qp<Connection>, index: u16) -> bool {
         let Some(slot) = self.xprt().slot(index) else {
             return true;
@@ -195,7 +195,7 @@ impl PostQueue for Invalidations<'_> {
     }
 }
 
-/// For how long the task of a call that ends without its reply waits for that, in milliseconds.
+/// How long the task of a call that ends without its reply waits for the reply, in milliseconds.
 const LINGER_MS: u32 = 1000;
 
 /// Revokes the server's access to the memory of a call that was sent and has not completed.
@@ -225,7 +225,7 @@ pub(crate) fn revoke(
     };
     let current = || current().filter(|qp| qp.handler().epoch() == epoch);
     if exposed && xprt.is_connected() && current().is_some() {
-        // See `Connection::departed` for the reply.
+        // For the reply see `Connection::departed`.
         leaving.linger(call, LINGER_MS);
     }
     {
@@ -240,8 +240,8 @@ pub(crate) fn revoke(
         }
         request.set_phase(&mut state, Phase::Revoked);
     }
-    // A connection that is not there any more, or not yet gone, takes care of its regions: its
-    // end looks at every slot.
+    // If the connection has ended or is about to, its end looks at every slot and takes these
+    // regions.
     if let Some(qp) = current() {
         let conn = qp.handler();
         conn.react(Event::MemoryRevoked(epoch));

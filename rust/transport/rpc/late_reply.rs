@@ -24,7 +24,7 @@ use xprtrdma_rdma::{
 };
 
 impl Connection {
-    /// A reply to no call that waits for one.
+    /// Handles a reply for which no call waits.
     #[cold]
     pub(super) fn unclaimed(
         &self,
@@ -33,7 +33,7 @@ impl Connection {
         message: &Received<'_, Self>,
     ) -> Remaining {
         if self.xprt().is_pinned(xid.0) {
-            // Another one waits for the invalidation of the call's regions.
+            // Another reply already waits for the invalidation of the call's regions.
             self.drop_message(qp, message, Counter::DupReply, Some(xid), None);
             return Remaining::Nothing;
         }
@@ -48,10 +48,10 @@ impl Connection {
         Remaining::Nothing
     }
 
-    /// A reply to a call that has left the RPC client's queue and is still in its slot: it ends,
-    /// perhaps its task waits for this very reply, or it is encoded anew. That is no fault of the
-    /// server. The message is of no use any more; but the call's regions are taken back, and its
-    /// credit. `None`: there is no such call.
+    /// Handles a reply to a call that has left the RPC client's queue and is still in its slot. The
+    /// call is ending, perhaps its task waits for this very reply, or it is encoded again. That is
+    /// no fault of the server. The message is of no use any more, but the call's regions and its
+    /// credit are taken back. Returns `None` if there is no such call.
     fn departed(&self, xid: Xid, message: &Received<'_, Self>) -> Option<Remaining> {
         for slot in self.xprt().slots() {
             let request = slot.driver_data();
@@ -78,7 +78,7 @@ impl Connection {
             }
             drop(state);
             if owed && request.take_owed() == self.epoch().raw() {
-                // The credit comes back with the end of the call.
+                // The credit is free when the call has ended.
                 self.counters().add(Ordinary::LateReplies);
             } else {
                 self.unmatched_reply();
@@ -96,9 +96,10 @@ impl Connection {
         None
     }
 
-    /// A reply to a call came whose regions were taken back before. If it invalidated one of them
-    /// nothing has happened, for that was invalid. But if its key is in use again (one of 256 is),
-    /// the region of another call is invalid now, and only a new connection helps.
+    /// Handles a reply to a call whose regions were taken back before. If the reply invalidated one
+    /// of them, nothing has happened, as that region was invalid already. But one time in 256 its
+    /// key is in use again. Then the region of another call is invalid now, and only a new
+    /// connection helps.
     pub(super) fn check_revoked(&self, message: &Received<'_, Self>) {
         let Some(proof) = message.invalidation() else {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The regions of a call: mapping its memory, and giving regions back that were not posted.
+//! The regions of a call: maps its memory, and returns regions that were not posted.
 
 use crate::{
     connection::{
@@ -107,7 +107,7 @@ impl Mapping<'_> {
                 write,
             )
         });
-        // There is room: reserved by the caller.
+        // There is room: the caller has reserved it.
         let _ = self.regions.push_within_capacity(region);
         let fits = chunk.push(Segment {
             handle: Handle(window.handle),
@@ -139,7 +139,7 @@ pub(super) fn map_call(
         .map_err(|_| Shortage::NoMemory)?;
     // Usually the slot has kept the region that the call needs.
     if let Some(Err(full)) = state.kept.take().map(|mr| idle.push_within_capacity(mr)) {
-        // For a call that needs none.
+        // For a call that needs no region.
         pool.put(full.0);
     }
     let missing = needed.saturating_sub(idle.len());
@@ -169,7 +169,7 @@ pub(super) fn map_call(
             map((Message::Reply, Part::Whole), Access::RemoteWrite, results)
         }
     });
-    // Contiguous memory may have needed fewer than were counted.
+    // Contiguous memory may need fewer regions than were counted.
     while let Some(mr) = idle.pop() {
         pool.put(mr);
     }
@@ -182,14 +182,14 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     while let Some(region) = regions.pop() {
         match region.unposted() {
             Ok((mr, _lease)) => qp.handler().regions().put(mr),
-            // One of a post that failed, and all below it: the end of the connection has them.
+            // The post of this call failed, so the end of the connection takes these regions.
             Err(region) => {
                 let _ = regions.push_within_capacity(region);
                 break;
             }
         }
     }
-    // The list is for the next call.
+    // The list stays for the next call.
     call.slot().driver_data().state.lock().regions = regions;
 }
 

@@ -85,8 +85,8 @@ impl QpHandler for Connection {
         self.completions()
     }
 
-    // Into its one caller, with the whole way of a predicted reply: with what is rare out of line
-    // 136 instructions of a READ.
+    // Inlined, as it has one caller, with all steps of a predicted reply. That saves 136
+    // instructions of a READ, as long as rare steps are out of line.
     #[inline(always)]
     fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
@@ -122,7 +122,7 @@ impl QpHandler for Connection {
             }
         }
         if !state.regions.is_empty() {
-            // Cannot be: one post invalidates all regions of a call.
+            // Cannot happen: one post invalidates all regions of a call.
             drop(state);
             this.lost(Cause::InvalidateFailed);
             return;
@@ -149,7 +149,7 @@ impl QpHandler for Connection {
     }
 
     fn send_space(qp: ArcBorrow<'_, Qp<Connection>>) {
-        // Invalidations first: they end calls, senders begin new ones.
+        // Invalidations first: they end calls, whose ends free room for senders.
         defer::resume(&Invalidations(&qp));
         qp.handler().xprt().wake_senders();
     }
@@ -161,15 +161,15 @@ impl QpHandler for Connection {
 }
 
 impl Connection {
-    /// Deals with a Receive without a message.
+    /// Handles a Receive that completed without a message.
     #[cold]
     fn only_immediate(&self, _: Received<'_, Self>) {
         self.counters().count(Counter::Imm);
         self.lost(Cause::Immediate);
     }
 
-    /// Deals with a message of a connection in this version. Compiled for each, so that the usual
-    /// one pays nothing for the other.
+    /// Handles a message of a connection in this version. Compiled for each version, so that the
+    /// usual one pays nothing for the other.
     #[inline(always)]
     fn sort(&self, qp: &Qp<Connection>, message: Received<'_, Self>, version: Version) {
         let found = call_xid(message.bytes(), version).and_then(|xid| self.xprt().lookup(xid.0));
@@ -195,7 +195,7 @@ impl Connection {
         let Remaining::Invalidation(index) = remaining else {
             return;
         };
-        // The reply waits, in its buffer, for the invalidation of the call's regions.
+        // The reply waits in its buffer until the call's regions are invalidated.
         if let Some(slot) = self.xprt().slot(index) {
             let held = message.hold();
             if let Some(answer) = &mut slot.driver_data().state.lock().answer {
@@ -205,8 +205,8 @@ impl Connection {
         self.invalidate(qp, index);
     }
 
-    /// Deals with the reply that `pinned` expects, as nearly every message is one; if it is
-    /// another, the call comes back.
+    /// Handles the reply that `pinned` expects, which nearly every message is. Otherwise returns
+    /// the call.
     #[inline(always)]
     fn predicted(
         &self,
@@ -222,7 +222,7 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // Each form has code of its own, in which is all that does not depend on the message.
+        // Each form has code of its own, which contains all that does not depend on the message.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, request, state, form, message, version),
             form @ ResultChunk::Write => {
@@ -234,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// Ends the call if the message is the reply that it expects; otherwise that comes back.
+    /// Ends the call if the message is the reply that it expects; otherwise returns the call.
     #[inline(always)]
     fn accept(
         &self,
@@ -255,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Deals with any other message.
+    /// Handles any other message.
     #[cold]
     fn unpredicted(
         &self,
@@ -303,7 +303,7 @@ impl Connection {
         })
     }
 
-    /// Deals with a message that is no reply.
+    /// Handles a message that is no reply.
     #[cold]
     fn no_reply(
         &self,
@@ -314,7 +314,7 @@ impl Connection {
     ) -> Remaining {
         match inbound {
             Inbound::Error(error) => return self.remote_error(qp, error, message, found),
-            // What it invalidated is no call's of its own.
+            // A region that it invalidated belongs to no call of this message.
             Inbound::ReverseCall(_) | Inbound::Refuse(_) if message.invalidation().is_some() => {
                 self.wrongly_invalidated()
             }
@@ -323,7 +323,7 @@ impl Connection {
             Inbound::Discard(Discard { counter, xid }) => {
                 self.drop_message(qp, message, *counter, *xid, found)
             }
-            // Not given to this function.
+            // Such messages are not passed to this function.
             Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
         }
         Remaining::Nothing
@@ -343,8 +343,8 @@ impl Connection {
             (RemoteErrorKind::InvalOption, _) => Counter::ErrInvalOption,
         };
         if counter == Counter::ErrVers && self.version() == Version::V2 && found.is_some() {
-            // The peer has changed its mind. The next connection asks anew, and the calls go out
-            // again there (MAL-023).
+            // The peer denies the version that was agreed on. The next connection asks again, and
+            // the calls are sent again there (MAL-023).
             self.drop_message(qp, message, counter, Some(error.xid), found);
             return Remaining::Nothing;
         }
@@ -356,7 +356,7 @@ impl Connection {
         })
     }
 
-    /// Asks `judge` about an answer to the call that was found, and carries the verdict out.
+    /// Judges an answer to the call that was found, and carries out the verdict.
     fn on_reply(
         &self,
         qp: &Qp<Connection>,
@@ -378,8 +378,8 @@ impl Connection {
             Phase::Sent if state.epoch == self.epoch() => judge(&state),
             Phase::Answered => Verdict::Discard(Counter::DupReply),
             _ if request.owed_on.read_once() == self.epoch().raw() => {
-                // Encoded anew since it was sent, as happens while its connection ends: this is the
-                // reply that was owed.
+                // The call was encoded again since it was sent, as happens while its connection
+                // ends. This is the reply to the earlier transmission.
                 request.owed_on.write_once(Epoch::NONE.raw());
                 drop(state);
                 self.counters().add(Ordinary::LateReplies);
@@ -404,8 +404,8 @@ impl Connection {
         }
     }
 
-    /// Takes back the region that the message invalidated, if it did. `None`: it is none of the
-    /// call's, and the connection goes.
+    /// Takes back the region that the message invalidated, if it did. Returns `None` if the region
+    /// is none of the call's; the connection ends then.
     #[inline(always)]
     fn take_back<'a>(
         &self,
@@ -425,7 +425,7 @@ impl Connection {
         Some(state)
     }
 
-    /// Ends the call of a reply that was accepted.
+    /// Ends the call of an accepted reply.
     #[inline(always)]
     fn accept_reply(
         &self,
@@ -461,7 +461,7 @@ impl Connection {
         }
     }
 
-    /// Ends the call of a reply that says that it failed.
+    /// Ends the call of a reply that reports a failure.
     #[cold]
     fn fail_reply(
         &self,

@@ -4,8 +4,8 @@
 
 use crate::connection::Connection;
 
-/// No region of a connection that is drained stays with a slot: they go back to the pool, and their
-/// memory to its owners. A reply that only waited for that ends its call. Sleeps.
+/// Takes the regions of a drained connection from every slot: they go back to the pool, and their
+/// memory to its owners. A reply that only waited for this ends its call. Sleeps.
 pub(crate) fn reclaim(conn: &Connection) {
     for slot in conn.xprt().slots() {
         let (regions, kept, answer) = {
@@ -20,7 +20,7 @@ pub(crate) fn reclaim(conn: &Connection) {
             )
         };
         for region in regions {
-            // A region that is not drained is none of this connection; it is left to its own end.
+            // A region that is not drained belongs to another connection, whose end takes it.
             if let Ok((mr, _lease)) = region.drained() {
                 conn.regions().put(mr);
             }

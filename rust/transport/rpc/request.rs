@@ -52,7 +52,7 @@ pub(super) type Region = ExposedMr<Lease<Rdma>>;
 /// A reply that waits for the invalidation of its call's regions.
 pub(super) struct Answer {
     pub(super) pinned: Pinned<Rdma>,
-    /// The verdict to carry out then.
+    /// The verdict that is carried out after the invalidation.
     pub(super) verdict: Verdict,
     /// The memory that was offered for the reply.
     pub(super) result: ResultChunk,
@@ -75,7 +75,7 @@ pub(super) enum Remaining {
 pub(super) enum Phase {
     /// Not sent, or answered.
     Idle,
-    /// Sent on the connection with this epoch; no reply yet.
+    /// Sent on the connection with this epoch, and not answered yet.
     Sent,
     /// Answered; its regions are being invalidated, and its [`State::answer`] waits for that.
     Answered,
@@ -90,14 +90,14 @@ pub(super) enum Phase {
 /// the Write chunk or of the Reply chunk.
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// There is one in [`Phase::Answered`] only.
+    /// Set in [`Phase::Answered`] only.
     pub(super) answer: Option<Answer>,
     pub(super) epoch: Epoch,
     pub(super) regions: KVec<Region>,
     /// The region of the connection `epoch` that is kept for the slot's next call, see
     /// [`RegionPool`](crate::connection::RegionPool).
     pub(super) kept: Option<IdleMr>,
-    /// Those that a call is about to use.
+    /// Regions that a call is about to use.
     pub(super) idle: KVec<IdleMr>,
     /// The Read chunk.
     pub(super) reads: Chunk,
@@ -112,8 +112,8 @@ pub(super) struct State {
     pub(super) tally: Tally,
 }
 
-/// The regions of one chunk, as the header shows them. It stays with the slot, and is filled in
-/// place: copying it would cost more than encoding it.
+/// The regions of one chunk, as the header shows them. It stays with the slot and is filled in
+/// place, as a copy would cost more than the encoding.
 pub(super) struct Chunk {
     segments: [Segment; MAX_SEGMENTS],
     count: usize,
@@ -160,13 +160,13 @@ pub(super) struct Offered {
     pub(super) non_data: u32,
     /// Whether the server may invalidate the regions, as agreed.
     pub(super) invalidation: bool,
-    /// No server could know the xid before this Send left: it could not be foreseen, and was not
-    /// sent before.
+    /// The server could not know the xid before this Send left: the xid could not be foreseen, and
+    /// was not sent before.
     pub(super) secret_xid: bool,
 }
 
 impl Offered {
-    /// Offers the segment, if for anything.
+    /// Adds the segment to the offer, if it is for results.
     #[inline(always)]
     pub(super) fn offer(
         &mut self,
@@ -184,9 +184,9 @@ impl Offered {
         self.invalidation = invalidation;
     }
 
-    /// What a reply repeats that its server can know from the Send of this region only. A Write or
-    /// Reply chunk is returned, with the region's offset. A Read chunk is not, so there the xid has
-    /// to do.
+    /// Returns what a reply repeats that the server can only know from the Send of this region. For
+    /// a Write or Reply chunk that is the region's offset, which the reply returns. A Read chunk is
+    /// not returned, so there it is the xid.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,
@@ -194,7 +194,7 @@ impl Offered {
         }
     }
 
-    /// The same of the predicted reply to a call with one region, for this result.
+    /// The same for the predicted reply to a call with one region for this result.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
         let returned = match result {
@@ -213,7 +213,7 @@ impl Offered {
         }
     }
 
-    /// The offer, which is for this result, if it is one whose reply can be predicted.
+    /// Returns the offer if it is for this result and the reply can be predicted.
     #[inline(always)]
     pub(super) fn expected(&self, result: ResultChunk) -> Option<Expected<'_>> {
         match (result, self.chunk.segments()) {
@@ -228,7 +228,7 @@ impl Offered {
 /// The chunk for a call's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultChunk {
-    /// None: everything comes inline.
+    /// No chunk: the whole reply comes inline.
     None,
     /// A Write chunk for the data item.
     Write,
@@ -239,13 +239,14 @@ pub(super) enum ResultChunk {
 /// The driver's part of a request slot.
 #[pin_data]
 pub(crate) struct Request {
-    /// The number of the connection that owes the reply; zero after the reply. The number of a
-    /// connection that has ended means nothing. `Relaxed`: the sender, the reply handler and the
-    /// release of the RPC never run at once, except that a reply may come when the RPC ends. For
-    /// that see [`Request::take_owed`].
+    /// The number of the connection that owes the reply; zero after the reply. The number of an
+    /// ended connection means nothing. `Relaxed`: the sender, the reply handler and the release of
+    /// the RPC never run at the same time, except that a reply may come when the RPC ends. For that
+    /// see [`Request::take_owed`].
     pub(super) owed_on: Atomic<u32>,
-    /// Whether the phase is another than [`Phase::Idle`], for the request's own task: it looks when
-    /// the request ends, which is after whatever ended it. Changed with the phase, under its lock.
+    /// Whether the phase is not [`Phase::Idle`]. Changed with the phase, under its lock. The
+    /// request's own task reads this without the lock when the request ends, after all other users
+    /// of the request.
     at_work: Atomic<bool>,
     /// Taken before the send queue's lock, see [`xprtrdma_rdma::qp::SendBatch`].
     #[pin]
@@ -286,7 +287,7 @@ impl Request {
         self.state.lock().epoch
     }
 
-    /// Whether a connection owes the reply to the call. To be asked when the RPC ends.
+    /// Whether a connection owes the reply to the call. Called when the RPC ends.
     #[inline]
     pub(crate) fn is_owed(&self) -> bool {
         self.owed_on.read_once() != Epoch::NONE.raw()
@@ -313,7 +314,7 @@ impl Request {
     }
 
     /// Takes the number of the connection that owes the reply. If the release of the RPC and its
-    /// reply handler both try, one of them gets it.
+    /// reply handler both try, only one of them gets it.
     #[cold]
     pub(crate) fn take_owed(&self) -> u32 {
         self.owed_on.xchg(Epoch::NONE.raw(), Relaxed)
@@ -326,7 +327,7 @@ impl Request {
         state.phase = phase;
     }
 
-    /// Makes the request that `state` belongs to idle; returns the reply that has waited.
+    /// Makes the request that `state` belongs to idle; returns the reply that was waiting.
     pub(super) fn take_answer(&self, state: &mut State) -> Option<Answer> {
         self.set_phase(state, Phase::Idle);
         state.answer.take()

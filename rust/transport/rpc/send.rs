@@ -41,8 +41,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Sends a call. The send lock is held, which is why nothing here races with another call's way
-/// out, nor with the making or ending of connections.
+/// Sends a call. The send lock is held. So this does not race with the sending of another call, nor
+/// with the beginning or end of a connection.
 #[inline(always)]
 pub(crate) fn send_call(
     xprt: &Xprt<Rdma>,
@@ -84,8 +84,8 @@ pub(crate) fn send_call(
     }
 }
 
-/// Sends a call that has its credit and is of no usual form. It is planned once more: a plan that
-/// is handed over would be made whole, and put into memory, for each call.
+/// Sends a call that has its credit and has no usual form. It plans the call again: to pass a plan
+/// on, the compiler would complete it and put it into memory for each call.
 #[inline(never)]
 fn send_rare(
     xprt: &Xprt<Rdma>,
@@ -95,7 +95,7 @@ fn send_rare(
     let conn = qp.handler();
     match plan_call(qp, call, conn.thresholds()) {
         Ok(planned) => send_any(xprt, qp, call, planned),
-        // It was planned before, from the same.
+        // The plan was made before from the same input, so it cannot fail.
         Err(error) => {
             refuse(conn.counters(), call, error);
             Ok(())

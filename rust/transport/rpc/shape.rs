@@ -66,7 +66,7 @@ fn region_limits(qp: &Qp<Connection>) -> RegionLimits {
     }
 }
 
-/// Counts the segments that chunks of a call would have.
+/// Counts the segments that the chunks of a call would have.
 struct Counted<'a> {
     regions: RegionLimits,
     message: XdrBuf<'a>,

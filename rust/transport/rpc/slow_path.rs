@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path out, for calls of any plan; and the handling of calls that were not posted.
+//! The slow path out, for calls of any plan, and what follows if a call was not posted.
 
 use crate::{
     connection::{
@@ -65,13 +65,13 @@ use xprtrdma_sunrpc::{
 
 /// Why a call with a plan and a credit was not posted.
 pub(super) enum Unsent {
-    /// Regions, so many, or memory for them are missing.
+    /// Regions, this many, or memory for them are missing.
     NoRegions(Shortage, usize),
     /// The send queue has no room for this many bytes and work requests.
     NoRoom(SendError, usize, u32),
-    /// The header cannot be.
+    /// The header cannot be encoded.
     NoHeader(xprtrdma_proto::Error),
-    /// The post failed. Some of it may have been posted.
+    /// The post failed. A part of it may have been posted.
     NotPosted,
 }
 
@@ -107,17 +107,17 @@ pub(super) fn send_any(
         conn.large_send();
     }
     if !call.reply_expected() {
-        // Nothing will say how many credits are left (V1-012).
+        // No reply will say how many credits are left (V1-012).
         conn.lost(Cause::CreditResync);
     }
     Ok(())
 }
 
-/// Clears the reply's memory again. It was cleared when the call was encoded, but the server may
-/// have reached it since, if a post has failed.
+/// Clears the reply's memory again. It was cleared when the call was encoded, but if a post has
+/// failed the server may have reached it since.
 ///
-/// Called before the memory is mapped: afterwards it belongs to the device. If it still does, the
-/// connection is at its end.
+/// Called before the memory is mapped, as afterwards it belongs to the device. If the memory is
+/// still lent, the connection is ending.
 #[cold]
 fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     call.clear_reply().map_err(|e| match e {
@@ -138,7 +138,7 @@ fn post_call(
 ) -> Result<usize, Unsent> {
     let conn = qp.handler();
     let needed = planned.read_segments + planned.result_segments;
-    // Those of the slot's last call.
+    // The regions of the slot's last call.
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {
@@ -146,7 +146,7 @@ fn post_call(
             .map_err(|shortage| Unsent::NoRegions(shortage, needed))?;
     }
 
-    // The message without the parts that travel by RDMA.
+    // The parts of the message that do not travel by RDMA.
     let message = call.message();
     let pieces = match planned.call {
         CallPlan::Inline => [(0, message.len()), (0, 0)],
@@ -210,7 +210,7 @@ fn post_call(
     if latency::is_measured() {
         state.posted = now_ns();
     }
-    // The call is pending from before the post: its reply may overtake us.
+    // The call is pending before it is posted, as its reply may come before the post returns.
     let anew = state.xid != call.xid();
     if anew {
         state.xid = call.xid();
@@ -269,7 +269,8 @@ fn encode(
     Ok(len)
 }
 
-/// Copies bytes of a message (from, so many) to a place of the buffer; returns where they end.
+/// Copies bytes of a message, given as (offset, length), to a place of the buffer; returns where
+/// they end.
 #[inline(always)]
 pub(super) fn copy(
     message: &XdrBytes<'_>,
@@ -308,7 +309,7 @@ pub(super) fn not_sent(
                 Shortage::Unmapped => return unmapped(conn, call),
             }
             xprt.stop_senders();
-            // They may have come before the senders were stopped.
+            // Regions may have come back before the senders were stopped.
             if conn.regions().has(needed) {
                 xprt.wake_senders();
             }
@@ -324,16 +325,16 @@ pub(super) fn not_sent(
             Ok(())
         }
         Unsent::NotPosted => {
-            // The regions stay where the end of the connection finds them. The RPC client will send
-            // the call again.
+            // The regions stay with the slot, where the end of the connection finds them. The RPC
+            // client will send the call again.
             conn.lost(Cause::PostFailed);
             Err(NotSent::NotConnected)
         }
     }
 }
 
-/// The DMA layer refused the call's memory. It may be short of room, so the RPC client tries again;
-/// after some refusals in a row the call ends, for nothing else would ever end it.
+/// The DMA layer refused the call's memory. It may have run out of room, so the RPC client tries
+/// again. After some refusals in a row the call ends, as nothing else would ever end it.
 fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().driver_data().state.lock();
@@ -359,7 +360,7 @@ pub(super) fn no_room(
         SendError::Full => {
             qp.handler().counters().add(Ordinary::SendQueueFull);
             xprt.stop_senders();
-            // The room may have come before the senders were stopped.
+            // The room may have become free before the senders were stopped.
             if qp.has_room(len, wrs) {
                 xprt.wake_senders();
             }

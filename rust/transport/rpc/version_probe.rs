@@ -35,7 +35,7 @@ use xprtrdma_sunrpc::{
 
 impl Connection {
     /// Asks the peer whether it speaks version 2, with a call that does nothing. An error is the
-    /// event to tell the machine.
+    /// event to report to the machine.
     pub(crate) fn send_version_probe(qp: &Qp<Self>) -> Result<(), Event> {
         let this = qp.handler();
         let xid = Xid(random());
@@ -49,8 +49,8 @@ impl Connection {
             .map_err(|_| Event::Lost(this.epoch(), Cause::PostFailed))
     }
 
-    /// Deals with a message that came while there is no agreement and the probe has this xid. The
-    /// first answer counts: nothing behind it is taken for one, or answered.
+    /// Handles a message that came before the agreement, while the probe has this xid. The first
+    /// answer counts: later messages are neither taken for an answer nor answered.
     #[cold]
     pub(super) fn while_probing(&self, qp: &Qp<Self>, probe: Xid, message: &Received<'_, Self>) {
         let drop = |counter| self.drop_message(qp, message, counter, None, None);
