@@ -17,6 +17,16 @@ use kernel::sync::atomic::Atomic;
 /// They do what `load(Relaxed)`, `store(.., Relaxed)` and `load(Acquire)` do. Those call a C helper
 /// unless the kernel was built with LLVM: five instructions where one suffices, and the caller must
 /// save its registers. An RPC takes fifteen relaxed accesses and five acquiring loads.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::sync::atomic::Atomic;
+/// # use xprtrdma_base::access_once::AccessOnce;
+/// let ready = Atomic::new(false);
+/// ready.write_release(true);
+/// assert!(ready.read_acquire());
+/// ```
 pub trait AccessOnce<T> {
     /// `READ_ONCE()`.
     fn read_once(&self) -> T;

@@ -9,11 +9,14 @@
 //!
 //! # Examples
 //!
-//! ```ignore
-//! let dir = Dir::new(c"example");
-//! let answer = File::new(&dir, c"answer", 42u32, Some(|n, f| writeln!(f, "{n}")), None)?;
+//! ```
+//! # use kernel::prelude::*;
+//! # use xprtrdma_base::debugfs::{Dir, File};
+//! let dir = Dir::new(c"example")?;
+//! let answer = File::new(&dir, c"answer", 42u32, Some(|n, f| write!(f, "{n}\n")), None)?;
 //! // Removes the file, then the directory.
 //! drop(answer);
+//! # Ok::<(), Error>(())
 //! ```
 
 use core::{

@@ -21,6 +21,19 @@ const AWAITED: i32 = 1 << 30;
 /// A thread that waits says so in the count itself, so that only then a wake-up is paid for. All
 /// changes of one atomic variable have one order: either the last holder goes after that and sees
 /// that it must wake, or before, and then the owner sees that it need not sleep.
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_base::holders::Holders;
+/// let users = Holders::new();
+/// users.add();
+/// // In the thread of the user, when it is done:
+/// // SAFETY: `users` is valid and counts this user.
+/// unsafe { Holders::remove(&users) };
+/// // In the thread that ends what is used:
+/// users.wait();
+/// ```
 #[repr(transparent)]
 pub struct Holders(Atomic<i32>);
 

@@ -26,6 +26,41 @@ pub struct Piece<'a> {
 /// allocated until [`Loan::into_lender`] has been called and its result is dropped. Until then no
 /// code reads or writes that memory through a Rust reference; the device may. A piece has `first`
 /// less than a page, and `more` no longer than its bytes need.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{page::{Page, PAGE_SIZE}, prelude::*};
+/// # use xprtrdma_base::lend::{Lender, Loan, Piece};
+/// /// A whole page.
+/// struct OnePage(Page);
+///
+/// struct Kept(Page);
+///
+/// impl Lender for Kept {}
+///
+/// // SAFETY: `Kept` keeps the page, and no code makes a reference to its bytes.
+/// unsafe impl Loan for OnePage {
+///     type Lender = Kept;
+///
+///     fn len(&self) -> usize {
+///         PAGE_SIZE
+///     }
+///
+///     fn pieces(&self, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
+///         take(Piece {
+///             page: self.0.as_ptr(),
+///             more: &[],
+///             first: start,
+///             len: PAGE_SIZE - start,
+///         });
+///     }
+///
+///     fn into_lender(self) -> Kept {
+///         Kept(self.0)
+///     }
+/// }
+/// ```
 pub unsafe trait Loan {
     /// The keeper of the memory while it is lent.
     type Lender: Lender;

@@ -9,6 +9,17 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 /// Formats a value of `core`, such as an address, with the kernel's macros.
+///
+/// # Examples
+///
+/// ```
+/// # use core::net::IpAddr;
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::log::Show;
+/// # fn tell(address: IpAddr) {
+/// pr_info!("no answer from {}\n", Show(&address));
+/// # }
+/// ```
 pub struct Show<'a, V: core::fmt::Display>(pub &'a V);
 
 impl<V: core::fmt::Display> fmt::Display for Show<'_, V> {

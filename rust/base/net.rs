@@ -18,6 +18,13 @@ use xprtrdma_bindings::{
 };
 
 /// A network namespace (`struct net`).
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_base::net::Net;
+/// let inode = Net::with_current(|net| net.number());
+/// ```
 #[repr(transparent)]
 pub struct Net(Opaque<net>);
 

@@ -24,6 +24,18 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// The queue is valid until `drop`.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::queue::WorkQueue;
+/// let queue = WorkQueue::new(c"example")?;
+/// queue.queue().try_spawn(GFP_KERNEL, || pr_info!("at work\n"))?;
+/// // Waits for the work.
+/// drop(queue);
+/// # Ok::<(), Error>(())
+/// ```
 pub struct WorkQueue(NonNull<kernel::bindings::workqueue_struct>);
 
 // SAFETY: Work queues have no thread affinity.

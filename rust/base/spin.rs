@@ -16,6 +16,25 @@ use kernel::{
 
 /// A spin lock. The same in all respects as [`kernel::sync::SpinLock`], but one that is taken
 /// several times for every RPC: there a call of a function that is empty without lockdep is felt.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_base::{new_spinlock, spin::{Spin, SpinLock}};
+/// #[pin_data]
+/// struct Counter {
+///     #[pin]
+///     count: SpinLock<u32>,
+/// }
+///
+/// let counter = Arc::pin_init(
+///     pin_init!(Counter { count <- new_spinlock!(0, "Counter::count") }),
+///     GFP_KERNEL,
+/// )?;
+/// *counter.count.lock() += 1;
+/// # Ok::<(), Error>(())
+/// ```
 pub type SpinLock<T> = Lock<T, Spin>;
 
 /// The guard that [`SpinLock::lock`] returns.

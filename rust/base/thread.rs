@@ -30,6 +30,17 @@ pub fn is_prompt() -> bool {
 /// While it exists, allocations of this thread do not wait for a file system.
 ///
 /// The thread that makes it must drop it.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::thread::NoFs;
+/// let _scope = NoFs::enter();
+/// // As with GFP_NOFS.
+/// let buffer = KBox::new([0u8; 64], GFP_KERNEL)?;
+/// # Ok::<(), Error>(())
+/// ```
 pub struct NoFs {
     flags: u32,
     _not_send: core::marker::PhantomData<*mut ()>,

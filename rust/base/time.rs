@@ -6,6 +6,14 @@ use core::ptr;
 use xprtrdma_bindings as bindings;
 
 /// A time in jiffies, as the RPC client counts it.
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_base::time::Jiffies;
+/// let begun = Jiffies::now().count();
+/// let lasted_ms = Jiffies::since(begun).as_ms();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jiffies(pub usize);
 

@@ -131,6 +131,42 @@ struct Context {
 /// - It connects and disconnects with `context.calls` held: the CM keeps what it makes for a
 ///   request in the id, and frees it, without a lock, when the request fails.
 /// - Dropped only where it may sleep and outside of its own handler.
+///
+/// # Examples
+///
+/// ```
+/// # use core::net::SocketAddr;
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_base::net::Net;
+/// # use xprtrdma_rdma::cm::{CmEvent, CmHandler, CmId, ConnectParam};
+/// struct Steps;
+///
+/// impl CmHandler for Steps {
+///     fn event(&self, event: CmEvent<'_>) {
+///         match event {
+///             CmEvent::AddrResolved => pr_info!("the device is known\n"),
+///             CmEvent::Established { .. } => pr_info!("connected\n"),
+///             CmEvent::Disconnected => pr_info!("disconnected\n"),
+///             _ => {}
+///         }
+///     }
+/// }
+///
+/// /// Connects. Each step ends with an event, for which a driver waits before the next step.
+/// fn connect(net: &Net, peer: &SocketAddr) -> Result<CmId> {
+///     let id = CmId::create(net, Arc::new(Steps, GFP_KERNEL)?)?;
+///     id.resolve_addr(peer, 5000)?;
+///     id.resolve_route(5000)?;
+///     // Here the queue pair is made, and its Receives are posted.
+///     id.connect(&ConnectParam {
+///         private_data: [0; 8],
+///         responder_resources: 4,
+///         retry_count: 6,
+///         rnr_retry_count: 0,
+///     })?;
+///     Ok(id)
+/// }
+/// ```
 pub struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
     has_qp: Atomic<bool>,

@@ -120,6 +120,16 @@ unsafe fn driver(dev: NonNull<bindings::ib_device>) -> bindings::rdma_driver_id 
 }
 
 /// The limits of a device that matter to a client of reliable connections and fast registration.
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_rdma::{cm::CmId, device::DeviceInfo};
+/// /// Whether one region on the device of `id` can cover a mebibyte.
+/// fn covers_a_mebibyte(id: &CmId) -> bool {
+///     DeviceInfo::of(id).is_some_and(|device| device.fast_reg && device.max_fast_reg_pages >= 257)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceInfo {
     name: [u8; 64],

@@ -69,6 +69,27 @@ struct Entry {
 /// - Until `drop`, `entry.raw` is in the list of handlers of the device of `id`, and there is no
 ///   mutable reference to `entry`.
 /// - Not dropped by a [`DeviceHandler`] of the device, nor where it must not sleep.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_rdma::{cm::CmId, events::{DeviceEvent, DeviceEvents, DeviceHandler}};
+/// struct Tell;
+///
+/// impl DeviceHandler for Tell {
+///     fn event(&self, event: DeviceEvent) {
+///         match event.port {
+///             Some(port) => pr_info!("event {} of port {port}\n", event.number),
+///             None => pr_info!("event {} of the device\n", event.number),
+///         }
+///     }
+/// }
+///
+/// fn listen(id: Arc<CmId>) -> Result<DeviceEvents> {
+///     DeviceEvents::listen(id, Arc::new(Tell, GFP_KERNEL)?)
+/// }
+/// ```
 pub struct DeviceEvents {
     // Dropped when it is in no list, so that no event can come any more; then what keeps the
     // device.

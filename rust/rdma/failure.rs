@@ -87,6 +87,22 @@ impl FailedWork {
 }
 
 /// The reports so far.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_rdma::failure::{FailedWork, Failure, Opcode};
+/// fn tell(failure: &Failure) {
+///     match failure.reason {
+///         Some(FailedWork { opcode: Opcode::Send, status, .. }) => {
+///             pr_info!("a Send failed with status {}\n", status.0);
+///         }
+///         Some(work) => pr_info!("vendor error {:#x}\n", work.vendor_err),
+///         None => pr_info!("no work request told of an error\n"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     /// The first work request that failed.

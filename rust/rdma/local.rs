@@ -36,6 +36,18 @@ use xprtrdma_bindings::{
 const MOST: usize = 1024;
 
 /// An address that an RDMA device has.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::net::Net;
+/// # use xprtrdma_rdma::local::{locals, Local};
+/// fn usable(net: &Net) -> Result<usize> {
+///     let is_usable = |local: &&Local| local.active && local.device.fast_reg;
+///     Ok(locals(net)?.iter().filter(is_usable).count())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
     /// The address: IPv4, or IPv6 that is valid beyond the link.

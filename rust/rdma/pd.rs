@@ -39,6 +39,22 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// `pd` is valid until `drop`; `id` keeps its device.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_rdma::{cm::CmId, mr::IdleMr, pd::Pd};
+/// fn regions(id: Arc<CmId>) -> Result<KVec<IdleMr>> {
+///     let pd = Pd::alloc(id)?;
+///     let mut regions = KVec::new();
+///     for _ in 0..8 {
+///         // A region keeps its domain.
+///         regions.push(IdleMr::alloc(&pd, 257, false)?, GFP_KERNEL)?;
+///     }
+///     Ok(regions)
+/// }
+/// ```
 pub struct Pd {
     pd: NonNull<bindings::ib_pd>,
     /// Bytes of the longest entry of a list that is mapped for the device: whole pages, at least

@@ -5,6 +5,15 @@
 use xprtrdma_bindings as bindings;
 
 /// The status of a work completion, for logs and policy.
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_rdma::wc::WcStatus;
+/// fn is_a_reason(status: WcStatus) -> bool {
+///     status != WcStatus::FLUSHED
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WcStatus(pub u32);
 

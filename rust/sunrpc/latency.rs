@@ -26,6 +26,19 @@ pub fn measure(on: bool) {
 
 /// What the RPC client has noted of a call, in nanoseconds on the clock of
 /// [`now_ns`](crate::util::now_ns).
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_sunrpc::{call::Pinned, latency::{is_measured, Times}, transport::Transport};
+/// /// Nanoseconds from the call to its reply.
+/// fn round_trip<T: Transport>(call: &Pinned<T>) -> Option<u64> {
+///     is_measured().then(|| {
+///         let Times { given, answered, .. } = call.times();
+///         answered.saturating_sub(given)
+///     })
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// When its task began.

@@ -121,6 +121,24 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
 /// # Invariants
 ///
 /// `slot` is valid and its `leases` counts this value.
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_base::lend::Loan as _;
+/// # use xprtrdma_sunrpc::{
+/// #     call::Call,
+/// #     lease::{Lease, Loan, Message},
+/// #     transport::Transport,
+/// #     xdr_buf::Part,
+/// # };
+/// /// Lends the data of a WRITE. The call does not end before the lease is dropped.
+/// fn lend<T: Transport>(call: &Call<'_, T>) -> Option<Lease<T>> {
+///     let loan: Loan<'_, T> = call.lend(Message::Call, Part::Pages)?;
+///     // Here a region is made of the pieces of the loan.
+///     Some(loan.into_lender())
+/// }
+/// ```
 pub struct Lease<T: Transport> {
     slot: NonNull<Slot<T>>,
 }

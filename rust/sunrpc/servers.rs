@@ -52,6 +52,23 @@ impl Servers {
 
 /// The share of one transport in what those of its server have in common, an object of type `T`:
 /// made for the first share, gone with the last.
+///
+/// # Examples
+///
+/// ```
+/// # use core::net::SocketAddr;
+/// # use kernel::{prelude::*, sync::{atomic::{Atomic, Relaxed}, Arc}};
+/// # use xprtrdma_base::net::Net;
+/// # use xprtrdma_sunrpc::{common::Common, servers::Server};
+/// /// Counts the connections to a server over all of its transports.
+/// fn count(common: &Common, net: &Net, peer: SocketAddr) -> Result<Server<Atomic<u32>>> {
+///     let server = common.server(net, peer, Arc::new(Atomic::new(0u32), GFP_KERNEL)?)?;
+///     if let Some(connections) = server.shared() {
+///         connections.add(1, Relaxed);
+///     }
+///     Ok(server)
+/// }
+/// ```
 pub struct Server<T> {
     servers: Arc<Servers>,
     key: Key,

@@ -102,6 +102,16 @@ impl Buffers {
 /// # Invariants
 ///
 /// `rqst` is all zero while the slot is free, apart from what the RPC client ignores.
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_sunrpc::{slot::Slot, transport::Transport, xprt::Xprt};
+/// /// Calls `f` with the driver's data of each slot.
+/// fn with_all<T: Transport>(xprt: &Xprt<T>, f: impl Fn(&T::SlotData)) {
+///     xprt.slots().for_each(|slot: &Slot<T>| f(slot.driver_data()));
+/// }
+/// ```
 #[repr(C)]
 #[pin_data]
 pub struct Slot<T: Transport> {

@@ -55,6 +55,17 @@ impl Sysctl {
 /// # Invariants
 ///
 /// The header is that of the registered table.
+///
+/// # Examples
+///
+/// ```
+/// # use core::num::NonZero;
+/// # use xprtrdma_sunrpc::sysctl::{Sysctl, Table};
+/// Sysctl::Slots.preset(128, &(4..=4096), NonZero::<u32>::MIN);
+/// let files = Table::register();
+/// // What the administrator has written since.
+/// let slots = Sysctl::Slots.get();
+/// ```
 pub struct Table(NonNull<bindings::ctl_table_header>);
 
 // SAFETY: The header is only given back, by whatever thread.

@@ -89,6 +89,116 @@ impl NotSent {
 /// `send`, `close`, `connect` and `stop` of one transport never run at the same time: all hold its
 /// send lock. Everything else may run at any time between creation and `stop`; [`Check`] also while
 /// there is no transport.
+///
+/// # Examples
+///
+/// ```
+/// # use core::net::SocketAddr;
+/// # use kernel::{prelude::*, seq_file::SeqFile, sync::Arc};
+/// # use xprtrdma_base::time::Jiffies;
+/// # use xprtrdma_sunrpc::{
+/// #     call::{Call, Encoded, Leaving, Waiting},
+/// #     callback::Callback,
+/// #     class::Registration,
+/// #     common::Common,
+/// #     settings::{Check, Setting},
+/// #     transport::{Create, Limits, NotSent, Transport},
+/// #     xprt::{ConnectLock, SendLock, Xprt},
+/// # };
+/// /// A driver that answers each call itself, with an empty reply.
+/// struct Mirror;
+///
+/// impl Check for Mirror {
+///     fn check_setting(_: Setting, text: &str) -> Result {
+///         if text.is_empty() { Ok(()) } else { Err(EINVAL) }
+///     }
+/// }
+///
+/// impl Transport for Mirror {
+///     type Data = SocketAddr;
+///     type Locked = ();
+///     type SlotData = ();
+///     const CALLBACK_SLOTS: u16 = 0;
+///
+///     fn limits(_: &Create) -> Result<Limits> {
+///         Ok(Limits {
+///             slots: 128,
+///             max_payload: 1 << 20,
+///             rpc_timeout_ms: 60_000,
+///             connect_timeout_ms: 60_000,
+///             reconnect_timeout_ms: 5000,
+///         })
+///     }
+///
+///     fn new(create: &Create, _: &Arc<Common>) -> impl PinInit<SocketAddr, Error> {
+///         Ok(create.peer)
+///     }
+///
+///     fn connect(mut lock: ConnectLock<Self>) {
+///         let send_lock = lock.send_lock();
+///         // 128 calls may be in flight.
+///         send_lock.xprt().reset_window(&send_lock, 128 << 8);
+///         lock.finish(Ok(()));
+///     }
+///
+///     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
+///         let xprt = lock.xprt();
+///         if !call.take_credit(xprt) {
+///             return Err(NotSent::NoCredit);
+///         }
+///         // Accepted, no verifier, success.
+///         let mut reply = [0; 24];
+///         reply[..4].copy_from_slice(&call.xid().to_be_bytes());
+///         reply[7] = 1;
+///         if let Some(mut pinned) = xprt.lookup(call.xid()) {
+///             if pinned.place_inline(&reply).is_ok() {
+///                 let _ = pinned.complete(reply.len());
+///             }
+///         }
+///         Ok(())
+///     }
+///
+///     // What has no use here.
+///     fn new_slot_data() -> impl PinInit<(), Error> {
+///         Ok(())
+///     }
+///     fn start(_: &Xprt<Self>) -> Result {
+///         Ok(())
+///     }
+///     fn close(_: &mut SendLock<'_, Self>) {}
+///     fn busy_poll(_: &Xprt<Self>, _: &Waiting<'_, Self>) {}
+///     fn send_callback_reply(
+///         _: &mut SendLock<'_, Self>,
+///         _: &Callback<'_>,
+///     ) -> Result<(), NotSent> {
+///         Ok(())
+///     }
+///     fn check(_: &Xprt<Self>, _: &Encoded<'_, Self>) -> Result {
+///         Ok(())
+///     }
+///     fn revoke(_: &Xprt<Self>, _: &Encoded<'_, Self>, _: Leaving) {}
+///     fn abandon(_: &Xprt<Self>, _: &Encoded<'_, Self>) -> Option<u32> {
+///         None
+///     }
+///     fn timed_out(_: &Xprt<Self>, _: &Encoded<'_, Self>) {}
+///     fn lower_timeouts(_: &Xprt<Self>, _: Jiffies, _: Jiffies) {}
+///     fn stop(_: &mut SendLock<'_, Self>) {}
+///     fn show_stats(_: &Xprt<Self>, _: &SeqFile) {}
+///     fn local_addr(_: &Xprt<Self>) -> Option<SocketAddr> {
+///         None
+///     }
+///     fn start_callbacks(_: &Xprt<Self>) -> Result {
+///         Err(EOPNOTSUPP)
+///     }
+///     fn callback_size(_: &Xprt<Self>) -> usize {
+///         0
+///     }
+/// }
+///
+/// // While this exists, mounts with `-o rdma` use the driver.
+/// let class = Registration::<Mirror>::new()?;
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// The driver's data about a transport.
     type Data: Send + Sync;

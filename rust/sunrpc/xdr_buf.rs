@@ -221,6 +221,25 @@ impl<'a> XdrBuf<'a> {
 ///
 /// Shape and bytes stay as they are while the view exists, but for what an earlier encoding of the
 /// same request lent to the peer, which only reads.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_sunrpc::{call::Call, transport::Transport, xdr_buf::{Part, XdrBuf, XdrBytes}};
+/// /// Copies a call, but not the data item in its pages; returns how many bytes were copied.
+/// fn copy<T: Transport>(call: &Call<'_, T>, out: &mut [u8]) -> Result<usize> {
+///     let message: XdrBytes<'_> = call.message();
+///     let (head, pages) = (message.head_len(), message.part_len(Part::Pages));
+///     let inline = message.len() - pages;
+///     let (before, behind) = out.get_mut(..inline).ok_or(EMSGSIZE)?.split_at_mut(head);
+///     message.read(0, before)?;
+///     message.read(head + pages, behind)?;
+///     let reply: XdrBuf<'_> = call.reply();
+///     pr_info!("the reply has {} bytes at most\n", reply.capacity());
+///     Ok(inline)
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct XdrBytes<'a>(XdrBuf<'a>);
 

@@ -21,6 +21,17 @@ pub(super) const POLLS_STOPPED: u32 = 6;
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::sync::atomic::{Acquire, Atomic};
+/// # use xprtrdma_rdma::{cq::PollOutcome, qp::{Qp, QpHandler}};
+/// /// Whether a handler has set `done`, which this thread has perhaps run itself.
+/// fn wait<H: QpHandler>(qp: &Qp<H>, done: &Atomic<bool>) -> bool {
+///     qp.busy_poll(|| true, || done.load(Acquire)) == PollOutcome::Over
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
     /// The wait is over.

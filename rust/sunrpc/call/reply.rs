@@ -41,6 +41,20 @@ use xprtrdma_bindings as bindings;
 ///
 /// The request is pinned for this value, of which there is one: [`Xprt::lookup`] sets
 /// `Slot::pinned`, and makes none while it is set. `xprt` is the request's transport.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_sunrpc::{transport::Transport, xprt::Xprt};
+/// /// Completes the call that a message answers.
+/// fn receive<T: Transport>(xprt: &Xprt<T>, message: &[u8]) -> Result {
+///     let xid = message.first_chunk().ok_or(EBADMSG)?;
+///     let mut call = xprt.lookup(u32::from_be_bytes(*xid)).ok_or(ENOENT)?;
+///     call.place_inline(message)?;
+///     call.complete(message.len()).map_err(|_still_lent| EBUSY)
+/// }
+/// ```
 pub struct Pinned<T: Transport> {
     slot: NonNull<Slot<T>>,
     xprt: NonNull<Xprt<T>>,

@@ -31,6 +31,20 @@ impl<T: Transport> Xprt<T> {
 /// # Invariants
 ///
 /// The transport is valid, and counts this value.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_base::queue::WorkQueue;
+/// # use xprtrdma_sunrpc::{transport::Transport, xprt::{BackRef, Xprt}};
+/// /// Ends the connection from a work queue. The transport stays until the work has run.
+/// fn disconnect_later<T: Transport>(xprt: &Xprt<T>, queue: &WorkQueue) -> Result {
+///     let xprt: BackRef<T> = xprt.back_ref();
+///     queue.queue().try_spawn(GFP_KERNEL, move || xprt.force_disconnect())?;
+///     Ok(())
+/// }
+/// ```
 pub struct BackRef<T: Transport>(NonNull<Xprt<T>>);
 
 // SAFETY: `Xprt<T>` is `Sync` and the count atomic.

@@ -7,6 +7,17 @@ use crate::transport::Transport;
 use xprtrdma_base::time::Jiffies;
 
 /// Counters that the RPC client and this crate keep for every transport.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, seq_file::SeqFile, seq_print};
+/// # use xprtrdma_sunrpc::{transport::Transport, xprt::{Xprt, XprtStat}};
+/// fn show<T: Transport>(xprt: &Xprt<T>, m: &SeqFile) {
+///     let XprtStat { sends, recvs, .. } = xprt.stat();
+///     seq_print!(m, "{sends} sent, {recvs} received\n");
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "the names are those of the statistics line")]
 pub struct XprtStat {
