@@ -12,7 +12,7 @@ from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
-from . import arrows, unused, words
+from . import arrows, examples, unused, words
 
 # Formats without comments, files that are not ours to change, and raw bytes.
 NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|\.json|\.csv"
@@ -95,6 +95,10 @@ class Lint:
     def words(self):
         """Comments and pages are plain English."""
         return words.check(REPO, self.files)
+
+    def examples(self):
+        """Public types of the crates with unsafe code without an example."""
+        return examples.check(REPO / "rust")
 
     def no_unsafe(self):
         """The protocol and the drivers hold no unsafe code."""
@@ -229,10 +233,10 @@ def printed(argv, cwd=None):
 def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
-    for check in (lint.spdx, lint.rustfmt, lint.comments, lint.words, lint.no_unsafe,
-                  lint.safe_roots, lint.checkpatch, lint.ruff, lint.mypy, lint.pages, lint.arrows,
-                  lint.build, lint.server, lint.oldest, lint.no_panic, lint.unused, lint.packages,
-                  lint.dkms):
+    for check in (lint.spdx, lint.rustfmt, lint.comments, lint.words, lint.examples,
+                  lint.no_unsafe, lint.safe_roots, lint.checkpatch, lint.ruff, lint.mypy,
+                  lint.pages, lint.arrows, lint.build, lint.server, lint.oldest, lint.no_panic,
+                  lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:
