@@ -49,9 +49,10 @@ use xprtrdma_bindings as bindings;
 #[repr(C)]
 pub(crate) struct BcSlot {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
-    /// The connection that the call came on; the RPC client overwrites the request's own record.
+    /// The connection on which the call came. The RPC client overwrites its own record of it in the
+    /// request.
     pub(crate) cookie: u32,
-    /// Whether it counts as served; changed under the lock of the slots.
+    /// Whether this callback counts as being served; changed with the lock of the slots held.
     counted: Atomic<bool>,
     call: TaskBuf,
     reply: TaskBuf,
@@ -84,14 +85,15 @@ unsafe impl Send for BcSlot {}
 struct Slots {
     free: KVec<KBox<BcSlot>>,
     farewell: Option<Arc<Farewell>>,
-    /// The connection that the last callback came on, and how many of its callbacks have not been
-    /// answered.
+    /// The connection on which the last callback came, and how many of its callbacks are
+    /// unanswered.
     cookie: u32,
     served: u16,
 }
 
 impl Slots {
-    /// The server may send another in the place of this callback, whichever connection it came on.
+    /// Counts a callback as answered. The server may send another in its place, whichever
+    /// connection it came on.
     fn uncount(&mut self, slot: &BcSlot) {
         if slot.counted.xchg(false, Relaxed) && self.cookie == slot.cookie {
             self.served = self.served.saturating_sub(1);
@@ -123,7 +125,7 @@ impl_has_work! {
 }
 
 impl Farewell {
-    /// Sleeps.
+    /// Makes the work item. Sleeps.
     ///
     /// # Safety
     ///
@@ -150,8 +152,8 @@ impl Farewell {
     ///
     /// The caller has a reference to the transport, the last one, and gives it up.
     pub(crate) unsafe fn put_last(self: Arc<Self>) {
-        // INVARIANT: The caller's reference becomes that of the work. Only the last one does, so
-        // the work is not queued: it would have another.
+        // INVARIANT: The caller's reference becomes that of the work. Only the last reference is
+        // given up here. So the work is not queued, as it would hold another one.
         let queue = self.common.clone();
         let _ = queue.queue().queue().enqueue(self);
     }
@@ -161,7 +163,7 @@ impl WorkItem for Farewell {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // SAFETY: By the type invariant the reference is the work's, which runs once for it.
+        // SAFETY: By the type invariant the reference belongs to the work, which runs once for it.
         unsafe { bindings::xprt_put(this.xprt.as_ptr()) };
     }
 }
@@ -189,12 +191,12 @@ impl<T: Transport> Backchannel<T> {
         })
     }
 
-    /// Whether there are slots.
+    /// Whether the slots were made.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Acquire)
     }
 
-    /// The work that gives a last reference back; exists as soon as there are slots.
+    /// The work that drops the last reference; exists as soon as there are slots.
     pub(crate) fn farewell(&self) -> Option<Arc<Farewell>> {
         self.slots.lock().farewell.clone()
     }
@@ -211,18 +213,19 @@ impl<T: Transport> Backchannel<T> {
         }
         let mut farewell = Some(farewell()?);
         let mut guard = self.slots.lock();
-        // Another client of the transport may have been here in the meantime.
+        // Another client of the transport may have made the slots by now.
         if !self.is_ready() {
             core::mem::swap(&mut guard.free, &mut slots);
             core::mem::swap(&mut guard.farewell, &mut farewell);
-            // ORDERING: Pairs with the loads: a thread that sees it ready sees the slots.
+            // ORDERING: Pairs with the loads: a thread that sees the flag set sees the slots.
             self.ready.store(true, Release);
         }
         drop(guard);
         Ok(())
     }
 
-    /// A slot for a callback of that connection; `None` if it has as many as it may.
+    /// Takes a slot for a callback of that connection; `None` if the connection has as many as it
+    /// may have.
     pub(crate) fn take(&self, cookie: u32) -> Option<KBox<BcSlot>> {
         let mut slots = self.slots.lock();
         if slots.cookie != cookie {
@@ -239,16 +242,16 @@ impl<T: Transport> Backchannel<T> {
         Some(slot)
     }
 
-    /// The reply to a callback is about to leave: with it the server gets its credit back.
+    /// Records that the reply to a callback is about to be sent, which returns the server's credit.
     pub(crate) fn answering(&self, slot: &BcSlot) {
         self.slots.lock().uncount(slot);
     }
 
-    /// Takes a slot back.
+    /// Returns a slot to the free ones.
     pub(crate) fn put(&self, slot: KBox<BcSlot>) {
         let mut slots = self.slots.lock();
         slots.uncount(&slot);
-        // Cannot fail: the list had room for all slots when it was made.
+        // Cannot fail: the list got room for all slots when it was made.
         let _ = slots.free.push_within_capacity(slot);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request on its way out ([`Call`]; [`Encoded`]: to look at), while its task waits, and pinned
-//! on its way in ([`Pinned`]).
+//! A request on its way out ([`Call`], and [`Encoded`] for reading it), while its task waits
+//! ([`Waiting`]), and on its way in ([`Pinned`]).
 
 mod encoded;
 mod memory;
@@ -49,10 +49,9 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A request that the holder of the send lock sends, perhaps on behalf of another task: what
-/// [`Transport::send`] may do with it, and nothing else.
-///
-/// Its reply can come, and end it, while it is being sent.
+/// A request that the holder of the send lock sends, perhaps on behalf of another task. Its methods
+/// are what [`Transport::send`] may do with it. The reply can come while the request is being sent,
+/// and end it.
 ///
 /// # Invariants
 ///
@@ -84,25 +83,25 @@ impl<'a, T: Transport> Call<'a, T> {
         }
     }
 
-    /// From now on the transaction ids of calls of this procedure are such that their server cannot
+    /// Makes the transaction ids of later calls of this procedure such that the server cannot
     /// foresee them ([`Encoded::has_secret_xid`]).
     #[cold]
     pub fn wants_secret_xid(&self, xprt: &Xprt<T>) {
-        // SAFETY: A request that is sent has a task, and that a procedure.
+        // SAFETY: A request that is sent has a task, which has a procedure.
         let procedure = unsafe { (*(*(*self.rqst()).rq_task).tk_msg.rpc_proc).p_statidx };
         xprt.inner.xids.include(procedure);
     }
 
-    /// Takes one credit for the request unless it has one. `false`: none is left, and the RPC
-    /// client will send the request when there is.
+    /// Takes one credit for the request unless it has one. Returns `false` if no credit is left;
+    /// the RPC client sends the request again when there is one.
     #[inline]
     pub fn take_credit(&self, xprt: &Xprt<T>) -> bool {
         // SAFETY: The send lock is held.
         unsafe { bindings::xprt_request_get_cong(xprt.as_raw(), self.rqst()) }
     }
 
-    /// Lends a part of the call or of the reply's memory. `None` if some is lent already, and a
-    /// reply is being processed: later it is not.
+    /// Lends a part of the call or of the reply's memory. Returns `None` if a part is lent already
+    /// and a reply is being processed; the call may be repeated later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
         if message == Message::Call {
@@ -117,13 +116,14 @@ impl<'a, T: Transport> Call<'a, T> {
         unsafe { Loan::new(self.slot(), message, part) }
     }
 
-    /// The call's pages belong to its security flavour, which frees them through `release` whenever
-    /// the request is encoded anew: that has to wait for the leases from now on.
+    /// Delays the release of the call's pages. They belong to its security flavour, which frees
+    /// them through `release` whenever the request is encoded again; from now on that waits for the
+    /// leases.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
         // SAFETY: Only we send the request, and its task does not encode it now.
         let before = unsafe { &mut *self.slot().release.get() };
-        // If there is one, `release` is ours already.
+        // If it is set, `release` is ours already.
         if before.is_none() {
             *before = Some(release);
             // SAFETY: As in `lend`.
@@ -131,12 +131,12 @@ impl<'a, T: Transport> Call<'a, T> {
         }
     }
 
-    /// Zeroes what [`Pinned::placed_start`] reads, so that nothing old can be taken for a reply
-    /// (V1-070). `EBUSY` while memory is lent: then it belongs to the device, and the zeroes could
-    /// come on top of the reply. `EAGAIN` if a reply came before the request was sent.
+    /// Zeroes the bytes that [`Pinned::placed_start`] reads, so that nothing old can be taken for a
+    /// reply (V1-070). `EBUSY` while memory is lent: it belongs to the device then, and the zeroes
+    /// could overwrite the reply. `EAGAIN` if a reply came before the request was sent.
     #[inline(never)]
     pub fn clear_reply(&self) -> Result {
-        // Only we could lend it.
+        // Only the caller could lend it.
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
@@ -174,12 +174,12 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 }
 
-/// What a request's task waits for.
+/// The state of a request's task, with what it waits for.
 #[derive(Clone, Copy)]
 struct RunState(c_ulong);
 
 impl RunState {
-    /// That of the task of `rqst`.
+    /// Reads the state of the task of `rqst`.
     ///
     /// # Safety
     ///
@@ -190,14 +190,14 @@ impl RunState {
         Self(unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) })
     }
 
-    /// Whether it waits for the reply: the request can be completed once, and a second reply to it
-    /// is nothing.
+    /// Whether the task waits for the reply. A request can be completed once; a second reply has no
+    /// effect.
     #[inline]
     fn is_pending(self) -> bool {
         self.0 & (1 << bindings::RPC_TASK_NEED_RECV) != 0
     }
 
-    /// Whether it waits for the last pin of the request.
+    /// Whether the task waits for the last pin of the request.
     #[inline]
     fn is_awaited(self) -> bool {
         self.0 & (1 << bindings::RPC_TASK_MSG_PIN_WAIT) != 0
@@ -213,8 +213,8 @@ unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
     // SAFETY: By the caller's contract its task exists.
     unsafe {
         (*(*rqst).rq_task).tk_status = error.to_errno();
-        // A task that does not sleep takes this for a broken connection; let it be none that
-        // still exists.
+        // If the task is not asleep yet, it takes this for the loss of a connection. The cookie
+        // makes it one that does not exist any more.
         (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
         bindings::xprt_complete_rqst((*rqst).rq_task, 0);
     }

@@ -66,7 +66,7 @@ impl<T: Transport> Xprt<T> {
         })
     }
 
-    /// Takes a callback back whose reply has left or was dropped.
+    /// Takes back a callback whose reply was sent or dropped.
     ///
     /// # Safety
     ///
@@ -79,8 +79,9 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: The slot was turned into a raw pointer by the delivery.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         xprt.inner.backchannel.put(slot);
-        // Usually this is the callback service, which may put the last one. If it is the delivery
-        // itself, it has another.
+        // Usually this is the callback service, which may drop the last reference. If it is the
+        // delivery itself, that has another reference. SAFETY: The reference that the delivery
+        // took.
         // SAFETY: The reference that the delivery took.
         unsafe { bindings::xprt_put(raw) };
     }
@@ -100,11 +101,11 @@ impl<T: Transport> Xprt<T> {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
         }
-        // Before there are slots there is no `Farewell`.
+        // `Farewell` exists as soon as there are slots.
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }
-        // Until the end, so that the RPC client's own reference is not the last.
+        // Held until the end, so that the RPC client's own reference is not the last.
         let _visit = Visit::new(self).ok_or(ENODEV)?;
         let mut slot = self
             .inner
@@ -122,9 +123,9 @@ impl<T: Transport> Xprt<T> {
             // CAST: The id stays in network order.
             rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
             rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
-            // To the RPC client: "has its forward credit". So the reply is queued before requests
-            // that wait for theirs, and the queue moves although they wait (BC-03).
-            // `release_request` takes it back.
+            // To the RPC client this means that the request has its forward credit. So the reply is
+            // queued before requests that wait for a credit, and the queue moves although they wait
+            // (BC-03). `release_request` sets it back.
             rqst.rq_cong = 1;
             rqst.rq_rcv_buf.head[0].iov_base = call;
             rqst.rq_rcv_buf.head[0].iov_len = message.len();

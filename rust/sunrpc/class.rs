@@ -162,13 +162,13 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.addrlen = args.addrlen;
         xprt.ops = &Ops::<T>::OPS;
         xprt.xprt_class = &raw const bindings::xprtrdma_class;
-        // Lock managers look at this to choose the transport of their side protocol.
+        // Lock managers choose the transport of their side protocol by this.
         xprt.prot = compat::IPPROTO_TCP;
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);
         xprt.reestablish_timeout = ms(5_000);
-        // The RPC client would set a timer with each lone call and stop it with the next. Drivers
-        // look at `Xprt::unused` from time to time.
+        // Otherwise the RPC client would start a timer after each lone call and stop it with the
+        // next. Drivers look at `Xprt::unused` from time to time.
         xprt.idle_timeout = 0;
         xprt.connect_timeout = ms(limits.connect_timeout_ms);
         xprt.max_reconnect_timeout = ms(limits.reconnect_timeout_ms);

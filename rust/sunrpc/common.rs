@@ -38,8 +38,8 @@ use xprtrdma_base::{
     queue::WorkQueue, //
 };
 
-/// Work queues and a debugfs directory, named after the module, what is remembered of servers, and
-/// the settings of namespaces.
+/// The work queues, the debugfs directory, the state that is kept for each server, and the settings
+/// of namespaces.
 #[pin_data]
 pub struct Common {
     queue: WorkQueue,
@@ -48,13 +48,14 @@ pub struct Common {
     looks: WorkQueue,
     debugfs: Arc<Dir>,
     servers: Arc<Servers>,
-    /// `None`: the class is not registered any more. A thread may still be about to let go of this.
+    /// `None` once the class is unregistered; a thread may still hold a reference to this object
+    /// then.
     #[pin]
     settings: Mutex<Option<Settings>>,
 }
 
 impl Common {
-    /// The work queue; safe under memory reclaim.
+    /// The work queue for all other work; safe under memory reclaim.
     pub fn queue(&self) -> &WorkQueue {
         &self.queue
     }
@@ -81,7 +82,7 @@ impl Common {
         &self.ends
     }
 
-    /// The work queue of the looks at connections, with a rescuer of its own.
+    /// The work queue for looks at connections, with a rescuer of its own.
     ///
     /// A connection that is about to move takes no calls, and only such a look ends that state. It
     /// cannot wait behind the attempts on [`Common::queue`], each of which may take a minute; nor
@@ -90,8 +91,8 @@ impl Common {
         &self.looks
     }
 
-    /// A share in what the transports of the server with this address have in common; `fresh` is
-    /// that if there are no others. `ENOMEM`. Does not sleep.
+    /// Returns a share in the state that the transports of the server with this address have in
+    /// common. It is `fresh` if no other share exists. `ENOMEM`. Does not sleep.
     pub fn server<T>(&self, net: &Net, peer: SocketAddr, fresh: Arc<T>) -> Result<Server<T>>
     where
         T: Any + Send + Sync,
@@ -99,8 +100,8 @@ impl Common {
         Server::new(&self.servers, net.number(), peer, fresh)
     }
 
-    /// Calls `f` with a text that is set for the namespace, as it is now; `f` must not ask for one.
-    /// The text is empty when the class is not registered any more. May sleep.
+    /// Calls `f` with the present text of a setting of the namespace; `f` must not read a setting.
+    /// The text is empty if the class is not registered any more. May sleep.
     pub fn setting<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         match &*self.settings.lock() {
             Some(settings) => settings.read(net, setting, f),
@@ -108,7 +109,7 @@ impl Common {
         }
     }
 
-    /// A number that changes when a text that is set for the namespace does. May sleep.
+    /// Returns a number that changes with every change of a setting of the namespace. May sleep.
     pub fn setting_changes(&self, net: &Net) -> u32 {
         let settings = self.settings.lock();
         settings
@@ -116,7 +117,7 @@ impl Common {
             .map_or(0, |settings| settings.changes(net))
     }
 
-    /// The debugfs directory. Without debugfs it is a directory that holds nothing.
+    /// The debugfs directory. Without debugfs it is a directory without files.
     pub fn debugfs(&self) -> &Arc<Dir> {
         &self.debugfs
     }
@@ -145,7 +146,7 @@ pub(crate) fn get() -> Result<Arc<Common>> {
 pub(crate) struct Owner(Arc<Common>);
 
 impl Owner {
-    /// `EBUSY`: there is an owner. Sleeps.
+    /// Makes the shared state. `EBUSY`: it exists already. Sleeps.
     pub(crate) fn new<C: Check>() -> Result<Self> {
         static CALLED: Atomic<bool> = Atomic::new(false);
         if !CALLED.xchg(true, Full) {
@@ -153,7 +154,7 @@ impl Owner {
             unsafe { COMMON.init() };
             READY.store(true, Release);
         } else if !READY.load(Acquire) {
-            // The first caller is at work.
+            // The first caller is still at work.
             return Err(EBUSY);
         }
         let mut place = COMMON.lock();
@@ -183,12 +184,13 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(COMMON.lock().take());
-        // Not with the last reference: the next class registers settings of its own.
+        // Dropped here and not with the last reference, as the next class registers settings of its
+        // own.
         let settings = self.0.settings.lock().take();
         drop(settings);
-        // The transports are gone, so nothing is enqueued any more. But the last work of one may
-        // still be on its way out, with a reference of its own: its code must not go before it, and
-        // it must not be the one that destroys the queue it runs on.
+        // The transports are gone, so nothing is enqueued any more. But the last work item of a
+        // transport may still be ending, with a reference to this object. Its code must not be
+        // unloaded before it ends, and it must not destroy the queue on which it runs.
         self.0.queue.flush();
         self.0.ends.flush();
         self.0.looks.flush();

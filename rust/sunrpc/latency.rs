@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The times of calls, which a driver takes while they are wanted.
-//!
-//! Off, the question costs a jump over it that never is taken, as a tracepoint does.
+//! The times of calls, which a driver takes while they are wanted. While they are not, the question
+//! costs a jump that is not taken, like a tracepoint.
 
 use crate::{
     call::Pinned,
@@ -24,7 +23,7 @@ pub fn measure(on: bool) {
     unsafe { bindings::xprtrdma_set_latency(on) };
 }
 
-/// What the RPC client has noted of a call, in nanoseconds on the clock of
+/// Times of a call that the RPC client has recorded, in nanoseconds on the clock of
 /// [`now_ns`](crate::util::now_ns).
 ///
 /// # Examples
@@ -41,16 +40,16 @@ pub fn measure(on: bool) {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// When its task began.
+    /// When the task began.
     pub begun: u64,
-    /// When it was given to [`Transport::send`], the last time.
+    /// When the request was last given to [`Transport::send`].
     pub given: u64,
-    /// When [`Xprt::lookup`](crate::xprt::Xprt::lookup) found it for its reply, the last time.
+    /// When [`Xprt::lookup`](crate::xprt::Xprt::lookup) last found the request for a reply.
     pub answered: u64,
 }
 
 impl<T: Transport> Pinned<T> {
-    /// The times of the call. They need not be in order if it is sent again.
+    /// Returns the times of the call. They need not be in order if it is sent again.
     pub fn times(&self) -> Times {
         let rqst = self.rqst();
         // SAFETY: A task waits for the pin before it lets go of its request, so a pinned one has a

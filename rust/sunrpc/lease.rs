@@ -33,7 +33,7 @@ use xprtrdma_base::{
     }, //
 };
 
-/// Which message of a request.
+/// A message of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The call.
@@ -115,8 +115,8 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     }
 }
 
-/// A part of a request's memory that is lent. It says no more where that is: the request may be
-/// encoded anew at any time.
+/// A part of a request's memory that is lent. The value does not say which part, as the request may
+/// be encoded again at any time.
 ///
 /// # Invariants
 ///
@@ -186,7 +186,7 @@ impl<T: Transport> Lease<T> {
         !pinned
     }
 
-    /// Ends it, without an atomic instruction if it is the only one.
+    /// Ends the lease, without an atomic instruction if it is the only one.
     ///
     /// # Safety
     ///
@@ -202,7 +202,7 @@ impl<T: Transport> Lease<T> {
         }
     }
 
-    /// Whether it is one of this slot's request.
+    /// Whether this is a lease of the request in this slot.
     #[inline]
     pub(crate) fn is_of(&self, slot: &Slot<T>) -> bool {
         ptr::eq(self.slot.as_ptr(), slot)

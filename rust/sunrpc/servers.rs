@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the transports of one server share ([`Server`]): an object of the driver's.
+//! The state that the transports of one server share ([`Server`]): an object of the driver.
 
 use core::{
     any::Any,
@@ -50,8 +50,8 @@ impl Servers {
     }
 }
 
-/// The share of one transport in what those of its server have in common, an object of type `T`:
-/// made for the first share, gone with the last.
+/// A transport's share in the object of type `T` that the transports of its server have in common.
+/// The object is made with the first share and dropped with the last.
 ///
 /// # Examples
 ///
@@ -77,8 +77,8 @@ pub struct Server<T> {
 }
 
 impl<T: Any + Send + Sync> Server<T> {
-    /// A share in the object of the server with this address, in the network namespace of this
-    /// number; `fresh` is that object if there are no other shares. `ENOMEM`. Does not sleep.
+    /// Makes a share in the object of the server with this address, in the network namespace with
+    /// this number. The object is `fresh` if no other share exists. `ENOMEM`. Does not sleep.
     pub(crate) fn new(
         servers: &Arc<Servers>,
         net: u32,
@@ -130,7 +130,7 @@ impl<T> Drop for Server<T> {
                 // NO-OVERFLOW: This share was counted.
                 entry.users = entry.users.wrapping_sub(1);
             }
-            // Its object is not dropped here: this share has it, too.
+            // The object is not dropped here, as this share still refers to it.
             entry.users != 0
         });
     }

@@ -67,8 +67,8 @@ impl Setting {
     }
 }
 
-/// Whether servers may invalidate regions, as the administrator says. `EINVAL`: neither "auto" nor
-/// "never".
+/// Whether servers may invalidate regions, by the parameter `remote_invalidation`. `EINVAL`: it is
+/// neither "auto" nor "never".
 pub fn remote_invalidation() -> Result<bool> {
     // SAFETY: No requirements.
     match unsafe { bindings::xprtrdma_remote_invalidation() } {
@@ -78,9 +78,8 @@ pub fn remote_invalidation() -> Result<bool> {
     }
 }
 
-/// Checks the module's parameters as texts are that are written later.
-///
-/// To be called when the module is loaded, which must not be if there is an error. May sleep.
+/// Checks the texts of the module's parameters like texts that are written later. Called when the
+/// module is loaded, which fails with this error. May sleep.
 pub fn check_parameters<C: Check>() -> Result {
     for setting in ALL {
         // SAFETY: The function returns a string that is not changed as long as the module is
@@ -99,7 +98,7 @@ pub trait Check {
     fn check_setting(setting: Setting, text: &str) -> Result;
 }
 
-/// The texts of all namespaces, there while the value lives.
+/// The registration of the texts of all namespaces.
 ///
 /// # Invariants
 ///
@@ -140,11 +139,12 @@ impl Settings {
         let _held = Held(net);
         // SAFETY: The text has that many bytes, and is not changed while it is held.
         let text = unsafe { slice::from_raw_parts(text.cast::<u8>(), len) };
-        // Texts that are none were refused.
+        // A text that is not UTF-8 was refused when it was set.
         f(from_utf8(text).unwrap_or_default())
     }
 
-    /// A number that changes when a text of this namespace does. May be called in any context.
+    /// Returns a number that changes with every change of a text of this namespace. May be called
+    /// in any context.
     pub(crate) fn changes(&self, net: &Net) -> u32 {
         // SAFETY: The texts are registered by the type invariant, and the namespace is referenced.
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
@@ -176,7 +176,7 @@ impl Drop for Settings {
     }
 }
 
-/// The texts of a namespace, held.
+/// The text of a namespace, locked against changes.
 struct Held<'a>(&'a Net);
 
 impl Drop for Held<'_> {
@@ -186,7 +186,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Whether the text may be set.
+/// Checks a text that is about to be set.
 fn check<C: Check>(setting: Setting, text: &[u8]) -> Result {
     let text = from_utf8(text).ok().filter(|text| text.len() <= LONGEST);
     let Some(text) = text else {

@@ -38,8 +38,8 @@ impl TaskBuf {
         }
     }
 
-    /// Makes sure that there are at least `len` bytes; when it grows the content is zeroes, and
-    /// `grown` is told by how many bytes. Allocates as the calling RPC task may.
+    /// Makes sure that there are at least `len` bytes. If the memory grows, its content is zeroes,
+    /// and `grown` is called with the number of bytes. Allocates as the calling RPC task may.
     #[inline]
     pub(crate) fn ensure(&mut self, len: usize, grown: impl FnOnce(usize)) -> Result<*mut c_void> {
         if self.len < len || self.ptr.is_null() {
@@ -48,7 +48,7 @@ impl TaskBuf {
         Ok(self.ptr)
     }
 
-    /// Gets memory for `len` bytes; returns how many more there are now.
+    /// Allocates memory for `len` bytes; returns by how many bytes it has grown.
     #[cold]
     fn grow(&mut self, len: usize) -> Result<usize> {
         let len = len.max(512).next_power_of_two();
@@ -70,11 +70,11 @@ impl Drop for TaskBuf {
     }
 }
 
-/// Message buffers of a slot; only touched by the task that owns the slot, or by the pool while it
-/// is free.
+/// Message buffers of a slot; only accessed by the task that owns the slot, or by the pool while
+/// the slot is free.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
-    /// Where the next encoding of a call goes whose head may be lent, see
+    /// The memory for the next encoding of a call whose head may be lent, see
     /// [`part_encodings`](crate::call::part_encodings).
     pub(crate) next_call: TaskBuf,
     pub(crate) reply: TaskBuf,
@@ -120,8 +120,8 @@ pub struct Slot<T: Transport> {
     pub(crate) leases: Holders,
     /// An errno that the request must end with, if it was completed before it slept.
     pub(crate) verdict: Atomic<i32>,
-    /// What the request's `rq_release_snd_buf` was before
-    /// [`release_call`](crate::call::release_call) took its place; `None` if it did not.
+    /// The request's own `rq_release_snd_buf` before [`release_call`](crate::call::release_call)
+    /// took its place; `None` if it did not.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
     /// Whether there is a [`Pinned`](crate::call::Pinned) of the request. Protected by the queue
     /// lock.
@@ -250,7 +250,7 @@ impl<T: Transport> Pool<T> {
         self.free.as_ptr().cast_mut().cast()
     }
 
-    /// Takes a free slot: the first one, so that those at the end rest.
+    /// Takes the first free slot, so that the last ones stay idle and can be trimmed.
     #[inline]
     pub(crate) fn pop(&self) -> Option<&Slot<T>> {
         // CAST: Both are words.
@@ -269,14 +269,14 @@ impl<T: Transport> Pool<T> {
         unsafe { bindings::xprtrdma_take_this_bit(self.bits(), slot.index.into()) }
     }
 
-    /// Puts a slot back that was taken. A full barrier against all that follows.
+    /// Returns a slot to the pool. A full barrier against all that follows.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<T>) {
         // SAFETY: By the type invariant.
         unsafe { bindings::xprtrdma_put_bit(self.bits(), slot.index.into()) }
     }
 
-    /// Counts bytes that buffers of a slot have grown by.
+    /// Counts bytes by which the buffers of a slot have grown.
     pub(crate) fn count_buffered(&self, bytes: usize) {
         self.buffered.add(bytes, Relaxed);
     }
@@ -293,9 +293,9 @@ impl<T: Transport> Pool<T> {
         self.slots.len().saturating_sub(free.sum::<u32>() as usize)
     }
 
-    /// Frees the buffers of the slots that were not used since the last call, but for the first
-    /// [`RESERVE`] of them. A full barrier against all that follows: it has each free slot for a
-    /// moment, so a task may have found none.
+    /// Frees the buffers of the slots that were not used since the last call, except for the first
+    /// [`RESERVE`] of them. A full barrier against all that follows: this function owns each free
+    /// slot for a moment, so a task may have found none.
     pub(crate) fn trim(&self) {
         let mut resting = 0;
         for slot in self.iter().filter(|slot| self.pop_this(slot)) {

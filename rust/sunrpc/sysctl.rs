@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sysctls of the transport, in `/proc/sys/sunrpc`, under the names that people know.
+//! The sysctls of the transport, in `/proc/sys/sunrpc`, under the in-tree module's names.
 
 use core::{
     num::NonZero,
@@ -32,9 +32,9 @@ impl Sysctl {
         }
     }
 
-    /// Sets value, bounds and the unit of which every value is a multiple: it is rounded down, now
-    /// and when the file is written. Once, before the table is registered: afterwards the
-    /// value is the administrator's.
+    /// Sets the value, its bounds, and the unit of which every value is a multiple; a value is
+    /// rounded down, now and when the file is written. Called once, before the table is registered;
+    /// afterwards the value is the administrator's.
     pub fn preset(self, value: u32, range: &RangeInclusive<u32>, unit: NonZero<u32>) {
         let (least, most) = (*range.start(), *range.end());
         // SAFETY: The index is one of the table's, and the unit not zero.
@@ -50,7 +50,7 @@ impl Sysctl {
     }
 }
 
-/// The files in `/proc/sys/sunrpc`, there while the value lives.
+/// The registration of the files in `/proc/sys/sunrpc`.
 ///
 /// # Invariants
 ///
@@ -68,7 +68,7 @@ impl Sysctl {
 /// ```
 pub struct Table(NonNull<bindings::ctl_table_header>);
 
-// SAFETY: The header is only given back, by whatever thread.
+// SAFETY: The header is only unregistered, which any thread may do.
 unsafe impl Send for Table {}
 // SAFETY: Nothing can be done with a shared reference.
 unsafe impl Sync for Table {}

@@ -291,9 +291,10 @@ impl XdrBytes<'_> {
     }
 }
 
-/// The page of the address that was last asked for, as memory stays with its slot: 10 instructions
-/// of an RPC. It does not change while the memory is allocated; where memory can be taken away, nor
-/// later (x86 and arm64 have the map of all pages in one virtual array).
+/// The address that was asked for last, and its page. Memory stays with its slot, so this saves 10
+/// instructions of an RPC. The page of an address does not change while the memory is allocated;
+/// where memory cannot be unplugged, it never changes (x86 and arm64 have the map of all pages in
+/// one virtual array).
 ///
 /// # Invariants
 ///
@@ -331,8 +332,8 @@ impl KnownPage {
     }
 }
 
-/// Takes what is left of a vector of an RPC message after skipping `skip` bytes; `false`: no more
-/// is wanted.
+/// Calls `take` with the rest of a vector of an RPC message behind the first `skip` bytes; `false`:
+/// no more is wanted.
 #[inline]
 fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);
@@ -340,18 +341,18 @@ fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> b
     skipped == vector.iov_len || take(piece_of(vector, skipped))
 }
 
-/// What is behind the first `skipped` bytes of a vector of an RPC message, which has more.
+/// Returns the bytes behind the first `skipped` of a vector of an RPC message, which has more.
 #[inline]
 fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     let addr = vector.iov_base.cast::<u8>().wrapping_add(skipped);
     // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
     // `buf_alloc`, or are parts of pages that the security flavour allocated.
     let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
-    // NO-OVERFLOW: By the caller's word.
+    // NO-OVERFLOW: By the caller's contract.
     piece_at(addr, vector.iov_len.wrapping_sub(skipped), page)
 }
 
-/// What lies at `addr` of the linear mapping, whose page is `page`.
+/// Returns the piece at `addr` of the linear mapping, whose page is `page`.
 #[inline]
 fn piece_at(addr: *mut u8, len: usize, page: *mut page) -> Piece<'static> {
     Piece {

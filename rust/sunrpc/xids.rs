@@ -28,19 +28,20 @@ use xprtrdma_base::{
 /// Numbers in the bag: 14 bits that a server would have to guess.
 pub(crate) const NUMBERS: u32 = 1 << 14;
 
-/// Of a number from the bag. The RPC client's counter is in host order, as all here is.
+/// Set in a number from the bag. The RPC client's counter is in host order, as all numbers here
+/// are.
 const SECRET: u32 = 1 << 31;
 
-/// Of a place in the bag: there is no number. One that is has its [`SECRET`] bit.
+/// A place of the bag without a number. A place with a number has the [`SECRET`] bit.
 const EMPTY: u32 = 0;
 
-/// Calls behind which a number is not used any more, for the counter comes round.
+/// Number of calls after which a number is not used any more, because the counter wraps around.
 pub(crate) const OLD: u32 = 1 << 30;
 
-/// The numbers of a transport that cannot be foreseen.
+/// The unforeseeable numbers of a transport.
 pub(crate) struct Xids {
-    /// The procedures whose calls take part: a bit for the number of each one's statistics, modulo
-    /// the bits of a word. Two that share a bit both take part.
+    /// The procedures whose calls take part: a set of bits. The bit is the procedure's number in
+    /// the statistics, modulo the bits of a word. Two procedures that share a bit both take part.
     procedures: Atomic<usize>,
     bag: KVVec<Atomic<u32>>,
     /// The counter when the bag was last searched for old numbers.
@@ -48,8 +49,8 @@ pub(crate) struct Xids {
 }
 
 impl Xids {
-    /// Makes a bag of [`NUMBERS`] numbers. They begin at `counter`, the RPC client's, which goes on
-    /// behind them. May sleep.
+    /// Makes a bag of [`NUMBERS`] numbers. They begin at `counter`, that of the RPC client, which
+    /// goes on behind them. May sleep.
     pub(crate) fn new(counter: &mut u32) -> Result<Self> {
         let mut bag = KVVec::with_capacity(NUMBERS as usize, GFP_KERNEL)?;
         for _ in 0..NUMBERS {
@@ -63,18 +64,18 @@ impl Xids {
         })
     }
 
-    /// Whether a number is from a bag.
+    /// Whether a number comes from a bag.
     #[inline]
     pub(crate) fn is_secret(xid: u32) -> bool {
         xid & SECRET != 0
     }
 
-    /// From now on calls of this procedure take part.
+    /// Makes later calls of this procedure take part.
     #[cold]
     pub(crate) fn include(&self, procedure: u32) {
         let bits = self.procedures.load(Relaxed);
-        // What another thread adds at this moment is lost, and comes with that procedure's next
-        // call.
+        // If another thread adds a procedure at this moment, one of the two is lost. It is added
+        // again with its next call.
         self.procedures.store(bits | bit(procedure), Relaxed);
     }
 
@@ -107,7 +108,7 @@ impl Xids {
         }
     }
 
-    /// Throws old numbers away. To be called more often than every 2^28 calls; `counter` is the RPC
+    /// Removes old numbers. Must be called at least every 2^28 calls; `counter` is the RPC
     /// client's.
     pub(crate) fn trim(&self, counter: u32) {
         const SELDOM: u32 = 1 << 28;
@@ -118,14 +119,14 @@ impl Xids {
         for place in &self.bag {
             let number = place.load(Relaxed);
             if !is_usable(number, counter) {
-                // If a call has just taken it, another is there.
+                // If a call has just taken the old number, another number is there.
                 let _ = place.cmpxchg(number, EMPTY, Relaxed);
             }
         }
     }
 }
 
-/// Whether a number from the bag may be used when the RPC client's counter is here.
+/// Whether a number from the bag may be used while the RPC client's counter has this value.
 #[inline]
 fn is_usable(drawn: u32, counter: u32) -> bool {
     drawn != EMPTY && counter.wrapping_sub(drawn) & !SECRET < OLD

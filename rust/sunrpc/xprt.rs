@@ -64,7 +64,7 @@ pub struct Xprt<T: Transport> {
 
 #[pin_data]
 pub(crate) struct Inner<T: Transport> {
-    // The RPC client reads this by pointer.
+    // The RPC client reads this through a pointer.
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
     back_refs: Holders,
     locked: UnsafeCell<T::Locked>,
@@ -142,7 +142,7 @@ impl<T: Transport> Xprt<T> {
         &self.inner.data
     }
 
-    /// The state that it shares with the other transports.
+    /// The state that this transport shares with the other transports.
     pub fn common(&self) -> &Arc<Common> {
         &self.inner.common
     }
@@ -172,8 +172,7 @@ impl<T: Transport> Xprt<T> {
         self.pool().iter()
     }
 
-    /// Slots that tasks have, whether or not they are waiting for something. Only a hint: it may
-    /// have changed already.
+    /// Number of slots that tasks own, waiting or not. Only a hint: it may have changed already.
     pub fn slots_in_use(&self) -> usize {
         self.pool().in_use()
     }
@@ -183,7 +182,7 @@ impl<T: Transport> Xprt<T> {
         self.pool().buffered()
     }
 
-    /// Frees the message buffers of slots that were not used since the last call, but for a few.
+    /// Frees the message buffers of slots that were not used since the last call, except for a few.
     pub fn trim_slots(&self) {
         self.pool().trim();
         // SAFETY: Valid by the type invariant. Calls that begin now change the counter, which does
@@ -249,7 +248,7 @@ impl<T: Transport> Xprt<T> {
         unsafe { bindings::xprtrdma_is_dying(self.as_raw()) }
     }
 
-    /// How long ago the last request ended or the connection was made. Of no use while
+    /// How long ago the last request ended or the connection was made. Not meaningful while
     /// [`Xprt::is_busy`].
     pub fn unused(&self) -> Jiffies {
         // SAFETY: A plain number.

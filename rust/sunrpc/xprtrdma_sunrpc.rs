@@ -32,7 +32,7 @@
 
 use xprtrdma_base::__LOG_PREFIX;
 
-// The driver names them here still.
+// Re-exported for the driver, which names them through this crate.
 pub use xprtrdma_base::{
     debugfs,
     queue, //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An encoded request, to look at ([`Encoded`]).
+//! An encoded request, for reading ([`Encoded`]).
 
 use crate::{
     slot::Slot,
@@ -15,7 +15,7 @@ use crate::{
 };
 use xprtrdma_bindings as bindings;
 
-/// An encoded request, to look at.
+/// An encoded request, for reading.
 ///
 /// # Invariants
 ///
@@ -50,7 +50,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 
-    /// Whether its server could not foresee the transaction id.
+    /// Whether the server could not foresee the transaction id.
     #[inline]
     pub fn has_secret_xid(&self) -> bool {
         // SAFETY: As above.
@@ -71,13 +71,13 @@ impl<'a, T: Transport> Encoded<'a, T> {
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
     }
 
-    /// Whether the security flavour lets data items travel apart from the message (V1-119,
+    /// Whether the security flavour allows data items to travel apart from the message (V1-119,
     /// V1-121).
     #[inline]
     pub fn ddp_allowed(&self) -> bool {
         // SAFETY: Valid by the type invariant.
         let cred = unsafe { (*self.rqst()).rq_cred };
-        // One that ends before it was encoded has none.
+        // A request that ends before it was encoded has no credential.
         if cred.is_null() {
             return false;
         }
@@ -86,7 +86,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
         flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
     }
 
-    /// Whether a reply will come: `rpc_reply_expected()`, without the call of a helper.
+    /// Whether a reply is expected: `rpc_reply_expected()`, without the call of a helper function.
     #[inline]
     pub fn reply_expected(&self) -> bool {
         // SAFETY: The request has a task until it is released, and the task its procedure, if any.
@@ -96,7 +96,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
         }
     }
 
-    /// How long the timer of this request runs, or ran that fired just now.
+    /// How long the timer of this request runs, or how long the timer that has just fired ran.
     pub fn timer_span(&self) -> Jiffies {
         // SAFETY: Valid by the type invariant.
         Jiffies(unsafe { (*self.rqst()).rq_timeout })

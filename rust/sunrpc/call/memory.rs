@@ -13,7 +13,8 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// How much of a reply says whether it is one: the transaction id and the type of the message.
+/// The bytes at the start of a reply that identify it: the transaction id and the type of the
+/// message.
 pub(super) const START_LEN: usize = 8;
 
 /// Prepares the memory for a reply before the request is queued. Sleeps.
@@ -35,7 +36,9 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
         prepare_pages(slot, buf)?;
     }
     if buf.head[0].iov_len >= START_LEN {
-        // So that nothing old can be taken for a reply, see [`Pinned::placed_start`] (V1-070).
+        // Cleared, so that nothing old can be taken for a reply, see [`Pinned::placed_start`]
+        // (V1-070). SAFETY: The head has that many bytes. By the caller's contract they are not
+        // lent.
         // SAFETY: The head has that many bytes. By the caller's contract they are not lent.
         unsafe { clear_start(buf) };
     }
@@ -63,17 +66,16 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
     buf.tail[0].iov_len = allocated;
     let capacity = whole.checked_add(buf.page_len as usize).ok_or(EMSGSIZE)?;
     buf.buflen = u32::try_from(capacity)?;
-    // SAFETY: The field belongs to the task; the memory that it named has gone, or is this.
+    // SAFETY: The field belongs to the task. The memory that it named is freed, or is this memory.
     unsafe { (*slot.rqst.get()).rq_rbuffer = base };
     Ok(())
 }
 
-/// A head as long as this may travel in a Read chunk: the smallest inline message (V1-025) less
-/// the shortest header, seven words (RFC 8166, 4.2). Bytes.
+/// Length up to which a head may travel in a Read chunk, in bytes: the smallest inline message
+/// (V1-025) less the shortest header, seven words (RFC 8166, 4.2).
 const LONG_HEAD: usize = 1024 - 28;
 
-/// Sees to it that the next encoding of a call that may be lent with its head goes to other memory.
-/// Sleeps.
+/// Makes the next encoding of a call whose head may be lent use other memory. Sleeps.
 ///
 /// The RPC client encodes a call anew without asking. With `sec=krb5p` it writes the arguments in
 /// plain into the head, and encrypts them there afterwards; the region of the last transmission
@@ -127,14 +129,14 @@ pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
     }
 }
 
-/// Prepares a reply's memory with pages that are sparse, or no READ's.
+/// Prepares a reply's memory if its pages are sparse, or if the reply is not a READ's.
 #[inline(never)]
 fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
         let count = (buf.page_base as usize + buf.page_len as usize).div_ceil(PAGE_SIZE);
         for i in 0..count {
-            // SAFETY: The array has an entry for each page of the range; its owner frees what is
-            // in it.
+            // SAFETY: The array has an entry for each page of the range; the array's owner frees
+            // the pages.
             unsafe {
                 let entry = buf.pages.add(i);
                 if (*entry).is_null() {
@@ -146,8 +148,8 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
             }
         }
     }
-    // A reply with pages that is no READ will be placed whole by the peer. If head and tail meet
-    // the pages at page borders, one region covers all three.
+    // The peer will place a reply with pages as a whole, unless it is a READ's. If head and tail
+    // meet the pages at page borders, one region covers all three.
     let head = buf.head[0].iov_len;
     let page_end = buf.page_base as usize + buf.page_len as usize;
     if buf.flags & bindings::XDRBUF_READ == 0
@@ -161,7 +163,8 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
         // SAFETY: The request is in use.
         let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
         let grown = |bytes| xprt.pool().count_buffered(bytes);
-        // Memory of a power of two is aligned to its size, so the border is where it is wanted.
+        // Memory whose size is a power of two is aligned to its size, so its border is a page
+        // border.
         if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE, grown) {
             let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);
             buf.head[0].iov_base = border.wrapping_sub(head).cast();

@@ -14,7 +14,8 @@ use crate::{
 use xprtrdma_bindings as bindings;
 
 /// Stands in for the function with which the security flavour releases the pages of a call that was
-/// lent ([`Call::lend`](super::Call::lend)): not before they are out of the peer's reach. Sleeps.
+/// lent ([`Call::lend`](super::Call::lend)). Releases them when the peer cannot reach them any
+/// more. Sleeps.
 ///
 /// The RPC client calls it when it encodes the request anew, long before `prepare_request`, and
 /// perhaps without coming that far: encoding may fail and be tried again later. The second

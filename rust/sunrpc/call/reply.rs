@@ -33,9 +33,10 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A request whose reply is being processed: neither released nor encoded again until unpinned.
+/// A request whose reply is being processed. It is neither released nor encoded again until it is
+/// unpinned.
 ///
-/// Dropping it leaves the request pending.
+/// Dropping this value leaves the request pending.
 ///
 /// # Invariants
 ///
@@ -90,8 +91,7 @@ impl<T: Transport> Pinned<T> {
         unsafe { self.xprt.as_ref() }
     }
 
-    /// Ends a lease; if it is one of this request's, and the only one, without an atomic
-    /// instruction.
+    /// Ends a lease, without an atomic instruction if it is this request's only one.
     #[inline(always)]
     pub fn end_lease(&self, lease: Lease<T>) {
         if lease.is_of(self.slot()) {
@@ -295,7 +295,8 @@ unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     );
 }
 
-// What is rare about a reply is in functions that get no `Pinned`: that need not be in memory then.
+// Rare steps are in functions without a `Pinned` parameter, so that the usual path need not put it
+// into memory.
 
 /// As [`Pinned::place_inline`], for a reply that is longer than its head may be.
 ///
@@ -311,7 +312,7 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
         if message.len() > part_len {
             return Err(EMSGSIZE);
         }
-        // The callee bounds by `len`, which is the capacity until the request completes.
+        // The callee's bound is `len`, which is the capacity until the request completes.
         let len = (*buf).len;
         (*buf).len = u32::try_from(part_len)?;
         let err = bindings::write_bytes_to_xdr_buf(
@@ -338,8 +339,8 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
         let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
-            // What follows a short item belongs into the pages, behind it; only a reply without
-            // an item has anything there.
+            // Bytes that follow a short item belong into the pages behind it; only a reply without
+            // an item has any.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {

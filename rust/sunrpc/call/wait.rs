@@ -28,8 +28,8 @@ impl<'a, T: Transport> Waiting<'a, T> {
         Self { xprt, task }
     }
 
-    /// Whether it need wait no more: it was answered or has failed, was killed, or its connection
-    /// is gone. Does not sleep.
+    /// Whether the task need not wait any more: the request was answered or has failed, the task
+    /// was killed, or the connection is gone. Does not sleep.
     #[inline]
     pub fn is_over(&self) -> bool {
         // SAFETY: The task and its request exist, by the contract of `new`. What others write is
@@ -46,13 +46,13 @@ impl<'a, T: Transport> Waiting<'a, T> {
     }
 }
 
-/// How a request that was not answered leaves the transport.
+/// How a request leaves the transport without an answer.
 pub struct Leaving {
     task: *mut bindings::rpc_task,
 }
 
 impl Leaving {
-    /// It is encoded again, and its task wants to go on.
+    /// The request is encoded again, and its task wants to go on.
     pub(crate) fn to_be_encoded() -> Self {
         Self {
             task: ptr::null_mut(),
@@ -68,11 +68,10 @@ impl Leaving {
         Self { task }
     }
 
-    /// Waits until none of the request's memory is lent any more, for `ms` milliseconds at most, if
-    /// this thread may wait for what a peer does: the request ends, it is a process's own, and the
-    /// thread is no worker. An asynchronous task may run where the end of its connection would have
-    /// to run. Sleeps. Only the task's own request counts: that of a killed process, or of a soft
-    /// mount whose server did not answer in time.
+    /// Waits until none of the request's memory is lent any more, for `ms` milliseconds at most.
+    /// Waits only if this thread may wait for the peer: the request ends, it belongs to a process,
+    /// and the thread is no worker. An asynchronous task may run on the thread that has to end its
+    /// connection. Sleeps.
     #[cold]
     pub fn linger<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {

@@ -74,7 +74,8 @@ impl<T: Transport> Ops<T> {
                 let procedure = unsafe { (*(*task).tk_msg.rpc_proc).p_statidx };
                 // SAFETY: The transport of a request of ours.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
-                // A request that has its memory, as when it begins anew, does not come here.
+                // A request that still has its memory, as when it is sent again from the start,
+                // does not come here. SAFETY: The field belongs to the task.
                 // SAFETY: The field belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
@@ -90,7 +91,8 @@ impl<T: Transport> Ops<T> {
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,
     ) -> c_int {
-        // Errors about the call's buffer would be lost: nothing is done about it.
+        // An error about the call's buffer would be lost, so it is not reported. SAFETY: Called by
+        // the RPC client for a request of ours.
         // SAFETY: Called by the RPC client for a request of ours.
         if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;
@@ -112,7 +114,8 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned.
         let call = unsafe { Encoded::new(slot) };
-        // Zero in a slot that is handed out, set by `send_request`.
+        // It is zero in a slot that is handed out, and set by `send_request`. SAFETY: By the
+        // caller's contract.
         // SAFETY: By the caller's contract.
         let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {
@@ -145,7 +148,7 @@ impl<T: Transport> Ops<T> {
         let sent = if callback {
             // SAFETY: The request is a callback that `Backchannel` made.
             let callback = unsafe { Callback::new(rqst) };
-            // Before it is sent: the server's next one may come at once.
+            // Before the reply is sent, as the server's next callback may come at once.
             xprt.inner.backchannel.answering(callback.slot());
             T::send_callback_reply(&mut lock, &callback)
         } else {
@@ -155,10 +158,10 @@ impl<T: Transport> Ops<T> {
         };
         match sent {
             Ok(()) => {
-                // SAFETY: The request is pinned, so it still is what it was.
+                // SAFETY: The request is pinned, so it is still the same one.
                 unsafe {
                     let sent = (*rqst).rq_snd_buf.len as usize;
-                    // NO-OVERFLOW: A statistic, which may.
+                    // NO-OVERFLOW: A statistic, which may wrap.
                     (*rqst).rq_xmit_bytes_sent = (*rqst).rq_xmit_bytes_sent.wrapping_add(sent);
                 };
                 if !callback {
@@ -187,7 +190,7 @@ impl<T: Transport> Ops<T> {
         unsafe {
             let rqst = (*task).tk_rqstp;
             if is_callback(rqst) {
-                // The reply to a callback never took a forward credit.
+                // The reply to a callback took no forward credit.
                 (*rqst).rq_cong = 0;
                 return;
             }
@@ -195,14 +198,16 @@ impl<T: Transport> Ops<T> {
                 return;
             }
             let xprt = xprt_of::<T>(rqst);
-            // The window gets smaller before the credit comes back: no task takes it in between.
+            // The window gets smaller before the credit is free, so that no task takes it in
+            // between.
             if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
                 (*xprt.as_raw()).cwnd = cwnd as usize;
             }
             if xprt.sender_may_wait() {
                 bindings::xprt_release_rqst_cong(task);
             } else {
-                // What the callee does if no task waits, without its four atomic instructions.
+                // This does what the callee does if no task waits, without its four atomic
+                // instructions.
                 (*rqst).rq_cong = 0;
                 let cong = &mut (*xprt.as_raw()).cong;
                 // CAST: Wider.

@@ -70,9 +70,9 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// The step of a task whose request failed while it was sent. The RPC client has noted the
-    /// connection as that of the request after [`Pinned::fail`](crate::call::Pinned::fail), and
-    /// would end it.
+    /// The step of a task whose request failed while it was sent. After
+    /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the connection in
+    /// the request, and would end it.
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
         // SAFETY: As for `busy_poll`.
         unsafe {
@@ -86,7 +86,8 @@ impl<T: Transport> Ops<T> {
         // task has a request of ours, and does nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
-            // A thread of low priority would keep other requests from their replies. It is under
+            // A thread of low priority would delay the replies to other requests. The thread is
+            // under NOFS: the RPC client enters that scope for each step of a task.
             // NOFS: the RPC client sees to that for each step of a task.
             if is_prompt() {
                 T::busy_poll(xprt, &Waiting::new(xprt, task));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! References from what a driver owns back to the transport.
+//! References to the transport, held by objects of the driver.
 
 use super::Xprt;
 use crate::transport::Transport;

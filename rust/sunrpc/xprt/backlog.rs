@@ -50,7 +50,7 @@ impl<T: Transport> Xprt<T> {
         self.feed_backlog();
     }
 
-    /// Takes a slot back.
+    /// Takes back a slot.
     ///
     /// # Safety
     ///
@@ -91,8 +91,9 @@ impl<T: Transport> Xprt<T> {
             };
             // SAFETY: The slot was free, so its request is ours to give away.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
-                // Another thread fed the last waiter. Until this is undone a task may have found
-                // the pool empty, so it counts as a slot that was freed.
+                // Another thread has just served the last waiter. Until the slot is returned a task
+                // may find the pool empty, so this counts as a slot that was freed. ORDERING: This
+                // is a full barrier again.
                 // ORDERING: This is a full barrier again.
                 self.pool().push(slot);
             }

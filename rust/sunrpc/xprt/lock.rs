@@ -37,8 +37,8 @@ impl<T: Transport> Xprt<T> {
     }
 }
 
-/// Evidence that the current context holds the transport's send lock (`XPRT_LOCKED`), and with it
-/// the state that the lock protects.
+/// Evidence that the current context holds the transport's send lock (`XPRT_LOCKED`). It gives
+/// access to the state that the lock protects.
 pub struct SendLock<'a, T: Transport>(&'a Xprt<T>);
 
 impl<'a, T: Transport> SendLock<'a, T> {
@@ -63,10 +63,10 @@ impl<'a, T: Transport> SendLock<'a, T> {
     }
 }
 
-/// The send lock in the hands of a connection attempt, which may span threads.
+/// The send lock, held by a connection attempt, which may span threads.
 ///
-/// While it exists no request is sent, the transport is neither closed nor destroyed. Dropping it
-/// without [`ConnectLock::finish`] ends the attempt with `EAGAIN`.
+/// While this value exists no request is sent, and the transport is neither closed nor destroyed.
+/// Dropping it without [`ConnectLock::finish`] ends the attempt with `EAGAIN`.
 pub struct ConnectLock<T: Transport> {
     xprt: NonNull<Xprt<T>>,
     for_trial: bool,
@@ -82,13 +82,13 @@ impl<T: Transport> ConnectLock<T> {
         unsafe { self.xprt.as_ref() }
     }
 
-    /// Whether the task that asked for the connection gives up if it cannot be made
-    /// (`RPC_TASK_SOFTCONN`), as the first one of a mount does.
+    /// Whether the task that asked for the connection gives up after one failure
+    /// (`RPC_TASK_SOFTCONN`), as the first task of a mount does.
     pub fn is_for_trial(&self) -> bool {
         self.for_trial
     }
 
-    /// The lock as evidence.
+    /// Returns the lock as evidence.
     pub fn send_lock(&mut self) -> SendLock<'_, T> {
         // SAFETY: `self` is the lock; the borrow excludes another one.
         unsafe { SendLock::new(self.xprt.as_ref()) }
@@ -104,14 +104,14 @@ impl<T: Transport> ConnectLock<T> {
     fn end(&self, result: Result) {
         let this = self.xprt();
         let xprt = this.as_raw();
-        // A task that is woken with success looks at the connected flag; 0 would be taken for
-        // "reconnected by somebody else".
+        // A task that is woken with 0 would take it for "another task has reconnected"; so it is
+        // woken with `EAGAIN`, and looks at the connected flag.
         let status = result.err().unwrap_or(EAGAIN).to_errno();
         // SAFETY: The lock is held, so no other thread connects or closes. After the unlock only
         // the pending queue is touched, whose tasks keep the transport.
         unsafe {
-            // Also after a failure: what the waiting tasks then do about "their" connection must
-            // not hit the next attempt.
+            // The cookie also changes after a failure: what the waiting tasks then do about "their"
+            // connection must not affect the next attempt.
             (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
             if result.is_ok() {
                 (*xprt).stat.connect_count += 1;
@@ -120,8 +120,8 @@ impl<T: Transport> ConnectLock<T> {
                 bindings::xprtrdma_xprt_set_connected(xprt);
             }
             bindings::xprtrdma_xprt_clear_connecting(xprt);
-            // The waiting tasks are woken before the lock is given up: afterwards the transport
-            // may be destroyed.
+            // The waiting tasks are woken before the lock is released, as the transport may be
+            // destroyed afterwards.
             bindings::xprt_wake_pending_tasks(xprt, status);
             bindings::xprt_unlock_connect(xprt, ptr::from_ref(&this.inner).cast_mut().cast());
         }

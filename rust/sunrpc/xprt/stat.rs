@@ -33,7 +33,7 @@ pub struct XprtStat {
 }
 
 impl<T: Transport> Xprt<T> {
-    /// The counters kept by the RPC client.
+    /// Returns the counters that the RPC client keeps.
     pub fn stat(&self) -> XprtStat {
         let connected = self.is_connected();
         let _transport = self.transport_lock().lock();

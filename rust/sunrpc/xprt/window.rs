@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many requests may be in flight, and the senders that wait for that or for something else.
+//! How many requests may be in flight; and senders that wait for that or for another reason.
 
 use super::{
     SendLock,
@@ -12,9 +12,9 @@ use xprtrdma_base::compat;
 use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {
-    /// Sets how many requests may be in flight, in units of 1/256, to what `cwnd` says; it is
-    /// called under the transport's lock, as [`Transport::abandon`] is. Waiting requests notice it
-    /// when the next credit is given back, or after [`Xprt::nudge_senders`].
+    /// Sets how many requests may be in flight, in units of 1/256, to the result of `cwnd`. That is
+    /// called under the transport's lock, like [`Transport::abandon`]. Waiting requests notice the
+    /// change when the next credit is returned, or after [`Xprt::nudge_senders`].
     pub fn set_window(&self, cwnd: impl FnOnce() -> u32) {
         let _transport = self.transport_lock().lock();
         let xprt = self.as_raw();
@@ -49,8 +49,8 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Announces that senders must wait. The caller must look at what it waits for once more
-    /// afterwards, and the thread that gives it back must call [`Xprt::wake_senders`].
+    /// Announces that senders must wait. Afterwards the caller must check again what it waits for,
+    /// and the thread that provides it must call [`Xprt::wake_senders`].
     pub fn stop_senders(&self) {
         // SAFETY: The transport is valid.
         unsafe { bindings::xprt_wait_for_buffer_space(self.as_raw()) };
@@ -97,7 +97,7 @@ impl<T: Transport> Xprt<T> {
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
-    /// Whether other requests than the caller's, which has a credit, are in flight; likewise a
+    /// Whether requests other than the caller's, which has a credit, are in flight; likewise a
     /// hint.
     #[inline]
     pub fn has_others(&self) -> bool {
