@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `READ_ONCE()`, `WRITE_ONCE()`, `smp_load_acquire()` and `smp_store_release()` of what is atomic
-//! ([`AccessOnce`]).
+//! `READ_ONCE()`, `WRITE_ONCE()`, `smp_load_acquire()` and `smp_store_release()` for atomic
+//! variables ([`AccessOnce`]).
 
 use core::sync::atomic::{
     AtomicBool,
@@ -57,8 +57,8 @@ macro_rules! access_once {
                 unsafe { self.as_ptr().write_volatile(value) }
             }
 
-            // ORDERING: An acquiring load is one in both memory models: what follows in the program
-            // order comes after it. Compiled it is the instruction that the kernel's has.
+            // ORDERING: An acquiring load is one in both memory models: accesses that follow in
+            // program order come after it. It compiles to the same instruction as the kernel's.
             #[inline(always)]
             fn read_acquire(&self) -> $type {
                 // SAFETY: As above; the two atomic types have the layout of the type itself.

@@ -45,7 +45,7 @@ pub unsafe trait PageArray: Send {
     /// Bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are no bytes, which is never so.
+    /// Whether there are no bytes; always false.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel crate has in some versions only, or under another signature: nothing else in
-//! the module knows of versions.
+//! Parts of the kernel crate that only some versions have, or that have another signature there.
+//! Nothing else in the module depends on the version.
 
 use kernel::ffi::c_int;
 use xprtrdma_bindings as bindings;
@@ -10,7 +10,7 @@ use xprtrdma_bindings as bindings;
 pub const EADDRNOTAVAIL: c_int = -(bindings::EADDRNOTAVAIL as c_int);
 /// Address family not supported.
 pub const EAFNOSUPPORT: c_int = -(bindings::EAFNOSUPPORT as c_int);
-/// Of the RPC client: no credit.
+/// An error code of the RPC client: no credit.
 pub const EBADSLT: c_int = -(bindings::EBADSLT as c_int);
 /// No buffer space.
 pub const ENOBUFS: c_int = -(bindings::ENOBUFS as c_int);
@@ -18,12 +18,12 @@ pub const ENOBUFS: c_int = -(bindings::ENOBUFS as c_int);
 pub const ENOTCONN: c_int = -(bindings::ENOTCONN as c_int);
 /// Operation not supported.
 pub const EOPNOTSUPP: c_int = -(bindings::EOPNOTSUPP as c_int);
-/// As in C, where it is a member of an enumeration without a name.
+/// As in C, where it is a member of an anonymous enumeration.
 pub const IPPROTO_TCP: c_int = 6;
 
-/// Orders all memory accesses before it and after it, among processors.
+/// Orders all memory accesses before it against all accesses after it, among processors.
 #[inline]
 pub fn smp_mb() {
-    // SAFETY: A barrier asks for nothing.
+    // SAFETY: A barrier has no requirements.
     unsafe { bindings::smp_mb() };
 }

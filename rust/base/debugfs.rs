@@ -43,10 +43,11 @@ use xprtrdma_bindings as bindings;
 /// Writes the content of a file. Runs in a reader's task and may sleep.
 pub type Show<T> = fn(&T, &mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// Takes what was written to a file. Runs in a writer's task and may sleep.
+/// Handles what was written to a file. Runs in a writer's task and may sleep.
 pub type Write<T> = fn(&T, &mut UserSliceReader) -> Result;
 
-/// A directory. Without debugfs it is nothing, and so is what is made in it.
+/// A directory. Without debugfs it has no effect, nor have directories and files that are made in
+/// it.
 ///
 /// # Invariants
 ///
@@ -54,7 +55,7 @@ pub type Write<T> = fn(&T, &mut UserSliceReader) -> Result;
 /// error.
 pub struct Dir {
     dentry: *mut dentry,
-    // A directory takes all that is in it along, so it stays longer.
+    // Removing a directory removes all that it contains, so the parent lives longer.
     _parent: Option<Arc<Dir>>,
 }
 
@@ -95,7 +96,8 @@ impl Drop for Dir {
     }
 }
 
-/// What the file operations reach: `raw` first, so that a pointer to it is one to all.
+/// The data that the file operations reach. `raw` comes first, so that a pointer to it is a pointer
+/// to the whole.
 #[repr(C)]
 struct Content<T> {
     raw: bindings::xprtrdma_file,
@@ -104,7 +106,7 @@ struct Content<T> {
     write: Option<Write<T>>,
 }
 
-/// A file. Dropping it waits for readers and writers; it may stay open.
+/// A file. Dropping it waits for readers and writers, but not until the file is closed.
 ///
 /// # Invariants
 ///
@@ -169,7 +171,7 @@ impl<T> Drop for File<T> {
     }
 }
 
-/// What a [`Show`] writes, to be printed.
+/// The text that a [`Show`] writes, for printing.
 struct Shown<'a, T>(&'a T, Show<T>);
 
 impl<T> kernel::fmt::Display for Shown<'_, T> {

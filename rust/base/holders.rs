@@ -13,10 +13,10 @@ use kernel::sync::atomic::{
 };
 use xprtrdma_bindings as bindings;
 
-/// In the count: the owner waits. More than there can be holders.
+/// The bit of the count that says that the owner waits. It is more than there can be holders.
 const AWAITED: i32 = 1 << 30;
 
-/// How many hold something that its owner must not end before the last of them is gone.
+/// Counts the holders of an object that its owner must not end before the last of them is gone.
 ///
 /// A thread that waits says so in the count itself, so that only then a wake-up is paid for. All
 /// changes of one atomic variable have one order: either the last holder goes after that and sees
@@ -38,7 +38,7 @@ const AWAITED: i32 = 1 << 30;
 pub struct Holders(Atomic<i32>);
 
 impl Holders {
-    /// It has no holder.
+    /// Makes a count of zero.
     #[allow(
         clippy::new_without_default,
         reason = "it is made in constant expressions, where a default cannot be"
@@ -50,12 +50,12 @@ impl Holders {
     /// Counts a holder.
     #[inline]
     pub fn add(&self) {
-        // ORDERING: A thread that counts itself keeps the thing by other means until then.
+        // ORDERING: The object of a thread that counts itself is kept by other means until then.
         self.0.add(1, Relaxed);
     }
 
-    /// As [`Holders::add`] for the first of them, without an atomic instruction. `false`: there are
-    /// others, and nothing was done.
+    /// Like [`Holders::add`] for the first holder, without an atomic instruction. `false`: there
+    /// are other holders, and nothing was done.
     ///
     /// # Safety
     ///
@@ -71,8 +71,8 @@ impl Holders {
         first
     }
 
-    /// As [`Holders::remove`] for the only one of them, without an atomic instruction. `false`:
-    /// there are others, and nothing was done.
+    /// Like [`Holders::remove`] for the only holder, without an atomic instruction. `false`: there
+    /// are other holders, and nothing was done.
     ///
     /// # Safety
     ///
@@ -80,7 +80,9 @@ impl Holders {
     /// [`Holders::add_first`], which does nothing then.
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
-        // Only the caller is counted then, so no other thread changes the count.
+        // Only the caller is counted then, so no other thread changes the count. ORDERING: What
+        // other holders did before they left, and what the caller did, comes before all that may
+        // follow the end. A thread that waits later reads the count first, with an acquire.
         // ORDERING: What other holders did before they went, and the caller did, comes before
         // whatever the end lets happen. A thread that waits later looks first, with an acquire.
         let only = self.0.read_acquire() == 1;
@@ -90,15 +92,16 @@ impl Holders {
         only
     }
 
-    /// Counts a holder no more, and wakes the owner if this was the last one that it waits for.
+    /// Stops counting a holder, and wakes the owner if this was the last holder that it waits for.
     ///
     /// # Safety
     ///
     /// `this` is valid and counts the caller; it may end during the call.
     #[inline]
     pub unsafe fn remove(this: *const Self) {
-        // ORDERING: `Full` orders the holder's work before whatever its end lets happen, and the
-        // count before the look for a thread that sleeps.
+        // ORDERING: `Full` orders the holder's work before all that may follow the end, and the
+        // count before the look for a sleeping thread. SAFETY: By the caller's contract; the end
+        // comes after this.
         // SAFETY: By the caller's contract; the end comes after this.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {
             // SAFETY: Only the address is used, so it does not matter that the count may be gone.
@@ -133,7 +136,7 @@ impl Holders {
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 
-    /// As [`Holders::wait`], but for `span` at most.
+    /// Like [`Holders::wait`], but for at most `span`.
     #[cold]
     pub fn wait_at_most(&self, span: Jiffies) {
         // ORDERING: As in `wait_for_last`.
@@ -144,7 +147,7 @@ impl Holders {
         unsafe {
             bindings::xprtrdma_wait_value_timeout(count.cast_mut().cast(), AWAITED, span.count())
         };
-        // ORDERING: As in `wait_for_last`. Holders that are left wake no thread from here on.
+        // ORDERING: As in `wait_for_last`. The remaining holders wake no thread from here on.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 

@@ -9,8 +9,8 @@ use kernel::bindings::page;
 pub struct Piece<'a> {
     /// Its first page, which is not null.
     pub page: *mut page,
-    /// The pages behind that, none of which is null. Behind the last of all the piece goes on in
-    /// those that follow it physically.
+    /// The pages that follow, none of which is null. Bytes behind the last listed page lie in the
+    /// pages that follow it physically.
     pub more: &'a [*mut page],
     /// Where it begins in its first page.
     pub first: usize,
@@ -62,7 +62,7 @@ pub struct Piece<'a> {
 /// }
 /// ```
 pub unsafe trait Loan {
-    /// The keeper of the memory while it is lent.
+    /// Keeps the memory while it is lent.
     type Lender: Lender;
 
     /// Bytes lent.
@@ -72,13 +72,14 @@ pub unsafe trait Loan {
     /// `start`, until it returns `false`. Does not sleep.
     fn pieces(&self, start: usize, take: impl FnMut(Piece<'_>) -> bool);
 
-    /// The piece of which all of the lent memory is made, if it is one, and that is easily seen:
-    /// then mapping it takes a short way.
+    /// Returns the one piece that all of the lent memory consists of, if that is easily seen.
+    /// Mapping it is faster then.
     fn only_piece(&self) -> Option<Piece<'_>> {
         None
     }
 
-    /// The pieces are known to the borrower now; what they lie in is all that must be kept.
+    /// Turns the loan into the keeper of its memory. The borrower has the pieces now, and only the
+    /// memory must be kept.
     fn into_lender(self) -> Self::Lender;
 
     /// Whether nothing is lent.

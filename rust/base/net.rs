@@ -41,11 +41,11 @@ impl Net {
 
     /// Calls `f` with the namespace of the current task. Process context.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
-        // SAFETY: The function has no conditions but process context, in which the current task has
+        // SAFETY: The function only requires process context, in which the current task has
         // namespaces.
         let raw = unsafe { bindings::xprtrdma_current_net() };
         // SAFETY: The current task refers to its namespace. Only the task itself can leave it,
-        // which it does not while it is in here.
+        // which it does not do during this call.
         f(unsafe { Self::from_raw(raw) })
     }
 
@@ -54,7 +54,7 @@ impl Net {
         self.0.get()
     }
 
-    /// Its inode number, by which programs such as lsns(8) know it.
+    /// Returns the inode number of the namespace, by which programs such as lsns(8) identify it.
     pub fn number(&self) -> u32 {
         // SAFETY: The namespace is valid by its type; its number is constant.
         unsafe { bindings::xprtrdma_netns_number(self.0.get()) }
@@ -90,7 +90,7 @@ pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// Calls `f` with `addr` as C has it, which is valid during the call.
+/// Calls `f` with `addr` in C's form, which is valid during the call.
 pub fn with_raw<R>(addr: &SocketAddr, f: impl FnOnce(*const sockaddr) -> R) -> R {
     match addr {
         SocketAddr::V4(a) => {

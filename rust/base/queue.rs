@@ -72,7 +72,7 @@ impl Drop for WorkQueue {
     }
 }
 
-/// Takes a delayed work item off its queue, or waits for its end if it runs; while this waits the
+/// Removes a delayed work item from its queue, or waits for its end if it runs. During the wait the
 /// item cannot queue itself again. Sleeps.
 pub fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>)
 where

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel crate's spin lock, which does nothing for lockdep in a kernel without lockdep
+//! The kernel crate's spin lock, without the cost of lockdep in a kernel that does not have it
 //! ([`SpinLock`]).
 
 use kernel::{
@@ -14,8 +14,8 @@ use kernel::{
     },
 };
 
-/// A spin lock. The same in all respects as [`kernel::sync::SpinLock`], but one that is taken
-/// several times for every RPC: there a call of a function that is empty without lockdep is felt.
+/// A spin lock that is the same as [`kernel::sync::SpinLock`], but calls no function that is empty
+/// in a kernel without lockdep. For locks that are taken several times for every RPC.
 ///
 /// # Examples
 ///
@@ -43,7 +43,7 @@ pub type SpinLockGuard<'a, T> = Guard<'a, T, Spin>;
 /// The backend of a [`SpinLock`].
 pub struct Spin;
 
-// SAFETY: Everything is done by a backend that keeps the contract.
+// SAFETY: All work is done by a backend that keeps the contract.
 unsafe impl Backend for Spin {
     type State = <SpinLockBackend as Backend>::State;
     type GuardState = <SpinLockBackend as Backend>::GuardState;

@@ -12,22 +12,22 @@ pub fn others_want_this_cpu() -> bool {
     unsafe { !bindings::single_task_running() }
 }
 
-/// Whether the calling thread may be held up for a while: it is no worker, whose queue others may
-/// wait for, and does not reclaim memory.
+/// Whether the calling thread may wait for a while: it is no worker, for whose queue others may
+/// wait, and does not reclaim memory.
 pub fn may_linger() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::xprtrdma_may_linger() }
 }
 
-/// Whether the calling thread gets a processor about as soon as a worker does: it has no lower
-/// priority, and no budget of time. What a control group takes from it is not seen.
+/// Whether the calling thread gets a processor about as soon as a worker does: it has neither a
+/// lower priority nor a limited budget of time. Limits by a control group are not seen.
 #[inline]
 pub fn is_prompt() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::xprtrdma_is_prompt() }
 }
 
-/// While it exists, allocations of this thread do not wait for a file system.
+/// A scope in which allocations of this thread do not wait for a file system.
 ///
 /// The thread that makes it must drop it.
 ///

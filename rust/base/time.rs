@@ -25,7 +25,7 @@ impl Jiffies {
         Self(unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) })
     }
 
-    /// The span since a time that was counted with [`Jiffies::count`].
+    /// The span since a time that [`Jiffies::count`] returned.
     pub fn since(count: usize) -> Self {
         Self(Self::now().0.wrapping_sub(count))
     }
@@ -33,7 +33,7 @@ impl Jiffies {
     /// Whether this time, counted as the kernel does, is at least `span` jiffies ahead.
     #[inline]
     pub fn is_at_least_ahead(self, span: usize) -> bool {
-        // CAST: As in C, a time that is past is a negative distance.
+        // CAST: As in C, a time in the past is a negative distance.
         self.0.wrapping_sub(Self::now().0) as isize >= span as isize
     }
 

@@ -22,7 +22,7 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// The prefix of log lines. The other crates use it in their roots, where the macros of
+/// The prefix of log lines. The other crates import it in their roots, where the macros of
 /// [`kernel::print`] look for it.
 pub const __LOG_PREFIX: &[u8] = NAME.to_bytes_with_nul();
 

@@ -130,7 +130,7 @@ bool xprtrdma_is_out_of_tree(const char *module)
 
 	if (!kobj)
 		return false;
-	/* NULL: something built in, which has a place for its parameters. */
+	/* NULL: a built-in module, which has a kobject for its parameters. */
 	found = container_of(kobj, struct module_kobject, kobj)->mod;
 	foreign = found && test_bit(TAINT_OOT_MODULE, &found->taints);
 	kobject_put(kobj);
@@ -162,7 +162,7 @@ static unsigned int ipv4_addresses(struct net_device *dev,
 			to[found] = (struct xprtrdma_address) {
 				.interface = dev->ifindex,
 				.prefix_len = ifa->ifa_prefixlen,
-				/* Temporary means secondary here. */
+				/* This flag is that of secondary addresses. */
 				.passing = READ_ONCE(ifa->ifa_flags) &
 					   PASSING & ~IFA_F_TEMPORARY,
 			};
@@ -243,7 +243,7 @@ unsigned int xprtrdma_memalloc_nofs_save(void)
 
 bool xprtrdma_is_prompt(void)
 {
-	/* That of a deadline is negative. */
+	/* The priority of a deadline task is negative. */
 	return (unsigned int)current->prio <= DEFAULT_PRIO &&
 	       current->policy != SCHED_IDLE;
 }
@@ -328,7 +328,7 @@ struct xprtrdma_switch xprtrdma_latency = { .key = STATIC_KEY_FALSE_INIT };
 
 void xprtrdma_set_latency(bool on)
 {
-	/* Neither call stands the other beside it. */
+	/* The two calls must not run at the same time. */
 	static DEFINE_MUTEX(lock);
 
 	guard(mutex)(&lock);
@@ -449,10 +449,10 @@ bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit)
 
 void xprtrdma_put_bit(unsigned long *bits, unsigned long bit)
 {
-	/* A full barrier: others have it after what was done with it ... */
+	/* A full barrier: the next owner comes after the caller's work ... */
 	smp_mb__before_atomic();
 	set_bit(bit, bits);
-	/* ... and after this the caller looks for a waiter. */
+	/* ... and the caller's look for a waiter comes after the release. */
 	smp_mb__after_atomic();
 }
 
@@ -468,12 +468,12 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 	might_sleep();
 	prepare_to_rcuwait(w);
 	do {
-		/* Before the look, so that a later change of the poller wakes. */
+		/* Before the check, so that a later change of the poller wakes. */
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (is_poller_called(poller) || signal_pending(current))
 			break;
 		schedule();
-		/* Usually that is why it runs again, and it sleeps no more. */
+		/* Usually the poller was called, and the loop ends. */
 	} while (!is_poller_called(poller));
 	finish_rcuwait(w);
 }

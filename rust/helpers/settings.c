@@ -32,7 +32,7 @@ static char *rail_servers = "";
 module_param(rail_servers, charp, 0444);
 MODULE_PARM_DESC(rail_servers, "Further addresses of servers: groups of addresses of one server, joined by = (default none)");
 
-/* Of a namespace, which frees it. */
+/* The texts of a namespace, freed with it. */
 struct space {
 	/* Held to read and to change the texts. */
 	struct mutex lock;
@@ -44,7 +44,7 @@ struct space {
 	} settings[XPRTRDMA_SETTINGS];
 	/* How often one of them was changed. */
 	unsigned int changes;
-	/* Our copy, of struct ctl_table, which the kernel of 7.2 takes as writable. */
+	/* Our copy of the table; the interface of 7.2 wants a writable one. */
 	void *table;
 	struct ctl_table_header *header;
 };

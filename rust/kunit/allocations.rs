@@ -6,8 +6,9 @@ use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
 
 /// Runs `attempt` with the first, second, ... allocation of this thread failing, until it makes
-/// fewer; says how often it ended with an error. What each run leaves behind is the caller's to
-/// check in `after`.
+/// fewer; returns how often it ended with an error. After each run `after` checks what is left. An
+/// allocation may be one of the debugging facilities, or one that has a substitute; then the
+/// attempt succeeds.
 ///
 /// An allocation may be one of the debugging facilities, or one that has a substitute; then the
 /// attempt succeeds.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a test says when something is not as it should be. Other than a failed `assert!` of KUnit,
-//! which ends the thread where it stands, these return: everything the test holds is dropped.
+//! Macros that end a test with an error. A failed `assert!` of KUnit ends the thread at once. These
+//! return, so everything that the test holds is dropped.
 
 use core::panic::Location;
 use kernel::prelude::*;
@@ -9,7 +9,7 @@ use kernel::prelude::*;
 /// A test's result.
 pub(crate) type Test<T = ()> = core::result::Result<T, Failure>;
 
-/// Why a test failed; the log has the place.
+/// The reason why a test failed; the log has the place.
 #[derive(Debug)]
 pub(crate) struct Failure;
 
@@ -32,7 +32,7 @@ macro_rules! ensure {
     };
 }
 
-/// Ends the test with an error unless the first is at least the second.
+/// Ends the test with an error unless the first value is at least the second.
 macro_rules! ensure_at_least {
     ($left:expr, $right:expr) => {
         match ($left, $right) {
@@ -47,7 +47,7 @@ macro_rules! ensure_at_least {
     };
 }
 
-/// Ends the test with an error unless both are equal.
+/// Ends the test with an error unless both values are equal.
 macro_rules! ensure_eq {
     ($left:expr, $right:expr) => {
         match (&$left, &$right) {

@@ -21,7 +21,7 @@ use kernel::{
     },
 };
 
-/// Work that takes a moment and then drops something.
+/// A work item that takes a moment and then drops its value.
 #[pin_data]
 pub(crate) struct Later<V: Send + Unpin + 'static> {
     #[pin]

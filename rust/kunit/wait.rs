@@ -4,10 +4,10 @@
 
 use kernel::prelude::*;
 
-/// How long anything may take, in milliseconds: the debug kernel is slow.
+/// How long a wait may take, in milliseconds: the debug kernel is slow.
 const PATIENCE_MS: u32 = 60_000;
 
-/// Waits until something is so; `ETIMEDOUT` if it never is.
+/// Waits until the condition holds; `ETIMEDOUT` if that takes too long.
 pub(crate) fn wait_until(is: impl Fn() -> bool) -> Result {
     for _ in 0..PATIENCE_MS {
         if is() {

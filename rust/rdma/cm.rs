@@ -55,19 +55,19 @@ pub enum CmEvent<'a> {
     Established {
         /// Private data of the accept, perhaps followed by zeroes (RFC 8797 5.2).
         private_data: &'a [u8],
-        /// RDMA Reads that the peer may have outstanding towards us: its initiator depth, which
-        /// the CM reports to us as what we have to serve.
+        /// RDMA Reads that the peer may have outstanding towards us: its initiator depth, which the
+        /// CM reports as the number that we have to serve.
         peer_read_depth: u8,
     },
     /// The exchange of messages failed (errno).
     ConnectError(i32),
     /// The peer does not answer (errno).
     Unreachable(i32),
-    /// The peer refused; `stale` says that it believes in an old connection of ours.
+    /// The peer refused the connection; `stale` says that it still has an old connection of ours.
     Rejected {
         /// Reason code of the InfiniBand CM or errno of the iWARP CM.
         reason: i32,
-        /// The refusal concerns a connection that the peer has not yet buried.
+        /// The peer still has an old connection between the same queue pairs.
         stale: bool,
     },
     /// The connection ended, by either side.
@@ -78,7 +78,7 @@ pub enum CmEvent<'a> {
     DeviceRemoval,
     /// The queue pair's time-wait is over.
     TimewaitExit,
-    /// An event that a client side never gets.
+    /// An event that the client side never gets.
     Other(u32),
 }
 
@@ -97,7 +97,7 @@ pub trait CmHandler: Send + Sync {
 pub struct ConnectParam {
     /// Private data of the request (RFC 8797).
     pub private_data: [u8; 8],
-    /// RDMA Reads that we are willing to serve at a time.
+    /// RDMA Reads that we serve at a time.
     pub responder_resources: u8,
     /// Retries before the connection is declared dead (0..=7).
     pub retry_count: u8,
@@ -108,9 +108,9 @@ pub struct ConnectParam {
 #[pin_data]
 struct Context {
     handler: Arc<dyn CmHandler>,
-    /// The device is known, and changes no more.
+    /// The device is known, and does not change any more.
     has_device: Atomic<bool>,
-    /// So is the local address.
+    /// The same for the local address.
     resolved: Atomic<bool>,
     /// Held to bind, to start address resolution, to connect and to disconnect.
     #[pin]
@@ -170,7 +170,7 @@ struct Context {
 pub struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
     has_qp: Atomic<bool>,
-    // Dropped after the id is destroyed, i.e. when no event can come any more.
+    // Dropped after the id is destroyed, when no event can come any more.
     context: Pin<KBox<Context>>,
 }
 
@@ -232,7 +232,9 @@ impl CmId {
             // that it names; the callee copies it.
             to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
         })?;
-        // A wildcard or loopback address binds to no device.
+        // A wildcard or loopback address binds to no device. SAFETY: `id` is valid. Bound or not,
+        // the device is not written before the next call of address resolution, which is excluded
+        // here.
         // SAFETY: `id` is valid. Bound or not, the device is not written before the next call of
         // address resolution, which is excluded here.
         if unsafe { (*self.as_raw()).device.is_null() } {
@@ -315,7 +317,7 @@ impl CmId {
         unsafe { addr_from_raw(storage.cast()) }
     }
 
-    /// Whether the device believes that the port of this id works; false before the id is bound or
+    /// Whether the device reports the port of this id as active; false before the id is bound or
     /// its address is resolved.
     pub fn is_port_active(&self) -> bool {
         if self.raw_device().is_none() {
@@ -344,7 +346,7 @@ impl CmId {
         self.context.resolved.load(Acquire)
     }
 
-    /// The device that the id has since it was bound or its address resolved.
+    /// Returns the device of the id, once it was bound or its address resolved.
     pub(crate) fn raw_device(&self) -> Option<NonNull<bindings::ib_device>> {
         // ORDERING: Pairs with the releases in `bind_addr` and `cm_event`.
         if !self.context.has_device.load(Acquire) {
@@ -383,7 +385,7 @@ unsafe extern "C" fn cm_event(
         context.resolved.store(true, Release);
     }
     context.handler.event(event);
-    // Never ask the CM to destroy the id: it has an owner.
+    // Never asks the CM to destroy the id, which has an owner.
     0
 }
 
@@ -422,7 +424,7 @@ unsafe fn decode<'a>(
             let node = unsafe { (*(*id).device).node_type };
             CmEvent::Established {
                 private_data,
-                // The CM fills the two in from either side's view, depending on the transport.
+                // Depending on the transport, the CM fills in the two from either side's view.
                 peer_read_depth: if u32::from(node) == bindings::RDMA_NODE_RNIC {
                     conn.initiator_depth
                 } else {

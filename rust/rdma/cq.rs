@@ -43,8 +43,8 @@ use kernel::{
 use xprtrdma_base::{access_once::AccessOnce, NAME};
 use xprtrdma_bindings as bindings;
 
-/// How many completions a thread handles after it was woken before it leaves the rest to the work
-/// item.
+/// Number of completions that a thread handles after a wake-up before it leaves the rest to the
+/// work item.
 const BUDGET: c_int = 64;
 
 /// A completion queue.
@@ -60,11 +60,11 @@ pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
     poller: Atomic<u32>,
     closed: Atomic<bool>,
-    /// Where the thread sleeps.
+    /// Where the polling thread sleeps.
     bed: Opaque<bindings::rcuwait>,
-    /// Queues the work item, as ib_core does about an event.
+    /// ib_core's event handler, which queues the work item.
     usual: bindings::ib_comp_handler,
-    /// What ib_core's work item does.
+    /// The function that ib_core has set for the work item.
     usual_work: bindings::work_func_t,
 }
 
@@ -109,8 +109,8 @@ impl Cq {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The queue and its work item are not used yet: nothing completes without a queue
-        // pair. By the caller's contract the work queue outlives it.
+        // SAFETY: The queue and its work item are not used yet, as nothing completes without a
+        // queue pair. By the caller's contract the work queue outlives it.
         unsafe {
             let raw = raw.as_ptr();
             (*raw).cq_context = ptr::from_ref(&*cq).cast_mut().cast();
@@ -125,10 +125,10 @@ impl Cq {
         self.raw.as_ptr()
     }
 
-    /// Whether a queue pair has the queue.
+    /// Whether a queue pair uses the queue.
     pub(crate) fn is_used(&self) -> bool {
-        // SAFETY: The queue is valid until `drop`. Queue pairs are made and destroyed by the thread
-        // that asks, so no other changes it.
+        // SAFETY: The queue is valid until `drop`. Only the calling thread makes and destroys queue
+        // pairs, so no other thread changes the number.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).usecnt.counter) != 0 }
     }
 
@@ -146,7 +146,7 @@ impl Cq {
         }
     }
 
-    /// Does what ib_core's work item does. Called by that only.
+    /// Does what ib_core's work item does. Only that item calls this.
     #[inline]
     fn handle(&self) {
         if let Some(usual) = self.usual_work {
@@ -155,7 +155,7 @@ impl Cq {
         }
     }
 
-    /// What the item does while a thread polls.
+    /// The item's work while a thread polls.
     #[cold]
     fn hand_over(&self) {
         if !self.call() {
@@ -170,7 +170,7 @@ impl Cq {
     }
 
     /// Handles completions in the calling thread until `is_over`, if it `may`. Must not be called
-    /// by a handler. Sleeps; what it asks must not.
+    /// by a handler. Sleeps; the closures must not.
     ///
     /// Only a completion, or what calls [`Cq::stop_polling`], may bring `is_over` about: nothing
     /// else has the thread ask again.
@@ -192,25 +192,27 @@ impl Cq {
         } else {
             (PollOutcome::Stopped, poller::WAITS)
         };
-        // Whatever was meant for this thread, or is left in the queue, is the item's now.
+        // All that was meant for this thread, or is left in the queue, is the item's work now.
         if self.poller.xchg(poller::NOBODY, Full) != left {
             self.leave_work();
         }
         outcome
     }
 
-    /// Behind the thread's leave: the item has to look at the queue, and [`Cq::stop`] for the
-    /// thread.
+    /// Called after the polling thread has left: queues the work item, and wakes a waiting
+    /// [`Cq::stop`].
     #[cold]
     fn leave_work(&self) {
         self.wake_worker();
         if self.closed.read_once() {
-            // SAFETY: An address to wait at. ORDERING: The caller has left with a full barrier.
+            // SAFETY: The pointer is only an address to wait at. ORDERING: The caller has left with
+            // a full barrier.
             unsafe { bindings::xprtrdma_wake_var(self.poller_ptr()) };
         }
     }
 
-    /// CAST: What the thread does, as C sees it: an `Atomic<u32>` has the layout of an `atomic_t`.
+    /// CAST: The state of the polling thread, as C sees it: an `Atomic<u32>` has the layout of an
+    /// `atomic_t`.
     fn poller_ptr(&self) -> *mut bindings::atomic_t {
         self.poller.as_ptr().cast()
     }
@@ -220,12 +222,13 @@ impl Cq {
         self.poller.cmpxchg(from, to, Full).is_ok()
     }
 
-    /// Changes what the thread does to what becomes of it, if anything; returns what it was.
+    /// Replaces the state of the polling thread by the result of the closure, if any; returns the
+    /// previous state.
     fn advance(&self, becomes: impl Fn(u32) -> Option<u32>) -> u32 {
         loop {
             let is = self.poller.read_once();
             match becomes(is) {
-                // Another thread has changed it: look again.
+                // Another thread has changed the state: try again.
                 Some(to) if !self.change(is, to) => {}
                 _ => return is,
             }
@@ -234,14 +237,13 @@ impl Cq {
 
     #[inline]
     fn set_handler(&self, handler: bindings::ib_comp_handler) {
-        // SAFETY: The queue is valid. A device may call either handler now: both are right at
-        // any time. A pointer is written at once.
+        // SAFETY: The queue is valid. A device may call either handler now: both are right at any
+        // time. A pointer is written at once.
         unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
     }
 
-    /// Handles completions until `is_over`, as the thread that has come to poll. Returns what else
-    /// than its outcome the item need not be woken for: the state that says that nothing is left
-    /// to do.
+    /// Handles completions until `is_over`, in the thread that has begun to poll. Returns its
+    /// outcome and the state in which the item need not be woken.
     #[inline]
     fn poll<F: Fn() -> bool>(&self, is_over: &F) -> (PollOutcome, u32) {
         // SAFETY: An initialised work item.
@@ -259,7 +261,7 @@ impl Cq {
         let ended = self.poll_events(is_over);
         self.set_handler(self.usual);
         if ended == (PollOutcome::Over, poller::POLLS) {
-            // SAFETY: The queue is valid. What completes from now on is told to the item.
+            // SAFETY: The queue is valid. From now on the item is told of completions.
             if unsafe { bindings::xprtrdma_req_notify(self.as_raw()) } {
                 return (PollOutcome::Over, poller::SOMETHING_IS_LEFT);
             }
@@ -273,8 +275,8 @@ impl Cq {
         loop {
             self.sleep();
             if !self.change(poller::CALLED, poller::POLLS) {
-                // A signal, or the thread has to freeze; or it was stopped, by a thread that told
-                // the item.
+                // A signal is pending or the thread has to freeze; or another thread stopped it,
+                // and queued the item.
                 let left = match self.poller.read_once() {
                     poller::STOPPED => poller::STOPPED,
                     _ => poller::WAITS,
@@ -283,22 +285,22 @@ impl Cq {
             }
             let mut budget = BUDGET;
             loop {
-                // SAFETY: This thread polls, with the array of its own that ib_core uses here.
+                // SAFETY: This thread polls. The array, which ib_core uses for that, is its own.
                 let count = unsafe { bindings::ib_process_cq_direct(self.as_raw(), budget) };
                 // SAFETY: As above.
                 unsafe { self.learn(count) };
-                // NO-OVERFLOW: No more than that.
+                // NO-OVERFLOW: The budget is not exceeded.
                 budget = budget.wrapping_sub(count);
                 if budget <= 0 {
-                    // A device need not tell of what was there when it was polled last.
+                    // A device need not report what was in the queue when it was polled last.
                     return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
                 }
                 if is_over() {
                     return (PollOutcome::Over, poller::POLLS);
                 }
-                // Before an event can come, so that the next one calls this thread again.
+                // Before an event can come, so that the next event wakes this thread again.
                 if !self.change(poller::POLLS, poller::WAITS) {
-                    // Told of one all the same, it looks again.
+                    // If it is woken all the same, it looks again.
                     if self.change(poller::POLLS_CALLED, poller::POLLS) {
                         continue;
                     }
@@ -310,7 +312,7 @@ impl Cq {
                 }
                 if !self.change(poller::WAITS, poller::POLLS) {
                     if self.poller.read_once() == poller::CALLED {
-                        // It does not sleep then.
+                        // With a completion in the queue it does not sleep.
                         break;
                     }
                     return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
@@ -319,7 +321,7 @@ impl Cq {
         }
     }
 
-    /// The outcome for a thread that leaves what remains to the item.
+    /// The outcome of a thread that leaves the rest of the work to the item.
     #[cold]
     fn outcome<F: Fn() -> bool>(&self, is_over: &F) -> PollOutcome {
         if is_over() {
@@ -362,8 +364,8 @@ impl Cq {
         }
     }
 
-    /// Tells the thread of an event. Whether there is one that sees to it; otherwise it is the
-    /// item's.
+    /// Passes an event to the polling thread. Returns whether a thread handles it; otherwise the
+    /// item must.
     #[inline]
     fn call(&self) -> bool {
         let was = self.advance(|is| match is {
@@ -380,7 +382,7 @@ impl Cq {
         !matches!(was, poller::NOBODY | poller::STOPPED)
     }
 
-    /// Deals with an event for which no thread waits.
+    /// Handles an event for which no thread waits.
     #[cold]
     fn unexpected(&self) {
         if !self.call() {
@@ -388,7 +390,7 @@ impl Cq {
         }
     }
 
-    /// Sends a thread away that polls, and each that comes until it finds that it `may` again.
+    /// Stops a thread that polls, and each that begins to poll until it finds that it `may` again.
     /// From any context.
     ///
     /// ORDERING: What makes that `may` false was written before. The barrier comes before the look
@@ -412,21 +414,22 @@ impl Cq {
         });
         match was {
             poller::WAITS => self.wake(),
-            // It may be long in coming.
+            // The thread may take long to run.
             poller::CALLED => self.wake_worker(),
             _ => {}
         }
     }
 
-    /// No thread polls from now on, but for one that is on its way out.
+    /// Allows no thread to poll from now on; one may still be on its way out.
     pub(crate) fn close(&self) {
-        // ORDERING: Written before the barrier in `stop_polling`; a thread looks at it as at `may`.
+        // ORDERING: Written before the barrier in `stop_polling`; a thread reads it when it reads
+        // `may`.
         self.closed.store(true, Relaxed);
         self.stop_polling();
     }
 
-    /// No handler runs any more when this returns, however much is left in the queue. Behind
-    /// [`Cq::close`]. May sleep; must not be called by a handler.
+    /// Waits until no handler runs; none runs afterwards, whatever is left in the queue. Called
+    /// after [`Cq::close`]. May sleep; must not be called by a handler.
     ///
     /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device
     /// does not change the queue pair's state or does not take the work request that it waits for.
@@ -448,8 +451,8 @@ impl Drop for Cq {
     }
 }
 
-/// ib_core's work item of a queue: it is in a union, of which different bindgens make different
-/// types.
+/// ib_core's work item of a queue. It is in a union, for which different versions of bindgen make
+/// different types.
 #[inline]
 fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
     cq.wrapping_byte_add(WORK).cast()
@@ -489,7 +492,7 @@ unsafe extern "C" fn work(work: *mut bindings::work_struct) {
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
     // SAFETY: By this function's contract; devices call no handler of a queue that is gone.
     let cq = unsafe { &*context.cast::<Cq>() };
-    // Usually the thread waits for it.
+    // Usually the thread waits for the event.
     if cq.change(poller::WAITS, poller::CALLED) {
         cq.wake();
     } else {

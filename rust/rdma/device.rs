@@ -60,7 +60,8 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
     DISTRUSTED.contains(&unsafe { driver(dev) })
 }
 
-/// Drivers that execute a registration again when they send anew what was not acknowledged.
+/// Drivers that execute a registration again when they repeat work requests that were not
+/// acknowledged.
 ///
 /// A registration that is executed behind the invalidation of its key brings the key back to life,
 /// and the memory behind it has gone back to its owner. So a queue pair on such a device has a
@@ -109,7 +110,7 @@ pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
     STOP_IN_ERROR.contains(&unsafe { driver(dev) })
 }
 
-/// Whose device it is.
+/// The driver of the device.
 ///
 /// # Safety
 ///
@@ -133,7 +134,7 @@ unsafe fn driver(dev: NonNull<bindings::ib_device>) -> bindings::rdma_driver_id 
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceInfo {
     name: [u8; 64],
-    /// The port that the id uses.
+    /// The number of the port that the id uses.
     pub port: u32,
     /// Work requests on one queue.
     pub max_qp_wr: u32,

@@ -37,7 +37,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// What a connection request tells. Numbers of the peer are as received: not validated.
+/// The content of a connection request. Numbers of the peer are as received: not validated.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestInfo<'a> {
     /// Private data of the request, perhaps followed by zeroes.
