@@ -204,7 +204,7 @@ counters! {
 
 const _: () = assert!(Counter::COUNT <= 64);
 
-/// A set of counters to raise by one: deviations of a message that was accepted all the same.
+/// A set of counters to increment: deviations of a message that was accepted nevertheless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes(u64);
 

@@ -9,17 +9,17 @@ use crate::time::Millis;
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// `seed` should differ from host to host.
+    /// Makes a generator; `seed` should differ from host to host.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `end`; zero if that is zero.
+    /// Returns a number below `end`; zero if that is zero.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next().checked_rem(end).unwrap_or(0)
     }
 
-    /// A span between half of `ceiling` and `ceiling`, both included.
+    /// Returns a span between half of `ceiling` and `ceiling`, both included.
     pub(crate) fn upper_half(&mut self, ceiling: Millis) -> Millis {
         let half = ceiling.get() >> 1;
         let spread = ceiling.get().saturating_sub(half).saturating_add(1);

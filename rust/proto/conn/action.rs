@@ -15,22 +15,22 @@ use crate::{
     wire::header::Version, //
 };
 
-/// Something the driver has to do.
+/// An action that the driver has to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Create a CM id for this epoch and resolve the server's address. It may come again for the
-    /// same epoch: the new id takes the place of the one before.
+    /// Create a CM id for this epoch and resolve the server's address. The action may come again
+    /// for the same epoch; the new id replaces the one before.
     ResolveAddr {
-        /// Mark the id with it.
+        /// The type of service to set on the id.
         epoch: Epoch,
-        /// For the connection manager.
+        /// The timeout to pass to the connection manager.
         timeout: Millis,
     },
     /// Resolve the route.
     ResolveRoute {
         /// Which attempt.
         epoch: Epoch,
-        /// For the connection manager.
+        /// The timeout to pass to the connection manager.
         timeout: Millis,
     },
     /// Create PD, CQs and QP, and post the Receives.
@@ -57,23 +57,23 @@ pub enum Action {
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::drive::Conn::cookie).
         cookie: u32,
-        /// What to speak on it.
+        /// The protocol version to speak on it.
         version: Version,
     },
-    /// Release everything of a failed attempt, then report
+    /// Release all objects of a failed attempt, then report
     /// [`Event::TornDown`](super::event::Event::TornDown).
     TearDown {
         /// Which attempt.
         epoch: Epoch,
     },
-    /// The attempt is over and everything released: wake the RPC tasks with the error.
+    /// The attempt is over and all of its objects are released: wake the RPC tasks with the error.
     Fail {
-        /// For the RPC tasks.
+        /// The error for the RPC tasks.
         error: Error,
         /// For the log.
         reason: ConnectError,
     },
-    /// Post one keepalive probe. If it cannot be posted the connection is [`Cause::PostFailed`].
+    /// Post one keepalive probe. If that fails, report [`Cause::PostFailed`].
     Keepalive {
         /// Which connection.
         epoch: Epoch,

@@ -66,15 +66,15 @@ impl Stage {
     }
 }
 
-/// A look that comes so late says that the host stood still.
+/// If the machine is called later than a deadline by this much, the host stood still.
 const LATE: Millis = Millis::from_secs(1);
 
-/// An attempt with so much time left may begin anew.
+/// The least time that must be left of an attempt for it to start again from the beginning.
 const ENOUGH: Millis = Millis::from_secs(1);
 
 /// What an event of the connection manager does to an attempt.
 pub(super) enum Step {
-    /// The address is not known yet, and so much time is left: ask again.
+    /// The address is not known yet: ask again, with this much time left.
     Address(Millis),
     /// The address is known: resolve the route.
     Route,
@@ -82,7 +82,7 @@ pub(super) enum Step {
     QueuePair,
     /// The peer accepted.
     Accepted(Accepted),
-    /// The way to the peer changed, and so much time is left: begin anew.
+    /// The path to the peer changed: start again from the beginning, with this much time left.
     Again(Millis),
     /// The attempt fails.
     Fail(ConnectError),
@@ -90,7 +90,7 @@ pub(super) enum Step {
     Ignore,
 }
 
-/// An attempt that is being made.
+/// An attempt in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     stage: Stage,
@@ -98,12 +98,12 @@ pub(super) struct Attempt {
     stage_end: Time,
     /// When the whole attempt is overdue.
     end: Time,
-    /// It was given more time, because the look came late.
+    /// The attempt got more time, because the machine was called late.
     excused: bool,
 }
 
 impl Attempt {
-    /// An attempt of at most `total`; its first step, the address, may take `first`.
+    /// An attempt of at most `total`. Its first step, the address, may take `first`.
     pub(super) const fn new(first: Millis, total: Millis, now: Time) -> Self {
         Self {
             stage: Stage::Address,
@@ -123,9 +123,9 @@ impl Attempt {
         self.stage_end.min(self.end)
     }
 
-    /// Whether the look at an overdue attempt comes so late that this host must have stood still.
-    /// An answer that has come may not have been looked at either, so the attempt gets a second
-    /// more, once.
+    /// Whether the machine was called so late that this host must have stood still. Then an answer
+    /// that has arrived may not have been looked at either, so the attempt gets one more second,
+    /// once.
     pub(super) fn excuses(&mut self, now: Time) -> bool {
         let late = now.since(self.deadline()) >= LATE;
         if !late || self.excused {
@@ -142,8 +142,8 @@ impl Attempt {
         span.min(self.end.since(now))
     }
 
-    /// Moves on to the next step. It has a limit of its own besides the attempt's; `first_mount`
-    /// says that a person waits for it.
+    /// Moves on to the next step, which has a limit of its own besides the attempt's. `first_mount`
+    /// says that the mount command waits for the attempt.
     pub(super) fn enter(&mut self, next: Stage, config: &Config, first_mount: bool, now: Time) {
         let limit = match next {
             Stage::Address | Stage::Route => Some(config.resolve_timeout),
@@ -155,8 +155,8 @@ impl Attempt {
         self.stage_end = limit.map_or(self.end, |span| now.after(span));
     }
 
-    /// How long the attempt may still last with version 1, if it fails at the probe, and for a
-    /// reason that a peer may have which cannot bear version 2.
+    /// How long the attempt may still last with version 1, if it fails at the probe for a reason
+    /// that a peer without version 2 may have.
     pub(super) fn left_for_version_1(
         &self,
         reason: ConnectError,
@@ -170,7 +170,7 @@ impl Attempt {
         (may_go_on && left >= MIN_CONNECT_TIMEOUT).then_some(left)
     }
 
-    /// What follows from an event of the connection manager.
+    /// Decides what follows from an event of the connection manager.
     pub(super) fn step(&self, event: CmEvent, now: Time) -> Step {
         let reason = match (self.stage, event) {
             (Stage::Address, CmEvent::AddrResolved) => return Step::Route,
@@ -185,7 +185,7 @@ impl Attempt {
                 let left = self.end.since(now).get();
                 return Step::Again(Millis::new(left.saturating_sub(SPREAD.get())));
             }
-            // An answer to a question that is not open changes nothing.
+            // An answer to a question that was not asked changes nothing.
             (_, CmEvent::AddrResolved | CmEvent::RouteResolved | CmEvent::Established(_)) => {
                 return Step::Ignore;
             }

@@ -29,10 +29,11 @@ impl Default for BackoffConfig {
     }
 }
 
-/// How many failures in a row it takes until a further bound of the delays doubles with each, too.
+/// Number of failures in a row after which a further bound of the delays also doubles with each
+/// failure.
 const BOUNDED: u32 = 16;
 
-/// Within so long the first attempt starts that need not wait.
+/// The span over which first attempts that need no pause are spread.
 pub(super) const SPREAD: Millis = Millis::new(250);
 
 /// Exponential back-off with jitter.
@@ -51,7 +52,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No failure yet; `seed` decides the jitter and should differ from host to host.
+    /// Makes a back-off without a failure. `seed` decides the jitter and should differ from host to
+    /// host.
     pub const fn new(config: BackoffConfig, seed: u64) -> Self {
         Self {
             config,
@@ -62,31 +64,30 @@ impl Backoff {
         }
     }
 
-    /// A connection attempt failed or a connection was lost: the next attempt waits.
+    /// Records a failed attempt or a lost connection: the next attempt waits.
     pub fn failed(&mut self, now: Time) {
         let ceiling = self.ceiling();
         self.failures = self.failures.saturating_add(1);
         self.not_before = now.after(self.random.upper_half(ceiling));
     }
 
-    /// A healthy connection was closed: the next attempt may start at once.
-    ///
-    /// The failures stay counted, because closing an unused connection proves nothing.
+    /// Records that a healthy connection was closed: the next attempt may start at once. The
+    /// failures stay counted, because closing an unused connection proves nothing.
     pub fn closed_cleanly(&mut self, now: Time) {
         self.not_before = now;
     }
 
-    /// The next attempt starts within `SPREAD`, so that clients do not come all at once.
+    /// Starts the next attempt within `SPREAD`, at random, so that not all clients come at once.
     pub fn spread(&mut self, now: Time) {
         self.not_before = now.after(Millis::new(self.random.below(SPREAD.get())));
     }
 
-    /// The next attempt starts within `SPREAD`, but not at once.
+    /// Starts the next attempt within `SPREAD`, but not at once.
     pub fn pause(&mut self, now: Time) {
         self.not_before = now.after(self.random.upper_half(SPREAD));
     }
 
-    /// A reply arrived: the next failure counts as the first.
+    /// Records a reply: the next failure counts as the first.
     #[inline]
     pub fn useful(&mut self) {
         self.failures = 0;
@@ -98,7 +99,7 @@ impl Backoff {
         self.config.max = self.config.max.min(max.max(self.config.first));
     }
 
-    /// Bounds the delays that begin from now on, too, or no longer.
+    /// Sets or removes a further bound of the delays that begin from now on.
     pub fn bound(&mut self, bound: Option<Millis>) {
         self.bound = bound;
     }
@@ -119,13 +120,13 @@ impl Backoff {
     fn ceiling(&self) -> Millis {
         let delay = doubled(self.config.first, self.failures);
         let bound = self.bound.unwrap_or(self.config.max);
-        // A peer that is away for long is not asked so often.
+        // A peer that is away for long is asked less often.
         let bound = doubled(bound, self.failures.saturating_sub(BOUNDED));
         delay.min(bound).min(self.config.max)
     }
 }
 
-/// A delay that was doubled so often.
+/// A delay doubled `times` times.
 fn doubled(delay: Millis, times: u32) -> Millis {
     // A shift of 20 already turns one millisecond into a quarter of an hour.
     let factor = 1u64.checked_shl(times.min(20)).unwrap_or(u64::MAX);

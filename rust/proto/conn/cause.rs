@@ -56,7 +56,7 @@ pub enum Cause {
     DeviceRemoved,
     /// The port is down, and there is another rail.
     PortDown,
-    /// It was healthy, and goes on over another rail.
+    /// The connection was healthy, and moves to another rail.
     RailMove,
     /// Asked for by the administrator or a test.
     Forced,
@@ -77,11 +77,10 @@ impl Cause {
         )
     }
 
-    /// Whether the rail of the connection is to blame: nothing comes through, or it is going.
-    ///
-    /// A peer that closed a connection could be heard; see
+    /// Whether the rail of the connection is to blame: no packet gets through, or the port or
+    /// device is going away. A peer that closed a connection could be heard; see
     /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does not answer
-    /// calls may have answered all probes, which come from its adapter; without an answer to those
+    /// calls may have answered all probes, as its adapter answers those. If the adapter does not,
     /// the connection ends as [`Cause::PeerDead`].
     pub(super) const fn blames_rail(self) -> bool {
         self.is_of_this_host()
@@ -91,7 +90,7 @@ impl Cause {
             )
     }
 
-    /// Whether something of this host went away on which the connection was.
+    /// Whether the port, the address or the device of the connection went away on this host.
     pub const fn is_of_this_host(self) -> bool {
         matches!(
             self,
@@ -107,7 +106,7 @@ impl Cause {
         )
     }
 
-    /// Whether a peer that writes to revoked memory, or invalidates it, can bring this loss. Our
+    /// Whether this loss can follow when a peer writes to revoked memory, or invalidates it. Our
     /// queue pair refuses the access and fails. Devices report that differently; some report only
     /// flushed work requests.
     pub(super) const fn fits_refused_write(self) -> bool {
@@ -124,7 +123,7 @@ impl Cause {
         )
     }
 
-    /// Whether a Send larger than the peer's Receive can bring this loss (MAL-149).
+    /// Whether this loss can follow a Send larger than the peer's Receive (MAL-149).
     pub(super) const fn fits_oversized_send(self) -> bool {
         matches!(
             self,
@@ -172,33 +171,33 @@ impl Cause {
     }
 }
 
-/// What an attempt that failed says about its rail.
+/// What a failed attempt says about its rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// Another one would do no better.
+    /// Another rail would not help.
     Nothing,
-    /// The peer answered, with no: it may listen at another address, or nowhere.
+    /// The peer answered and refused. It may listen at another address, or nowhere.
     Refusal,
     /// The peer did not answer in time. A request may have been lost.
     Silence,
-    /// It does not work.
+    /// The rail does not work.
     Rail,
 }
 
 /// Why a connection attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// A step that is ours, or the whole attempt, took too long.
+    /// A step of this host, or the whole attempt, took too long.
     TimedOut,
     /// The version probe got no answer that says which version to speak.
     VersionSilent,
-    /// No answer with the link address of the peer or of the next router.
+    /// No host answered with the link address of the peer or of the next router.
     AddrSilent,
     /// The address could not be resolved for another reason.
     AddrUnresolved,
     /// There is no route, or the peer's host cannot be reached.
     NoRoute,
-    /// No answer with the path through the fabric.
+    /// The subnet manager did not answer with the path through the fabric.
     RouteSilent,
     /// The peer did not answer the connection request.
     Unanswered,
@@ -231,7 +230,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// How an attempt fails that ends for a cause for which connections end.
+    /// Returns the reason with which an attempt fails that is ended for this cause.
     pub(super) const fn ended_by(cause: Cause) -> Self {
         match cause {
             Cause::DeviceRemoved => Self::DeviceRemoved,
@@ -244,7 +243,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether an attempt that failed so says something about the peer (V2-31).
+    /// Whether an attempt that failed for this reason says something about the peer (V2-31).
     pub(super) const fn ended_by_whom(self) -> EndedBy {
         match self {
             Self::PeerClosed
@@ -256,7 +255,7 @@ impl ConnectError {
         }
     }
 
-    /// What it says about the rail that the attempt took.
+    /// What the reason says about the rail that the attempt took.
     pub const fn blame(self) -> Blame {
         match self {
             Self::AddrSilent

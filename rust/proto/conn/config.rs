@@ -11,21 +11,19 @@ use crate::{
     v2::negotiate::VersionPolicy, //
 };
 
-/// What the administrator and the driver decide.
+/// Settings of the administrator and the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Bound of one whole attempt; the caller may ask for less.
     pub connect_timeout: Millis,
     /// Bound of the address step and of the route step.
     pub resolve_timeout: Millis,
-    /// Bound of one question for an address, which is then asked again.
-    ///
-    /// The connection manager looks for the answer when it comes, unless that is before it waits
-    /// for it; otherwise only at the end of the question.
+    /// Bound of one question for an address. Afterwards the address is asked for again, because the
+    /// connection manager may miss an answer that comes before it waits: then it notices the answer
+    /// only at the end of the question.
     pub address_timeout: Millis,
-    /// Bound of the wait for the answer to the connection request of a first mount.
-    ///
-    /// A person waits for it, and may have mistyped the address. The connection manager repeats the
+    /// Bound of the wait for the answer to the connection request of a first mount. The mount
+    /// command waits for it, and the address may be mistyped. The connection manager repeats the
     /// request after about five seconds without an answer. So there is time for three requests, of
     /// which two may be lost.
     pub first_request_timeout: Millis,
@@ -37,8 +35,8 @@ pub struct Config {
     pub keepalive: Option<KeepaliveConfig>,
     /// The same while there are other rails: silence must be noticed before users do.
     pub rail_keepalive: KeepaliveConfig,
-    /// The longest delay between the first attempts in a row that fail while there are several
-    /// rails, of which one may be back. The RPC client itself waits three seconds after most
+    /// The longest delay between the first failed attempts in a row while there are several rails,
+    /// as one of them may work again. The RPC client itself waits three seconds after most
     /// failures.
     pub rail_back_off: Millis,
     /// Idle time after which the connection is closed; `None` keeps it.
@@ -48,7 +46,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// How a connection is probed that was made over this rail.
+    /// How to probe a connection that uses this rail.
     pub(super) fn keepalive_of(&self, way: Way) -> Option<KeepaliveConfig> {
         let of_rails = way.watched.then_some(self.rail_keepalive);
         self.keepalive.map(|usual| of_rails.unwrap_or(usual))
@@ -77,10 +75,10 @@ impl Default for Config {
     }
 }
 
-/// What the driver knows of the rail that an attempt takes; the default without rails.
+/// The driver's knowledge of the rail that an attempt takes; the default without rails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// No delay is due: another rail failed, and nothing speaks against this one.
+    /// No delay is due: another rail failed, and this one is not known to fail.
     pub at_once: bool,
     /// There are other rails.
     pub watched: bool,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device tells of itself and its ports, and what of that may explain an end
-//! ([`DeviceLog`]).
+//! Events that a device reports about itself and its ports ([`DeviceLog`]), some of which explain
+//! the end of a connection.
 
 use crate::time::{
     Millis,
     Time, //
 };
 
-/// A connection that fails because of its device or port has noticed it after so long: the device's
-/// retries and the keep-alive's probe take less.
+/// A connection that fails because of its device or port has noticed this within the following
+/// time: the device's retries and the keepalive's probe take less.
 const NOTICED: Millis = Millis::from_secs(60);
 
 /// An asynchronous event of a device, or of the port that a connection uses.
@@ -36,7 +36,7 @@ pub enum DeviceEvent {
 }
 
 impl DeviceEvent {
-    /// How many there are.
+    /// Number of kinds.
     const COUNT: usize = Self::Other as usize + 1;
 
     /// Classifies the number of an `enum ib_event_type`.
@@ -54,7 +54,7 @@ impl DeviceEvent {
         }
     }
 
-    /// Whether it ends connections, other than those that may only tell of the reason.
+    /// Whether the event ends connections; others may only explain an end.
     const fn is_grave(self) -> bool {
         matches!(self, Self::Fatal | Self::PortDown)
     }
@@ -94,7 +94,7 @@ pub struct DeviceLog {
 }
 
 impl DeviceLog {
-    /// Nothing was told yet.
+    /// A record without events.
     pub const fn new() -> Self {
         Self {
             ring: [None; DeviceEvent::COUNT],
@@ -104,7 +104,7 @@ impl DeviceLog {
     /// Notes an event.
     pub fn told(&mut self, event: DeviceEvent, now: Time) {
         let is_of_kind = |told: &Option<Told>| told.is_none_or(|told| told.event == event);
-        // There is one, for there are as many places as kinds.
+        // There is a place for the event, as there are as many places as kinds.
         let place = self.ring.iter().position(is_of_kind);
         if let Some(newer) = place.and_then(|place| self.ring.get_mut(..=place)) {
             newer.rotate_right(1);
@@ -113,12 +113,12 @@ impl DeviceLog {
         *newest = Some(Told { event, at: now });
     }
 
-    /// Forgets everything: a connection was made, so the device and its port work.
+    /// Forgets all events: a connection was made, so the device and its port work.
     pub fn forget(&mut self) {
         *self = Self::new();
     }
 
-    /// What there is, newest first.
+    /// Returns the recorded events, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Told> {
         self.ring.iter().flatten()
     }

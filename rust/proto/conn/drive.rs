@@ -91,7 +91,8 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// A transport without a connection; `seed` decides the jitter of the back-off.
+    /// Makes the machine of a transport without a connection; `seed` decides the jitter of the
+    /// back-off.
     pub fn new(config: Config, seed: u64) -> Self {
         Self {
             machine: Machine::new(config, seed),
@@ -128,7 +129,7 @@ impl Conn {
         }
     }
 
-    /// The next thing to do, in the order in which it has to be done.
+    /// Returns the next action, in the order in which they must be performed.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.machine.poll_action()
     }
@@ -139,19 +140,17 @@ impl Conn {
     }
 
     /// Lowers the bound of an attempt and of the back-off, as `set_connect_timeout` asks (pNFS).
-    ///
-    /// Larger values than the present ones change nothing.
+    /// Values above the present ones change nothing.
     pub fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
         self.machine.limit_timeouts(connect, reconnect);
     }
 
-    /// Takes over what the driver knows of the rail that the next attempt takes.
+    /// Sets what the driver knows of the rail that the next attempt takes.
     pub fn take_way(&mut self, way: Way) {
         self.machine.take_way(way);
     }
 
-    /// Takes over what the transports of the server know of its version 2, before an attempt
-    /// (V2-12).
+    /// Sets what the transports of the server know of its version 2, before an attempt (V2-12).
     pub fn learn_version(&mut self, known: Known) {
         self.machine.learn_version(known);
     }
@@ -161,9 +160,8 @@ impl Conn {
         self.machine.state().phase()
     }
 
-    /// Whether the end of `epoch` that the machine asked for is still to come.
-    ///
-    /// The driver's lock must be held from this call until the end was ordered. An order that comes
+    /// Whether the machine has asked for the end of `epoch` and the end is still to come. The
+    /// driver's lock must be held from this call until the end was ordered. An order that comes
     /// later would end the next connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {

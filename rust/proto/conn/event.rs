@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What goes into the connection machine.
+//! The events that the connection machine handles.
 
 use super::{
     cause::{
@@ -21,7 +21,7 @@ use crate::{
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// No connection; no attempt ever has it.
+    /// No connection: no attempt ever has this number.
     pub const NONE: Self = Self(0);
 
     /// The number, for work-request identities, logs and debugfs.
@@ -58,17 +58,17 @@ pub enum CmEvent {
     RouteResolved,
     /// It was not.
     RouteError,
-    /// It was not, because no answer came in time.
+    /// The address was not resolved, because no answer came in time.
     RouteSilent,
     /// The peer accepted.
     Established(Accepted),
-    /// The connection manager failed on our side.
+    /// A step of the connection manager failed on our side.
     ConnectError,
     /// The peer did not answer.
     Unreachable,
     /// The peer rejected the request.
     Rejected {
-        /// Because it still knows an older connection of ours.
+        /// It did so because it still knows an older connection of ours.
         stale: bool,
     },
     /// The connection ended.
@@ -82,14 +82,14 @@ pub enum CmEvent {
 }
 
 impl CmEvent {
-    /// Why a connection ends that this event ends; `None` if it ends none.
+    /// Returns the cause of a connection's end by this event; `None` if the event ends none.
     pub(super) const fn loss(self) -> Option<Cause> {
         match self {
             Self::Disconnected
             | Self::TimewaitExit
             | Self::ConnectError
             | Self::Rejected { .. } => Some(Cause::PeerClosed),
-            // An established connection is probed first.
+            // An established connection is probed before it ends.
             Self::Unreachable => Some(Cause::PeerUnreachable),
             Self::AddrChange => Some(Cause::AddrChanged),
             Self::DeviceRemoval => Some(Cause::DeviceRemoved),
@@ -142,7 +142,7 @@ impl AddrFault {
     }
 }
 
-/// What went wrong on our side while an action was performed.
+/// What failed on our side when an action was performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalFault {
     /// Memory, queue pairs or another resource ran out; the same may work later.
@@ -170,17 +170,17 @@ impl LocalFault {
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The RPC layer wants a connection. `timeout` bounds the attempt if it is shorter than ours.
-    ///
-    /// The attempt waits until the back-off has passed; its time counts from its real start. The
-    /// event changes nothing while there is an attempt or a connection.
+    /// The RPC layer wants a connection. `timeout` bounds the attempt if it is shorter than our own
+    /// limit. The attempt waits until the back-off has passed; its time counts from its real start.
+    /// The event changes nothing while there is an attempt or a connection.
     Start {
         /// The caller's bound.
         timeout: Option<Millis>,
-        /// The caller gives up when the attempt fails, as the first one of a mount does.
+        /// The caller gives up when the attempt fails, as the first call of a mount does.
         trial: bool,
     },
-    /// [`Conn::deadline`](super::drive::Conn::deadline) has come, or the driver checks early.
+    /// The time of [`Conn::deadline`](super::drive::Conn::deadline) has come, or the driver calls
+    /// early.
     Tick(Activity),
     /// The connection manager reported something.
     Cm(Epoch, CmEvent),
@@ -191,20 +191,20 @@ pub enum Event {
     LocalFault(Epoch, LocalFault),
     /// The version probe was answered.
     VersionAnswer(Epoch, ProbeAnswer),
-    /// A valid reply arrived. Needed once per connection, harmless more often.
+    /// A valid reply arrived. Needed once for each connection; more reports do no harm.
     Replied(Epoch),
     /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes was
-    /// posted. Needed once per connection.
+    /// posted. Needed once for each connection.
     LargeSend(Epoch),
     /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD)
-    /// bytes. Needed once per connection.
+    /// bytes. Needed once for each connection.
     LargeSendTaken(Epoch),
     /// Memory of a call that the server has not answered is being taken back.
     MemoryRevoked(Epoch),
     /// The keepalive probe completed successfully.
     KeepaliveAnswered(Epoch),
-    /// There was no room in the send queue for the keepalive probe. What is under way there stands
-    /// in for it.
+    /// The send queue had no room for the keepalive probe. The work requests that fill it stand in
+    /// for the probe.
     KeepaliveNotSent(Epoch),
     /// The connection is unusable: a failed work request, a rule the peer broke, a bound it
     /// exceeded.
@@ -217,32 +217,32 @@ pub enum Event {
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
-        /// What the driver knows of the timer.
+        /// The driver's knowledge of the timer.
         timer: RpcTimer,
     },
     /// End the present connection or attempt, whichever it is.
     ///
     /// [`Cause::Idle`] is refused, without any action, while a backchannel is bound (BC-16).
     Close(Cause),
-    /// Callbacks may come over this transport from now on, or no longer.
+    /// Callbacks may arrive over this transport from now on, or no longer.
     Backchannel {
         /// Whether a backchannel is bound.
         bound: bool,
     },
-    /// The driver ends this lost connection from our side now. What the connection manager reports
-    /// about it from here on is our own doing.
+    /// The driver disconnects this lost connection now. What the connection manager reports about
+    /// it afterwards is our own doing.
     Disconnecting(Epoch),
-    /// What the device reported about the end of a lost connection; comes after `Disconnecting`.
+    /// The device's report about the end of a lost connection; comes after `Disconnecting`.
     Seen(Epoch, Seen),
-    /// Everything of this epoch is drained and out of the server's reach.
+    /// All work of this epoch is drained and out of the server's reach.
     TornDown(Epoch),
     /// End everything; no further attempt will start.
     Shutdown,
 }
 
 impl Event {
-    /// Whether this event makes one of no use that still waits for the machine: the same, an older
-    /// state, or the timer of another call.
+    /// Whether this event replaces `other`, which still waits for the machine: the same event, an
+    /// older state, or the timer of another call.
     pub(super) fn replaces(&self, older: &Self) -> bool {
         match (self, older) {
             (Self::Backchannel { .. }, Self::Backchannel { .. }) => true,

@@ -8,8 +8,9 @@ use crate::rail::MAX_RAILS;
 /// Attempts without a pause between them: a few over each rail.
 const AT_ONCE: usize = 4 * MAX_RAILS;
 
-/// Attempts without a pause after a peer that still knew an older connection. Each buries one at
-/// the peer, which has one for each that a device had before it was made anew.
+/// Number of attempts without a pause after a peer that still knew an older connection. Each
+/// attempt makes the peer forget one. The peer may know one for each connection that a device had
+/// before it was removed and made again.
 const STALE_AT_ONCE: usize = 8;
 
 /// The attempts that have failed one after the other.
@@ -20,7 +21,7 @@ pub struct Haste {
 }
 
 impl Haste {
-    /// Notes that an attempt has failed. Returns whether the next one may follow at once.
+    /// Records a failed attempt. Returns whether the next one may follow at once.
     pub fn may_follow(&mut self, reason: ConnectError) -> bool {
         self.failed = self.failed.saturating_add(1);
         if reason == ConnectError::Stale {

@@ -47,21 +47,21 @@ pub struct Disconnect {
     pub lasted: Millis,
     /// Whether at least one reply arrived on it.
     pub useful: bool,
-    /// For how long a probe had stayed unanswered; nothing if none was under way.
+    /// How long a probe had been unanswered; nothing if none was under way.
     pub unanswered: Millis,
     /// The connection manager's event of the end, if it came before we disconnected.
     pub cm: Option<CmEvent>,
-    /// What the device reported.
+    /// The device's report.
     pub seen: Seen,
 }
 
-/// An adapter that can be reached has answered a probe by then, whatever its host does.
+/// By then an adapter that can be reached has answered a probe, whatever its host does.
 const UNANSWERED: Millis = Millis::from_secs(1);
 
 impl Disconnect {
-    /// Whether the rail of the connection is to blame: for the cause, for what the device reported,
-    /// or because a probe stayed unanswered. The latter is all there is when nothing gets through
-    /// to the peer, which then closes the connection first.
+    /// Whether the rail of the connection is to blame: because of the cause or of the device's
+    /// report, or because a probe was unanswered. The unanswered probe is the only sign if no
+    /// packet reaches the peer and the peer closes the connection first.
     pub fn blames_rail(&self) -> bool {
         let mut statuses = self.seen.statuses();
         let was_silent = self.unanswered >= UNANSWERED && !self.cause.is_clean();
@@ -102,7 +102,7 @@ impl History {
         *newest = Some(disconnect);
     }
 
-    /// The newest connection, if it is this one.
+    /// Returns the newest entry, if it is of this connection.
     pub(super) fn newest(&mut self, epoch: Epoch) -> Option<&mut Disconnect> {
         let [newest, ..] = &mut self.ring;
         newest.as_mut().filter(|newest| newest.epoch == epoch)

@@ -11,10 +11,10 @@ use crate::{
     wire::threshold::MIN_THRESHOLD, //
 };
 
-/// How many losses in a row it takes until the announced size is not believed.
+/// Number of losses in a row after which the announced size is not believed.
 const LOSSES: u8 = 2;
 
-/// A loss that comes later after the large Send has another reason.
+/// A loss that comes later than this after the large Send has another reason.
 const IMMEDIATE: Millis = Millis::from_secs(2);
 
 /// How long the smallest size is used before the announced size is tried again.
@@ -23,16 +23,16 @@ const HOLD: Millis = Millis::from_secs(600);
 /// Watches what becomes of the first Send larger than [`MIN_THRESHOLD`] on each connection.
 #[derive(Clone, Debug, Default)]
 pub struct InlineFallback {
-    /// When the first large Send of this connection was posted, until the peer has taken it.
+    /// When the first large Send of this connection was posted; empty once the peer has taken it.
     pending: Option<Time>,
-    /// This connection has posted its first large Send.
+    /// Whether this connection has posted its first large Send.
     seen: bool,
     losses: u8,
     until: Option<Time>,
 }
 
 impl InlineFallback {
-    /// The announced size is believed.
+    /// Makes the initial state: the announced size is believed.
     pub const fn new() -> Self {
         Self {
             pending: None,
@@ -42,13 +42,13 @@ impl InlineFallback {
         }
     }
 
-    /// A connection was established.
+    /// Records a new connection.
     pub fn connected(&mut self) {
         self.pending = None;
         self.seen = false;
     }
 
-    /// A large Send was posted; only the first one of a connection matters.
+    /// Records that a large Send was posted; only the first one of a connection matters.
     pub fn sent(&mut self, now: Time) {
         if !self.seen {
             self.seen = true;
@@ -56,13 +56,13 @@ impl InlineFallback {
         }
     }
 
-    /// The peer took a large Send, so its announced size is right.
+    /// Records that the peer took a large Send, so its announced size is right.
     pub fn taken(&mut self) {
         self.pending = None;
         self.losses = 0;
     }
 
-    /// The connection was lost.
+    /// Records the loss of the connection.
     pub fn lost(&mut self, cause: Cause, now: Time) {
         let Some(sent) = self.pending.take() else {
             return;
@@ -76,7 +76,7 @@ impl InlineFallback {
         }
     }
 
-    /// The largest call threshold to use on a connection requested at `now`, if it has to be
+    /// Returns the largest call threshold for a connection requested at `now`, if it has to be
     /// limited.
     pub fn cap(&self, now: Time) -> Option<u32> {
         match self.until {

@@ -47,7 +47,8 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// What the driver saw on the connection, read without a lock when a deadline has come.
+/// What the driver has seen of the connection; it reads this without a lock when a deadline has
+/// come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// When the peer was last known to be alive: a Receive, or a successful signalled completion.
@@ -58,7 +59,7 @@ pub struct Activity {
     pub busy: bool,
 }
 
-/// What has to be done now.
+/// What the keepalive asks for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing; look again at [`Keepalive::deadline`].
@@ -69,11 +70,10 @@ pub enum Verdict {
     Dead,
 }
 
-/// After a sign that the peer may be out of reach a probe may stay unanswered for so long.
-///
-/// What makes the connection manager suspicious, such as a neighbour entry that changes for some
-/// milliseconds, may swallow the probe. The device then sends it again after its ACK timeout, which
-/// is about half a second on RoCE. There is time for that to happen twice.
+/// How long a probe may stay unanswered after a sign that the peer may be out of reach. A short
+/// change, such as that of a neighbour entry for some milliseconds, may make the connection manager
+/// suspicious and swallow the probe. The device then sends it again after its ACK timeout, which is
+/// about half a second on RoCE. There is time for that to happen twice.
 pub const SUSPICION: Millis = Millis::new(1500);
 
 /// A probe that has been sent and not answered.
@@ -83,11 +83,11 @@ struct Probe {
     /// How long it may stay unanswered, from `since` on.
     limit: Millis,
     since: Time,
-    /// Something says that the peer may be out of reach.
+    /// There is a sign that the peer may be out of reach.
     suspicious: bool,
-    /// Something has said so since it was sent: its answer may be older than that.
+    /// There was such a sign since the probe was sent, so its answer may be older than the sign.
     doubted: bool,
-    /// It was given more time, because the look came late.
+    /// The probe got more time, because the machine was called late.
     excused: bool,
 }
 
@@ -106,7 +106,7 @@ pub struct Keepalive {
     looked: Time,
     busy: bool,
     probe: Option<Probe>,
-    /// The answer to a probe that was doubted says nothing: another one is due.
+    /// A doubted probe was answered, which proves nothing: another one is due.
     doubtful: bool,
 }
 
@@ -130,7 +130,7 @@ impl Keepalive {
         self.due().min(self.looked.after(self.config.busy_after))
     }
 
-    /// Takes note of `activity` and decides what to do.
+    /// Takes note of `activity` and decides what is to be done.
     pub fn check(&mut self, activity: Activity, now: Time) -> Verdict {
         self.busy = activity.busy;
         self.looked = now;
@@ -144,7 +144,7 @@ impl Keepalive {
         let Some(probe) = &mut self.probe else {
             return self.probe(now);
         };
-        // The host stood still, and an answer that has come may not have been looked at either.
+        // The host stood still, so an answer that has arrived may not have been looked at either.
         let late = now.since(probe.due()) >= probe.limit;
         if late && !probe.excused {
             probe.excused = true;
@@ -172,12 +172,10 @@ impl Keepalive {
         Verdict::Probe
     }
 
-    /// Asks for a probe at once, with little time for its answer: something says that the peer may
-    /// be out of reach.
-    ///
-    /// Returns [`Verdict::Fine`] when one is already under way, whose time gets shorter then. If
-    /// that is answered, [`Keepalive::check`] asks for another: the answer may have been on its
-    /// way.
+    /// Asks for a probe at once, with little time for its answer, because of a sign that the peer
+    /// may be out of reach. Returns [`Verdict::Fine`] when a probe is already under way; its time
+    /// gets shorter. When that one is answered, [`Keepalive::check`] asks for another, as the
+    /// answer may have been on its way already.
     pub fn suspect(&mut self, now: Time) -> Verdict {
         let verdict = self.probe(now);
         if let Some(probe) = &mut self.probe {
@@ -191,15 +189,16 @@ impl Keepalive {
         verdict
     }
 
-    /// The probe completed successfully: the peer's host is alive.
+    /// Records that the probe completed successfully: the peer's host is alive.
     pub fn answered(&mut self, now: Time) {
         let probe = self.probe.take();
         self.doubtful = probe.is_some_and(|probe| probe.doubted);
         self.last_rx = self.last_rx.max(now);
     }
 
-    /// The probe was not sent, for the send queue is full. Whatever ends there says as much as an
-    /// answer, and has as much time as that usually has: nothing else would end a suspicion.
+    /// Records that the probe was not sent, because the send queue is full. The completion of a
+    /// work request in the queue proves as much as an answer, and has as much time as an answer
+    /// usually has: nothing else would end a suspicion.
     pub fn not_sent(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.limit = self.config.timeout;
@@ -212,12 +211,13 @@ impl Keepalive {
         self.probe.is_some()
     }
 
-    /// Whether something says of the probe under way that the peer may be out of reach.
+    /// Whether there is a sign, during the probe that is under way, that the peer may be out of
+    /// reach.
     pub fn is_suspicious(&self) -> bool {
         self.probe.is_some_and(|probe| probe.suspicious)
     }
 
-    /// For how long a probe has stayed unanswered; nothing if none is under way.
+    /// How long a probe has been unanswered; nothing if none is under way.
     pub fn unanswered(&self, now: Time) -> Millis {
         let unanswered = self.probe.map(|probe| now.since(probe.sent));
         unanswered.unwrap_or_default()
@@ -225,15 +225,15 @@ impl Keepalive {
 
     fn received(&mut self, last_rx: Time) {
         self.last_rx = self.last_rx.max(last_rx);
-        // Anything received after the probe was posted is as good as its answer, unless it is
-        // doubtful whether anything gets to the peer.
+        // A message that was received after the probe was posted is as good as its answer, unless
+        // it is doubtful whether anything reaches the peer.
         let answers = |probe: Probe| last_rx > probe.sent && !probe.suspicious;
         if self.probe.is_some_and(answers) {
             self.probe = None;
         }
     }
 
-    /// When something has to be done, unless something is received before.
+    /// When the keepalive has to act, unless a message is received before.
     fn due(&self) -> Time {
         match self.probe {
             Some(probe) => probe.due(),

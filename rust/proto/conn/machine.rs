@@ -54,14 +54,17 @@ use crate::{
     wire::header::Version, //
 };
 
-/// Room for every action of one attempt and connection, and the failure of the one before.
+/// Room for all actions of one attempt and connection, and for the failure of the attempt before.
+/// The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are nine. The
+/// next attempt needs a `TornDown`, which counts only after the driver has taken the final action,
+/// and with it all before.
 ///
 /// The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are nine. The
 /// next attempt needs a `TornDown`, which counts only after the final action was taken, and with it
 /// all before.
 const ACTIONS: usize = 12;
 
-/// The state of one transport, and what has to be done about it.
+/// The state of one transport, and the actions that are due.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     config: Config,
@@ -74,7 +77,7 @@ pub(super) struct Machine {
     backchannel: bool,
     /// When the present or last attempt began.
     begun: Time,
-    /// The driver disconnects the lost connection.
+    /// The driver is disconnecting the lost connection.
     disconnecting: bool,
     peer: Peer,
     actions: Queue<Action, ACTIONS>,
@@ -97,7 +100,7 @@ impl Machine {
         }
     }
 
-    // What is asked of it.
+    // Handles an event.
 
     pub(super) fn poll_action(&mut self) -> Option<Action> {
         let action = self.actions.pop()?;
@@ -138,7 +141,7 @@ impl Machine {
         &self.peer
     }
 
-    // Commands of the RPC layer.
+    // Handles a command of the RPC layer.
 
     pub(super) fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
         // A caller that joins an attempt does not change its bounds.
@@ -169,7 +172,7 @@ impl Machine {
         self.backchannel = bound;
     }
 
-    /// Ends what there is: a connection with `cause`, an attempt or a wait as cancelled.
+    /// Ends the present connection with `cause`, or the present attempt or wait as cancelled.
     pub(super) fn end(&mut self, cause: Cause, now: Time) {
         if cause == Cause::Idle && self.backchannel {
             return;
@@ -211,7 +214,7 @@ impl Machine {
         self.resolve_addr(timeout);
     }
 
-    /// Asks for the address, or asks again, in an attempt that has so much time `left` for it.
+    /// Asks for the address, or asks again, in an attempt that has `left` time for it.
     fn resolve_addr(&mut self, left: Millis) {
         let timeout = left.min(self.config.address_timeout);
         let epoch = self.epoch;
@@ -226,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// The connection manager reported something about the attempt or the connection.
+    /// Handles an event of the connection manager about the attempt or the connection.
     pub(super) fn cm(&mut self, event: CmEvent, now: Time) {
         let epoch = self.epoch;
         match &self.state {
@@ -326,8 +329,8 @@ impl Machine {
         };
         self.peer.version.lost(reason.ended_by_whom(), now);
         let then = match left {
-            // The same attempt goes on with a new connection, on which version 1 is spoken (V2-08,
-            // V2-09).
+            // Continues the same attempt with a new connection, on which version 1 is spoken
+            // (V2-08, V2-09).
             Some(left) => Then::Restart(left),
             None => {
                 self.peer.attempt_failed(reason, self.begun, now);
@@ -343,7 +346,8 @@ impl Machine {
         self.actions.push(Action::TearDown { epoch });
     }
 
-    /// Ends what there is of an attempt, which begins anew soon and may take what is `left` of it.
+    /// Releases the objects of an attempt, which starts again soon and may take what is `left` of
+    /// its time.
     fn again(&mut self, left: Millis, now: Time) {
         self.peer.version.lost(EndedBy::Us, now);
         self.peer.pause(now);
@@ -373,7 +377,7 @@ impl Machine {
                     return self.fail(reason, now);
                 }
                 match self.peer.version.timed_out(now) {
-                    // There is no probe that could be answered, so nothing would end the attempt.
+                    // No probe was sent that could be answered, so nothing would end the attempt.
                     Outcome::Ignored => self.fail(ConnectError::VersionSilent, now),
                     outcome => self.negotiated(outcome, now),
                 }
@@ -395,7 +399,7 @@ impl Machine {
         }
     }
 
-    /// The idle time after which a connection ends, if it may end for that now.
+    /// Returns the idle time after which a connection ends, if it may end for idleness now.
     const fn idle_limit(&self) -> Option<Millis> {
         if self.backchannel {
             None
@@ -410,7 +414,7 @@ impl Machine {
         self.disconnecting = true;
     }
 
-    /// Remembers an event that says more about the end of the connection.
+    /// Records an event that says more about the end of the connection.
     fn note_end(&mut self, event: CmEvent) {
         if !self.disconnecting && event.loss().is_some() {
             self.peer.note_end(self.epoch, event);

@@ -10,14 +10,14 @@ use super::{
 };
 use crate::time::Time;
 
-/// Events that can wait for the worker. An attempt has fewer, so an event that does not fit is of
-/// no use.
+/// Number of events that can wait for the worker. An attempt causes fewer, so an event that does
+/// not fit is not needed.
 const ROOM: usize = 16;
 
 /// More actions than one event causes, and than a worker leaves.
 const ACTIONS: usize = 4;
 
-/// What is to be done, in this order.
+/// The actions to perform, in this order.
 pub type Actions = [Option<Action>; ACTIONS];
 
 /// The connection machine and the mailbox of the worker that makes an attempt.
@@ -45,18 +45,18 @@ impl Mailbox {
         }
     }
 
-    /// A worker starts: from now on events wait for it.
+    /// Starts a worker: from now on events wait for it.
     pub fn worker_started(&mut self) {
         self.worker_active = true;
     }
 
-    /// The next event that waits for the worker.
+    /// Returns the next event that waits for the worker.
     pub fn next_event(&mut self) -> Option<Event> {
         self.mail.pop()
     }
 
-    /// The worker ends: the machine gets the events that are left, before any other. Returns what
-    /// is to be done.
+    /// Ends the worker: the machine handles the events that are left, before any other. Returns the
+    /// actions to perform.
     pub fn worker_left(&mut self, now: Time) -> Actions {
         self.worker_active = false;
         while let Some(event) = self.mail.pop() {
@@ -65,11 +65,11 @@ impl Mailbox {
         self.actions()
     }
 
-    /// Delivers an event, from any context. Returns what is to be done, or `None` if the event
+    /// Delivers an event, from any context. Returns the actions to perform, or `None` if the event
     /// waits for the worker, which the caller has to wake.
     pub fn deliver(&mut self, event: Event, now: Time) -> Option<Actions> {
         if self.worker_active {
-            // An event without room is of no use, see `ROOM`.
+            // An event for which there is no room is not needed, see `ROOM`.
             self.mail
                 .offer_instead(event, |queued| event.replaces(queued));
             return None;

@@ -15,9 +15,8 @@ const FIRST_PAUSE: Millis = Millis::from_secs(60);
 /// The longest pause between two messages.
 const LONGEST_PAUSE: Millis = Millis::from_secs(3600);
 
-/// How many attempts in a row without an answer it takes until the device is suspected.
-///
-/// One attempt lasts a minute, in which the request is sent a dozen times.
+/// Number of attempts in a row without an answer after which the device is suspected. One attempt
+/// lasts a minute, in which the request is sent a dozen times.
 const SILENT_ATTEMPTS: u32 = 2;
 
 /// What the log says about a failed attempt.
@@ -25,11 +24,11 @@ const SILENT_ATTEMPTS: u32 = 2;
 pub struct Report {
     /// Write a message.
     pub tell: bool,
-    /// Attempts that failed since the last connection, with this one.
+    /// Attempts that failed since the last connection, including this one.
     pub attempts: u32,
     /// The time since the first of them began.
     pub since: Millis,
-    /// Say that the device may be the reason.
+    /// The log should say that the device may be the reason.
     pub suspect_device: bool,
 }
 
@@ -41,7 +40,7 @@ pub struct Outage {
     /// When the pause ends; its length is in `pause`.
     next: Time,
     pause: Millis,
-    /// The reasons that were reported in this pause, a bit each.
+    /// The reasons that were reported in this pause, one bit each.
     told: u32,
     /// Attempts in a row that got no answer over a port that is active.
     silent: u32,
@@ -49,7 +48,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// No attempt has failed.
+    /// Makes the state before any failure.
     pub const fn new() -> Self {
         Self {
             attempts: 0,
@@ -62,9 +61,9 @@ impl Outage {
         }
     }
 
-    /// An attempt failed at `now`, after `lasted`. `port_active` says that the device reports an
-    /// active port. `may_tell` is asked when there is something to report; if it refuses, the
-    /// report is due again with the next failure.
+    /// Records an attempt that failed at `now`, after `lasted`. `port_active` says that the device
+    /// reports an active port. `may_tell` is called when there is something to report; if it
+    /// refuses, the report is due again with the next failure.
     pub fn failed(
         &mut self,
         reason: ConnectError,
@@ -91,8 +90,8 @@ impl Outage {
         }
     }
 
-    /// A connection was established. Returns how many attempts failed before it, and the time since
-    /// the first of them began.
+    /// Records a new connection. Returns how many attempts failed before it, and the time since the
+    /// first of them began.
     pub fn ended(&mut self, now: Time) -> (u32, Millis) {
         let found = (self.attempts, now.since(self.begin));
         *self = Self::new();

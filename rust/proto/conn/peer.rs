@@ -38,12 +38,13 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// What one transport remembers: how attempts and connections ended, and what follows for the next.
+/// What one transport remembers of its peer: how attempts and connections ended, and what follows
+/// for the next ones.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     backoff: Backoff,
     inline: InlineFallback,
-    /// What the peer said to version 2.
+    /// How the peer answered to version 2.
     pub(super) version: Negotiator,
     history: History,
     last_failure: Option<Failure>,
@@ -54,12 +55,12 @@ pub(super) struct Peer {
     patience: Patience,
     /// The last connection ended with a probe under way.
     probed_at_end: bool,
-    /// The peer's adapter refuses the Writes that are probes.
+    /// The peer's adapter refuses the Writes that serve as probes.
     refuses_probes: bool,
 }
 
 impl Peer {
-    /// A peer of which nothing is known; `seed` decides the jitter of the back-off.
+    /// Makes the record of an unknown peer; `seed` decides the jitter of the back-off.
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         Self {
             backoff: Backoff::new(config.backoff, seed),
@@ -76,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// An attempt that began at `begun` failed.
+    /// Records the failure of an attempt that began at `begun`.
     pub(super) fn attempt_failed(&mut self, reason: ConnectError, begun: Time, now: Time) {
         self.backoff.failed(now);
         self.last_failure = Some(Failure {
@@ -90,30 +91,30 @@ impl Peer {
         });
     }
 
-    /// A connection was established.
+    /// Records a new connection.
     pub(super) fn connected(&mut self) {
         self.ever_connected = true;
         self.inline.connected();
     }
 
-    /// A valid reply arrived.
+    /// Records a valid reply.
     pub(super) fn replied(&mut self) {
         self.backoff.useful();
         self.patience = Patience::new();
     }
 
-    /// A large Send was posted.
+    /// Records that a large Send was posted.
     pub(super) fn large_send(&mut self, now: Time) {
         self.inline.sent(now);
     }
 
-    /// The peer took a large Send.
+    /// Records that the peer took a large Send.
     pub(super) fn large_send_taken(&mut self) {
         self.inline.taken();
     }
 
-    /// The connection `up` was lost, and `cause` is what we see. Returns the cause that is
-    /// recorded.
+    /// Records the loss of connection `up`; `cause` is the cause that we see. Returns the cause
+    /// that is recorded.
     pub(super) fn connection_lost(
         &mut self,
         up: &Up,
@@ -157,15 +158,15 @@ impl Peer {
         cause
     }
 
-    /// The connection manager reported the end of this lost connection; the first such event
-    /// counts.
+    /// Records the connection manager's report of the end of this lost connection; only the first
+    /// such event counts.
     pub(super) fn note_end(&mut self, epoch: Epoch, event: CmEvent) {
         if let Some(lost) = self.history.newest(epoch) {
             lost.cm = lost.cm.or(Some(event));
         }
     }
 
-    /// The device reported this about the end of this lost connection.
+    /// Records the device's report about the end of this lost connection.
     pub(super) fn note_seen(&mut self, epoch: Epoch, seen: Seen) {
         let Some(lost) = self.history.newest(epoch) else {
             return;
@@ -176,8 +177,9 @@ impl Peer {
         }
     }
 
-    /// A work request of the last connection ended so: perhaps the probe. A Send has the first of
-    /// the two, too; then the peer gets no probes without need, and RPC timers find its silence.
+    /// A work request of the last connection failed like this, perhaps the probe. If it was a Send,
+    /// which can fail in the first of these ways, the peer gets no probes without need, and RPC
+    /// timers find its silence.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,
@@ -186,7 +188,7 @@ impl Peer {
         self.refuses_probes |= refused && self.probed_at_end;
     }
 
-    /// Whether probes are of use.
+    /// Whether the peer answers probes.
     pub(super) const fn takes_probes(&self) -> bool {
         !self.refuses_probes
     }
@@ -196,7 +198,7 @@ impl Peer {
         self.patience
     }
 
-    /// The next attempt begins soon, but not at once.
+    /// Lets the next attempt begin soon, but not at once.
     pub(super) fn pause(&mut self, now: Time) {
         self.backoff.pause(now);
     }
@@ -206,14 +208,14 @@ impl Peer {
         self.backoff.limit(max);
     }
 
-    /// What the driver knows of the rail of the next attempt.
+    /// Sets the driver's knowledge of the rail of the next attempt.
     pub(super) fn take_way(&mut self, way: Way, config: &Config) {
         self.way = way;
         self.backoff
             .bound(way.watched.then_some(config.rail_back_off));
     }
 
-    /// What it knew of that of the present or last one.
+    /// The driver's knowledge of the rail of the present or last attempt.
     pub(super) const fn way(&self) -> Way {
         self.way
     }

@@ -15,10 +15,10 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
         }
     }
 
-    /// Appends `item`, for which there is room, unless the same is in the queue.
+    /// Appends `item`, for which there is room, unless an equal item is in the queue.
     pub(super) fn push(&mut self, item: T) {
         let fits = self.offer(item);
-        // For the tests of the machine: the kernel's object holds no panic.
+        // For the tests of the machine; the kernel's object contains no panic.
         debug_assert!(fits || cfg!(CONFIG_RUST));
     }
 
@@ -27,7 +27,7 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
         self.offer_instead(item, |queued| *queued == item)
     }
 
-    /// Puts `item` in the place of what it `replaces`, or else behind everything. Returns whether
+    /// Puts `item` in the place of the one that it `replaces`, or else at the end. Returns whether
     /// there was room.
     pub(super) fn offer_instead(&mut self, item: T, replaces: impl Fn(&T) -> bool) -> bool {
         let mut slots = self.slots.iter_mut();

@@ -8,18 +8,18 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// What a work request does.
+/// The kind of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// It sends a message.
+    /// A Send: it sends a message.
     Send,
-    /// It registers a region.
+    /// A registration of a region.
     RegMr,
-    /// It invalidates a region, or is the fence in front of registrations.
+    /// An invalidation of a region, or the fence in front of registrations.
     LocalInv,
-    /// It probes the peer.
+    /// The probe: it asks the peer for a sign of life.
     RdmaWrite,
-    /// It receives a message.
+    /// A Receive: it takes a message.
     Recv,
 }
 
@@ -93,17 +93,17 @@ impl QpEvent {
     }
 }
 
-/// What the device reported about the end of a connection. A flushed work request says that
-/// something else failed before; this may say what.
+/// The device's report about the end of a connection. A flushed work request only says that
+/// something else failed before; the report may say what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The first work request that failed before we ended the connection.
     pub first: Option<FailedWork>,
-    /// The first one that was not only flushed.
+    /// The first one that failed in another way than being flushed.
     pub reason: Option<FailedWork>,
     /// The first asynchronous event of a failure.
     pub event: Option<QpEvent>,
-    /// What the device told of itself or of the port, and how long before the end
+    /// An event of the device or the port, and how long before the end it came
     /// ([`DeviceLog::explains`]).
     ///
     /// [`DeviceLog::explains`]: super::DeviceLog::explains
@@ -111,13 +111,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The statuses of the work requests that failed, as far as they are kept.
+    /// Returns the statuses of the failed work requests, as far as they are kept.
     pub(super) fn statuses(&self) -> impl Iterator<Item = WcStatus> {
         let seen = [self.first, self.reason].into_iter().flatten();
         seen.map(|work| work.class())
     }
 
-    /// Whether work requests failed, and none told why: all were only flushed.
+    /// Whether work requests failed and none says why, as all were only flushed.
     pub const fn lacks_a_reason(&self) -> bool {
         self.first.is_some() && self.reason.is_none()
     }

@@ -15,7 +15,7 @@ const CALL_WRS: u32 = 3;
 // CAST: 16.
 const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 
-/// Work requests for everything else: further regions, replies to callbacks, refusals, the probe.
+/// Work requests for all else: further regions, replies to callbacks, refusals, the probe.
 const SPARE_WRS: u32 = 160;
 
 /// How many messages of the largest size the send ring holds at least.
@@ -30,7 +30,7 @@ const RING_ENOUGH: usize = 256 << 10;
 /// The most Receives that are posted at once.
 const MAX_BATCH: u32 = 32;
 
-/// What the device offers.
+/// The limits of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Most work requests of a send or of a receive queue (`ib_device_attr.max_qp_wr`).
@@ -41,7 +41,7 @@ pub struct QueueLimits {
     pub fences: bool,
 }
 
-/// What is wanted of the queues.
+/// The sizes that are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDemand {
     /// Calls that sunrpc can have in flight.
@@ -55,11 +55,11 @@ pub struct QueueDemand {
 /// Sizes of the queues of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSizes {
-    /// Calls in flight, for which the calls ask as credits. At least one.
+    /// Calls in flight; calls ask for this many credits. At least one.
     pub credits: u32,
     /// The send ring, in bytes.
     pub send_bytes: usize,
-    /// The smallest send ring that will do, in bytes.
+    /// The least size of the send ring, in bytes.
     pub least_send_bytes: usize,
     /// Work requests of the send queue.
     pub send_wrs: u32,
@@ -67,15 +67,14 @@ pub struct QueueSizes {
     pub message_wrs: u16,
     /// Receives that are posted: one for each reply and each callback (V1-018, BC-07).
     pub recv_count: u16,
-    /// Receives that may wait to be posted again, beside those that are posted.
+    /// Receives that may wait to be posted again, besides those that are posted.
     pub recv_batch: u16,
 }
 
 impl QueueSizes {
-    /// What is wanted, or less where the device offers less.
-    ///
-    /// Each queue needs one entry more than it says, to be drained; [`QueueLimits`] leave room for
-    /// it. Both queues together have at most as many entries as a completion queue.
+    /// Returns the sizes that are wanted, or less where the device offers less. Each queue needs
+    /// one more entry than its size, for the drain; [`QueueLimits`] leave room for it. Both queues
+    /// together have at most as many entries as a completion queue.
     pub fn new(limits: &QueueLimits, demand: &QueueDemand) -> Self {
         let depth = limits.queue_wrs.min(limits.completions / 2);
         let depth = depth.saturating_sub(1);
@@ -116,7 +115,8 @@ impl QueueSizes {
     }
 }
 
-/// How many pages of `page_size` bytes hold as much as `pages` pages of 4 KiB; at least one.
+/// Returns how many pages of `page_size` bytes hold as much as `pages` pages of 4 KiB; at least
+/// one.
 pub fn pages_of(pages: u32, page_size: usize) -> u32 {
     const UNIT: u64 = 4096;
     let bytes = u64::from(pages).saturating_mul(UNIT);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a transport stands.
+//! The states of a transport.
 
 use super::{
     action::Phase,
@@ -24,9 +24,9 @@ pub(super) enum State {
     Attempt(Attempt),
     /// Connected.
     Up(Up),
-    /// An attempt or a connection is being torn down.
+    /// The objects of an attempt or a connection are being released.
     Closing {
-        /// The driver has taken the action that it will answer with `TornDown`.
+        /// The driver has taken the action, and will answer it with `TornDown`.
         told: bool,
         then: Then,
     },
@@ -34,24 +34,24 @@ pub(super) enum State {
     Stopped,
 }
 
-/// What follows a tear-down.
+/// What follows after the release.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Then {
     /// Nothing: the RPC layer will ask again.
     Rest,
-    /// Report the failed attempt.
+    /// Report the failure of the attempt.
     Fail(ConnectError),
     /// The RPC layer asked again: make an attempt of at most this length.
     Restart(Millis),
 }
 
 impl State {
-    /// A tear-down whose action the driver has not taken yet.
+    /// A release whose action the driver has not taken yet.
     pub(super) const fn closing(then: Then) -> Self {
         Self::Closing { told: false, then }
     }
 
-    /// The driver has taken the action of the tear-down.
+    /// Records that the driver has taken the action.
     pub(super) fn told(&mut self) {
         if let Self::Closing { told, .. } = self {
             *told = true;

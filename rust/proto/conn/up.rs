@@ -21,10 +21,11 @@ use crate::time::{
     Time, //
 };
 
-/// A connection that carried a reply and lasted so long is replaced without delay.
+/// A connection that carried a reply and lasted for at least this time is replaced without delay.
 const WORKED: Millis = Millis::from_secs(5);
 
-/// A loss so soon after memory was revoked is taken for the consequence of a write to it.
+/// A loss this soon after memory was revoked is taken for the consequence of a write to that
+/// memory.
 const REVOKED: Millis = Millis::from_secs(5);
 
 /// An established connection.
@@ -35,10 +36,10 @@ pub(super) struct Up {
     used: Time,
     /// At least one reply arrived.
     useful: bool,
-    /// When memory of a call without an answer was taken back last.
+    /// When memory of an unanswered call was last taken back.
     revoked: Option<Time>,
     keepalive: Option<Keepalive>,
-    /// The peer refuses probes, so there are none, but the driver looks at this interval.
+    /// The interval at which the driver looks if the peer refuses probes, so that none are sent.
     unprobed: Option<Millis>,
     /// When the driver looked last.
     looked: Time,
@@ -62,7 +63,7 @@ impl Up {
         }
     }
 
-    /// A valid reply arrived.
+    /// Records a valid reply.
     pub(super) fn replied(&mut self) {
         self.useful = true;
     }
@@ -72,27 +73,27 @@ impl Up {
         self.useful
     }
 
-    /// Memory of a call without an answer was taken back.
+    /// Records that memory of an unanswered call was taken back.
     pub(super) fn memory_revoked(&mut self, now: Time) {
         self.revoked = Some(now);
     }
 
-    /// The probe was answered.
+    /// Records that the probe was answered.
     pub(super) fn probe_answered(&mut self, now: Time) {
         if let Some(keepalive) = &mut self.keepalive {
             keepalive.answered(now);
         }
     }
 
-    /// The probe was not sent, for the send queue is full.
+    /// Records that the probe was not sent, because the send queue is full.
     pub(super) fn probe_not_sent(&mut self) {
         if let Some(keepalive) = &mut self.keepalive {
             keepalive.not_sent();
         }
     }
 
-    /// An RPC timer fired. Returns what the keepalive decides, or the cause for which the
-    /// connection ends.
+    /// Handles an RPC timer that fired. Returns the decision of the keepalive, or the cause for
+    /// which the connection ends.
     pub(super) fn rpc_timeout(
         &mut self,
         timer: RpcTimer,
@@ -101,8 +102,8 @@ impl Up {
     ) -> Result<Verdict, Cause> {
         let rounds = self.timers.fired(timer, now);
         let watched = self.unprobed.is_some() || self.keepalive.is_some();
-        // If no reply ever came, there is no use in waiting longer (MAL-153), unless the server may
-        // be a slow one.
+        // If no reply ever came, it is useless to wait longer (MAL-153), unless the server may be a
+        // slow one.
         if !watched || !(self.useful || patience.was_tried()) {
             return Err(Cause::RpcTimeout);
         }
@@ -113,13 +114,13 @@ impl Up {
         Ok(keepalive.map_or(Verdict::Fine, |keepalive| keepalive.probe(now)))
     }
 
-    /// Something says that the peer may be out of reach. Returns what the keepalive decides.
+    /// Handles a sign that the peer may be out of reach. Returns the decision of the keepalive.
     pub(super) fn suspect(&mut self, now: Time) -> Verdict {
         let keepalive = self.keepalive.as_mut();
         keepalive.map_or(Verdict::Fine, |keepalive| keepalive.suspect(now))
     }
 
-    /// The cause of the end when a probe stays unanswered.
+    /// The cause of the end if a probe stays unanswered.
     pub(super) fn cause_of_silence(&self) -> Cause {
         match &self.keepalive {
             Some(keepalive) if keepalive.is_suspicious() => Cause::PeerUnreachable,
@@ -133,13 +134,13 @@ impl Up {
         keepalive.is_some_and(Keepalive::is_probing)
     }
 
-    /// For how long a probe has stayed unanswered; nothing if none is under way.
+    /// How long a probe has been unanswered; nothing if none is under way.
     pub(super) fn unanswered(&self, now: Time) -> Millis {
         let keepalive = self.keepalive.as_ref();
         keepalive.map_or(Millis::default(), |keepalive| keepalive.unanswered(now))
     }
 
-    /// Takes note of what the driver saw. Returns what the keepalive decides.
+    /// Takes note of what the driver saw. Returns the decision of the keepalive.
     pub(super) fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
         // A connection with an outstanding reply is in use.
         let used = if activity.busy {
@@ -155,7 +156,7 @@ impl Up {
         }
     }
 
-    /// When to check again, if the connection ends after so long without use.
+    /// When to check again, if the connection ends after being unused for this time.
     pub(super) fn deadline(&self, idle_timeout: Option<Millis>) -> Option<Time> {
         let idle = self.idle_deadline(idle_timeout);
         let silent = self.keepalive.as_ref().map(Keepalive::deadline);
@@ -163,7 +164,7 @@ impl Up {
         [idle, silent, unprobed].into_iter().flatten().min()
     }
 
-    /// Whether it has not been used for `idle_timeout`.
+    /// Whether the connection has been unused for `idle_timeout`.
     pub(super) fn is_idle(&self, idle_timeout: Option<Millis>, now: Time) -> bool {
         self.idle_deadline(idle_timeout)
             .is_some_and(|deadline| now >= deadline)
@@ -173,12 +174,12 @@ impl Up {
         idle_timeout.map(|idle| self.used.after(idle))
     }
 
-    /// How long it has been established.
+    /// How long the connection has been established.
     pub(super) const fn lasted(&self, now: Time) -> Millis {
         now.since(self.since)
     }
 
-    /// The cause of its end, given the `cause` that we see.
+    /// Returns the cause of the end, given the `cause` that we see.
     pub(super) fn cause_of_end(&self, cause: Cause, now: Time) -> Cause {
         let revoked = self.revoked.is_some_and(|at| now.since(at) <= REVOKED);
         if revoked && cause.fits_refused_write() {

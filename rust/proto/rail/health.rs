@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// How long a rail has been live when it settles, by the number of deaths in a row.
+/// How long a rail must have been live to be settled, by the number of deaths in a row.
 const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(10),
     Millis::from_secs(120),
@@ -41,44 +41,44 @@ const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(3600),
 ];
 
-/// A death is followed by no return for so long, not even after a short one.
+/// No connection returns to a rail for this long after its death, however short it was dead.
 pub(super) const REST: Millis = Millis::from_secs(60);
 
-/// Each pause is longer by up to a quarter, or up to this if that is more.
+/// Each pause is longer at random: by up to a quarter, or by up to this if that is more.
 const SPREAD: Millis = Millis::from_secs(12);
 
-/// A rail that connections have used for so long, and for its last hold-down, dies for the first
-/// time again.
+/// If connections have used a rail for this long, and for its last hold-down, its next death counts
+/// as the first.
 const FORGET: Millis = Millis::from_secs(600);
 
-/// Failures of two rails are of one kind only within this: an attempt over each of the others may
-/// be between them.
+/// Failures of two rails have one reason only if they are no further apart than this: in between an
+/// attempt over each of the others may have been made.
 pub(super) const TOGETHER: Millis = Millis::from_secs(120);
 
-/// What comes so soon after a rail failed says nothing about another cause: a server closes its
+/// A failure this soon after a rail failed says nothing about another reason: a server closes its
 /// connections one after the other.
 const OUTLIVED: Millis = Millis::from_secs(2);
 
-/// The pause before the first probe of a dead rail; it doubles with each further one.
+/// The pause before the first probe of a dead rail; it doubles with each further probe.
 const FIRST_PROBE: Millis = Millis::from_secs(1);
 
 /// The longest pause between two probes.
 const LAST_PROBE: Millis = Millis::from_secs(20);
 
-/// What comes so soon after a rail died may have been under way.
+/// A message that comes this soon after a rail died may have been under way before.
 const UNDER_WAY: Millis = Millis::from_secs(1);
 
 /// What is known of a dead rail.
 #[derive(Clone, Copy, Debug)]
 struct Dead {
     since: Time,
-    /// When it was last tried in vain.
+    /// When it was last tried without success.
     tried: Time,
     probes: u32,
     next_probe: Time,
 }
 
-/// What a rail has done that decides when connections return to it.
+/// The history of a rail, which decides when connections return to it.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     /// When it last became live.
@@ -86,40 +86,40 @@ struct Record {
     settles: Time,
     /// When it last died after it had worked.
     died: Option<Time>,
-    /// How many deaths followed each other soon.
+    /// Number of deaths that followed each other soon.
     in_a_row: usize,
-    /// Since when connections use it; `None` if none has since it became live.
+    /// The time since which connections use it; `None` if none has since it became live.
     used: Option<Time>,
 }
 
-/// What is said against a rail and not decided yet.
+/// A failure for which the rail may be to blame, until that is decided.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     since: Time,
-    /// The record before that.
+    /// The history before the failure.
     before: Record,
-    /// A connection over another rail went on.
+    /// A connection over another rail outlived the failure.
     outlived: bool,
-    /// All rails failed, and none was outlived.
+    /// All rails failed, and no connection outlived that.
     excused: bool,
 }
 
-/// What is known of a rail.
+/// The state of a rail.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     dead: Option<Dead>,
-    /// Since when a live one is doubted.
+    /// The time since which a live rail is doubted.
     doubted: Option<Time>,
-    /// Since when a live one is suspected.
+    /// The time since which a live rail is suspected.
     suspected: Option<Time>,
-    /// Something was ever connected over it.
+    /// Whether a connection was ever made over it.
     proven: bool,
     record: Record,
     trial: Option<Trial>,
 }
 
 impl Health {
-    /// A live rail that settles at once if it was there from the start.
+    /// Makes a live rail, which is settled at once if it was there from the start.
     pub(super) fn new(from_start: bool, random: &mut Random, now: Time) -> Self {
         let mut health = Self {
             dead: None,
@@ -141,22 +141,22 @@ impl Health {
         health
     }
 
-    /// It is in the tables again.
+    /// Records that the rail is in the tables again.
     pub(super) fn came_back(&mut self, random: &mut Random, now: Time) {
         let [least, ..] = HOLD_DOWN;
         self.settle_after(least, random, now);
         self.look_soon(now);
     }
 
-    /// It settles no sooner than after this pause, and some time more.
+    /// Delays the return of connections by this pause, and some time more at random.
     fn settle_after(&mut self, pause: Millis, random: &mut Random, now: Time) {
         let settles = now.after(pause).after(jitter(random, pause));
         self.record.settles = self.record.settles.max(settles);
     }
 
-    /// Something is said against it. Returns its record before that.
+    /// Records a failure for which it may be to blame. Returns its history before that.
     fn accuse(&mut self, now: Time) -> Record {
-        // It may fail again before it is known why it did.
+        // The rail may fail again before the reason of the first failure is known.
         let open = self.trial.filter(|trial| trial.is_open(now));
         let before = open.map_or(self.record, |trial| trial.before);
         self.trial = Some(Trial {
@@ -168,7 +168,7 @@ impl Health {
         before
     }
 
-    /// Something failed for which the rail is to blame.
+    /// Records a failure for which the rail is to blame.
     pub(super) fn failed(&mut self, random: &mut Random, now: Time) {
         if self.dead.is_some() {
             return;
@@ -182,10 +182,10 @@ impl Health {
         } else if now >= before.settles {
             before.in_a_row.saturating_add(1)
         } else {
-            // No connection had returned to it.
+            // No connection had returned to the rail.
             before.in_a_row
         };
-        // No connection was moved away from one that never worked.
+        // No connection was moved away from a rail that never worked.
         if self.proven {
             record.died = Some(now);
         }
@@ -197,8 +197,8 @@ impl Health {
         });
     }
 
-    /// A connection or an attempt ended for which it may be to blame. `moved`: connections leave it
-    /// therefore.
+    /// Records the end of a connection or attempt for which it may be to blame. `moved`:
+    /// connections leave it for that reason.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
             self.accuse(now);
@@ -209,7 +209,8 @@ impl Health {
         }
     }
 
-    /// Over another rail something came at `heard` on a connection that is there since `carries`.
+    /// Records that a message arrived at `heard` over another rail, on a connection that exists
+    /// since `carries`.
     pub(super) fn compare(&mut self, carries: Time, heard: Time) {
         let trusted = self.is_trusted();
         let Some(trial) = &mut self.trial else {
@@ -224,7 +225,7 @@ impl Health {
         }
     }
 
-    /// Whether it failed not long ago, and no connection over another rail went on.
+    /// Whether it failed not long ago, while no connection over another rail went on.
     pub(super) fn is_on_trial(&self, now: Time) -> bool {
         self.trial.is_some_and(|trial| trial.is_open(now))
     }
@@ -243,7 +244,7 @@ impl Health {
         }
     }
 
-    /// It may be to blame that nothing comes from the server.
+    /// Records that nothing comes from the server, for which the rail may be to blame.
     pub(super) fn suspect(&mut self, now: Time) {
         if self.is_live() {
             self.suspected = Some(now);
@@ -260,38 +261,38 @@ impl Health {
         self.doubted.is_some()
     }
 
-    /// The suspicion comes to nothing.
+    /// Drops the suspicion.
     pub(super) fn drop_suspicion(&mut self) {
         self.suspected = None;
     }
 
-    /// Nothing speaks against it any more, or it is dead.
+    /// Drops every doubt: the rail works, or it is dead.
     fn trust(&mut self) {
         self.doubted = None;
         self.suspected = None;
     }
 
-    /// Since when it has been dead, doubted or suspected.
+    /// The time since which it has been dead, doubted or suspected.
     fn distrusted(&self) -> Option<Time> {
         let dead = self.dead.map(|dead| dead.since);
         dead.or(self.doubted).or(self.suspected)
     }
 
-    /// An attempt takes it, though it may be dead.
+    /// Records that an attempt takes the rail, which may be dead.
     pub(super) fn chosen(&mut self, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.tried = now;
         }
     }
 
-    /// A connection is on it.
+    /// Records that a connection uses it.
     pub(super) fn carries(&mut self, now: Time) {
         self.proven = true;
         self.record.used.get_or_insert(now);
     }
 
-    /// Something was connected over it. `late`: other rails have worked for a while since all
-    /// failed.
+    /// Records that a connection was made over it. `late`: other rails have worked for a while
+    /// since all failed.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();
@@ -316,7 +317,7 @@ impl Health {
         self.record.settles = now.after(hold).max(rested).after(jitter);
     }
 
-    /// Whether a rail that is dead or doubted is to be tried by a probe now.
+    /// Whether a dead or doubted rail is to be probed now.
     pub(super) fn wants_probe(&self, now: Time) -> bool {
         match self.dead {
             Some(dead) => now >= dead.next_probe,
@@ -328,43 +329,43 @@ impl Health {
     pub(super) fn probing(&mut self, random: &mut Random, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.probes = dead.probes.saturating_add(1);
-            // A shift of ten already makes more than the longest.
+            // A shift of ten already gives more than the longest pause.
             let factor = 1u64.wrapping_shl(dead.probes.min(10));
             let pause = Millis::new(FIRST_PROBE.get().saturating_mul(factor)).min(LAST_PROBE);
             dead.next_probe = now.after(random.upper_half(pause));
         }
     }
 
-    /// There is a sign that a dead rail lives: it is probed at once.
+    /// Records a sign that a dead rail works again: it is probed at once.
     pub(super) fn look_soon(&mut self, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.next_probe = now;
         }
     }
 
-    /// Whether something came over a rail that is dead or doubted, long enough after that began not
-    /// to have been under way then.
+    /// Whether a message came over a dead or doubted rail, late enough that it cannot have been
+    /// under way before.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
         self.distrusted()
             .is_some_and(|since| heard > since.after(UNDER_WAY))
     }
 
-    /// Whether it is not known to be dead.
+    /// Whether the rail is not known to be dead.
     pub(super) const fn is_live(&self) -> bool {
         self.dead.is_none()
     }
 
-    /// Whether it is neither dead nor doubted.
+    /// Whether the rail is neither dead nor doubted.
     pub(super) const fn is_clear(&self) -> bool {
         self.is_live() && !self.is_doubted()
     }
 
-    /// Whether nothing speaks against it.
+    /// Whether the rail is live, and neither doubted nor suspected.
     pub(super) const fn is_trusted(&self) -> bool {
         self.is_clear() && self.suspected.is_none()
     }
 
-    /// Whether it is live, and may have connections that do well elsewhere.
+    /// Whether the rail is live, and healthy connections may move to it.
     pub(super) fn is_settled(&self, now: Time) -> bool {
         self.is_trusted() && now >= self.record.settles
     }
@@ -375,26 +376,26 @@ impl Health {
         dead.or(self.doubted).unwrap_or_default()
     }
 
-    /// Since when it has been live, doubted or dead.
+    /// The time since which the rail has been live, doubted or dead.
     pub(super) fn since(&self) -> Time {
         self.distrusted().unwrap_or(self.record.live_since)
     }
 }
 
 impl Trial {
-    /// Whether it may still turn out that the rail was not at fault.
+    /// Whether it may still turn out that the rail was not to blame.
     fn is_open(&self, now: Time) -> bool {
         !self.outlived && (self.excused || now.since(self.since) < TOGETHER)
     }
 }
 
-/// How long a rail has been live when it settles, by the number of its deaths in a row.
+/// How long a rail must have been live to be settled, by the number of its deaths in a row.
 fn hold_down(deaths: usize) -> Millis {
     let [.., longest] = HOLD_DOWN;
     HOLD_DOWN.get(deaths).copied().unwrap_or(longest)
 }
 
-/// What is added to a pause of this length.
+/// The random time that is added to a pause of this length.
 fn jitter(random: &mut Random, pause: Millis) -> Millis {
     let quarter = Millis::new(pause.get() >> 2);
     Millis::new(random.below(quarter.max(SPREAD).get()))

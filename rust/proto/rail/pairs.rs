@@ -38,8 +38,8 @@ impl Pairs {
         left_out: 0,
     };
 
-    /// The rails from those of these local ends which `table` admits to the server that has the
-    /// address `mount`, and others according to `servers`.
+    /// Makes the rails of those local ends that `table` admits. They lead to the server with the
+    /// address `mount`, and to its other addresses according to `servers`.
     pub fn new(
         ends: impl Iterator<Item = Local>,
         table: &Locals,
@@ -87,7 +87,7 @@ impl Pairs {
         self.rails.iter().flatten()
     }
 
-    /// How many there were no room for.
+    /// Number of rails that were left out for lack of room.
     pub const fn left_out(&self) -> u32 {
         self.left_out
     }

@@ -48,14 +48,14 @@ pub struct Local {
     pub port: u32,
 }
 
-/// A way to a server.
+/// A path to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rail {
     /// Our address.
     pub local: IpAddr,
     /// The server's.
     pub server: IpAddr,
-    /// The device of our address.
+    /// The device that has our address.
     pub device: Name,
     /// The port of that device, from 1.
     pub port: u32,

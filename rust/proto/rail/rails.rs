@@ -65,9 +65,9 @@ struct Entry {
     health: Health,
     /// It is in the tables.
     listed: bool,
-    /// Connections and attempts that count for it.
+    /// Connections and attempts that count for this rail.
     load: u32,
-    /// Seats and probes that name it.
+    /// Seats and probes that refer to it.
     held: u32,
     probes: Probes,
 }
@@ -75,14 +75,14 @@ struct Entry {
 /// The probes of a rail.
 #[derive(Clone, Copy, Debug, Default)]
 struct Probes {
-    /// How many are under way, and when the last one began.
+    /// Number of probes under way, and when the last one began.
     under_way: u32,
     last: Option<Time>,
-    /// When the first one began since the last suspicion, if none was answered since.
+    /// When the first probe since the last suspicion began, if none was answered since.
     unanswered: Option<Time>,
-    /// One was answered since then.
+    /// A probe was answered since then.
     answers: bool,
-    /// The end of what a connection over it has sent says nothing of the peer.
+    /// On this rail the completion of a Send says nothing about the peer.
     ends_early: bool,
 }
 
@@ -91,21 +91,22 @@ struct Probes {
 pub struct Rails {
     entries: [Option<Entry>; REMEMBERED],
     random: Random,
-    /// No connection moves before.
+    /// No connection moves before this time.
     next_move: Time,
-    /// Since when the numbers have not been even, and no idle connection has moved.
+    /// The time since which the rails have unequal numbers of connections, and no idle connection
+    /// has moved.
     waits_since: Option<Time>,
-    /// When all rails had failed, the last time, and when the first of them worked again.
+    /// When all rails had last failed, and when the first of them worked again.
     all_failed: Option<Time>,
     recovered: Option<Time>,
     /// When rails were last suspected.
     suspected: Option<Time>,
-    /// When the last of the probes began that were answered after that.
+    /// When the last of the probes began that were answered after the suspicion.
     answered: Option<Time>,
 }
 
 impl Rails {
-    /// No rails yet; `seed` decides the jitter and should differ from host to host.
+    /// Makes an empty list of rails; `seed` decides the jitter and should differ from host to host.
     #[inline]
     pub const fn new(seed: u64) -> Self {
         Self {
@@ -122,9 +123,9 @@ impl Rails {
 
     // The tables.
 
-    /// Takes over which rails there are now.
+    /// Replaces the list of rails by the present one.
     pub fn update(&mut self, pairs: &Pairs, now: Time) {
-        // With no rail left nothing of them is worth remembering.
+        // When no rail is left, nothing about them is worth remembering.
         let forget = pairs.iter().next().is_none();
         for place in &mut self.entries {
             if let Some(entry) = place {
@@ -152,7 +153,7 @@ impl Rails {
             }
             return;
         }
-        // A place that is free, or whose rail has been gone and unused longest.
+        // Returns a free entry, or the one whose rail has been gone and unused longest.
         let age = |place: &&mut Option<Entry>| match place {
             None => Some(Time::default()),
             Some(entry) if entry.listed || entry.held > 0 => None,
@@ -160,7 +161,7 @@ impl Rails {
         };
         let places = entries.iter_mut();
         let usable = places.filter_map(|place| Some((age(&place)?, place)));
-        // If connections hold all places of rails that are gone, this one waits.
+        // If connections hold all entries of rails that are gone, this rail waits.
         if let Some((_, place)) = usable.min_by_key(|(age, _)| *age) {
             *place = Some(Entry {
                 rail,
@@ -175,8 +176,8 @@ impl Rails {
 
     // Attempts.
 
-    /// Chooses a rail for an attempt, and gives the place that the last one or the connection had
-    /// back. `after_death`: that ended because its rail died. `None`: there are no rails.
+    /// Chooses a rail for an attempt, and takes back the seat of the last attempt or connection.
+    /// `after_death`: that ended because its rail died. `None`: there are no rails.
     pub fn take(
         &mut self,
         last: Option<Seat>,
@@ -194,12 +195,12 @@ impl Rails {
             Some(on) => on,
             None => self.best(now)?,
         };
-        // Also one whose port is down, and which is not listed therefore, may be back.
+        // A rail whose port is down, and which therefore is not listed, may be back as well.
         let known = number(self.entries.iter().flatten());
         let mut seat = Seat::new(on);
         seat.hasty = self.others_are(on, Health::is_trusted);
         if in_vain {
-            // It has just left a rail that may soon look well again.
+            // The connection has just left a rail that may soon seem to work again.
             seat.rests = now.after(REST);
         }
         self.count(on);
@@ -217,9 +218,10 @@ impl Rails {
         Some((seat, choice))
     }
 
-    /// The rail for an attempt.
+    /// Chooses the rail for an attempt.
     fn best(&mut self, now: Time) -> Option<u8> {
-        // Among equals any, so that servers with one connection each do not share one rail.
+        // Among equals it is chosen at random, so that servers with one connection each do not
+        // share one rail.
         let count = number(self.listed());
         // CAST: Less than `count`.
         let first = self.random.below(count.into()) as u32;
@@ -241,7 +243,7 @@ impl Rails {
         Some(best.1 .0)
     }
 
-    /// The place of a connection that was made before there were rails, if it is on one of
+    /// Returns the seat of a connection that was made before there were rails, if it is on one of
     /// them.
     pub fn adopt(&mut self, local: IpAddr, server: IpAddr, now: Time) -> Option<Seat> {
         let is_its = |(_, entry): &(u8, &Entry)| {
@@ -264,7 +266,7 @@ impl Rails {
         }
     }
 
-    /// One connection more is on this rail.
+    /// Counts one more connection on this rail.
     fn count(&mut self, on: u8) {
         if let Some(entry) = self.get_mut(on) {
             entry.load = entry.load.saturating_add(1);
@@ -272,22 +274,22 @@ impl Rails {
         }
     }
 
-    /// How many there are.
+    /// Number of rails.
     pub fn how_many(&self) -> u32 {
         number(self.listed())
     }
 
-    /// Whether one leads to this address.
+    /// Whether a rail leads to this address.
     pub fn lead_to(&self, server: IpAddr) -> bool {
         self.listed().any(|entry| entry.rail.server == server)
     }
 
-    /// Whether there is more than one.
+    /// Whether there is more than one rail.
     pub fn are_several(&self) -> bool {
         self.listed().nth(1).is_some()
     }
 
-    // What an administrator sees.
+    // The view for administrators.
 
     /// The rails that are in the tables or still used.
     pub fn views(&self, now: Time) -> impl Iterator<Item = View> + '_ {
@@ -325,7 +327,7 @@ impl Rails {
         self.entries.iter().flatten().filter(|entry| entry.listed)
     }
 
-    /// Whether another rail is in the tables of which this is true.
+    /// Whether the condition holds for another rail in the tables.
     fn others_are(&self, than: u8, so: impl Fn(&Health) -> bool) -> bool {
         self.indexed()
             .any(|(index, entry)| index != than && entry.listed && so(&entry.health))
@@ -338,7 +340,7 @@ impl Rails {
     }
 }
 
-/// How many there are. The standard library counts with overflow checks, which panic.
+/// Counts the items. The standard library counts with overflow checks, which panic.
 fn number<T>(of: impl Iterator<Item = T>) -> u32 {
     of.fold(0, |count, _| count.saturating_add(1))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The place of a connection on a rail ([`Seat`]), how it comes to it ([`Choice`]), and how a rail
-//! looks from outside ([`View`]).
+//! The place of a connection on a rail ([`Seat`]), how it gets there ([`Choice`]), and how a rail
+//! looks to an administrator ([`View`]).
 
 use super::place::Rail;
 use crate::time::{
@@ -15,21 +15,22 @@ use crate::time::{
 #[must_use]
 pub struct Seat {
     pub(super) on: u8,
-    /// It is about to move there, and counts there already.
+    /// The rail to which it is about to move, and for which it counts already.
     pub(super) to: Option<u8>,
-    /// Since when there is a connection that is looked after.
+    /// The time since which the connection exists and is watched.
     pub(super) carries: Option<Time>,
     /// The attempt is given up before the connection manager repeats the request.
     pub(super) hasty: bool,
-    /// The attempt was given up so.
+    /// The attempt was given up in that way.
     pub(super) in_vain: bool,
-    /// It is not moved to make the numbers even before.
+    /// Before this time the connection does not move to make the numbers equal.
     pub(super) rests: Time,
-    /// It was to move, and calls did not end: it is not asked to again before, unless it is idle.
+    /// Before this time the connection is not asked to move again, unless it is idle: it was to
+    /// move, and its calls did not end.
     pub(super) stays: Time,
-    /// How often that was so.
+    /// Number of times that this has happened.
     pub(super) stayed: u32,
-    /// Since when it has been seen to wait for a reply, with nothing received.
+    /// The time since which it has been seen waiting for a reply without a message.
     pub(super) waits: Option<Time>,
 }
 
@@ -58,21 +59,21 @@ pub struct Probe {
     pub(super) begun: Time,
 }
 
-/// What came of a probe.
+/// The outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// A connection was made.
     Connected,
     /// None was.
     Failed,
-    /// It was called off, which says nothing of the rail.
+    /// The probe was called off, which says nothing about the rail.
     NotTried,
 }
 
 /// How a connection moves to another rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// At once: its rail is dead, so nothing is worth waiting for.
+    /// At once: its rail is dead, so waiting is useless.
     Flee,
     /// When nothing is in flight, so that no call is sent twice.
     Shift,
@@ -90,19 +91,19 @@ pub struct Choice {
     pub limit: Option<Millis>,
 }
 
-/// How a rail stands.
+/// The state of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Nothing shows that it does not work.
     Live,
     /// It works again, and has not been live for the hold-down.
     Returning,
-    /// A connection over it ended, and nothing says why, an attempt was refused or not answered at
-    /// once, or nothing comes from the server: it is being tried.
+    /// The rail is being tried, because a connection over it ended without a known reason, an
+    /// attempt was refused or not answered at once, or no message comes from the server.
     Doubted,
-    /// It does not work.
+    /// The rail does not work.
     Dead,
-    /// It is no longer in the tables.
+    /// The rail is no longer in the tables.
     Gone,
 }
 
@@ -126,7 +127,7 @@ pub struct View {
     pub rail: Rail,
     /// How it stands.
     pub standing: Standing,
-    /// Since when it has been live or dead.
+    /// The time since which it has been live or dead.
     pub since: Time,
     /// Connections and attempts on it.
     pub load: u32,

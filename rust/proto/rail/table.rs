@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the administrator writes about rails ([`Locals`], [`Servers`]), and why it is refused
-//! ([`Refusal`]).
+//! The tables of rails that an administrator writes ([`Locals`], [`Servers`]), and why one is
+//! refused ([`Refusal`]).
 //!
 //! Entries are separated by spaces, commas or line ends. An empty text is a valid one: no rails, no
 //! further addresses.
@@ -42,7 +42,7 @@ impl Pick {
             return Err(Why::Prefix);
         }
         let is_of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-        // The kernel asks for less, but without a letter it is an address with a mistake.
+        // The kernel would accept it, but a name without a letter is an address with a mistake.
         let has_letter = name.bytes().any(|b| b.is_ascii_alphabetic());
         if !has_letter || !name.bytes().all(is_of_name) {
             return Err(Why::NotLocal);
@@ -55,7 +55,7 @@ impl Pick {
         Ok(Self::Device(device, port))
     }
 
-    /// Whether this entry names the local end.
+    /// Whether this entry matches the local end.
     fn names(&self, local: &Local) -> bool {
         match self {
             Self::Addr(addr) => *addr == local.addr,
@@ -126,12 +126,12 @@ impl Locals {
         Ok(())
     }
 
-    /// Whether there are to be no rails.
+    /// Whether rails are switched off.
     pub fn is_off(&self) -> bool {
         self.which == Which::Off
     }
 
-    /// The entries that name none of these local ends.
+    /// Returns the entries that match none of these local ends.
     pub fn absent<'a>(
         &'a self,
         ends: impl Iterator<Item = Local> + Clone + 'a,
@@ -165,7 +165,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// No server has more than one address.
+    /// The group has only one address, so it adds none.
     pub const NONE: Self = Self {
         members: [None; MAX_SERVERS],
     };
@@ -212,7 +212,7 @@ impl Servers {
     }
 }
 
-/// The entries of a text.
+/// Returns the entries of a text.
 fn entries(text: &str) -> impl Iterator<Item = &str> {
     let is_between = |byte: u8| byte == b',' || byte.is_ascii_whitespace();
     parts(text, is_between).filter(|entry| !entry.is_empty())
@@ -225,7 +225,7 @@ fn is_equals_sign(byte: u8) -> bool {
 // The standard library's ways to split a text and to read a number can panic as far as the compiler
 // knows.
 
-/// The parts of a text between separators, which are ASCII.
+/// Returns the parts of a text between separators, which are ASCII.
 fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     iter::from_fn(move || {
@@ -235,7 +235,7 @@ fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &s
     })
 }
 
-/// What is before the first separator, which is ASCII, and what is behind it, if there is one.
+/// Returns the text before and behind the first separator, which is ASCII.
 fn cut(text: &str, is_between: impl Fn(u8) -> bool) -> (&str, Option<&str>) {
     let mut end = 0usize;
     for byte in text.bytes() {
@@ -262,7 +262,7 @@ fn number(text: &str) -> Option<u32> {
     })
 }
 
-/// An address that one host can have, and that names its network.
+/// Whether a host can have this address, and the address names the host's network.
 fn host(addr: IpAddr) -> Result<IpAddr, Why> {
     let (is_link_local, is_mapped) = match addr {
         IpAddr::V4(addr) => (false, addr.is_broadcast()),
@@ -295,7 +295,8 @@ enum Why {
     TooMany(usize),
 }
 
-/// Bytes of an entry that a refusal repeats: those of the longest address and of most names.
+/// Number of bytes of an entry that a refusal repeats: those of the longest address, and of most
+/// names.
 const REPEATED: usize = 48;
 
 /// Why a text is refused: a sentence with the entry.
@@ -309,7 +310,7 @@ pub struct Refusal {
 impl Refusal {
     fn new(text: &str, why: Why) -> Self {
         let mut entry = [0; REPEATED];
-        // It goes to the log, where nothing but plain characters should come from a user.
+        // The text goes to the log, where only plain characters should come from a user.
         for (to, from) in entry.iter_mut().zip(text.bytes()) {
             *to = if from.is_ascii_graphic() { from } else { b'?' };
         }

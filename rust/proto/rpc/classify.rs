@@ -67,14 +67,14 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     };
     match (fixed.procedure, version) {
         (proc_nr::MSG | proc_nr::NOMSG, _) if message.len() < version.min_header_len() => {
-            // Its xid may not be trusted (RFC 8166, section 4.5).
+            // The xid of such a message cannot be trusted (RFC 8166, section 4.5).
             discard(Counter::ShortMsg, None)
         }
         (proc_nr::MSG | proc_nr::NOMSG, Version::V1) => classify_v1(&context, message, input),
         (proc_nr::MSG | proc_nr::NOMSG, Version::V2) => classify_v2(&context, message, input),
         (proc_nr::OPTIONAL, Version::V2) => classify_optional(&context, input),
-        // No answer to any call (RFC 8166, section 4.6.2), so it took the place of none. Version 2
-        // has no such procedure.
+        // `RDMA_DONE` answers no call (RFC 8166, section 4.6.2), so it took no reply's place.
+        // Version 2 has no such procedure.
         (proc_nr::DONE, Version::V1) => discard(Counter::BadProc, None),
         _ => discard(Counter::BadProc, Some(fixed.xid)),
     }

@@ -19,7 +19,7 @@ pub struct ForwardCredits {
     abandoned: u32,
     /// Replies without a waiting call that came before the end of their call was reported.
     strays: u32,
-    /// No more calls may go out.
+    /// No call may be sent.
     closed: bool,
 }
 
@@ -74,21 +74,21 @@ impl ForwardCredits {
         self.closed = closed;
     }
 
-    /// A call ends before its reply. The server still works on it, so its credit is not free before
-    /// the reply comes (V1-013) or the connection ends.
+    /// Records that a call ends before its reply. The server still works on it, so its credit is
+    /// not free before the reply comes (V1-013) or the connection ends.
     #[inline]
     pub fn abandon(&mut self) {
         if self.strays > 0 {
-            // Its reply came before the report of its end.
+            // The reply came before the report of the call's end.
             self.strays = self.strays.wrapping_sub(1);
         } else {
             self.abandoned = self.abandoned.saturating_add(1);
         }
     }
 
-    /// A Reply came that no call waits for. Returns `true` if it is taken for the reply to an
+    /// Records a Reply for which no call waits. Returns `true` if it is taken for the reply to an
     /// abandoned call, whose credit is free now. Otherwise the end of its call may not have been
-    /// reported yet, or the server is wrong: then it gets one call more than it granted for each
+    /// reported yet. Or the server is wrong; then it gets one call more than it granted for each
     /// such reply.
     #[inline]
     pub fn unmatched_reply(&mut self) -> bool {

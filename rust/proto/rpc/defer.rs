@@ -8,11 +8,11 @@
 
 /// A queue, and the list of items that wait for it. Other contexts may use both at any time.
 pub trait PostQueue {
-    /// Posts `item`. Returns `false` if there is no room; then [`resume`] is called when there is.
+    /// Posts `item`. Returns `false` if there is no room; [`resume`] is called when there is.
     fn post(&self, item: u16) -> bool;
 
-    /// Whether there is room for `item`. If not, [`resume`] is called when there is, also if it was
-    /// called for an earlier promise in between.
+    /// Returns whether there is room for `item`. If not, [`resume`] is called when there is, even
+    /// if it was called for an earlier promise in between.
     fn has_room(&self, item: u16) -> bool;
 
     /// Puts `item` on the list.
@@ -30,7 +30,8 @@ pub fn post(queue: &impl PostQueue, item: u16) {
     }
 }
 
-/// Posts deferred items until the list is empty or there is no room again. For the announcement.
+/// Posts deferred items until the list is empty or the queue has no room. The announcement calls
+/// this.
 pub fn resume(queue: &impl PostQueue) {
     while let Some(item) = queue.next_deferred() {
         if !queue.post(item) && !wait(queue, item) {

@@ -5,17 +5,18 @@
 //! Bucket 0 is for less than a microsecond, each other one for spans up to twice as long as those
 //! of the one before it, the last one for all that are longer.
 
-/// A part of a call's life. One begins where the one before it ends.
+/// A part of a call's life. Each stage begins where the one before it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From the beginning of the RPC until the transport had it to send, for the last time: waiting
-    /// for a slot, a connection, a credit, another sender; and encoding.
+    /// From the beginning of the RPC until the transport was last given the call to send: it waits
+    /// for a slot, a connection, a credit or another sender, and is encoded.
     Wait,
-    /// Until it was about to be posted: its memory was registered, its message made.
+    /// Until the call was about to be posted: its memory is registered and its message made.
     Register,
-    /// Until its reply was there: posting, network, server.
+    /// Until the reply had arrived: posting, network, server.
     Answer,
-    /// Until it ended: invalidation of what the server had not invalidated, and copying.
+    /// Until the call ended: regions that the server did not invalidate are invalidated, and data
+    /// is copied.
     Complete,
 }
 
@@ -60,21 +61,19 @@ pub fn below_us(bucket: usize) -> Option<u64> {
 pub struct Stamps {
     /// The RPC began.
     pub begun: u64,
-    /// The transport was given it to send, for the last time.
+    /// The transport was given the call to send, for the last time.
     pub given: u64,
-    /// It was about to be posted, for the last time.
+    /// The call was about to be posted, for the last time.
     pub posted: u64,
-    /// Its reply was there.
+    /// The reply had arrived.
     pub answered: u64,
     /// It ends.
     pub ended: u64,
 }
 
 impl Stamps {
-    /// How long each stage took, in nanoseconds.
-    ///
-    /// `None` if a point is missing or they are not in order: the clock was off when the call was
-    /// posted, or it has been sent again since.
+    /// Returns how long each stage took, in nanoseconds. `None` if a point is missing or they are
+    /// not in order: measuring was off when the call was posted, or it has been sent again since.
     pub fn spans(&self) -> Option<[(Stage, u64); 4]> {
         if self.begun == 0 || self.posted == 0 {
             return None;

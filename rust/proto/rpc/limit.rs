@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits for a peer that sends messages of no use.
+//! Limits for a peer that sends useless messages.
 
 use crate::time::{
     Millis,
@@ -12,7 +12,7 @@ pub const DEFAULT_DISCARD_LIMIT: u32 = 16;
 /// Bad replies after which a call is given up.
 pub const CALL_STRIKES: u8 = 3;
 
-/// How many bad replies one call got, on all its connections together.
+/// Number of bad replies to one call, on all its connections together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strikes(u8);
 
@@ -28,7 +28,7 @@ pub enum Reaction {
     FailCall,
 }
 
-/// After so long one dropped message is forgotten.
+/// One dropped message is forgotten after this time.
 const FORGOTTEN: Millis = Millis::from_secs(60);
 
 /// Counts dropped messages on one connection, and forgets them one by one: a connection may last
@@ -37,7 +37,7 @@ const FORGOTTEN: Millis = Millis::from_secs(60);
 pub struct DiscardLimit {
     limit: u32,
     seen: u32,
-    /// When a message was last forgotten, or there was none.
+    /// When a message was last forgotten, or when the count was last zero.
     since: Time,
 }
 

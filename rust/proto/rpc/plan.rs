@@ -141,7 +141,7 @@ impl Segmentation for SegmentCounts {
     }
 }
 
-/// What stays the same between the calls of one connection.
+/// Limits that all calls of one connection share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Version spoken.
@@ -213,7 +213,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of an RPC whose messages hold all of it.
+    /// Returns the plan of an RPC whose messages travel inline as a whole.
     #[inline]
     pub const fn without_chunks(version: Version) -> Self {
         Self {
@@ -328,7 +328,7 @@ fn plan_call(
     if fits(0, total) {
         return Ok((CallPlan::Inline, 0));
     }
-    // A position is a multiple of four and not zero, which means something else.
+    // A position is a multiple of four. It is not zero, as zero means a Position-Zero Read chunk.
     let eligible = reduce && call.eligible && call.pages > 0 && call.head > 0 && call.head & 3 == 0;
     let read = if eligible { counts.read() } else { 0 };
     let reducible = eligible && limits.allow(read);

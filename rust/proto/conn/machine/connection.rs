@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// Does what the keepalive decided; `cause` is that of a dead peer.
+    /// Carries out the decision of the keepalive; `cause` is the cause for a dead peer.
     pub(super) fn probe_or_lose(&mut self, verdict: Verdict, cause: Cause, now: Time) {
         let epoch = self.epoch;
         match verdict {
@@ -86,9 +86,9 @@ impl Machine {
         }
     }
 
-    /// The connection or the attempt is unusable.
+    /// Handles a failure of the connection or the attempt.
     pub(crate) fn lost(&mut self, cause: Cause, now: Time) {
-        // While the next attempt waits there is nothing that could be lost.
+        // While the next attempt waits there is no connection that could be lost.
         if !matches!(self.state, State::Waiting { .. }) {
             self.end(cause, now);
         }

@@ -23,11 +23,12 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// A rail that works again so much later than the first was not ready with the others.
+/// A rail that works again later than the first one by this much did not come back together with
+/// it.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
-    /// The connection was made.
+    /// Records that the connection was made.
     pub fn connected(&mut self, seat: &Seat, now: Time) {
         self.worked(seat.on, now);
         if let Some(entry) = self.get_mut(seat.on) {
@@ -35,8 +36,9 @@ impl Rails {
         }
     }
 
-    /// The connection was lost for silence: its rail is dead, unless it has worked since all had
-    /// failed, and the connection is from before that. Returns whether there is another live one.
+    /// Records that the connection was lost for silence: its rail is dead, unless the rail has
+    /// worked since all rails had failed and the connection is older than that. Returns whether
+    /// another rail is live.
     pub fn lost(&mut self, seat: &Seat, now: Time) -> bool {
         if !self.is_left_over(seat, now) {
             self.died(seat.on, now);
@@ -44,29 +46,30 @@ impl Rails {
         self.others_are(seat.on, Health::is_live)
     }
 
-    /// Whether the connection is from before all rails failed, and may have failed with them.
+    /// Whether the connection is older than the failure of all rails, and may have failed with
+    /// them.
     fn is_left_over(&self, seat: &Seat, now: Time) -> bool {
         let before = |failed: &Time| seat.carries.is_some_and(|since| since < *failed);
         let all_failed = self.all_failed.filter(before);
         all_failed.is_some_and(|failed| now.since(failed) < TOGETHER)
     }
 
-    /// The attempt failed, or the port or the device went away, and the rail is to blame: it is
-    /// dead. Returns whether there is another live one.
+    /// Records that the attempt failed, or that the port or the device went away, with the rail to
+    /// blame: the rail is dead. Returns whether another rail is live.
     pub fn failed(&mut self, seat: &Seat, now: Time) -> bool {
         self.died(seat.on, now);
         self.others_are(seat.on, Health::is_live)
     }
 
-    /// The attempt was refused, which is an answer: the rail is only doubted. Returns whether
-    /// another one is trusted.
+    /// Records that the attempt was refused, which is an answer: the rail is only doubted. Returns
+    /// whether another one is trusted.
     pub fn refused(&mut self, seat: &Seat, now: Time) -> bool {
         self.doubt(seat.on, false, now);
         self.others_are(seat.on, Health::is_trusted)
     }
 
-    /// The attempt was not answered. That says little if it was given up before the request was
-    /// repeated. Returns whether another rail is worth a try.
+    /// Records that the attempt was not answered. That proves little if it was given up before the
+    /// request was repeated. Returns whether another rail is worth an attempt.
     pub fn unanswered(&mut self, seat: &mut Seat, now: Time) -> bool {
         if seat.hasty {
             seat.in_vain = true;
@@ -76,14 +79,14 @@ impl Rails {
         }
     }
 
-    /// The connection was lost, and its rail may be to blame.
+    /// Records that the connection was lost, perhaps because of its rail.
     pub fn doubted(&mut self, seat: &Seat, now: Time) {
         if !self.is_left_over(seat, now) {
             self.doubt(seat.on, true, now);
         }
     }
 
-    /// A port is down: every rail that begins there is dead.
+    /// Records that a port is down: every rail that begins there is dead.
     pub fn port_down(&mut self, local: IpAddr, now: Time) {
         for on in 0..REMEMBERED as u8 {
             if self.get(on).is_some_and(|entry| entry.rail.local == local) {
@@ -92,7 +95,7 @@ impl Rails {
         }
     }
 
-    /// The port of the connection's rail works again.
+    /// Records that the port of the connection's rail works again.
     pub fn port_works(&mut self, seat: &Seat, now: Time) {
         if let Some(entry) = self.get_mut(seat.on) {
             entry.health.look_soon(now);
@@ -128,17 +131,17 @@ impl Rails {
         for entry in self.entries.iter_mut().flatten() {
             entry.health.excuse(now);
         }
-        // One may work again already.
+        // A rail may work again already.
         if self.listed().any(|entry| entry.health.is_clear()) {
             self.recovered = Some(now);
         }
     }
 
-    /// Something was connected over this rail.
+    /// Records that a connection was made over this rail.
     pub(super) fn worked(&mut self, on: u8, now: Time) {
         if !self.listed().any(|entry| entry.health.is_clear()) {
             self.recovered = Some(now);
-            // The others may work as well.
+            // The other rails may work as well.
             for entry in self.entries.iter_mut().flatten() {
                 entry.health.look_soon(now);
             }

@@ -17,17 +17,17 @@ use crate::time::{
     Time, //
 };
 
-/// Two moves are no further apart than this, and no closer, unless so many are due that they would
-/// take longer than `ALL_MOVES`.
+/// Interval between moves. It is shorter if all moves that are due would take longer than
+/// `ALL_MOVES`.
 const PAUSE: Millis = Millis::new(250);
 const LEAST_PAUSE: Millis = Millis::new(50);
 const ALL_MOVES: Millis = Millis::from_secs(10);
 
-/// When no idle connection has moved for so long, in which each was asked, others do, too.
+/// If no idle connection has moved for this long, in which each was asked, busy ones move, too.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
-/// How long a busy connection stays whose calls took too long when it was to move, the first time
-/// and at most: twice as long each time.
+/// How long a busy connection stays after its calls took too long to end for a move: the first
+/// time, and at most. The time doubles with each such move.
 const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
@@ -55,7 +55,7 @@ impl Rails {
         let fled = !own.health.is_live();
         let waits = !fled && (now < seat.rests || (busy && now < seat.stays));
         if seat.to.is_some() || (fled && busy && !silent) || waits {
-            // What gets its replies may stay, whatever happened to others.
+            // A connection that gets its replies may stay, whatever happened to others.
             return None;
         }
         let is_target = |(index, entry): &(u8, &Entry)| {
@@ -88,10 +88,10 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// The connection does not move after all, because its calls take long. As no other calls went
-    /// out in that time, it is left alone for a while, each time for longer.
+    /// Records that the connection does not move after all, because its calls take long. No other
+    /// calls were sent in that time, so the connection is left alone for a while, longer each time.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
-        // A shift of ten already makes more than the longest.
+        // A shift of ten already gives more than the longest pause.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));
         let stay = Millis::new(STAY.get().saturating_mul(factor)).min(LONGEST_STAY);
         seat.stays = now.after(stay);
@@ -114,8 +114,8 @@ impl Rails {
         self.count(to);
     }
 
-    /// How many connections have to move at least until the settled rails have equally many, within
-    /// one, and those that are no longer in the tables none.
+    /// Returns how many connections have to move at least, until the settled rails have equal
+    /// numbers, within one, and rails that left the tables have none.
     fn excess(&self, now: Time) -> u32 {
         let settled = |entry: &&Entry| entry.listed && entry.health.is_settled(now);
         let targets = || self.entries.iter().flatten().filter(settled);

@@ -31,14 +31,14 @@ use crate::time::{
     Time, //
 };
 
-/// A busy connection has been seen to be so for this long before its silence counts: the call may
-/// be new.
+/// A connection must have been busy for this long before its silence counts, as the call may be
+/// new.
 const WAITS: Millis = Millis::new(750);
 
 /// How long the probe of a suspected rail may take.
 const ANSWER: Millis = Millis::new(3500);
 
-/// A suspicion that has not been decided by then is dropped: the server is too busy.
+/// A suspicion that is undecided for this long is dropped: the server is too busy.
 const DROP: Millis = Millis::from_secs(8);
 
 /// A live rail is not probed again sooner, and one that is suspected has no more probes under way:
@@ -51,7 +51,7 @@ const MOST: u32 = 2;
 const PAUSE: Millis = Millis::from_secs(3);
 const LONG_PAUSE: Millis = Millis::from_secs(10);
 
-/// How soon the next look follows while a rail is suspected or may be soon.
+/// How soon to look again while a rail is suspected or may be suspected soon.
 const SOON: Millis = Millis::new(250);
 
 impl Rails {
@@ -102,7 +102,7 @@ impl Rails {
         entry.health.is_suspected() && entry.probes.ends_early && passed_over
     }
 
-    /// Decides about suspected rails.
+    /// Decides the suspicions.
     fn judge(&mut self, now: Time) {
         let since = self.suspected.unwrap_or(now);
         for on in 0..REMEMBERED as u8 {
@@ -121,23 +121,23 @@ impl Rails {
         }
     }
 
-    /// Whether some probe is to be compared with a later one.
+    /// Whether a probe remains to be compared with a later one.
     fn wants_comparison(&self) -> bool {
         let suspected = self.listed().filter(|entry| entry.health.is_suspected());
         let mut unanswered = suspected.filter_map(|entry| entry.probes.unanswered);
         unanswered.any(|begun| !self.was_passed_over(begun))
     }
 
-    /// A rail that is to be probed now: dead, doubted, suspected, or one that has answered when
-    /// others were suspected.
+    /// Returns a rail that is to be probed now: a dead, doubted or suspected one, or one that has
+    /// answered while others are suspected.
     pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
         self.judge(now);
         let compares = self.wants_comparison();
         let stuck = |last: Time| self.suspected.is_some_and(|since| last < since);
         let is_due = |(_, entry): &(u8, &Entry)| {
             let (health, probes) = (&entry.health, &entry.probes);
-            // A connection on a dead rail is an attempt, which will tell; one on a doubted rail may
-            // be idle.
+            // A connection on a dead rail is an attempt, which will show whether the rail works; a
+            // connection on a doubted rail may be idle.
             let attempted = entry.load != 0 && !health.is_live();
             let rested = probes.last.is_none_or(|last| now.since(last) >= AGAIN);
             let is_free = match probes.under_way {
@@ -163,7 +163,7 @@ impl Rails {
         Some((Probe { on, begun: now }, entry.rail))
     }
 
-    /// A probe is over.
+    /// Records the outcome of a probe.
     pub fn probed(&mut self, probe: Probe, outcome: Probed, now: Time) {
         if let Some(entry) = self.get_mut(probe.on) {
             entry.probes.under_way = entry.probes.under_way.saturating_sub(1);
@@ -191,17 +191,18 @@ impl Rails {
         let Some(entry) = self.get(probe.on) else {
             return;
         };
-        // It may have ended late, or something else came through since. One that is only
-        // suspected is probed again until the server has answered a later one.
+        // The probe may have ended late, or a message came through since. A rail that is only
+        // suspected is probed again until the server has answered a later probe.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
-            // We gave it up: the server may have come to it since, and has answered none later.
+            // We gave up the probe. The server may have accepted it since, and has answered no
+            // later one.
             self.forget(probe);
         }
     }
 
-    /// That this probe was not answered says nothing.
+    /// Records that this probe proves nothing though it was not answered.
     fn forget(&mut self, probe: &Probe) {
         if let Some(entry) = self.get_mut(probe.on) {
             let of_another = |begun: &Time| *begun != probe.begun;
