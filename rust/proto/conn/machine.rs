@@ -58,10 +58,6 @@ use crate::{
 /// The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are nine. The
 /// next attempt needs a `TornDown`, which counts only after the driver has taken the final action,
 /// and with it all before.
-///
-/// The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are nine. The
-/// next attempt needs a `TornDown`, which counts only after the final action was taken, and with it
-/// all before.
 const ACTIONS: usize = 12;
 
 /// The state of one transport, and the actions that are due.
