@@ -198,7 +198,7 @@ impl Peer {
         self.patience
     }
 
-    /// Lets the next attempt begin soon, but not at once.
+    /// Makes the next attempt begin soon, but not at once.
     pub(super) fn pause(&mut self, now: Time) {
         self.backoff.pause(now);
     }

@@ -138,7 +138,7 @@ impl Link {
         place.as_ref().map(|place| (place.rail(), place.number()))
     }
 
-    /// Gives up the place, as the attempt made no connection.
+    /// Leaves the place, as the attempt made no connection.
     pub(super) fn leave_rail(&self) {
         let place = self.place.lock().take();
         drop(place);
