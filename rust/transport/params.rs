@@ -198,7 +198,7 @@ pub(crate) fn idle_timeout() -> Option<Millis> {
 /// Which local ends rails may have in the namespace. May sleep.
 pub(crate) fn rails<R>(common: &Common, net: &Net, f: impl FnOnce(&Locals) -> R) -> R {
     common.setting(net, Setting::Rails, |text| {
-    // The sysctl refuses a text that cannot be parsed.
+        // The sysctl refuses a text that cannot be parsed.
         f(&Locals::parse(text).unwrap_or(Locals::OFF))
     })
 }

@@ -86,7 +86,7 @@ fn each_changed_bit_is_noticed() {
         for bit in 0..HEADER_BYTES * 8 {
             let mut changed = bytes;
             changed[bit / 8] ^= 1 << (bit % 8);
-            // A checksum of zero is none.
+            // A checksum of zero counts as absent.
             if changed[30..32] != [0, 0] {
                 assert_eq!(Header::decode(&changed), Err(Fault::Checksum));
             }
