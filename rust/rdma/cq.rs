@@ -372,8 +372,7 @@ impl Cq {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
             // A thread that polls will see what the event is about, or leaves it to the item. If
-            // no thread polls, the caller sees what the last one did. ORDERING: For both this is a
-            // full barrier.
+            // no thread polls, the caller sees its work. ORDERING: A full barrier for both.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -462,10 +461,9 @@ const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);
 
 /// The function of the work item: unless a thread polls, it does what ib_core's function does.
 ///
-/// ORDERING: A thread announces itself with a full barrier and then looks for the item. If the item
-/// is not queued then, it is queued later, which is a full barrier as well, and finds the thread
-/// here. If the item finds no thread, the acquiring load orders what the last thread has done
-/// before the item's own work.
+/// ORDERING: A thread announces itself with a full barrier and then looks for the item. An item that
+/// is queued later, which is a full barrier as well, finds the thread here. If it finds no thread,
+/// the acquiring load orders the last thread's work before the item's own.
 ///
 /// # Safety
 ///

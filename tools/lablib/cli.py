@@ -351,9 +351,7 @@ def add_arrows(commands):
         "arrows", help="which file of the module names what of which other",
         description="Prints every arrow among the files and folders of rust/, and the picture of "
                     "its storeys.  Fails when an arrow goes up, or a file is too long.")
-    sub.add_argument("--write", action="store_true",
-                     help="write the picture in Documentation/architecture.rst")
-    sub.set_defaults(run=lambda args: arrows.show(args.write))
+    sub.set_defaults(run=lambda _: arrows.show())
 
 
 def add_restart(commands):

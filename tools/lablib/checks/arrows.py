@@ -22,8 +22,6 @@ from ..base.ui import say
 CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "transport", "server")
 PREFIX = "xprtrdma_"
 LONGEST = 500
-PICTURE = REPO / "Documentation/architecture.rst"
-BEGIN, END = ".. arrows: begin\n", ".. arrows: end\n"
 
 # What the module! macro makes in the root file: the values of the parameters, which are below all.
 GENERATED = {"module_parameters"}
@@ -278,7 +276,7 @@ def picture(crates, arrows):
     Nothing names what is above it or beside it in the same line.
     """
     names = {file.short(crates.rust) for file in crates.files.values()}
-    lines = ["::", ""]
+    lines = []
     for crate in reversed(CRATES):
         inside = {name for name in names if name.startswith(f"{crate}/")}
         between = rooms({(a, b): what for (a, b), what in arrows.items()
@@ -305,28 +303,16 @@ def picture(crates, arrows):
     return "\n".join(lines)
 
 
-def write(text):
-    """Put the picture into its page."""
-    page = PICTURE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PICTURE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-
-
-def complaints(rust=REPO / "rust", page=PICTURE):
-    """What is wrong with the arrows, the lengths of files, and the picture."""
+def complaints(rust=REPO / "rust"):
+    """What is wrong with the arrows and the lengths of files."""
     crates = Crates(rust)
     arrows = crates.arrows()
     names = {file.short(rust) for file in crates.files.values()}
-    found = [*circles(names, arrows),
-             *circles({room(name) for name in names}, rooms(arrows)), *too_long(crates)]
-    if not found and f"{BEGIN}\n{picture(crates, arrows)}\n{END}" not in page.read_text():
-        found.append(f"{page.name}: the picture is not that of the source: run "
-                     "tools/lab arrows --write")
-    return found
+    return [*circles(names, arrows),
+            *circles({room(name) for name in names}, rooms(arrows)), *too_long(crates)]
 
 
-def show(should_write):
+def show():
     """`tools/lab arrows`: print everything, and fail on an arrow that goes up."""
     crates = Crates(REPO / "rust")
     arrows = crates.arrows()
@@ -334,8 +320,6 @@ def show(should_write):
         print(f"{a} -> {b}: {', '.join(sorted(names))}")
     print()
     print(picture(crates, arrows))
-    if should_write:
-        write(picture(crates, arrows))
     found = complaints()
     for line in found:
         say(line)

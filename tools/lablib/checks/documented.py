@@ -51,7 +51,8 @@ def messages():
     """Each log message: its literal pieces."""
     for path in sorted(path for crate in CRATES for path in (RUST / crate).rglob("*.rs")
                        if "tests" not in path.parts):
-        for literal in PRINT.findall(path.read_text()):
+        # Comments have examples.
+        for literal in PRINT.findall(re.sub(r"(?m)^\s*//.*", "", path.read_text())):
             text = CONTINUED.sub("", literal).replace('\\"', '"').replace("\\n", "")
             yield [piece.strip() for piece in HOLE.split(text)]
 
