@@ -229,6 +229,8 @@ TABLES = {
                                passed_with_ours="ours passed", failed_with_ours="ours failed"),
     "program-failures": program_failures,
     "mutants": mutants,
+    "findings": lambda: picked("findings", Found_by="found by", what_was_wrong="what",
+                               test="test", how_it_is_known="how"),
     "host-instructions": lambda: picked("host-instructions", rustc="rustc", shape="shape",
                                         plan="plan", encode="encode", judge="judge"),
     "long-checks": lambda: picked("long-checks", command="command", last_run="date",

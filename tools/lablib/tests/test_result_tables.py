@@ -62,6 +62,16 @@ class AsTheyAre(unittest.TestCase):
         self.assertEqual(USED.findall(found), [])
         self.assertIn('   ``odd_len``, A length that is no multiple of four; ignored.', found)
 
+    def test_each_test_of_a_finding_exists(self):
+        tops = [REPO / top for top in ("rust", "selftests/cases", "tools/lablib/tests")]
+        there = {name for top in tops for path in top.rglob("*.[pr][ys]")
+                 if "target" not in path.parts
+                 for name in re.findall(r"\b(?:fn|def) (\w+)", path.read_text())}
+        rows = rows_of(loaded(), "findings")[1:]
+        named = [name for row in rows for name in re.findall(r"``([\w:.]+)``", row[2])]
+        self.assertGreater(len(named), 30)
+        self.assertEqual([name for name in named if re.split(r"::|\.", name)[-1] not in there], [])
+
     def test_each_planted_fault_is_told(self):
         rows = rows_of(loaded(), "mutants")[1:]
         self.assertEqual([row[0].split("``")[1] for row in rows],
