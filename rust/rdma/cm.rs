@@ -176,9 +176,9 @@ pub struct CmId {
 
 // SAFETY: An id has no thread affinity.
 unsafe impl Send for CmId {}
-// SAFETY: Binding, the start of address resolution, connecting and disconnecting are serialised by
-// a lock of ours, what follows by the id's state, which changes under a lock of the CM's; the rest
-// is read when it does not change any more.
+// SAFETY: A lock of ours serialises binding, the start of address resolution, connecting and
+// disconnecting. The other calls are serialised by the id's state, which changes under a lock of
+// the CM. All other fields are read only when they do not change any more.
 unsafe impl Sync for CmId {}
 
 impl CmId {

@@ -93,9 +93,9 @@ impl<T: Transport> Xprt<T> {
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 
-    /// Hands a request of the server to the callback service. `EBUSY`: as many of this connection
-    /// as may be are being served (MAL-111); `EMSGSIZE`: it is longer than
-    /// [`Transport::callback_size`] can be; `ENODEV`: callbacks are not expected, or not any more.
+    /// Hands a request of the server to the callback service. `EBUSY`: the connection has as many
+    /// requests in service as are allowed (MAL-111); `EMSGSIZE`: the request is longer than
+    /// [`Transport::callback_size`] allows; `ENODEV`: callbacks are not expected, or not any more.
     /// Does not sleep.
     pub fn deliver_callback(&self, message: &[u8]) -> Result {
         if message.len() > PAGE_SIZE || message.len() < 8 {

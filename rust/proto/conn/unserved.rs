@@ -22,14 +22,14 @@ use crate::time::{
     Time, //
 };
 
-/// How many timers without a message it takes until a connection ends.
+/// Number of timers without a message after which a connection ends.
 const ROUNDS: u32 = 3;
 
-/// The same at most, with a server that never sends one.
+/// Greatest number of such timers, for a server that never sends a message.
 const MOST_ROUNDS: u32 = 8 * ROUNDS;
 
-/// Two timers that count are no closer than this. `timeo=1` is a tenth of a second, in which a
-/// server that does well may not come to its next message.
+/// Two timers count only if they fire at least this far apart. `timeo=1` is a tenth of a second, in
+/// which a healthy server may not send its next message.
 const LEAST: Millis = Millis::from_secs(1);
 
 /// An RPC timer that fired.
@@ -45,17 +45,17 @@ pub struct RpcTimer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     rounds: u32,
-    /// When the last one fired that counts.
+    /// When the last timer that counts has fired.
     counted: Time,
 }
 
 impl Timers {
-    /// A timer fired. Returns how many count.
+    /// Records a timer that fired. Returns how many count.
     pub(super) fn fired(&mut self, timer: RpcTimer, now: Time) -> u32 {
         if timer.heard >= self.counted {
             self.rounds = 0;
         }
-        // Timers are not exact.
+        // A timer may fire a little early.
         let span = timer.span.get();
         let least = Millis::new(span.saturating_sub(span >> 3)).max(LEAST);
         if self.rounds == 0 || now.since(self.counted) >= least {
@@ -66,12 +66,12 @@ impl Timers {
     }
 }
 
-/// How many timers have to fire before a connection ends.
+/// How many timers must fire before a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// That with a server of which nothing is known.
+    /// The value for a server of which nothing is known.
     pub(super) const fn new() -> Self {
         Self(ROUNDS)
     }
@@ -86,7 +86,7 @@ impl Patience {
         self.0 > ROUNDS
     }
 
-    /// A connection ended because the server sent nothing.
+    /// Records that a connection ended because the server sent nothing.
     pub(super) fn double(&mut self) {
         self.0 = self.0.saturating_mul(2).min(MOST_ROUNDS);
     }

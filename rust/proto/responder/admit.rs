@@ -74,10 +74,10 @@ pub struct Admitted {
     protected: bool,
 }
 
-/// A Call of which everything is here; the RPC layer may have it.
+/// A Call whose data are all here; the RPC layer may have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// No result may be in a Write chunk.
+    /// Whether no result may be in a Write chunk.
     pub(crate) protected: bool,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Call<'a, Admitted> {
 }
 
 impl Admitted {
-    /// How many bytes at the beginning of the message no Read chunk of data interrupts.
+    /// Number of bytes at the beginning of the message before the first Read chunk of data.
     fn message_front(&self) -> usize {
         let front = self.items.first().map_or(self.total, |item| item.position);
         usize::try_from(front).unwrap_or(usize::MAX)
@@ -142,7 +142,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     let body = match (call.facts.long, message) {
         (false, None) => u32::try_from(call.payload.len()).map_err(|_| Fault::TooLong)?,
         (false, Some(_)) => return Err(Fault::TwoMessages),
-        // Below two words there is not even an xid and a direction.
+        // A message of less than two words has not even an xid and a direction.
         (true, Some(len)) if len >= 8 => len,
         (true, _) => return Err(Fault::NoMessage),
     };
@@ -235,7 +235,7 @@ pub(crate) fn reply_header_len(lists: &Lists<'_>) -> usize {
         .saturating_add(lists)
 }
 
-/// Checks a Call with a Position-Zero chunk that is here now. Returns whether it is protected.
+/// Checks a Call whose Position-Zero chunk has been fetched. Returns whether the Call is protected.
 fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault> {
     match rpc_words(front) {
         Some((xid, _)) if xid != call.facts.xid => Err(Fault::RpcXid),
@@ -244,8 +244,8 @@ fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault>
     }
 }
 
-/// Checks that arguments may be in the Read chunks. Returns whether the message is protected; a
-/// header that cannot be understood is for the RPC layer if there is no such chunk.
+/// Checks that arguments may be in the Read chunks. Returns whether the message is protected. A
+/// header that cannot be understood is left to the RPC layer if no such chunk exists.
 fn check_arguments(items: &Items, header: Result<RpcCall, Malformed>) -> Result<bool, Fault> {
     match (items.first(), header) {
         (None, Ok(header)) => Ok(header.protected),

@@ -28,7 +28,7 @@ use crate::{
 pub const REMEMBERED: usize = 8;
 /// How many connections a Call may break.
 pub const MOST_BROKEN: u8 = 2;
-/// After so long a Call is forgotten: another one may have its xid.
+/// A Call is forgotten after this time, as another one may have its xid.
 pub const FORGOTTEN: Millis = Millis::from_secs(300);
 
 /// The Calls of one client that broke a connection. It outlives the client's connections.
@@ -51,8 +51,8 @@ impl Breaker {
 }
 
 impl Breakers {
-    /// A connection ends because an RDMA operation of the Call with this xid failed. If there are
-    /// too many such Calls, the one that was seen longest ago is forgotten.
+    /// Records that a connection ends because an RDMA operation of the Call with this xid failed.
+    /// If there is no room, the Call that was seen longest ago is forgotten.
     pub fn broke(&mut self, xid: Xid, now: Time) {
         let times = self.times(xid, now).saturating_add(1);
         let new = Breaker {
@@ -60,7 +60,7 @@ impl Breakers {
             times,
             last: now,
         };
-        // Its own slot, else a free one, else the oldest.
+        // The Call's own slot, else a free one, else the oldest.
         let slot = self.slots.iter_mut().min_by_key(|slot| match slot {
             Some(one) if one.xid == xid => (0, one.last),
             Some(one) => (2, one.last),

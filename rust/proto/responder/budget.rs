@@ -21,13 +21,13 @@ pub struct Share {
     most_reads: u32,
 }
 
-/// Pages that a Call holds. They come back with [`Budget::give_back`].
+/// Pages that a Call holds. They are returned with [`Budget::give_back`].
 #[derive(Debug)]
 #[must_use = "pages that are not given back are lost to everybody"]
 pub struct Pages(u32);
 
 impl Pages {
-    /// How many they are.
+    /// Number of pages.
     #[inline]
     pub const fn count(&self) -> u32 {
         self.0
@@ -37,9 +37,9 @@ impl Pages {
 /// Why a Call waits. Try again when pages came back or Reads completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// The connection holds all that one may have.
+    /// The connection holds as many pages as one connection may.
     Share,
-    /// All connections together hold all that there is.
+    /// All connections together hold all pages.
     Budget,
 }
 
@@ -71,7 +71,7 @@ impl Budget {
         Ok(Pages(pages))
     }
 
-    /// Takes the pages of a Call back.
+    /// Returns the pages of a Call.
     pub fn give_back(&mut self, share: &mut Share, pages: Pages) {
         self.free = self.free.saturating_add(pages.0);
         share.pages = share.pages.saturating_sub(pages.0);
@@ -109,8 +109,8 @@ impl Share {
         self.pages
     }
 
-    /// Takes the right to post a Read. `false` if as many as are allowed are under way; replies go
-    /// on, for a Read that is posted above the limit would hold them up.
+    /// Takes the right to post a Read. `false`: as many as are allowed are under way. Replies can
+    /// still be sent, which a Read posted above the limit would delay.
     #[must_use = "a Read above the limit holds up what is posted behind it"]
     pub fn begin_read(&mut self) -> bool {
         let room = self.reads < self.most_reads;

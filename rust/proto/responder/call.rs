@@ -15,7 +15,7 @@ use crate::wire::{
     xdr::Reader, //
 };
 
-/// What is odd about a Call that is processed all the same.
+/// A deviation of a Call that is processed nevertheless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     /// The length of the message is not a multiple of four.
@@ -26,7 +26,7 @@ pub struct Oddities {
     pub no_credit: bool,
 }
 
-/// What the fixed words and the first look at the message say.
+/// The content of the fixed words, and the result of the first look at the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) xid: Xid,
@@ -63,7 +63,7 @@ impl<'a, S> Call<'a, S> {
         self.facts.credits
     }
 
-    /// What is odd about it.
+    /// The deviations that were accepted.
     #[inline]
     pub const fn oddities(&self) -> Oddities {
         self.facts.oddities
@@ -98,8 +98,8 @@ pub struct Parked<S> {
 }
 
 impl<S> Parked<S> {
-    /// Takes the Call up again, with the message that it came in. `None` if this is another
-    /// message, as far as that can be seen.
+    /// Takes up the Call again, with the message in which it came. Returns `None` if this is
+    /// another message, as far as that can be seen.
     pub fn resume(self, message: &[u8]) -> Option<Call<'_, S>> {
         let mut input = Reader::new(message);
         if input.u32() != Ok(self.facts.xid.0) {

@@ -11,13 +11,13 @@ use crate::wire::header::Credits;
 /// The bounds of a client's grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantBounds {
-    /// What a client gets first, and keeps when it is idle; at least one.
+    /// The first grant, and that of an idle client; at least one.
     pub least: u32,
-    /// What a client gets at most.
+    /// The largest grant.
     pub most: u32,
     /// Receives for Replies to our own Calls, which are never granted.
     pub reserved: u32,
-    /// Calls above every grant that are forgiven.
+    /// Number of Calls above every grant that are tolerated.
     pub spare: u32,
 }
 
@@ -39,7 +39,7 @@ impl Granted {
     }
 }
 
-/// An answer that took its grant and waits for room in the send queue. It comes back with
+/// An answer that has its grant and waits for room in the send queue. It is returned with
 /// [`Grant::sent`].
 #[derive(Debug)]
 #[must_use = "an answer that is not given back counts against the client for ever"]
@@ -48,7 +48,7 @@ pub struct Unsent(());
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overdrawn {
-    /// The client has more Calls in flight than any grant that it may know of.
+    /// The client has more Calls in flight than any grant allows that it may know of.
     Overrun,
     /// No Receive is posted for the client's next Call, so nothing can be granted.
     Starved,
@@ -60,15 +60,15 @@ pub enum Overdrawn {
 #[derive(Debug)]
 pub struct Grant {
     bounds: GrantBounds,
-    /// What the policy wants to grant.
+    /// The grant that the policy wants to give.
     target: u32,
-    /// What the last answer granted.
+    /// The grant of the last answer.
     granted: u32,
-    /// The largest grant that the client may still believe in.
+    /// The largest grant that the client may still go by.
     believed: u32,
     /// Calls that may come before the client knows of a smaller grant.
     late: u32,
-    /// How many credits the client asks for.
+    /// Number of credits that the client asks for.
     requested: u32,
     /// Receives that are posted.
     posted: u32,
@@ -107,12 +107,12 @@ impl Grant {
     /// Post them, then say so with [`posted`](Self::posted), then answer.
     #[inline]
     pub const fn wanted(&self) -> u32 {
-        // The Call that is answered next leaves its place.
+        // The place of the Call that is answered next becomes free.
         let leaves = if self.in_process > 0 { 1 } else { 0 };
         let reserved = self.bounds.reserved;
         let all = self.needed().saturating_add(reserved);
         let all = all.saturating_add(leaves).saturating_sub(self.backed());
-        // Calls that a larger grant allowed may come however small the last one is.
+        // Calls that an earlier, larger grant allowed may still come.
         let late = self.late.saturating_add(reserved);
         let late = late.saturating_sub(self.posted);
         if late > all {
@@ -128,21 +128,21 @@ impl Grant {
         self.posted = self.posted.saturating_add(receives);
     }
 
-    /// A Receive completed, whatever came.
+    /// Records that a Receive completed, with any message.
     #[inline]
     pub fn received(&mut self) {
         self.posted = self.posted.saturating_sub(1);
     }
 
-    /// A message came that takes an answer. `requested` is the credit word of a Call, `None` for a
-    /// message that is refused unread.
+    /// Records a message that needs an answer. `requested` is the credit word of a Call, and `None`
+    /// for a message that is refused unread.
     ///
     /// # Errors
     ///
     /// [`Overdrawn::Overrun`] ends the connection.
     pub fn begin(&mut self, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
         if let Some(Credits(requested)) = requested {
-            // A request is a wish: zero is read as one, and a bound of ours is the most.
+            // A request is only a wish: zero is read as one, and our own bound is the maximum.
             self.requested = requested.max(1);
         }
         // The client cannot have seen an answer that waits, so it counts that Call, too.
@@ -157,7 +157,7 @@ impl Grant {
             }
         }
         if self.in_process >= self.target {
-            // The client uses all that it can get.
+            // The client uses all credits that it can get.
             self.target = self.target.saturating_mul(2).min(self.bounds.most);
         }
         Ok(Ticket(()))
@@ -178,8 +178,8 @@ impl Grant {
             return Err(Overdrawn::Starved);
         }
         if grant < self.granted {
-            // The client may have sent Calls that it knows to be allowed, and it sends none of
-            // these after it saw this answer. The Calls in process and this one are not among them.
+            // The client may still send Calls that earlier grants allowed, but none of these after
+            // it saw this answer. The Calls in process and this one do not count among them.
             let known = self.in_process.saturating_add(1);
             self.late = self.believed.saturating_sub(known);
         }
@@ -206,16 +206,16 @@ impl Grant {
         Ok(Granted(Credits(self.granted)))
     }
 
-    /// The answer that was taken last finds no room in the send queue. Until it is posted its Call
-    /// counts against the client: one that takes no answers is overrun, and the number of answers
-    /// that wait is at most [`GrantBounds::most`] with [`GrantBounds::spare`].
+    /// Records that the last answer finds no room in the send queue. Until it is posted its Call
+    /// counts against the client. So a client that takes no answers is overrun, and at most
+    /// [`GrantBounds::most`] and [`GrantBounds::spare`] answers wait.
     #[inline]
     pub fn wait(&mut self) -> Unsent {
         self.unsent = self.unsent.saturating_add(1);
         Unsent(())
     }
 
-    /// An answer that waited was posted.
+    /// Records that a waiting answer was posted.
     #[inline]
     pub fn sent(&mut self, Unsent(()): Unsent) {
         self.unsent = self.unsent.saturating_sub(1);
@@ -227,7 +227,8 @@ impl Grant {
         self.unsent > 0
     }
 
-    /// The RPC layer dropped a Call for good. The client waits for ever, and its credit is lost.
+    /// Records that the RPC layer dropped a Call for good. The client waits for ever, and its
+    /// credit is lost.
     ///
     /// # Errors
     ///
@@ -241,13 +242,13 @@ impl Grant {
         Ok(())
     }
 
-    /// The connection was idle for a while: the next answers grant half as much. Receives that are
-    /// posted stay; those that complete are not posted again.
+    /// Records that the connection was idle for a while: the next answers grant half as much.
+    /// Receives that are posted stay; those that complete are not posted again.
     pub fn rest(&mut self) {
         self.target = (self.target / 2).max(self.bounds.least);
     }
 
-    /// What the last answer granted; one before the first.
+    /// The grant of the last answer; one before the first.
     #[inline]
     pub const fn granted(&self) -> u32 {
         self.granted
@@ -259,12 +260,12 @@ impl Grant {
         self.in_process
     }
 
-    /// Calls without an answer that the client can have, and those that are forgiven.
+    /// Calls without an answer that the client may have, including those that are tolerated.
     const fn most(&self) -> u32 {
         self.believed.saturating_add(self.bounds.spare)
     }
 
-    /// Takes a ticket back; the Call is not in process any more.
+    /// Takes back a ticket: its Call is not in process any more.
     fn end(&mut self, Ticket(()): Ticket) {
         self.in_process = self.in_process.saturating_sub(1);
     }
@@ -278,7 +279,7 @@ impl Grant {
         }
     }
 
-    /// What has to be backed: the goal, and what an error repeats.
+    /// The number that Receives must back: the goal, and the grant that an error repeats.
     const fn needed(&self) -> u32 {
         let goal = self.goal();
         if goal > self.granted {

@@ -37,7 +37,7 @@ pub(crate) struct Items {
     slots: [Option<Item>; MAX_ITEMS],
 }
 
-/// What a Read list holds.
+/// The content of a Read list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads {
     /// Bytes of the Position-Zero chunk, if there is one.
@@ -47,7 +47,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Groups a Read list, and checks what each segment says by itself.
+    /// Groups a Read list by Position, and checks each segment.
     pub(crate) fn group(list: &ReadList<'_>) -> Result<Self, Fault> {
         let mut reads = Self::default();
         for entry in list.clone() {
@@ -75,7 +75,7 @@ impl Items {
                     return Ok(());
                 }
                 Some(item) if item.position < new.position => {}
-                // The others move up by one.
+                // The entries behind it move up by one.
                 Some(item) => core::mem::swap(item, &mut new),
                 None => {
                     *slot = Some(new);

@@ -34,7 +34,7 @@ pub struct Write {
     pub span: Span,
 }
 
-/// Pours spans of the reply into segments, as long as there are both.
+/// Pours spans of the reply into segments until either is used up.
 #[derive(Clone, Debug)]
 pub(crate) struct Pour<'a, S> {
     segments: Segments<'a>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Errors that are told to the client (RFC 8166 4.5).
+//! Errors that are reported to the client (RFC 8166 4.5).
 
 use crate::{
     error::Error,
@@ -65,7 +65,7 @@ pub enum Fault {
     ReplyRoom,
     /// A result does not fit into its Write chunk.
     WriteRoom,
-    /// Its RDMA operations ended connection after connection.
+    /// The RDMA operations of this Call ended one connection after another.
     Breaks,
 }
 

@@ -50,7 +50,7 @@ use crate::{
     }, //
 };
 
-/// Where what is left of a reply travels.
+/// How the rest of a reply travels, without the results in Write chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// In the Send, behind the header.
@@ -123,7 +123,7 @@ impl<'a> Call<'a, Ready> {
         let writes = lists.writes.clone().flatten();
         let reads = lists.reads.clone().map(|entry| entry.segment);
         let all = writes.chain(lists.reply.iter().cloned().flatten());
-        // An empty segment may stand for no memory at all.
+        // An empty segment may have a handle of no memory.
         all.chain(reads)
             .find(|segment| segment.length != 0)
             .map(|segment| segment.handle)
@@ -154,7 +154,7 @@ fn form(
 }
 
 impl<'a> Reply<'a> {
-    /// Where what is left of the reply travels.
+    /// Returns how the rest of the reply travels.
     #[inline]
     pub const fn form(&self) -> Form {
         self.form

@@ -29,12 +29,12 @@ pub const MIN_ACCEPTED: u32 = 24;
 #[derive(Clone, Debug)]
 pub(crate) struct Placed<'a> {
     pub(crate) chunk: Segments<'a>,
-    /// Of zero bytes if the chunk stays unused.
+    /// Has zero bytes if the chunk stays unused.
     pub(crate) span: Span,
 }
 
 impl Placed<'_> {
-    /// Where the reply goes on behind the bytes and their pad.
+    /// The byte of the reply behind the result and its pad.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         end(self.span).unwrap_or(u32::MAX)
@@ -58,7 +58,7 @@ impl Placed<'_> {
 pub(crate) struct Pairs<'a> {
     chunks: WriteList<'a>,
     marks: core::slice::Iter<'a, Span>,
-    /// No later mark begins before.
+    /// No later mark begins before this byte.
     least: u32,
     total: u32,
 }
@@ -100,7 +100,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Where the reply goes on behind an item and its pad.
+/// The byte of the reply behind an item and its pad.
 fn end(span: Span) -> Option<u32> {
     span.from.checked_add(round_up(span.length)?)
 }

@@ -46,13 +46,14 @@ impl Reverse {
         }
     }
 
-    /// The client sent a Call.
+    /// Records that the client sent a Call.
     #[inline]
     pub fn heard(&mut self) {
         self.heard = true;
     }
 
-    /// The upper layer says whether the client takes Calls on this connection (RFC 8167 6).
+    /// Sets whether the client takes Calls on this connection, which the upper layer knows (RFC
+    /// 8167 6).
     #[inline]
     pub fn allow(&mut self, allowed: bool) {
         self.allowed = allowed;
@@ -98,14 +99,14 @@ impl Reverse {
         })
     }
 
-    /// A Reply came that a Call waits for, and completes it; its grant counts.
+    /// Records a Reply that completes a waiting Call; its grant counts.
     #[inline]
     pub fn replied(&mut self, reply: &ReverseReply<'_>) -> Granted {
         self.ended();
         self.credits.accept(reply.credits)
     }
 
-    /// A Call ended otherwise: by an error of the client.
+    /// Records that a Call ended in another way: by an error of the client.
     #[inline]
     pub fn ended(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the header of an RPC Call says, as far as chunks depend on it (RFC 5531 9, RFC 8267).
+//! The header of an RPC Call, as far as chunks depend on it (RFC 5531 9, RFC 8267).
 
 use crate::wire::xdr::{
     round_up,
@@ -25,7 +25,7 @@ pub(crate) struct RpcCall {
     procedure: u32,
     /// The credential asks for integrity or privacy, or cannot be understood.
     pub(crate) protected: bool,
-    /// Bytes up to the arguments.
+    /// Number of bytes before the arguments.
     pub(crate) len: u32,
 }
 

@@ -44,11 +44,11 @@ pub enum Arrival<'a> {
     Call(Call<'a, Sorted>),
     /// A Call that is answered with an error. It takes a ticket, too.
     Refuse(Refusal),
-    /// A Reply to a Call of ours; drop it if none waits for its xid.
+    /// A Reply to a Call of ours. Drop it if no Call with its xid waits.
     ReverseReply(ReverseReply<'a>),
     /// An answer that ends the Call of ours with this xid, if there is one, with an error.
     ReverseError(Xid),
-    /// Drop and count it.
+    /// A message to be dropped and counted.
     Drop(Dropped),
 }
 

@@ -25,14 +25,14 @@ use core::num::NonZeroU32;
 /// Where the unreduced message is when everything is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assembly {
-    /// All of it is the inline payload; there is no landing area.
+    /// The whole message is the inline payload; there is no landing area.
     Inline,
     /// It is `payload[..at]`, the landing area, `payload[at..]`.
     Split {
         /// Where in the inline payload the data belong.
         at: u32,
     },
-    /// All of it is the landing area.
+    /// The whole message is the landing area.
     Landed,
 }
 
@@ -45,7 +45,7 @@ pub struct Read {
     pub offset: u64,
     /// How many bytes.
     pub length: u32,
-    /// Where in the landing area they belong.
+    /// Where in the landing area the bytes belong.
     pub to: u32,
 }
 
@@ -71,7 +71,7 @@ pub enum Fill {
 }
 
 impl<'a> Call<'a, Admitted> {
-    /// The inline payload, as [`Assembly`] and [`Fill`] speak of it.
+    /// The inline payload, as [`Assembly`] and [`Fill`] refer to it.
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
@@ -122,7 +122,7 @@ impl<'a> Call<'a, Admitted> {
         })
     }
 
-    /// What is not read, in the order of the landing area.
+    /// Returns the parts of the landing area that no RDMA Read fills, in its order.
     pub fn fills(&self) -> impl Iterator<Item = Fill> + '_ {
         let long = self.facts.long;
         self.landed().filter_map(move |piece| {
@@ -135,7 +135,7 @@ impl<'a> Call<'a, Admitted> {
         })
     }
 
-    /// The pieces in the landing area, at their places there.
+    /// Returns the pieces in the landing area, at their places there.
     fn landed(&self) -> impl Iterator<Item = Piece> + '_ {
         let (start, body) = match self.assembly() {
             Assembly::Inline => (0, false),
@@ -217,7 +217,7 @@ enum Source {
     Pad,
 }
 
-/// How far the unreduced message is described.
+/// How much of the unreduced message was returned in pieces already.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     /// Bytes of the reduced message.
@@ -255,9 +255,9 @@ impl Place {
 struct Cut<'a> {
     entries: ReadList<'a>,
     position: u32,
-    /// Bytes of the chunk that are not wanted.
+    /// Bytes of the chunk in front of the wanted ones.
     skip: u32,
-    /// Bytes that are wanted and not yet read.
+    /// Wanted bytes that are not read yet.
     left: u32,
     to: u32,
 }

@@ -73,7 +73,7 @@ pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
         receive_size: own.receive_size.max(MIN_THRESHOLD),
     };
     let peer = PrivateData::find(request.private_data);
-    // What is a call for the client's end is received here.
+    // The client's calls are what this end receives.
     let Thresholds {
         call: sent,
         reply: received,

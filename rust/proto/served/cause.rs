@@ -21,7 +21,7 @@ pub enum Cause {
     Lost,
     /// The client sent too many malformed messages.
     Malformed,
-    /// A transfer failed: the client's memory is not what it said, or the path is broken.
+    /// A transfer failed: the client's memory is not as it said, or the path is broken.
     Transfer,
     /// An answer could not be built or sent (RFC 8166 4.5.4).
     Unanswerable,

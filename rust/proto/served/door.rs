@@ -16,7 +16,7 @@ pub struct Doorway {
     pub of_one: u32,
 }
 
-/// What a request finds.
+/// The number of connections when a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crowd {
     /// Connections in all, half open ones included.
@@ -29,14 +29,14 @@ pub struct Crowd {
     pub idle: bool,
 }
 
-/// What to do about a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Take it.
     Free,
-    /// Take it, and close the newest idle connection of its address.
+    /// Accept it, and close the newest idle connection of its address.
     InPlaceOfOwn,
-    /// Take it, and close the newest idle connection of all.
+    /// Accept it, and close the newest idle connection of all.
     InPlaceOfAny,
     /// Reject it.
     Full,
@@ -55,7 +55,7 @@ impl Doorway {
         let full = crowd.connections >= self.connections;
         match (own_full, full) {
             (false, false) => Entry::Free,
-            // Its own idle connection makes room under both bounds.
+            // Closing an idle connection of its own address makes room under both bounds.
             _ if crowd.idle_of_one => Entry::InPlaceOfOwn,
             (false, true) if crowd.idle => Entry::InPlaceOfAny,
             _ => Entry::Full,

@@ -22,7 +22,7 @@ use crate::{
     }, //
 };
 
-/// How long things may take.
+/// The time limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// From the accept to the client's confirmation.
@@ -37,20 +37,20 @@ pub struct Patience {
     pub malformed: u32,
 }
 
-/// What the driver does now.
+/// The driver's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Nothing.
     Nothing,
-    /// Hand what came before to the RPC layer, once: the connection is up.
+    /// Pass the messages that came before to the RPC layer, once: the connection is up.
     Begin,
-    /// Send something that the client's adapter answers.
+    /// Send a message that the client's adapter answers.
     Probe,
-    /// End the connection and say why in the log. This is said once.
+    /// End the connection and log the reason. Returned once.
     End(Cause),
 }
 
-/// Where a connection is in its life.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The accept was sent.
@@ -68,10 +68,10 @@ pub struct Life {
     patience: Patience,
     state: State,
     iwarp: bool,
-    /// When the client was heard, or the state began.
+    /// When the client was last heard, or the state began.
     since: Time,
     ticked: Time,
-    /// The client sent a message.
+    /// Whether the client has sent a message.
     spoken: bool,
     malformed: DiscardLimit,
 }
@@ -91,7 +91,7 @@ impl Life {
         }
     }
 
-    /// The connection manager says that the client confirmed the connection.
+    /// Records that the client has confirmed the connection, as the connection manager reports.
     pub fn established(&mut self, now: Time) -> Act {
         match self.state {
             State::Accepting => self.up(now),
@@ -99,8 +99,8 @@ impl Life {
         }
     }
 
-    /// A message came. Keep it for [`Act::Begin`] until then: the client may send before the
-    /// connection manager reports that it confirmed, and then this message confirms.
+    /// Records a message. Until [`Act::Begin`] the driver keeps it: the client may send before the
+    /// connection manager reports its confirmation, and then this message confirms the connection.
     pub fn message(&mut self, now: Time) -> Act {
         if self.state == State::Ended {
             return Act::Nothing;
@@ -112,8 +112,8 @@ impl Life {
         }
     }
 
-    /// Something of ours completed that the client's adapter answered: a Send, an RDMA operation or
-    /// the probe.
+    /// Records the completion of a Send, an RDMA operation or the probe, which the client's adapter
+    /// answered.
     pub fn alive(&mut self, now: Time) -> Act {
         if let State::Up { probing } = &mut self.state {
             *probing = false;
@@ -122,7 +122,7 @@ impl Life {
         Act::Nothing
     }
 
-    /// A message was dropped or refused because it is malformed.
+    /// Records a message that was dropped or refused because it is malformed.
     pub fn malformed(&mut self) -> Act {
         match self.malformed.discard(None) {
             Reaction::Ignore => Act::Nothing,
@@ -130,7 +130,7 @@ impl Life {
         }
     }
 
-    /// The connection ends for this cause.
+    /// Ends the connection for this cause.
     pub fn end(&mut self, cause: Cause) -> Act {
         if self.state == State::Ended {
             return Act::Nothing;
@@ -148,7 +148,7 @@ impl Life {
             State::Accepting if waited >= self.patience.confirm => self.end(Cause::HalfOpen),
             State::Up { probing: false } if waited >= self.patience.silence => {
                 if !self.may_send() {
-                    // On iWARP the first message is what confirms.
+                    // On iWARP the client's first message confirms the connection.
                     return self.end(Cause::HalfOpen);
                 }
                 self.state = State::Up { probing: true };
@@ -183,7 +183,7 @@ impl Life {
         Act::Begin
     }
 
-    /// Does not count time in which this host stood still: the client had no chance to be heard.
+    /// Time in which this host stood still does not count, as the client could not be heard in it.
     fn forgive(&mut self, now: Time) {
         let gap = now.since(self.ticked).get();
         let lost = gap.saturating_sub(self.patience.tick.get());

@@ -62,11 +62,11 @@ pub enum ProbeAnswer {
 pub enum EndedBy {
     /// The peer, or its silence.
     Peer,
-    /// We, our device, or our side of the network.
+    /// This side: we, our device, or our part of the network.
     Us,
 }
 
-/// What is known of the peer's version 2.
+/// The knowledge about the peer's version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing.
@@ -78,7 +78,7 @@ pub enum Known {
 }
 
 impl Known {
-    /// As a word, for transports that share what they know; zero is [`Known::Nothing`].
+    /// Returns this value as a word, for transports that share it; zero is [`Known::Nothing`].
     pub const fn to_word(self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -87,7 +87,7 @@ impl Known {
         }
     }
 
-    /// What [`Known::to_word`] made a word of.
+    /// Returns the value of a word that [`Known::to_word`] has made.
     pub const fn from_word(word: u64) -> Self {
         match word {
             0 => Self::Nothing,
@@ -97,7 +97,7 @@ impl Known {
     }
 }
 
-/// How a connection goes on.
+/// What follows for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Send the probe and nothing else until it is answered.
@@ -107,7 +107,7 @@ pub enum Outcome {
     /// After a fall-back to version 1 only one call may be in flight until its reply has reported a
     /// grant (V2-05, V1-014): the error carried none.
     Use(Version),
-    /// Give this connection up and connect again; the memory decides what happens then.
+    /// Give this connection up and connect again; the next attempt goes by what was remembered.
     Reconnect,
     /// There is no common version (MAL-161).
     Unsupported,
@@ -115,17 +115,17 @@ pub enum Outcome {
     Ignored,
 }
 
-/// The negotiation of one transport: the policy, and what is known of the peer.
+/// The negotiation of one transport: the policy, and the knowledge about the peer.
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     policy: VersionPolicy,
-    /// The probe is out.
+    /// The probe was sent and has no answer yet.
     probing: bool,
     known: Known,
 }
 
 impl Negotiator {
-    /// Nothing is known of the peer yet.
+    /// Makes the state in which nothing is known of the peer.
     pub const fn new(policy: VersionPolicy) -> Self {
         Self {
             policy,
@@ -134,12 +134,12 @@ impl Negotiator {
         }
     }
 
-    /// Takes over what the transports of the server know together, before an attempt.
+    /// Sets what the transports of the server know together, before an attempt.
     pub fn learn(&mut self, known: Known) {
         self.known = known;
     }
 
-    /// A connection came up: [`Outcome::Probe`] or [`Outcome::Use`].
+    /// Records a new connection: [`Outcome::Probe`] or [`Outcome::Use`].
     pub fn begin(&mut self, now: Time) -> Outcome {
         let probe = match self.policy {
             VersionPolicy::V1Only => false,
@@ -154,10 +154,8 @@ impl Negotiator {
         }
     }
 
-    /// The probe was answered.
-    ///
-    /// A version 1 reply is no answer: it is dropped before (MAL-163), and the probe's timer ends
-    /// the wait.
+    /// Records the answer to the probe. A reply in version 1 is no answer: it is dropped before
+    /// (MAL-163), and the probe's timer ends the wait.
     pub fn answer(&mut self, answer: ProbeAnswer, now: Time) -> Outcome {
         if !self.probing {
             return Outcome::Ignored;
@@ -175,7 +173,7 @@ impl Negotiator {
                     RemoteErrorKind::Version { low, high } if offers(low, high, 1) => {
                         Known::Lacking
                     }
-                    // It has neither: nothing is gained by version 1.
+                    // The peer has neither version, so version 1 would not help.
                     RemoteErrorKind::Version { .. } => Known::Nothing,
                     _ => Known::Doubtful(now),
                 };
@@ -184,7 +182,7 @@ impl Negotiator {
         }
     }
 
-    /// The probe was not answered in time (V2-09, MAL-165).
+    /// Records that the probe was not answered in time (V2-09, MAL-165).
     pub fn timed_out(&mut self, now: Time) -> Outcome {
         if !self.probing {
             return Outcome::Ignored;
@@ -193,10 +191,9 @@ impl Negotiator {
         self.stop(Outcome::Reconnect)
     }
 
-    /// The connection is gone.
-    ///
-    /// If the peer ended it before it answered the probe, the next connection has version 1 (V2-08,
-    /// V2-09). An agreement is forgotten, a refusal is not (V2-12, MAL-164).
+    /// Records the end of the connection. If the peer ended it before it answered the probe, the
+    /// next connection has version 1 (V2-08, V2-09). An agreement is forgotten, a refusal is not
+    /// (V2-12, MAL-164).
     pub fn lost(&mut self, by: EndedBy, now: Time) {
         if self.probing && by == EndedBy::Peer {
             self.known = Known::Doubtful(now);
@@ -204,8 +201,8 @@ impl Negotiator {
         self.probing = false;
     }
 
-    /// The peer agreed to version 2, and then refused it to a call before it answered any: the next
-    /// connection has version 1.
+    /// Records that the peer agreed to version 2, and then refused it to a call before it answered
+    /// any: the next connection has version 1.
     pub fn went_back_on_it(&mut self, now: Time) {
         self.known = Known::Doubtful(now);
     }

@@ -16,7 +16,7 @@ pub struct Flood;
 pub struct Refusals(u32);
 
 impl Refusals {
-    /// A refusal is about to be posted; [`Flood`] if [`MAX_REFUSALS`] are under way.
+    /// Records a refusal that is about to be posted; [`Flood`] if [`MAX_REFUSALS`] are under way.
     #[inline]
     pub fn begin(&mut self) -> Result<(), Flood> {
         if self.0 >= MAX_REFUSALS {

@@ -46,8 +46,8 @@ pub enum Inbound<'a> {
 pub struct Discard {
     /// What to count.
     pub counter: Counter,
-    /// The xid, if the message was long enough to have one that may be trusted. If a call waits for
-    /// it on this connection, the call got a bad reply; see
+    /// The xid, if the message was long enough to have a trustworthy one. If a call waits for it on
+    /// this connection, the call got a bad reply; see
     /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     pub xid: Option<Xid>,
 }

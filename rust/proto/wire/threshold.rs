@@ -12,7 +12,7 @@ pub use super::private_data::MIN_THRESHOLD;
 /// The threshold that every version 2 peer supports (V2-01), in bytes.
 pub const MIN_THRESHOLD_V2: u32 = 4096;
 
-/// What one connection agreed on.
+/// The agreement of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Largest message from us to the server: forward Calls and reverse Replies, in bytes.
@@ -24,7 +24,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// What holds without an agreement, and after a peer did not keep its announcement (CM-24).
+    /// The values without an agreement, and after a peer did not keep its announcement (CM-24).
     pub const MINIMUM: Self = Self {
         call: MIN_THRESHOLD,
         reply: MIN_THRESHOLD,

@@ -303,7 +303,7 @@ impl World {
         }
         let is_trusted = matches!(chosen.standing, Standing::Live | Standing::Returning);
         assert_eq!(choice.at_once, after_death && is_trusted);
-        // Also of a single one, if another may be back.
+        // An attempt is limited as soon as a second rail is known, even if that may be dead.
         assert_eq!(choice.limit.is_some(), self.known.len() > 1);
         self.members.push(Member {
             seat,

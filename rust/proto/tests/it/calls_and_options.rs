@@ -133,7 +133,7 @@ fn a_call_in_a_read_chunk_is_refused_whatever_its_xid() {
     for pending in [false, true] {
         assert_eq!(taken(&message, Version::V1, pending), REFUSED);
     }
-    // Version 2 hides nothing.
+    // Version 2 has the direction in the header, so no message is ambiguous.
     let mut message = Message::reverse_call(Version::V2)
         .body(&reads)
         .payload(Vec::new());

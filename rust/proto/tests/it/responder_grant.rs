@@ -424,7 +424,7 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     assert_eq!((one.pages(), budget.free()), (40, 60));
     assert_eq!(budget.take(&mut one, 1).unwrap_err(), Wait::Share);
     assert!(budget.take(&mut one, 0).is_ok());
-    // Another client is not hurt, as long as there is any.
+    // The pages of another client are not affected, as long as any are free.
     assert_eq!(budget.take(&mut other, 61).unwrap_err(), Wait::Budget);
     assert_eq!((other.pages(), budget.free()), (0, 60));
     let third = budget.take(&mut other, 60).unwrap();

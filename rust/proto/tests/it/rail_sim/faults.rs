@@ -16,11 +16,12 @@ const BETWEEN: u64 = 5 * MINUTE;
 /// How soon the numbers must be even again when no rail was at fault.
 const EVEN_WITHIN: u64 = 15_000;
 
-/// Hosts that lose a rail at the same moment, and in how long a time they may return at least.
+/// The number of hosts that lose a rail at the same moment, and the least time over which they must
+/// return.
 const HOSTS: u64 = 200;
 const SPREAD: u64 = 10_000;
 
-/// Longer than all that is waited for.
+/// Longer than anything that the simulation waits for.
 const FOR_EVER: u64 = 120 * MINUTE;
 
 impl World {
