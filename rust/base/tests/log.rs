@@ -13,7 +13,7 @@ mod suite {
     #[test]
     fn the_log_has_a_limit() -> Test {
         let shown = (0..1000).filter(|_| may_log()).count();
-        // As many as in five seconds, and as many again if those end during the loop.
+        // The number of lines in five seconds, twice: a second period may begin during the loop.
         ensure!(shown <= 40);
         Ok(())
     }

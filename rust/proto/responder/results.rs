@@ -29,7 +29,7 @@ pub const MIN_ACCEPTED: u32 = 24;
 #[derive(Clone, Debug)]
 pub(crate) struct Placed<'a> {
     pub(crate) chunk: Segments<'a>,
-    /// Has zero bytes if the chunk stays unused.
+    /// Zero bytes if the chunk stays unused.
     pub(crate) span: Span,
 }
 

@@ -52,7 +52,7 @@ const PATIENCE: u32 = 20_000;
 
 const ROUNDS: usize = 2000;
 
-/// What threads tell each shared.
+/// State that the threads of a test share.
 pub(super) struct Shared {
     /// Messages that the peer is to send.
     wanted: Atomic<usize>,
@@ -132,7 +132,7 @@ impl Errands {
 
 impl Drop for Errands {
     fn drop(&mut self) {
-        // Nothing can be said of it here.
+        // No result is expected here.
         let _ = self.finish();
     }
 }
@@ -231,7 +231,7 @@ mod suite {
         Ok(())
     }
 
-    // As mlx4 and mlx5 do when they have found their device dead.
+    // As mlx4 and mlx5 do when they find their device dead.
     #[test]
     fn what_a_device_reports_unasked_is_not_lost() -> Test {
         let pair = Pair::connected()?;
@@ -239,7 +239,8 @@ mod suite {
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, _| {
             pause(50);
-            // It completes when the second was taken off the queue, and the thread polls.
+            // The message completes when the second one was taken off the queue, while the thread
+            // polls.
             let _ = message(qp, true);
             let _ = send(qp);
         })?;
@@ -302,13 +303,13 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            // Until the work item is not at it.
+            // Until the work item is not running.
             while !shared.over.load(Relaxed) {
                 qp.busy_poll(|| true, || false);
                 pause(1);
             }
         })?;
-        // Until a message finds the thread there.
+        // Until a message finds a polling thread.
         let polls = || {
             let it = shared.wanted.load(Relaxed);
             it != 0 && it == pair.keeper.thread.load(Relaxed)
@@ -328,7 +329,7 @@ mod suite {
             let pair = pair;
             drop(pair.owner);
             ensure_eq!(returned(&keeper), 1);
-            // What else there is goes here.
+            // Any other event is handled here.
         }
         errands.finish()?;
         calm();
@@ -365,7 +366,7 @@ mod suite {
                 match busy_poll(&pair, round) {
                     PollOutcome::Over => break,
                     PollOutcome::Stopped => stopped += 1,
-                    // To the work item, which is at it.
+                    // The event goes to the work item, which runs.
                     PollOutcome::Left => pause(1),
                 }
                 ensure!(now() - start < i64::from(PATIENCE) * 500_000);

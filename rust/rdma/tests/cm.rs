@@ -111,7 +111,7 @@ mod suite {
         id.bind_addr(&own())?;
         ensure!(DeviceInfo::of(&id).is_some_and(|d| d.name().starts_with("fake") && d.port == 1));
         ensure!(id.is_port_active());
-        // It is known, but the CM still writes it once more.
+        // The address is known, but the CM writes it once more.
         ensure!(id.local_addr().is_none());
         ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
         let other = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), 20049);
@@ -160,7 +160,7 @@ mod suite {
                 SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0),
                 EADDRNOTAVAIL,
             ),
-            // Of a link, but which?
+            // A link-local address without its link.
             (SocketAddr::new(own().ip(), 0), EINVAL),
         ] {
             let id = CmId::create(net(), Log::<Seen>::new()?)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device tells of itself and its ports.
+//! Events that a device reports about itself and its ports.
 
 use super::{
     allocations::each_allocation,
@@ -85,7 +85,7 @@ mod suite {
         let (id, _seen) = routed()?;
         let log = Log::new()?;
         let events = listen(&id, &log)?;
-        // Of another port, which this device has not, but a driver can say so.
+        // An event of a port that this device does not have; a driver can report one.
         let of_other = DeviceEvent {
             number: bindings::ib_event_type_IB_EVENT_SM_CHANGE,
             port: Some(7),
@@ -97,7 +97,7 @@ mod suite {
             of_port(bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER),
             FATAL,
             of_other,
-            // What is no device's to tell says nothing of a port.
+            // An event that does not belong to a port has no port number.
             DeviceEvent {
                 number: bindings::ib_event_type_IB_EVENT_QP_FATAL,
                 port: None,

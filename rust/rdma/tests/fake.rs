@@ -19,7 +19,7 @@ use kernel::{
 use xprtrdma_base::net::Net;
 use xprtrdma_bindings as bindings;
 
-/// What the device can fail to do.
+/// Operations that the device can fail to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     AllocPd,
@@ -82,7 +82,7 @@ impl Verb {
     }
 }
 
-/// What is alive on the device.
+/// Objects that are alive on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Census {
     pub(super) pds: i32,
@@ -136,7 +136,7 @@ pub(super) fn calm() {
     unsafe { bindings::fake_begin() };
 }
 
-/// What a device does no more that is going away. A drain of it does not wait.
+/// Work that a device stops when it goes away. A drain of it does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     None,
@@ -157,18 +157,18 @@ impl Death {
     }
 }
 
-/// What kind of device it passes for.
+/// The kind of device that it imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// As any device. It does not check the keys that a message invalidates.
+    /// An ordinary device. It does not check the keys that a message invalidates.
     Plain,
-    /// As `Plain`, and it checks the keys.
+    /// Like `Plain`, but it checks the keys.
     Checks,
-    /// As a device that is not believed when it says that a message invalidated a key.
+    /// A device that is not believed when it reports that a message invalidated a key.
     Distrusted,
-    /// As a device that reaches no memory behind a flushed Receive.
+    /// A device that reaches no memory after a flushed Receive.
     Stops,
-    /// As a device that executes registrations again.
+    /// A device that executes registrations again.
     Repeats,
 }
 
@@ -186,7 +186,7 @@ impl Kind {
     }
 }
 
-/// What an adapter passes for, and what it offers.
+/// The adapter that it imitates, and the limits that it reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adapter {
     pub(super) driver: bindings::rdma_driver_id,
@@ -197,7 +197,7 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    /// Until the next test is calm.
+    /// Holds until the next test calls `calm`.
     pub(super) fn always(&self) {
         let limits = bindings::fake_limits {
             send_sges: self.send_sges,
@@ -212,7 +212,7 @@ impl Adapter {
     }
 }
 
-/// How often memory was back, or went back, while a key reached it.
+/// How often memory was returned while a key reached it, or a key reached returned memory.
 pub(super) fn breaches() -> u32 {
     // SAFETY: No requirements.
     unsafe { bindings::fake_breaches() }

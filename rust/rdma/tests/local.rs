@@ -61,7 +61,7 @@ mod suite {
             || Ok(()),
             |()| {
                 let found = list(net(), |addr| *addr == peer().ip())?;
-                // What cannot be known for lack of memory is not left out.
+                // If memory is short, the list fails instead of leaving addresses out.
                 if found.len() == 1 {
                     Ok(())
                 } else {

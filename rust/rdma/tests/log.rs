@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happened, in the order in which it did.
+//! A log of events, in order.
 
 use kernel::{
     prelude::*,

@@ -94,7 +94,7 @@ const REQUEST: ConnectParam = ConnectParam {
 const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
 const FAILED: u32 = bindings::ib_wc_status_IB_WC_MW_BIND_ERR;
 
-/// What the handler was told.
+/// A call of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Message(u64),
@@ -186,7 +186,7 @@ impl Dice {
     }
 }
 
-/// What the model knows of a region.
+/// The model's state of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Only we reach its memory.
@@ -206,12 +206,12 @@ enum State {
     Lost,
 }
 
-/// What is in the send queue.
+/// Entries of the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wr {
     Register(usize),
     Message,
-    /// Of which region, and, of the last of several, their token.
+    /// The region of an invalidation; the last of several has their token.
     Invalidate(usize, Option<u64>),
 }
 
@@ -235,7 +235,7 @@ struct Life {
     dice: Dice,
     /// Messages and invalidations so far.
     count: u64,
-    /// Nothing can be posted any more; nothing comes any more.
+    /// Nothing can be posted any more, and no message arrives.
     closed: bool,
     broken: bool,
     trace: KVec<u8>,
@@ -557,8 +557,8 @@ impl Life {
         Ok(())
     }
 
-    /// Whether the device lets the peer do what the region's access says. The other is never
-    /// allowed.
+    /// Checks that the device lets the peer do what the region's access says, and not the other
+    /// operation.
     fn reached(&self, window: Window, access: Access) -> Result<bool> {
         let peer = self.peer();
         let read = peer.read(window.handle, window.offset, 1).is_ok();

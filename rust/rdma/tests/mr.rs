@@ -167,7 +167,8 @@ mod suite {
             ensure_eq!(Census::now(), REGION);
             ensure_eq!(given_back.load(Relaxed), 0);
         }
-        // Each other bit above the page was one and zero: by chance it was not once in 2^290 runs.
+        // Each other bit above the page was both one and zero. By chance this fails once in 2^290
+        // runs.
         let drawn = (u64::MAX >> 1) & !(PAGE_SIZE as u64 - 1);
         ensure_eq!((ones & drawn, zeros & drawn), (drawn, drawn));
         drop(lent);
@@ -224,8 +225,8 @@ mod suite {
         Ok(())
     }
 
-    // What an IOMMU's driver leaves where it has bounced a list, and finds with the next one.
-    // Kernels without such IOMMUs have no place for it.
+    // The mark that an IOMMU's driver sets when it has bounced a list, and finds with the next one.
+    // Kernels without such IOMMUs do not have the field.
     #[test]
     fn the_mark_of_a_list_that_was_bounced_is_gone_with_the_next() -> Test {
         const SWIOTLB: u32 = 1 << 1;
@@ -291,7 +292,7 @@ mod suite {
                 183,
                 67,
             ),
-            // One page holds one page.
+            // A region of one page holds one page.
             (1, false, &[(P + 5, 2 * P)], 0, P - 5, 5),
             (1, true, &[(0, 10), (P, 10)], 0, 10, 0),
         ];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The other end of a queue pair: what it was sent, what it sends, what it does to regions.
+//! The other end of a queue pair: the messages it got, those it sends, its access to regions.
 
 use crate::qp::{
     Qp,

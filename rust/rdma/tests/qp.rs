@@ -97,7 +97,7 @@ macro_rules! leaves_nothing {
 }
 pub(super) use leaves_nothing;
 
-/// What a handler was told.
+/// A call of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Message {
@@ -134,7 +134,7 @@ struct Kept {
     held: KVec<Held<Arc<Keeper>>>,
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
-    /// What comes back is exposed with the same key again, and the same proof is tried.
+    /// A region that comes back is exposed with the same key again, and the same proof is tried.
     again: bool,
     /// The handler says that the peer could not foresee the message.
     unforeseen: bool,
@@ -233,7 +233,7 @@ fn same_key(
     mut lent: Lent,
     key: u32,
 ) -> Result<ExposedMr<Lent>> {
-    // One of 256 has it.
+    // One of 256 keys is the wanted one.
     for _ in 0..1 << 14 {
         let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
         if region.window().handle == key {
@@ -259,7 +259,7 @@ const CONFIG: QpConfig = QpConfig {
 };
 /// Receives of such a queue pair.
 const RECVS: u32 = 6;
-/// What such a queue pair is made of: mappings are the send ring and the Receives.
+/// The objects of such a queue pair; the mappings are the send ring and the Receives.
 const PAIR: Census = Census {
     pds: 1,
     cqs: 1,
@@ -327,7 +327,7 @@ impl Pair {
         Self::create(config)
     }
 
-    /// On the device as it is.
+    /// Makes a pair on the device as it is.
     fn create(config: &QpConfig) -> Result<Self> {
         let (id, events) = routed()?;
         let pd = Pd::alloc(id.clone())?;
@@ -393,7 +393,7 @@ impl Pair {
         batch.post::<Lent>(len, &mut [])
     }
 
-    /// Likewise, and the doorbell is left to others.
+    /// Likewise, but leaves the doorbell to others.
     fn send_later(&self, len: usize, fill: u8) -> Result {
         let mut batch = self.owner.begin(len, 1).map_err(|_| EAGAIN)?;
         batch.buffer().fill(fill);
@@ -418,7 +418,7 @@ impl Pair {
         batch.post(64, core::slice::from_mut(region))
     }
 
-    /// Likewise, and the doorbell is left to others.
+    /// Likewise, but leaves the doorbell to others.
     fn post_later(&self, region: &mut ExposedMr<Lent>) -> Result {
         let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
         batch.post_later(64, core::slice::from_mut(region))
@@ -430,7 +430,7 @@ impl Pair {
         batch.post_invalidate(token, core::slice::from_mut(region))
     }
 
-    /// Nothing has come back; what is exposed goes when its queue pair is shut down.
+    /// No region has come back; the exposed ones are freed when their queue pair is shut down.
     fn ends_exposed(self) -> Test {
         let region = {
             let mut kept = self.keeper.kept.lock();

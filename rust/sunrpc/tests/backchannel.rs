@@ -46,7 +46,7 @@ mod suite {
         let class = Registration::<Driver>::new()?;
         let lone = Lone::new(false, 20049)?;
         lone.start_callbacks()?;
-        // What the NFS client offers in its session is what the transport takes.
+        // The transport takes as many callbacks as the NFS client offers in its session.
         ensure_eq!(lone.callback_slots() as usize, MOST);
         let backchannel = &lone.xprt().inner.backchannel;
         let mut taken = KVec::new();
@@ -56,7 +56,7 @@ mod suite {
         for _ in 0..3 {
             ensure!(backchannel.take(1).is_none());
         }
-        // Each that is over makes room for one.
+        // Each callback that is over makes room for one.
         for _ in 0..2 * MOST {
             let slot = taken.remove(0).map_err(|_| EINVAL)?;
             backchannel.put(slot);

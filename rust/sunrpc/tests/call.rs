@@ -106,7 +106,7 @@ mod suite {
         let client = Alone::new()?;
         fate(Fate::Refused);
         ensure_eq!(client.null()?.wait(), Err(EXDEV));
-        // Also when its task sleeps.
+        // The same when its task sleeps.
         fate(Fate::Kept);
         let pending = client.null()?;
         let xid = only(&client)?;
@@ -232,12 +232,12 @@ mod suite {
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
-        // That one was used.
+        // This slot was used.
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), RESERVE * each);
-        // One that was used rests no more than the others, however many of them do.
+        // A slot that was used rests no longer than the others.
         let mut pending = KVec::new();
         for _ in 0..RESERVE + 2 {
             pending.push(client.null()?, GFP_KERNEL)?;
@@ -285,7 +285,7 @@ mod suite {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             ensure_eq!(pinned.xid(), xid);
         }
-        // There is one at a time: it may write.
+        // There is only one lease, so the caller may write.
         let answer = reply(xid, &[])?;
         let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         ensure!(client.xprt().lookup(xid).is_none());
@@ -500,7 +500,7 @@ mod suite {
             }
             client.wait_kept(1)?;
             ensure_eq!(releases(), 1);
-            // Those of the second encoding are lent in their turn.
+            // The pages of the second encoding are lent in their turn.
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             drop(loan);
@@ -570,7 +570,7 @@ mod suite {
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             if (1..5000).contains(&data) {
-                // What is behind a short item has no place, although the tail could hold it.
+                // The bytes behind a short item have no place, although the tail could hold them.
                 ensure_at_least!(pinned.reply().tail_len(), 4);
                 let longer = KVec::from_elem(1u8, pinned.reply().head_len() + 1, GFP_KERNEL)?;
                 ensure_eq!(pinned.place_around(&longer, data), Err(EMSGSIZE));

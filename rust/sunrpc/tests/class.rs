@@ -82,7 +82,7 @@ mod suite {
         )?;
         // The work queues and what is shared.
         ensure_at_least!(errors, 3);
-        // None of that lasts.
+        // None of these objects stays.
         drop(Registration::<Driver>::new()?);
         Ok(())
     }
@@ -95,7 +95,7 @@ mod suite {
         drop(class);
         ensure!(common::get().is_err());
         shared.queue().flush();
-        // But for the settings, which the next class has.
+        // Except for the settings, which the next class registers again.
         let settings = Settings::register::<Driver>()?;
         // SAFETY: The initial namespace never goes.
         let net = unsafe { Net::from_raw(bindings::fake_net()) };
@@ -220,7 +220,7 @@ mod suite {
                 pr_err!("{step:?}: {error:?}, alive: {:?}\n", alive());
                 return Err(EINVAL.into());
             }
-            // What was started is stopped.
+            // Each transport that was started is stopped.
             ensure_eq!(driver::STOPS.load(Relaxed), driver::STARTS.load(Relaxed));
             // The module is not held.
             drop(Lone::new(false, 20049)?);
@@ -337,11 +337,11 @@ mod suite {
         backchannel.answering(answered);
         taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
         ensure!(backchannel.take(1).is_none());
-        // What was answered does not count again when it is given back.
+        // A callback that was answered does not count again when it is returned.
         let answered = taken.remove(0).map_err(|_| EINVAL)?;
         backchannel.put(answered);
         ensure!(backchannel.take(1).is_none());
-        // What ended unanswered does.
+        // One that ended without an answer does.
         while let Some(slot) = taken.pop() {
             backchannel.put(slot);
         }

@@ -58,7 +58,7 @@ use xprtrdma_bindings as bindings;
 /// A text that may not be set.
 pub(super) const REFUSED: &str = "refused";
 
-/// Where the driver fails.
+/// The step in which the driver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Limits,
@@ -68,23 +68,23 @@ pub(super) enum Step {
     Start,
 }
 
-/// What becomes of a call that is to be sent.
+/// The fate of a call that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is answered before `send` returns.
+    /// The call is answered before `send` returns.
     Answered = 0,
-    /// It is sent and remembered.
+    /// The call is sent and remembered.
     Kept = 1,
-    /// It is not sent the first time; later it is answered.
+    /// The call is not sent the first time; later it is answered.
     Waits = 2,
     NoBuffers = 3,
     NotConnected = 4,
     /// No reply is found for it.
     Refused = 5,
-    /// It is sent when another one waits behind it, and fails while that one is being sent, by the
-    /// same thread: before its task can sleep.
+    /// The call is sent when another one waits behind it, and fails while that one is being sent,
+    /// by the same thread: before its task can sleep.
     FailsAwake = 6,
-    /// It is sent and remembered, and the pages of the call are lent.
+    /// The call is sent and remembered, and its pages are lent.
     Lent = 7,
 }
 
@@ -121,7 +121,8 @@ pub(super) static ABANDONS: Atomic<i32> = Atomic::new(0);
 pub(super) static TIMEOUTS: Atomic<i32> = Atomic::new(0);
 pub(super) static CHECKS: Atomic<i32> = Atomic::new(0);
 
-/// Everything works, calls are answered, counts are zero but those of what is alive.
+/// Resets the driver: everything works, calls are answered, and counts are zero, except for those
+/// of living objects.
 pub(super) fn calm() {
     for one in [
         &FAIL_LIMITS,
@@ -147,7 +148,7 @@ pub(super) fn calm() {
     linger(600_000);
 }
 
-/// For how long calls that end wait for their memory before it is asked for, in milliseconds.
+/// How long calls that end wait for their memory, in milliseconds.
 pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
@@ -172,7 +173,7 @@ pub(super) fn fail_connects(count: i32) {
     FAIL_CONNECTS.store(count, Relaxed);
 }
 
-/// What becomes of calls from now on.
+/// Sets the fate of later calls.
 pub(super) fn fate(fate: Fate) {
     FATE.store(fate as i32, Relaxed);
 }
@@ -282,7 +283,7 @@ impl Driver {
         core::mem::take(&mut *self.kept.lock())
     }
 
-    /// What the last call lent.
+    /// Returns what the last call lent.
     pub(super) fn take_lent(&self) -> Option<Lent> {
         self.lent.lock().take()
     }

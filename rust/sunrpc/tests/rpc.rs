@@ -66,7 +66,7 @@ impl Lone {
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
     }
 
-    /// For a server of another address family.
+    /// Makes a transport for a server of another address family.
     pub(super) fn of_family(family: u16) -> Result<Self> {
         // SAFETY: As in `new`.
         let raw = from_err_ptr(unsafe { bindings::fake_setup_family(family) })?;
@@ -79,7 +79,7 @@ impl Lone {
         unsafe { Xprt::from_raw(self.0) }
     }
 
-    /// One of its names.
+    /// One of the names of its address.
     pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
         // SAFETY: By the type invariant.
         let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
@@ -134,7 +134,7 @@ impl Lone {
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
     }
 
-    /// How many callbacks at a time the RPC client is told of.
+    /// The number of callbacks at a time that the RPC client is told.
     pub(super) fn callback_slots(&self) -> u32 {
         // SAFETY: By the type invariant.
         unsafe { bindings::fake_callback_slots(self.0.as_ptr()) }
@@ -191,7 +191,7 @@ impl Memory {
         self
     }
 
-    /// What is sent are copies of the pages, which are freed when the call is encoded anew.
+    /// Copies of the pages are sent, which are freed when the call is encoded again.
     pub(super) fn wrapped(mut self: KBox<Self>) -> KBox<Self> {
         self.io.wrapped = true;
         self
@@ -255,8 +255,8 @@ impl Client {
         Self::create(soft, false)
     }
 
-    /// One like NFSv4's: it sends a call again on a new connection only, and ends the present one
-    /// for that.
+    /// A client like NFSv4's: it sends a call again only on a new connection, and ends the present
+    /// one for that.
     pub(super) fn of_nfs4() -> Result<Self> {
         Self::create(false, true)
     }
@@ -440,8 +440,8 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(task) = self.task {
-            // Only a call with a slot is among its client's calls, where the killer looks: one that
-            // gets the slot of a killed call comes in later.
+            // The killer finds only calls with a slot. A call that gets the slot of a killed one
+            // comes later.
             let _ = wait_until(|| {
                 self.client.kill();
                 // SAFETY: The task has not been waited for.

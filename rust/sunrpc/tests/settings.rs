@@ -52,7 +52,7 @@ mod suite {
         let long = KVec::from_elem(b'x', LONGEST + 1, GFP_KERNEL)?;
         for (text, error) in [
             (REFUSED.as_bytes(), ERANGE),
-            // It is the text without the line's end that is judged.
+            // The text is checked without its newline.
             (b"refused\n".as_slice(), ERANGE),
             (b"\xff".as_slice(), EINVAL),
             (long.as_slice(), EINVAL),
@@ -73,7 +73,7 @@ mod suite {
         for _ in 0..3 {
             let settings = Settings::register::<Driver>()?;
             ensure_eq!(Settings::register::<Driver>().err(), Some(EBUSY));
-            // What was set before is gone.
+            // The text that was set before is gone.
             ensure!(settings.read(net(), Setting::Rails, str::is_empty));
             settings.set(net(), Setting::Rails, b"left")?;
         }
@@ -87,7 +87,7 @@ mod suite {
             |()| Settings::register::<Driver>().map(drop),
             |()| Ok(()),
         )?;
-        // Each namespace's own, and its two texts.
+        // Each namespace has its own two texts.
         ensure_at_least!(errors, 3);
         let settings = Settings::register::<Driver>()?;
         let errors = each_allocation(

@@ -264,7 +264,7 @@ mod suite {
     #[test]
     fn an_only_piece_is_all_of_its_part() -> Test {
         let mut found = 0;
-        // Of the last message's head at first, then of its own.
+        // The page of the last message's head at first, then that of its own.
         let known = KnownPage::none();
         for shape in SHAPES {
             let message = Message::new(shape)?;

@@ -58,7 +58,7 @@ mod suite {
             }
             used.sort_unstable();
             ensure!(used.windows(2).all(|pair| pair[0] != pair[1]));
-            // One in as many as there are in the bag.
+            // One in as many as the bag has.
             ensure_at_least!(20, foreseen);
         }
         Ok(())
@@ -90,7 +90,7 @@ mod suite {
         // Nor when the counter has come round.
         xids.trim(FIRST + 2 + OLD);
         ensure_eq!(xids.draw(FIRST + 3, 2), FIRST + 3);
-        // One that is young stays.
+        // A young number stays.
         ensure_eq!(xids.draw(late + 2, 1), (late + 1) | 1 << 31);
         Ok(())
     }

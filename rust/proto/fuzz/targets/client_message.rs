@@ -203,14 +203,14 @@ fn admitted(
         end += length;
     }
     assert_eq!(end, call.landing());
-    // What the client's memory holds is anything; here it is what the message ends with.
+    // The client's memory may hold any bytes; here it holds the end of the message.
     let front = &message[message.len() - message.len().min(64)..];
     if let Ok(call) = call.fetched(front) {
         replied(&call, lists, terms, choice);
     }
 }
 
-/// Any reply with two marks, which may be anywhere.
+/// A reply with two marks at any place.
 fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32) {
     let [a, b, c, d] = choice.to_be_bytes().map(u32::from);
     let total = 20 + 4 * (a * b / 4);

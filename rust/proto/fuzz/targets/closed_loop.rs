@@ -160,7 +160,7 @@ struct Waiting {
     reply: Option<Vec<Segment>>,
     shape: ReplyShape,
     protected: bool,
-    /// What the RPC layer said, and where the result is in it.
+    /// The answer of the RPC layer, and where the result is in it.
     said: Option<(Vec<u8>, Span)>,
 }
 
@@ -188,7 +188,7 @@ struct Loop {
     seen: Seen,
 }
 
-/// How often each kind of thing happened.
+/// How often each kind of event happened.
 #[allow(dead_code)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
@@ -211,7 +211,7 @@ pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// As [`run`], and says what happened.
+/// As [`run`]; returns what happened.
 pub fn play(data: &[u8]) -> Seen {
     let mut source = Source::new(data);
     let mut both = Loop::new(&mut source);
@@ -328,7 +328,7 @@ impl Loop {
             tail: 4 + 4 * u32::from(source.below(64)),
             eligible,
         };
-        // More than sixteen are too many, so that other forms are needed.
+        // More than sixteen segments are too many, so that other forms are needed.
         let mut count = || 1 + usize::from(source.below(24));
         let mut counts = SegmentCounts {
             read: count(),
@@ -597,7 +597,7 @@ impl Loop {
         let offer = Offer {
             writes: &writes,
             reply: waiting.reply.as_deref(),
-            // What is longer than expected is an error of the upper layer, not of the transport.
+            // A reply longer than expected is an error of the upper layer, not of the transport.
             non_data_max: u32::MAX,
             strict: true,
         };
@@ -641,14 +641,14 @@ impl Loop {
             heard.splice(mark.from as usize..mark.from as usize, data);
         }
         assert_eq!(heard, said);
-        // Nothing was written but the reply.
+        // Only the reply was written.
         let written = waiting.memory.0.iter().flat_map(|region| &region.written);
         let written = written.filter(|written| **written).count();
         assert_eq!(written as u32, accept.placed + accept.reply_len);
     }
 }
 
-/// How many segments these bytes are divided into.
+/// The number of segments for these bytes.
 fn split(length: usize, count: usize) -> usize {
     let each = length.div_ceil(count.clamp(1, length.max(1)));
     length.div_ceil(each.max(1)).max(1)

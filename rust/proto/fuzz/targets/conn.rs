@@ -34,13 +34,13 @@ use xprtrdma_proto::{
 /// The longest that any step may wait for the clock, with the default configuration.
 const LONGEST_WAIT: Millis = Millis::from_secs(300);
 
-/// What the driver holds.
+/// The objects that the driver holds.
 #[derive(Default)]
 struct Driver {
     /// Resources of this attempt or connection exist.
     holds: Option<Epoch>,
     established: bool,
-    /// It was told to release them.
+    /// The driver was told to release them.
     releasing: bool,
 }
 
@@ -227,7 +227,7 @@ fn cause(source: &mut Source<'_>) -> Cause {
     }
 }
 
-/// What one event may change.
+/// Checks what one event may change.
 fn check_step(event: Event, before: (Phase, u32, Epoch), conn: &Conn) {
     let (phase, cookie, epoch) = before;
     let came_or_went = (phase == Phase::Up) != (conn.phase() == Phase::Up);
@@ -256,7 +256,7 @@ fn check_step(event: Event, before: (Phase, u32, Epoch), conn: &Conn) {
     }
 }
 
-/// What holds at any time.
+/// Checks what holds at any time.
 fn check_rest(conn: &Conn, now: Time) {
     let waits = !matches!(conn.phase(), Phase::Down | Phase::Closing | Phase::Stopped);
     assert_eq!(conn.deadline().is_some(), waits);
@@ -269,7 +269,7 @@ impl Driver {
     fn perform(&mut self, action: Action) {
         match action {
             Action::ResolveAddr { epoch, .. } => {
-                // It may be asked for again.
+                // The address may be asked for again.
                 assert!(self.holds.is_none_or(|held| held == epoch));
                 assert!(!self.established && !self.releasing);
                 self.holds = Some(epoch);

@@ -189,7 +189,7 @@ pub fn run(data: &[u8]) {
     keys(&offered);
 }
 
-/// What is predicted for an offer, if anything is.
+/// The prediction for an offer, if there can be one.
 fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
     let expected = match (offer.writes, offer.reply) {
         ([], None) => Expected::Inline,

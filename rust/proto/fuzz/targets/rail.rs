@@ -39,7 +39,7 @@ use xprtrdma_proto::{
     },
 };
 
-/// More connections than this are not interesting.
+/// Greatest number of connections; more would show nothing new.
 const MOST: usize = 40;
 
 const MINUTE: Millis = Millis::from_secs(60);
@@ -67,7 +67,7 @@ struct World {
     died: HashMap<IpAddr, Time>,
     /// Since when one has been dead or doubted, and until when.
     bad: HashMap<IpAddr, (Time, Time)>,
-    /// Those that were neither after the last step.
+    /// The rails that were neither after the last step.
     was_good: HashSet<IpAddr>,
     /// When all of them had failed within that time, the last time.
     all_failed: Option<Time>,
@@ -178,14 +178,15 @@ impl World {
             }
             12 => {
                 let found = self.rails.probe(self.now);
-                // One that was suspected may be found to be dead.
+                // A rail that was suspected may be found to be dead.
                 for view in self.views() {
                     self.note_death(view.rail);
                 }
                 if let Some((probe, rail)) = found {
                     let is = |view: &View, of| view.standing == of;
                     let views = self.views();
-                    // One that has answered is asked again to be compared with those that have not.
+                    // A rail that has answered is probed again, for comparison with those that have
+                    // not.
                     let compares = views.iter().any(|view| is(view, Standing::Doubted));
                     assert!(compares || self.standing(rail) == Standing::Dead);
                     let same = self.probes.iter().filter(|(_, other)| *other == rail);
@@ -332,7 +333,7 @@ impl World {
         } else {
             let others = self.rails.lost(seat, self.now);
             let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
-            // It may have worked since all failed.
+            // The rail may have worked since all rails failed.
             assert!(is_dead || self.all_failed.is_some());
             others
         };
@@ -361,9 +362,9 @@ impl World {
         let after = self.standing(on);
         match before {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
-            // It may have worked since all failed.
+            // The rail may have worked since all rails failed.
             _ if kind == 0 && self.all_failed.is_some() => {}
-            // If no other was trusted the attempt was not too short.
+            // If no other rail was trusted the attempt was long enough.
             _ if kind == 2 && after == Standing::Dead => {}
             _ => assert_eq!(after, Standing::Doubted),
         }
@@ -429,7 +430,7 @@ impl World {
             Standing::Live => {
                 let died = self.died.get(&to.rail.local);
                 let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
-                // If all failed, no rail was at fault.
+                // If all rails failed, no rail was at fault.
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }

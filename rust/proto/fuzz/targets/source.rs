@@ -17,7 +17,7 @@ impl<'a> Source<'a> {
         Self { rest: data }
     }
 
-    /// What has not been taken yet.
+    /// The bytes that were not taken yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -134,13 +134,13 @@ struct Waiting {
     bad_replies: u8,
 }
 
-/// What a driver holds of a connection.
+/// The driver's state of a connection.
 struct Link {
     epoch: Epoch,
     /// Messages can come.
     connected: bool,
     probing: bool,
-    /// What answered the probe.
+    /// The answer to the probe.
     answer: Option<ProbeAnswer>,
     version: Option<Version>,
     credits: ForwardCredits,
@@ -169,11 +169,11 @@ struct Side {
     next: u32,
 }
 
-/// What a message did.
+/// The effect of a message.
 #[derive(Default)]
 struct Effects {
     completed: Vec<u32>,
-    /// It was dropped, or refused as malformed.
+    /// The message was dropped, or refused as malformed.
     dropped: bool,
     /// A call ended for its bad replies.
     given_up: bool,
@@ -231,7 +231,7 @@ impl Side {
         let before = (self.conn.phase(), self.conn.version_known());
         self.conn.handle(event, self.now);
         if self.conn.version_known() != before.1 {
-            // Nothing but a negotiation, or its breach, tells anything about the peer's version 2.
+            // Only a negotiation, or its breach, says something about the peer's version 2.
             let broken = matches!(event, Event::Lost(_, Cause::VersionRefused));
             assert!(before.0 == Phase::Negotiating || broken);
             if broken {
@@ -310,7 +310,7 @@ impl Side {
             6 => {
                 if let Some(link) = &mut self.link {
                     link.discards.tick(self.now);
-                    // As many as may have been forgotten are not counted here any more.
+                    // Messages that may have been forgotten are not counted here any more.
                     link.dropped = 0;
                 }
             }
@@ -418,7 +418,7 @@ impl Side {
         assert_eq!(version, expected);
         assert!(self.policy != VersionPolicy::V1Only || version == Version::V1);
         assert!(self.policy != VersionPolicy::V2Only || version == Version::V2);
-        // Only the reply to a version 2 probe has told a grant.
+        // Only the reply to a version 2 probe contains a grant.
         assert!(version == Version::V2 || link.credits.granted() == 1);
         link.version = Some(version);
         self.send();
@@ -501,7 +501,7 @@ impl Side {
                 words
             }
             8 => vec![own, version, credit, MSG, u32::from(which & 1), 0, 0, 0],
-            // One of the words in front says something else.
+            // One of the first words is changed.
             _ => {
                 let mut words = honest(own, version, credit, waiting, source.u16());
                 words[1 + usize::from(which & 3)] = u32::from(which >> 5);
@@ -558,7 +558,7 @@ impl Side {
                 match (offers(1), offers(2)) {
                     (_, true) => self.doubted = Some(self.now),
                     (true, false) => self.lacking = true,
-                    // Nothing is known of one that has neither.
+                    // Nothing is known of a peer that has neither version.
                     (false, false) => self.doubted = None,
                 }
             }
@@ -607,7 +607,7 @@ impl Side {
     }
 }
 
-/// What comes before the version is agreed on.
+/// Checks a message that comes before the version is agreed on.
 fn while_probing(link: &mut Link, message: &[u8]) -> Effects {
     let mut effects = Effects::default();
     let answer = match arrived(message, Xid(PROBE), false) {
@@ -631,7 +631,7 @@ fn while_probing(link: &mut Link, message: &[u8]) -> Effects {
     effects
 }
 
-/// What comes once the version is agreed on.
+/// Checks a message that comes after the version is agreed on.
 fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) -> Effects {
     let mut effects = Effects::default();
     let xid = call_xid(message, version);
@@ -826,7 +826,7 @@ fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing
         }
     }
     if let Some(refusal) = &effects.refused {
-        // Nothing that is an answer is answered, and errors never (X-18, MAL-185).
+        // An answer is never answered, and an error neither (X-18, MAL-185).
         let option = words.is(1, 2) && words.is(3, OPTIONAL) && words.is(4, CALL);
         assert!(!two || option || (words.is_version_2(CALL) && !probing));
         assert!(!error && words.is(0, refusal.xid.0));

@@ -141,7 +141,7 @@ fn a_call_in_a_read_chunk_is_refused_whatever_its_xid() {
     for pending in [false, true] {
         assert_eq!(taken(&message, Version::V2, pending), REFUSED);
     }
-    // With the direction in sight, a Read list in a Reply is that of a bad Reply.
+    // The header says that this is a Reply, so a Read list makes it a bad Reply.
     let message = Message::reply(Version::V1).body(&reads);
     assert_eq!(
         taken(&message, Version::V1, true),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What several test files need: the byte vectors and a builder for messages of a peer.
+//! Helpers of several test files: the byte vectors and a builder for messages of a peer.
 
 use serde_json::Value;
 use xprtrdma_proto::{
@@ -226,7 +226,7 @@ pub fn reply_of(bytes: &[u8], version: Version) -> Reply<'_> {
     }
 }
 
-/// What becomes of a message in the end, for a call that waits for [`XID`].
+/// The final outcome of a message, for a call that waits for [`XID`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     Judged(Verdict),

@@ -99,7 +99,7 @@ fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
 #[test]
 fn every_failure_releases_everything_and_then_reports() {
     use CmEvent as Cm;
-    // What the connection manager says, why the attempt fails, errno on the first mount, errno
+    // The connection manager's report, the reason of the failure, errno on the first mount, errno
     // later.
     for (event, reason, first, later) in [
         (
@@ -189,7 +189,8 @@ fn any_read_capability_will_do() {
 
 #[test]
 fn only_errors_that_are_retried_reach_a_mounted_client() {
-    // What `call_connect_status` retries: at once, after a quarter of a second, or after three.
+    // Errors that `call_connect_status` retries: at once, after a quarter of a second, or after
+    // three.
     let retried = [
         Error::Disconnected,
         Error::TimedOut,
@@ -466,7 +467,7 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
         assert!(rig.delay().get() >= floor);
         floor = (floor * 2).min(15_000);
     }
-    // One reply is enough to be trusted again.
+    // After one reply the peer is trusted again.
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(rig.conn.failures(), 0);
@@ -601,7 +602,7 @@ fn the_version_is_settled_before_the_connection_is_used() {
         assert!(!rig.is_up(epoch));
         let actions = rig.event(Event::VersionAnswer(epoch, answer));
         match outcome {
-            // On the same connection, without another attempt.
+            // The probe is sent on the same connection, without another attempt.
             Ok(version) => assert_eq!(
                 actions,
                 [Action::Established {
@@ -621,7 +622,7 @@ fn the_version_is_settled_before_the_connection_is_used() {
         }
         assert_eq!(rig.epoch(), epoch);
     }
-    // What ends here says nothing about the peer: the next connection asks again.
+    // An end for these causes says nothing about the peer: the next connection probes again.
     for end in [CmEvent::DeviceRemoval, CmEvent::AddrChange] {
         let mut rig = Rig::v2();
         rig.reach(Phase::Negotiating);
@@ -701,7 +702,7 @@ fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
             }]
         ));
     }
-    // Nothing but version 2 is allowed: the attempt fails.
+    // Only version 2 is allowed, so the attempt fails.
     let mut rig = Rig::new(Config {
         version: VersionPolicy::V2Only,
         ..Config::default()
@@ -915,7 +916,7 @@ fn check_failure(
         assert_eq!(rig.conn.phase(), Phase::Down);
         let last = Failure {
             reason,
-            // All that is known of it.
+            // The record of the connection.
             errno: match reason {
                 ConnectError::HostFault => -22,
                 _ => 0,

@@ -76,7 +76,7 @@ fn random_events_never_break_a_promise() {
                 }
             }
             prop_assert!(rig.delay() <= Millis::from_secs(30));
-            // Only these phases wait for time, and none of them for long.
+            // Only these phases have a deadline, and it is near.
             let waits = !matches!(after, Phase::Down | Phase::Closing | Phase::Stopped);
             match rig.conn.deadline() {
                 Some(deadline) => {
@@ -118,7 +118,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
             let bound = Millis::new(asked.clamp(100, 30_000));
             let end = loop {
                 let Some(action) = todo.pop() else {
-                    // Nothing to do: let time pass to the deadline.
+                    // No action is due: advance the time to the deadline.
                     let Some(deadline) = rig.conn.deadline() else {
                         return Err(TestCaseError::fail("no deadline while an attempt waits"));
                     };
@@ -166,7 +166,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
     assert_eq!(outcome, Ok(()));
 }
 
-/// What a driver can know of the transport without looking inside.
+/// The state of the transport that a driver can see.
 #[derive(Default)]
 struct Model {
     /// The attempt or connection whose resources exist.
@@ -184,7 +184,7 @@ struct Model {
 }
 
 impl Model {
-    /// Which phases may follow `before`, told from the event alone.
+    /// The phases that may follow `before`, by the event alone.
     fn check_move(
         &mut self,
         event: Event,
@@ -242,7 +242,7 @@ impl Model {
             Action::ResolveAddr { epoch, timeout } => {
                 prop_assert!(timeout <= Millis::from_secs(5));
                 if self.live == Some(epoch) {
-                    // It is asked for again.
+                    // The address is asked for again.
                     prop_assert!(!self.established && !self.ordered);
                     return Ok(());
                 }
@@ -303,7 +303,7 @@ struct Step {
     to_deadline: bool,
     /// How many actions the driver takes before the next event.
     polls: u8,
-    /// From which epoch, counted back from the present one.
+    /// The epoch of the event, counted back from the present one.
     age: u32,
     what: What,
 }

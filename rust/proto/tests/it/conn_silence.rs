@@ -80,7 +80,7 @@ fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64
 // A server whose software is dead while its adapter answers.
 #[test]
 fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
-    // What one call's timers are with timeo=600, timeo=10, and timers that are a little early.
+    // The timers of one call with timeo=600, with timeo=10, and timers that fire a little early.
     for (spans, end) in [([60, 120, 60], 240), ([1, 2, 1], 4), ([60, 60, 60], 180)] {
         let mut rig = useful(Config::default());
         let found = until_end(&mut rig, spans);
@@ -161,12 +161,12 @@ fn a_server_that_sends_nothing_is_given_up_ever_later() {
         rig.connect();
     }
     assert_eq!(found, [3, 6, 12, 24, 24, 24]);
-    // One reply, and all is as before.
+    // After one reply the state is as before.
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(until_end(&mut rig, [60; 100]), Some((180, Cause::Unserved)));
 }
 
-// Without a probe that could be answered the first timer decides, as ever.
+// If the peer answers no probes, the first timer decides, as ever.
 #[test]
 fn without_keepalive_nothing_is_counted() {
     let mut rig = useful(Config {
@@ -194,7 +194,7 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
             rig.event(Event::KeepaliveAnswered(epoch));
         }
         rig.now = begin.after(SUSPICION);
-        // That messages come does not say that any gets there.
+        // Messages from the peer do not prove that ours get there.
         let actions = rig.look(begin.after(Millis::new(400)), begin, true);
         assert_eq!(cause(&actions), end.map(|_| Cause::PeerUnreachable));
     }
@@ -228,7 +228,8 @@ fn an_answer_to_an_older_probe_ends_no_suspicion() {
     }
 }
 
-// Where the send queue is full no probe is sent, and none can be answered: what ends there tells.
+// While the send queue is full no probe is sent. The completions of what is in the queue stand in
+// for an answer.
 #[test]
 fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
     for (alive, end) in [(true, None), (false, Some(Cause::PeerDead))] {
@@ -271,7 +272,7 @@ fn suspicion_hurries_the_probe_under_way() {
     assert_eq!(unanswered, Some(Millis::new(1_600)));
 }
 
-// Where nothing is probed the event says nothing.
+// If the peer is not probed, the event has no effect.
 #[test]
 fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     let mut rig = useful(Config {
@@ -319,7 +320,7 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     }
 }
 
-// With another rail there is no need to wait for this one.
+// With another rail it is useless to wait for this one.
 #[test]
 fn over_rails_an_unreachable_peer_fails_the_attempt() {
     let mut rig = Rig::new(Config::default());
@@ -357,7 +358,7 @@ fn a_late_look_at_a_probe_is_excused_once() {
     }
 }
 
-// The same for the steps of an attempt: the answer may have come.
+// The same for the steps of an attempt: the answer may have arrived.
 #[test]
 fn a_late_look_at_an_attempt_is_excused_once() {
     for stage in Rig::STAGES {

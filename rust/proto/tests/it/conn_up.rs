@@ -98,7 +98,7 @@ fn every_loss_is_one_disconnect_with_its_cause() {
         assert_eq!(rig.conn.history().iter().count(), 1);
         assert_eq!(rig.event(Event::TornDown(epoch)), []);
         assert_eq!(rig.conn.phase(), Phase::Down);
-        // At once only if we closed it of our own will.
+        // The next attempt starts at once only if we closed the connection on purpose.
         let clean = matches!(
             cause,
             Cause::Idle | Cause::Closed | Cause::Shutdown | Cause::Forced | Cause::RailMove
@@ -129,7 +129,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
-        // Also not when the next one ends.
+        // There is no report when the next connection ends either.
         rig.event(Event::Close(Cause::Forced));
         assert_eq!(rig.conn.phase(), Phase::Closing);
         assert!(!rig.conn.is_ending(first));
@@ -168,7 +168,7 @@ fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     }
 }
 
-// What we did ourselves says nothing against the peer, however often we do it.
+// An end by ourselves says nothing against the peer, however often it happens.
 #[test]
 fn what_we_did_ourselves_costs_no_delay() {
     for (cause, ours) in [
@@ -184,12 +184,12 @@ fn what_we_did_ourselves_costs_no_delay() {
         let mut rig = endless();
         let delays: Vec<Millis> = (0..50).map(|_| lose(&mut rig, 10, true, cause)).collect();
         assert_eq!(delays.iter().all(|delay| *delay == Millis::default()), ours);
-        // Without a reply nothing says that the peer is well.
+        // Without a reply nothing proves that the peer works.
         assert!(lose(&mut rig, 10, false, cause) > Millis::default());
     }
 }
 
-// What ends a connection soon after memory was taken back is the server's write to it.
+// An end soon after memory was revoked is caused by the server's write to it.
 #[test]
 fn a_write_to_memory_of_a_killed_call_has_a_cause_of_its_own() {
     let refused = [
@@ -399,7 +399,7 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     assert_eq!(rig.look(rig.now, start, false), []);
     assert_eq!(rig.event(Event::Close(Cause::Idle)), []);
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // Everything else still closes it.
+    // All other events still close it.
     let mut other = Rig::new(config);
     other.connect();
     other.event(Event::Backchannel { bound: true });
@@ -508,7 +508,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     let epoch = rig.epoch();
     assert_eq!(rig.look(heard, heard, true), [Action::Keepalive { epoch }]);
     let sent = rig.now;
-    // What was heard before the probe does not answer it.
+    // A message from before the probe does not answer it.
     rig.advance(4_999);
     assert_eq!(rig.look(sent, heard, true), []);
     // Only one probe at a time.
@@ -525,7 +525,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     let later = sent.after(Millis::new(1));
     assert_eq!(rig.look(later, heard, true), []);
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // From a clock that runs ahead nothing follows but the present time.
+    // A time in the future counts as the present time.
     rig.advance(5_000);
     assert_eq!(rig.look(Time::from_millis(u64::MAX), heard, true), []);
     rig.advance(5_000);
@@ -568,7 +568,7 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
         );
     }
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // With replies arriving the peer's host is asked first.
+    // If replies arrive, the peer's host is probed first.
     let epoch = rig.epoch();
     let cookie = rig.conn.cookie();
     rig.event(Event::Replied(epoch));
@@ -580,7 +580,7 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
         [Action::Keepalive { epoch }]
     );
     rig.event(Event::KeepaliveAnswered(epoch));
-    // It is slow, not dead: asked again, it is probed again.
+    // The server is slow, not dead: after another timer it is probed again.
     assert_eq!(
         rig.event(Event::RpcTimeout {
             cookie,
@@ -717,7 +717,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
         event: Some(QpEvent::from_raw(3)),
         device: Some((DeviceEvent::from_raw(10), Millis::new(7))),
     };
-    // Of another connection nothing is taken.
+    // Reports about another connection are ignored.
     rig.event(Event::Seen(epoch.next(), seen));
     assert_eq!(newest(&rig).map(|lost| lost.seen), Some(Seen::default()));
     rig.event(Event::Seen(epoch, seen));
@@ -779,7 +779,7 @@ fn every_sign_of_the_end_has_its_own_name() {
         QpEvent::from_raw(1).name(),
         "fatal error (IB_EVENT_QP_FATAL)"
     );
-    // As verbs name them.
+    // The names of verbs.
     let opcodes = [
         Opcode::Send,
         Opcode::RegMr,
@@ -799,7 +799,7 @@ fn flushed_work_requests_alone_give_no_reason() {
         (Some(FLUSHED), None, true),
         (Some(FLUSHED), Some(RETRY_EXCEEDED), false),
         (Some(RETRY_EXCEEDED), Some(RETRY_EXCEEDED), false),
-        // What failed while we ended the connection.
+        // Work requests that failed while we ended the connection.
         (None, Some(RETRY_EXCEEDED), false),
     ] {
         let seen = Seen {

@@ -134,7 +134,7 @@ fn a_false_identifier_does_not_hide_the_real_one() {
         let bytes: Vec<u8> = start.iter().chain(&GOOD).copied().collect();
         assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
     }
-    // Of two that are valid, the first.
+    // The first of two valid ones counts.
     let mut second = GOOD;
     second[6] = 0;
     let bytes: Vec<u8> = GOOD.iter().chain(&second).copied().collect();
@@ -169,7 +169,7 @@ fn thresholds_are_what_both_can_do() {
         let found = Thresholds::negotiate(Version::V1, &own, peer.as_ref());
         assert_eq!(found, expected);
     }
-    // Both must have announced it.
+    // Remote invalidation needs the announcement of both.
     let silent = data(false, 4096, 4096);
     let found = Thresholds::negotiate(Version::V1, &silent, Some(&own));
     assert!(!found.remote_invalidation);

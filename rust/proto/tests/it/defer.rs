@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What waits for room in a queue is posted, whatever happens between two steps.
+//! An item that waits for room in a queue is posted, whatever happens between two steps.
 
 use std::{
     cell::{
@@ -16,7 +16,7 @@ use xprtrdma_proto::defer::{
 
 /// A queue for so much.
 const DEPTH: u32 = 4;
-/// What the items take.
+/// Places that the items take.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
 /// A send queue and its users. Before each step of one user another may get its turn, as the
@@ -24,7 +24,7 @@ const SIZES: [u32; 4] = [2, 1, 3, 2];
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,
-    /// What was posted and has not completed, in order.
+    /// Items that were posted and have not completed, in order.
     queue: RefCell<VecDeque<u32>>,
     wants_room: Cell<bool>,
     /// Completions are handled one at a time.
@@ -36,7 +36,7 @@ struct World {
 }
 
 impl World {
-    /// With a queue that others have filled.
+    /// A queue that other users have filled.
     fn new(script: u32) -> Self {
         Self {
             script: Cell::new(script),
@@ -74,7 +74,7 @@ impl World {
         self.handling.set(false);
     }
 
-    /// Before each step: perhaps another thread's turn.
+    /// Called before each step: another thread may get its turn.
     fn others(&self) {
         let choice = self.script.get() % 3;
         self.script.set(self.script.get() / 3);

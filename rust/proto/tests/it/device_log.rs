@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device told, and what of it is named at the end of a connection.
+//! The events that a device reported, and which of them is named at the end of a connection.
 
 use xprtrdma_proto::{
     conn::{
@@ -45,7 +45,7 @@ fn the_newest_of_each_kind_is_kept() {
             (DeviceEvent::Fatal, at(2)),
         ]
     );
-    // All kinds at a time, in any order, find room.
+    // Events of all kinds find room at the same time, in any order.
     for number in (0..64).chain((0..64).rev()) {
         log.told(DeviceEvent::from_raw(number), at(2000 + u64::from(number)));
         assert_eq!(

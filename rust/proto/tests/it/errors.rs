@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What every error becomes, and the counters.
+//! The errno of each error, and the counters.
 
 use std::collections::HashSet;
 use xprtrdma_proto::{

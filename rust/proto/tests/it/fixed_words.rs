@@ -127,7 +127,7 @@ fn another_version_is_dropped() {
                 }
             }
         }
-        // Everything in the byte order of the wrong machine.
+        // All words in the wrong byte order.
         let mut swapped = Message::reply(version).bytes();
         for word in swapped.chunks_exact_mut(4) {
             word.reverse();
@@ -243,7 +243,7 @@ fn undecodable_errors_are_dropped() {
             if code != 0 && code <= highest {
                 continue;
             }
-            // With and without the eight words of RFC 5666's default arm.
+            // Errors with and without the eight words of RFC 5666's default arm.
             for extra in [0, 8] {
                 let mut body = vec![code];
                 body.resize(1 + extra, 0);
@@ -353,7 +353,7 @@ fn an_inline_reply_begins_like_one() {
             let bytes = reply(rpc(XID, msg_type, 24));
             assert_eq!(discarded(&bytes, version), with_xid(Counter::BadPayload));
         }
-        // What is behind the first two words is the RPC layer's business.
+        // The RPC layer decides about the words behind the first two.
         let mut payload = rpc(XID, REPLY, 24);
         payload[8..].fill(0xff);
         assert!(matches!(

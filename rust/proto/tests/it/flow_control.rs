@@ -73,7 +73,7 @@ fn an_abandoned_call_keeps_its_credit() {
     credits.abandon();
     credits.abandon();
     assert_eq!((credits.cwnd(), credits.abandoned()), (256, 2));
-    // What we ask for stays the same.
+    // The credit request stays the same.
     assert_eq!(credits.request(), Credits(8));
     assert!(may_send(&credits, 0));
     assert!(!may_send(&credits, 1));
@@ -253,7 +253,7 @@ fn stray_messages_are_borne_up_to_a_limit() {
     }
 }
 
-// What a connection of months has borne now and then does not end it.
+// Rare bad messages over months do not end a connection.
 #[test]
 fn what_was_borne_long_ago_is_forgotten() {
     let minute = 60_000;
@@ -264,7 +264,7 @@ fn what_was_borne_long_ago_is_forgotten() {
         discards.tick(now);
         assert_eq!(discards.discard(None), Reaction::Ignore);
     }
-    // More than one a minute come together in the end.
+    // More than one bad message a minute add up in the end.
     let mut seen = 0;
     while discards.discard(None) == Reaction::Ignore {
         now = now.after(Millis::new(minute / 2));
@@ -272,7 +272,7 @@ fn what_was_borne_long_ago_is_forgotten() {
         seen += 1;
         assert!(seen < 40);
     }
-    // How often it is told the time does not matter.
+    // The result does not depend on how often the time is reported.
     let mut discards = DiscardLimit::new(16, START);
     let mut often = DiscardLimit::new(16, START);
     for _ in 0..15 {

@@ -77,12 +77,12 @@ fn a_call_that_was_not_followed_from_its_beginning_has_no_stages() {
     for broken in [
         // The clock was off.
         Stamps { posted: 0, ..CALL },
-        // What an earlier call of the slot has left.
+        // Times that an earlier call of the slot has left.
         Stamps {
             posted: 4999,
             ..CALL
         },
-        // It was sent again.
+        // The call was sent again.
         Stamps {
             given: 5301,
             ..CALL

@@ -174,7 +174,7 @@ fn what_a_worker_leaves_comes_first() {
     assert_eq!(closed, Some([NOTHING; 4]));
 }
 
-/// Without a worker each event is dealt with at once.
+/// Without a worker each event is handled at once.
 #[test]
 fn without_a_worker_events_are_dealt_with_at_once() {
     let (mut mailbox, now) = attempt(Phase::Up);
@@ -203,7 +203,7 @@ fn without_a_worker_events_are_dealt_with_at_once() {
     assert_eq!(mailbox.conn.phase(), Phase::Closing);
 }
 
-/// More events than there is room for are lost, the first ones are not.
+/// If there are too many events, the last ones are lost, not the first.
 #[test]
 fn a_full_mailbox_keeps_the_first_events() {
     let (mut mailbox, now) = attempt(Phase::Address);

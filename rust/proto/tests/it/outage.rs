@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the log says about a server that cannot be reached.
+//! The log messages about a server that cannot be reached.
 
 use xprtrdma_proto::{
     conn::{
@@ -33,7 +33,7 @@ fn a_day_without_a_server_costs_few_lines() {
     let first = [0, 60, 180, 420, 900, 1860, 3780, 7380];
     assert_eq!(told.get(..first.len()), Some(&first[..]));
     assert!(told.len() <= 30);
-    // There is one an hour at least.
+    // There is a message at least every hour.
     assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= 3630));
 }
 
@@ -137,7 +137,7 @@ fn news_keep_until_they_may_be_told() {
             asked = true;
             may_tell == Some(true)
         });
-        // It has a budget, so it is asked only for what is news.
+        // The log has a budget, so it is asked only if there is something to report.
         assert_eq!(asked, may_tell.is_some());
         report.tell
     };

@@ -308,7 +308,7 @@ fn what_may_not_be_reduced_travels_whole() {
     };
     let ineligible = plan(&write, &read, &ONE_EACH, true, &limits).unwrap();
     assert_eq!((ineligible.call, ineligible.reply), (whole, whole_reply));
-    // At a position that cannot be written down.
+    // The position would not fit into the header.
     for head in [0, 118, 119, 121] {
         let shape = call(head, 65536, 16);
         let plan = plan(&shape, &SMALL_REPLY, &ONE_EACH, true, &limits).unwrap();
@@ -588,7 +588,7 @@ fn every_plan_fits_both_ways() {
     assert!(built_plans > 2000);
 }
 
-/// What a plan promises, computed the long way.
+/// Checks the promises of a plan, computed in another way.
 fn check_plan(
     plan: &Plan,
     call: &CallShape,
@@ -781,7 +781,7 @@ fn the_encoder_refuses_what_a_server_need_not_take() {
     assert_eq!(reply(&with_empty), Err(Error::BadChunk));
 }
 
-/// Of kernels: x86 and most others; arm64 with 16k; arm64 and powerpc with 64k.
+/// Page sizes of kernels: x86 and most others; arm64 with 16k; arm64 and powerpc with 64k.
 const PAGE_SIZES: [u32; 3] = [4096, 16_384, 65_536];
 
 /// Segments counted page by page, without any arithmetic on lengths.

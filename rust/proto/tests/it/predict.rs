@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is predicted is what the rules say.
+//! The prediction agrees with the rules.
 
 use crate::common::{
     words,
@@ -51,7 +51,7 @@ fn front(version: Version, procedure: u32, direction: u32) -> Vec<u32> {
     words
 }
 
-/// What a call expects, and the words of a Reply to it.
+/// The expectation of a call, and the words of a Reply to it.
 fn usual(version: Version) -> Vec<(Expected<'static>, Vec<u32>)> {
     let (msg, nomsg) = (front(version, 0, REPLY), front(version, 1, REPLY));
     let rpc = [XID, REPLY, 0, 0, 0, 0];
@@ -68,7 +68,7 @@ fn usual(version: Version) -> Vec<(Expected<'static>, Vec<u32>)> {
     all
 }
 
-/// What the rules make of it, if they accept it.
+/// The result of the rules, if they accept the message.
 fn judged(bytes: &[u8], version: Version, expected: Expected<'_>) -> Option<Accept> {
     let segments = [OFFERED];
     let writes = [&segments[..]];
@@ -93,7 +93,7 @@ fn judged(bytes: &[u8], version: Version, expected: Expected<'_>) -> Option<Acce
     }
 }
 
-/// Whether it is predicted; then the rules must say the same.
+/// Returns whether the message is predicted, and checks that the rules then agree.
 fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     let found = predicted(bytes, version, expected);
     if found.is_some() {
@@ -102,7 +102,7 @@ fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     found.is_some()
 }
 
-/// Each version with what its calls expect and get.
+/// Each version, with the expectation of its calls and their replies.
 fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
     BOTH.into_iter().flat_map(|version| {
         usual(version)
@@ -118,7 +118,7 @@ fn the_usual_replies_are_predicted() {
     }
 }
 
-// By it a reply proves that its server was told of the region.
+// A reply that repeats the offset proves that its server was told of the region.
 #[test]
 fn the_offset_is_where_it_is_looked_for() {
     for (version, expected, message) in all_usual() {
@@ -183,7 +183,7 @@ fn a_call_of_the_server_names_no_call_of_ours() {
             let of_the_server = matches!(inbound, Inbound::ReverseCall(_) | Inbound::Refuse(_));
             let found = call_xid(&bytes, Version::V1);
             assert!(found.is_none() || found == Some(Xid(changed[0])));
-            // With chunks it is refused all the same, and then nothing is lost by looking.
+            // A message with chunks is refused anyway, so looking at it costs nothing.
             if found.is_none() {
                 assert!(of_the_server, "{changed:x?}");
             }
@@ -222,7 +222,8 @@ fn what_the_server_asks_in_version_2_names_no_call_of_ours() {
         let error = words(&[XID, 2, 7, 4, number, 0, 0, 0]);
         assert_eq!(call_xid(&error, Version::V2), Some(Xid(XID)));
     }
-    // What it does not name, the rules never take for an answer to a call, not even for a bad one.
+    // The rules never take a message without that xid for an answer to the call, not even for a bad
+    // one.
     for at in 0..10 {
         for other in [0, 1, 2, 3, 4, 5, 6, u32::MAX] {
             let mut changed = front(Version::V2, 0, CALL);

@@ -115,7 +115,7 @@ fn another_rail_is_tried_at_once() {
     }
     let most = Config::default().backoff.max;
     assert!(rig.delay() <= most && rig.delay() >= Millis::new(most.get() / 2));
-    // As long as ever when there is one again.
+    // The attempt may take as long as ever when there is a single rail again.
     let mut rig = Rig::new(Config::default());
     for _ in 0..12 {
         rig.fail_once();
@@ -123,7 +123,7 @@ fn another_rail_is_tried_at_once() {
     assert!(rig.delay() > limit);
 }
 
-/// How a connection ended of which nothing but the cause is known.
+/// The end of a connection of which only the cause is known.
 fn ended(cause: Cause) -> Disconnect {
     Disconnect {
         epoch: Epoch::NONE,
@@ -162,7 +162,7 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         assert_eq!(lost.cause, Cause::PeerClosed);
         assert_eq!(lost.blames_rail(), blamed, "{waited} {answered}");
     }
-    // It says nothing when we ended the connection ourselves.
+    // An end by ourselves says nothing about the rail.
     let unanswered = Millis::from_secs(3);
     for (cause, blamed) in [
         (Cause::Completion(WcStatus::Flushed), true),

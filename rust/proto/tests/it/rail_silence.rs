@@ -51,7 +51,7 @@ struct World {
     now: u64,
     rails: Rails,
     clients: Vec<Client>,
-    /// Each with the time when it began, and whether its rail worked then.
+    /// Each connection request, with the time when it began and whether its rail worked then.
     probes: Vec<(Probe, Rail, u64, bool)>,
     /// Calls are in flight.
     busy: bool,
@@ -61,7 +61,7 @@ struct World {
     replies: Option<u64>,
     accepts: bool,
     accepts_since: u64,
-    /// It accepts one connection in so long a time, in the order in which they come.
+    /// The server accepts one connection in this time, in the order of the requests.
     pass: Option<u64>,
     probed: usize,
     died: bool,
@@ -108,11 +108,12 @@ impl World {
             self.now += STEP;
             let now = Time::from_millis(self.now);
             let mut places = self.pass.map_or(usize::MAX, |pass| {
-                // One that is refused keeps its place in the queue, but is not waited for here.
+                // A request that is refused keeps its place in the queue, but the test does not
+                // wait for it.
                 usize::from(self.now % pass == 0)
             });
             for (probe, rail, begun, worked) in std::mem::take(&mut self.probes) {
-                // With its hands full the server takes its time for the first rail.
+                // A busy server answers late on the first rail, too.
                 let waited = self.accepts_since + BACKLOG * (1 - number(rail.local) as u64);
                 let waited = worked && self.accepts && self.now >= begun.max(waited) + CONNECT;
                 let accepted = waited && places > 0;

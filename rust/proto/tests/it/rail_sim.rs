@@ -89,7 +89,7 @@ enum State {
     },
 }
 
-/// What comes of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Connected,
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// What the driver does when a port goes down: it leaves at once if there is a better rail.
+    /// The driver's reaction when a port goes down: it leaves at once if there is a better rail.
     fn port_down(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
@@ -300,11 +300,11 @@ impl World {
         is_cut || self.server == Server::IsOff
     }
 
-    /// How long it takes to ask for a connection over a rail, at most until `limit`, and what comes
-    /// of it.
+    /// Returns how long a connection request over a rail takes, at most until `limit`, and its
+    /// outcome.
     fn asks(&mut self, rail: usize, limit: u64) -> (u64, Outcome) {
         if self.is_silent(rail) {
-            // It is repeated, and may be answered.
+            // The request is repeated, and may be answered.
             return (limit, Outcome::Connected);
         }
         let mut takes = CONNECT;
@@ -471,7 +471,7 @@ fn a_rail_that_dies_is_left_and_comes_back() {
                     world.is_even() && world.all_up(),
                     "{fault:?} {clients} {down}"
                 );
-                // Each moved once at most, and the idle ones before the others.
+                // Each connection moved at most once, and the idle ones before the others.
                 let moved = |busy| {
                     let of_kind = move |client: &&Client| client.busy == busy;
                     let moves = world.clients.iter().filter(of_kind);
@@ -534,7 +534,7 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
                 assert!(away[2] - away[0] >= MINUTE, "{fault:?} {period} {away:?}");
             }
         }
-        // It gets fewer chances as time goes by.
+        // The rail gets fewer attempts as time goes by.
         let late: usize = world
             .clients
             .iter()
@@ -673,7 +673,7 @@ fn a_rail_is_doubted_until_it_was_tried() {
         } else {
             assert_eq!(standing(&rails, at(2)), Standing::Dead);
         }
-        // With both doubted an attempt takes one of them all the same, but not at once.
+        // With both rails doubted an attempt takes one of them, but not at once.
         rails.doubted(&seat, at(3));
         let (seat, third) = rails.take(Some(seat), true, at(3)).unwrap();
         assert_eq!(third.rail == first.rail, works);
@@ -707,7 +707,7 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
         let standing = |rails: &Rails| standing(rails, rail, at(2000));
         if idle {
             assert_eq!(rails.moves(&mut stays, false, at(900), at(900)), None);
-            // One that is called off says nothing, and another follows.
+            // A probe that is called off says nothing, and another follows.
             for (outcome, then, ms) in [
                 (Probed::NotTried, Standing::Doubted, 1000),
                 (Probed::Connected, Standing::Returning, 1250),
@@ -809,18 +809,18 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert_eq!(rails.moves(seat, true, now, late), Some(Move::Flee));
     rails.stay(seat, now);
     assert_eq!(rails.moves(seat, false, now, late), Some(Move::Flee));
-    // It counts for its new rail, so that no other takes it for free.
+    // The connection counts for its new rail, so that no other takes that rail for free.
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
-    // What comes soon after the death was under way.
+    // A message that comes soon after the death was under way before.
     rails.stay(seat, now);
     let soon = Time::from_millis(900);
     assert_eq!(rails.moves(seat, true, soon, soon), None);
     assert!(rails
         .views(soon)
         .any(|view| view.standing == Standing::Dead));
-    // What comes later proves that the rail works, though no probe was sent over it.
+    // A later message proves that the rail works, though no probe was sent over it.
     assert_eq!(rails.moves(seat, true, late, late), None);
     assert!(rails
         .views(late)
@@ -862,7 +862,7 @@ fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
         at_ms += 1000 * pause;
         assert_eq!(moves(&mut rails, true, at_ms - 1), None);
     }
-    // It need not wait once it is idle.
+    // The connection need not wait once it is idle.
     assert_eq!(moves(&mut rails, false, at_ms - 1), Some(Move::Shift));
     for seat in seats {
         rails.leave(seat);

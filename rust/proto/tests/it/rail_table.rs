@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator may write about rails, and what he is told of a mistake.
+//! The texts that an administrator may write about rails, and the report of a mistake.
 
 use std::net::IpAddr;
 use xprtrdma_proto::{

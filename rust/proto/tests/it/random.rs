@@ -334,7 +334,7 @@ fn replies_derived_from_the_offer_are_judged() {
             },
         )
         .unwrap();
-    // Neither side of the judge may stay in the dark.
+    // Both judges must accept and refuse some messages.
     assert!(accepted.get() > 4000);
     assert!(refused.get() > 4000);
 }

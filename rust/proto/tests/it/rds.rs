@@ -259,7 +259,7 @@ fn completions_have_a_status() {
     for (status, number) in numbers {
         assert_eq!(status.raw(), number);
     }
-    // By the number in `ib_wc.status`.
+    // The status for each number in `ib_wc.status`.
     for raw in 0..64 {
         let expected = match raw {
             0 => OpStatus::Success,

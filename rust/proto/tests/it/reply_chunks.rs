@@ -100,7 +100,7 @@ fn a_read_list_in_a_reply_is_refused() {
             version,
             &Offer::default(),
         );
-        // And in an RDMA_NOMSG that would otherwise be right.
+        // The same in an `RDMA_NOMSG` that would otherwise be right.
         let offered = segments(&[64]);
         let mut body = reads.clone();
         body.push(0);

@@ -260,7 +260,7 @@ fn a_chunk_is_not_behind_the_end_of_the_message() {
 fn chunks_do_not_overlap() {
     let two = |position| of_reads(&[(80, part(9)), (position, part(5))]);
     assert_eq!(two(84), Some(Fault::Overlap));
-    // In the pad of the first one.
+    // The Position is in the pad of the first chunk.
     assert_eq!(two(88), Some(Fault::Overlap));
     assert_eq!(two(92), None);
     // A third one that overlaps the first two.
@@ -399,7 +399,7 @@ fn what_a_position_zero_chunk_holds_is_a_call_with_the_xid() {
     for direction in [REPLY, 2, u32::MAX] {
         assert_eq!(found(&rpc(XID, direction, 100)), Some(Fault::RpcType));
     }
-    // Nothing is believed that was not fetched.
+    // Bytes that were not fetched are not believed.
     assert_eq!(found(&[]), Some(Fault::RpcType));
 }
 

@@ -26,7 +26,7 @@ fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
 }
 
-/// What is wrong with the Call, at this time.
+/// The verdict on the Call, at this time.
 fn found(breakers: &Breakers, xid: u32, now: Time) -> Option<Fault> {
     let mut call = message(&[], &[], None);
     call.xid = xid;
@@ -54,7 +54,7 @@ fn a_call_that_broke_two_connections_gets_an_error() {
     breakers.broke(Xid(XID), at(2));
     assert_eq!(found(&breakers, XID, at(2)), Some(Fault::Breaks));
     assert_eq!(found(&breakers, XID ^ 1, at(2)), None);
-    // It stays so, however often it comes, until it is forgotten.
+    // The verdict stays, however often the Call comes, until it is forgotten.
     let forgotten = at(2).after(FORGOTTEN);
     let before = Time::from_millis(2000 + FORGOTTEN.get() - 1);
     assert_eq!(found(&breakers, XID, before), Some(Fault::Breaks));

@@ -84,7 +84,7 @@ impl Served {
 fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
     let mut served = Served::new(BOUNDS);
     assert_eq!(served.grant.granted(), 1);
-    // One at a time is not all.
+    // Calls one at a time do not use the whole grant.
     for _ in 0..20 {
         assert_eq!(served.burst(1), 4);
     }
@@ -195,12 +195,13 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(4).unwrap();
-    // It knows of four. Three more may be on their way when it asks for one only.
+    // The client knows of a grant of four. Three more Calls may be on their way when it asks for
+    // one credit only.
     served.call(1).unwrap();
     assert_eq!(served.answer(), 1);
     served.call(1).unwrap();
     served.call(1).unwrap();
-    // All of them have come.
+    // All of these Calls have come.
     assert_eq!(served.call(1), Err(Overdrawn::Overrun));
     // A grant that grows again in between changes nothing.
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
@@ -258,7 +259,7 @@ fn calls_without_an_answer_end_the_connection_at_half_of_the_grant() {
     assert_eq!(served.grant.drop_unanswered(ticket), Err(Overdrawn::Lost));
 }
 
-/// What happens on a connection with an honest client.
+/// Events on a connection with an honest client.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send,
@@ -390,7 +391,8 @@ fn a_client_that_takes_no_answer_is_overrun() {
     };
     let mut served = Served::new(bounds);
     assert_eq!(served.burst(1), 8);
-    // It calls, and its answers find no room: what waits is bounded by what was granted.
+    // The client calls, and its answers find no room: the number of waiting answers is bounded by
+    // the grant.
     let mut unsent = Vec::new();
     for _ in 0..10 {
         assert_eq!(served.call(8), Ok(()));

@@ -108,7 +108,7 @@ fn a_reply_repeats_the_xid_and_has_no_read_list() {
     assert_eq!(header(&reply), returned(MSG, &[], None));
     assert_eq!(inline(&reply), [(0, 100)]);
     assert_eq!(writes(&reply), []);
-    // So do the byte vectors; the version is that of every Call that is served.
+    // The byte vectors use this version, as each Call that is served does.
     for (call, answer, marks, total) in [
         ("E01", "E02", vec![], 24),
         ("E04", "E05", vec![span(128, 6001)], 6132),
@@ -318,7 +318,7 @@ fn both_kinds_of_chunk_are_used_when_both_are_needed() {
             write(51, 3100, 4000)
         ]
     );
-    // What reduction alone makes short enough stays inline.
+    // A reply that reduction alone makes short enough stays inline.
     let marks = [span(24, 100)];
     let found = call.reply(&marks, 3200, &TERMS).unwrap();
     assert_eq!(found.form(), Form::Inline);

@@ -85,7 +85,7 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
             assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
         }
         assert_eq!(sent(&mut reverse, XIDS[2]), Err(Error::Again));
-        // All but one are over without a Reply.
+        // All Calls but one have ended without a Reply.
         (1..allowed).for_each(|_| reverse.ended());
     }
 }

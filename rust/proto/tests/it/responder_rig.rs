@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests of the responder need: messages of a client, and a grant that never runs out.
+//! Helpers for the tests of the responder: messages of a client, and a grant that never runs out.
 
 use crate::common::{
     chunk_words,
@@ -38,7 +38,7 @@ use xprtrdma_proto::{
     Segment, //
 };
 
-/// What most tests allow.
+/// The limits of most tests.
 pub const TERMS: Terms = Terms {
     reply_threshold: 4096,
     longest_call: 1 << 20,
@@ -118,7 +118,7 @@ pub fn ready(bytes: &[u8]) -> Call<'_, Ready> {
     admitted(bytes).fetched(&[]).expect("fetched")
 }
 
-/// What is wrong with a message, if anything is.
+/// Returns the fault of a message, if it has one.
 pub fn fault(bytes: &[u8], terms: &Terms) -> Option<Fault> {
     match sort(bytes) {
         Arrival::Call(call) => call.admit(terms).err().map(|refusal| refusal.fault),

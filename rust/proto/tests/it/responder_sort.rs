@@ -296,7 +296,7 @@ fn a_reply_with_chunks_ends_the_call_of_ours() {
         let bytes = reply.payload(rpc(XID, REPLY, 40)).bytes();
         assert!(matches!(sort(&bytes), Arrival::ReverseError(Xid(XID))));
     }
-    // What has no inline message is a Call.
+    // A message without an inline part is a Call.
     let mut long = message(&[(0, part[0])], &[], None);
     long.procedure = NOMSG;
     assert_eq!(sorted(&long.bytes()).xid(), Xid(XID));
@@ -362,7 +362,7 @@ fn the_calls_of_the_byte_vectors_are_calls() {
             other => assert!(!is_call, "{id}: {other:?}"),
         }
     }
-    // Those of version two are not spoken here.
+    // The procedures of version two are not spoken here.
     for id in ["E20", "E25", "E26"] {
         let vector = named(id);
         assert!(matches!(

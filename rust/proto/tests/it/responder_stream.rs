@@ -98,7 +98,7 @@ fn inserted(mut reads: Vec<Entry>, inline: &[u8]) -> Vec<u8> {
         range.map(content).collect::<Vec<u8>>()
     };
     let mut stream = inline.to_vec();
-    // Those of one Position stay in their order.
+    // Segments of one Position stay in their order.
     reads.sort_by_key(|(position, _)| *position);
     let mut end = 0;
     let mut current = None;
@@ -163,7 +163,7 @@ fn the_pad_may_be_in_the_chunk() {
         let call = admitted(&padded);
         assert_eq!(call.fills().count(), 0);
         let padded = assembled(&call);
-        // The same but for the three bytes of pad, which are the client's.
+        // The same except for the three bytes of pad, which come from the client.
         assert_eq!(padded.len(), short.len());
         assert_eq!(padded[..85], short[..85]);
         assert_eq!(padded[88..], short[88..]);
@@ -242,7 +242,7 @@ fn reads() -> impl Strategy<Value = (Vec<Entry>, u32)> {
             }
         }
         if !message.is_empty() {
-            // Enough for every Position.
+            // Enough bytes for every Position.
             entries.push((0, at(90_000, body)));
             for (n, length) in (0u64..).zip(&message) {
                 let place = entries.len() / 2;

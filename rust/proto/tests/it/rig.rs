@@ -34,7 +34,7 @@ pub const ACCEPT: CmEvent = CmEvent::Established(Accepted {
 pub struct Rig {
     /// The machine under test.
     pub conn: Conn,
-    /// What its clock says.
+    /// The time on its clock.
     pub now: Time,
     /// The callers give up when an attempt fails.
     pub trial: bool,
@@ -58,7 +58,7 @@ impl Rig {
         }
     }
 
-    /// The same, preferring version 2.
+    /// The same rig, preferring version 2.
     pub fn v2() -> Self {
         Self::new(Config {
             version: VersionPolicy::PreferV2,
@@ -115,7 +115,7 @@ impl Rig {
         self.conn.epoch()
     }
 
-    /// How long an attempt that is asked for now would wait.
+    /// How long an attempt would wait if it were asked for now.
     pub fn delay(&self) -> Millis {
         let mut conn = self.conn.clone();
         let event = Event::Start {

@@ -182,7 +182,7 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
     assert_eq!(enter(4, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, true, true), Entry::InPlaceOfOwn);
-    // At the bound of all, too, its own goes first.
+    // At the bound of all connections, too, an idle one of the same address ends first.
     assert_eq!(enter(8, 1, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(8, 1, false, true), Entry::InPlaceOfAny);
     assert_eq!(enter(8, 1, false, false), Entry::Full);
@@ -257,7 +257,7 @@ fn on_iwarp_a_client_that_never_speaks_is_not_probed() {
     life.established(at(1));
     let end = Act::End(Cause::HalfOpen);
     assert_eq!(ticked(&mut life, 5, 200), [(65, end)]);
-    // One that spoke is probed.
+    // A client that has sent a message is probed.
     let mut life = Life::accepting(PATIENCE, true, at(0));
     life.established(at(1));
     life.message(at(2));
@@ -273,7 +273,7 @@ fn a_silent_client_is_probed_and_then_ends() {
     let mut other = Life::accepting(PATIENCE, false, at(0));
     other.established(at(0));
     assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
-    // One whose adapter answers is not.
+    // A client whose adapter answers is not ended.
     assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
     other.alive(at(65));
     assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
@@ -299,7 +299,8 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         };
         assert_eq!(then[0], first);
     }
-    // What was heard after the stall counts from then on, and a clock that goes back does no harm.
+    // A message that came after the stall counts from then on, and a clock that goes back does no
+    // harm.
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
     assert_eq!(life.tick(at(9_001)), Act::Nothing);

@@ -112,7 +112,7 @@ fn no_queue_is_larger_than_the_device_allows() {
             for slots in [1, 4, 16, 128, 4096] {
                 let found = sizes((queue_wrs, completions), slots, 4096);
                 let receives = u32::from(found.recv_count) + u32::from(found.recv_batch);
-                // One more in each for the drain.
+                // One more entry in each queue for the drain.
                 assert!(found.send_wrs < queue_wrs);
                 let small = slots > 100 && queue_wrs.min(completions / 2) < 51;
                 assert!(receives < queue_wrs || small);

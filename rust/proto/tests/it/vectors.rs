@@ -376,7 +376,7 @@ fn reply_vectors_say_where_their_data_are() {
     }
 }
 
-/// Everything that must hold whatever the bytes are.
+/// Checks what must hold for any bytes.
 fn check_anything(bytes: &[u8], offers: &[Offer<'_>]) {
     for version in crate::common::VERSIONS {
         for backchannel in [false, true] {
@@ -475,7 +475,7 @@ fn every_truncation_of_every_vector_is_harmless() {
                 check_anything(&v.bytes[..len], offers);
             }
             if v.decoded["hdrlen"].is_u64() {
-                // Nothing short of the whole header may be taken for a message.
+                // A message shorter than the whole header is never accepted.
                 let header = usize::try_from(v.decoded["hdrlen"].as_u64().unwrap()).unwrap();
                 for len in 0..header {
                     let fate = fate(&v.bytes[..len], version_of(&v), true, true, &offers[2]);

@@ -28,7 +28,7 @@ fn version_two_is_off_by_default() {
     assert_eq!(VersionPolicy::default(), VersionPolicy::V1Only);
     let mut negotiator = Negotiator::new(VersionPolicy::default());
     assert_eq!(negotiator.begin(NOW), Outcome::Use(Version::V1));
-    // Nothing that arrives changes it.
+    // No message that arrives changes it.
     assert_eq!(negotiator.answer(ProbeAnswer::Reply, NOW), Outcome::Ignored);
     assert_eq!(negotiator.timed_out(NOW), Outcome::Ignored);
 }
@@ -182,7 +182,7 @@ fn receives_hold_what_any_outcome_may_bring() {
         (VersionPolicy::V2Only, 1024, 4096),
     ] {
         assert_eq!(receive_size(policy, own), expected);
-        // What the peer may send under either version fits, also without private data.
+        // Messages that the peer may send under either version fit, even without private data.
         let own = PrivateData {
             send_size: expected,
             receive_size: expected,

@@ -117,7 +117,7 @@ fn executes_again(pair: &Pair) -> Test {
     Ok(())
 }
 
-/// What calls take: work requests, posts, completions.
+/// The costs of calls: work requests, posts, completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Costs {
     wrs: u32,
@@ -236,7 +236,7 @@ mod suite {
         Ok(())
     }
 
-    // Each key that the region can have, with another offset each time.
+    // Each key that the region can have, each time with another offset.
     #[test]
     fn guesses_at_rate_give_nothing_back() -> Test {
         let pair = on(&NARROW, &CONFIG)?;
@@ -261,7 +261,7 @@ mod suite {
         Ok(())
     }
 
-    // What the fence is for. No device that is known to do so is without one.
+    // Shows what the fence is for: no device that needs one is without it.
     #[test]
     fn without_a_fence_the_device_finds_a_breach() -> Test {
         executes_again(&on(&NARROW, &CONFIG)?)?;
@@ -269,8 +269,8 @@ mod suite {
         Ok(())
     }
 
-    // As the client's READ, WRITE and GETATTR: see the module. One Send is signalled for 64 work
-    // requests, and posts of Receives are not counted.
+    // Calls like the client's READ, WRITE and GETATTR: see the module. One Send is signalled for 64
+    // work requests, and posts of Receives are not counted.
     #[test]
     fn calls_take_two_work_requests_one_post_and_one_completion() -> Test {
         for adapter in &ADAPTERS {

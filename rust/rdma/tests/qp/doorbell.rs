@@ -109,7 +109,7 @@ mod suite {
         }
         ensure!(at_once);
         let pair = Pair::connected()?;
-        // With more regions than there are places it is refused as a whole.
+        // A message with more regions than there are places is refused as a whole.
         let mut regions = KVec::new();
         for _ in 0..8 {
             regions.push(pair.map(0, PAGE_SIZE, Access::RemoteRead)?, GFP_KERNEL)?;

@@ -61,7 +61,7 @@ mod suite {
         pair.told(Told::Broken(WcStatus::RETRY_EXCEEDED))?;
         let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
         drop(pair);
-        // What is flushed at the end comes later.
+        // The flushed work requests at the end come later.
         let failed = Some(FailedWork {
             opcode: Opcode::Send,
             status: WcStatus::RETRY_EXCEEDED,

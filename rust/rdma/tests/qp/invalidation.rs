@@ -29,7 +29,7 @@ mod suite {
         ensure!(peer.write(window.handle, window.offset, b"late").is_err());
         let back = pair.keeper.kept.lock().back.take();
         let (mr, lent) = back.ok_or(EINVAL)?;
-        // Only now is it sure that what the device wrote can be read.
+        // Only now is it certain that the device's writes can be read.
         let written = lent.bytes().get(PAGE_SIZE - 50..PAGE_SIZE + 50);
         ensure_eq!(written, Some(&data[..]));
         ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 0);
@@ -59,7 +59,7 @@ mod suite {
             let (mr, lent) = back.ok_or(EINVAL)?;
             ensure!(peer.write(window.handle, window.offset, b"late").is_err());
             ensure_eq!(Census::now().mappings, CONNECTED.mappings);
-            // The same region serves again.
+            // The same region is used again.
             let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
             ensure!(exposed.window().handle != window.handle);
         }
@@ -94,7 +94,7 @@ mod suite {
         let window = region.window();
         pair.keeper.kept.lock().exposed = Some(region);
         let bytes = window.offset.to_be_bytes();
-        // Not at a word; cut off.
+        // The offset is not at a word, or is cut off.
         let mut message = KVec::from_elem(0u8, 3, GFP_KERNEL)?;
         message.extend_from_slice(&bytes, GFP_KERNEL)?;
         invalidate(&pair, &message, window.handle)?;
@@ -119,7 +119,7 @@ mod suite {
             pair.keeper.kept.lock().exposed = Some(region);
             if silent {
                 ensure_eq!(peer.sends(), 0);
-                // As if it had guessed all.
+                // As if the peer had guessed all.
                 answer(&pair, b"guessed", &window)?;
                 ensure!(pair.keeper.kept.lock().back.is_none());
                 pair.send(10, 1)?;
@@ -140,7 +140,7 @@ mod suite {
     /// registration, or gets to it. Returns what its key gives access to.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
-        // As the first message is handled, the guess waits to be judged.
+        // While the first message is handled, the guessed one waits.
         pair.keeper.kept.lock().slow = later;
         let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
         let window = region.window();
@@ -174,7 +174,7 @@ mod suite {
         pair.told_of(b"guess")?;
         ensure!(pair.keeper.kept.lock().back.is_none());
         ensure_at_least!(peer.complete(3, SUCCESS), 2);
-        // So the key works, and what it reaches is still lent.
+        // So the key works, and the memory that it reaches is still lent.
         peer.write(window.handle, window.offset, b"answer")?;
         match device {
             Kind::Distrusted => answer(&pair, b"told", &window)?,

@@ -88,7 +88,7 @@ mod suite {
     #[test]
     fn a_device_that_fails_leaves_nothing() -> Test {
         calm();
-        // Each call of each verb that making a queue pair needs.
+        // Each call of each verb that is needed to make a queue pair.
         for (verb, calls) in [
             (Verb::CreateCq, 1),
             (Verb::CreateQp, 1),
@@ -118,7 +118,7 @@ mod suite {
                     }
                 );
             }
-            // There are no more of them.
+            // There are no more calls that could fail.
             let (id, _log) = routed()?;
             let pd = Pd::alloc(id)?;
             verb.fail(0);
@@ -234,7 +234,7 @@ mod suite {
         let region = pair.expose_without_work()?;
         let handle = pair.owner.handle();
         drop(pair.owner);
-        // Nothing can be posted, nothing is: the region may go.
+        // Nothing was posted, and nothing can be: the region may be freed.
         ensure_eq!(handle.begin(1, 1).err(), Some(SendError::Closed));
         let given_back = region.lender().given_back();
         drop(region);
@@ -246,7 +246,7 @@ mod suite {
         Ok(())
     }
 
-    // As drivers that ask their device, and hear that it has not done it.
+    // Like drivers whose device reports that it has not destroyed the queue pair.
     #[test]
     fn a_queue_pair_that_is_not_destroyed_keeps_everything() -> Test {
         let mut pair = Pair::connected()?;
@@ -267,7 +267,8 @@ mod suite {
         ensure_eq!(left.mappings, PAIR.mappings + 1);
         ensure_eq!(given_back.load(Relaxed), 0);
         ensure!(!pd.is_drained());
-        // What a driver cannot do: takes everything back.
+        // A driver cannot do this: destroys the queue pair that was left. SAFETY: The queue pair is
+        // alive, and no other thread destroys it.
         // SAFETY: The queue pair is alive, and no other thread destroys it.
         to_result(unsafe { bindings::ib_destroy_qp_user(raw, core::ptr::null_mut()) })?;
         pd.set_drained();

@@ -75,7 +75,7 @@ mod suite {
             let data = [b'a' + i as u8; 100];
             pair.takes(data.get(..1 + i).unwrap_or(&[]))?;
         }
-        // All buffers are held: nothing is posted, nothing is lost.
+        // All buffers are held, so nothing is posted and no message is lost.
         ensure_eq!(pair.owner.receives_posted(), 0);
         ensure_eq!(peer.receives(), 0);
         let held = core::mem::take(&mut pair.keeper.kept.lock().held);
@@ -99,7 +99,8 @@ mod suite {
 
     #[test]
     fn what_was_promised_is_posted_without_another_message() -> Test {
-        // Each batch with every number of messages that are kept, and come first, last or between.
+        // Each batch size, with each number of kept messages, at the start, at the end or in
+        // between.
         for (batch, total) in [(1, 5), (2, 6), (3, 7), (8, 12)] {
             let config = QpConfig {
                 recv_batch: batch,
@@ -159,7 +160,7 @@ mod suite {
         pair.takes(b"kept")?;
         let keeper = pair.keeper.clone();
         drop(pair);
-        // The queue pair is gone, its memory is not.
+        // The memory of the queue pair outlives it.
         let left = Census::now();
         ensure_eq!((left.qps, left.connections), (0, 0));
         ensure_eq!(left.mappings, PAIR.mappings);

@@ -18,7 +18,8 @@ mod suite {
         for (i, byte) in seen.iter().enumerate() {
             ensure_eq!(usize::from(*byte), (100 + i) % 251);
         }
-        // Not written, not beyond its end, not with the key before.
+        // The region is not written to, not read beyond its end, and not reached with the key
+        // before.
         ensure!(peer.write(window.handle, window.offset, b"no").is_err());
         ensure!(peer
             .read(window.handle, window.offset + 1, 2 * PAGE_SIZE)
@@ -31,7 +32,7 @@ mod suite {
         Ok(())
     }
 
-    // With bounce buffers it is too much for one of them.
+    // With bounce buffers the memory is too large for one of them.
     #[test]
     fn much_memory_is_one_range_to_the_peer() -> Test {
         const MANY: usize = 100;
@@ -109,7 +110,7 @@ mod suite {
         wait_for_room(&pair)?;
         let batch = pair.owner.begin(0, 8).map_err(|_| EAGAIN)?;
         batch.post_invalidate(5, &mut regions)?;
-        // Only the last speaks.
+        // Only the last invalidation is signalled.
         for i in 0..8 {
             ensure_eq!(peer.look(i)?.signalled != 0, i == 7);
         }
@@ -145,7 +146,8 @@ mod suite {
         Ok(())
     }
 
-    /// How posting a region on a queue pair ends, at once and later; invalidating it there.
+    /// The results when a region is posted on a queue pair, at once and later, and when it is
+    /// invalidated there.
     fn refused(pair: &Pair, region: &mut ExposedMr<Lent>) -> Result<[Result; 3]> {
         let regions = core::slice::from_mut(region);
         let begin = || pair.owner.begin(64, 2).map_err(|_| EAGAIN);
@@ -162,14 +164,14 @@ mod suite {
     fn a_region_is_for_the_queue_pair_of_its_domain() -> Test {
         let pair = Pair::connected()?;
         let other = Pair::connected()?;
-        // On this id, too, there may be another domain; it has no queue pair.
+        // This id may have another domain as well, which has no queue pair.
         let second = Pd::alloc(pair.id.clone())?;
         for pd in [&other.pd, &second] {
             let mut region = IdleMr::alloc(pd, 4, false)?
                 .map(Lent::new(&[(0, 100)])?, 0, Access::RemoteWrite)
                 .map_err(|e| e.error)?;
             ensure_eq!(refused(&pair, &mut region)?, REFUSED);
-            // Nothing has happened, to neither.
+            // Neither was posted.
             ensure_eq!(pair.owner.send_occupancy(), (0, 0));
             ensure_eq!(pair.peer().sends(), 0);
             let (mr, lent) = region.unposted().map_err(|_| EBUSY)?;
@@ -194,7 +196,7 @@ mod suite {
         for later in [false, true] {
             let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
             let regions = core::slice::from_mut(&mut region);
-            // Behind its registration only.
+            // An invalidation can only be posted behind the registration.
             let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
             ensure_eq!(batch.post_invalidate(1, regions), Err(EINVAL));
             let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;

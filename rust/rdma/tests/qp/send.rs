@@ -52,7 +52,7 @@ mod suite {
             ensure!(sent.iter().all(|byte| usize::from(*byte) == i));
             ensure_eq!(peer.complete(1, SUCCESS), 1);
             if posted.signalled != 0 {
-                // Everything before it is given back when its handler has run.
+                // The resources of all earlier posts are free when its handler has run.
                 pair.keeper.log.wait(|told| *told == Told::Acknowledged)?;
                 wait_for_room(&pair)?;
             }
@@ -77,9 +77,9 @@ mod suite {
         pair.told(Told::Space)?;
         wait_for_room(&pair)?;
         pair.send(1000, 0)?;
-        // Longer than the ring: never.
+        // A message longer than the ring never has room.
         ensure_eq!(pair.owner.begin(4097, 1).err(), Some(SendError::Full));
-        // More work requests than the queue: never.
+        // More work requests than the queue has never have room.
         ensure_eq!(pair.owner.begin(1, 17).err(), Some(SendError::Full));
         Ok(())
     }

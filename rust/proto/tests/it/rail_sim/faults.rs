@@ -61,7 +61,7 @@ impl World {
     }
 }
 
-/// Whether the numbers were even soon enough after each fault. What it prints is a row of a table.
+/// Whether the numbers were even soon enough after each fault. Prints a row of a table.
 fn even_soon(what: &str, took: &[Vec<u64>]) {
     for took in took {
         println!("{what}: even after {} s", seconds(took));
@@ -80,7 +80,7 @@ fn seconds(each: &[u64]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// What is waited for after each round.
+/// The condition that ends each round.
 fn rounds(rails: usize, seed: u64, fault: impl Fn(&mut World)) -> Vec<u64> {
     let mut world = World::new(rails, CONNECTIONS, seed);
     let round = |_| {
@@ -195,7 +195,7 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
         let grows = |pair: &[u64]| pair[1] > pair[0] || pair[1] >= HOUR;
         assert!(away.len() > 6 && away.windows(2).all(grows), "{away:?}");
         assert!(away.iter().all(|ms| *ms <= HOUR + HOUR / 4 + MINUTE));
-        // One that works for as long as it was away begins anew.
+        // A rail that works for as long as it was away starts again from the beginning.
         world.mends(0);
         world.run(3 * HOUR);
         assert!(world.is_even());
@@ -247,7 +247,7 @@ fn a_lost_datagram_blames_no_rail() {
     for seed in 0..8 {
         let mut world = World::new(2, CONNECTIONS, seed);
         for lost in [1, 0] {
-            // Of an attempt, and of a probe.
+            // The outcomes of an attempt and of a probe.
             world.loses = 1;
             let index = seed as usize % CONNECTIONS;
             if lost == 1 {
