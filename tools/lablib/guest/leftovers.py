@@ -36,10 +36,10 @@ def nfs_mounts():
 
 
 def modules():
-    """Transport modules that are still loaded in a client."""
+    """Transport modules that are still loaded."""
     names = [line.split()[0] for line in pathlib.Path("/proc/modules").read_text().splitlines()]
     return [f"module still loaded: {name}" for name in names
-            if name in ("xprtrdma_rs", "rpcrdma")]
+            if name in ("xprtrdma_rs", "svcrdma_rs", "rpcrdma")]
 
 
 def resources():
@@ -76,11 +76,11 @@ def leaks():
     return KMEMLEAK.read_text().splitlines()[:40]
 
 
-def main(role):
+def main(what):
     checks = [nfs_mounts, taint]
-    # A server keeps the connections of clients that fell silent until it looks for them, which
-    # takes minutes; what it keeps says nothing about the client.
-    if role == "client":
+    # The in-tree server keeps the connections of clients that fell silent until it looks for them,
+    # which takes minutes; what it keeps says nothing about the client.
+    if "everything" in what:
         checks += [resources, modules, leaks]
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -92,4 +92,4 @@ def main(role):
     return 1 if found else 0
 
 
-sys.exit(main(sys.argv[1]))
+sys.exit(main(sys.argv[1:]))

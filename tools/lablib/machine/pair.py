@@ -22,6 +22,7 @@ NETWORKS = (("192.0.2.", "2001:db8::"), ("198.51.100.", "2001:db8:1::"))
 HOSTS = {"server": 1, "client": 2}
 DISK_BYTES = 8 << 30
 SETUP_SECONDS = 300
+LEFTOVERS_SECONDS = 120
 # How to run a module of lablib/guest in a machine.
 GUEST_PROGRAM = ("env", "PYTHONPATH=/repo/tools", "python3", "-B", "-m")
 # The kinds of the RDMA devices, by --provider: on the first cable and on the second.
@@ -194,8 +195,9 @@ class Pair:
         complaints = []
         for machine in self.machines:
             try:
+                everything = ["everything"] if machine is self.client or self.serving else []
                 status, text = machine.channel.call(
-                    [*GUEST_PROGRAM, "lablib.guest.leftovers", machine.role], 120)
+                    [*GUEST_PROGRAM, "lablib.guest.leftovers", *everything], LEFTOVERS_SECONDS)
                 if status:
                     complaints += [f"{machine.role}: {line}" for line in text.splitlines()]
                 _, text = machine.channel.call(["dmesg"], 30)

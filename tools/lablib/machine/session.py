@@ -30,6 +30,12 @@ for module in xprtrdma_rs rpcrdma; do
     fi
 done"""
 
+# Of a server with our module: nfsd lets go of it first.
+UNSERVE = """\
+echo 0 > /proc/fs/nfsd/threads
+timeout 30 sh -c "until rmmod svcrdma_rs 2> /tmp/rmmod; do sleep 0.2; done" ||
+    { cat /tmp/rmmod; exit 1; }"""
+
 
 @dataclasses.dataclass
 class Plan:
@@ -40,7 +46,7 @@ class Plan:
     load: bool = True           # or leave loading to the command
     spec: str | None = None     # kernel, as packages.resolve takes it
     server: str | None = None   # the same of the server; None: the client's, if that is stock
-    debug: bool = False         # debug kernel in the client
+    debug: bool = False         # debug kernel in the client, and in a server with our module
     suites: bool = False        # build the KUnit suites, which only a debug kernel can run
     version: str | None = None  # NFS version of the lab's own mount
     options: str = ""           # more mount options
@@ -70,6 +76,8 @@ class Session:
             # A tree of the user's own need not have what a server needs.
             server = kernel.get(base, plan.server)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
+        if plan.debug and plan.serving == "ours" and not plan.server:
+            server = self.kernel
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None
         self.suites = module.build(base, self.kernel, variant="suites") if plan.suites else None
         serving = (module.build(base, server, variant="server")
@@ -85,7 +93,9 @@ class Session:
         if plan.provider != "rxe":
             shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)
         self.environment = pair.environment(plan.provider, plan.rails) | {
-            "LAB_CLIENT": plan.client, "LAB_DEBUG": "1" if self.kernel.debug else "",
+            "LAB_CLIENT": plan.client, "LAB_SERVER": plan.serving,
+            "LAB_DEBUG": "1" if self.kernel.debug else "",
+            "LAB_SERVER_MODULE": f"/repo/{serving}" if serving else "",
             "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
             "LAB_SUITES": f"/repo/{self.suites}" if self.suites else "",
             "LAB_KERNEL": self.kernel.release,
@@ -150,11 +160,14 @@ class Session:
             return None
 
     def clean_up(self):
-        """Undo the lab's own mount and module; tests may have done it."""
-        for undo in (UMOUNT, RMMOD):
-            status, text = self.channel.call(["sh", "-c", undo], MOUNT_SECONDS)
+        """Undo the lab's own mount and modules; tests may have done it."""
+        todo = [(self.pair.client, UMOUNT), (self.pair.client, RMMOD)]
+        if self.pair.serving:
+            todo.append((self.pair.server, UNSERVE))
+        for machine, undo in todo:
+            status, text = machine.channel.call(["sh", "-c", undo], MOUNT_SECONDS)
             if status:
-                self.complaints.append(f"client: cleaning up: {text.strip()}")
+                self.complaints.append(f"{machine.role}: cleaning up: {text.strip()}")
 
     def finish(self):
         """Judge and power off."""
