@@ -88,7 +88,6 @@ impl<T: Transport> Ops<T> {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             // A thread of low priority would delay the replies to other requests. The thread is
             // under NOFS: the RPC client enters that scope for each step of a task.
-            // NOFS: the RPC client sees to that for each step of a task.
             if is_prompt() {
                 T::busy_poll(xprt, &Waiting::new(xprt, task));
             }

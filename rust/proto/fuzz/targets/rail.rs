@@ -69,7 +69,7 @@ struct World {
     bad: HashMap<IpAddr, (Time, Time)>,
     /// The rails that were neither after the last step.
     was_good: HashSet<IpAddr>,
-    /// When all of them had failed within that time, the last time.
+    /// When all of them had last failed, as in `Rails`.
     all_failed: Option<Time>,
 }
 

@@ -163,7 +163,7 @@ fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     for _ in 0..50 {
         let delay = lose(&mut rig, 1, true, Cause::PeerClosed);
         assert!(delay > Millis::default());
-        // A reply came, so it gets no longer.
+        // A reply came on each connection, so the delay does not grow.
         assert!(delay <= Millis::new(500));
     }
 }
