@@ -80,9 +80,7 @@ impl Holders {
     /// [`Holders::add_first`], which does nothing then.
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
-        // Only the caller is counted then, so no other thread changes the count. ORDERING: What
-        // other holders did before they left, and what the caller did, comes before all that may
-        // follow the end. A thread that waits later reads the count first, with an acquire.
+        // Only the caller is counted then, so no other thread changes the count.
         // ORDERING: What other holders did before they went, and the caller did, comes before
         // whatever the end lets happen. A thread that waits later looks first, with an acquire.
         let only = self.0.read_acquire() == 1;
@@ -100,8 +98,7 @@ impl Holders {
     #[inline]
     pub unsafe fn remove(this: *const Self) {
         // ORDERING: `Full` orders the holder's work before all that may follow the end, and the
-        // count before the look for a sleeping thread. SAFETY: By the caller's contract; the end
-        // comes after this.
+        // count before the look for a sleeping thread.
         // SAFETY: By the caller's contract; the end comes after this.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {
             // SAFETY: Only the address is used, so it does not matter that the count may be gone.

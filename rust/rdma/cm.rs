@@ -232,9 +232,7 @@ impl CmId {
             // that it names; the callee copies it.
             to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
         })?;
-        // A wildcard or loopback address binds to no device. SAFETY: `id` is valid. Bound or not,
-        // the device is not written before the next call of address resolution, which is excluded
-        // here.
+        // A wildcard or loopback address binds to no device.
         // SAFETY: `id` is valid. Bound or not, the device is not written before the next call of
         // address resolution, which is excluded here.
         if unsafe { (*self.as_raw()).device.is_null() } {

@@ -80,8 +80,7 @@ impl<T: Transport> Xprt<T> {
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         xprt.inner.backchannel.put(slot);
         // Usually this is the callback service, which may drop the last reference. If it is the
-        // delivery itself, that has another reference. SAFETY: The reference that the delivery
-        // took.
+        // delivery itself, that has another reference.
         // SAFETY: The reference that the delivery took.
         unsafe { bindings::xprt_put(raw) };
     }

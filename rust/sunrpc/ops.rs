@@ -86,7 +86,7 @@ impl<T: Transport> Ops<T> {
         if let Some(lock) = unsafe { Self::xprt(xprt).lock_connect(task) } {
             T::connect(lock);
         } else {
-            // Cannot fail: the caller has just taken the lock for `task`. SAFETY: As above.
+            // Cannot fail: the caller has just taken the lock for `task`.
             // SAFETY: As above.
             unsafe { bindings::xprtrdma_xprt_clear_connecting(xprt) };
         }

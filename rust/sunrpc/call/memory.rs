@@ -37,8 +37,7 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     }
     if buf.head[0].iov_len >= START_LEN {
         // Cleared, so that nothing old can be taken for a reply, see [`Pinned::placed_start`]
-        // (V1-070). SAFETY: The head has that many bytes. By the caller's contract they are not
-        // lent.
+        // (V1-070).
         // SAFETY: The head has that many bytes. By the caller's contract they are not lent.
         unsafe { clear_start(buf) };
     }

@@ -75,7 +75,7 @@ impl<T: Transport> Ops<T> {
                 // SAFETY: The transport of a request of ours.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
                 // A request that still has its memory, as when it is sent again from the start,
-                // does not come here. SAFETY: The field belongs to the task.
+                // does not come here.
                 // SAFETY: The field belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
@@ -91,8 +91,7 @@ impl<T: Transport> Ops<T> {
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,
     ) -> c_int {
-        // An error about the call's buffer would be lost, so it is not reported. SAFETY: Called by
-        // the RPC client for a request of ours.
+        // An error about the call's buffer would be lost, so it is not reported.
         // SAFETY: Called by the RPC client for a request of ours.
         if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;
@@ -114,8 +113,7 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned.
         let call = unsafe { Encoded::new(slot) };
-        // It is zero in a slot that is handed out, and set by `send_request`. SAFETY: By the
-        // caller's contract.
+        // It is zero in a slot that is handed out, and set by `send_request`.
         // SAFETY: By the caller's contract.
         let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {

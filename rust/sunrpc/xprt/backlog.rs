@@ -92,8 +92,7 @@ impl<T: Transport> Xprt<T> {
             // SAFETY: The slot was free, so its request is ours to give away.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
                 // Another thread has just served the last waiter. Until the slot is returned a task
-                // may find the pool empty, so this counts as a slot that was freed. ORDERING: This
-                // is a full barrier again.
+                // may find the pool empty, so this counts as a slot that was freed.
                 // ORDERING: This is a full barrier again.
                 self.pool().push(slot);
             }

@@ -85,8 +85,7 @@ pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
 
 /// Translates the connection manager's error about an address.
 pub(super) fn addr_fault(error: Error) -> AddrFault {
-    // By number, as not every kernel has Rust names for all of them. NO-OVERFLOW: An errno is a
-    // small negative number.
+    // By number, as not every kernel has Rust names for all of them.
     // NO-OVERFLOW: An errno is a small negative number.
     match error.to_errno().wrapping_neg() {
         errno::ENODEV => AddrFault::NoDevice,

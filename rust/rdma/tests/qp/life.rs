@@ -267,8 +267,7 @@ mod suite {
         ensure_eq!(left.mappings, PAIR.mappings + 1);
         ensure_eq!(given_back.load(Relaxed), 0);
         ensure!(!pd.is_drained());
-        // A driver cannot do this: destroys the queue pair that was left. SAFETY: The queue pair is
-        // alive, and no other thread destroys it.
+        // A driver cannot do this: destroys the queue pair that was left.
         // SAFETY: The queue pair is alive, and no other thread destroys it.
         to_result(unsafe { bindings::ib_destroy_qp_user(raw, core::ptr::null_mut()) })?;
         pd.set_drained();
