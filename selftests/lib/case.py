@@ -30,6 +30,7 @@ class Case:
     stock_only: bool
     debug_only: bool
     provider: str | None  # of the device that it is about
+    server: str | None  # the transport of the server that it is about
     loaded: bool       # the transport module is loaded before it starts
 
     @property
@@ -44,6 +45,7 @@ class Case:
         """Whether it belongs to a run like this one."""
         return (ENV.client in self.clients and (ENV.full or not self.full_only)
                 and self.provider in (ENV.provider, None)
+                and self.server in (ENV.serving, None)
                 and not (self.stock_only if ENV.debug else self.debug_only))
 
     def variants(self):
@@ -63,11 +65,12 @@ CASES = []
 
 def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
          clients=("ours", "intree"), full_only=False, stock_only=False, debug_only=False,
-         provider=None, loaded=True):
+         provider=None, server=None, loaded=True):
     """Make a function a test case; it gets a `Context`."""
     def decorate(function):
         CASES.append(Case(function, len(CASES), versions or (), seconds, full_seconds, clients,
-                          full_only, stock_only, debug_only, provider, loaded))
+                          full_only, stock_only, debug_only, provider, server,
+                          loaded))
         return function
     return decorate
 

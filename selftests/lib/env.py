@@ -19,6 +19,7 @@ class Environment:
     """Set once by the command line, read everywhere."""
 
     client: str = os.environ.get("LAB_CLIENT", "ours")       # ours or intree
+    serving: str = os.environ.get("LAB_SERVER", "intree")    # the server's transport: the same
     debug: bool = bool(os.environ.get("LAB_DEBUG"))
     module_file: str = os.environ.get("LAB_MODULE", "")
     suites_file: str = os.environ.get("LAB_SUITES", "")      # the module of the KUnit suites

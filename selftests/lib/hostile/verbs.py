@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections of the responder: a queue pair, its memory, and the connection manager."""
+"""Connections of either end: a queue pair, its memory, and the connection manager."""
 
 import collections
 import contextlib
@@ -102,7 +102,9 @@ class Listener:
 
 
 class Connection:
-    """One client's connection."""
+    """A connection; here the one that a client asked for."""
+
+    stage_bytes, outgoing_bytes = STAGE, OUTGOING
 
     def __init__(self, device, cm_id, receive=BUFFER):
         self.id, self.received, self.done = cm_id, collections.deque(), {}
@@ -115,8 +117,13 @@ class Connection:
             qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, sq_sig_all=1,
             cap=QPCap(max_send_wr=SENDS, max_recv_wr=RECEIVES)))
         self.buffers = MR(device.pd, RECEIVES * BUFFER, e.IBV_ACCESS_LOCAL_WRITE)
-        self.stage = MR(device.pd, STAGE, e.IBV_ACCESS_LOCAL_WRITE)
-        self.outgoing, self.outgoing_at = MR(device.pd, OUTGOING, e.IBV_ACCESS_LOCAL_WRITE), 0
+        self.stage = MR(device.pd, self.stage_bytes, e.IBV_ACCESS_LOCAL_WRITE)
+        self.outgoing_at = 0
+        self.outgoing = MR(device.pd, self.outgoing_bytes, e.IBV_ACCESS_LOCAL_WRITE)
+        self.start()
+
+    def start(self):
+        """Make the queue pair work, with every Receive posted."""
         self.become(e.IBV_QPS_INIT)
         for number in range(RECEIVES):
             self.post_receive(number)
@@ -217,7 +224,7 @@ class Connection:
 
     def store(self, octets):
         """Put a message where it can stay while it is under way."""
-        if self.outgoing_at + len(octets) > OUTGOING:
+        if self.outgoing_at + len(octets) > self.outgoing_bytes:
             self.outgoing_at = 0
         at, self.outgoing_at = self.outgoing_at, self.outgoing_at + len(octets)
         if octets:

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Connections to our server that begin and end in bad ways, or fall silent."""
+
+import contextlib
+import time
+
+from lib import faults, wait
+from lib.asking import Client, Stage
+from lib.case import ENV, case, check
+from lib.hostile.message import CALL, word
+from lib.requester import calls, row, tables
+
+MIB = 1 << 20
+CLIENTS = "ours", "intree"
+# The Receives of a connection, and more; half of them, for calls that get no answer.
+CALLS, LOST = 64, 32
+# More requests than wait for a thread at a time.
+FLOOD = 70
+# Calls that may come before the first grant is known.
+FIRST = 16
+
+
+def open_many(stage, count, begin):
+    """Begin a number of connections; `begin` says how far each comes. Those that the server refuses
+    are left out. All are closed in the end."""
+    opened = []
+    for _ in range(count):
+        client = Client(stage)
+        stage.t.defer(client.connection.close)
+        with contextlib.suppress(row.NotAccepted):
+            begin(client)
+            opened.append(client)
+    return opened
+
+
+# covers: the server: connections that are never confirmed are no burden, and go with their client.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def half_open_connections(t):
+    stage = Stage(t)
+    opened = open_many(stage, 20, lambda client: client.connection.connect(establish=False))
+    t.note(f"{len(opened)} half open")
+    stage.undisturbed()
+    for client in opened:
+        client.connection.close()
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: the server: more requests than wait for a thread, from a client that leaves at once.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
+def a_flood_of_requests(t):
+    stage = Stage(t)
+    clients = []
+    for _ in range(FLOOD):
+        client = Client(stage)
+        t.defer(client.connection.close)
+        client.connection.request()
+        clients.append(client)
+    stage.tcp()
+    for client in clients:
+        client.connection.close()
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: the server: answers that find no Receive are kept within bounds, and hold up nothing else.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
+def answers_that_nobody_takes(t):
+    stage = Stage(t)
+    for count in (CALLS // 4, 4 * CALLS):
+        with Client(stage, receives=0) as client:
+            client.connection.send_many(client.message().octets(), count)
+            # As soon as the server has all that it will take.
+            time.sleep(0.2)
+            stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: the server: Reads that are not answered, over many connections, take no thread.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
+def reads_that_are_not_answered(t):
+    stage, silent = Stage(t), []
+    for _ in range(10):
+        client = Client(stage)
+        t.defer(client.connection.close)
+        client.connection.connect()
+        silent.append(client)
+    _, memory = silent[0].memory(MIB)
+    for client in silent:
+        for _ in range(FIRST):
+            front = calls.compound(client.next(), tables.PATH, calls.write(0, MIB))
+            last = client.send(client.message(payload=front, xid=client.xid,
+                                              reads=[(len(front), memory)]))
+        client.connection.wait(last)
+        client.connection.fall_silent()
+    for _ in range(5):
+        t.note(f"NULL over TCP: {stage.tcp():.2f} s")
+        time.sleep(0.2)
+    stage.undisturbed()
+
+
+# covers: the server: connections that end amid Reads, Writes and answers leave nothing behind.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
+def connections_that_end_amid_calls(t):
+    stage = Stage(t)
+    deeds = (tables.Writing(claimed=4 * tables.BLOCK, pieces=8), tables.reading(
+        tables.BLOCK, write=tables.BLOCK), tables.null())
+    for pause in (0, 0.001, 0.01, 0.05):
+        for deed in deeds:
+            with Client(stage) as client:
+                client.connection.send_many(deed(client).octets(), FIRST)
+                time.sleep(pause)
+        stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: the server: calls that get no answer cost their client's connection, not for ever.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def calls_that_get_no_answer(t):
+    stage = Stage(t)
+    with Client(stage) as client:
+        client.ping()
+        for _ in range(LOST):
+            if not client.connection.ended():
+                client.send(client.message(payload=lambda xid: word(xid, CALL)))
+        client.wait_ended()
+    stage.undisturbed()
+
+
+# covers: the server: it stops amid connections in every state, and nothing is left of them.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
+def a_server_that_stops(t):
+    stage = Stage(t)
+    half = open_many(stage, 8, lambda client: client.connection.connect(establish=False))
+    whole = open_many(stage, 4, lambda client: client.connection.connect())
+    asked = open_many(stage, 8, lambda client: client.connection.request())
+    t.note(f"{len(half)} half open, {len(whole)} open, {len(asked)} asked for")
+    for client in whole:
+        client.connection.send_many(tables.Writing()(client).octets(), FIRST)
+    t.defer(faults.start_nfsd, t.server)
+    faults.stop_nfsd(t.server)
+    wait.until(lambda: not stage.queue_pairs() and not stage.identifiers(), ENV.patience(20),
+               "nothing of any connection left in the stopped server")
+    faults.start_nfsd(t.server)
+    stage.read()
+    check(stage.honest.connects() >= 2, "the honest mount has not connected again")

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The hostile requester seen from outside: what it does is judged by what the server does."""
+
+import contextlib
+import importlib
+import itertools
+import json
+import os
+import socket
+import struct
+import time
+
+from . import faults, pattern, wait
+from .buffers import Buffer
+from .case import Skip, check, equal
+from .env import ENV, PORT
+from .hostile.message import Malformed, Message, decode, numbers, word
+from .requester import calls, row
+
+# Only machines have the RDMA library; the names of the cases are known elsewhere, too.
+VERBS = "lib.requester.verbs"
+BLOCK = 8192
+OURS = "/sys/module/svcrdma_rs"
+# An answer comes within this, however busy the machine is; the end of a connection as well.
+ANSWER_SECONDS, END_SECONDS = 10, 20
+# A server with a thread that is free answers a call over TCP within this.
+TCP_SECONDS = 2
+TCP_PORT = 2049
+LAST = 0x80000000  # of a record's fragments
+# Each client has its own, so that the server takes no call for one that it has answered.
+XIDS = itertools.count(0x10000, 0x1000)
+
+
+class Client:
+    """One connection of the requester, and the messages that it makes."""
+
+    def __init__(self, stage, private=None, **more):
+        self.stage, self.xid = stage, next(XIDS)
+        self.connection = stage.verbs.Requester(stage.device, ENV.server, PORT, **more)
+        self.private = row.PRIVATE if private is None else private
+
+    def __enter__(self):
+        self.announced = self.connection.connect(self.private)
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def next(self):
+        """The xid of the next call."""
+        self.xid += 1
+        return self.xid
+
+    def message(self, payload=None, xid=None, **fields):
+        """A right message with a call of NULL, but for what is said otherwise."""
+        xid = xid or self.next()
+        if payload is None:
+            payload = calls.null(xid)
+        elif callable(payload):
+            payload = payload(xid)
+        return Message(xid, 1, payload=payload).but(**fields)
+
+    def memory(self, *args):
+        return self.connection.memory(*args)
+
+    def send(self, message):
+        """Send a message or bytes; returns the number of the work request."""
+        octets = message if isinstance(message, bytes) else message.octets()
+        return self.connection.send(octets)
+
+    def receive(self, seconds=None):
+        """The next answer, or None; raises Malformed."""
+        octets = self.connection.receive_one(seconds or ENV.patience(ANSWER_SECONDS))
+        if octets is None:
+            return None
+        # An error repeats the version of its call, whose layout is not known here.
+        found = decode(octets[:4] + word(1) + octets[8:])
+        found.vers, = numbers(octets, 4)
+        return found
+
+    def ping(self, answers=0):
+        """A call of NULL on this connection; what came before its answer, and so many others."""
+        probe, others, answered = self.message(), [], False
+        self.send(probe)
+        while not answered or len(others) < answers:
+            found = self.receive()
+            if found is None:
+                raise AssertionError("no answer to a right call")
+            if found.xid == probe.xid and not answered:
+                equal(found.kind, "RDMA_MSG", "kind of the answer to NULL")
+                equal(calls.outcome(found.payload), ("null",), "the answer to NULL")
+                answered = True
+            else:
+                others.append(found)
+        return others
+
+    def wait_ended(self):
+        wait.until(self.connection.ended, ENV.patience(END_SECONDS), "the end of the connection")
+
+
+class Stage:
+    """An honest mount beside the requester, a file for each, and the server looked at."""
+
+    def __init__(self, t):
+        if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():
+            raise Skip("the server's transport is not ours")
+        self.t, self.verbs = t, importlib.import_module(VERBS)
+        self.honest = t.mount(version="3", options="noac")
+        top = t.directory(self.honest, "requester")
+        self.original = pattern.data(6, 0, BLOCK)
+        t.server.write(f"{top.there}/honest", pattern.data(5, 0, BLOCK))
+        t.server.write(f"{top.there}/mine", self.original)
+        self.mine = f"{top.there}/mine"
+        self.fd = os.open(f"{top.here}/honest", os.O_RDONLY | os.O_DIRECT)
+        t.defer(self.close)
+        self.device = self.verbs.Device(faults.device())
+        self.pairs = self.queue_pairs()
+
+    def close(self):
+        """Close the honest file, unless that has been done behind a failed case."""
+        with contextlib.suppress(OSError):
+            os.close(self.fd)
+
+    def client(self, **more):
+        return Client(self, **more)
+
+    def content(self):
+        """What the requester's file has."""
+        return self.t.server.read(self.mine, 0, 2 * BLOCK)
+
+    def refill(self):
+        """Make the requester's file what it was."""
+        self.t.server.call("unlink", self.mine)
+        self.t.server.write(self.mine, self.original)
+
+    def unchanged(self):
+        """Complain if the requester's file is not what it was."""
+        problem = pattern.difference(self.content(), self.original)
+        check(problem is None, problem)
+
+    def queue_pairs(self):
+        """How many queue pairs of connections the server has."""
+        found = json.loads(self.t.server.run("rdma", "-j", "resource", "show", "qp"))
+        return len([pair for pair in found if pair["type"] == "RC"])
+
+    def identifiers(self):
+        """How many identifiers of the connection manager the server has."""
+        return len(json.loads(self.t.server.run("rdma", "-j", "resource", "show", "cm_id")))
+
+    def wait_gone(self):
+        """Wait until the server has nothing of the requester any more."""
+        wait.until(lambda: self.queue_pairs() <= self.pairs, ENV.patience(END_SECONDS),
+                   "no connection of the requester left in the server")
+
+    # Others must not notice.
+
+    def read(self):
+        """A READ on the honest mount."""
+        found = Buffer(BLOCK).read(self.fd, BLOCK, 0)
+        check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
+
+    def undisturbed(self):
+        """The honest mount works, on its first connection, and a thread is free."""
+        self.read()
+        equal(self.honest.connects(), 1, f"connections of the mount on port {PORT}")
+        self.tcp()
+
+    @staticmethod
+    def tcp():
+        """A call of NULL over TCP; how many seconds it took."""
+        clock = wait.Clock()
+        octets = calls.null(next(XIDS))
+        with socket.create_connection((ENV.server, TCP_PORT), ENV.patience(TCP_SECONDS)) as line:
+            line.sendall(struct.pack(">I", LAST | len(octets)) + octets)
+            head = line.recv(4, socket.MSG_WAITALL)
+            length = struct.unpack(">I", head)[0] & ~LAST
+            answer = line.recv(length, socket.MSG_WAITALL)
+        equal(calls.outcome(answer), ("null",), "NULL over TCP")
+        seconds = clock.seconds()
+        check(seconds < ENV.patience(TCP_SECONDS), f"NULL over TCP took {seconds:.1f} s")
+        return seconds
+
+    # A row.
+
+    def play(self, one):
+        """Misbehave on a connection, and complain unless the server reacts as it must."""
+        with self.client(private=one.private) as client:
+            sent = one.deed(client)
+            for message in sent if isinstance(sent, list) else [sent]:
+                if message is not None:
+                    client.send(message)
+            self.judge(client, one.reaction)
+        self.undisturbed()
+
+    def judge(self, client, reaction):
+        if reaction.kind == row.ENDED:
+            client.wait_ended()
+        elif reaction.kind == row.DROPPED:
+            equal(client.ping(), [], "answers to what is dropped")
+        elif reaction.kind == row.ANY:
+            # As long as it takes for everything to be answered, or for the connection to end.
+            with contextlib.suppress(AssertionError, self.verbs.PyverbsRDMAError):
+                client.ping()
+        else:
+            answer, = client.ping(answers=1)
+            equal(answer.xid, client.xid - 1, "xid of the answer")
+            check(answer.credit > 0, "no credit")
+            if reaction.kind == row.REFUSED:
+                equal(answer.kind, "RDMA_ERROR", "kind of the answer")
+                equal(answer.error[0], reaction.error, "the error")
+                if reaction.error == "ERR_VERS":
+                    equal(answer.error[1:], (1, 1), "versions")
+            else:
+                check(answer.kind in ("RDMA_MSG", "RDMA_NOMSG"), f"answered by {answer}")
+                if reaction.check:
+                    reaction.check(self, client, answer)
+
+    def play_all(self, table):
+        """Play a table; all complaints together."""
+        complaints = []
+        for one in table:
+            start = time.monotonic()
+            try:
+                self.play(one)
+                problem = "as it must be"
+            except (AssertionError, Malformed, row.NotAccepted,
+                    self.verbs.PyverbsRDMAError) as found:
+                problem = f"NOT AS IT MUST BE: {type(found).__name__}: {found}"
+                complaints.append(f"{one.name}: {problem}")
+            self.t.note(f"{one.name}: {problem}, {time.monotonic() - start:.2f} s")
+        with contextlib.suppress(wait.Timeout):
+            self.wait_gone()
+        equal(self.queue_pairs(), self.pairs, "queue pairs of the server")
+        check(not complaints, "\n".join(complaints))
+
+
+__all__ = ["BLOCK", "Client", "Stage"]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RPC calls of NFS, and what their replies say (RFC 5531, 7530)."""
+
+from ..hostile import rpc
+from ..hostile.message import CALL, numbers, padded, word
+
+NULL, COMPOUND = 0, 1
+NONE = word(0, 0)
+SYS = word(1, 20, 0, 0, 0, 0, 0)  # root of a machine without a name
+# RPCSEC_GSS: version 1, data, sequence number 1, the service, a handle of no bytes.
+INTEGRITY = word(6, 20, 1, 0, 1, 2, 0)
+LOOKUP, PUTROOTFH, READ, WRITE = 15, 24, 25, 38
+FILE_SYNC = 2
+ANYBODY = bytes(16)  # the stateid of a client without one
+# Reply with success: what a call has that was executed.
+ACCEPTED, SUCCESS = 0, 0
+
+
+def call(xid, procedure, arguments=b"", credential=SYS, version=4, program=rpc.NFS):
+    """An RPC call."""
+    return (word(xid, CALL, 2, program, version, procedure) + credential + NONE + arguments)
+
+
+def null(xid):
+    return call(xid, NULL, credential=NONE)
+
+
+def name(text):
+    return word(len(text)) + padded(text.encode())
+
+
+def compound(xid, path, *operations, credential=SYS):
+    """A compound of version 4.0 whose operations act on this file."""
+    steps = [word(PUTROOTFH), *(word(LOOKUP) + name(part) for part in path.strip("/").split("/"))]
+    body = word(0, 0, len(steps) + len(operations)) + b"".join([*steps, *operations])
+    return call(xid, COMPOUND, body, credential)
+
+
+def write(offset, length):
+    """WRITE up to the length of its data, which follow."""
+    return word(WRITE) + ANYBODY + word(0, offset, FILE_SYNC, length)
+
+
+def read(offset, count):
+    return word(READ) + ANYBODY + word(0, offset, count)
+
+
+def outcome(reply):
+    """What a reply says: ("denied",), ("accepted", its state) if it was not executed, else
+    ("nfs", the state of the compound)."""
+    if numbers(reply, 8) != (ACCEPTED,):
+        return ("denied",)
+    at = rpc.results(reply)
+    if at is None:
+        _, _, end = rpc.opaque(reply, 16)
+        return ("accepted", *numbers(reply, end))
+    return ("nfs", *numbers(reply, at)) if len(reply) > at else ("null",)

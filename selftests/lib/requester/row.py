@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a row of the tables is: what a requester does, and how the server must react."""
+
+import dataclasses
+from collections.abc import Callable
+
+# Version 1, no remote invalidation, 4096 bytes each way.
+PRIVATE = b"\xf6\xab\x0e\x18" + bytes((1, 0, 3, 3))
+# What a peer may do with memory.
+READ, WRITE = "read", "write"
+DROPPED, REFUSED, ENDED, SERVED, ANY = "dropped", "refused", "ended", "served", "any"
+
+
+class NotAccepted(Exception):
+    """The server did not accept the connection."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reaction:
+    """How the server must react."""
+
+    kind: str
+    error: str = ""                # of a refusal
+    check: Callable | None = None  # of (stage, client, answer); complains
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One misbehaviour."""
+
+    name: str
+    deed: Callable   # of a `Client`; returns messages to send
+    reaction: Reaction
+    private: bytes | None = None  # other private data of the connection request
+
+
+dropped = Reaction(DROPPED)
+ended = Reaction(ENDED)
+# The connection may end, or the calls are served: others do not notice either.
+anything = Reaction(ANY)
+wrong_version = Reaction(REFUSED, "ERR_VERS")
+refused = Reaction(REFUSED, "ERR_CHUNK")
+
+
+def served(check=None):
+    """Answered with an RPC reply, which `check` judges."""
+    return Reaction(SERVED, check=check)

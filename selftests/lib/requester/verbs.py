@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Connections of the requester: what the responder has, made from the active side."""
+
+import contextlib
+import select
+import time
+
+from pyverbs import enums as e
+from pyverbs import librdmacm_enums as ce
+from pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
+from pyverbs.mr import MR
+from pyverbs.qp import QPAttr
+
+from ..hostile.message import Segment
+from ..hostile.verbs import (
+    CM_EVENT,
+    RECEIVES,
+    WAIT_SECONDS,
+    Connection,
+    Device,
+    PyverbsRDMAError,
+    with_descriptor,
+)
+from .row import PRIVATE, READ, WRITE, NotAccepted
+
+RESOLVE_MILLISECONDS = 5000
+# What a peer may do with memory.
+RIGHTS = {READ: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ,
+          WRITE: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE}
+REACHABLE = RIGHTS[READ] | RIGHTS[WRITE]
+
+
+class Requester(Connection):
+    """A connection to a server; it is made by `connect`."""
+
+    # Many of them live at a time.
+    stage_bytes, outgoing_bytes = 4096, 256 << 10
+
+    def __init__(self, device, address, port, receives=RECEIVES):
+        self.device, self.receives, self.events = device, receives, []
+        self.cm, self.cm_fd = with_descriptor(CMEventChannel, "rdma_cm")
+        cm_id = CMID(creator=self.cm)
+        to = AddrInfo(dst=address, dst_service=str(port), port_space=ce.RDMA_PS_TCP)
+        cm_id.resolve_addr(to, RESOLVE_MILLISECONDS)
+        self.expect_event("addr_resolved")
+        cm_id.resolve_route(RESOLVE_MILLISECONDS)
+        self.expect_event("route_resolved")
+        self.regions, self.closed = [], False
+        super().__init__(device, cm_id)
+
+    def start(self):
+        attributes, mask = self.id.init_qp_attr(e.IBV_QPS_INIT)
+        # The connection manager knows what the peer may do only once it is connected.
+        attributes.qp_access_flags = REACHABLE
+        self.qp.modify(attributes, mask)
+        for number in range(self.receives):
+            self.post_receive(number)
+
+    def connect(self, private=PRIVATE, reads=16, establish=True):
+        """Connect; without `establish` the server is left waiting. Returns its private data."""
+        # Sends of the server that find no Receive are tried for ever.
+        parameters = ConnParam(resources=reads, depth=reads, rnr_retry=7, retry=7,
+                               qp_num=self.qp.qp_num, data_len=len(private))
+        if private:
+            parameters.set_private_data(private)
+        self.id.connect(parameters)
+        announced = self.expect_event("connect_response")
+        self.become(e.IBV_QPS_RTR)
+        self.become(e.IBV_QPS_RTS)
+        if establish:
+            self.id.establish()
+        return announced
+
+    def request(self, private=PRIVATE):
+        """Send a connection request, and do not look what becomes of it."""
+        parameters = ConnParam(resources=1, depth=1, qp_num=self.qp.qp_num, data_len=len(private))
+        parameters.set_private_data(private)
+        self.id.connect(parameters)
+
+    def event(self, seconds):
+        """The next event and its private data; "none" if none comes."""
+        if not select.select([self.cm_fd], [], [], seconds)[0]:
+            return "none", b""
+        try:
+            event = CMEvent(self.cm)
+        except PyverbsRDMAError:
+            return "none", b""
+        name, private = CM_EVENT[event.event_type], bytes(event.private_data or b"")
+        event.ack_cm_event()
+        return name, private
+
+    def expect_event(self, wanted):
+        """Wait for this event; returns its private data."""
+        name, private = self.event(WAIT_SECONDS)
+        if name != wanted:
+            raise NotAccepted(f"{name} instead of {wanted}")
+        return private
+
+    def ended(self):
+        """Whether the server has ended the connection."""
+        self.drain()
+        name, _ = self.event(0)
+        if name != "none":
+            self.events.append(name)
+        return "disconnected" in self.events or bool(self.broken)
+
+    def memory(self, content, rights=READ):
+        """A region with this content, or of this length."""
+        length = content if isinstance(content, int) else len(content)
+        region = MR(self.device.pd, max(length, 1), RIGHTS[rights])
+        if not isinstance(content, int) and content:
+            region.write(content, length)
+        self.regions.append(region)
+        return region, Segment((region.rkey, length, region.buf))
+
+    def post_write_with_immediate(self):
+        """Write nothing into the server, which takes a Receive of it."""
+        self.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, 0, self.stage, extra=7)
+
+    def fall_silent(self):
+        """Neither answer nor acknowledge anything from now on."""
+        self.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+
+    def receive_one(self, seconds):
+        """The next message, or None."""
+        deadline = time.monotonic() + seconds
+        while not self.received:
+            self.drain()
+            left = deadline - time.monotonic()
+            if self.received:
+                break
+            if left <= 0 or self.ended():
+                return None
+            select.select([self.fd, self.cm_fd], [], [], min(left, 0.2))
+        return self.received.popleft()
+
+    def close(self):
+        if self.closed:
+            return
+        self.closed = True
+        with contextlib.suppress(PyverbsRDMAError):
+            self.id.disconnect()
+        self.qp.close()
+        for region in self.regions:
+            with contextlib.suppress(PyverbsRDMAError):
+                region.close()
+        super().close()
+        self.cm.close()
+
+
+__all__ = ["Device", "PyverbsRDMAError", "Requester"]
