@@ -12,6 +12,28 @@ use kernel::bindings::page;
 /// [`Buffer::start`] is the address of [`Buffer::len`] initialised bytes. They may be read and
 /// written, and stay where they are until the value is dropped, also if the value is moved. No
 /// method of this trait makes a reference to them, and nothing but the value's owner uses them.
+///
+/// # Examples
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::buffer::Buffer;
+/// /// A part of a message that was copied.
+/// struct Copied(KVec<u8>);
+///
+/// // SAFETY: The bytes of a vector are initialised. They stay where they are if the vector is
+/// // moved, and no method makes a reference to them.
+/// unsafe impl Buffer for Copied {
+///     fn start(&self) -> NonNull<u8> {
+///         NonNull::new(self.0.as_ptr().cast_mut()).unwrap_or(NonNull::dangling())
+///     }
+///
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+/// }
+/// ```
 pub unsafe trait Buffer: Send {
     /// Where the memory begins.
     fn start(&self) -> NonNull<u8>;

@@ -42,6 +42,36 @@ pub struct Stretch {
 ///
 /// - The work requests refer to elements of `sges`, and these to `pages`. Neither vector grows.
 /// - There is at least one work request.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_base::buffer::PageArray;
+/// # use xprtrdma_rdma::{
+/// #     dma::Direction,
+/// #     pages::{MappedPages, Pages},
+/// #     pd::Pd,
+/// #     qp::{Qp, QpHandler},
+/// #     transfer::{Kind, Stretch, Transfer},
+/// # };
+/// /// Reads memory of the peer. The pages come back in `QpHandler::transferred`.
+/// fn read<H: QpHandler>(qp: &Qp<H>, handle: u32, offset: u64, len: u32) -> Result {
+///     let pages = Pages::new(len as usize)?;
+///     let mapped: MappedPages = pages.map(qp.pd(), Direction::FromDevice)?;
+///     let whole = Stretch { handle, offset, len, at: 0 };
+///     let sges = qp.pd().max_send_sges() as usize;
+///     let transfer = Transfer::new(Kind::Read, mapped, sges, core::iter::once(whole))?;
+///     let batch = qp.begin(0, transfer.wrs()).map_err(|_| EAGAIN)?;
+///     batch.post_transfer(KBox::new(transfer, GFP_KERNEL)?, None)
+/// }
+///
+/// /// Returns the bytes that were read.
+/// fn read_bytes(transfer: Transfer) -> usize {
+///     let pages: Pages = transfer.into_pages();
+///     PageArray::len(&pages)
+/// }
+/// ```
 pub struct Transfer {
     wrs: KVec<bindings::ib_rdma_wr>,
     // The work requests refer to it.

@@ -78,6 +78,50 @@ pub struct Request<H: ListenHandler> {
 ///
 /// - `id` is valid until `drop` and its context is `context`.
 /// - Dropped only where it may sleep and outside of a handler of its own.
+///
+/// # Examples
+///
+/// ```
+/// # use core::net::{Ipv4Addr, SocketAddr};
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_base::net::Net;
+/// # use xprtrdma_rdma::cm::{
+/// #     listen::{AcceptParam, ListenHandler, Listener, Request, RequestInfo},
+/// #     CmEvent,
+/// #     CmHandler,
+/// # };
+/// struct Events;
+///
+/// impl CmHandler for Events {
+///     fn event(&self, _: CmEvent<'_>) {}
+/// }
+///
+/// struct Open;
+///
+/// impl ListenHandler for Open {
+///     type Events = Events;
+///
+///     fn request(&self, request: &RequestInfo<'_>) -> Option<Arc<Events>> {
+///         // A peer that serves no RDMA Reads is rejected.
+///         (request.reads != 0).then(|| Arc::new(Events, GFP_KERNEL).ok())?
+///     }
+///
+///     fn arrived(&self) {
+///         // Here the thread that accepts is woken.
+///     }
+/// }
+///
+/// fn listen(net: &Net) -> Result<Listener<Open>> {
+///     let addr = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 20049);
+///     Listener::new(net, &addr, 64, Open)
+/// }
+///
+/// fn accept(listener: &Listener<Open>) -> Result {
+///     let request: Request<Open> = listener.take().ok_or(EAGAIN)?;
+///     // Here the queue pair of the id is made, and its Receives are posted.
+///     request.id.accept(&AcceptParam { private_data: [0; 8], reads: 4 })
+/// }
+/// ```
 pub struct Listener<H: ListenHandler> {
     id: NonNull<bindings::rdma_cm_id>,
     // Dropped after the id is destroyed, i.e. when no event can come any more. The requests go with

@@ -35,5 +35,5 @@ class Examples(unittest.TestCase):
             (rust / "base/a.rs").write_text(FILE)
             (rust / "base/tests/b.rs").write_text("pub struct Fake;\n")
             self.assertEqual(list(examples.check(rust)),
-                             ["rust/base/a.rs:14: no example of base uses Hidden"])
+                             ["rust/base/a.rs:14: no example uses Hidden"])
             self.assertEqual(list(examples.check(rust, ("base/a.rs",))), [])
