@@ -7,10 +7,7 @@ use crate::{
     events::Events,
     listener::Door,
     receive::Handler,
-    sizes::{
-        INBOX,
-        QUEUES, //
-    }, //
+    sizes::Sizes, //
 };
 use kernel::{
     new_mutex,
@@ -94,13 +91,14 @@ impl Connection {
         let device = DeviceInfo::of(&id).ok_or(ENODEV)?;
         let local = id.local_addr().ok_or(EINVAL)?;
         let pd = Pd::alloc(id.clone())?;
-        let inbox = InboxOwner::new(INBOX)?;
+        let sizes = Sizes::on(&device).ok_or(EOPNOTSUPP)?;
+        let inbox = InboxOwner::new(sizes.inbox())?;
         let terms = Terms {
             reply_threshold: events.agreed.thresholds.reply,
             longest_call,
         };
-        let handler = Handler::new(&events, terms, inbox.handle(), door.queue.clone())?;
-        let owner = Qp::create(&pd, &QUEUES, handler)?;
+        let handler = Handler::new(&events, terms, sizes, inbox.handle(), door.queue.clone())?;
+        let owner = Qp::create(&pd, &sizes.queues(), handler)?;
         let qp = owner.handle();
         let owner = KBox::pin_init(new_mutex!(Some(owner), "Connection::owner"), GFP_KERNEL)?;
         let peer = events.peer;

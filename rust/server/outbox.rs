@@ -8,10 +8,7 @@
 //!
 //! Lock order: that of the answers that wait, that of the grant, the send queue's.
 
-use crate::{
-    receive::Handler,
-    sizes::ANSWERS, //
-};
+use crate::receive::Handler;
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -44,8 +41,9 @@ struct Waiting {
 }
 
 impl Outbox {
-    pub(crate) fn new() -> Result<Self> {
-        let waiting = KVec::with_capacity(ANSWERS, GFP_KERNEL)?;
+    /// Makes it with room for `most` answers.
+    pub(crate) fn new(most: usize) -> Result<Self> {
+        let waiting = KVec::with_capacity(most, GFP_KERNEL)?;
         let lock = new_spinlock!(waiting, "Outbox::waiting");
         Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
     }

@@ -7,9 +7,8 @@
 //! apart from [`Reads::give_up`].
 
 use crate::sizes::{
-    INBOX,
-    READ_BYTES,
-    TRANSFER_WRS, //
+    Sizes,
+    READ_BYTES, //
 };
 use kernel::{
     new_spinlock,
@@ -81,7 +80,10 @@ impl From<Error> for Failed {
 }
 
 /// The calls of a connection of which parts are still in the client's memory.
-pub(crate) struct Reads<H: QpHandler>(Pin<KBox<SpinLock<Queues<H>>>>);
+pub(crate) struct Reads<H: QpHandler> {
+    queues: Pin<KBox<SpinLock<Queues<H>>>>,
+    sizes: Sizes,
+}
 
 /// Neither vector grows beyond its capacity.
 struct Queues<H: QpHandler> {
@@ -93,14 +95,18 @@ struct Queues<H: QpHandler> {
 }
 
 impl<H: QpHandler> Reads<H> {
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(sizes: &Sizes) -> Result<Self> {
+        let most = sizes.inbox();
         let queues = Queues {
-            waiting: KVec::with_capacity(INBOX, GFP_KERNEL)?,
-            posted: KVec::with_capacity(INBOX, GFP_KERNEL)?,
+            waiting: KVec::with_capacity(most, GFP_KERNEL)?,
+            posted: KVec::with_capacity(most, GFP_KERNEL)?,
             bytes: 0,
         };
         let lock = new_spinlock!(queues, "Reads::queues");
-        Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
+        Ok(Self {
+            queues: KBox::pin_init(lock, GFP_KERNEL)?,
+            sizes: *sizes,
+        })
     }
 
     /// Adds a call, behind those that wait.
@@ -118,7 +124,7 @@ impl<H: QpHandler> Reads<H> {
             bytes,
             transfer: None,
         };
-        let pushed = self.0.lock().waiting.push_within_capacity(reading);
+        let pushed = self.queues.lock().waiting.push_within_capacity(reading);
         pushed.map_err(|_| ENOSPC)
     }
 
@@ -127,9 +133,9 @@ impl<H: QpHandler> Reads<H> {
         while let Some(mut reading) = self.next() {
             let transfer = match reading.transfer.take() {
                 Some(transfer) => transfer,
-                None => reading.prepare(qp)?,
+                None => reading.prepare(qp, self.sizes.transfer_wrs())?,
             };
-            let mut queues = self.0.lock();
+            let mut queues = self.queues.lock();
             let batch = match qp.begin(0, transfer.wrs()) {
                 Ok(batch) => batch,
                 Err(SendError::Full) => {
@@ -157,7 +163,7 @@ impl<H: QpHandler> Reads<H> {
 
     /// Takes the next call whose Reads may be posted.
     fn next(&self) -> Option<Reading<H>> {
-        let mut queues = self.0.lock();
+        let mut queues = self.queues.lock();
         let bytes = queues.waiting.first()?.bytes;
         let all = queues.bytes.saturating_add(bytes);
         // One call alone always may.
@@ -169,7 +175,7 @@ impl<H: QpHandler> Reads<H> {
 
     /// Finishes the call of the oldest Reads that were posted: they have completed. May sleep.
     pub(crate) fn completed(&self, transfer: Transfer) -> Result<Fetched<H>, Failed> {
-        let mut queues = self.0.lock();
+        let mut queues = self.queues.lock();
         let reading = queues.posted.remove(0).map_err(|_| EINVAL)?;
         queues.bytes = queues.bytes.saturating_sub(reading.bytes);
         drop(queues);
@@ -179,7 +185,7 @@ impl<H: QpHandler> Reads<H> {
     /// Drops all calls: the connection has ended, and no handler is at work. The calls keep the
     /// queue pair, whose handler keeps them.
     pub(crate) fn give_up(&self) {
-        let mut queues = self.0.lock();
+        let mut queues = self.queues.lock();
         let calls = (
             core::mem::take(&mut queues.waiting),
             core::mem::take(&mut queues.posted),
@@ -191,7 +197,7 @@ impl<H: QpHandler> Reads<H> {
 
 impl<H: QpHandler> Reading<H> {
     /// Makes the Reads of the call.
-    fn prepare(&mut self, qp: &Qp<H>) -> Result<KBox<Transfer>> {
+    fn prepare(&mut self, qp: &Qp<H>, most_wrs: u32) -> Result<KBox<Transfer>> {
         let pages = Pages::new(self.bytes as usize)?.map(qp.pd(), Direction::FromDevice)?;
         let parked = self.parked.take().ok_or(EINVAL)?;
         let call = parked.resume(self.message.bytes()).ok_or(EINVAL)?;
@@ -203,7 +209,7 @@ impl<H: QpHandler> Reading<H> {
         });
         let most_sges = qp.pd().max_send_sges() as usize;
         let transfer = Transfer::new(Kind::Read, pages, most_sges, reads)?;
-        if transfer.wrs() > TRANSFER_WRS {
+        if transfer.wrs() > most_wrs {
             return Err(E2BIG);
         }
         self.parked = Some(call.park());

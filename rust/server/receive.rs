@@ -11,10 +11,7 @@ use crate::{
         Failed,
         Reads, //
     },
-    sizes::{
-        GRANT,
-        RECEIVES, //
-    }, //
+    sizes::Sizes, //
 };
 use kernel::{
     new_spinlock,
@@ -76,6 +73,7 @@ use xprtrdma_svc::{
 pub(crate) struct Handler {
     pub(crate) events: Arc<Events>,
     pub(crate) terms: Terms,
+    pub(crate) sizes: Sizes,
     pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
     pub(crate) outbox: Outbox,
     reads: Reads<Self>,
@@ -95,17 +93,19 @@ impl Handler {
     pub(crate) fn new(
         events: &Arc<Events>,
         terms: Terms,
+        sizes: Sizes,
         inbox: Inbox<Rdma>,
         queue: Arc<WorkQueue>,
     ) -> Result<Self> {
-        let mut grant = Grant::new(GRANT);
-        grant.posted(RECEIVES);
+        let mut grant = Grant::new(sizes.grant());
+        grant.posted(sizes.receives());
         Ok(Self {
             events: events.clone(),
             terms,
+            sizes,
             grant: KBox::pin_init(new_spinlock!(grant, "Handler::grant"), GFP_KERNEL)?,
-            outbox: Outbox::new()?,
-            reads: Reads::new()?,
+            outbox: Outbox::new(sizes.answers())?,
+            reads: Reads::new(&sizes)?,
             inbox,
             queue,
         })

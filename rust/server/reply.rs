@@ -5,8 +5,7 @@
 use crate::{
     call::Call,
     connection::Connection,
-    receive::Handler,
-    sizes::TRANSFER_WRS, //
+    receive::Handler, //
 };
 use kernel::prelude::*;
 use xprtrdma_proto::{
@@ -91,7 +90,7 @@ impl Connection {
         });
         let most_sges = self.qp.pd().max_send_sges() as usize;
         let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?;
-        if transfer.wrs() > TRANSFER_WRS {
+        if transfer.wrs() > self.qp.handler().sizes.transfer_wrs() {
             return Err(E2BIG);
         }
         Ok(Some(KBox::new(transfer, GFP_KERNEL)?))

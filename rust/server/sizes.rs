@@ -2,8 +2,17 @@
 
 //! Sizes and bounds.
 
-use xprtrdma_proto::responder::grant::GrantBounds;
-use xprtrdma_rdma::qp::QpConfig;
+use xprtrdma_proto::{
+    responder::grant::GrantBounds,
+    served::queues::{
+        Limits,
+        Queues, //
+    }, //
+};
+use xprtrdma_rdma::{
+    device::DeviceInfo,
+    qp::QpConfig, //
+};
 
 /// Requests that wait for a thread at one listener.
 pub(crate) const REQUESTS: usize = 64;
@@ -19,39 +28,78 @@ const SPARE: u16 = 16;
 const RECV_BATCH: u16 = 8;
 /// Work requests of the send queue.
 const SEND_WRS: u32 = 1024;
-/// Work requests of one call or reply. More might wait for ever: some of the queue may stay taken
-/// until more is posted.
-pub(crate) const TRANSFER_WRS: u32 = SEND_WRS / 4 * 3;
 /// Bytes that RDMA Reads of a connection may bring at a time.
 pub(crate) const READ_BYTES: u32 = 16 << 20;
 /// Work requests in a row of which one is signalled.
 const SIGNAL_EVERY: u32 = 16;
 
-pub(crate) const GRANT: GrantBounds = GrantBounds {
-    least: CALLS as u32,
-    most: CALLS as u32,
-    reserved: 0,
-    spare: SPARE as u32,
-};
+/// The sizes of a connection on its device.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes(Queues);
 
-/// Receives that are kept posted, without those of calls in process.
-pub(crate) const RECEIVES: u32 = CALLS as u32 + SPARE as u32;
+impl Sizes {
+    /// Returns the sizes that fit the device. `None`: it is too small.
+    pub(crate) fn on(device: &DeviceInfo) -> Option<Self> {
+        let wish = Queues {
+            sends: SEND_WRS,
+            calls: CALLS.into(),
+            // NO-OVERFLOW: Two small constants.
+            extra: (SPARE + RECV_BATCH).into(),
+        };
+        let device = Limits {
+            work_requests: device.max_qp_wr,
+            completions: device.max_cqe,
+        };
+        wish.fit(&device).map(Self)
+    }
 
-/// Calls that may wait for a thread: every Receive there is.
-pub(crate) const INBOX: usize = RECEIVES as usize + RECV_BATCH as usize;
+    /// Returns the sizes of the queue pair.
+    pub(crate) fn queues(&self) -> QpConfig {
+        QpConfig {
+            // Answers to all calls, twice: more is needed when the client takes them late.
+            send_bytes: 2 * CALLS as usize * INLINE as usize,
+            least_send_bytes: 8 * INLINE as usize,
+            send_wrs: self.0.sends,
+            signal_every: SIGNAL_EVERY,
+            message_wrs: 1,
+            waiting_wrs: 1,
+            // CAST: At most `CALLS + SPARE`.
+            recv_count: self.receives() as u16,
+            recv_batch: RECV_BATCH,
+            recv_size: INLINE as usize,
+        }
+    }
 
-/// Answers that may wait for room in the send queue: see `Grant::wait`.
-pub(crate) const ANSWERS: usize = RECEIVES as usize;
+    /// Returns the bounds of the client's grant.
+    pub(crate) fn grant(&self) -> GrantBounds {
+        GrantBounds {
+            least: self.0.calls,
+            most: self.0.calls,
+            reserved: 0,
+            spare: SPARE.into(),
+        }
+    }
 
-pub(crate) const QUEUES: QpConfig = QpConfig {
-    // Answers to all calls, twice: a client that takes none of them loses the connection.
-    send_bytes: 2 * CALLS as usize * INLINE as usize,
-    least_send_bytes: 8 * INLINE as usize,
-    send_wrs: SEND_WRS,
-    signal_every: SIGNAL_EVERY,
-    message_wrs: 1,
-    waiting_wrs: 1,
-    recv_count: CALLS + SPARE,
-    recv_batch: RECV_BATCH,
-    recv_size: INLINE as usize,
-};
+    /// Returns the Receives that are kept posted, without those of calls in process.
+    pub(crate) fn receives(&self) -> u32 {
+        // NO-OVERFLOW: A few more than the calls.
+        self.0.receives().wrapping_sub(RECV_BATCH.into())
+    }
+
+    /// Returns how many calls may wait for a thread: every Receive there is.
+    pub(crate) fn inbox(&self) -> usize {
+        // CAST: A small number.
+        self.0.receives() as usize
+    }
+
+    /// Returns how many answers may wait for room in the send queue: see `Grant::wait`.
+    pub(crate) fn answers(&self) -> usize {
+        self.inbox()
+    }
+
+    /// Returns the work requests of the longest transfer. More might wait for ever: some of the
+    /// queue may stay taken until more is posted.
+    pub(crate) fn transfer_wrs(&self) -> u32 {
+        self.0.sends / 4 * 3
+    }
+}

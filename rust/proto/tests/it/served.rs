@@ -25,6 +25,11 @@ use xprtrdma_proto::{
             Life,
             Patience, //
         },
+        queues::{
+            Limits,
+            Queues,
+            LEAST_SENDS, //
+        },
     },
     time::{
         Millis,
@@ -364,5 +369,42 @@ fn an_end_has_one_cause_and_each_cause_its_words() {
         (Overdrawn::Lost, Cause::Lost),
     ] {
         assert_eq!(Cause::from(why), cause);
+    }
+}
+
+#[test]
+fn queues_fit_the_device_or_the_connection_is_refused() {
+    let wish = Queues {
+        sends: 1024,
+        calls: 64,
+        extra: 24,
+    };
+    let fit = |work_requests, completions| {
+        wish.fit(&Limits {
+            work_requests,
+            completions,
+        })
+    };
+    assert_eq!(fit(u32::MAX, u32::MAX), Some(wish));
+    assert_eq!(fit(1025, 1024 + 88 + 2), Some(wish));
+    for work_requests in 0..1100 {
+        for completions in 0..1200 {
+            let Some(got) = fit(work_requests, completions) else {
+                // Not because of less than what is least.
+                assert!(work_requests <= LEAST_SENDS || completions < LEAST_SENDS + 27);
+                continue;
+            };
+            assert!(got.sends < work_requests && got.receives() < work_requests);
+            assert!(got.sends + got.receives() + 2 <= completions);
+            assert!(got.sends >= LEAST_SENDS && got.calls >= 1);
+            assert!(got.sends <= wish.sends && got.calls <= wish.calls);
+            assert_eq!(got.extra, wish.extra);
+            // As long as the device lets it be.
+            let calls = got.calls == wish.calls || got.receives() + 1 == work_requests;
+            let least = got.sends == LEAST_SENDS;
+            assert!(calls || least);
+            let sends = got.sends == wish.sends || got.sends + 1 == work_requests;
+            assert!(sends || got.sends + got.receives() + 2 == completions);
+        }
     }
 }
