@@ -160,6 +160,11 @@ impl Transfer {
         self.wrs.len() as u32
     }
 
+    /// Returns the number of bytes of its pages.
+    pub fn bytes(&self) -> usize {
+        self.pages.len()
+    }
+
     /// Returns the pages: the transfer was not posted, or has completed.
     pub fn into_pages(self) -> Pages {
         self.pages.unmap()

@@ -2,6 +2,7 @@
 
 //! A call that the RPC server has.
 
+use crate::memory::Counted;
 use kernel::prelude::*;
 use xprtrdma_proto::responder::{
     admit::Ready,
@@ -16,15 +17,18 @@ pub(crate) struct Call {
     pub(crate) parked: Option<Parked<Ready>>,
     /// Until the call has its answer.
     pub(crate) ticket: Option<Ticket>,
+    /// Memory that it may use, if that is counted.
+    pub(crate) counted: Option<Counted>,
     /// Results that may travel in Write chunks.
     pub(crate) marks: KVec<Span>,
 }
 
 impl Call {
-    pub(crate) fn new(parked: Parked<Ready>, ticket: Ticket) -> Self {
+    pub(crate) fn new(parked: Parked<Ready>, ticket: Ticket, counted: Option<Counted>) -> Self {
         Self {
             parked: Some(parked),
             ticket: Some(ticket),
+            counted,
             marks: KVec::new(),
         }
     }

@@ -97,7 +97,20 @@ impl Connection {
             reply_threshold: events.agreed.thresholds.reply,
             longest_call,
         };
-        let handler = Handler::new(&events, terms, sizes, inbox.handle(), door.queue.clone())?;
+        // A device refuses to connect with more Reads than it can have under way. With none, the
+        // first call with a Read chunk would hold up everything behind it.
+        let reads = events.agreed.reads.min(pd.max_reads());
+        if reads == 0 {
+            return Err(EINVAL);
+        }
+        let handler = Handler::new(
+            &events,
+            terms,
+            sizes,
+            reads,
+            inbox.handle(),
+            door.queue.clone(),
+        )?;
         let owner = Qp::create(&pd, &sizes.queues(), handler)?;
         let qp = owner.handle();
         let owner = KBox::pin_init(new_mutex!(Some(owner), "Connection::owner"), GFP_KERNEL)?;
@@ -107,12 +120,6 @@ impl Connection {
             events: events.clone(),
             owner,
         };
-        // A device refuses to connect with more Reads than it can have under way. With none, the
-        // first call with a Read chunk would hold up everything behind it.
-        let reads = events.agreed.reads.min(pd.max_reads());
-        if reads == 0 {
-            return Err(EINVAL);
-        }
         // The client may send from here on.
         id.accept(&AcceptParam {
             private_data: events.agreed.private_data,

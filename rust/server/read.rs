@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls of which parts are still in the client's memory.
+//! Calls that wait for memory, and calls of which parts are still in the client's memory.
 //!
-//! A call waits in its Receive buffer until its RDMA Reads can be posted, and until they have
-//! completed. No thread waits. Everything here is called by completion handlers, one at a time,
-//! apart from [`Reads::give_up`].
+//! A call waits in its Receive buffer until there is memory for what it brings and what it asks
+//! for, until its RDMA Reads can be posted, and until they have completed. No thread waits. Calls
+//! leave in their order, and completion handlers or the thread that ends a call let them go on.
 
-use crate::sizes::{
-    Sizes,
-    READ_BYTES, //
+use crate::{
+    memory::{
+        self,
+        Counted, //
+    },
+    sizes::{
+        Sizes,
+        MEMORY_OF_ONE, //
+    }, //
 };
 use kernel::{
     new_spinlock,
@@ -20,6 +26,10 @@ use xprtrdma_proto::responder::{
     admit::{
         Admitted,
         Ready, //
+    },
+    budget::{
+        Share,
+        Wait, //
     },
     call::Parked,
     grant::Ticket,
@@ -46,13 +56,17 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_svc::inbox::Place;
 
-/// A call of which parts are still in the client's memory.
+/// A call that waits for memory, or for its RDMA Reads.
 pub(crate) struct Reading<H: QpHandler> {
     message: Held<H>,
     parked: Option<Parked<Admitted>>,
     ticket: Ticket,
-    /// Bytes to be read.
+    /// Bytes to be read. Without any the call waits for memory only.
     bytes: u32,
+    /// Pages that are counted for it.
+    pages: u32,
+    /// These pages, once there are as many.
+    counted: Option<Counted>,
     /// Ready to be posted, and not yet posted.
     transfer: Option<KBox<Transfer>>,
 }
@@ -63,6 +77,7 @@ pub(crate) struct Fetched<H: QpHandler> {
     pub(crate) place: Place<Pages>,
     pub(crate) parked: Parked<Ready>,
     pub(crate) ticket: Ticket,
+    pub(crate) counted: Option<Counted>,
 }
 
 /// Why a call cannot be processed.
@@ -79,7 +94,8 @@ impl From<Error> for Failed {
     }
 }
 
-/// The calls of a connection of which parts are still in the client's memory.
+/// The calls of a connection that wait for memory or for their Reads, and the memory of all its
+/// calls.
 pub(crate) struct Reads<H: QpHandler> {
     queues: Pin<KBox<SpinLock<Queues<H>>>>,
     sizes: Sizes,
@@ -90,17 +106,21 @@ struct Queues<H: QpHandler> {
     waiting: KVec<Reading<H>>,
     /// In the order of the posts.
     posted: KVec<Reading<H>>,
-    /// Bytes that posted Reads will bring.
-    bytes: u32,
+    share: Share,
+    /// The first that waits needs memory that other connections hold.
+    is_short: bool,
 }
 
 impl<H: QpHandler> Reads<H> {
-    pub(crate) fn new(sizes: &Sizes) -> Result<Self> {
+    /// Makes the queues of a connection that may have this number of RDMA Reads under way.
+    pub(crate) fn new(sizes: &Sizes, reads: u8) -> Result<Self> {
         let most = sizes.inbox();
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
             posted: KVec::with_capacity(most, GFP_KERNEL)?,
-            bytes: 0,
+            // CAST: A few thousand.
+            share: Share::new((MEMORY_OF_ONE / PAGE_SIZE) as u32, reads.into()),
+            is_short: false,
         };
         let lock = new_spinlock!(queues, "Reads::queues");
         Ok(Self {
@@ -109,47 +129,72 @@ impl<H: QpHandler> Reads<H> {
         })
     }
 
-    /// Adds a call, behind those that wait.
+    /// Takes pages for a call without Reads. `None`: it has to wait.
+    pub(crate) fn take(&self, pages: u32) -> Option<Counted> {
+        let mut queues = self.queues.lock();
+        match queues.waiting.is_empty() {
+            true => memory::take(&mut queues.share, pages).ok(),
+            false => None,
+        }
+    }
+
+    /// Adds a call, behind those that wait: `bytes` of it are to be read, and `pages` are counted.
     pub(crate) fn add(
         &self,
         message: Held<H>,
         parked: Parked<Admitted>,
         ticket: Ticket,
         bytes: u32,
+        pages: u32,
     ) -> Result {
         let reading = Reading {
             message,
             parked: Some(parked),
             ticket,
             bytes,
+            pages,
+            counted: None,
             transfer: None,
         };
         let pushed = self.queues.lock().waiting.push_within_capacity(reading);
         pushed.map_err(|_| ENOSPC)
     }
 
-    /// Posts the Reads of calls that wait, as far as there is room. May sleep.
-    pub(crate) fn pump(&self, qp: &Qp<H>) -> Result {
+    /// Lets calls that wait go on, as far as there is room: posts their Reads, or hands those
+    /// without Reads to `ready`. May sleep.
+    pub(crate) fn pump(
+        &self,
+        qp: &Qp<H>,
+        mut ready: impl FnMut(Fetched<H>) -> Result,
+    ) -> Result<(), Failed> {
         while let Some(mut reading) = self.next() {
+            if reading.bytes == 0 {
+                ready(reading.without_reads()?)?;
+                continue;
+            }
             let transfer = match reading.transfer.take() {
                 Some(transfer) => transfer,
                 None => reading.prepare(qp, self.sizes.transfer_wrs())?,
             };
+            let wrs = transfer.wrs();
             let mut queues = self.queues.lock();
-            let batch = match qp.begin(0, transfer.wrs()) {
+            let room = match queues.share.may_read(wrs) {
+                true => qp.begin(0, wrs),
+                false => Err(SendError::Full),
+            };
+            let batch = match room {
                 Ok(batch) => batch,
                 Err(SendError::Full) => {
                     reading.transfer = Some(transfer);
                     let put_back = queues.waiting.insert_within_capacity(0, reading);
-                    return put_back.map_err(|_| ENOSPC);
+                    put_back.map_err(|_| ENOSPC)?;
+                    return Ok(());
                 }
-                Err(SendError::Closed) => return Err(EPIPE),
+                Err(SendError::Closed) => return Err(EPIPE.into()),
             };
-            // NO-OVERFLOW: Bounded by what `next` lets through.
-            queues.bytes = queues.bytes.wrapping_add(reading.bytes);
             // Before the post, so that it is there when the Reads complete.
             if queues.posted.push_within_capacity(reading).is_err() {
-                return Err(ENOSPC);
+                return Err(ENOSPC.into());
             }
             let posted = batch.post_transfer(transfer, None);
             if posted.is_err() {
@@ -157,29 +202,69 @@ impl<H: QpHandler> Reads<H> {
                 let _ = queues.posted.pop();
             }
             posted?;
+            queues.share.begin_reads(wrs);
         }
         Ok(())
     }
 
-    /// Takes the next call whose Reads may be posted.
+    /// Takes the next call that may go on, with the memory for it.
     fn next(&self) -> Option<Reading<H>> {
         let mut queues = self.queues.lock();
-        let bytes = queues.waiting.first()?.bytes;
-        let all = queues.bytes.saturating_add(bytes);
-        // One call alone always may.
-        if all > READ_BYTES && queues.bytes != 0 {
-            return None;
+        let Queues {
+            waiting,
+            share,
+            is_short,
+            ..
+        } = &mut *queues;
+        let first = waiting.first_mut()?;
+        if let Some(transfer) = &first.transfer {
+            if !share.may_read(transfer.wrs()) {
+                return None;
+            }
         }
-        queues.waiting.remove(0).ok()
+        if first.counted.is_none() && first.pages != 0 {
+            match memory::take(share, first.pages) {
+                Ok(pages) => first.counted = Some(pages),
+                Err(wait) => {
+                    *is_short = wait == Wait::Budget;
+                    return None;
+                }
+            }
+        }
+        *is_short = false;
+        waiting.remove(0).ok()
     }
 
     /// Finishes the call of the oldest Reads that were posted: they have completed. May sleep.
     pub(crate) fn completed(&self, transfer: Transfer) -> Result<Fetched<H>, Failed> {
         let mut queues = self.queues.lock();
-        let reading = queues.posted.remove(0).map_err(|_| EINVAL)?;
-        queues.bytes = queues.bytes.saturating_sub(reading.bytes);
+        queues.share.end_reads(transfer.wrs());
+        let mut reading = queues.posted.remove(0).map_err(|_| EINVAL)?;
         drop(queues);
-        reading.finish(transfer.into_pages())
+        let counted = reading.counted.take();
+        match reading.finish(transfer.into_pages()) {
+            Ok(fetched) => Ok(Fetched { counted, ..fetched }),
+            Err(failed) => {
+                self.give_back(counted);
+                Err(failed)
+            }
+        }
+    }
+
+    /// Takes back the memory of a call that is over. Others may go on then.
+    pub(crate) fn give_back(&self, counted: Option<Counted>) {
+        if let Some(pages) = counted {
+            memory::give_back(&mut self.queues.lock().share, pages);
+        }
+    }
+
+    /// Takes back the memory of RDMA Writes that have completed.
+    pub(crate) fn written(&self, transfer: &Transfer) {
+        let pages = memory::counted_writes(transfer.bytes());
+        if pages != 0 {
+            let mut queues = self.queues.lock();
+            memory::give_back(&mut queues.share, Counted::of_writes(pages));
+        }
     }
 
     /// Drops all calls: the connection has ended, and no handler is at work. The calls keep the
@@ -195,7 +280,38 @@ impl<H: QpHandler> Reads<H> {
     }
 }
 
+impl<H: QpHandler> Drop for Reads<H> {
+    fn drop(&mut self) {
+        memory::end(&self.queues.lock().share);
+    }
+}
+
 impl<H: QpHandler> Reading<H> {
+    /// Makes a call of one that has waited for memory only.
+    fn without_reads(self) -> Result<Fetched<H>, Failed> {
+        let Self {
+            message,
+            parked,
+            ticket,
+            counted,
+            ..
+        } = self;
+        let parked = parked.ok_or(EINVAL)?;
+        let call = parked.resume(message.bytes()).ok_or(EINVAL)?;
+        // NO-OVERFLOW: The payload is the end of the message.
+        let start = message.bytes().len().wrapping_sub(call.payload().len());
+        match call.fetched(&[]).map(|ready| ready.park()) {
+            Ok(parked) => Ok(Fetched {
+                message,
+                place: Place::Message { start },
+                parked,
+                ticket,
+                counted,
+            }),
+            Err(refusal) => Err(Failed::Refused(ticket, refusal)),
+        }
+    }
+
     /// Makes the Reads of the call.
     fn prepare(&mut self, qp: &Qp<H>, most_wrs: u32) -> Result<KBox<Transfer>> {
         let pages = Pages::new(self.bytes as usize)?.map(qp.pd(), Direction::FromDevice)?;
@@ -259,6 +375,7 @@ impl<H: QpHandler> Reading<H> {
             place,
             parked,
             ticket,
+            counted: None,
         })
     }
 }

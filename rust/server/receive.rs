@@ -6,9 +6,14 @@ use crate::{
     call::Call,
     driver::Rdma,
     events::Events,
+    memory::{
+        self,
+        Counted, //
+    },
     outbox::Outbox,
     read::{
         Failed,
+        Fetched,
         Reads, //
     },
     sizes::Sizes, //
@@ -84,9 +89,9 @@ pub(crate) struct Handler {
 /// What happens to a call that was admitted.
 enum Next {
     /// All of it is here; its RPC message begins at this byte.
-    Call(usize, Parked<Ready>, Ticket),
-    /// This number of bytes is read first.
-    Read(Parked<Admitted>, Ticket, u32),
+    Call(usize, Parked<Ready>, Ticket, Option<Counted>),
+    /// It waits: this number of bytes is read first, and these pages are counted.
+    Wait(Parked<Admitted>, Ticket, u32, u32),
 }
 
 impl Handler {
@@ -94,6 +99,7 @@ impl Handler {
         events: &Arc<Events>,
         terms: Terms,
         sizes: Sizes,
+        reads: u8,
         inbox: Inbox<Rdma>,
         queue: Arc<WorkQueue>,
     ) -> Result<Self> {
@@ -105,7 +111,7 @@ impl Handler {
             sizes,
             grant: KBox::pin_init(new_spinlock!(grant, "Handler::grant"), GFP_KERNEL)?,
             outbox: Outbox::new(sizes.answers())?,
-            reads: Reads::new(&sizes)?,
+            reads: Reads::new(&sizes, reads)?,
             inbox,
             queue,
         })
@@ -116,6 +122,26 @@ impl Handler {
     pub(crate) fn give_up(&self) {
         self.outbox.give_up();
         self.reads.give_up();
+    }
+
+    /// Hands a call of which everything is here to the RPC server.
+    fn push(&self, fetched: Fetched<Self>) -> Result {
+        let call = Call::new(fetched.parked, fetched.ticket, fetched.counted);
+        self.inbox.push(fetched.message, fetched.place, call)
+    }
+
+    /// Lets calls go on that wait for memory or for the post of their Reads.
+    fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
+        let this = qp.handler();
+        this.reads.pump(qp, |fetched| this.push(fetched))
+    }
+
+    /// Takes back the memory of a call that is over, and lets others go on.
+    pub(crate) fn give_back(qp: ArcBorrow<'_, Qp<Self>>, counted: Counted) {
+        qp.handler().reads.give_back(Some(counted));
+        if let Err(failed) = Self::pump_reads(&qp) {
+            Self::failed(qp, failed);
+        }
     }
 
     /// Deals with a call that cannot be processed.
@@ -178,33 +204,45 @@ impl QpHandler for Handler {
             Ok(call) => {
                 // NO-OVERFLOW: The RPC message is the end of the bytes.
                 let start = bytes.len().wrapping_sub(call.payload().len());
-                match call.assembly() {
+                let bytes = match call.assembly() {
                     // Chunks without bytes add nothing to the message.
                     Assembly::Split { .. } | Assembly::Landed if call.reads().next().is_some() => {
-                        let bytes = call.landing();
-                        Ok(Next::Read(call.park(), ticket, bytes))
+                        call.landing()
                     }
-                    _ => match call.fetched(&[]) {
-                        Ok(ready) => Ok(Next::Call(start, ready.park(), ticket)),
-                        Err(refusal) => Err(Failed::Refused(ticket, refusal)),
+                    _ => 0,
+                };
+                let pages = memory::counted(bytes, call.results(&this.terms));
+                let counted = match (bytes, pages) {
+                    (0, 0) => Some(None),
+                    (0, pages) => this.reads.take(pages).map(Some),
+                    _ => None,
+                };
+                match counted {
+                    Some(counted) => match call.fetched(&[]) {
+                        Ok(ready) => Ok(Next::Call(start, ready.park(), ticket, counted)),
+                        Err(refusal) => {
+                            this.reads.give_back(counted);
+                            Err(Failed::Refused(ticket, refusal))
+                        }
                     },
+                    None => Ok(Next::Wait(call.park(), ticket, bytes, pages)),
                 }
             }
             Err(refusal) => Err(Failed::Refused(ticket, refusal)),
         };
         let taken = match taken {
-            Ok(Next::Call(start, parked, ticket)) => {
+            Ok(Next::Call(start, parked, ticket, counted)) => {
                 let place = Place::Message { start };
-                let call = Call::new(parked, ticket);
+                let call = Call::new(parked, ticket, counted);
                 this.inbox
                     .push(message.hold(), place, call)
                     .map_err(Failed::Error)
             }
-            Ok(Next::Read(parked, ticket, bytes)) => this
+            Ok(Next::Wait(parked, ticket, bytes, pages)) => this
                 .reads
-                .add(message.hold(), parked, ticket, bytes)
-                .and_then(|()| this.reads.pump(&qp))
-                .map_err(Failed::Error),
+                .add(message.hold(), parked, ticket, bytes, pages)
+                .map_err(Failed::Error)
+                .and_then(|()| Self::pump_reads(&qp)),
             Err(failed) => Err(failed),
         };
         if let Err(failed) = taken {
@@ -215,17 +253,13 @@ impl QpHandler for Handler {
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
         let this = qp.handler();
         if transfer.kind() == Kind::Read {
-            let pushed = this
-                .reads
-                .completed(KBox::into_inner(transfer))
-                .and_then(|fetched| {
-                    let call = Call::new(fetched.parked, fetched.ticket);
-                    let pushed = this.inbox.push(fetched.message, fetched.place, call);
-                    pushed.map_err(Failed::Error)
-                });
+            let fetched = this.reads.completed(KBox::into_inner(transfer));
+            let pushed = fetched.and_then(|fetched| Ok(this.push(fetched)?));
             if let Err(failed) = pushed {
                 Self::failed(qp, failed);
             }
+        } else {
+            this.reads.written(&transfer);
         }
         Self::send_space(qp);
     }
@@ -241,12 +275,13 @@ impl QpHandler for Handler {
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
         // Reads take what the answers leave.
-        let pumped = this.outbox.pump(&qp).and_then(|all| match all {
-            true => this.reads.pump(&qp),
-            false => Ok(()),
-        });
-        if let Err(error) = pumped {
-            Self::failed(qp, Failed::Error(error));
+        let pumped = match this.outbox.pump(&qp) {
+            Ok(true) => Self::pump_reads(&qp),
+            Ok(false) => Ok(()),
+            Err(error) => Err(Failed::Error(error)),
+        };
+        if let Err(failed) = pumped {
+            Self::failed(qp, failed);
         }
     }
 

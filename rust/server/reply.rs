@@ -5,6 +5,10 @@
 use crate::{
     call::Call,
     connection::Connection,
+    memory::{
+        self,
+        Counted, //
+    },
     receive::Handler, //
 };
 use kernel::prelude::*;
@@ -42,7 +46,7 @@ impl Connection {
         let ticket = call.ticket.take().ok_or(EINVAL)?;
         match plan {
             Ok(plan) => {
-                let transfer = self.write(&plan, reply)?;
+                let transfer = self.write(&plan, reply, &mut call.counted)?;
                 // CAST: A few kilobytes.
                 let most = handler.terms.reply_threshold as usize;
                 Handler::answer(
@@ -59,10 +63,21 @@ impl Connection {
 
     /// Makes the RDMA Writes of a reply, if it has some, of a copy of what they carry: the RPC
     /// server's pages are free when the reply was posted.
-    fn write(&self, plan: &Plan<'_>, reply: &Reply<'_>) -> Result<Option<KBox<Transfer>>> {
+    fn write(
+        &self,
+        plan: &Plan<'_>,
+        reply: &Reply<'_>,
+        counted: &mut Option<Counted>,
+    ) -> Result<Option<KBox<Transfer>>> {
         let bytes = plan.writes().map(|write| write.span.length as usize).sum();
         if bytes == 0 {
             return Ok(None);
+        }
+        let count = memory::counted_writes(bytes);
+        if count != 0 {
+            // They are the transfer's now, and come back when it has completed.
+            let part = counted.as_mut().and_then(|counted| counted.split(count));
+            let _ = part.ok_or(E2BIG)?;
         }
         let mut pages = Pages::new(bytes)?;
         let mut at = 0usize;
@@ -97,7 +112,8 @@ impl Connection {
     }
 
     /// Counts a call that is over; its Receive is posted again.
-    pub(crate) fn over(&self, call: Call) {
+    pub(crate) fn over(&self, mut call: Call) {
+        let counted = call.counted.take();
         let handler = self.qp.handler();
         let mut grant = handler.grant.lock();
         grant.posted(1);
@@ -108,6 +124,9 @@ impl Connection {
         drop(grant);
         if let Err(why) = lost {
             handler.events.end(why.into());
+        }
+        if let Some(counted) = counted {
+            Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
 }

@@ -28,8 +28,10 @@ const SPARE: u16 = 16;
 const RECV_BATCH: u16 = 8;
 /// Work requests of the send queue.
 const SEND_WRS: u32 = 1024;
-/// Bytes that RDMA Reads of a connection may bring at a time.
-pub(crate) const READ_BYTES: u32 = 16 << 20;
+/// Bytes that the calls of all connections may hold.
+pub(crate) const MEMORY: usize = 128 << 20;
+/// Bytes that the calls of one connection may hold.
+pub(crate) const MEMORY_OF_ONE: usize = 32 << 20;
 /// Work requests in a row of which one is signalled.
 const SIGNAL_EVERY: u32 = 16;
 

@@ -12,6 +12,7 @@
 //! | [`connection`] | an accepted connection, and how it is made |
 //! | [`receive`] | messages of the client, up to the RPC server |
 //! | [`read`] | calls of which parts are still in the client's memory |
+//! | [`memory`] | the memory that calls of all connections hold |
 //! | [`call`] | a call that the RPC server has |
 //! | [`reply`] | replies of the RPC server |
 //! | [`outbox`] | answers on their way to the client |
@@ -26,6 +27,7 @@ mod connection;
 mod driver;
 mod events;
 mod listener;
+mod memory;
 mod outbox;
 mod read;
 mod receive;

@@ -108,6 +108,18 @@ impl<'a> Call<'a, Admitted> {
         self.len() == 0
     }
 
+    /// How many bytes of results its chunks have room for: at most the longest message. The RDMA
+    /// Writes of the reply carry no more.
+    pub fn results(&self, terms: &Terms) -> u32 {
+        let mut bytes = 0u32;
+        for chunk in self.lists.writes.clone().chain(self.lists.reply.clone()) {
+            for segment in chunk {
+                bytes = bytes.saturating_add(segment.length);
+            }
+        }
+        bytes.min(terms.longest_call)
+    }
+
     /// Checks what only the fetched bytes show. `front` is the beginning of the landing area, as
     /// much of it as is contiguous; it matters for a Call with a Position-Zero chunk alone.
     ///

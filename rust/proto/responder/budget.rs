@@ -6,13 +6,15 @@
 //! known of its sender. So pages are counted before they are taken, and a Call that finds none
 //! waits in its Receive buffer: no thread waits, nothing is refused, others go on.
 
-/// The pages of all connections of a server. Keep it behind one lock.
+/// The pages of all connections of a server: a number that a driver keeps where all of them find
+/// it, behind a lock or in an atomic.
 #[derive(Debug)]
 pub struct Budget {
     free: u32,
 }
 
-/// The pages and the RDMA Reads of one connection.
+/// The pages and the RDMA Reads of one connection. What it still holds at the end of the connection
+/// goes back at once, see [`Share::pages`].
 #[derive(Debug)]
 pub struct Share {
     pages: u32,
@@ -23,7 +25,7 @@ pub struct Share {
 
 /// Pages that a Call holds. They are returned with [`Budget::give_back`].
 #[derive(Debug)]
-#[must_use = "pages that are not given back are lost to everybody"]
+#[must_use = "pages that are not given back are lost to the connection"]
 pub struct Pages(u32);
 
 impl Pages {
@@ -32,14 +34,27 @@ impl Pages {
     pub const fn count(&self) -> u32 {
         self.0
     }
+
+    /// The pages of RDMA Writes that have completed: [`split`](Self::split) took them from those of
+    /// their Call, and the driver kept their number only.
+    #[inline]
+    pub const fn of_writes(count: u32) -> Self {
+        Self(count)
+    }
+
+    /// Takes a part of them away. `None`: there are not as many.
+    pub fn split(&mut self, count: u32) -> Option<Self> {
+        self.0 = self.0.checked_sub(count)?;
+        Some(Self(count))
+    }
 }
 
 /// Why a Call waits. Try again when pages came back or Reads completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// The connection holds as many pages as one connection may.
+    /// The connection holds as many pages as it may: the next that come back are its own.
     Share,
-    /// All connections together hold all pages.
+    /// All connections together hold all pages: the next that come back may be those of others.
     Budget,
 }
 
@@ -48,9 +63,13 @@ impl Budget {
     /// `longest`. At least these are there, so that no Call waits for ever.
     #[inline]
     pub const fn new(pages: u32, longest: u32) -> Self {
-        Self {
-            free: if pages > longest { pages } else { longest },
-        }
+        Self::of(if pages > longest { pages } else { longest })
+    }
+
+    /// The budget with this number of pages that no Call holds.
+    #[inline]
+    pub const fn of(free: u32) -> Self {
+        Self { free }
     }
 
     /// Takes pages for a Call of this connection. A Call that alone is above the connection's
@@ -58,15 +77,20 @@ impl Budget {
     /// Ask for the Calls that wait in their order, and for no other before them: otherwise small
     /// Calls take whatever comes back, and a large one never finds enough.
     ///
+    /// A connection that holds pages gets more only as long as it holds no more than it leaves. So
+    /// connections that hold all they can leave something, and the first Call of another one finds
+    /// it.
+    ///
     /// # Errors
     ///
     /// [`Wait`]; nothing was taken then.
     pub fn take(&mut self, share: &mut Share, pages: u32) -> Result<Pages, Wait> {
         let all = share.pages.saturating_add(pages);
-        if all > share.most_pages && share.pages != 0 {
+        let left = self.free.checked_sub(pages);
+        if share.pages != 0 && (all > share.most_pages || left.is_none_or(|left| all > left)) {
             return Err(Wait::Share);
         }
-        self.free = self.free.checked_sub(pages).ok_or(Wait::Budget)?;
+        self.free = left.ok_or(Wait::Budget)?;
         share.pages = all;
         Ok(Pages(pages))
     }
@@ -97,31 +121,33 @@ impl Share {
         }
     }
 
-    /// Sets how many pages the connection may hold: more once the client is authenticated.
+    /// Changes how many pages the connection may hold: more when the client has shown who it is.
     #[inline]
     pub fn allow(&mut self, most_pages: u32) {
         self.most_pages = most_pages;
     }
 
-    /// Pages that the Calls of this connection hold.
+    /// Pages that the Calls of this connection hold, and its transfers.
     #[inline]
     pub const fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Takes the right to post a Read. `false`: as many as are allowed are under way. Replies can
-    /// still be sent, which a Read posted above the limit would delay.
-    #[must_use = "a Read above the limit holds up what is posted behind it"]
-    pub fn begin_read(&mut self) -> bool {
-        let room = self.reads < self.most_reads;
-        if room {
-            self.reads = self.reads.saturating_add(1);
-        }
-        room
+    /// Returns whether this number of Reads may be posted: no more than the limit are under way
+    /// then, or no others. A Read posted above the limit would delay the replies behind it.
+    #[inline]
+    pub const fn may_read(&self, count: u32) -> bool {
+        self.most_reads != 0
+            && (self.reads == 0 || self.reads.saturating_add(count) <= self.most_reads)
     }
 
-    /// A Read completed.
-    pub fn end_read(&mut self) {
-        self.reads = self.reads.saturating_sub(1);
+    /// Reads were posted.
+    pub fn begin_reads(&mut self, count: u32) {
+        self.reads = self.reads.saturating_add(count);
+    }
+
+    /// Reads completed.
+    pub fn end_reads(&mut self, count: u32) {
+        self.reads = self.reads.saturating_sub(count);
     }
 }

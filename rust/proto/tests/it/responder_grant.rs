@@ -422,6 +422,11 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
+    // No more than it leaves, once it holds some.
+    let mut half = Share::new(80, 1);
+    let some = budget.take(&mut half, 10).unwrap();
+    assert_eq!(budget.take(&mut half, 31).unwrap_err(), Wait::Share);
+    budget.give_back(&mut half, some);
     let second = budget.take(&mut one, 10).unwrap();
     assert_eq!((one.pages(), budget.free()), (40, 60));
     assert_eq!(budget.take(&mut one, 1).unwrap_err(), Wait::Share);
@@ -439,9 +444,12 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     budget.give_back(&mut other, third);
     let large = budget.take(&mut one, 90).unwrap();
     assert_eq!(budget.take(&mut one, 1).unwrap_err(), Wait::Share);
-    one.allow(95);
-    assert!(budget.take(&mut one, 1).is_ok());
     budget.give_back(&mut one, large);
+    let some = budget.take(&mut one, 40).unwrap();
+    assert_eq!(budget.take(&mut one, 10).unwrap_err(), Wait::Share);
+    one.allow(50);
+    assert!(budget.take(&mut one, 10).is_ok());
+    budget.give_back(&mut one, some);
 }
 
 #[test]
@@ -457,9 +465,45 @@ fn the_longest_call_finds_its_pages_when_no_other_holds_any() {
 #[test]
 fn no_more_reads_are_under_way_than_both_ends_can_have() {
     let mut share = Share::new(1, 2);
-    assert!(share.begin_read() && share.begin_read());
-    assert!(!share.begin_read() && !share.begin_read());
-    share.end_read();
-    assert!(share.begin_read() && !share.begin_read());
-    assert!(!Share::new(1, 0).begin_read());
+    assert!(share.may_read(1) && share.may_read(2));
+    share.begin_reads(1);
+    assert!(share.may_read(1) && !share.may_read(2));
+    share.begin_reads(1);
+    assert!(!share.may_read(1));
+    share.end_reads(1);
+    assert!(share.may_read(1));
+    share.end_reads(1);
+    // One Call that needs more has them alone.
+    assert!(share.may_read(3));
+    share.begin_reads(3);
+    assert!(!share.may_read(1));
+    share.end_reads(3);
+    assert!(share.may_read(1));
+    assert!(!Share::new(1, 0).may_read(1));
+}
+
+// covers: RSP-202
+#[test]
+fn connections_that_take_all_they_can_leave_pages_for_the_next() {
+    let mut budget = Budget::new(4096, 257);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut share = Share::new(4096, 16);
+        while let Ok(pages) = budget.take(&mut share, 16) {
+            held.push(pages);
+        }
+        // Its own pages come back first.
+        assert_eq!(budget.take(&mut share, 16).unwrap_err(), Wait::Share);
+        assert!(budget.free() >= 16);
+    }
+    let mut honest = Share::new(4096, 16);
+    let mut pages = budget.take(&mut honest, 16).unwrap();
+    // What a reply does not need goes back before the rest.
+    let part = pages.split(6).unwrap();
+    assert!(pages.split(11).is_none());
+    budget.give_back(&mut honest, pages);
+    assert_eq!((honest.pages(), part.count()), (6, 6));
+    let free = budget.free();
+    budget.give_back(&mut honest, part);
+    assert_eq!((honest.pages(), budget.free()), (0, free + 6));
 }

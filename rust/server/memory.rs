@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory that calls of all connections hold.
+//!
+//! Pages are counted before they are allocated: those that Reads of a call fill, and those that its
+//! results may need. They stay counted until the RPC server has ended the call, and those of its
+//! Writes until they have completed. A few pages of a call are not counted: the number of calls
+//! bounds them.
+
+use crate::sizes::MEMORY;
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::Relaxed, //
+};
+use kernel::page::PAGE_SIZE;
+pub(crate) use xprtrdma_proto::responder::budget::Pages as Counted;
+use xprtrdma_proto::responder::budget::{
+    Budget,
+    Share,
+    Wait, //
+};
+
+/// A call that needs no more pages is not counted.
+const SMALL: u32 = 2;
+
+/// Pages that no call holds. They are a number, and order nothing.
+// CAST: A small part of the memory of any host.
+static FREE: AtomicU32 = AtomicU32::new((MEMORY / PAGE_SIZE) as u32);
+
+/// Returns how many pages of a call with this number of bytes in each direction are counted.
+pub(crate) fn counted(read: u32, written: u32) -> u32 {
+    // NO-OVERFLOW: Both are less than 2^20.
+    let pages = pages(read as usize).wrapping_add(pages(written as usize));
+    match pages > SMALL {
+        true => pages,
+        false => 0,
+    }
+}
+
+fn pages(bytes: usize) -> u32 {
+    // CAST: A message has a few megabytes.
+    bytes.div_ceil(PAGE_SIZE) as u32
+}
+
+/// Returns how many pages of RDMA Writes with this number of bytes are counted.
+pub(crate) fn counted_writes(bytes: usize) -> u32 {
+    match pages(bytes) {
+        pages if pages > SMALL => pages,
+        _ => 0,
+    }
+}
+
+/// Takes pages for a call.
+pub(crate) fn take(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
+    let mut free = FREE.load(Relaxed);
+    loop {
+        let mut budget = Budget::of(free);
+        let taken = budget.take(share, pages)?;
+        match FREE.compare_exchange_weak(free, budget.free(), Relaxed, Relaxed) {
+            Ok(_) => return Ok(taken),
+            Err(now) => {
+                budget.give_back(share, taken);
+                free = now;
+            }
+        }
+    }
+}
+
+/// Takes the pages of a call back.
+pub(crate) fn give_back(share: &mut Share, pages: Counted) {
+    let mut budget = Budget::of(0);
+    budget.give_back(share, pages);
+    FREE.fetch_add(budget.free(), Relaxed);
+}
+
+/// Takes back what a connection holds that ends.
+pub(crate) fn end(share: &Share) {
+    FREE.fetch_add(share.pages(), Relaxed);
+}
