@@ -6,8 +6,12 @@ use crate::{
     driver::Rdma,
     events::Events,
     listener::Door,
-    receive::Handler,
-    sizes::Sizes, //
+    receive::{
+        Device,
+        Handler, //
+    },
+    sizes::Sizes,
+    ticker::Ticker, //
 };
 use kernel::{
     new_mutex,
@@ -46,6 +50,7 @@ use xprtrdma_svc::{
 pub(crate) struct Connection {
     pub(crate) qp: Arc<Qp<Handler>>,
     pub(crate) events: Arc<Events>,
+    ticker: Arc<Ticker>,
     /// Gone when the connection is detached.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
 }
@@ -103,14 +108,14 @@ impl Connection {
         if reads == 0 {
             return Err(EINVAL);
         }
-        let handler = Handler::new(
-            &events,
-            terms,
+        let ticker = Ticker::new(door.queue.clone())?;
+        let abilities = Device {
             sizes,
             reads,
-            inbox.handle(),
-            door.queue.clone(),
-        )?;
+            is_iwarp: device.ends_early,
+        };
+        let queue = door.queue.clone();
+        let handler = Handler::new(&events, &abilities, terms, inbox.handle(), &ticker, queue)?;
         let owner = Qp::create(&pd, &sizes.queues(), handler)?;
         let qp = owner.handle();
         let owner = KBox::pin_init(new_mutex!(Some(owner), "Connection::owner"), GFP_KERNEL)?;
@@ -118,8 +123,10 @@ impl Connection {
         let connection = Self {
             qp,
             events: events.clone(),
+            ticker,
             owner,
         };
+        connection.ticker.start(&connection.qp);
         // The client may send from here on.
         id.accept(&AcceptParam {
             private_data: events.agreed.private_data,
@@ -153,6 +160,7 @@ impl Connection {
 
     /// Ends the connection: when this returns, nothing completes any more. Idempotent.
     fn end(&self) {
+        self.ticker.stop();
         let owner = self.owner.lock().take();
         drop(owner);
         self.qp.handler().give_up();

@@ -6,7 +6,13 @@ use crate::{
     driver::Rdma,
     sizes::INLINE, //
 };
-use core::net::SocketAddr;
+use core::{
+    net::SocketAddr,
+    sync::atomic::{
+        AtomicBool,
+        Ordering::Relaxed, //
+    }, //
+};
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -36,6 +42,8 @@ pub(crate) struct Events {
     pub(crate) peer: SocketAddr,
     /// What was agreed on with the client.
     pub(crate) agreed: Accepted,
+    /// The client has confirmed the connection.
+    is_established: AtomicBool,
     state: Pin<KBox<SpinLock<State>>>,
 }
 
@@ -70,6 +78,7 @@ impl Events {
         let events = Self {
             peer: request.peer,
             agreed,
+            is_established: AtomicBool::new(false),
             state: KBox::pin_init(new_spinlock!(state, "Events::state"), GFP_KERNEL).ok()?,
         };
         Arc::new(events, GFP_KERNEL).ok()
@@ -97,6 +106,11 @@ impl Events {
         }
     }
 
+    /// Returns whether the client has confirmed the connection.
+    pub(crate) fn is_established(&self) -> bool {
+        self.is_established.load(Relaxed)
+    }
+
     /// Returns why the connection has ended.
     pub(crate) fn cause(&self) -> Cause {
         self.state.lock().cause.unwrap_or(Cause::Stopped)
@@ -109,6 +123,7 @@ const READS: u8 = 16;
 impl CmHandler for Events {
     fn event(&self, event: CmEvent<'_>) {
         match event {
+            CmEvent::Established { .. } => self.is_established.store(true, Relaxed),
             CmEvent::ConnectError(_) | CmEvent::Unreachable(_) | CmEvent::Rejected { .. } => {
                 self.end(Cause::HalfOpen);
             }

@@ -107,8 +107,23 @@ struct Queues<H: QpHandler> {
     /// In the order of the posts.
     posted: KVec<Reading<H>>,
     share: Share,
+}
+
+/// What may go on now.
+enum Next<H: QpHandler> {
+    Call(Reading<H>),
+    Nothing,
+    /// Not before other connections give memory back.
+    Short,
+}
+
+/// What became of the calls that waited.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Pumped {
+    /// What could go on has gone on; something of the connection's own lets the rest go on.
+    All,
     /// The first that waits needs memory that other connections hold.
-    is_short: bool,
+    Short,
 }
 
 impl<H: QpHandler> Reads<H> {
@@ -120,7 +135,6 @@ impl<H: QpHandler> Reads<H> {
             posted: KVec::with_capacity(most, GFP_KERNEL)?,
             // CAST: A few thousand.
             share: Share::new((MEMORY_OF_ONE / PAGE_SIZE) as u32, reads.into()),
-            is_short: false,
         };
         let lock = new_spinlock!(queues, "Reads::queues");
         Ok(Self {
@@ -166,8 +180,13 @@ impl<H: QpHandler> Reads<H> {
         &self,
         qp: &Qp<H>,
         mut ready: impl FnMut(Fetched<H>) -> Result,
-    ) -> Result<(), Failed> {
-        while let Some(mut reading) = self.next() {
+    ) -> Result<Pumped, Failed> {
+        loop {
+            let mut reading = match self.next() {
+                Next::Call(reading) => reading,
+                Next::Nothing => return Ok(Pumped::All),
+                Next::Short => return Ok(Pumped::Short),
+            };
             if reading.bytes == 0 {
                 ready(reading.without_reads()?)?;
                 continue;
@@ -188,7 +207,7 @@ impl<H: QpHandler> Reads<H> {
                     reading.transfer = Some(transfer);
                     let put_back = queues.waiting.insert_within_capacity(0, reading);
                     put_back.map_err(|_| ENOSPC)?;
-                    return Ok(());
+                    return Ok(Pumped::All);
                 }
                 Err(SendError::Closed) => return Err(EPIPE.into()),
             };
@@ -204,35 +223,28 @@ impl<H: QpHandler> Reads<H> {
             posted?;
             queues.share.begin_reads(wrs);
         }
-        Ok(())
     }
 
     /// Takes the next call that may go on, with the memory for it.
-    fn next(&self) -> Option<Reading<H>> {
+    fn next(&self) -> Next<H> {
         let mut queues = self.queues.lock();
-        let Queues {
-            waiting,
-            share,
-            is_short,
-            ..
-        } = &mut *queues;
-        let first = waiting.first_mut()?;
+        let Queues { waiting, share, .. } = &mut *queues;
+        let Some(first) = waiting.first_mut() else {
+            return Next::Nothing;
+        };
         if let Some(transfer) = &first.transfer {
             if !share.may_read(transfer.wrs()) {
-                return None;
+                return Next::Nothing;
             }
         }
         if first.counted.is_none() && first.pages != 0 {
             match memory::take(share, first.pages) {
                 Ok(pages) => first.counted = Some(pages),
-                Err(wait) => {
-                    *is_short = wait == Wait::Budget;
-                    return None;
-                }
+                Err(Wait::Share) => return Next::Nothing,
+                Err(Wait::Budget) => return Next::Short,
             }
         }
-        *is_short = false;
-        waiting.remove(0).ok()
+        waiting.remove(0).map_or(Next::Nothing, Next::Call)
     }
 
     /// Finishes the call of the oldest Reads that were posted: they have completed. May sleep.

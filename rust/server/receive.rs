@@ -14,9 +14,14 @@ use crate::{
     read::{
         Failed,
         Fetched,
+        Pumped,
         Reads, //
     },
-    sizes::Sizes, //
+    sizes::Sizes,
+    ticker::{
+        Ticker,
+        Watch, //
+    }, //
 };
 use kernel::{
     new_spinlock,
@@ -81,9 +86,19 @@ pub(crate) struct Handler {
     pub(crate) sizes: Sizes,
     pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
     pub(crate) outbox: Outbox,
+    pub(crate) watch: Watch,
+    ticker: Arc<Ticker>,
     reads: Reads<Self>,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
+}
+
+/// What the device of a connection can do.
+pub(crate) struct Device {
+    pub(crate) sizes: Sizes,
+    /// RDMA Reads that may be under way.
+    pub(crate) reads: u8,
+    pub(crate) is_iwarp: bool,
 }
 
 /// What happens to a call that was admitted.
@@ -97,12 +112,13 @@ enum Next {
 impl Handler {
     pub(crate) fn new(
         events: &Arc<Events>,
+        device: &Device,
         terms: Terms,
-        sizes: Sizes,
-        reads: u8,
         inbox: Inbox<Rdma>,
+        ticker: &Arc<Ticker>,
         queue: Arc<WorkQueue>,
     ) -> Result<Self> {
+        let sizes = device.sizes;
         let mut grant = Grant::new(sizes.grant());
         grant.posted(sizes.receives());
         Ok(Self {
@@ -111,7 +127,9 @@ impl Handler {
             sizes,
             grant: KBox::pin_init(new_spinlock!(grant, "Handler::grant"), GFP_KERNEL)?,
             outbox: Outbox::new(sizes.answers())?,
-            reads: Reads::new(&sizes, reads)?,
+            watch: Watch::new(device.is_iwarp)?,
+            ticker: ticker.clone(),
+            reads: Reads::new(&sizes, device.reads)?,
             inbox,
             queue,
         })
@@ -133,12 +151,20 @@ impl Handler {
     /// Lets calls go on that wait for memory or for the post of their Reads.
     fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
         let this = qp.handler();
-        this.reads.pump(qp, |fetched| this.push(fetched))
+        if this.reads.pump(qp, |fetched| this.push(fetched))? == Pumped::Short {
+            this.ticker.retry();
+        }
+        Ok(())
     }
 
     /// Takes back the memory of a call that is over, and lets others go on.
     pub(crate) fn give_back(qp: ArcBorrow<'_, Qp<Self>>, counted: Counted) {
         qp.handler().reads.give_back(Some(counted));
+        Self::go_on(qp);
+    }
+
+    /// Lets calls go on that wait. An error ends the connection.
+    pub(crate) fn go_on(qp: ArcBorrow<'_, Qp<Self>>) {
         if let Err(failed) = Self::pump_reads(&qp) {
             Self::failed(qp, failed);
         }
@@ -179,6 +205,7 @@ impl QpHandler for Handler {
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
         this.grant.lock().received();
+        this.watch.heard();
         if message.immediate() != Immediate::None {
             this.events.end(Cause::Malformed);
             return;
@@ -186,9 +213,13 @@ impl QpHandler for Handler {
         let bytes = message.bytes();
         let (ticket, call) = match sort(bytes) {
             Arrival::Call(call) => (this.grant.lock().begin(Some(call.credits())), Ok(call)),
-            Arrival::Refuse(refusal) => (this.grant.lock().begin(None), Err(refusal)),
+            Arrival::Refuse(refusal) => {
+                this.watch.malformed(&this.events);
+                (this.grant.lock().begin(None), Err(refusal))
+            }
             Arrival::ReverseReply(_) | Arrival::ReverseError(_) | Arrival::Drop(_) => {
                 // The buffer is posted again.
+                this.watch.malformed(&this.events);
                 this.grant.lock().posted(1);
                 return;
             }
@@ -228,7 +259,10 @@ impl QpHandler for Handler {
                     None => Ok(Next::Wait(call.park(), ticket, bytes, pages)),
                 }
             }
-            Err(refusal) => Err(Failed::Refused(ticket, refusal)),
+            Err(refusal) => {
+                this.watch.malformed(&this.events);
+                Err(Failed::Refused(ticket, refusal))
+            }
         };
         let taken = match taken {
             Ok(Next::Call(start, parked, ticket, counted)) => {
@@ -252,6 +286,7 @@ impl QpHandler for Handler {
 
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
         let this = qp.handler();
+        this.watch.completed();
         if transfer.kind() == Kind::Read {
             let fetched = this.reads.completed(KBox::into_inner(transfer));
             let pushed = fetched.and_then(|fetched| Ok(this.push(fetched)?));
@@ -266,11 +301,15 @@ impl QpHandler for Handler {
 
     fn invalidated(_qp: ArcBorrow<'_, Qp<Self>>, _token: u64, _proof: &LocalInvalidation) {}
 
-    fn probed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+    fn probed(qp: ArcBorrow<'_, Qp<Self>>) {
+        qp.handler().watch.completed();
+    }
 
     fn confirmed(_qp: ArcBorrow<'_, Qp<Self>>) {}
 
-    fn acknowledged(_qp: ArcBorrow<'_, Qp<Self>>) {}
+    fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>) {
+        qp.handler().watch.completed();
+    }
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();

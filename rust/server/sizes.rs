@@ -4,10 +4,14 @@
 
 use xprtrdma_proto::{
     responder::grant::GrantBounds,
-    served::queues::{
-        Limits,
-        Queues, //
-    }, //
+    served::{
+        life::Patience,
+        queues::{
+            Limits,
+            Queues, //
+        }, //
+    },
+    time::Millis, //
 };
 use xprtrdma_rdma::{
     device::DeviceInfo,
@@ -32,6 +36,17 @@ const SEND_WRS: u32 = 1024;
 pub(crate) const MEMORY: usize = 128 << 20;
 /// Bytes that the calls of one connection may hold.
 pub(crate) const MEMORY_OF_ONE: usize = 32 << 20;
+/// How long things may take.
+pub(crate) const PATIENCE: Patience = Patience {
+    confirm: Millis::from_secs(10),
+    silence: Millis::from_secs(60),
+    answer: Millis::from_secs(30),
+    transfer: Millis::from_secs(30),
+    tick: Millis::from_secs(5),
+    malformed: 16,
+};
+/// Milliseconds until a call looks again for memory that other connections hold.
+pub(crate) const RETRY_MS: u64 = 100;
 /// Work requests in a row of which one is signalled.
 const SIGNAL_EVERY: u32 = 16;
 

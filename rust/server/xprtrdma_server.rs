@@ -17,6 +17,7 @@
 //! | [`reply`] | replies of the RPC server |
 //! | [`outbox`] | answers on their way to the client |
 //! | [`events`] | how a connection ends |
+//! | [`ticker`] | looks after connections from time to time |
 //! | [`driver`] | the name of the driver in the RPC server's types |
 //! | [`sizes`] | sizes and bounds |
 
@@ -34,6 +35,7 @@ mod receive;
 mod reply;
 mod service;
 mod sizes;
+mod ticker;
 
 use kernel::prelude::*;
 use xprtrdma_rdma::stack;

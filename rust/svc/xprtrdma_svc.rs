@@ -24,12 +24,19 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, network namespaces and work queues, for drivers: these have no arrow to `base`.
+/// Logging, network namespaces, time and work queues, for drivers: these have no arrow to `base`.
 pub mod util {
     pub use xprtrdma_base::{
         log::*,
         net::Net,
-        queue::WorkQueue, //
+        queue::{
+            cancel_delayed_sync,
+            WorkQueue, //
+        },
+        time::{
+            now_ms,
+            Jiffies, //
+        }, //
     };
 }
 

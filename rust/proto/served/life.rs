@@ -31,6 +31,10 @@ pub struct Patience {
     pub silence: Millis,
     /// From a probe to its completion.
     pub answer: Millis,
+    /// For the oldest work request on the send queue to complete. Such are RDMA Reads that the
+    /// client does not answer, and messages for which it posts no Receive: it may be alive, and
+    /// send Calls.
+    pub transfer: Millis,
     /// From one tick to the next, with room for a busy host.
     pub tick: Millis,
     /// Malformed messages after which the connection ends, see [`DiscardLimit`].
@@ -71,6 +75,10 @@ pub struct Life {
     /// When the client was last heard, or the state began.
     since: Time,
     ticked: Time,
+    /// When the send queue moved, or had nothing to do.
+    moved: Time,
+    /// How many of its work requests had completed then.
+    completed: u32,
     /// Whether the client has sent a message.
     spoken: bool,
     malformed: DiscardLimit,
@@ -85,6 +93,8 @@ impl Life {
             iwarp,
             since: now,
             ticked: now,
+            moved: now,
+            completed: 0,
             spoken: false,
             malformed: DiscardLimit::new(patience.malformed, now),
             patience,
@@ -162,6 +172,26 @@ impl Life {
         }
     }
 
+    /// Looks at the send queue, after [`tick`](Self::tick): whether work requests are under way, and
+    /// how many signalled ones have completed up to now. [`Act::Probe`] is for a queue whose work
+    /// requests are not signalled: the probe's completion speaks for them.
+    pub fn send_queue(&mut self, now: Time, under_way: bool, completed: u32) -> Act {
+        if !under_way || completed != self.completed {
+            self.completed = completed;
+            self.moved = now;
+            return Act::Nothing;
+        }
+        let waited = now.since(self.moved).get();
+        let most = self.patience.transfer.get();
+        if waited >= most {
+            self.end(Cause::Transfer)
+        } else if waited >= most / 2 && self.may_send() {
+            Act::Probe
+        } else {
+            Act::Nothing
+        }
+    }
+
     /// True if a message may be sent, or anything else to the client.
     #[inline]
     pub fn may_send(&self) -> bool {
@@ -188,6 +218,7 @@ impl Life {
         let gap = now.since(self.ticked).get();
         let lost = gap.saturating_sub(self.patience.tick.get());
         self.since = self.since.after(Millis::new(lost)).min(now);
+        self.moved = self.moved.after(Millis::new(lost)).min(now);
         self.ticked = now;
     }
 }

@@ -197,6 +197,7 @@ const PATIENCE: Patience = Patience {
     confirm: Millis::from_secs(30),
     silence: Millis::from_secs(60),
     answer: Millis::from_secs(20),
+    transfer: Millis::from_secs(30),
     tick: Millis::from_secs(5),
     malformed: 16,
 };
@@ -284,6 +285,47 @@ fn a_silent_client_is_probed_and_then_ends() {
     assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
     other.message(at(131));
     assert_eq!(ticked(&mut other, 135, 190), []);
+}
+
+// covers: RSP-113, RSP-114
+#[test]
+fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks() {
+    let mut life = Life::accepting(PATIENCE, false, at(0));
+    life.established(at(0));
+    // Ticks every five seconds; the client speaks all the time.
+    let mut ticked = |from: u64, to: u64, under_way, completed| {
+        let acts = (from..=to).step_by(5).map(|second| {
+            life.message(at(second));
+            assert_eq!(life.tick(at(second)), Act::Nothing);
+            (second, life.send_queue(at(second), under_way, completed))
+        });
+        let acts = acts.filter(|(_, act)| *act != Act::Nothing);
+        acts.collect::<Vec<_>>()
+    };
+    assert_eq!(ticked(5, 100, false, 0), []);
+    assert_eq!(ticked(105, 110, true, 0), []);
+    // The first completion, though most of the time has passed.
+    assert_eq!(
+        ticked(115, 120, true, 0),
+        [(115, Act::Probe), (120, Act::Probe)]
+    );
+    assert_eq!(ticked(125, 135, true, 1), []);
+    assert_eq!(ticked(140, 150, true, 1)[0], (140, Act::Probe));
+    // Nothing is under way.
+    assert_eq!(ticked(155, 155, false, 1), []);
+    let acts = ticked(160, 200, true, 1);
+    assert_eq!(acts[0], (170, Act::Probe));
+    assert_eq!(acts[3..], [(185, Act::End(Cause::Transfer))]);
+}
+
+#[test]
+fn a_send_queue_is_not_blamed_for_a_host_that_stood_still() {
+    let mut life = Life::accepting(PATIENCE, false, at(0));
+    life.established(at(0));
+    life.tick(at(5));
+    assert_eq!(life.send_queue(at(5), true, 1), Act::Nothing);
+    life.tick(at(10_000));
+    assert_eq!(life.send_queue(at(10_000), true, 1), Act::Nothing);
 }
 
 // covers: RSP-208

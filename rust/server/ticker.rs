@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Looks after connections from time to time: a client that is silent, or half connected, or does
+//! not let the send queue move, and calls that wait for memory of other connections.
+
+use crate::{
+    events::Events,
+    receive::Handler,
+    sizes::{
+        PATIENCE,
+        RETRY_MS, //
+    }, //
+};
+use core::sync::atomic::{
+    AtomicBool,
+    AtomicU32,
+    Ordering::Relaxed, //
+};
+use kernel::{
+    impl_has_delayed_work,
+    new_delayed_work,
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+    workqueue::{
+        DelayedWork,
+        WorkItem, //
+    }, //
+};
+use xprtrdma_proto::{
+    served::life::{
+        Act,
+        Life, //
+    },
+    time::Time, //
+};
+use xprtrdma_rdma::qp::Qp;
+use xprtrdma_svc::util::{
+    cancel_delayed_sync,
+    now_ms,
+    Jiffies,
+    WorkQueue, //
+};
+
+const TICK: u64 = 0;
+const RETRY: u64 = 1;
+
+/// Looks after one connection until [`Ticker::stop`] is called.
+#[pin_data]
+pub(crate) struct Ticker {
+    /// Until it is stopped.
+    #[pin]
+    target: SpinLock<Option<Arc<Qp<Handler>>>>,
+    queue: Arc<WorkQueue>,
+    #[pin]
+    tick: DelayedWork<Ticker, TICK>,
+    #[pin]
+    retry: DelayedWork<Ticker, RETRY>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, TICK> for Ticker { self.tick }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, RETRY> for Ticker { self.retry }
+}
+
+impl Ticker {
+    /// Makes one that runs on a work queue, and does nothing yet.
+    pub(crate) fn new(queue: Arc<WorkQueue>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                target <- new_spinlock!(None, "Ticker::target"),
+                queue,
+                tick <- new_delayed_work!("Ticker::tick"),
+                retry <- new_delayed_work!("Ticker::retry"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Begins to look after a connection.
+    pub(crate) fn start(self: &Arc<Self>, qp: &Arc<Qp<Handler>>) {
+        *self.target.lock() = Some(qp.clone());
+        self.arm::<TICK>(PATIENCE.tick.get());
+    }
+
+    /// Stops. When this returns, nothing of it runs any more. Idempotent. Sleeps.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        let qp = self.target.lock().take();
+        cancel_delayed_sync::<Self, TICK>(self);
+        cancel_delayed_sync::<Self, RETRY>(self);
+        drop(qp);
+    }
+
+    /// Lets calls go on in a while that wait for memory of other connections.
+    pub(crate) fn retry(self: &Arc<Self>) {
+        self.arm::<RETRY>(RETRY_MS);
+    }
+
+    fn arm<const ID: u64>(self: &Arc<Self>, ms: u64)
+    where
+        Self: WorkItem<ID, Pointer = Arc<Self>> + kernel::workqueue::HasDelayedWork<Self, ID>,
+    {
+        let target = self.target.lock();
+        // In the lock: once it is stopped, nothing is queued any more.
+        if target.is_some() {
+            // CAST: A few seconds.
+            let delay = Jiffies::from_ms(ms as u32).count();
+            // An error means that it is queued already.
+            let queue = self.queue.queue();
+            let _ = queue.enqueue_delayed::<Arc<Self>, ID>(self.clone(), delay);
+        }
+    }
+
+    fn target(&self) -> Option<Arc<Qp<Handler>>> {
+        self.target.lock().clone()
+    }
+}
+
+impl WorkItem<TICK> for Ticker {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if let Some(qp) = this.target() {
+            Watch::tick(&qp);
+            this.arm::<TICK>(PATIENCE.tick.get());
+        }
+    }
+}
+
+impl WorkItem<RETRY> for Ticker {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if let Some(qp) = this.target() {
+            Handler::go_on(qp.as_arc_borrow());
+        }
+    }
+}
+
+/// What completion handlers note for the ticks, and the life that these lead.
+pub(crate) struct Watch {
+    /// A message came since the last tick.
+    heard: AtomicBool,
+    /// Signalled work requests of the send queue that have completed.
+    completed: AtomicU32,
+    life: Pin<KBox<SpinLock<Life>>>,
+}
+
+impl Watch {
+    /// Watches a connection that is accepted now.
+    pub(crate) fn new(iwarp: bool) -> Result<Self> {
+        let life = Life::accepting(PATIENCE, iwarp, now());
+        Ok(Self {
+            heard: AtomicBool::new(false),
+            completed: AtomicU32::new(0),
+            life: KBox::pin_init(new_spinlock!(life, "Watch::life"), GFP_KERNEL)?,
+        })
+    }
+
+    /// Notes that a message came.
+    #[inline]
+    pub(crate) fn heard(&self) {
+        self.heard.store(true, Relaxed);
+    }
+
+    /// Notes that a signalled work request has completed. Called by completion handlers, one at a
+    /// time.
+    #[inline]
+    pub(crate) fn completed(&self) {
+        let completed = self.completed.load(Relaxed);
+        self.completed.store(completed.wrapping_add(1), Relaxed);
+    }
+
+    /// Counts a malformed message, which may end the connection.
+    pub(crate) fn malformed(&self, events: &Events) {
+        let act = self.life.lock().malformed();
+        if let Act::End(cause) = act {
+            events.end(cause);
+        }
+    }
+
+    fn tick(qp: &Qp<Handler>) {
+        let handler = qp.handler();
+        let this = &handler.watch;
+        let now = now();
+        let (_, wrs) = qp.send_occupancy();
+        let completed = this.completed.load(Relaxed);
+        let mut life = this.life.lock();
+        if handler.events.is_established() {
+            life.established(now);
+        }
+        if this.heard.swap(false, Relaxed) {
+            life.message(now);
+        }
+        let acts = [life.tick(now), life.send_queue(now, wrs != 0, completed)];
+        drop(life);
+        for act in acts {
+            match act {
+                Act::End(cause) => handler.events.end(cause),
+                // Without room for a probe, a signalled work request is under way.
+                Act::Probe => {
+                    if let Ok(batch) = qp.begin(0, 1) {
+                        // An error is told to the handler.
+                        let _ = batch.post_probe();
+                    }
+                }
+                // Calls are handed on as they come.
+                Act::Begin | Act::Nothing => {}
+            }
+        }
+    }
+}
+
+fn now() -> Time {
+    Time::from_millis(now_ms())
+}
