@@ -132,7 +132,7 @@ impl Connection {
             private_data: events.agreed.private_data,
             reads,
         })?;
-        events.accepted(inbox.handle());
+        events.ending().accepted(inbox.handle());
         Ok((
             Accepted {
                 connection,
@@ -153,7 +153,7 @@ impl Connection {
             pr_info!(
                 "connection from {} closed: {}\n",
                 Show(&self.events.peer),
-                self.events.cause().text()
+                self.events.ending().cause().text()
             );
         }
     }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a connection ends.
+//! What the connection manager tells of a connection.
 
 use crate::{
-    driver::Rdma,
+    crowd::{
+        Crowd,
+        Ending,
+        Seat, //
+    },
     sizes::INLINE, //
 };
 use core::{
@@ -14,12 +18,8 @@ use core::{
     }, //
 };
 use kernel::{
-    new_spinlock,
     prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    }, //
+    sync::Arc, //
 };
 use xprtrdma_proto::served::{
     accept::{
@@ -35,7 +35,6 @@ use xprtrdma_rdma::cm::{
     CmEvent,
     CmHandler, //
 };
-use xprtrdma_svc::inbox::Inbox;
 
 /// What happens to a connection from its request on.
 pub(crate) struct Events {
@@ -44,19 +43,12 @@ pub(crate) struct Events {
     pub(crate) agreed: Accepted,
     /// The client has confirmed the connection.
     is_established: AtomicBool,
-    state: Pin<KBox<SpinLock<State>>>,
-}
-
-struct State {
-    /// Why the connection ends, once it does; the first cause is the one that the log tells.
-    cause: Option<Cause>,
-    /// Of an accepted connection.
-    inbox: Option<Inbox<Rdma>>,
+    seat: Seat,
 }
 
 impl Events {
-    /// Makes the events of a request, if it can be accepted.
-    pub(crate) fn of_request(request: &RequestInfo<'_>) -> Option<Arc<Self>> {
+    /// Makes the events of a request, if it can be accepted and there is a place for it.
+    pub(crate) fn of_request(request: &RequestInfo<'_>, crowd: &Arc<Crowd>) -> Option<Arc<Self>> {
         let own = Own {
             receive_size: INLINE,
             send_size: INLINE,
@@ -71,49 +63,30 @@ impl Events {
             },
         )
         .ok()?;
-        let state = State {
-            cause: None,
-            inbox: None,
-        };
+        let seat = crowd.enter(&request.peer)?;
         let events = Self {
             peer: request.peer,
             agreed,
             is_established: AtomicBool::new(false),
-            state: KBox::pin_init(new_spinlock!(state, "Events::state"), GFP_KERNEL).ok()?,
+            seat,
         };
         Arc::new(events, GFP_KERNEL).ok()
     }
 
-    /// Connects the events to an accepted connection. If it has ended before, it is closed now.
-    pub(crate) fn accepted(&self, inbox: Inbox<Rdma>) {
-        let mut state = self.state.lock();
-        state.inbox = Some(inbox.clone());
-        let has_ended = state.cause.is_some();
-        drop(state);
-        if has_ended {
-            inbox.close();
-        }
+    /// Returns the end of the connection.
+    #[inline]
+    pub(crate) fn ending(&self) -> &Ending {
+        &self.seat.ending
     }
 
     /// Ends the connection.
     pub(crate) fn end(&self, cause: Cause) {
-        let mut state = self.state.lock();
-        state.cause.get_or_insert(cause);
-        let inbox = state.inbox.clone();
-        drop(state);
-        if let Some(inbox) = inbox {
-            inbox.close();
-        }
+        self.ending().end(cause);
     }
 
     /// Returns whether the client has confirmed the connection.
     pub(crate) fn is_established(&self) -> bool {
         self.is_established.load(Relaxed)
-    }
-
-    /// Returns why the connection has ended.
-    pub(crate) fn cause(&self) -> Cause {
-        self.state.lock().cause.unwrap_or(Cause::Stopped)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Connection requests.
 
 use crate::{
+    crowd::Crowd,
     events::Events,
     sizes::REQUESTS, //
 };
@@ -38,6 +39,8 @@ pub(crate) type Listener = listen::Listener<Door>;
 /// What handles the requests of a listener.
 pub(crate) struct Door {
     bell: Bell,
+    /// Its connections.
+    crowd: Arc<Crowd>,
     /// Where completions of its connections are handled.
     pub(crate) queue: Arc<WorkQueue>,
 }
@@ -49,14 +52,16 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
     let number = NUMBER.fetch_add(1, Relaxed);
     let name = CString::try_from_fmt(fmt!("svcrdma_rs-{number}"))?;
     let queue = Arc::new(WorkQueue::new(&name)?, GFP_KERNEL)?;
-    Listener::new(net, addr, REQUESTS, Door { bell, queue })
+    let crowd = Crowd::new()?;
+    let door = Door { bell, crowd, queue };
+    Listener::new(net, addr, REQUESTS, door)
 }
 
 impl ListenHandler for Door {
     type Events = Events;
 
     fn request(&self, request: &RequestInfo<'_>) -> Option<Arc<Events>> {
-        let events = Events::of_request(request);
+        let events = Events::of_request(request, &self.crowd);
         if events.is_none() && may_log() {
             pr_info!("connection from {} rejected\n", Show(&request.peer));
         }

@@ -205,7 +205,7 @@ impl QpHandler for Handler {
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
         this.grant.lock().received();
-        this.watch.heard();
+        this.events.ending().heard();
         if message.immediate() != Immediate::None {
             this.events.end(Cause::Malformed);
             return;

@@ -5,6 +5,7 @@
 use xprtrdma_proto::{
     responder::grant::GrantBounds,
     served::{
+        door::Doorway,
         life::Patience,
         queues::{
             Limits,
@@ -36,6 +37,13 @@ const SEND_WRS: u32 = 1024;
 pub(crate) const MEMORY: usize = 128 << 20;
 /// Bytes that the calls of one connection may hold.
 pub(crate) const MEMORY_OF_ONE: usize = 32 << 20;
+/// How many connections a listener may have.
+pub(crate) const DOORWAY: Doorway = Doorway {
+    // CAST: A small number.
+    waiting: REQUESTS as u32,
+    connections: 512,
+    of_one: 64,
+};
 /// How long things may take.
 pub(crate) const PATIENCE: Patience = Patience {
     confirm: Millis::from_secs(10),

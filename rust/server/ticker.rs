@@ -12,7 +12,6 @@ use crate::{
     }, //
 };
 use core::sync::atomic::{
-    AtomicBool,
     AtomicU32,
     Ordering::Relaxed, //
 };
@@ -145,8 +144,6 @@ impl WorkItem<RETRY> for Ticker {
 
 /// What completion handlers note for the ticks, and the life that these lead.
 pub(crate) struct Watch {
-    /// A message came since the last tick.
-    heard: AtomicBool,
     /// Signalled work requests of the send queue that have completed.
     completed: AtomicU32,
     life: Pin<KBox<SpinLock<Life>>>,
@@ -157,16 +154,9 @@ impl Watch {
     pub(crate) fn new(iwarp: bool) -> Result<Self> {
         let life = Life::accepting(PATIENCE, iwarp, now());
         Ok(Self {
-            heard: AtomicBool::new(false),
             completed: AtomicU32::new(0),
             life: KBox::pin_init(new_spinlock!(life, "Watch::life"), GFP_KERNEL)?,
         })
-    }
-
-    /// Notes that a message came.
-    #[inline]
-    pub(crate) fn heard(&self) {
-        self.heard.store(true, Relaxed);
     }
 
     /// Notes that a signalled work request has completed. Called by completion handlers, one at a
@@ -191,11 +181,15 @@ impl Watch {
         let now = now();
         let (_, wrs) = qp.send_occupancy();
         let completed = this.completed.load(Relaxed);
+        let grant = handler.grant.lock();
+        let in_process = grant.in_process() != 0 || grant.has_unsent();
+        drop(grant);
+        let heard = handler.events.ending().ticked(in_process);
         let mut life = this.life.lock();
         if handler.events.is_established() {
             life.established(now);
         }
-        if this.heard.swap(false, Relaxed) {
+        if heard {
             life.message(now);
         }
         let acts = [life.tick(now), life.send_queue(now, wrs != 0, completed)];

@@ -16,7 +16,8 @@
 //! | [`call`] | a call that the RPC server has |
 //! | [`reply`] | replies of the RPC server |
 //! | [`outbox`] | answers on their way to the client |
-//! | [`events`] | how a connection ends |
+//! | [`events`] | what the connection manager tells of a connection |
+//! | [`crowd`] | the connections of a listener, and how each of them ends |
 //! | [`ticker`] | looks after connections from time to time |
 //! | [`driver`] | the name of the driver in the RPC server's types |
 //! | [`sizes`] | sizes and bounds |
@@ -25,6 +26,7 @@
 
 mod call;
 mod connection;
+mod crowd;
 mod driver;
 mod events;
 mod listener;

@@ -23,6 +23,8 @@ pub enum Cause {
     Malformed,
     /// A transfer failed: the client's memory is not as it said, or the path is broken.
     Transfer,
+    /// It was idle, and another connection took its place.
+    Crowded,
     /// An answer could not be built or sent (RFC 8166 4.5.4).
     Unanswerable,
     /// The device is removed.
@@ -45,6 +47,7 @@ impl Cause {
             Self::Lost => "the RPC layer dropped too many Calls",
             Self::Malformed => "too many malformed messages",
             Self::Transfer => "a transfer failed",
+            Self::Crowded => "idle, and another connection took its place",
             Self::Unanswerable => "an answer could not be sent",
             Self::Device => "the device is removed",
             Self::Address => "the address has gone",

@@ -385,6 +385,7 @@ fn an_end_has_one_cause_and_each_cause_its_words() {
         Cause::Lost,
         Cause::Malformed,
         Cause::Transfer,
+        Cause::Crowded,
         Cause::Unanswerable,
         Cause::Device,
         Cause::Address,

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections of a listener, from their requests on, and how each of them ends.
+
+use crate::{
+    driver::Rdma,
+    sizes::DOORWAY, //
+};
+use core::{
+    net::{
+        IpAddr,
+        SocketAddr, //
+    },
+    sync::atomic::{
+        AtomicBool,
+        Ordering::Relaxed, //
+    }, //
+};
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
+};
+use xprtrdma_proto::served::{
+    cause::Cause,
+    door::{
+        self,
+        Entry, //
+    }, //
+};
+use xprtrdma_svc::inbox::Inbox;
+
+/// The end of a connection, for those that bring it about.
+pub(crate) struct Ending {
+    peer: IpAddr,
+    /// A message came since the last tick.
+    heard: AtomicBool,
+    /// At the last tick nothing was under way, and nothing had come since the one before.
+    is_idle: AtomicBool,
+    has_ended: AtomicBool,
+    state: Pin<KBox<SpinLock<State>>>,
+}
+
+struct State {
+    /// Why the connection ends, once it does; the first cause is the one that the log tells.
+    cause: Option<Cause>,
+    /// Of an accepted connection.
+    inbox: Option<Inbox<Rdma>>,
+}
+
+impl Ending {
+    fn new(peer: IpAddr) -> Result<Arc<Self>> {
+        let state = State {
+            cause: None,
+            inbox: None,
+        };
+        let ending = Self {
+            peer,
+            heard: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            state: KBox::pin_init(new_spinlock!(state, "Ending::state"), GFP_KERNEL)?,
+        };
+        Ok(Arc::new(ending, GFP_KERNEL)?)
+    }
+
+    /// Connects it to an accepted connection. If that has ended before, it is closed now.
+    pub(crate) fn accepted(&self, inbox: Inbox<Rdma>) {
+        let mut state = self.state.lock();
+        state.inbox = Some(inbox.clone());
+        let has_ended = state.cause.is_some();
+        drop(state);
+        if has_ended {
+            inbox.close();
+        }
+    }
+
+    /// Ends the connection.
+    pub(crate) fn end(&self, cause: Cause) {
+        let mut state = self.state.lock();
+        state.cause.get_or_insert(cause);
+        let inbox = state.inbox.clone();
+        drop(state);
+        self.has_ended.store(true, Relaxed);
+        if let Some(inbox) = inbox {
+            inbox.close();
+        }
+    }
+
+    /// Returns why the connection has ended.
+    pub(crate) fn cause(&self) -> Cause {
+        self.state.lock().cause.unwrap_or(Cause::Stopped)
+    }
+
+    /// Notes that a message came.
+    #[inline]
+    pub(crate) fn heard(&self) {
+        self.heard.store(true, Relaxed);
+    }
+
+    /// Ends the time between two ticks: returns whether a message came, and notes whether the
+    /// connection is idle, if nothing of it is under way.
+    pub(crate) fn ticked(&self, under_way: bool) -> bool {
+        let heard = self.heard.swap(false, Relaxed);
+        self.is_idle.store(!heard && !under_way, Relaxed);
+        heard
+    }
+
+    /// Returns whether the connection looks idle. If a call comes now, the client sends it again.
+    fn is_idle(&self) -> bool {
+        self.is_idle.load(Relaxed) && !self.heard.load(Relaxed)
+    }
+
+    fn counts(&self) -> bool {
+        !self.has_ended.load(Relaxed)
+    }
+}
+
+/// The connections of a listener, in the order of their requests. The vector does not grow beyond
+/// its capacity.
+pub(crate) struct Crowd(Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>);
+
+/// The place of a connection in the crowd: it leaves when this is dropped.
+pub(crate) struct Seat {
+    crowd: Arc<Crowd>,
+    pub(crate) ending: Arc<Ending>,
+}
+
+impl Crowd {
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        // Some that have ended may still have places.
+        let most = (DOORWAY.connections as usize).saturating_mul(2);
+        let all = KVec::with_capacity(most, GFP_KERNEL)?;
+        let lock = new_spinlock!(all, "Crowd::all");
+        Ok(Arc::new(
+            Self(KBox::pin_init(lock, GFP_KERNEL)?),
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Finds a place for a request, perhaps of a connection that is idle. `None`: there is none.
+    pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
+        let peer = peer.ip();
+        let ending = Ending::new(peer).ok()?;
+        let mut all = self.0.lock();
+        let mut found = door::Crowd {
+            connections: 0,
+            of_one: 0,
+            idle_of_one: false,
+            idle: false,
+        };
+        for other in all.iter().filter(|other| other.counts()) {
+            let (own, idle) = (other.peer == peer, other.is_idle());
+            // NO-OVERFLOW: A list in memory is shorter.
+            found.connections = found.connections.wrapping_add(1);
+            found.of_one = found.of_one.wrapping_add(own.into());
+            found.idle |= idle;
+            found.idle_of_one |= idle && own;
+        }
+        let entry = DOORWAY.enter(&found);
+        if entry == Entry::Full {
+            return None;
+        }
+        let leaves = match entry {
+            Entry::InPlaceOfOwn | Entry::InPlaceOfAny => {
+                let may = |other: &&Arc<Ending>| {
+                    let own = other.peer == peer || entry == Entry::InPlaceOfAny;
+                    other.counts() && other.is_idle() && own
+                };
+                // The newest of them.
+                all.iter().rev().find(may).cloned()
+            }
+            Entry::Free | Entry::Full => None,
+        };
+        let pushed = all.push_within_capacity(ending.clone());
+        drop(all);
+        pushed.ok()?;
+        if let Some(other) = leaves {
+            other.end(Cause::Crowded);
+        }
+        Some(Seat {
+            crowd: self.clone(),
+            ending,
+        })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut all = self.crowd.0.lock();
+        let at = all
+            .iter()
+            .position(|other| Arc::ptr_eq(other, &self.ending));
+        let left = at.and_then(|at| all.remove(at).ok());
+        drop(all);
+        drop(left);
+    }
+}
