@@ -3,6 +3,7 @@
 //! The connections of a listener, from their requests on, and how each of them ends.
 
 use crate::{
+    count,
     driver::Rdma,
     sizes::DOORWAY, //
 };
@@ -81,7 +82,10 @@ impl Ending {
     /// Ends the connection.
     pub(crate) fn end(&self, cause: Cause) {
         let mut state = self.state.lock();
-        state.cause.get_or_insert(cause);
+        if state.cause.is_none() {
+            state.cause = Some(cause);
+            count::ended(cause);
+        }
         let inbox = state.inbox.clone();
         drop(state);
         self.has_ended.store(true, Relaxed);
@@ -162,6 +166,7 @@ impl Crowd {
         }
         let entry = DOORWAY.enter(&found);
         if entry == Entry::Full {
+            count::REJECTED.add();
             return None;
         }
         let leaves = match entry {

@@ -73,6 +73,11 @@ pub(crate) fn give_back(share: &mut Share, pages: Counted) {
     FREE.fetch_add(budget.free(), Relaxed);
 }
 
+/// Returns how many pages no call holds.
+pub(crate) fn free() -> u32 {
+    FREE.load(Relaxed)
+}
+
 /// Takes back what a connection holds that ends.
 pub(crate) fn end(share: &Share) {
     FREE.fetch_add(share.pages(), Relaxed);

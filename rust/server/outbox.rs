@@ -8,7 +8,10 @@
 //!
 //! Lock order: that of the answers that wait, that of the grant, the send queue's.
 
-use crate::receive::Handler;
+use crate::{
+    count,
+    receive::Handler, //
+};
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -107,6 +110,7 @@ impl Handler {
             Err(SendError::Full) => {}
         }
         let unsent = account.wait();
+        count::ANSWERS.add();
         drop(account);
         let mut message = KVec::from_elem(0, most, GFP_KERNEL)?;
         let len = encode(granted, &mut message)?;

@@ -7,6 +7,7 @@
 //! leave in their order, and completion handlers or the thread that ends a call let them go on.
 
 use crate::{
+    count,
     memory::{
         self,
         Counted, //
@@ -234,14 +235,21 @@ impl<H: QpHandler> Reads<H> {
         };
         if let Some(transfer) = &first.transfer {
             if !share.may_read(transfer.wrs()) {
+                count::READS.add();
                 return Next::Nothing;
             }
         }
         if first.counted.is_none() && first.pages != 0 {
             match memory::take(share, first.pages) {
                 Ok(pages) => first.counted = Some(pages),
-                Err(Wait::Share) => return Next::Nothing,
-                Err(Wait::Budget) => return Next::Short,
+                Err(Wait::Share) => {
+                    count::SHARE.add();
+                    return Next::Nothing;
+                }
+                Err(Wait::Budget) => {
+                    count::BUDGET.add();
+                    return Next::Short;
+                }
             }
         }
         waiting.remove(0).map_or(Next::Nothing, Next::Call)

@@ -4,6 +4,7 @@
 //! not let the send queue move, and calls that wait for memory of other connections.
 
 use crate::{
+    count,
     events::Events,
     receive::Handler,
     sizes::{
@@ -169,6 +170,7 @@ impl Watch {
 
     /// Counts a malformed message, which may end the connection.
     pub(crate) fn malformed(&self, events: &Events) {
+        count::MALFORMED.add();
         let act = self.life.lock().malformed();
         if let Act::End(cause) = act {
             events.end(cause);

@@ -19,6 +19,7 @@
 //! | [`events`] | what the connection manager tells of a connection |
 //! | [`crowd`] | the connections of a listener, and how each of them ends |
 //! | [`ticker`] | looks after connections from time to time |
+//! | [`count`] | counts how often each bound was reached |
 //! | [`driver`] | the name of the driver in the RPC server's types |
 //! | [`sizes`] | sizes and bounds |
 
@@ -26,6 +27,7 @@
 
 mod call;
 mod connection;
+mod count;
 mod crowd;
 mod driver;
 mod events;
@@ -43,7 +45,10 @@ use kernel::prelude::*;
 use xprtrdma_rdma::stack;
 use xprtrdma_svc::{
     class::Registration,
-    util::version, //
+    util::{
+        debugfs::File,
+        version, //
+    }, //
 };
 
 module! {
@@ -55,6 +60,7 @@ module! {
 }
 
 struct SvcRdma {
+    _bounds: File<()>,
     _class: Registration<driver::Rdma>,
 }
 
@@ -64,6 +70,7 @@ impl kernel::Module for SvcRdma {
             pr_err!("{module} is not the kernel's own, with which this module was built\n");
             return Err(ENOEXEC);
         }
+        let bounds = count::file()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
                 pr_err!(
@@ -78,6 +85,9 @@ impl kernel::Module for SvcRdma {
             "RPC-over-RDMA server transport registered, version {}\n",
             version()
         );
-        Ok(Self { _class: class })
+        Ok(Self {
+            _bounds: bounds,
+            _class: class,
+        })
     }
 }

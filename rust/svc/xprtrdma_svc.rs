@@ -24,9 +24,11 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, network namespaces, time and work queues, for drivers: these have no arrow to `base`.
+/// Logging, files in debugfs, network namespaces, time and work queues, for drivers: these have no
+/// arrow to `base`.
 pub mod util {
     pub use xprtrdma_base::{
+        debugfs,
         log::*,
         net::Net,
         queue::{

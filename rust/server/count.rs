@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counts how often each bound was reached, for `bounds` in debugfs.
+
+use crate::memory;
+use core::{
+    fmt,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::Relaxed, //
+    }, //
+};
+use kernel::prelude::*;
+use xprtrdma_proto::served::cause::Cause;
+use xprtrdma_svc::util::debugfs::{
+    Dir,
+    File, //
+};
+
+/// A bound that was reached. What is counted orders nothing.
+pub(crate) struct Count {
+    name: &'static str,
+    seen: AtomicU64,
+}
+
+impl Count {
+    const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            seen: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one.
+    #[cold]
+    pub(crate) fn add(&self) {
+        self.seen.fetch_add(1, Relaxed);
+    }
+}
+
+/// Answers that waited for room in the send queue.
+pub(crate) static ANSWERS: Count = Count::new("answers_waited");
+/// Looks of calls that found no memory in the share of their connection.
+pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
+/// Looks of calls that found no memory in the budget of all.
+pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
+/// Looks of calls that found as many Reads under way as may be.
+pub(crate) static READS: Count = Count::new("reads_waited");
+/// Messages that were dropped or refused.
+pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
+/// Requests that were rejected because there were too many connections.
+pub(crate) static REJECTED: Count = Count::new("connections_rejected");
+
+static CROWDED: Count = Count::new("ended_for_another");
+static HALF_OPEN: Count = Count::new("ended_half_open");
+static SILENT: Count = Count::new("ended_silent");
+static STALLED: Count = Count::new("ended_send_queue_stalled");
+static RUDE: Count = Count::new("ended_malformed");
+static OVERRUN: Count = Count::new("ended_above_grant");
+static LOST: Count = Count::new("ended_calls_lost");
+
+/// Counts the end of a connection, if a bound is the cause.
+pub(crate) fn ended(cause: Cause) {
+    let count = match cause {
+        Cause::Crowded => &CROWDED,
+        Cause::HalfOpen => &HALF_OPEN,
+        Cause::Silent => &SILENT,
+        Cause::Transfer => &STALLED,
+        Cause::Malformed => &RUDE,
+        Cause::Overrun => &OVERRUN,
+        Cause::Lost => &LOST,
+        Cause::Left
+        | Cause::Starved
+        | Cause::Unanswerable
+        | Cause::Device
+        | Cause::Address
+        | Cause::Stopped => return,
+    };
+    count.add();
+}
+
+/// Makes the file.
+pub(crate) fn file() -> Result<File<()>> {
+    let dir = Dir::new(c"svcrdma_rs")?;
+    File::new(&dir, c"bounds", (), Some(show), None)
+}
+
+fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "memory_free_pages {}", memory::free())?;
+    for count in [
+        &ANSWERS, &SHARE, &BUDGET, &READS, &MALFORMED, &REJECTED, &CROWDED, &HALF_OPEN, &SILENT,
+        &STALLED, &RUDE, &OVERRUN, &LOST,
+    ] {
+        writeln!(f, "{} {}", count.name, count.seen.load(Relaxed))?;
+    }
+    Ok(())
+}
