@@ -50,7 +50,7 @@ use xprtrdma_svc::{
 pub(crate) struct Connection {
     pub(crate) qp: Arc<Qp<Handler>>,
     pub(crate) events: Arc<Events>,
-    ticker: Arc<Ticker>,
+    ticker: Arc<Ticker<Handler>>,
     /// Gone when the connection is detached.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
 }

@@ -8,10 +8,7 @@
 //!
 //! Lock order: that of the answers that wait, that of the grant, the send queue's.
 
-use crate::{
-    count,
-    receive::Handler, //
-};
+use crate::count;
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -26,15 +23,19 @@ use xprtrdma_proto::responder::grant::{
 use xprtrdma_rdma::{
     qp::{
         Qp,
+        QpHandler,
         SendBatch,
         SendError, //
     },
     transfer::Transfer, //
 };
 
-/// The answers of a connection that wait for room in the send queue. The vector does not grow
-/// beyond its capacity.
-pub(crate) struct Outbox(Pin<KBox<SpinLock<KVec<Waiting>>>>);
+/// The grant of a connection, and the answers that wait for room in the send queue. The vector does
+/// not grow beyond its capacity.
+pub(crate) struct Outbox {
+    pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
+    waiting: Pin<KBox<SpinLock<KVec<Waiting>>>>,
+}
 
 struct Waiting {
     message: KVec<u8>,
@@ -45,16 +46,18 @@ struct Waiting {
 
 impl Outbox {
     /// Makes it with room for `most` answers.
-    pub(crate) fn new(most: usize) -> Result<Self> {
+    pub(crate) fn new(grant: Grant, most: usize) -> Result<Self> {
         let waiting = KVec::with_capacity(most, GFP_KERNEL)?;
-        let lock = new_spinlock!(waiting, "Outbox::waiting");
-        Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
+        Ok(Self {
+            grant: KBox::pin_init(new_spinlock!(grant, "Outbox::grant"), GFP_KERNEL)?,
+            waiting: KBox::pin_init(new_spinlock!(waiting, "Outbox::waiting"), GFP_KERNEL)?,
+        })
     }
 
     /// Posts the answers that wait, as far as there is room. Returns whether none waits any more.
     /// Does not sleep.
-    pub(crate) fn pump(&self, qp: &Qp<Handler>) -> Result<bool> {
-        let mut waiting = self.0.lock();
+    pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
+        let mut waiting = self.waiting.lock();
         while let Some(first) = waiting.first() {
             let wrs = wrs(first.transfer.as_deref());
             let mut batch = match qp.begin(first.message.len(), wrs) {
@@ -65,36 +68,34 @@ impl Outbox {
             let answer = waiting.remove(0).map_err(|_| EINVAL)?;
             batch.buffer().copy_from_slice(&answer.message);
             post(batch, answer.message.len(), answer.transfer)?;
-            qp.handler().grant.lock().sent(answer.unsent);
+            self.grant.lock().sent(answer.unsent);
         }
         Ok(true)
     }
 
     /// Drops what waits: the connection has ended.
     pub(crate) fn give_up(&self) {
-        let waiting = core::mem::take(&mut *self.0.lock());
+        let waiting = core::mem::take(&mut *self.waiting.lock());
         drop(waiting);
     }
 
     fn push(&self, answer: Waiting) -> Result {
-        let pushed = self.0.lock().push_within_capacity(answer);
+        let pushed = self.waiting.lock().push_within_capacity(answer);
         // Cannot be: the grant bounds what waits.
         pushed.map_err(|_| ENOSPC)
     }
-}
 
-impl Handler {
     /// Sends an answer of at most `most` bytes, behind its RDMA Writes: now, or when there is room.
     /// `grant` takes its grant, `encode` writes it. May sleep for memory.
-    pub(crate) fn answer(
-        qp: &Qp<Self>,
+    pub(crate) fn answer<H: QpHandler>(
+        &self,
+        qp: &Qp<H>,
         most: usize,
         transfer: Option<KBox<Transfer>>,
         grant: impl FnOnce(&mut Grant) -> Result<Granted, Overdrawn>,
         encode: impl FnOnce(Granted, &mut [u8]) -> Result<usize>,
     ) -> Result {
-        let this = qp.handler();
-        let mut account = this.grant.lock();
+        let mut account = self.grant.lock();
         let granted = grant(&mut account).map_err(|_| ENOMEM)?;
         let room = match account.has_unsent() {
             true => Err(SendError::Full),
@@ -115,13 +116,13 @@ impl Handler {
         let mut message = KVec::from_elem(0, most, GFP_KERNEL)?;
         let len = encode(granted, &mut message)?;
         message.truncate(len);
-        this.outbox.push(Waiting {
+        self.push(Waiting {
             message,
             transfer,
             unsent,
         })?;
         // There may be room by now, and no completion that follows.
-        this.outbox.pump(qp).map(|_| ())
+        self.pump(qp).map(|_| ())
     }
 }
 
@@ -131,7 +132,11 @@ fn wrs(transfer: Option<&Transfer>) -> u32 {
     transfer.map_or(0, Transfer::wrs).wrapping_add(1)
 }
 
-fn post(batch: SendBatch<'_, Handler>, len: usize, transfer: Option<KBox<Transfer>>) -> Result {
+fn post<H: QpHandler>(
+    batch: SendBatch<'_, H>,
+    len: usize,
+    transfer: Option<KBox<Transfer>>,
+) -> Result {
     match transfer {
         Some(transfer) => batch.post_transfer(transfer, Some(len)),
         None => batch.post_message(len),

@@ -19,17 +19,16 @@ use crate::{
     },
     sizes::Sizes,
     ticker::{
+        Tended,
         Ticker,
         Watch, //
     }, //
 };
 use kernel::{
-    new_spinlock,
     prelude::*,
     sync::{
         Arc,
-        ArcBorrow,
-        SpinLock, //
+        ArcBorrow, //
     },
     workqueue::Queue, //
 };
@@ -55,7 +54,10 @@ use xprtrdma_proto::{
         },
         stream::Assembly, //
     },
-    served::cause::Cause, //
+    served::{
+        cause::Cause,
+        life::Act, //
+    }, //
 };
 use xprtrdma_rdma::{
     mr::LocalInvalidation,
@@ -84,10 +86,9 @@ pub(crate) struct Handler {
     pub(crate) events: Arc<Events>,
     pub(crate) terms: Terms,
     pub(crate) sizes: Sizes,
-    pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
     pub(crate) outbox: Outbox,
     pub(crate) watch: Watch,
-    ticker: Arc<Ticker>,
+    ticker: Arc<Ticker<Self>>,
     reads: Reads<Self>,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
@@ -115,7 +116,7 @@ impl Handler {
         device: &Device,
         terms: Terms,
         inbox: Inbox<Rdma>,
-        ticker: &Arc<Ticker>,
+        ticker: &Arc<Ticker<Self>>,
         queue: Arc<WorkQueue>,
     ) -> Result<Self> {
         let sizes = device.sizes;
@@ -125,8 +126,7 @@ impl Handler {
             events: events.clone(),
             terms,
             sizes,
-            grant: KBox::pin_init(new_spinlock!(grant, "Handler::grant"), GFP_KERNEL)?,
-            outbox: Outbox::new(sizes.answers())?,
+            outbox: Outbox::new(grant, sizes.answers())?,
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
             reads: Reads::new(&sizes, device.reads)?,
@@ -163,19 +163,12 @@ impl Handler {
         Self::go_on(qp);
     }
 
-    /// Lets calls go on that wait. An error ends the connection.
-    pub(crate) fn go_on(qp: ArcBorrow<'_, Qp<Self>>) {
-        if let Err(failed) = Self::pump_reads(&qp) {
-            Self::failed(qp, failed);
-        }
-    }
-
     /// Deals with a call that cannot be processed.
     fn failed(qp: ArcBorrow<'_, Qp<Self>>, failed: Failed) {
         let this = qp.handler();
         let answered = match failed {
             Failed::Refused(ticket, refusal) => {
-                this.grant.lock().posted(1);
+                this.outbox.grant.lock().posted(1);
                 Self::refuse(&qp, ticket, refusal)
             }
             Failed::Error(error) => Err(error),
@@ -187,13 +180,43 @@ impl Handler {
 
     /// Answers a call that cannot be processed.
     pub(crate) fn refuse(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
-        Self::answer(
+        qp.handler().outbox.answer(
             qp,
             VERSION_ERROR_LEN,
             None,
             |grant| grant.refuse(ticket),
             |granted, buffer| refusal.encode(granted, buffer).map_err(|_| EINVAL),
         )
+    }
+}
+
+impl Tended for Handler {
+    fn tick(qp: ArcBorrow<'_, Qp<Self>>) {
+        let this = qp.handler();
+        let (_, wrs) = qp.send_occupancy();
+        let grant = this.outbox.grant.lock();
+        let has_calls = grant.in_process() != 0 || grant.has_unsent();
+        drop(grant);
+        for act in this.watch.tick(&this.events, wrs, has_calls) {
+            match act {
+                Act::End(cause) => this.events.end(cause),
+                // Without room for a probe, a signalled work request is under way.
+                Act::Probe => {
+                    if let Ok(batch) = qp.begin(0, 1) {
+                        // An error is told to the handler.
+                        let _ = batch.post_probe();
+                    }
+                }
+                // Calls are handed on as they come.
+                Act::Begin | Act::Nothing => {}
+            }
+        }
+    }
+
+    fn go_on(qp: ArcBorrow<'_, Qp<Self>>) {
+        if let Err(failed) = Self::pump_reads(&qp) {
+            Self::failed(qp, failed);
+        }
     }
 }
 
@@ -204,7 +227,7 @@ impl QpHandler for Handler {
 
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
-        this.grant.lock().received();
+        this.outbox.grant.lock().received();
         this.events.ending().heard();
         if message.immediate() != Immediate::None {
             this.events.end(Cause::Malformed);
@@ -212,15 +235,18 @@ impl QpHandler for Handler {
         }
         let bytes = message.bytes();
         let (ticket, call) = match sort(bytes) {
-            Arrival::Call(call) => (this.grant.lock().begin(Some(call.credits())), Ok(call)),
+            Arrival::Call(call) => (
+                this.outbox.grant.lock().begin(Some(call.credits())),
+                Ok(call),
+            ),
             Arrival::Refuse(refusal) => {
                 this.watch.malformed(&this.events);
-                (this.grant.lock().begin(None), Err(refusal))
+                (this.outbox.grant.lock().begin(None), Err(refusal))
             }
             Arrival::ReverseReply(_) | Arrival::ReverseError(_) | Arrival::Drop(_) => {
                 // The buffer is posted again.
                 this.watch.malformed(&this.events);
-                this.grant.lock().posted(1);
+                this.outbox.grant.lock().posted(1);
                 return;
             }
         };

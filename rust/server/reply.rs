@@ -49,7 +49,7 @@ impl Connection {
                 let transfer = self.write(&plan, reply, &mut call.counted)?;
                 // CAST: A few kilobytes.
                 let most = handler.terms.reply_threshold as usize;
-                Handler::answer(
+                handler.outbox.answer(
                     &self.qp,
                     most,
                     transfer,
@@ -115,7 +115,7 @@ impl Connection {
     pub(crate) fn over(&self, mut call: Call) {
         let counted = call.counted.take();
         let handler = self.qp.handler();
-        let mut grant = handler.grant.lock();
+        let mut grant = handler.outbox.grant.lock();
         grant.posted(1);
         let lost = match call.ticket {
             Some(ticket) => grant.drop_unanswered(ticket),

@@ -6,7 +6,6 @@
 use crate::{
     count,
     events::Events,
-    receive::Handler,
     sizes::{
         PATIENCE,
         RETRY_MS, //
@@ -23,6 +22,7 @@ use kernel::{
     prelude::*,
     sync::{
         Arc,
+        ArcBorrow,
         SpinLock, //
     },
     workqueue::{
@@ -37,7 +37,10 @@ use xprtrdma_proto::{
     },
     time::Time, //
 };
-use xprtrdma_rdma::qp::Qp;
+use xprtrdma_rdma::qp::{
+    Qp,
+    QpHandler, //
+};
 use xprtrdma_svc::util::{
     cancel_delayed_sync,
     now_ms,
@@ -48,28 +51,37 @@ use xprtrdma_svc::util::{
 const TICK: u64 = 0;
 const RETRY: u64 = 1;
 
+/// What a [`Ticker`] looks after.
+pub(crate) trait Tended: QpHandler {
+    /// Looks at the connection.
+    fn tick(qp: ArcBorrow<'_, Qp<Self>>);
+
+    /// Lets calls go on that wait.
+    fn go_on(qp: ArcBorrow<'_, Qp<Self>>);
+}
+
 /// Looks after one connection until [`Ticker::stop`] is called.
 #[pin_data]
-pub(crate) struct Ticker {
+pub(crate) struct Ticker<H: Tended> {
     /// Until it is stopped.
     #[pin]
-    target: SpinLock<Option<Arc<Qp<Handler>>>>,
+    target: SpinLock<Option<Arc<Qp<H>>>>,
     queue: Arc<WorkQueue>,
     #[pin]
-    tick: DelayedWork<Ticker, TICK>,
+    tick: DelayedWork<Ticker<H>, TICK>,
     #[pin]
-    retry: DelayedWork<Ticker, RETRY>,
+    retry: DelayedWork<Ticker<H>, RETRY>,
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, TICK> for Ticker { self.tick }
+    impl{H: Tended} HasDelayedWork<Self, TICK> for Ticker<H> { self.tick }
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, RETRY> for Ticker { self.retry }
+    impl{H: Tended} HasDelayedWork<Self, RETRY> for Ticker<H> { self.retry }
 }
 
-impl Ticker {
+impl<H: Tended> Ticker<H> {
     /// Makes one that runs on a work queue, and does nothing yet.
     pub(crate) fn new(queue: Arc<WorkQueue>) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -84,7 +96,7 @@ impl Ticker {
     }
 
     /// Begins to look after a connection.
-    pub(crate) fn start(self: &Arc<Self>, qp: &Arc<Qp<Handler>>) {
+    pub(crate) fn start(self: &Arc<Self>, qp: &Arc<Qp<H>>) {
         *self.target.lock() = Some(qp.clone());
         self.arm::<TICK>(PATIENCE.tick.get());
     }
@@ -117,28 +129,28 @@ impl Ticker {
         }
     }
 
-    fn target(&self) -> Option<Arc<Qp<Handler>>> {
+    fn target(&self) -> Option<Arc<Qp<H>>> {
         self.target.lock().clone()
     }
 }
 
-impl WorkItem<TICK> for Ticker {
+impl<H: Tended> WorkItem<TICK> for Ticker<H> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         if let Some(qp) = this.target() {
-            Watch::tick(&qp);
+            H::tick(qp.as_arc_borrow());
             this.arm::<TICK>(PATIENCE.tick.get());
         }
     }
 }
 
-impl WorkItem<RETRY> for Ticker {
+impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         if let Some(qp) = this.target() {
-            Handler::go_on(qp.as_arc_borrow());
+            H::go_on(qp.as_arc_borrow());
         }
     }
 }
@@ -177,39 +189,23 @@ impl Watch {
         }
     }
 
-    fn tick(qp: &Qp<Handler>) {
-        let handler = qp.handler();
-        let this = &handler.watch;
+    /// Ends the time between two ticks, in which these things were under way: work requests of the
+    /// send queue, and calls. Returns what is to be done.
+    pub(crate) fn tick(&self, events: &Events, send_wrs: u32, has_calls: bool) -> [Act; 2] {
         let now = now();
-        let (_, wrs) = qp.send_occupancy();
-        let completed = this.completed.load(Relaxed);
-        let grant = handler.grant.lock();
-        let in_process = grant.in_process() != 0 || grant.has_unsent();
-        drop(grant);
-        let heard = handler.events.ending().ticked(in_process);
-        let mut life = this.life.lock();
-        if handler.events.is_established() {
+        let completed = self.completed.load(Relaxed);
+        let heard = events.ending().ticked(has_calls);
+        let mut life = self.life.lock();
+        if events.is_established() {
             life.established(now);
         }
         if heard {
             life.message(now);
         }
-        let acts = [life.tick(now), life.send_queue(now, wrs != 0, completed)];
-        drop(life);
-        for act in acts {
-            match act {
-                Act::End(cause) => handler.events.end(cause),
-                // Without room for a probe, a signalled work request is under way.
-                Act::Probe => {
-                    if let Ok(batch) = qp.begin(0, 1) {
-                        // An error is told to the handler.
-                        let _ = batch.post_probe();
-                    }
-                }
-                // Calls are handed on as they come.
-                Act::Begin | Act::Nothing => {}
-            }
-        }
+        [
+            life.tick(now),
+            life.send_queue(now, send_wrs != 0, completed),
+        ]
     }
 }
 
