@@ -7,16 +7,16 @@
 //! | Module | Concept |
 //! | --- | --- |
 //! | `mailbox` | where events are handed in, by each driver of the machine |
-//! | `drive` | the machine as the driver sees it |
+//! | `api` | the machine as the driver sees it |
 //! | `machine` | what leads from one state to the next |
-//! | `state`, `attempt`, `up` | the states |
+//! | `state`, `attempt`, `established` | the states |
 //! | `peer` | what is known of the peer from one connection to the next |
 //! | `backoff`, `inline_fallback`, `history` | parts of that |
 //! | `keepalive`, `unserved` | finding a dead peer, and a dead server on a live one |
 //! | `outage` | what the log tells of failed attempts |
 //! | `event`, `action`, `config` | what goes in, what comes out, what is decided beforehand |
 //! | `sizes` | how large the queues of a connection are |
-//! | `cause`, `seen` | why it ended |
+//! | `cause`, `failure_details` | why it ended |
 //! | `queue` | what waits its turn |
 //!
 //! # Rules kept here
@@ -62,13 +62,15 @@
 //! process.
 
 mod action;
+mod api;
 mod attempt;
 mod backoff;
 mod cause;
 mod config;
 mod device;
-mod drive;
+mod established;
 mod event;
+mod failure_details;
 mod haste;
 mod history;
 mod inline_fallback;
@@ -78,17 +80,16 @@ mod mailbox;
 mod outage;
 mod peer;
 mod queue;
-mod seen;
 mod sizes;
 mod state;
 mod unserved;
-mod up;
 
 pub use self::{
     action::{
         Action,
         Phase, //
     },
+    api::Conn,
     backoff::{
         Backoff,
         BackoffConfig, //
@@ -108,7 +109,6 @@ pub use self::{
         DeviceEvent,
         DeviceLog, //
     },
-    drive::Conn,
     event::{
         Accepted,
         AddrFault,
@@ -116,6 +116,12 @@ pub use self::{
         Epoch,
         Event,
         LocalFault, //
+    },
+    failure_details::{
+        FailedWork,
+        Opcode,
+        QpEvent,
+        Seen, //
     },
     haste::Haste,
     history::{
@@ -139,12 +145,6 @@ pub use self::{
     outage::{
         Outage,
         Report, //
-    },
-    seen::{
-        FailedWork,
-        Opcode,
-        QpEvent,
-        Seen, //
     },
     sizes::{
         max_payload,

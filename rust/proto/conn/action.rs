@@ -55,7 +55,7 @@ pub enum Action {
     Established {
         /// Which connection.
         epoch: Epoch,
-        /// The new value of [`Conn::cookie`](super::drive::Conn::cookie).
+        /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
         /// The protocol version to speak on it.
         version: Version,
@@ -83,7 +83,7 @@ pub enum Action {
     Disconnect {
         /// Which connection.
         epoch: Epoch,
-        /// The new value of [`Conn::cookie`](super::drive::Conn::cookie).
+        /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
         /// Why.
         cause: Cause,

@@ -7,8 +7,8 @@ use super::{
         Cause,
         ConnectError, //
     },
+    failure_details::Seen,
     keepalive::Activity,
-    seen::Seen,
     unserved::RpcTimer, //
 };
 use crate::{
@@ -179,7 +179,7 @@ pub enum Event {
         /// The caller gives up when the attempt fails, as the first call of a mount does.
         trial: bool,
     },
-    /// The time of [`Conn::deadline`](super::drive::Conn::deadline) has come, or the driver calls
+    /// The time of [`Conn::deadline`](super::api::Conn::deadline) has come, or the driver calls
     /// early.
     Tick(Activity),
     /// The connection manager reported something.

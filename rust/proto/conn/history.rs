@@ -11,7 +11,7 @@ use super::{
         CmEvent,
         Epoch, //
     },
-    seen::Seen, //
+    failure_details::Seen, //
 };
 use crate::{
     time::{

@@ -24,21 +24,21 @@ use super::{
         LEAST_LIMIT,
         MIN_CONNECT_TIMEOUT, //
     },
+    established::Up,
     event::{
         Accepted,
         CmEvent,
         Epoch,
         LocalFault, //
     },
+    failure_details::Seen,
     keepalive::Activity,
     peer::Peer,
     queue::Queue,
-    seen::Seen,
     state::{
         State,
         Then, //
-    },
-    up::Up, //
+    }, //
 };
 use crate::{
     time::{

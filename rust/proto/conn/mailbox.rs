@@ -4,7 +4,7 @@
 
 use super::{
     action::Action,
-    drive::Conn,
+    api::Conn,
     event::Event,
     queue::Queue, //
 };

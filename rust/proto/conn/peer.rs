@@ -12,19 +12,19 @@ use super::{
         Config,
         Way, //
     },
+    established::Up,
     event::{
         CmEvent,
         Epoch, //
     },
+    failure_details::Seen,
     history::{
         Disconnect,
         Failure,
         History, //
     },
     inline_fallback::InlineFallback,
-    seen::Seen,
-    unserved::Patience,
-    up::Up, //
+    unserved::Patience, //
 };
 use crate::{
     time::{

@@ -9,7 +9,7 @@ use super::{
         Stage, //
     },
     cause::ConnectError,
-    up::Up, //
+    established::Up, //
 };
 use crate::time::Millis;
 

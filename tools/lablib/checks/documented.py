@@ -60,7 +60,7 @@ def messages():
 def names():
     """(kind, name) of everything with a name of its own."""
     for kind, pattern, files in (
-            ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/seen.rs", "proto/conn/device.rs",
+            ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/failure_details.rs", "proto/conn/device.rs",
                              "proto/wc.rs")),
             ("line of debugfs", LABEL, ("transport/observe/debugfs.rs",)),
             ("tracepoint", EVENT, ("helpers/trace.h",)),
