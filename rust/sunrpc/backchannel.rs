@@ -84,7 +84,7 @@ unsafe impl Send for BcSlot {}
 /// The free slots, and how many callbacks a connection has.
 struct Slots {
     free: KVec<KBox<BcSlot>>,
-    farewell: Option<Arc<Farewell>>,
+    put_work: Option<Arc<PutWork>>,
     /// The connection on which the last callback came, and how many of its callbacks are
     /// unanswered.
     cookie: u32,
@@ -108,7 +108,7 @@ impl Slots {
 ///
 /// While the work is queued, the transport has a reference for it.
 #[pin_data]
-pub(crate) struct Farewell {
+pub(crate) struct PutWork {
     #[pin]
     work: Work<Self>,
     xprt: NonNull<bindings::rpc_xprt>,
@@ -116,15 +116,15 @@ pub(crate) struct Farewell {
 }
 
 // SAFETY: A reference to a transport does not belong to a thread.
-unsafe impl Send for Farewell {}
-// SAFETY: `&Farewell` gives nothing out.
-unsafe impl Sync for Farewell {}
+unsafe impl Send for PutWork {}
+// SAFETY: `&PutWork` gives nothing out.
+unsafe impl Sync for PutWork {}
 
 impl_has_work! {
-    impl HasWork<Self> for Farewell { self.work }
+    impl HasWork<Self> for PutWork { self.work }
 }
 
-impl Farewell {
+impl PutWork {
     /// Makes the work item. Sleeps.
     ///
     /// # Safety
@@ -138,7 +138,7 @@ impl Farewell {
         // INVARIANT: Not queued.
         Arc::pin_init(
             pin_init!(Self {
-                work <- new_work!("Farewell::work"),
+                work <- new_work!("PutWork::work"),
                 xprt,
                 common,
             }),
@@ -159,7 +159,7 @@ impl Farewell {
     }
 }
 
-impl WorkItem for Farewell {
+impl WorkItem for PutWork {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -182,7 +182,7 @@ impl<T: Transport> Backchannel<T> {
         pin_init!(Self {
             slots <- new_spinlock!(Slots {
                 free: KVec::new(),
-                farewell: None,
+                put_work: None,
                 cookie: 0,
                 served: 0,
             }, "Backchannel::slots"),
@@ -197,12 +197,12 @@ impl<T: Transport> Backchannel<T> {
     }
 
     /// The work that drops the last reference; exists as soon as there are slots.
-    pub(crate) fn farewell(&self) -> Option<Arc<Farewell>> {
-        self.slots.lock().farewell.clone()
+    pub(crate) fn put_work(&self) -> Option<Arc<PutWork>> {
+        self.slots.lock().put_work.clone()
     }
 
     /// Makes the slots, once. Sleeps.
-    pub(crate) fn setup(&self, farewell: impl FnOnce() -> Result<Arc<Farewell>>) -> Result {
+    pub(crate) fn setup(&self, put_work: impl FnOnce() -> Result<Arc<PutWork>>) -> Result {
         if self.is_ready() {
             return Ok(());
         }
@@ -211,12 +211,12 @@ impl<T: Transport> Backchannel<T> {
         for _ in 0..count {
             slots.push(KBox::new(BcSlot::new()?, GFP_KERNEL)?, GFP_KERNEL)?;
         }
-        let mut farewell = Some(farewell()?);
+        let mut put_work = Some(put_work()?);
         let mut guard = self.slots.lock();
         // Another client of the transport may have made the slots by now.
         if !self.is_ready() {
             core::mem::swap(&mut guard.free, &mut slots);
-            core::mem::swap(&mut guard.farewell, &mut farewell);
+            core::mem::swap(&mut guard.put_work, &mut put_work);
             // ORDERING: Pairs with the loads: a thread that sees the flag set sees the slots.
             self.ready.store(true, Release);
         }

@@ -5,7 +5,7 @@
 use crate::{
     backchannel::{
         BcSlot,
-        Farewell, //
+        PutWork, //
     },
     transport::Transport,
     xdr_buf::XdrBytes,
@@ -26,9 +26,9 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// The transport counts this value.
-struct Visit<'a, T: Transport>(&'a Xprt<T>);
+struct Delivery<'a, T: Transport>(&'a Xprt<T>);
 
-impl<'a, T: Transport> Visit<'a, T> {
+impl<'a, T: Transport> Delivery<'a, T> {
     /// `None`: the last user of the transport has gone.
     fn new(xprt: &'a Xprt<T>) -> Option<Self> {
         // SAFETY: The transport's memory is valid. The callee takes no reference if the count is
@@ -39,9 +39,9 @@ impl<'a, T: Transport> Visit<'a, T> {
     }
 }
 
-impl<T: Transport> Drop for Visit<'_, T> {
+impl<T: Transport> Drop for Delivery<'_, T> {
     /// Does not sleep: the last user of the transport may have gone in the meantime, but then the
-    /// last reference is left to [`Farewell`]. Its put waits for the send lock, whose holder may be
+    /// last reference is left to [`PutWork`]. Its put waits for the send lock, whose holder may be
     /// waiting for us, the completion handler.
     fn drop(&mut self) {
         let raw = self.0.as_raw();
@@ -50,9 +50,9 @@ impl<T: Transport> Drop for Visit<'_, T> {
         if unsafe { bindings::xprtrdma_put_unless_last(raw) } {
             return;
         }
-        if let Some(farewell) = self.0.inner.backchannel.farewell() {
+        if let Some(put_work) = self.0.inner.backchannel.put_work() {
             // SAFETY: The reference of `self`, by the type invariant, and there is no other.
-            unsafe { farewell.put_last() };
+            unsafe { put_work.put_last() };
         }
     }
 }
@@ -62,7 +62,7 @@ impl<T: Transport> Xprt<T> {
     pub(crate) fn setup_callbacks(&self) -> Result {
         // SAFETY: It is the address of this transport, whose references its end waits for.
         self.inner.backchannel.setup(|| unsafe {
-            Farewell::new(NonNull::new_unchecked(self.as_raw()), self.common().clone())
+            PutWork::new(NonNull::new_unchecked(self.as_raw()), self.common().clone())
         })
     }
 
@@ -100,12 +100,12 @@ impl<T: Transport> Xprt<T> {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
         }
-        // `Farewell` exists as soon as there are slots.
+        // `PutWork` exists as soon as there are slots.
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }
         // Held until the end, so that the RPC client's own reference is not the last.
-        let _visit = Visit::new(self).ok_or(ENODEV)?;
+        let _delivery = Delivery::new(self).ok_or(ENODEV)?;
         let mut slot = self
             .inner
             .backchannel

@@ -16,7 +16,7 @@
 //!
 //! What is left then is out of reach. A device may take seconds to have it back, and a
 //! call that can go out over another rail does not wait for that: a further work item gives it back
-//! ([`Machine::buried`]).
+//! ([`Machine::destroy_ended`]).
 //!
 //! This room needs nothing of the driver's but its name. What it wishes of the rooms above it
 //! returns ([`Todo`]), and what an end consists of they implement ([`Established`]).
@@ -72,7 +72,7 @@ const LOOK_MS: u32 = 250;
 
 /// The numbers of the work items that end a connection and give it back to the device.
 const END: u64 = 0;
-const BURIAL: u64 = 1;
+const DESTRUCTION: u64 = 1;
 
 /// The present time, as the protocol core counts it.
 pub(crate) fn now() -> Time {
@@ -89,7 +89,7 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
     fn end(&mut self, machine: &Machine<Self>);
 
     /// Destroys what is left after [`Established::end`]. Sleeps, perhaps seconds.
-    fn bury(self);
+    fn destroy(self);
 }
 
 /// Work that an event leaves to the caller.
@@ -124,7 +124,7 @@ pub(crate) struct Machine<C: Established> {
     #[pin]
     ended: Mutex<Option<C>>,
     #[pin]
-    burial: Work<Machine<C>, BURIAL>,
+    destruction: Work<Machine<C>, DESTRUCTION>,
 }
 
 impl_has_work! {
@@ -132,7 +132,7 @@ impl_has_work! {
 }
 
 impl_has_work! {
-    impl{C: Established} HasWork<Self, BURIAL> for Machine<C> { self.burial }
+    impl{C: Established} HasWork<Self, DESTRUCTION> for Machine<C> { self.destruction }
 }
 
 impl<C: Established> Machine<C> {
@@ -147,7 +147,7 @@ impl<C: Established> Machine<C> {
                 owner <- new_mutex!(None, "Machine::owner"),
                 end <- new_work!("Machine::end"),
                 ended <- new_mutex!(None, "Machine::ended"),
-                burial <- new_work!("Machine::burial"),
+                destruction <- new_work!("Machine::destruction"),
             }),
             GFP_KERNEL,
         )
@@ -207,20 +207,20 @@ impl<C: Established> Machine<C> {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
             connection.end(self);
-            self.buried();
+            self.destroy_ended();
             *self.ended.lock() = Some(connection);
             // An error means that it is queued and has not begun yet.
             let ends = self.common.ends().queue();
-            let _ = ends.enqueue::<Arc<Self>, BURIAL>(self.clone());
+            let _ = ends.enqueue::<Arc<Self>, DESTRUCTION>(self.clone());
         }
     }
 
     /// Destroys what is left of a connection, or waits until another thread has done so. Sleeps,
     /// perhaps seconds.
-    pub(crate) fn buried(&self) {
+    pub(crate) fn destroy_ended(&self) {
         let mut ended = self.ended.lock();
         if let Some(connection) = ended.take() {
-            connection.bury();
+            connection.destroy();
         }
     }
 
@@ -332,11 +332,11 @@ impl<C: Established> WorkItem<END> for Machine<C> {
     }
 }
 
-impl<C: Established> WorkItem<BURIAL> for Machine<C> {
+impl<C: Established> WorkItem<DESTRUCTION> for Machine<C> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        this.buried();
+        this.destroy_ended();
     }
 }

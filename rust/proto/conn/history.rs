@@ -72,8 +72,8 @@ impl Disconnect {
 
     /// Whether the rail of the connection may be to blame, though nothing says so, if calls were in
     /// flight. Where nothing gets through to the peer, but something does from there, the peer's
-    /// device may be the first to give up; what we hear of then is its farewell, or only that work
-    /// requests were flushed.
+    /// device may be the first to give up; what we hear then is its disconnect request, or only
+    /// that work requests were flushed.
     pub fn doubts_rail(&self) -> bool {
         let says_nothing = |status| matches!(status, WcStatus::Flushed | WcStatus::Other);
         let is_unexplained = match self.cause {

@@ -164,7 +164,7 @@ impl Link {
                     Action::TearDown { epoch } => {
                         place = attempt.place();
                         if let Some(qp) = attempt.qp.take() {
-                            qp.bury();
+                            qp.destroy();
                         }
                         attempt = Attempt::default();
                         machine.handle(Event::TornDown(epoch));

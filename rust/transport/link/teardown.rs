@@ -79,7 +79,7 @@ impl Established for QpOwner<Connection> {
         reclaim(conn);
     }
 
-    fn bury(self) {
+    fn destroy(self) {
         let qp = self.handle();
         // Destroys the queue pair, in front of the regions.
         drop(self);
@@ -110,7 +110,7 @@ impl Link {
             drop(qp);
             // Calls that may be sent over another rail do not wait for it.
             if !params::has_rails(xprt.common(), xprt.net()) {
-                self.machine().buried();
+                self.machine().destroy_ended();
             }
             self.machine().close(xprt, Event::TornDown(epoch));
         }
@@ -126,7 +126,7 @@ impl Link {
     /// Ends the transport's last connection. Nothing of it is left afterwards.
     pub(crate) fn shut_down(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         self.end(lock, Event::Shutdown);
-        self.machine().buried();
+        self.machine().destroy_ended();
         self.leave_rail();
     }
 }
