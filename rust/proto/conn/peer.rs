@@ -177,9 +177,9 @@ impl Peer {
         }
     }
 
-    /// A work request of the last connection failed like this, perhaps the probe. If it was a Send,
-    /// which can fail in the first of these ways, the peer gets no probes without need, and RPC
-    /// timers find its silence.
+    /// Records that a work request of the last connection, perhaps the probe, ended with this
+    /// status. If the peer seems to refuse probes, none are sent from now on. If the work request was
+    /// a Send that the peer refused, RPC timers still find a silent peer.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,

@@ -25,7 +25,7 @@ const SPREAD: u64 = 10_000;
 const FOR_EVER: u64 = 120 * MINUTE;
 
 impl World {
-    /// The server closes all connections. Only those with calls in flight say something.
+    /// Makes the server close all connections. Only clients with calls in flight notice.
     fn closes_all(&mut self) {
         let now = self.time();
         for index in 0..self.clients.len() {
