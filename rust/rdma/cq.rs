@@ -461,9 +461,9 @@ const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);
 
 /// The function of the work item: unless a thread polls, it does what ib_core's function does.
 ///
-/// ORDERING: A thread announces itself with a full barrier and then looks for the item. An item that
-/// is queued later, which is a full barrier as well, finds the thread here. If it finds no thread,
-/// the acquiring load orders the last thread's work before the item's own.
+/// ORDERING: A thread announces itself with a full barrier and then looks for the item. An item
+/// that is queued later, which is a full barrier as well, finds the thread here. If it finds no
+/// thread, the acquiring load orders the last thread's work before the item's own.
 ///
 /// # Safety
 ///

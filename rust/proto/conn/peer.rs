@@ -178,8 +178,8 @@ impl Peer {
     }
 
     /// Records that a work request of the last connection, perhaps the probe, ended with this
-    /// status. If the peer seems to refuse probes, none are sent from now on. If the work request was
-    /// a Send that the peer refused, RPC timers still find a silent peer.
+    /// status. If the peer seems to refuse probes, none are sent from now on. If the work request
+    /// was a Send that the peer refused, RPC timers still find a silent peer.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,

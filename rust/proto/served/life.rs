@@ -172,9 +172,9 @@ impl Life {
         }
     }
 
-    /// Looks at the send queue, after [`tick`](Self::tick): whether work requests are under way, and
-    /// how many signalled ones have completed up to now. [`Act::Probe`] is for a queue whose work
-    /// requests are not signalled: the probe's completion speaks for them.
+    /// Looks at the send queue, after [`tick`](Self::tick): whether work requests are under way,
+    /// and how many signalled ones have completed up to now. [`Act::Probe`] is for a queue whose
+    /// work requests are not signalled: the probe's completion speaks for them.
     pub fn send_queue(&mut self, now: Time, under_way: bool, completed: u32) -> Act {
         if !under_way || completed != self.completed {
             self.completed = completed;

@@ -60,8 +60,8 @@ def messages():
 def names():
     """(kind, name) of everything with a name of its own."""
     for kind, pattern, files in (
-            ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/failure_details.rs", "proto/conn/device.rs",
-                             "proto/wc.rs")),
+            ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/failure_details.rs",
+                             "proto/conn/device.rs", "proto/wc.rs")),
             ("line of debugfs", LABEL, ("transport/observe/debugfs.rs",)),
             ("tracepoint", EVENT, ("helpers/trace.h",)),
             ("parameter", PARAMETER, ("transport/xprtrdma_transport.rs", "helpers/settings.c"))):

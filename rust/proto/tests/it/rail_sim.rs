@@ -727,8 +727,8 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: with a single rail an attempt has no limit of its own. It has one while another rail may be
-// back: a rail whose port is down is not listed.
+// Rails: with a single rail an attempt has no limit of its own. It has one while another rail may
+// be back: a rail whose port is down is not listed.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {
