@@ -14,7 +14,7 @@ pub fn others_want_this_cpu() -> bool {
 
 /// Whether the calling thread may wait for a while: it is no worker, for whose queue others may
 /// wait, and does not reclaim memory.
-pub fn may_linger() -> bool {
+pub fn may_wait() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::xprtrdma_may_linger() }
 }

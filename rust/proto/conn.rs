@@ -31,7 +31,7 @@
 //! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
 //! * A server that sends no message while RPC timers fire is given up, ever later.
 //! * With several rails silence is noticed sooner, delays stay short, and the first attempt over a
-//!   rail against which nothing speaks follows the failure of another one at once ([`Way`]).
+//!   rail against which nothing speaks follows the failure of another one at once ([`RailFacts`]).
 //! * An RPC timer counts only against the connection its call was sent on.
 //!
 //! # At once or later
@@ -101,7 +101,7 @@ pub use self::{
     },
     config::{
         Config,
-        Way,
+        RailFacts,
         LEAST_LIMIT,
         MIN_CONNECT_TIMEOUT, //
     },

@@ -259,7 +259,7 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// left. Task context, may sleep; the request is not pinned and will not be looked up any more.
     /// The task may hold the send lock or keep the RPC client's queues busy: if the connection is
     /// broken, its end has to bring the memory back without either. Before, the driver may give the
-    /// peer some time with [`Leaving::linger`].
+    /// peer some time with [`Leaving::wait_for_reply`].
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving);
 
     /// The request gives its credit back. If it was sent and its reply is still to come, the server

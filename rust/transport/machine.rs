@@ -47,7 +47,7 @@ use xprtrdma_proto::{
         Epoch,
         Event,
         Mailbox,
-        Way, //
+        RailFacts, //
     },
     time::{
         Millis,
@@ -241,10 +241,10 @@ impl<C: Established> Machine<C> {
     }
 
     /// Begins an attempt over this rail: from now on events wait for the worker.
-    pub(crate) fn begin(&self, timeout: Millis, trial: bool, way: Way) {
+    pub(crate) fn begin(&self, timeout: Millis, trial: bool, facts: RailFacts) {
         let mut mailbox = self.mailbox.lock();
         mailbox.worker_started();
-        mailbox.conn.take_way(way);
+        mailbox.conn.take_rail_facts(facts);
         drop(mailbox);
         let timeout = Some(timeout);
         self.handle(Event::Start { timeout, trial });

@@ -9,7 +9,7 @@ use super::{
     },
     config::{
         Config,
-        Way, //
+        RailFacts, //
     },
     event::{
         Epoch,
@@ -146,8 +146,8 @@ impl Conn {
     }
 
     /// Sets what the driver knows of the rail that the next attempt takes.
-    pub fn take_way(&mut self, way: Way) {
-        self.machine.take_way(way);
+    pub fn take_rail_facts(&mut self, facts: RailFacts) {
+        self.machine.take_rail_facts(facts);
     }
 
     /// Sets what the transports of the server know of its version 2, before an attempt (V2-12).

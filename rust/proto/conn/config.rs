@@ -47,8 +47,8 @@ pub struct Config {
 
 impl Config {
     /// How to probe a connection that uses this rail.
-    pub(super) fn keepalive_of(&self, way: Way) -> Option<KeepaliveConfig> {
-        let of_rails = way.watched.then_some(self.rail_keepalive);
+    pub(super) fn keepalive_of(&self, facts: RailFacts) -> Option<KeepaliveConfig> {
+        let of_rails = facts.watched.then_some(self.rail_keepalive);
         self.keepalive.map(|usual| of_rails.unwrap_or(usual))
     }
 }
@@ -77,7 +77,7 @@ impl Default for Config {
 
 /// The driver's knowledge of the rail that an attempt takes; the default without rails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct RailFacts {
     /// No delay is due: another rail failed, and this one is not known to fail.
     pub at_once: bool,
     /// There are other rails.

@@ -20,7 +20,7 @@ use super::{
     },
     config::{
         Config,
-        Way,
+        RailFacts,
         LEAST_LIMIT,
         MIN_CONNECT_TIMEOUT, //
     },
@@ -154,8 +154,8 @@ impl Machine {
         }
     }
 
-    pub(super) fn take_way(&mut self, way: Way) {
-        self.peer.take_way(way, &self.config);
+    pub(super) fn take_rail_facts(&mut self, facts: RailFacts) {
+        self.peer.take_rail_facts(facts, &self.config);
     }
 
     pub(super) fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
@@ -237,7 +237,7 @@ impl Machine {
                 Step::Address(left) => self.resolve_addr(left),
                 Step::QueuePair => self.enter(Stage::QueuePair, Action::CreateQp { epoch }, now),
                 Step::Accepted(accepted) => self.accepted(accepted, now),
-                Step::Again(left) if !self.peer.way().watched => self.again(left, now),
+                Step::Again(left) if !self.peer.facts().watched => self.again(left, now),
                 Step::Again(_) => self.fail(ConnectError::Unanswered, now),
                 Step::Fail(reason) => self.fail(reason, now),
                 Step::Ignore => {}
@@ -300,7 +300,7 @@ impl Machine {
     fn establish(&mut self, version: Version, now: Time) {
         self.peer.connected();
         self.cookie = self.cookie.wrapping_add(1);
-        let keepalive = self.config.keepalive_of(self.peer.way());
+        let keepalive = self.config.keepalive_of(self.peer.facts());
         self.state = State::Up(Up::new(keepalive, self.peer.takes_probes(), now));
         self.actions.push(Action::Established {
             epoch: self.epoch,

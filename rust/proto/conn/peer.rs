@@ -10,7 +10,7 @@ use super::{
     },
     config::{
         Config,
-        Way, //
+        RailFacts, //
     },
     established::Up,
     event::{
@@ -51,7 +51,7 @@ pub(super) struct Peer {
     /// The errno of the last step that this host refused.
     pub(super) refused: i32,
     ever_connected: bool,
-    way: Way,
+    facts: RailFacts,
     patience: Patience,
     /// The last connection ended with a probe under way.
     probed_at_end: bool,
@@ -70,7 +70,7 @@ impl Peer {
             last_failure: None,
             refused: 0,
             ever_connected: false,
-            way: Way::default(),
+            facts: RailFacts::default(),
             patience: Patience::new(),
             probed_at_end: false,
             refuses_probes: false,
@@ -209,20 +209,20 @@ impl Peer {
     }
 
     /// Sets the driver's knowledge of the rail of the next attempt.
-    pub(super) fn take_way(&mut self, way: Way, config: &Config) {
-        self.way = way;
+    pub(super) fn take_rail_facts(&mut self, facts: RailFacts, config: &Config) {
+        self.facts = facts;
         self.backoff
-            .bound(way.watched.then_some(config.rail_back_off));
+            .bound(facts.watched.then_some(config.rail_back_off));
     }
 
     /// The driver's knowledge of the rail of the present or last attempt.
-    pub(super) const fn way(&self) -> Way {
-        self.way
+    pub(super) const fn facts(&self) -> RailFacts {
+        self.facts
     }
 
     /// Whether the next attempt may not start yet.
     pub(super) fn must_wait(&self, now: Time) -> bool {
-        now < self.not_before() && !self.way.at_once
+        now < self.not_before() && !self.facts.at_once
     }
 
     /// When the next attempt may start.

@@ -9,7 +9,7 @@ use crate::{
 };
 use core::ptr;
 use xprtrdma_base::{
-    thread::may_linger,
+    thread::may_wait,
     time::Jiffies, //
 };
 use xprtrdma_bindings as bindings;
@@ -73,7 +73,7 @@ impl Leaving {
     /// and the thread is no worker. An asynchronous task may run on the thread that has to end its
     /// connection. Sleeps.
     #[cold]
-    pub fn linger<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
+    pub fn wait_for_reply<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {
             return;
         }
@@ -81,7 +81,7 @@ impl Leaving {
         let (flags, rqst) = unsafe { ((*self.task).tk_flags, (*self.task).tk_rqstp) };
         // CAST: A single bit.
         let own = flags & bindings::RPC_TASK_ASYNC as u16 == 0 && ptr::eq(rqst, call.rqst());
-        if own && may_linger() {
+        if own && may_wait() {
             call.slot().leases.wait_at_most(Jiffies::from_ms(ms));
         }
     }

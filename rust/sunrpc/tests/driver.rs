@@ -437,7 +437,7 @@ impl Transport for Driver {
 
     fn revoke(_xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
         // CAST: Set by `linger`.
-        leaving.linger(call, LINGER_MS.load(Relaxed) as u32);
+        leaving.wait_for_reply(call, LINGER_MS.load(Relaxed) as u32);
         REVOKES.fetch_add(1, Relaxed);
     }
 

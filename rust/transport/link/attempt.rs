@@ -146,10 +146,10 @@ impl Link {
         let mut place = None;
         *self.peer.lock() = None;
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
-        let (way, timeout) = self.take_rail(xprt, timeout);
+        let (facts, timeout) = self.take_rail(xprt, timeout);
         // With `nconnect` a transport may be connected long after the mount, by a call that waits
         // without a limit.
-        machine.begin(timeout, lock.is_for_trial(), way);
+        machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {
                 match action {

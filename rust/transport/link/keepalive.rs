@@ -67,7 +67,7 @@ impl Link {
     }
 
     /// Looks after the connection.
-    fn look_after(&self, qp: &Qp<Connection>) {
+    fn check_connection(&self, qp: &Qp<Connection>) {
         let conn = qp.handler();
         let credits = conn.credits();
         conn.forgive_discards();
@@ -179,8 +179,8 @@ impl WorkItem<KEEPALIVE_WORK> for Link {
         // It gives regions back, and the thread that closes the connection waits for it.
         let _nofs = NoFs::enter();
         if let Some(qp) = this.current() {
-            this.look_after(&qp);
-            let soon = this.tend_rails(&qp);
+            this.check_connection(&qp);
+            let soon = this.update_rails(&qp);
             this.look_again(soon);
         }
     }

@@ -38,7 +38,7 @@ use xprtrdma_proto::{
         ConnectError,
         Disconnect,
         Event,
-        Way, //
+        RailFacts, //
     },
     rail::{
         Local,
@@ -100,11 +100,11 @@ impl Link {
     }
 
     /// Chooses the rail for an attempt. Sleeps.
-    pub(super) fn take_rail(&self, xprt: &Xprt<Rdma>, timeout: Millis) -> (Way, Millis) {
+    pub(super) fn take_rail(&self, xprt: &Xprt<Rdma>, timeout: Millis) -> (RailFacts, Millis) {
         let last = self.place.lock().take();
         let after_death = self.rail_died.load(Relaxed);
         self.rail_died.store(false, Relaxed);
-        let usual = (Way::default(), timeout);
+        let usual = (RailFacts::default(), timeout);
         if !params::has_rails(xprt.common(), xprt.net()) {
             return usual;
         }
@@ -125,11 +125,11 @@ impl Link {
         self.places.store(number, Relaxed);
         let place = Place::new(server.clone(), seat, choice.rail, number);
         *self.place.lock() = Some(place);
-        let way = Way {
+        let facts = RailFacts {
             at_once: choice.at_once,
             watched: choice.limit.is_some(),
         };
-        (way, timeout.min(choice.limit.unwrap_or(timeout)))
+        (facts, timeout.min(choice.limit.unwrap_or(timeout)))
     }
 
     /// The rail of the present attempt or connection, with the number of its place.
@@ -263,7 +263,7 @@ impl Link {
 
     /// Looks after the rails while there is a connection. Returns when to look again, if soon.
     /// Sleeps.
-    pub(super) fn tend_rails(self: &Arc<Self>, qp: &Qp<Connection>) -> Option<Millis> {
+    pub(super) fn update_rails(self: &Arc<Self>, qp: &Qp<Connection>) -> Option<Millis> {
         let conn = qp.handler();
         let xprt = conn.xprt();
         if !params::has_rails(xprt.common(), xprt.net()) && self.place.lock().is_none() {

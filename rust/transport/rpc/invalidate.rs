@@ -196,7 +196,7 @@ impl PostQueue for Invalidations<'_> {
 }
 
 /// How long the task of a call that ends without its reply waits for the reply, in milliseconds.
-const LINGER_MS: u32 = 1000;
+const REPLY_WAIT_MS: u32 = 1000;
 
 /// Revokes the server's access to the memory of a call that was sent and has not completed.
 ///
@@ -209,8 +209,8 @@ const LINGER_MS: u32 = 1000;
 /// the process would be used for something else while the server could still read or write them. So
 /// the task waits. No user sees that: its process is at its end. During the wait the task holds its
 /// slot, and what its process holds, such as the lock of a directory. So it waits at most a second.
-/// Only tasks of processes wait ([`Leaving::linger`]), and only while the connection that owes the
-/// reply exists: the end of the connection takes the regions, and so ends the wait.
+/// Only tasks of processes wait ([`Leaving::wait_for_reply`]), and only while the connection that
+/// owes the reply exists: the end of the connection takes the regions, and so ends the wait.
 #[cold]
 pub(crate) fn revoke(
     xprt: &Xprt<Rdma>,
@@ -226,7 +226,7 @@ pub(crate) fn revoke(
     let current = || current().filter(|qp| qp.handler().epoch() == epoch);
     if exposed && xprt.is_connected() && current().is_some() {
         // For the reply see `Connection::departed`.
-        leaving.linger(call, LINGER_MS);
+        leaving.wait_for_reply(call, REPLY_WAIT_MS);
     }
     {
         let mut state = request.state.lock();

@@ -23,9 +23,9 @@ use xprtrdma_proto::{
         Mailbox,
         Opcode,
         Phase,
+        RailFacts,
         RpcTimer,
         Seen,
-        Way,
         SUSPICION, //
     },
     time::{
@@ -324,9 +324,9 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
 #[test]
 fn over_rails_an_unreachable_peer_fails_the_attempt() {
     let mut rig = Rig::new(Config::default());
-    rig.conn.take_way(Way {
+    rig.conn.take_rail_facts(RailFacts {
         watched: true,
-        ..Way::default()
+        ..RailFacts::default()
     });
     rig.reach(Phase::Connecting);
     let epoch = rig.epoch();

@@ -28,8 +28,8 @@ use xprtrdma_proto::{
         Haste,
         Opcode,
         Phase,
-        Seen,
-        Way, //
+        RailFacts,
+        Seen, //
     },
     time::{
         Millis,
@@ -38,7 +38,7 @@ use xprtrdma_proto::{
     wc::WcStatus, //
 };
 
-const WATCHED: Way = Way {
+const WATCHED: RailFacts = RailFacts {
     at_once: false,
     watched: true,
 };
@@ -50,7 +50,7 @@ fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     for busy_at in (0..4000).step_by(250) {
         for silent_at in (0..=busy_at).step_by(250) {
             let mut rig = Rig::new(Config::default());
-            rig.conn.take_way(WATCHED);
+            rig.conn.take_rail_facts(WATCHED);
             rig.connect();
             let begin = rig.now;
             let at = |ms| begin.after(Millis::new(ms));
@@ -72,9 +72,9 @@ fn silence_on_one_of_several_rails_ends_the_connection_soon() {
 // Rails: without them nothing changes.
 #[test]
 fn a_single_rail_is_watched_as_ever() {
-    for (way, first_look) in [(Way::default(), 5000), (WATCHED, 2000)] {
+    for (way, first_look) in [(RailFacts::default(), 5000), (WATCHED, 2000)] {
         let mut rig = Rig::new(Config::default());
-        rig.conn.take_way(way);
+        rig.conn.take_rail_facts(way);
         rig.connect();
         let look = rig.conn.deadline().unwrap();
         assert_eq!(look.since(rig.now), Millis::new(first_look));
@@ -84,7 +84,7 @@ fn a_single_rail_is_watched_as_ever() {
         idle_timeout: None,
         ..Config::default()
     });
-    rig.conn.take_way(WATCHED);
+    rig.conn.take_rail_facts(WATCHED);
     rig.connect();
     assert_eq!(rig.conn.deadline(), None::<Time>);
 }
@@ -98,12 +98,12 @@ fn another_rail_is_tried_at_once() {
     for _ in 0..12 {
         rig.fail_once();
         assert!(rig.delay() > Millis::default());
-        rig.conn.take_way(Way {
+        rig.conn.take_rail_facts(RailFacts {
             at_once: true,
             watched: true,
         });
         assert_eq!(rig.delay(), Millis::default());
-        rig.conn.take_way(WATCHED);
+        rig.conn.take_rail_facts(WATCHED);
         assert!(rig.delay() > Millis::default());
         longest = longest.max(rig.delay());
     }
@@ -147,7 +147,7 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         (1100, true, false),
     ] {
         let mut rig = Rig::new(Config::default());
-        rig.conn.take_way(WATCHED);
+        rig.conn.take_rail_facts(WATCHED);
         rig.connect();
         let begin = rig.now;
         rig.now = rig.conn.deadline().unwrap();
@@ -287,7 +287,7 @@ fn a_rail_is_blamed_for_silence_not_for_answers() {
 #[test]
 fn a_port_that_goes_down_ends_an_attempt() {
     let mut rig = Rig::new(Config::default());
-    rig.conn.take_way(WATCHED);
+    rig.conn.take_rail_facts(WATCHED);
     rig.reach(Phase::Connecting);
     let epoch = rig.epoch();
     let actions = rig.event(Event::Lost(epoch, Cause::PortDown));
