@@ -145,7 +145,7 @@ impl Crowd {
         )?)
     }
 
-    /// Finds a place for a request, perhaps of a connection that is idle. `None`: there is none.
+    /// Finds a place for a request, perhaps that of an idle connection. `None`: all are taken.
     pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
         let peer = peer.ip();
         let ending = Ending::new(peer).ok()?;

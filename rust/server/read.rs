@@ -175,7 +175,7 @@ impl<H: QpHandler> Reads<H> {
         pushed.map_err(|_| ENOSPC)
     }
 
-    /// Lets calls that wait go on, as far as there is room: posts their Reads, or hands those
+    /// Goes on with calls that wait, as far as there is room: posts their Reads, or hands those
     /// without Reads to `ready`. May sleep.
     pub(crate) fn pump(
         &self,

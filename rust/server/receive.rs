@@ -148,7 +148,7 @@ impl Handler {
         self.inbox.push(fetched.message, fetched.place, call)
     }
 
-    /// Lets calls go on that wait for memory or for the post of their Reads.
+    /// Goes on with calls that wait for memory or for the post of their Reads.
     fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
         let this = qp.handler();
         if this.reads.pump(qp, |fetched| this.push(fetched))? == Pumped::Short {
@@ -157,7 +157,7 @@ impl Handler {
         Ok(())
     }
 
-    /// Takes back the memory of a call that is over, and lets others go on.
+    /// Takes back the memory of a call that is over, and goes on with others.
     pub(crate) fn give_back(qp: ArcBorrow<'_, Qp<Self>>, counted: Counted) {
         qp.handler().reads.give_back(Some(counted));
         Self::go_on(qp);
@@ -239,10 +239,7 @@ impl QpHandler for Handler {
                 this.outbox.grant.lock().begin(Some(call.credits())),
                 Ok(call),
             ),
-            Arrival::Refuse(refusal) => {
-                this.watch.malformed(&this.events);
-                (this.outbox.grant.lock().begin(None), Err(refusal))
-            }
+            Arrival::Refuse(refusal) => (this.outbox.grant.lock().begin(None), Err(refusal)),
             Arrival::ReverseReply(_) | Arrival::ReverseError(_) | Arrival::Drop(_) => {
                 // The buffer is posted again.
                 this.watch.malformed(&this.events);

@@ -56,7 +56,7 @@ pub(crate) trait Tended: QpHandler {
     /// Looks at the connection.
     fn tick(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// Lets calls go on that wait.
+    /// Goes on with calls that wait, as far as there is room.
     fn go_on(qp: ArcBorrow<'_, Qp<Self>>);
 }
 
@@ -109,7 +109,7 @@ impl<H: Tended> Ticker<H> {
         drop(qp);
     }
 
-    /// Lets calls go on in a while that wait for memory of other connections.
+    /// Looks again in a while at calls that wait for memory of other connections.
     pub(crate) fn retry(self: &Arc<Self>) {
         self.arm::<RETRY>(RETRY_MS);
     }

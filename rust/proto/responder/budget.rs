@@ -121,7 +121,7 @@ impl Share {
         }
     }
 
-    /// Changes how many pages the connection may hold: more when the client has shown who it is.
+    /// Changes how many pages the connection may hold: more for a client that is known.
     #[inline]
     pub fn allow(&mut self, most_pages: u32) {
         self.most_pages = most_pages;
