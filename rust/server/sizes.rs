@@ -42,7 +42,7 @@ pub(crate) const DOORWAY: Doorway = Doorway {
     // CAST: A small number.
     waiting: REQUESTS as u32,
     connections: 512,
-    of_one: 64,
+    of_one: 128,
 };
 /// How long things may take.
 pub(crate) const PATIENCE: Patience = Patience {

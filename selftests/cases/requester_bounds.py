@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Bounds of our server: what a client may cost before its connection ends."""
+
+import time
+
+from lib import wait
+from lib.asking import Client, Stage
+from lib.case import ENV, case, check, equal
+from lib.hostile.message import REPLY, word
+
+CLIENTS = "ours", "intree"
+COUNTERS = "/sys/kernel/debug/svcrdma_rs/bounds"
+# Malformed messages at once after which a connection ends.
+MALFORMED = 16
+# Seconds in which a client confirms its connection, and of the look that finds that it has not.
+CONFIRM, TICK = 10, 5
+# More answers than the send queue has room for, and how many calls are sent at a time.
+ANSWERS, BURST = 1400, 16
+
+
+def counters(t):
+    """The counters of the server, by name."""
+    lines = t.server.run("cat", COUNTERS).splitlines()
+    return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
+# covers: the server: messages that are dropped or refused end a connection at a rate, not before.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def malformed_messages_end_a_connection(t):
+    stage = Stage(t)
+    before = counters(t)
+    with Client(stage) as client:
+        for _ in range(MALFORMED - 1):
+            client.send(client.message(vers=9))
+        equal(len(client.ping(answers=MALFORMED - 1)), MALFORMED - 1, "refusals")
+        client.send(client.message(payload=word(1, REPLY, 0, 0, 0, 0)))
+        client.wait_ended()
+    equal(counters(t)["ended_malformed"], before["ended_malformed"] + 1, "connections ended for it")
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: RSP-011
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def a_half_open_connection_ends(t):
+    stage = Stage(t)
+    before = counters(t)["ended_half_open"]
+    client = Client(stage)
+    t.defer(client.connection.close)
+    client.connection.connect(establish=False)
+    wait.until(lambda: counters(t)["ended_half_open"] > before,
+               ENV.patience(CONFIRM + 2 * TICK), "the end of a half-open connection")
+    stage.wait_gone()
+    stage.undisturbed()
+
+
+# covers: the server: a client that takes no answers holds no thread, and its connection ends.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def a_client_that_takes_no_answers_is_ended(t):
+    stage, slowest = Stage(t), 0.0
+    before = counters(t)
+    with Client(stage, receives=0) as client:
+        octets = client.message().octets()
+        for number in range(0, ANSWERS, BURST):
+            if client.connection.ended():
+                break
+            client.connection.send_many(octets, BURST)
+            client.connection.wait(client.connection.number)
+            if number % (10 * BURST) == 0:
+                slowest = max(slowest, stage.tcp())
+            time.sleep(0.02)
+        client.wait_ended()
+    after = counters(t)
+    t.note(f"NULL over TCP took {slowest:.2f} s at most, "
+           f"{after['answers_waited'] - before['answers_waited']} answers waited")
+    check(after["answers_waited"] > before["answers_waited"], "no answer waited for room")
+    stage.undisturbed()
+    stage.wait_gone()
