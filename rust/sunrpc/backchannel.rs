@@ -5,9 +5,9 @@
 //!
 //! A callback has a slot of its own from delivery until the callback service lets go of it. The
 //! slots are made when the upper layer sets its callback service up and live as long as the
-//! transport. There are twice as many as a connection may use: the server's credits begin anew with
-//! each connection (BC-19), while callbacks of the last one may still be served; and with the reply
-//! the server has its credit back, before the service has let go.
+//! transport. There are twice as many as a connection may use: the server's credits begin again
+//! with each connection (BC-19), while callbacks of the last one may still be served; and with the
+//! reply the server has its credit back, before the service has let go.
 
 use crate::{
     common::Common,

@@ -62,7 +62,7 @@ impl<'a, T: Transport> Loan<'a, T> {
     /// The send lock is held by this thread for `'a`.
     ///
     /// The request in the slot is encoded, and queued if a reply is expected. It is neither encoded
-    /// anew nor released for `'a`, and its task does not wait for its leases before.
+    /// again nor released for `'a`, and its task does not wait for its leases before.
     #[inline]
     pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Option<Self> {
         let rqst = slot.rqst.get();

@@ -230,7 +230,7 @@ mod suite {
             |()| CmId::create(net(), log.clone()).map(drop),
             |()| Ok(()),
         )?;
-        // The C object and our context.
+        // Two allocations: the C object and our context.
         ensure_at_least!(errors, 2);
         Ok(())
     }

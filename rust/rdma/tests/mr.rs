@@ -135,7 +135,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The list, the device's region, ours.
+        // Three allocations: the list, the device's region, our object.
         ensure_at_least!(errors, 3);
         Ok(())
     }

@@ -19,7 +19,7 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// The request is encoded, unless it ends before that, and no other thread encodes it anew or
+/// The request is encoded, unless it ends before that, and no other thread encodes it again or
 /// releases it while the value exists.
 pub struct Encoded<'a, T: Transport> {
     slot: &'a Slot<T>,

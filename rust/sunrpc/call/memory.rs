@@ -76,7 +76,7 @@ const LONG_HEAD: usize = 1024 - 28;
 
 /// Makes the next encoding of a call whose head may be lent use other memory. Sleeps.
 ///
-/// The RPC client encodes a call anew without asking. With `sec=krb5p` it writes the arguments in
+/// The RPC client encodes a call again without asking. With `sec=krb5p` it writes the arguments in
 /// plain into the head, and encrypts them there afterwards; the region of the last transmission
 /// must not show them.
 ///

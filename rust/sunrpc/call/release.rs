@@ -17,7 +17,7 @@ use xprtrdma_bindings as bindings;
 /// lent ([`Call::lend`](super::Call::lend)). Releases them when the peer cannot reach them any
 /// more. Sleeps.
 ///
-/// The RPC client calls it when it encodes the request anew, long before `prepare_request`, and
+/// The RPC client calls it when it encodes the request again, long before `prepare_request`, and
 /// perhaps without coming that far: encoding may fail and be tried again later. The second
 /// caller is the end of the request, which has waited already. Both are the request's task,
 /// without locks.

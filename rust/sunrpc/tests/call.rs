@@ -462,7 +462,7 @@ mod suite {
         client.end()
     }
 
-    // covers: V1-105: a call that is encoded anew, or ends, gives no page back that the peer may
+    // covers: V1-105: a call that is encoded again, or ends, gives no page back that the peer may
     // still read.
     #[test]
     fn pages_of_the_security_flavour_outlast_their_loan() -> Test {

@@ -309,7 +309,7 @@ fn errors_reach_the_rpc_client_only_in_its_own_words() {
 fn memory_that_is_never_mapped_ends_its_call() {
     let mut unmapped = Unmapped::default();
     for (xid, connection) in [(0, 0), (7, 1), (8, 1), (7, 1), (7, 2)] {
-        // Another call, or another connection, begins anew.
+        // The count starts again with another call, or another connection.
         for _ in 0..BUSY_RETRIES {
             assert_eq!(unmapped.again(xid, connection), Error::NoBuffers);
         }

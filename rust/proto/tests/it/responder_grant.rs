@@ -318,7 +318,7 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
                     Step::Send if in_flight < known => {
                         in_flight += 1;
                         calls.push_back(asked);
-                        // Replies to Calls of ours keep theirs.
+                        // The Receives for Replies to our own Calls are not used for this.
                         prop_assert!(receives >= bounds.reserved + calls.len() as u32);
                     }
                     Step::Arrive => {
