@@ -81,8 +81,9 @@ impl Sizes {
     /// Returns the sizes of the queue pair.
     pub(crate) fn queues(&self) -> QpConfig {
         QpConfig {
-            // Answers to all calls, twice: more is needed when the client takes them late.
-            send_bytes: 2 * CALLS as usize * INLINE as usize,
+            // The longest answers to all calls. With shorter ones there is room for more, and what
+            // finds none waits.
+            send_bytes: CALLS as usize * INLINE as usize,
             least_send_bytes: 8 * INLINE as usize,
             send_wrs: self.0.sends,
             signal_every: SIGNAL_EVERY,
