@@ -125,7 +125,8 @@ impl Connection {
         if let Err(why) = lost {
             handler.events.end(why.into());
         }
-        if let Some(counted) = counted {
+        // Without any the Writes have them all.
+        if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
