@@ -27,7 +27,7 @@ bindings-skip-flags := \
 bindings-allow := \
 	--allowlist-file '.*/include/linux/sunrpc/.*' \
 	--allowlist-file '.*/include/(uapi/)?rdma/.*' \
-	--allowlist-file '.*/helpers/(helpers|svc).h' \
+	--allowlist-file '.*/helpers/(helpers|passive|svc).h' \
 	--allowlist-file '.*/kunit/fake_.*.h' \
 	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
 	--allowlist-function 'get_random_u(16|64)' \

@@ -16,6 +16,7 @@
 #include "../helpers/helpers.h"
 #include "../helpers/trace.h"
 #ifdef XPRTRDMA_SERVER
+#include "../helpers/passive.h"
 #include "../helpers/svc.h"
 #endif
 #ifdef XPRTRDMA_KUNIT

@@ -4,8 +4,6 @@
  * static inlines of the RPC server. No decision is taken here.
  */
 #include <linux/bitops.h>
-#include <linux/dma-mapping.h>
-#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/xprt.h>
@@ -52,30 +50,4 @@ void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 	/* As the in-tree transport: it is a part of the key of that cache. */
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
-}
-
-u64 svcrdma_dma_map_page(struct ib_device *dev, struct page *page,
-			 unsigned int dir)
-{
-	return ib_dma_map_page(dev, page, 0, PAGE_SIZE, dir);
-}
-
-void svcrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir)
-{
-	ib_dma_unmap_page(dev, addr, PAGE_SIZE, dir);
-}
-
-void *svcrdma_page_address(const struct page *page)
-{
-	return page_address(page);
-}
-
-int svcrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
-{
-	int err;
-
-	rdma_lock_handler(id);
-	err = rdma_accept(id, param);
-	rdma_unlock_handler(id);
-	return err;
 }

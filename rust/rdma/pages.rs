@@ -118,7 +118,7 @@ impl Pages {
         for page in &mapped.pages.pages {
             let page = page.as_ptr();
             // SAFETY: The device exists while `pd` does; the page is a whole one of ours.
-            let addr = unsafe { bindings::svcrdma_dma_map_page(dev, page, dir.raw()) };
+            let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, dir.raw()) };
             // SAFETY: The device exists; `addr` is the result of a mapping call on it.
             if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
@@ -133,7 +133,7 @@ impl Pages {
     fn address(&self, index: usize) -> Option<NonNull<u8>> {
         let page = *self.raw.get(index)?;
         // SAFETY: A page of ours, which the kernel can address: it was not asked for high memory.
-        NonNull::new(unsafe { bindings::svcrdma_page_address(page) }.cast())
+        NonNull::new(unsafe { bindings::xprtrdma_page_address(page) }.cast())
     }
 }
 
@@ -188,7 +188,7 @@ impl MappedPages {
         let dev = self.pd.raw_device();
         while let Some(addr) = self.addrs.pop() {
             // SAFETY: By the type invariant it is mapped, and it is unmapped once.
-            unsafe { bindings::svcrdma_dma_unmap_page(dev, addr, self.dir.raw()) };
+            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, self.dir.raw()) };
         }
     }
 }

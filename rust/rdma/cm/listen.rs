@@ -384,7 +384,7 @@ impl CmId {
         let _calls = self.context.calls.lock();
         // SAFETY: `id` is valid by the type invariant, and nothing disconnects it at the same time;
         // the callee copies the parameters and the eight bytes of private data.
-        to_result(unsafe { bindings::svcrdma_accept(self.as_raw(), &mut raw) })
+        to_result(unsafe { bindings::xprtrdma_accept(self.as_raw(), &mut raw) })
     }
 
     /// Returns the peer's address and port; `None` before they are known.

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Wrappers of static inlines that the modules need which accept connections
+ * and transfer pages of their own. No decision is taken here.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/mm.h>
+
+#include "passive.h"
+
+u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
+			  unsigned int dir)
+{
+	return ib_dma_map_page(dev, page, 0, PAGE_SIZE, dir);
+}
+
+void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir)
+{
+	ib_dma_unmap_page(dev, addr, PAGE_SIZE, dir);
+}
+
+void *xprtrdma_page_address(const struct page *page)
+{
+	return page_address(page);
+}
+
+int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
+{
+	int err;
+
+	rdma_lock_handler(id);
+	err = rdma_accept(id, param);
+	rdma_unlock_handler(id);
+	return err;
+}
