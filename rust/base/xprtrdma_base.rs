@@ -30,8 +30,11 @@ pub const __LOG_PREFIX: &[u8] = NAME.to_bytes_with_nul();
 #[cfg(not(xprtrdma_server))]
 pub const NAME: &kernel::prelude::CStr = c"xprtrdma_rs";
 /// The name of the module that these crates are built into.
-#[cfg(xprtrdma_server)]
+#[cfg(all(xprtrdma_server, not(xprtrdma_rds)))]
 pub const NAME: &kernel::prelude::CStr = c"svcrdma_rs";
+/// The name of the module that these crates are built into.
+#[cfg(xprtrdma_rds)]
+pub const NAME: &kernel::prelude::CStr = c"rds_rdma_rs";
 
 pub mod access_once;
 #[cfg(xprtrdma_server)]

@@ -27,8 +27,10 @@ bindings-skip-flags := \
 bindings-allow := \
 	--allowlist-file '.*/include/linux/sunrpc/.*' \
 	--allowlist-file '.*/include/(uapi/)?rdma/.*' \
-	--allowlist-file '.*/helpers/(helpers|passive|svc).h' \
+	--allowlist-file '.*/helpers/(helpers|passive|svc|rds).h' \
 	--allowlist-file '.*/kunit/fake_.*.h' \
+	--allowlist-file '.*/net/rds/(rds|info).h' \
+	--allowlist-file '.*/include/uapi/linux/rds.h' \
 	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
 	--allowlist-function 'get_random_u(16|64)' \
 	--allowlist-function 'single_task_running' \
@@ -52,10 +54,12 @@ bindings-allow += $(foreach type,$(bindings-sometimes),$(if \
 	$(shell grep -Ew '(struct|type) $(type)' $(objtree)/rust/bindings/bindings_generated.rs),, \
 	--allowlist-type $(type)))
 
-# Packed uapi structures and inline functions that nobody here needs.
+# Packed uapi structures and inline functions that nobody here needs, and a structure of which only
+# the address is used.
 bindings-block := \
 	--blocklist-type 'ib_user_mad_reg_req.*' \
-	--blocklist-function 'ib_.*_user_mad.*'
+	--blocklist-function 'ib_.*_user_mad.*' \
+	--opaque-type 'rds_sock'
 
 # The kernel's own parameters, without the comments.
 bindings-params = $(shell grep -Ev '^\#|^$$' $(srctree)/rust/bindgen_parameters)

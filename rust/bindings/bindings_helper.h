@@ -19,6 +19,10 @@
 #include "../helpers/passive.h"
 #include "../helpers/svc.h"
 #endif
+#ifdef XPRTRDMA_RDS
+#include "../helpers/passive.h"
+#include "../helpers/rds.h"
+#endif
 #ifdef XPRTRDMA_KUNIT
 #include "../kunit/fake_device.h"
 #include "../kunit/fake_rpc.h"

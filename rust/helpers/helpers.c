@@ -253,6 +253,7 @@ void xprtrdma_memalloc_nofs_restore(unsigned int flags)
 	memalloc_nofs_restore(flags);
 }
 
+#ifndef XPRTRDMA_RDS
 /* .setup is filled in by Registration::new() before the class is registered. */
 struct xprt_class xprtrdma_class = {
 	.list = LIST_HEAD_INIT(xprtrdma_class.list),
@@ -425,6 +426,7 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index)
 {
 	return READ_ONCE(xprtrdma_sysctls[index].value);
 }
+#endif /* !XPRTRDMA_RDS */
 
 unsigned long xprtrdma_take_bit(unsigned long *bits, unsigned long count)
 {

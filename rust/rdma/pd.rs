@@ -68,6 +68,9 @@ pub struct Pd {
     fences: bool,
     /// See [`stops_in_error`].
     stops: bool,
+    /// The owner of the domain, if that is another value.
+    #[cfg(xprtrdma_rds)]
+    base: Option<Arc<Pd>>,
     // Dropped after the domain is deallocated.
     id: Arc<CmId>,
 }
@@ -99,9 +102,39 @@ impl Pd {
             fences: unsafe { executes_again(dev) },
             // SAFETY: As above.
             stops: unsafe { stops_in_error(dev) },
+            #[cfg(xprtrdma_rds)]
+            base: None,
             id,
         };
         Ok(Arc::new(pd, GFP_KERNEL)?)
+    }
+
+    /// Returns the same domain for the queue pair of another id. `ENODEV`: that is on another
+    /// device.
+    #[cfg(xprtrdma_rds)]
+    pub fn share(self: &Arc<Self>, id: Arc<CmId>) -> Result<Arc<Self>> {
+        if !self.is_on(&id) {
+            return Err(ENODEV);
+        }
+        // INVARIANT: `base` keeps the domain, and `id` the same device.
+        let shared = Self {
+            pd: self.pd,
+            max_entry: self.max_entry,
+            drained: Atomic::new(false),
+            believes: self.believes,
+            fences: self.fences,
+            stops: self.stops,
+            base: Some(self.clone()),
+            id,
+        };
+        Ok(Arc::new(shared, GFP_KERNEL)?)
+    }
+
+    /// Returns whether an id is on the device of the domain.
+    #[cfg(xprtrdma_rds)]
+    pub fn is_on(&self, id: &CmId) -> bool {
+        id.raw_device()
+            .is_some_and(|device| device.as_ptr() == self.raw_device())
     }
 
     /// The id whose device the domain is on.
@@ -198,6 +231,10 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        #[cfg(xprtrdma_rds)]
+        if self.base.is_some() {
+            return;
+        }
         // SAFETY: The domain is valid by the type invariant and not used again. Everything in it
         // held an `Arc` of this object, so it is empty.
         unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), ptr::null_mut()) };

@@ -26,4 +26,10 @@ impl WcStatus {
     pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
     /// The peer has no Receive for our message.
     pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
+    /// The peer found no such memory, or no right to it.
+    #[cfg(xprtrdma_rds)]
+    pub const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
+    /// The peer's device did not accept the request.
+    #[cfg(xprtrdma_rds)]
+    pub const REMOTE_INVALID_REQUEST: Self = Self(bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR);
 }

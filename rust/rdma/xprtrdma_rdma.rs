@@ -21,6 +21,7 @@
 //! | [`events`] | asynchronous events of a device and its ports |
 //! | [`failure`] | reports about a queue pair that fails |
 //! | `pages`, `transfer` | pages of our own, and RDMA Reads and Writes (the server's module) |
+//! | `registrar` | regions that depend on no connection (the module of RDS) |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -46,6 +47,8 @@ pub mod mr;
 pub mod pages;
 pub mod pd;
 pub mod qp;
+#[cfg(xprtrdma_rds)]
+pub mod registrar;
 pub mod stack;
 #[cfg(xprtrdma_kunit)]
 mod tests;

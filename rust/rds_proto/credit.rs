@@ -39,6 +39,12 @@ impl Credits {
         }
     }
 
+    /// The peer has answered, and grants this number; zero means that it uses none.
+    pub fn agreed(&mut self, wanted: bool, granted: u32) {
+        self.theirs = self.theirs.saturating_add(granted).min(self.bound);
+        self.used = wanted && granted != 0;
+    }
+
     /// Whether they are used.
     #[must_use]
     pub fn are_used(&self) -> bool {

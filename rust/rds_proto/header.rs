@@ -85,6 +85,12 @@ impl Header {
         Ok((header, payload))
     }
 
+    /// Decodes a header of this host, which has no checksum yet.
+    #[must_use]
+    pub fn of_own(head: &[u8; HEADER_BYTES]) -> Self {
+        Self::fields(head).map_or(Self::default(), |(header, _)| header)
+    }
+
     fn fields(head: &[u8]) -> Option<(Self, u16)> {
         let mut fields = Fields(head);
         let mut header = Self {

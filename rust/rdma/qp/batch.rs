@@ -63,6 +63,8 @@ impl<H: QpHandler> Qp<H> {
             skipped,
             max_len,
             max_wrs,
+            #[cfg(xprtrdma_rds)]
+            solicited: false,
         })
     }
 
@@ -88,6 +90,8 @@ pub struct SendBatch<'a, H: QpHandler> {
     skipped: usize,
     max_len: usize,
     max_wrs: u32,
+    #[cfg(xprtrdma_rds)]
+    solicited: bool,
 }
 
 impl<H: QpHandler> SendBatch<'_, H> {
@@ -97,6 +101,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // SAFETY: These bytes of the ring are free, i.e. no posted or waiting Send refers to them,
         // and stay so while the lock is held. They were initialised when the ring was allocated.
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
+    }
+
+    /// Wakes the peer, if it waits for messages that ask for that alone.
+    #[cfg(xprtrdma_rds)]
+    pub fn solicit(&mut self) {
+        self.solicited = true;
     }
 
     /// Accounts for a Send of the first `len` bytes of the buffer behind registrations of
@@ -137,6 +147,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         sq.head = self.offset.wrapping_add(aligned(len));
         sq.ring.sync_for_device(self.offset, len);
+        #[cfg(xprtrdma_rds)]
+        if self.solicited {
+            // CAST: A single bit.
+            let solicited = bindings::ib_send_flags_IB_SEND_SOLICITED as c_int;
+            return Ok((sq.ring.sge(self.offset, len), flags(signalled) | solicited));
+        }
         Ok((sq.ring.sge(self.offset, len), flags(signalled)))
     }
 
@@ -172,6 +188,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
             skipped,
             max_len,
             max_wrs,
+            ..
         } = self;
         if transfer.pd() != qp.pd.as_raw() {
             return Err(EINVAL);

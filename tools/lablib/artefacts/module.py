@@ -10,6 +10,7 @@ from ..base.ui import LabError, say
 NAME = "xprtrdma_rs.ko"
 SUITES = "xprtrdma_rs_kunit.ko"
 SERVER = "svcrdma_rs.ko"
+RDS = "rds_rdma_rs.ko"
 BUILD_SECONDS = 900
 
 
@@ -17,7 +18,8 @@ BUILD_SECONDS = 900
 # kbuild, and how the directory's name ends.
 VARIANTS = {"client": (NAME, [], ""),
             "suites": (SUITES, ["XPRTRDMA_KUNIT=1"], "-kunit"),
-            "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server")}
+            "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server"),
+            "rds": (RDS, ["XPRTRDMA_RDS=1"], "-rds")}
 
 
 def directory(kernel, clippy=False, variant="client"):

@@ -19,7 +19,8 @@ from ..base.paths import REPO
 from ..base.ui import say
 
 # From the lowest to the highest; Kbuild says which may name which.
-CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "transport", "server")
+CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "transport", "server", "rds_proto", "rds",
+          "rds_transport")
 PREFIX = "xprtrdma_"
 LONGEST = 500
 

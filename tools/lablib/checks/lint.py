@@ -20,7 +20,7 @@ NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|
 SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
 # The crates that are promised to hold no unsafe code.
-SAFE = ("rust/proto", "rust/rds_proto", "rust/transport", "rust/server/")
+SAFE = ("rust/proto", "rust/rds_proto", "rust/rds_transport", "rust/transport", "rust/server/")
 # Columns of a comment in Rust, which rustfmt leaves alone.
 WIDTH = 100
 PYTHON = re.compile(rb"#!.*\bpython")
@@ -113,6 +113,7 @@ class Lint:
     def safe_roots(self):
         """The crates without unsafe code forbid unsafe code in their root files."""
         for name, crate in (("proto", "xprtrdma_proto"), ("rds_proto", "xprtrdma_rds_proto"),
+                            ("rds_transport", "xprtrdma_rds_transport"),
                             ("transport", "xprtrdma_transport"),
                             ("server", "xprtrdma_server")):
             path = REPO / "rust" / name / f"{crate}.rs"
@@ -180,6 +181,16 @@ class Lint:
             return [str(error)]
         return module.warnings(self.kernel, clippy=True, variant="server")
 
+    def rds(self):
+        """A build of the module of RDS from nothing with clippy prints no warning."""
+        shutil.rmtree(module.directory(self.kernel, clippy=True, variant="rds"),
+                      ignore_errors=True)
+        try:
+            module.build(self.root, self.kernel, clippy=True, variant="rds")
+        except LabError as error:
+            return [str(error)]
+        return module.warnings(self.kernel, clippy=True, variant="rds")
+
     def oldest(self):
         """A build for the oldest series of the archive that will do prints no warning."""
         target = kernels.get(self.root, packages.series(self.root)[0][0])
@@ -235,8 +246,8 @@ def run(root, kernel):
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.words, lint.examples,
                   lint.no_unsafe, lint.safe_roots, lint.checkpatch, lint.ruff, lint.mypy,
-                  lint.pages, lint.arrows, lint.build, lint.server, lint.oldest, lint.no_panic,
-                  lint.unused, lint.packages, lint.dkms):
+                  lint.pages, lint.arrows, lint.build, lint.server, lint.rds, lint.oldest,
+                  lint.no_panic, lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:

@@ -43,6 +43,19 @@ fn a_header_advertises_at_most_what_it_holds() {
 }
 
 #[test]
+fn credits_are_used_if_both_ends_offer_them() {
+    for (wanted, granted, used) in [(true, 9, true), (true, 0, false), (false, 9, false)] {
+        let mut credits = Credits::new(wanted, 0, 4, 4);
+        assert!(!credits.are_used());
+        credits.agreed(wanted, granted);
+        assert_eq!(credits.are_used(), used);
+    }
+    let mut credits = Credits::new(true, 0, 4, 4);
+    credits.agreed(true, 2);
+    assert_eq!((credits.spend(), credits.spend()), (Some(0), None));
+}
+
+#[test]
 fn a_frame_is_worth_it_for_sixteen() {
     let mut credits = Credits::new(true, 9, 0, 0);
     credits.posted(15);

@@ -75,6 +75,10 @@ fn what_is_encoded_is_decoded() {
         let mut fragment = header.encode().to_vec();
         fragment.extend([1, 2, 3]);
         assert_eq!(Header::decode(&fragment), Ok((header, &[1u8, 2, 3][..])));
+        // The sender's own has any checksum.
+        let mut own = header.encode();
+        own[30..32].copy_from_slice(&[1, 2]);
+        assert_eq!(Header::of_own(&own), header);
     }
 }
 

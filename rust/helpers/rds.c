@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The C side of rds_rdma_rs alone: the transport object, the sysctls, and
+ * wrappers of static inlines and of bit fields. No decision is taken here.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/sysctl.h>
+#include <linux/uio.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+
+#include "rds.h"
+
+static bool unloading;
+
+static bool is_unloading(struct rds_connection *conn)
+{
+	return READ_ONCE(unloading);
+}
+
+static u8 tos_map(u8 tos)
+{
+	return tos;
+}
+
+struct rds_transport rdsrdma_transport = {
+	.t_name = "infiniband",
+	.t_owner = THIS_MODULE,
+	.t_type = RDS_TRANS_IB,
+	.t_unloading = is_unloading,
+	.get_tos_map = tos_map,
+};
+
+void rdsrdma_begin_unloading(void)
+{
+	WRITE_ONCE(unloading, true);
+	/* RDS looks, and makes what it makes, within one RCU section. */
+	synchronize_rcu();
+}
+
+struct net *rdsrdma_init_net(void)
+{
+	return &init_net;
+}
+
+static int flow_control;
+
+static const struct ctl_table sysctls[] = {
+	{
+		.procname = "flow_control",
+		.data = &flow_control,
+		.maxlen = sizeof(flow_control),
+		.mode = 0644,
+		.proc_handler = proc_dointvec_minmax,
+		.extra1 = SYSCTL_ZERO,
+		.extra2 = SYSCTL_ONE,
+	},
+};
+
+static struct ctl_table_header *sysctl_header;
+
+int rdsrdma_register_sysctls(void)
+{
+	sysctl_header = register_net_sysctl(&init_net, "net/rds/ib", sysctls);
+	return sysctl_header ? 0 : -EBUSY;
+}
+
+void rdsrdma_unregister_sysctls(void)
+{
+	unregister_net_sysctl_table(sysctl_header);
+}
+
+int rdsrdma_flow_control(void)
+{
+	return READ_ONCE(flow_control);
+}
+
+static LIST_HEAD(nodes);
+/* RDS frees a connection that lost a race with interrupts off. */
+static DEFINE_SPINLOCK(nodes_lock);
+
+void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn)
+{
+	unsigned long flags;
+
+	node->conn = conn;
+	spin_lock_irqsave(&nodes_lock, flags);
+	list_add_tail(&node->item, &nodes);
+	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
+void rdsrdma_node_del(struct rdsrdma_node *node)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&nodes_lock, flags);
+	list_del(&node->item);
+	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
+struct rdsrdma_node *rdsrdma_first_node(void)
+{
+	struct rdsrdma_node *first;
+	unsigned long flags;
+
+	spin_lock_irqsave(&nodes_lock, flags);
+	first = list_first_entry_or_null(&nodes, struct rdsrdma_node, item);
+	spin_unlock_irqrestore(&nodes_lock, flags);
+	return first;
+}
+
+bool rdsrdma_is_v4(const struct in6_addr *addr)
+{
+	return ipv6_addr_v4mapped(addr);
+}
+
+int rdsrdma_state(struct rds_connection *conn)
+{
+	return rds_conn_path_state(&conn->c_path[0]);
+}
+
+bool rdsrdma_begin_connecting(struct rds_connection *conn)
+{
+	struct rds_conn_path *cp = &conn->c_path[0];
+	bool begun;
+
+	mutex_lock(&cp->cp_cm_lock);
+	begun = rds_conn_path_transition(cp, RDS_CONN_DOWN,
+					 RDS_CONN_CONNECTING);
+	mutex_unlock(&cp->cp_cm_lock);
+	return begun;
+}
+
+void rdsrdma_wake_sender(struct rds_connection *conn)
+{
+	struct rds_conn_path *cp = &conn->c_path[0];
+
+	rcu_read_lock();
+	if (!rds_destroy_pending(conn))
+		queue_delayed_work(cp->cp_wq, &cp->cp_send_w, 0);
+	rcu_read_unlock();
+}
+
+u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word)
+{
+	unsigned int page = index / (PAGE_SIZE / sizeof(u64));
+	unsigned int at = index % (PAGE_SIZE / sizeof(u64));
+
+	return xchg((u64 *)map->m_page_addrs[page] + at, word);
+}
+
+struct rds_message *rdsrdma_message_of(struct rm_rdma_op *op)
+{
+	return container_of(op, struct rds_message, rdma);
+}
+
+void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to)
+{
+	*to = (struct rdsrdma_facts) {
+		.cookie = rm->m_rdma_cookie,
+		.remote_addr = rm->rdma.op_remote_addr,
+		.remote_key = rm->rdma.op_rkey,
+		.op_bytes = rm->rdma.op_bytes,
+		.ack_required = test_bit(RDS_MSG_ACK_REQUIRED, &rm->m_flags),
+		.retransmitted = test_bit(RDS_MSG_RETRANSMITTED, &rm->m_flags),
+		.has_op = rm->rdma.op_active,
+		.op_writes = rm->rdma.op_write,
+		.op_fence = rm->rdma.op_fence,
+		.op_notify = rm->rdma.op_notify,
+		.op_recverr = rm->rdma.op_recverr,
+		.op_silent = rm->rdma.op_silent,
+	};
+}
+
+u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
+		   unsigned int off)
+{
+	unsigned int i;
+
+	for (i = 0; i < sg; i++)
+		off += rm->data.op_sg[i].length;
+	return off;
+}
+
+size_t rdsrdma_copy_payload(struct rds_message *rm, size_t at, void *to,
+			    size_t len)
+{
+	return sg_pcopy_to_buffer(rm->data.op_sg, rm->data.op_nents, to, len,
+				  at);
+}
+
+size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
+			    size_t len)
+{
+	return sg_pcopy_to_buffer(rm->rdma.op_sg, rm->rdma.op_nents, to, len,
+				  at);
+}
+
+size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
+			  size_t len)
+{
+	return sg_pcopy_from_buffer(rm->rdma.op_sg, rm->rdma.op_nents, from,
+				    len, at);
+}
+
+void rdsrdma_set_failure(struct rds_message *rm, int status)
+{
+	struct rds_notifier *notifier;
+	unsigned long flags;
+
+	spin_lock_irqsave(&rm->m_rs_lock, flags);
+	notifier = rm->rdma.op_notifier;
+	if (notifier && !notifier->n_status)
+		notifier->n_status = status;
+	spin_unlock_irqrestore(&rm->m_rs_lock, flags);
+}
+
+int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id)
+{
+	const struct ib_gid_attr *gid = id->route.addr.dev_addr.sgid_attr;
+	struct ib_qp_attr attr = {
+		.qp_state = IB_QPS_INIT,
+		.port_num = id->port_num,
+	};
+	struct ib_port_attr port;
+	union ib_gid dgid;
+	int err;
+
+	if (!gid)
+		return -ENODEV;
+	dgid = gid->gid;
+	err = ib_query_port(qp->device, id->port_num, &port);
+	if (err)
+		return err;
+	err = ib_modify_qp(qp, &attr, IB_QP_STATE | IB_QP_PKEY_INDEX |
+				      IB_QP_PORT | IB_QP_ACCESS_FLAGS);
+	if (err)
+		return err;
+
+	attr = (struct ib_qp_attr) {
+		.qp_state = IB_QPS_RTR,
+		.path_mtu = port.active_mtu,
+		.dest_qp_num = qp->qp_num,
+	};
+	attr.ah_attr.type = rdma_ah_find_type(qp->device, id->port_num);
+	rdma_ah_set_port_num(&attr.ah_attr, id->port_num);
+	rdma_ah_set_dlid(&attr.ah_attr, port.lid);
+	rdma_ah_set_grh(&attr.ah_attr, &dgid, 0, gid->index, 64, 0);
+	err = ib_modify_qp(qp, &attr, IB_QP_STATE | IB_QP_AV |
+				      IB_QP_PATH_MTU | IB_QP_DEST_QPN |
+				      IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC |
+				      IB_QP_MIN_RNR_TIMER);
+	if (err)
+		return err;
+
+	attr = (struct ib_qp_attr) {
+		.qp_state = IB_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+	};
+	return ib_modify_qp(qp, &attr, IB_QP_STATE | IB_QP_TIMEOUT |
+				       IB_QP_RETRY_CNT | IB_QP_RNR_RETRY |
+				       IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC);
+}
+
+void rdsrdma_sg_set_page(struct scatterlist *sg, struct page *page,
+			 unsigned int len, unsigned int offset)
+{
+	sg_set_page(sg, page, len, offset);
+}
+
+struct page *rdsrdma_sg_page(struct scatterlist *sg)
+{
+	return sg_page(sg);
+}
+
+u64 rdsrdma_sg_dma_address(const struct scatterlist *sg)
+{
+	return sg_dma_address(sg);
+}
+
+int rdsrdma_dma_map(struct ib_device *dev, struct scatterlist *sg, int nents)
+{
+	return ib_dma_map_sg(dev, sg, nents, DMA_BIDIRECTIONAL);
+}
+
+void rdsrdma_dma_unmap(struct ib_device *dev, struct scatterlist *sg, int nents)
+{
+	ib_dma_unmap_sg(dev, sg, nents, DMA_BIDIRECTIONAL);
+}
+
+void rdsrdma_dma_sync_for_cpu(struct ib_device *dev, struct scatterlist *sg,
+			      int nents)
+{
+	if (!ib_uses_virt_dma(dev))
+		dma_sync_sg_for_cpu(dev->dma_device, sg, nents,
+				    DMA_BIDIRECTIONAL);
+}
+
+void rdsrdma_dma_sync_for_device(struct ib_device *dev, struct scatterlist *sg,
+				 int nents)
+{
+	if (!ib_uses_virt_dma(dev))
+		dma_sync_sg_for_device(dev->dma_device, sg, nents,
+				       DMA_BIDIRECTIONAL);
+}
+
+const struct in6_addr *rdsrdma_bound_address(const struct rds_sock *rs)
+{
+	return &rs->rs_bound_addr;
+}
+
+void rdsrdma_mr_flags(const u32 *key, struct rdsrdma_mr_flags *to)
+{
+	const struct rds_mr *mr = container_of(key, struct rds_mr, r_key);
+
+	to->use_once = mr->r_use_once;
+	to->invalidate = mr->r_invalidate;
+}
+
+void rdsrdma_unpin(struct page **pages, unsigned long count,
+		   struct scatterlist *sg)
+{
+	unpin_user_pages_dirty_lock(pages, count, true);
+	kfree(sg);
+}
+
+int rdsrdma_copy_to_iter(const void *from, size_t len, struct iov_iter *to)
+{
+	len = min(len, iov_iter_count(to));
+	return copy_to_iter(from, len, to) == len ? len : -EFAULT;
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions that depend on no connection ([`Registrar`], [`Region`]).
+//!
+//! A key is valid for all queue pairs of a protection domain. So a region is registered by a queue
+//! pair that is connected to itself, and posts nothing else, and a peer reaches it through any
+//! queue pair of the domain. Its end is deregistration, which needs no queue pair at all.
+
+use crate::pd::Pd;
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    bindings::scatterlist,
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    new_mutex,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+    types::Opaque, //
+};
+use xprtrdma_base::{
+    lend::{
+        Lender,
+        Loan,
+        Piece, //
+    },
+    random::unforeseen64,
+    NAME, //
+};
+use xprtrdma_bindings as bindings;
+
+/// How often a registration is looked for, and how long is waited in between.
+const LOOKS: u32 = 20_000;
+const PAUSE: Delta = Delta::from_micros(100);
+
+/// Of [`Entry::status`]: the registration has not completed.
+const PENDING: i32 = -1;
+
+/// The completion entry of the only work request.
+///
+/// # Invariants
+///
+/// `cqe` is the first member.
+#[repr(C)]
+struct Entry {
+    cqe: Opaque<bindings::ib_cqe>,
+    status: Atomic<i32>,
+}
+
+/// A completion queue that is polled by the thread that waits.
+struct Cq(NonNull<bindings::ib_cq>);
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: Valid, and its queue pair is destroyed.
+        unsafe { bindings::ib_free_cq(self.0.as_ptr()) };
+    }
+}
+
+/// A queue pair.
+struct Qp(NonNull<bindings::ib_qp>);
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: Valid, and not used any more.
+        let _ = unsafe { bindings::ib_destroy_qp_user(self.0.as_ptr(), ptr::null_mut()) };
+    }
+}
+
+/// Registers regions in a protection domain.
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_base::lend::Loan;
+/// # use xprtrdma_rdma::{pd::Pd, registrar::{Region, Registrar}};
+/// /// Opens memory of two pages to every peer of the domain.
+/// fn open<L: Loan>(pd: &Arc<Pd>, loan: L) -> Result<Region<L::Lender>> {
+///     Registrar::new(pd)?.expose(loan, 2, |_| false)
+/// }
+/// ```
+///
+/// # Invariants
+///
+/// - `qp` is connected to itself, and its completions go to `cq`.
+/// - At most one work request is posted at a time, with `entry`; never again after one that did not
+///   complete in time.
+/// - `qp` and `cq` are used with `lock` held.
+#[pin_data]
+pub struct Registrar {
+    // Teardown order.
+    qp: Qp,
+    cq: Cq,
+    entry: Pin<KBox<Entry>>,
+    #[pin]
+    lock: Mutex<bool>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Verbs objects have no thread affinity.
+unsafe impl Send for Registrar {}
+// SAFETY: By the type invariant threads use the objects one after the other.
+unsafe impl Sync for Registrar {}
+
+impl Registrar {
+    /// Makes the queue pair. May sleep. The id of the domain must be bound.
+    pub fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
+        let entry = Entry {
+            cqe: Opaque::new(bindings::ib_cqe { done: Some(done) }),
+            status: Atomic::new(PENDING),
+        };
+        let entry = KBox::pin(entry, GFP_KERNEL)?;
+        // SAFETY: The device exists as long as the domain.
+        let cq = from_err_ptr(unsafe {
+            bindings::__ib_alloc_cq(
+                pd.raw_device(),
+                ptr::null_mut(),
+                4,
+                0,
+                bindings::ib_poll_context_IB_POLL_DIRECT,
+                NAME.as_char_ptr(),
+            )
+        })?;
+        let cq = Cq(NonNull::new(cq).ok_or(ENOMEM)?);
+        let mut attr = bindings::ib_qp_init_attr {
+            send_cq: cq.0.as_ptr(),
+            recv_cq: cq.0.as_ptr(),
+            cap: bindings::ib_qp_cap {
+                max_send_wr: 2,
+                max_recv_wr: 1,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                ..Default::default()
+            },
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        // SAFETY: The domain and the completion queue are valid, and outlive the queue pair.
+        let qp = from_err_ptr(unsafe {
+            bindings::ib_create_qp_kernel(pd.as_raw(), &mut attr, NAME.as_char_ptr())
+        })?;
+        let qp = Qp(NonNull::new(qp).ok_or(ENOMEM)?);
+        // SAFETY: Both are valid; the queue pair is new, and the id is bound.
+        to_result(unsafe { bindings::rdsrdma_connect_to_itself(qp.0.as_ptr(), pd.id().as_raw()) })?;
+        // INVARIANT: Connected just now; nothing is posted.
+        Arc::pin_init(
+            pin_init!(Self {
+                qp,
+                cq,
+                entry,
+                lock <- new_mutex!(true, "Registrar::lock"),
+                pd: pd.clone(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Exposes exactly the memory of a loan, of this number of pages, for reading and writing. A
+    /// peer addresses its bytes by their offsets from the beginning of the first page. `taken` says
+    /// of a key that another region has it. Sleeps.
+    ///
+    /// `EINVAL`: the loan has another number of pages. `EBUSY`: the device cannot address the
+    /// memory like that. `EIO`: it does not register.
+    pub fn expose<L: Loan>(
+        self: &Arc<Self>,
+        loan: L,
+        pages: u32,
+        taken: impl Fn(u32) -> bool,
+    ) -> Result<Region<L::Lender>> {
+        let mut sg = KVec::with_capacity(pages as usize, GFP_KERNEL)?;
+        for _ in 0..pages {
+            sg.push_within_capacity(scatterlist::default())
+                .map_err(|_| ENOMEM)?;
+        }
+        if pages == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: The table has this number of entries, at least one.
+        unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };
+        let mut offset = None;
+        let mut entries = 0usize;
+        loan.pieces(0, |piece| {
+            offset.get_or_insert(piece.first);
+            fill(&mut sg, &mut entries, piece)
+        });
+        let offset = offset.ok_or(EINVAL)?;
+        if entries != pages as usize {
+            return Err(EINVAL);
+        }
+        // SAFETY: The domain is valid, and will be held by the region.
+        let mr = from_err_ptr(unsafe {
+            bindings::ib_alloc_mr(
+                self.pd.as_raw(),
+                bindings::ib_mr_type_IB_MR_TYPE_MEM_REG,
+                pages,
+            )
+        })?;
+        // INVARIANT: Allocated just now; nothing is mapped.
+        let mut region = Region {
+            mr: NonNull::new(mr).ok_or(ENOMEM)?,
+            sg,
+            mapped: false,
+            leak: false,
+            lender: core::mem::ManuallyDrop::new(loan.into_lender()),
+            registrar: self.clone(),
+        };
+        region.map(offset as u64)?;
+        region.choose_key(taken)?;
+        self.register(&mut region)?;
+        Ok(region)
+    }
+
+    /// Registers a region, and waits until that has completed. Sleeps.
+    fn register<L: Lender>(&self, region: &mut Region<L>) -> Result {
+        let access = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+            | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
+            | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+        let mut works = self.lock.lock();
+        if !*works {
+            return Err(EIO);
+        }
+        let entry: *const Entry = &*self.entry;
+        let mut wr = bindings::ib_reg_wr {
+            mr: region.mr.as_ptr(),
+            key: region.key(),
+            // CAST: Access flags fit in 31 bits.
+            access: access as c_int,
+            ..Default::default()
+        };
+        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        // CAST: A single bit.
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
+        // CAST: The union's first member is the pointer, as 64 bits; the entry begins with it.
+        wr.wr.__bindgen_anon_1.bindgen_union_field = entry as u64;
+        self.entry.status.store(PENDING, Relaxed);
+        *works = false;
+        let mut failed = ptr::null();
+        // SAFETY: The queue pair is valid and has room, for nothing else is posted. What the work
+        // request refers to outlives it: `entry` belongs to `self`, and a region that may be in
+        // use of the device is never freed.
+        let errno =
+            unsafe { bindings::xprtrdma_post_send(self.qp.0.as_ptr(), &wr.wr, &mut failed) };
+        to_result(errno)?;
+        for _ in 0..LOOKS {
+            // SAFETY: The queue is valid, and no other thread polls it.
+            unsafe { bindings::ib_process_cq_direct(self.cq.0.as_ptr(), 1) };
+            // ORDERING: Pairs with the release in `done`.
+            match self.entry.status.load(Acquire) {
+                PENDING => fsleep(PAUSE),
+                0 => {
+                    *works = true;
+                    return Ok(());
+                }
+                _ => return Err(EIO),
+            }
+        }
+        region.leak = true;
+        Err(ETIMEDOUT)
+    }
+}
+
+/// # Safety
+///
+/// Called by ib_core only, for a work request posted with the `cqe` of an [`Entry`].
+unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+    // SAFETY: `wc` is valid for the call.
+    let wc = unsafe { &*wc };
+    // CAST: As posted.
+    let entry = wc.__bindgen_anon_1.bindgen_union_field as *const Entry;
+    // SAFETY: The entry is that of the registrar that polls.
+    let entry = unsafe { &*entry };
+    // ORDERING: Pairs with the acquire in `register`. CAST: A small number.
+    entry.status.store(wc.status as i32, Release);
+}
+
+/// Fills entries with the pages of a piece. `false`: there are no more entries.
+fn fill(sg: &mut [scatterlist], entries: &mut usize, piece: Piece<'_>) -> bool {
+    let (mut first, mut left) = (piece.first, piece.len);
+    let pages = Iterator::chain(core::iter::once(piece.page), piece.more.iter().copied());
+    for page in pages {
+        let Some(entry) = sg.get_mut(*entries) else {
+            return false;
+        };
+        // NO-OVERFLOW: A piece begins within its page, and `left` is not less than `len`.
+        let len = left.min(PAGE_SIZE - first);
+        // SAFETY: The entry is part of an initialised table; the page is valid by the contract of
+        // a loan.
+        unsafe { bindings::rdsrdma_sg_set_page(entry, page, len as u32, first as u32) };
+        *entries = entries.saturating_add(1);
+        left -= len;
+        first = 0;
+    }
+    true
+}
+
+/// Memory that peers can reach, with its lender. Dropping it ends that; sleeps.
+///
+/// # Invariants
+///
+/// - `mr` is valid until `drop`.
+/// - All of `sg` is mapped for both directions if `mapped`.
+pub struct Region<L: Lender> {
+    mr: NonNull<bindings::ib_mr>,
+    sg: KVec<scatterlist>,
+    mapped: bool,
+    /// The device may use it for ever.
+    leak: bool,
+    lender: core::mem::ManuallyDrop<L>,
+    registrar: Arc<Registrar>,
+}
+
+// SAFETY: `ib_mr` has no thread affinity; the table is owned.
+unsafe impl<L: Lender> Send for Region<L> {}
+// SAFETY: `&Region` reads, and synchronises memory, which is safe from several threads.
+unsafe impl<L: Lender> Sync for Region<L> {}
+
+impl<L: Lender> Region<L> {
+    /// Returns the key.
+    pub fn key(&self) -> u32 {
+        // SAFETY: Valid by the type invariant; constant once it is exposed.
+        unsafe { (*self.mr.as_ptr()).rkey }
+    }
+
+    /// Makes what the device wrote visible to programs.
+    pub fn sync_for_cpu(&self) {
+        // SAFETY: Mapped by the type invariant, for a device that exists as long as the domain.
+        unsafe {
+            bindings::rdsrdma_dma_sync_for_cpu(
+                self.registrar.pd.raw_device(),
+                self.sg.as_ptr().cast_mut(),
+                self.sg.len() as c_int,
+            )
+        };
+    }
+
+    /// Makes what programs wrote visible to the device.
+    pub fn sync_for_device(&self) {
+        // SAFETY: As above.
+        unsafe {
+            bindings::rdsrdma_dma_sync_for_device(
+                self.registrar.pd.raw_device(),
+                self.sg.as_ptr().cast_mut(),
+                self.sg.len() as c_int,
+            )
+        };
+    }
+
+    /// Maps the memory, whose first byte is this far from the beginning of its page.
+    fn map(&mut self, offset: u64) -> Result {
+        let dev = self.registrar.pd.raw_device();
+        let nents = c_int::try_from(self.sg.len())?;
+        // SAFETY: The table is complete; the lender keeps its pages. The device exists as long as
+        // the domain.
+        let mapped = unsafe { bindings::rdsrdma_dma_map(dev, self.sg.as_mut_ptr(), nents) };
+        if mapped <= 0 {
+            return Err(EBUSY);
+        }
+        // INVARIANT: Mapped just now.
+        self.mapped = true;
+        // SAFETY: The first entry is mapped.
+        let address = unsafe { bindings::rdsrdma_sg_dma_address(self.sg.as_ptr()) };
+        // CAST: A page is much smaller.
+        let in_page = PAGE_SIZE as u64 - 1;
+        if address & in_page != offset {
+            return Err(EBUSY);
+        }
+        // SAFETY: The region is ours, and the table is mapped.
+        let used = unsafe {
+            bindings::ib_map_mr_sg(
+                self.mr.as_ptr(),
+                self.sg.as_mut_ptr(),
+                mapped,
+                ptr::null_mut(),
+                PAGE_SIZE as u32,
+            )
+        };
+        if used != mapped {
+            return Err(EBUSY);
+        }
+        // SAFETY: The region is ours until it is registered. The device learns the address then.
+        unsafe { (*self.mr.as_ptr()).iova = offset };
+        Ok(())
+    }
+
+    /// Chooses a key that cannot be foreseen and that no other region has.
+    fn choose_key(&mut self, taken: impl Fn(u32) -> bool) -> Result {
+        const OURS: u32 = 0xff;
+        // CAST: Its lowest bits.
+        let drawn = unforeseen64() as u32;
+        for step in 0..=OURS {
+            // SAFETY: As in `map`.
+            let former = unsafe { (*self.mr.as_ptr()).rkey };
+            // The lowest byte is the owner's.
+            let key = (former & !OURS) | (drawn.wrapping_add(step) & OURS);
+            if key != 0 && !taken(key) {
+                // SAFETY: As above.
+                unsafe { (*self.mr.as_ptr()).rkey = key };
+                // SAFETY: As above.
+                let local = unsafe { (*self.mr.as_ptr()).lkey } & !OURS;
+                // SAFETY: As above.
+                unsafe { (*self.mr.as_ptr()).lkey = local | (key & OURS) };
+                return Ok(());
+            }
+        }
+        Err(EAGAIN)
+    }
+}
+
+impl<L: Lender> Drop for Region<L> {
+    fn drop(&mut self) {
+        if self.leak {
+            // The device may still register it: neither it nor its memory can go.
+            pr_err!("the device has not registered a region: its memory is lost\n");
+            return;
+        }
+        // SAFETY: Valid by the type invariant and not used again. Deregistration ends the peers'
+        // access.
+        unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
+        if self.mapped {
+            // SAFETY: Mapped by the type invariant, and unmapped once.
+            unsafe {
+                bindings::rdsrdma_dma_unmap(
+                    self.registrar.pd.raw_device(),
+                    self.sg.as_mut_ptr(),
+                    self.sg.len() as c_int,
+                )
+            };
+        }
+        // SAFETY: Dropped once, here.
+        unsafe { core::mem::ManuallyDrop::drop(&mut self.lender) };
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver ([`Rds`]); its operations are in `service`.
+
+use crate::table::Table;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+use xprtrdma_rds::util::WorkQueue;
+
+/// The driver.
+#[pin_data]
+pub(crate) struct Rds {
+    /// Where completions are handled.
+    pub(crate) completions: Arc<WorkQueue>,
+    /// Where requests of peers are accepted, and devices given up.
+    pub(crate) accepts: WorkQueue,
+    #[pin]
+    pub(crate) table: Mutex<Table>,
+}
+
+impl Rds {
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                completions: Arc::new(WorkQueue::new(c"rds_rdma_rs")?, GFP_KERNEL)?,
+                accepts: WorkQueue::new(c"rds_rdma_rs-accept")?,
+                table <- new_mutex!(Table::default(), "Rds::table"),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A queue pair that serves a connection, and how it is made ([`Endpoint`]).
+
+use crate::{
+    driver::Rds,
+    events::{
+        Events,
+        Step, //
+    },
+    link::Link,
+    receive::Handler,
+    sizes::{
+        QUEUES,
+        RECEIVES,
+        RETRIES,
+        STEP_MS, //
+    }, //
+};
+use core::net::{
+    IpAddr,
+    SocketAddr, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_rdma::{
+    cm::{
+        both::Terms,
+        CmId, //
+    },
+    qp::{
+        Qp,
+        QpOwner, //
+    }, //
+};
+use xprtrdma_rds::{
+    connection::Connection,
+    registration::flow_control,
+    util::init_net, //
+};
+use xprtrdma_rds_proto::{
+    connect::{
+        accepted,
+        Hello,
+        Version,
+        PORT_V4,
+        PORT_V6, //
+    },
+    credit::Credits, //
+};
+
+/// A queue pair of a connection. Dropping it ends that, and waits until nothing completes.
+pub(crate) struct Endpoint {
+    _owner: QpOwner<Handler>,
+    events: Arc<Events>,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.events.detach();
+    }
+}
+
+/// The credits that this end offers.
+fn offered() -> u32 {
+    if flow_control() {
+        RECEIVES.into()
+    } else {
+        0
+    }
+}
+
+fn credits(granted: u32) -> Credits {
+    // The peer was told of all Receives.
+    Credits::new(flow_control(), granted, RECEIVES, RECEIVES)
+}
+
+impl Endpoint {
+    /// Makes the queue pair of an id whose device is known. Sleeps.
+    fn make(
+        connection: &Arc<Connection<Rds>>,
+        id: Arc<CmId>,
+        events: Arc<Events>,
+        granted: u32,
+    ) -> Result<(Self, u8)> {
+        let device = connection.driver().device(connection.local())?;
+        let pd = device.pd(id)?;
+        let handler = Handler::new(connection)?;
+        let owner = Qp::create(&pd, &QUEUES, handler)?;
+        *connection.data().link.lock() = Some(Link::new(owner.handle(), credits(granted)));
+        let endpoint = Self {
+            _owner: owner,
+            events,
+        };
+        Ok((endpoint, pd.max_reads()))
+    }
+
+    /// Connects to the peer. Sleeps.
+    pub(crate) fn connect(connection: &Arc<Connection<Rds>>) -> Result<Self> {
+        let (local, peer) = (connection.local(), connection.peer());
+        let port = match peer {
+            IpAddr::V4(_) => PORT_V4,
+            IpAddr::V6(_) => PORT_V6,
+        };
+        let events = Events::active()?;
+        let id = Arc::new(CmId::create(init_net(), events.clone())?, GFP_KERNEL)?;
+        id.bind_addr(&SocketAddr::new(local, 0))?;
+        id.set_service_type(connection.tos());
+        id.resolve_addr(&SocketAddr::new(peer, port), STEP_MS)?;
+        events.wait(Step::Address)?;
+        id.resolve_route(STEP_MS)?;
+        events.wait(Step::Route)?;
+        let (endpoint, reads) = Self::make(connection, id.clone(), events.clone(), 0)?;
+        let hello = Hello::new(local, peer, connection.tos(), offered());
+        let (data, len) = hello.encode();
+        id.request(&Terms {
+            private_data: data.get(..len).unwrap_or(&[]),
+            reads,
+            retry_count: RETRIES,
+        })?;
+        events.wait(Step::Up)?;
+        let answer = accepted(events.data().bytes(), peer.is_ipv6()).map_err(|_| EPROTO)?;
+        let agreed = |link: &mut Link<_>| link.credits.agreed(offered() != 0, answer.credit);
+        connection.data().with_link(agreed).ok_or(ENOTCONN)?;
+        events.attach(connection)?;
+        let entered = connection.enter().ok_or(ENOTCONN)?;
+        entered.connected(Version::V3_1.raw());
+        if connection.data().has_failed() {
+            entered.drop_path();
+        }
+        Ok(endpoint)
+    }
+
+    /// Accepts the peer's request. Sleeps.
+    pub(crate) fn accept(
+        connection: &Arc<Connection<Rds>>,
+        id: CmId,
+        events: Arc<Events>,
+        hello: &Hello,
+    ) -> Result<Self> {
+        let id = Arc::new(id, GFP_KERNEL)?;
+        events.attach(connection)?;
+        let (endpoint, reads) = Self::make(connection, id.clone(), events, hello.credit)?;
+        let answer = Hello::new(hello.to, hello.from, hello.tos, offered());
+        let (data, len) = answer.encode();
+        id.grant(&Terms {
+            private_data: data.get(..len).unwrap_or(&[]),
+            reads,
+            retry_count: RETRIES,
+        })?;
+        Ok(endpoint)
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the connection manager tells of a connection.
+
+use crate::{
+    driver::Rds,
+    sizes::STEP_MS, //
+};
+use core::net::IpAddr;
+use kernel::{
+    new_condvar,
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        CondVar,
+        Mutex, //
+    },
+    time::msecs_to_jiffies, //
+};
+use xprtrdma_rdma::cm::{
+    listen::RequestInfo,
+    CmEvent,
+    CmHandler, //
+};
+use xprtrdma_rds::connection::Connection;
+use xprtrdma_rds_proto::connect::{
+    Version,
+    LONGEST, //
+};
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// Nothing is known.
+    Begun,
+    /// The address belongs to a device.
+    Address,
+    /// A route exists.
+    Route,
+    /// The peer has accepted.
+    Up,
+}
+
+/// Private data of the peer.
+#[derive(Clone, Copy)]
+pub(crate) struct Data {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Data {
+    const NONE: Self = Self {
+        bytes: [0; LONGEST],
+        len: 0,
+    };
+
+    fn new(data: &[u8]) -> Self {
+        let mut this = Self::NONE;
+        for (to, from) in this.bytes.iter_mut().zip(data) {
+            *to = *from;
+        }
+        this.len = data.len().min(LONGEST);
+        this
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+struct Seen {
+    step: Step,
+    failed: bool,
+    data: Data,
+    /// Is ended when the connection manager says so.
+    connection: Option<Arc<Connection<Rds>>>,
+}
+
+/// The events of one id.
+#[pin_data]
+pub(crate) struct Events {
+    #[pin]
+    seen: Mutex<Seen>,
+    #[pin]
+    changed: CondVar,
+    /// The peer began.
+    is_passive: bool,
+    pub(crate) peer: Option<IpAddr>,
+}
+
+impl Events {
+    /// Makes the events of a connection that this end begins. Sleeps.
+    pub(crate) fn active() -> Result<Arc<Self>> {
+        Self::new(Data::NONE, None)
+    }
+
+    /// Makes the events of a request. Sleeps.
+    pub(crate) fn passive(request: &RequestInfo<'_>) -> Result<Arc<Self>> {
+        Self::new(Data::new(request.private_data), Some(request.peer.ip()))
+    }
+
+    fn new(data: Data, peer: Option<IpAddr>) -> Result<Arc<Self>> {
+        let seen = Seen {
+            step: Step::Begun,
+            failed: false,
+            data,
+            connection: None,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                seen <- new_mutex!(seen, "Events::seen"),
+                changed <- new_condvar!("Events::changed"),
+                is_passive: peer.is_some(),
+                peer,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns the private data of the peer.
+    pub(crate) fn data(&self) -> Data {
+        self.seen.lock().data
+    }
+
+    /// Waits until the connection has come this far. Sleeps.
+    pub(crate) fn wait(&self, step: Step) -> Result {
+        let mut left = msecs_to_jiffies(STEP_MS);
+        let mut seen = self.seen.lock();
+        while !seen.failed && seen.step < step {
+            use kernel::sync::CondVarTimeoutResult::*;
+            left = match self.changed.wait_interruptible_timeout(&mut seen, left) {
+                Woken { jiffies } | Signal { jiffies } => jiffies,
+                Timeout => return Err(ETIMEDOUT),
+            };
+        }
+        if seen.failed {
+            Err(ENOTCONN)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// From now on the connection is ended when the connection manager says so. An error: it has
+    /// said so.
+    pub(crate) fn attach(&self, connection: &Arc<Connection<Rds>>) -> Result {
+        let mut seen = self.seen.lock();
+        if seen.failed {
+            return Err(ENOTCONN);
+        }
+        seen.connection = Some(connection.clone());
+        Ok(())
+    }
+
+    /// The connection is over: events end nothing any more.
+    pub(crate) fn detach(&self) {
+        let connection = self.seen.lock().connection.take();
+        drop(connection);
+    }
+}
+
+impl CmHandler for Events {
+    fn event(&self, event: CmEvent<'_>) {
+        let mut seen = self.seen.lock();
+        match event {
+            CmEvent::AddrResolved => seen.step = Step::Address,
+            CmEvent::RouteResolved => seen.step = Step::Route,
+            CmEvent::Established { private_data, .. } => {
+                if !self.is_passive {
+                    seen.data = Data::new(private_data);
+                }
+                seen.step = Step::Up;
+            }
+            CmEvent::Other(_) => return,
+            _ => seen.failed = true,
+        }
+        let (failed, up) = (seen.failed, seen.step == Step::Up);
+        let connection = seen.connection.clone();
+        self.changed.notify_all();
+        drop(seen);
+        let Some(connection) = connection else {
+            return;
+        };
+        if failed {
+            connection.drop_path();
+        } else if up && self.is_passive {
+            if let Some(entered) = connection.enter() {
+                entered.connected(Version::V3_1.raw());
+                if connection.data().has_failed() {
+                    entered.drop_path();
+                }
+            }
+        }
+    }
+}

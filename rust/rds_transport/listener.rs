@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection requests of peers ([`Doorway`]).
+
+use crate::{
+    driver::Rds,
+    endpoint::Endpoint,
+    events::Events,
+    sizes::REQUESTS, //
+};
+use core::net::SocketAddr;
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    new_work,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
+    }, //
+};
+use xprtrdma_rdma::cm::listen::{
+    ListenHandler,
+    Listener,
+    Request,
+    RequestInfo, //
+};
+use xprtrdma_rds::{
+    connection::State,
+    registration::Registration,
+    util::{
+        init_net,
+        may_log,
+        Show, //
+    }, //
+};
+use xprtrdma_rds_proto::connect::accept;
+
+/// What handles requests at one port.
+pub(crate) struct Door(Arc<Requests>);
+
+/// Requests that wait for the worker.
+#[pin_data]
+struct Requests {
+    registration: Arc<Registration<Rds>>,
+    driver: Arc<Rds>,
+    #[pin]
+    listener: Mutex<Option<Listener<Door>>>,
+    #[pin]
+    work: Work<Requests>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Requests { self.work }
+}
+
+impl ListenHandler for Door {
+    type Events = Events;
+
+    fn request(&self, request: &RequestInfo<'_>) -> Option<Arc<Events>> {
+        Events::passive(request).ok()
+    }
+
+    fn arrived(&self) {
+        // An error means that it is queued and has not begun yet.
+        let _ = self.0.driver.accepts.queue().enqueue(self.0.clone());
+    }
+}
+
+impl WorkItem for Requests {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        loop {
+            let listener = this.listener.lock();
+            let request = listener.as_ref().and_then(Listener::take);
+            drop(listener);
+            let Some(request) = request else {
+                return;
+            };
+            let peer = request.events.peer;
+            if let Err(error) = this.accept(request) {
+                // Both ends connect: one of them will be first.
+                if error == EBUSY {
+                    continue;
+                }
+                if let (true, Some(peer)) = (may_log(), peer) {
+                    pr_info!("connection from {} not accepted: {error:?}\n", Show(&peer));
+                }
+            }
+        }
+    }
+}
+
+impl Requests {
+    fn accept(&self, request: Request<Door>) -> Result {
+        let Request { id, events } = request;
+        let local = id.local_addr().ok_or(EINVAL)?.ip();
+        let peer = events.peer.ok_or(EINVAL)?;
+        let hello = accept(events.data().bytes(), local, peer).map_err(|_| EPROTO)?;
+        let connection = self.registration.find(local, peer, hello.tos)?;
+        let entered = connection.enter().ok_or(ENOTCONN)?;
+        if !entered.begin_connecting() {
+            if entered.state() == State::Up {
+                // The peer knows nothing of that connection any more. It will try again.
+                entered.drop_path();
+            }
+            return Err(EBUSY);
+        }
+        // Not before: a thread that connects has the lock, and may wait for the peer, which may
+        // wait for this one.
+        let mut place = connection.data().endpoint.lock();
+        match Endpoint::accept(&connection, id, events, &hello) {
+            Ok(endpoint) => {
+                *place = Some(endpoint);
+                Ok(())
+            }
+            Err(error) => {
+                connection.data().end(None);
+                entered.drop_path();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A port at which peers connect. Dropping it waits until no request is dealt with.
+pub(crate) struct Doorway(Arc<Requests>);
+
+impl Doorway {
+    /// Listens at an address of the first namespace. Sleeps.
+    pub(crate) fn open(
+        addr: &SocketAddr,
+        registration: &Arc<Registration<Rds>>,
+        driver: &Arc<Rds>,
+    ) -> Result<Self> {
+        let requests = Arc::pin_init(
+            pin_init!(Requests {
+                registration: registration.clone(),
+                driver: driver.clone(),
+                listener <- new_mutex!(None, "Requests::listener"),
+                work <- new_work!("Requests::work"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let door = Door(requests.clone());
+        let listener = Listener::new(init_net(), addr, REQUESTS, door)?;
+        *requests.listener.lock() = Some(listener);
+        // Requests that came first wait until another comes, or for this.
+        let _ = driver.accepts.queue().enqueue(requests.clone());
+        Ok(Self(requests))
+    }
+}
+
+impl Drop for Doorway {
+    fn drop(&mut self) {
+        let listener = self.0.listener.lock().take();
+        // Also the reference of its handler to the requests.
+        drop(listener);
+        self.0.driver.accepts.flush();
+    }
+}

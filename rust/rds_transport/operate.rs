@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA operations.
+//!
+//! An operation moves bytes between the peer's region and pages of this driver. They are copied
+//! from the program's memory before a Write, and to it after a Read.
+
+use crate::{
+    driver::Rds,
+    link::{
+        Link,
+        Posted, //
+    },
+    sizes::OPERATION, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_rdma::{
+    dma::Direction,
+    pages::Pages,
+    qp::{
+        Qp,
+        QpHandler,
+        SendError, //
+    },
+    transfer::{
+        Kind,
+        Stretch,
+        Transfer, //
+    }, //
+};
+use xprtrdma_rds::{
+    connection::Connection,
+    message::{
+        Held,
+        Message,
+        Operation as Asked, //
+    }, //
+};
+use xprtrdma_rds_proto::{
+    header::Header,
+    operation::{
+        Completion,
+        Operation,
+        Wishes, //
+    }, //
+};
+
+/// Starts the operation of a message. `false`: RDS is to try again.
+pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> bool {
+    match start(connection, message) {
+        Ok(()) => true,
+        Err(error) if error == ENOMEM || error == EAGAIN => false,
+        Err(_) => {
+            // It can never be started: better no connection than one that waits for ever.
+            connection.drop_path();
+            false
+        }
+    }
+}
+
+fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
+    let asked = message.asked().operation.ok_or(EINVAL)?;
+    let header = Header::of_own(&message.header());
+    let held = message.hold();
+    let qp = connection.data().with_link(|link| link.qp.clone());
+    let qp = qp.ok_or(ENOTCONN)?;
+    let wishes = Wishes {
+        notify: asked.notify,
+        failures: asked.failures,
+        unacknowledged: asked.silent && header.len == 0,
+    };
+    let posted = Posted {
+        message: held,
+        sequence: header.sequence,
+        operation: Operation::new(1),
+        wishes,
+        bytes: asked.bytes,
+        holds_message: asked.fence && !asked.writes,
+    };
+    if asked.bytes == 0 {
+        posted.end(Completion::Done);
+        return Ok(());
+    }
+    let transfer = transfer(&qp, &posted.message, &asked)?;
+    let wrs = transfer.wrs();
+    let transfer = KBox::new(transfer, GFP_KERNEL)?;
+    // Outside of the lock, for it sleeps; and dropped outside of it.
+    let mut room = KVec::with_capacity(1, GFP_KERNEL)?;
+    room.push(posted, GFP_KERNEL)?;
+    let post = |link: &mut Link<_>| -> Result {
+        link.posted.reserve(1, GFP_ATOMIC)?;
+        let batch = match qp.begin(0, wrs) {
+            Ok(batch) => batch,
+            Err(SendError::Full) => return Err(EAGAIN),
+            Err(SendError::Closed) => return Err(ENOTCONN),
+        };
+        batch.post_transfer(transfer, None)?;
+        if let Some(posted) = room.pop() {
+            link.posted.push(posted, GFP_ATOMIC)?;
+        }
+        Ok(())
+    };
+    connection.data().with_link(post).ok_or(ENOTCONN)?
+}
+
+fn transfer<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
+    if asked.bytes > OPERATION {
+        return Err(E2BIG);
+    }
+    let len = asked.bytes as usize;
+    let mut pages = Pages::new(len)?;
+    let (kind, direction) = if asked.writes {
+        pages.change(0, len, |at, part| message.copy_from_operation(at, part))?;
+        (Kind::Write, Direction::ToDevice)
+    } else {
+        (Kind::Read, Direction::FromDevice)
+    };
+    let pages = pages.map(qp.pd(), direction)?;
+    let stretch = Stretch {
+        handle: asked.key,
+        offset: asked.address,
+        len: asked.bytes,
+        at: 0,
+    };
+    let most_sges = qp.pd().max_send_sges() as usize;
+    Transfer::new(kind, pages, most_sges, core::iter::once(stretch))
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completions: messages of the peer, ends of operations ([`Handler`]).
+
+use crate::{
+    driver::Rds,
+    link::Link,
+    send::acknowledge, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+    workqueue::Queue, //
+};
+use xprtrdma_rdma::{
+    mr::LocalInvalidation,
+    qp::{
+        Immediate,
+        Qp,
+        QpHandler,
+        Received,
+        WcStatus, //
+    },
+    transfer::{
+        Kind,
+        Transfer, //
+    }, //
+};
+use xprtrdma_rds::{
+    connection::{
+        Connection,
+        Entered,
+        State, //
+    },
+    incoming::Incoming,
+    util::WorkQueue, //
+};
+use xprtrdma_rds_proto::{
+    header::{
+        Fault,
+        Header,
+        ACK_REQUIRED,
+        HEADER_BYTES, //
+    },
+    incoming::{
+        opened,
+        Assembly,
+        Part, //
+    },
+    operation::Completion, //
+};
+
+/// Handles the completions of a queue pair.
+pub(crate) struct Handler {
+    connection: Arc<Connection<Rds>>,
+    inflow: Pin<KBox<Mutex<Inflow>>>,
+    // Outlives the completion queue.
+    queue: Arc<WorkQueue>,
+}
+
+/// What has arrived of a message.
+#[derive(Default)]
+struct Inflow {
+    assembly: Assembly,
+    message: Option<KBox<Incoming>>,
+    map: KVec<u8>,
+}
+
+impl Handler {
+    pub(crate) fn new(connection: &Arc<Connection<Rds>>) -> Result<Self> {
+        let inflow = new_mutex!(Inflow::default(), "Handler::inflow");
+        Ok(Self {
+            connection: connection.clone(),
+            inflow: KBox::pin_init(inflow, GFP_KERNEL)?,
+            queue: connection.driver().completions.clone(),
+        })
+    }
+
+    fn with_link<R>(&self, f: impl FnOnce(&mut Link<Self>) -> R) -> Option<R> {
+        self.connection.data().with_link(f)
+    }
+
+    /// Takes a fragment. An error ends the connection.
+    fn fragment(&self, fragment: &[u8]) -> Result {
+        let (header, payload) = Header::decode(fragment).map_err(|_| EPROTO)?;
+        let mut inflow = self.inflow.lock();
+        let part = inflow.assembly.take(&header, payload.len());
+        let part = part.map_err(|_| EPROTO)?;
+        let entered = self.connection.enter().ok_or(ENOTCONN)?;
+        // Before the message is delivered: the region that it speaks of may be held by a message
+        // that this acknowledges.
+        self.heard(&entered, &header)?;
+        match part {
+            Part::Acknowledgement => {}
+            Part::Map { at, last } => inflow.map(&entered, payload, at == 0, last)?,
+            Part::Message { at, last } => {
+                if at == 0 {
+                    inflow.message = Some(Incoming::new(header.len as usize)?);
+                }
+                let message = inflow.message.as_mut().ok_or(EPROTO)?;
+                message.append(payload)?;
+                if last {
+                    let message = inflow.message.take().ok_or(EPROTO)?;
+                    let bytes = fragment.first_chunk::<HEADER_BYTES>().ok_or(EPROTO)?;
+                    entered.deliver(bytes, message);
+                    let required = header.has(ACK_REQUIRED);
+                    self.with_link(|link| link.owed.received(header.sequence, required));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the numbers that every header has.
+    fn heard(&self, entered: &Entered<'_>, header: &Header) -> Result {
+        let news = self.with_link(|link| {
+            link.credits.granted(header.credit)?;
+            link.acknowledged.heard(header.ack, link.sent);
+            Ok::<_, Fault>(link.advance())
+        });
+        let news = news.transpose().map_err(|_| EPROTO)?.flatten();
+        if let Some(sequence) = news {
+            entered.acknowledged(sequence);
+        }
+        if header.credit != 0 {
+            entered.wake_sender();
+        }
+        Ok(())
+    }
+}
+
+impl Inflow {
+    /// Takes a part of a congestion map.
+    fn map(&mut self, entered: &Entered<'_>, payload: &[u8], first: bool, last: bool) -> Result {
+        if first {
+            self.map.clear();
+        }
+        self.map.extend_from_slice(payload, GFP_KERNEL)?;
+        if last {
+            let words = self.map.chunks_exact(8).map(|word| {
+                let word = word.first_chunk().copied().unwrap_or_default();
+                u64::from_le_bytes(word)
+            });
+            entered.congestion(words, opened);
+        }
+        Ok(())
+    }
+}
+
+impl QpHandler for Handler {
+    fn queue(&self) -> &Queue {
+        self.queue.queue()
+    }
+
+    fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
+        let this = qp.handler();
+        let taken = match message.immediate() {
+            Immediate::None => this.fragment(message.bytes()),
+            _ => Err(EPROTO),
+        };
+        // The buffer is posted again.
+        drop(message);
+        if taken.is_err() {
+            this.connection.drop_path();
+            return;
+        }
+        this.with_link(|link| link.credits.posted(1));
+        acknowledge(&this.connection);
+    }
+
+    fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
+        let this = qp.handler();
+        let posted = this.with_link(|link| link.posted.remove(0).ok());
+        let Some(posted) = posted.flatten() else {
+            return;
+        };
+        let (kind, holds_message) = (transfer.kind(), posted.holds_message);
+        let mut pages = KBox::into_inner(transfer).into_pages();
+        let copied = match kind {
+            Kind::Read => {
+                let len = posted.bytes as usize;
+                pages.change(0, len, |at, part| {
+                    posted.message.copy_to_operation(at, part)
+                })
+            }
+            Kind::Write => Ok(()),
+        };
+        posted.end(match copied {
+            Ok(()) => Completion::Done,
+            Err(_) => Completion::Failed,
+        });
+        let news = this.with_link(Link::advance).flatten();
+        let Some(entered) = this.connection.enter() else {
+            return;
+        };
+        if let Some(sequence) = news {
+            entered.acknowledged(sequence);
+        }
+        if holds_message {
+            entered.wake_sender();
+        }
+    }
+
+    fn invalidated(_qp: ArcBorrow<'_, Qp<Self>>, _token: u64, _proof: &LocalInvalidation) {}
+
+    fn probed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn confirmed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn acknowledged(_qp: ArcBorrow<'_, Qp<Self>>) {}
+
+    fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
+        let this = qp.handler();
+        acknowledge(&this.connection);
+        if let Some(entered) = this.connection.enter() {
+            entered.wake_sender();
+        }
+    }
+
+    fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
+        let this = qp.handler();
+        this.with_link(|link| {
+            link.failure.get_or_insert(completion(status));
+        });
+        // While it is being connected, the thread that does so sees to it.
+        if let Some(entered) = this.connection.enter() {
+            if entered.state() == State::Up {
+                entered.drop_path();
+            }
+        }
+    }
+}
+
+/// How the work request that failed first has completed. That of an operation is refused by the
+/// peer; whatever else ends a connection makes RDS drop the operations that were under way.
+fn completion(status: WcStatus) -> Completion {
+    match status {
+        WcStatus::REMOTE_ACCESS | WcStatus::REMOTE_INVALID_REQUEST => Completion::Refused,
+        WcStatus::FLUSHED | WcStatus::RETRY_EXCEEDED | WcStatus::RNR_RETRY_EXCEEDED => {
+            Completion::Flushed
+        }
+        _ => Completion::Failed,
+    }
+}

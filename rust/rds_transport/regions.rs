@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How devices come and go, and memory is opened to peers.
+
+use crate::{
+    driver::Rds,
+    sizes::REGIONS,
+    table::{
+        Device,
+        Opened,
+        Slot, //
+    }, //
+};
+use core::net::{
+    IpAddr,
+    SocketAddr, //
+};
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    new_work,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
+    }, //
+};
+use xprtrdma_rdma::{
+    cm::{
+        CmEvent,
+        CmHandler,
+        CmId, //
+    },
+    pd::Pd,
+    registrar::{
+        Registrar, //
+    }, //
+};
+use xprtrdma_rds::{
+    memory::Memory,
+    transport::Range,
+    util::init_net, //
+};
+use xprtrdma_rds_proto::region::{
+    Due,
+    Extent,
+    Life,
+    Limit,
+    Refusal,
+    Wanted, //
+};
+
+/// What RDS has of a region.
+pub(crate) struct Region {
+    slot: Arc<Slot>,
+    driver: Arc<Rds>,
+}
+
+impl Region {
+    /// The RDMA ACK is here. Sleeps.
+    pub(crate) fn acknowledged(&self) {
+        if let Some((region, _)) = &self.slot.memory.lock().on {
+            region.sync_for_cpu();
+        }
+        self.slot.revoke(|life| life.acknowledged());
+    }
+
+    /// The program may have written to the memory.
+    pub(crate) fn offered(&self) {
+        if let Some((region, _)) = &self.slot.memory.lock().on {
+            region.sync_for_device();
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Whether or not the program asked for it: no region stays in reach.
+        self.slot.revoke(|life| life.released(true));
+        let mut table = self.driver.table.lock();
+        table.regions.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+        if let Some(limit) = &mut table.limit {
+            limit.unmap();
+        }
+    }
+}
+
+/// Waits for the removal of a device.
+#[pin_data]
+struct Watch {
+    driver: Arc<Rds>,
+    /// The number of the device. Its id keeps this value, so the value must not keep it.
+    #[pin]
+    device: Mutex<Option<u64>>,
+    #[pin]
+    work: Work<Watch>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Watch { self.work }
+}
+
+impl WorkItem for Watch {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let device = this.device.lock().take();
+        if let Some(device) = device {
+            this.driver.forget(device);
+        }
+    }
+}
+
+/// Handles the events of the id that keeps a device.
+struct Watcher(Arc<Watch>);
+
+impl CmHandler for Watcher {
+    fn event(&self, event: CmEvent<'_>) {
+        if matches!(event, CmEvent::DeviceRemoval) {
+            // The connection manager waits for the end of the id, and this is its handler.
+            let _ = self.0.driver.accepts.queue().enqueue(self.0.clone());
+        }
+    }
+}
+
+impl Rds {
+    /// Returns the device that has this address. `ENODEV`, or the like: none has. Sleeps.
+    pub(crate) fn device(self: &Arc<Self>, local: IpAddr) -> Result<Arc<Device>> {
+        let watch = Arc::pin_init(
+            pin_init!(Watch {
+                driver: self.clone(),
+                device <- new_mutex!(None, "Watch::device"),
+                work <- new_work!("Watch::work"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let watcher = Arc::new(Watcher(watch.clone()), GFP_KERNEL)?;
+        let id = CmId::create(init_net(), watcher)?;
+        id.bind_addr(&SocketAddr::new(local, 0))?;
+        let mut table = self.table.lock();
+        if table.closed {
+            return Err(ENODEV);
+        }
+        let known = table.devices.iter().find(|device| device.pd.is_on(&id));
+        if let Some(device) = known {
+            let device = device.clone();
+            // Its id is destroyed outside of the lock.
+            drop(table);
+            return Ok(device);
+        }
+        let pd = Pd::alloc(Arc::new(id, GFP_KERNEL)?)?;
+        let registrar = Registrar::new(&pd)?;
+        let number = table.next;
+        table.next = number.wrapping_add(1);
+        let device = Device {
+            number,
+            registrar,
+            pd,
+        };
+        let device = Arc::new(device, GFP_KERNEL)?;
+        table.devices.push(device.clone(), GFP_KERNEL)?;
+        *watch.device.lock() = Some(number);
+        Ok(device)
+    }
+
+    /// Ends all regions of a device, and gives it up. Sleeps.
+    fn forget(&self, device: u64) {
+        let mut table = self.table.lock();
+        table.devices.retain(|one| one.number != device);
+        for slot in &table.regions {
+            if slot.is_on(device) {
+                slot.revoke(|_| Due::Revoke);
+            }
+        }
+    }
+
+    /// Drops all devices; the module is unloaded. Sleeps.
+    pub(crate) fn close(&self) {
+        let mut table = self.table.lock();
+        table.closed = true;
+        let devices = core::mem::take(&mut table.devices);
+        drop(table);
+        drop(devices);
+        // What a removed device has queued.
+        self.accepts.flush();
+    }
+
+    /// Opens memory to peers; see [`Transport::expose`](xprtrdma_rds::transport::Transport).
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        local: IpAddr,
+        range: Range,
+        memory: Memory,
+    ) -> Result<(KBox<Region>, u32)> {
+        let extent = Extent::new(range.start, range.len, memory.pages().into()).map_err(errno)?;
+        let device = self.device(local)?;
+        let mut table = self.table.lock();
+        let limit = table.limit.get_or_insert(Limit::new(REGIONS, u32::MAX));
+        limit.map().map_err(errno)?;
+        let made = self.make(&table.regions, &device, range, extent, memory);
+        let added = made.and_then(|slot| {
+            table.regions.push(slot.clone(), GFP_KERNEL)?;
+            Ok(slot)
+        });
+        match added {
+            Ok(slot) => {
+                // From here on its drop takes it out of the table.
+                drop(table);
+                let key = slot.key;
+                let driver = self.clone();
+                Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))
+            }
+            Err(error) => {
+                if let Some(limit) = &mut table.limit {
+                    limit.unmap();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn make(
+        &self,
+        regions: &[Arc<Slot>],
+        device: &Arc<Device>,
+        range: Range,
+        extent: Extent,
+        memory: Memory,
+    ) -> Result<Arc<Slot>> {
+        // RDS finds regions by their keys alone, whatever device they are on.
+        let taken = |key| regions.iter().any(|slot| slot.key == key);
+        let region = device.registrar.expose(memory, extent.pages, taken)?;
+        let key = region.key();
+        let life = Life::new(Wanted {
+            use_once: range.use_once,
+            invalidate: range.invalidate,
+        });
+        let opened = Opened {
+            on: Some((region, device.clone())),
+            life,
+        };
+        Arc::pin_init(
+            pin_init!(Slot {
+                memory <- new_mutex!(opened, "Slot::memory"),
+                key,
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+fn errno(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Limit => EAGAIN,
+        Refusal::Range => EINVAL,
+        Refusal::Mapping => EBUSY,
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages and acknowledgements.
+
+use crate::{
+    driver::Rds,
+    link::{
+        Link,
+        Posted, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_rdma::qp::{
+    QpHandler,
+    SendError, //
+};
+use xprtrdma_rds::{
+    connection::Connection,
+    message::Message,
+    transport::Sent, //
+};
+use xprtrdma_rds_proto::{
+    header::{
+        Header,
+        CONGESTION_MAP,
+        FRAGMENT_BYTES,
+        HEADER_BYTES, //
+    },
+    outgoing::{
+        complete,
+        Chased,
+        Facts, //
+    },
+    region::Cookie, //
+};
+
+/// What became of a frame.
+enum Frame {
+    Posted,
+    /// There is no room, or no credit.
+    Full,
+    /// The queue pair is dead.
+    Dead,
+}
+
+impl<H: QpHandler> Link<H> {
+    /// Posts a frame with the rest of the bytes that `payload` fills in; `last`: the message is
+    /// complete with it.
+    fn frame(
+        &mut self,
+        header: &Header,
+        len: usize,
+        last: bool,
+        payload: impl FnOnce(&mut [u8]) -> Result,
+    ) -> Frame {
+        let qp = self.qp.clone();
+        // NO-OVERFLOW: A fragment is short.
+        let frame = HEADER_BYTES.wrapping_add(len);
+        let mut batch = match qp.begin(frame, 1) {
+            Ok(batch) => batch,
+            Err(SendError::Full) => return Frame::Full,
+            Err(SendError::Closed) => return Frame::Dead,
+        };
+        let Some(credit) = self.credits.spend() else {
+            return Frame::Full;
+        };
+        let header = Header {
+            ack: self.owed.piggyback(),
+            credit,
+            ..*header
+        };
+        if last {
+            // Peers may wait for such frames alone.
+            batch.solicit();
+        }
+        let Some((front, rest)) = batch.buffer().split_at_mut_checked(HEADER_BYTES) else {
+            return Frame::Dead;
+        };
+        front.copy_from_slice(&header.encode());
+        match payload(rest).and_then(|()| batch.post_message(frame)) {
+            Ok(()) => Frame::Posted,
+            Err(_) => Frame::Dead,
+        }
+    }
+}
+
+impl<H: QpHandler> Link<H> {
+    /// Posts the fragments of a message from `at` on for which there is room. `None`: none is.
+    fn fragments(
+        &mut self,
+        header: &Header,
+        message: &Message<'_>,
+        at: u32,
+        begun: bool,
+    ) -> Result<Option<u32>> {
+        let (mut sent, mut any) = (0u32, false);
+        loop {
+            // NO-OVERFLOW: Both are within the message.
+            let from = at.wrapping_add(sent);
+            let len = header.len.saturating_sub(from).min(FRAGMENT_BYTES);
+            // A message without payload is a header.
+            if len == 0 && (any || begun) {
+                break;
+            }
+            // NO-OVERFLOW: As above.
+            let last = from.wrapping_add(len) == header.len;
+            match self.frame(header, len as usize, last, |to| message.copy(from, to)) {
+                Frame::Posted => any = true,
+                Frame::Full => break,
+                Frame::Dead => return Err(ENOTCONN),
+            }
+            // NO-OVERFLOW: As above.
+            sent = sent.wrapping_add(len);
+        }
+        if any && !header.has(CONGESTION_MAP) {
+            self.sent = self.sent.max(header.sequence);
+        }
+        Ok(any.then_some(sent))
+    }
+}
+
+/// Sends from the byte `at` of a message on, as much as there is room for.
+pub(crate) fn transmit(
+    connection: &Arc<Connection<Rds>>,
+    message: &Message<'_>,
+    at: u32,
+    begun: bool,
+) -> Sent {
+    let mut header = Header::of_own(&message.header());
+    if !header.has(CONGESTION_MAP) {
+        complete(&mut header, &facts(message));
+    }
+    let sent = connection.data().with_link(|link| {
+        let is_held = |posted: &Posted| posted.holds_message && posted.sequence == header.sequence;
+        if link.posted.iter().any(is_held) {
+            return Ok(None);
+        }
+        link.fragments(&header, message, at, begun)
+    });
+    match sent {
+        Some(Ok(Some(payload))) => Sent::Some(payload),
+        Some(Ok(None)) | None => Sent::Later,
+        Some(Err(_)) => {
+            connection.drop_path();
+            Sent::Later
+        }
+    }
+}
+
+/// What is known of a message.
+fn facts(message: &Message<'_>) -> Facts {
+    let asked = message.asked();
+    Facts {
+        ack_required: asked.ack_required,
+        retransmitted: asked.retransmitted,
+        operation: asked.operation.map(|operation| Chased {
+            key: operation.key,
+            bytes: operation.bytes,
+            written: operation.writes,
+            notify: operation.notify,
+        }),
+        cookie: (asked.cookie != 0).then_some(Cookie(asked.cookie)),
+    }
+}
+
+/// Sends an acknowledgement or credits, if the peer waits for them. Tried again when there is room.
+pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
+    let alive = connection.data().with_link(|link| {
+        let owed = link.owed.frame();
+        if owed.is_none() && !link.credits.is_worth_a_frame() {
+            return true;
+        }
+        let frame = link.frame(&Header::default(), 0, true, |_| Ok(()));
+        if owed.is_some() {
+            link.owed.frame_over(matches!(frame, Frame::Full));
+        }
+        !matches!(frame, Frame::Dead)
+    });
+    if alive == Some(false) {
+        connection.drop_path();
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver of RDS: carries the messages of RDS sockets over RDMA.
+//!
+//! The rules of the protocol are in `xprtrdma_rds_proto`, the kernel's contracts in `xprtrdma_rds`
+//! and `xprtrdma_rdma`. What is left here is moving bytes between them.
+//!
+//! | Room | What is in it |
+//! | --- | --- |
+//! | [`listener`] | connection requests of peers |
+//! | [`service`] | the operations of RDS |
+//! | [`endpoint`] | a queue pair that serves a connection, and how it is made |
+//! | [`receive`] | completions: messages of the peer, ends of operations |
+//! | [`send`] | messages and acknowledgements |
+//! | [`operate`] | RDMA operations |
+//! | [`link`] | what a connection knows while it is connected |
+//! | [`regions`] | how devices come and go, and memory is opened to peers |
+//! | [`events`] | what the connection manager tells |
+//! | [`driver`], [`table`] | the driver, its devices and regions |
+//! | [`sizes`] | sizes and bounds |
+
+#![forbid(unsafe_code)]
+
+mod driver;
+mod endpoint;
+mod events;
+mod link;
+mod listener;
+mod operate;
+mod receive;
+mod regions;
+mod send;
+mod service;
+mod sizes;
+mod table;
+
+use crate::{
+    driver::Rds,
+    listener::Doorway, //
+};
+use core::net::{
+    Ipv4Addr,
+    Ipv6Addr,
+    SocketAddr, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_rdma::stack;
+use xprtrdma_rds::{
+    registration::Registration,
+    util::version, //
+};
+use xprtrdma_rds_proto::connect::{
+    PORT_V4,
+    PORT_V6, //
+};
+
+module! {
+    type: RdsRdma,
+    name: "rds_rdma_rs",
+    authors: ["The xprtrdma_rs developers"],
+    description: "RDS over RDMA",
+    license: "GPL",
+}
+
+/// Closes the driver's devices when it is dropped.
+struct Devices(Arc<Rds>);
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+struct RdsRdma {
+    // Dropped first: peers connect to nothing that is being destroyed.
+    _v4: Doorway,
+    _v6: Option<Doorway>,
+    _registration: Arc<Registration<Rds>>,
+    // Dropped last: no connection is left.
+    _devices: Devices,
+}
+
+impl kernel::Module for RdsRdma {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        if let Some(module) = stack::foreign() {
+            pr_err!("{module} is not the kernel's own, with which this module was built\n");
+            return Err(ENOEXEC);
+        }
+        let driver = Rds::new()?;
+        let devices = Devices(driver.clone());
+        let registration = Registration::new(driver.clone()).inspect_err(|e| {
+            if *e == EBUSY {
+                pr_err!("rds_rdma is loaded: remove it first\n");
+            }
+        })?;
+        let registration = Arc::new(registration, GFP_KERNEL)?;
+        let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT_V4));
+        let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_V6));
+        let v4 = Doorway::open(&v4, &registration, &driver)?;
+        // A kernel without IPv6 has no such port.
+        let v6 = Doorway::open(&v6, &registration, &driver).ok();
+        pr_info!("RDS over RDMA registered, version {}\n", version());
+        Ok(Self {
+            _v4: v4,
+            _v6: v6,
+            _registration: registration,
+            _devices: devices,
+        })
+    }
+}
