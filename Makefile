@@ -100,7 +100,7 @@ shell:
 
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-rails-short \
 	check-debug check-endurance check-full check-short check-kernels check-arm64 check-server \
-	check-packages
+	check-rds check-packages
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 .PHONY: $(CHECKS)
 $(CHECKS):
@@ -181,6 +181,7 @@ help:
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'
 	@echo '  make check-server             data tests with our module in the server, too (it is being made)'
+	@echo '  make check-rds                RDS: our module with itself and with the in-tree one (it is being made)'
 	@echo '  make check-packages           an installed Debian: DKMS, an upgrade of the kernel, fall-back, removal'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'

@@ -15,12 +15,12 @@ from ..base.tally import Tally, of_closing_line
 from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.session import Plan, Session
-from . import cable, life, lint, pcap, shutdown
+from . import cable, life, lint, pcap, rds, shutdown
 from .ktap import Parser
 from .lane import LOG, Lane
 
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "debug", "iwarp", "endurance",
-         "full", "debug-full", "short", "kernels", "arm64", "packages", "server", "vm-work",
+         "full", "debug-full", "short", "kernels", "arm64", "packages", "server", "rds", "vm-work",
          "vm-faults", "debug-work", "debug-faults")
 # Two pairs of machines share a part: one mostly works, the other mostly waits.
 HALVES = {"vm": ("vm-work", "vm-faults"), "debug": ("debug-work", "debug-faults")}
@@ -310,7 +310,7 @@ def debug(spec, part):
 
 
 RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug-work": debug,
-       "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run}
+       "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run, "rds": rds.run}
 
 
 class LineSplitter:

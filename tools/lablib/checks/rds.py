@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RDS between two machines: our transport with itself, and with the kernel's own at either end."""
+
+import re
+import sys
+
+from ..artefacts import kernel, module, root
+from ..base.tally import Tally
+from ..machine.session import Plan, Session
+
+SECONDS = 10 * 60
+# With ours at the page's client alone, and at its server alone; with ours at both ends, all tests.
+CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
+          "use-once-at-ack", "fence", "cancel")
+SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
+PAIRS = {"both ends": ("--reload", "3", "--", "--slow"),
+         "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
+         "the client": ("--server", "intree", "--", *CLIENT),
+         "the server": ("--server", "intree", "--swap", "--", *SERVER)}
+OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
+
+
+def run(spec, _part):
+    """Each pair in machines of its own."""
+    base, tally = root.path(), Tally()
+    target = kernel.get(base, spec)
+    module.build(base, target, variant="rds")
+    found = module.warnings(target, variant="rds")
+    tally.judge(f"the build: {'; '.join(found)[:300]}", not found)
+    for where, words in PAIRS.items():
+        tally.add(pair(spec, words), f"ours at {where}")
+    return tally
+
+
+def pair(spec, words):
+    """The tests with these words for the program that runs them."""
+    tally, text = Tally(), []
+
+    def sink(_kind, data):
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        text.append(data.decode(errors="replace"))
+
+    session = Session(Plan(client="none", spec=spec, load=False, timeout=SECONDS))
+    with session:
+        status = session.run(["./selftests/rds/run", *words], sink)
+    for line in "".join(text).splitlines():
+        if outcome := OUTCOME.match(line):
+            tally.judge(outcome[2], outcome[1] == "ok")
+    tally.judge(f"the run ended with {status}", status == 0)
+    tally.judge("; ".join(c.splitlines()[0] for c in session.complaints), not session.complaints)
+    return tally
