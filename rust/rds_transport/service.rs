@@ -42,11 +42,14 @@ use xprtrdma_rds::{
     },
     util::Net, //
 };
+use xprtrdma_rds_proto::operation::Completion;
 
 /// How often a connection that ends looks for the end of operations, and how long it waits in
 /// between.
 const LOOKS: u32 = 100;
 const PAUSE: Delta = Delta::from_millis(5);
+/// How long a connection that the device has ended is kept.
+const GRACE: Delta = Delta::from_millis(50);
 
 /// The driver's part of a connection.
 ///
@@ -74,8 +77,13 @@ impl State {
     }
 
     /// Waits for the end of operations, for a moment: the device may be about to tell how one that
-    /// the peer refused has ended, and the peer ends the connection then. Sleeps.
+    /// the peer refused has ended, and the peer ends the connection then. If it was the peer's
+    /// operation that was refused, its device may be about to hear of that. Sleeps.
     fn settle(&self) {
+        let flushed = |link: &mut Link<Handler>| link.failure == Some(Completion::Flushed);
+        if self.with_link(flushed) == Some(true) {
+            fsleep(GRACE);
+        }
         for _ in 0..LOOKS {
             let settled =
                 |link: &mut Link<Handler>| link.posted.is_empty() || link.failure.is_some();
