@@ -50,6 +50,25 @@ int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return qp->device->ops.post_send(qp, wr, bad);
 }
 
+u64 xprtrdma_port_counter(struct ib_device *dev, u32 port, const char *name)
+{
+	struct rdma_hw_stats *stats;
+	u64 value = 0;
+	int i, filled;
+
+	if (!dev->ops.alloc_hw_port_stats || !dev->ops.get_hw_stats)
+		return 0;
+	stats = dev->ops.alloc_hw_port_stats(dev, port);
+	if (!stats)
+		return 0;
+	filled = dev->ops.get_hw_stats(dev, stats, port, stats->num_counters);
+	for (i = 0; i < min(filled, stats->num_counters); i++)
+		if (!strcmp(stats->descs[i].name, name))
+			value = stats->value[i];
+	rdma_free_hw_stats_struct(stats);
+	return value;
+}
+
 bool xprtrdma_req_notify(struct ib_cq *cq)
 {
 	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP |

@@ -23,6 +23,8 @@ const char *xprtrdma_version(void);
 /* ib_core */
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		       const struct ib_send_wr **bad);
+/* A counter of a port of a device by its name; 0 without one. May sleep. */
+u64 xprtrdma_port_counter(struct ib_device *dev, u32 port, const char *name);
 bool xprtrdma_req_notify(struct ib_cq *cq);
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 /* As numbers: Rust sees the kernel's type differently from version to version. */

@@ -94,8 +94,10 @@ struct fake_mr {
 	u32 access;
 	u32 pieces;
 	u32 depth;
-	/* The key of the last registration that was executed. */
+	/* Of the last registration that was executed: the key, and the range. */
 	u32 registered;
+	u64 iova;
+	u64 length;
 	/* The key that it was allocated with. */
 	u32 first_key;
 	/* The list that it was mapped with, until that is unmapped. */
@@ -121,6 +123,9 @@ static struct {
 	bool limited;
 	u32 breaches;
 	u32 completions;
+	/* Since the device was made. */
+	u64 sent_again;
+	u64 not_sent;
 	u32 longest_entry;
 	enum fake_death death;
 	bool refuses_keys;
@@ -392,6 +397,18 @@ static int unmap_entry(struct kprobe *p, struct pt_regs *regs)
 	return 0;
 }
 
+/* As rxe: what is sent again is executed again. A fence waits for all before it. */
+static bool executes_again(void)
+{
+	return fake.dev->ops.driver_id == RDMA_DRIVER_RXE;
+}
+
+/* Such a device looks at the region with each access, others at the registration. */
+static bool covers_bytes(const struct fake_mr *mr)
+{
+	return !executes_again() || READ_ONCE(mr->base.length);
+}
+
 /* A queue pair of the region's domain is at work. */
 static bool is_reached(const struct fake_mr *mr)
 {
@@ -414,7 +431,7 @@ static int unmap_list_entry(struct kprobe *p, struct pt_regs *regs)
 		if (!list || (unsigned long)mr->list_mapped != list)
 			continue;
 		mr->list_mapped = NULL;
-		if (mr->valid && is_reached(mr))
+		if (mr->valid && covers_bytes(mr) && is_reached(mr))
 			breach("its memory goes back");
 	}
 	return 0;
@@ -585,41 +602,41 @@ static struct fake_mr *find_mr(u32 key)
 	return NULL;
 }
 
-/* As rxe: what is sent again is executed again. A fence waits for all before it. */
-static bool executes_again(void)
-{
-	return fake.dev->ops.driver_id == RDMA_DRIVER_RXE;
-}
-
-static void execute(const struct fake_wqe *wqe)
+/* False: the device refuses, and the queue pair fails. */
+static bool execute(const struct fake_wqe *wqe)
 {
 	struct fake_mr *mr;
 
 	if (wqe->posted.opcode == IB_WR_REG_MR) {
 		mr = to_mr(wqe->mr);
+		if (mr->valid && executes_again())
+			return false;
 		if (mr->valid)
 			violation("register a region that is valid");
-		if (mr->base.rkey != wqe->posted.key)
+		if (mr->base.rkey != wqe->posted.key && !executes_again())
 			violation("register a region with another key");
 		if ((wqe->posted.key ^ mr->first_key) & ~0xffU)
 			violation("change more of a key than its octet");
 		if (mr->base.iova + mr->base.length < mr->base.iova)
 			violation("register beyond the last address");
-		if (!mr->list_mapped)
+		if (!mr->list_mapped && covers_bytes(mr))
 			breach("its memory is back");
 		mr->valid = true;
 		mr->registered = wqe->posted.key;
+		mr->iova = mr->base.iova;
+		mr->length = mr->base.length;
 		mr->taken = false;
 		mr->access = wqe->posted.access;
 	} else if (wqe->posted.opcode == IB_WR_LOCAL_INV) {
 		mr = find_mr(wqe->posted.key);
 		if (mr && !mr->registered && executes_again())
-			return;
+			return true;
 		if (!mr || (!mr->valid && !mr->taken))
 			violation("invalidate a region that is not valid");
 		else
 			mr->valid = false;
 	}
+	return true;
 }
 
 static bool is_local(const struct fake_wqe *wqe)
@@ -643,8 +660,8 @@ static bool complete_one(struct fake_qp *qp, const struct fake_wqe *wqe,
 		wc.opcode = wc_opcode(wqe->posted.opcode);
 	else
 		wc.vendor_err = FAKE_VENDOR_ERR;
-	if (status == IB_WC_SUCCESS && !wqe->done)
-		execute(wqe);
+	if (status == IB_WC_SUCCESS && !wqe->done && !execute(wqe))
+		violation("register a region that is valid");
 	if (!wqe->posted.signalled && status == IB_WC_SUCCESS)
 		return false;
 	return push_wc(to_cq(qp->base.send_cq), &wc);
@@ -1164,7 +1181,10 @@ u32 fake_run_ahead(struct ib_qp *base)
 			if (!is_local(wqe) || wqe->done)
 				continue;
 			if (i) {
-				execute(wqe);
+				if (!execute(wqe)) {
+					bell |= flush(to_qp(base));
+					break;
+				}
 				wqe->done = true;
 				continue;
 			}
@@ -1177,20 +1197,34 @@ u32 fake_run_ahead(struct ib_qp *base)
 	return at;
 }
 
+void fake_sends_nothing(void)
+{
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	fake.not_sent++;
+}
+
 u32 fake_send_again(struct ib_qp *base)
 {
 	struct fake_ring *ring = &to_qp(base)->sq;
 	struct fake_wqe *wqe;
 	u32 i, again = 0;
+	bool bell = false;
 
-	guard(raw_spinlock_irqsave)(&fake.lock);
-	for (i = 0; i < ring->count; i++) {
-		wqe = &ring->entries[(ring->first + i) % ring->size];
-		if (!wqe->done)
-			continue;
-		execute(wqe);
-		again++;
+	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
+		fake.sent_again++;
+		for (i = 0; i < ring->count; i++) {
+			wqe = &ring->entries[(ring->first + i) % ring->size];
+			if (!wqe->done)
+				continue;
+			again++;
+			if (execute(wqe))
+				continue;
+			/* As rxe, which says no more than this. */
+			bell = flush(to_qp(base));
+			break;
+		}
 	}
+	ring_bell(to_cq(base->send_cq), bell);
 	return again;
 }
 
@@ -1270,22 +1304,35 @@ int fake_dma_read(u64 addr, void *buf, u32 len)
 	return 0;
 }
 
+/* The key that a device knows is the registration's. */
+static struct fake_mr *find_registered(u32 key)
+{
+	struct fake_mr *mr;
+
+	list_for_each_entry(mr, &fake.mrs, list)
+		if (mr->registered == key)
+			return mr;
+	return NULL;
+}
+
 static int remote_access(u32 rkey, u64 iova, void *buf, u32 len, u32 right)
 {
 	struct fake_mr *mr;
-	u64 skip;
+	u64 first, length, skip;
 	u32 i, part;
 
 	guard(raw_spinlock_irqsave)(&fake.lock);
-	mr = find_mr(rkey);
+	mr = find_registered(rkey);
 	if (!mr || !mr->valid || !(mr->access & right))
 		return -EACCES;
-	if (iova < mr->base.iova || iova - mr->base.iova + len > mr->base.length)
+	first = executes_again() ? mr->base.iova : mr->iova;
+	length = executes_again() ? READ_ONCE(mr->base.length) : mr->length;
+	if (iova < first || iova - first + len > length)
 		return -ERANGE;
-	skip = iova - mr->base.iova;
+	skip = iova - first;
 	/* A page is known from its beginning, whatever the offset in it. */
 	if (!mr->gaps)
-		skip += mr->base.iova & ~PAGE_MASK;
+		skip += first & ~PAGE_MASK;
 	for (i = 0; i < mr->pieces && len; i++) {
 		struct fake_piece *piece = &mr->piece[i];
 		void *there = device_memory(piece->addr) + skip;
@@ -1368,11 +1415,35 @@ static int fake_query_gid(struct ib_device *dev, u32 port, int index,
 	return 0;
 }
 
+/* As rxe's. */
+static const struct rdma_stat_desc fake_counters[] = {
+	{ .name = "completer_retry_err" },
+	{ .name = "send_err" },
+};
+
+static struct rdma_hw_stats *fake_alloc_hw_port_stats(struct ib_device *dev,
+						      u32 port)
+{
+	return rdma_alloc_hw_stats_struct(fake_counters,
+					  ARRAY_SIZE(fake_counters),
+					  RDMA_HW_STATS_DEFAULT_LIFESPAN);
+}
+
+static int fake_get_hw_stats(struct ib_device *dev, struct rdma_hw_stats *stats,
+			     u32 port, int index)
+{
+	guard(raw_spinlock_irqsave)(&fake.lock);
+	stats->value[0] = fake.sent_again;
+	stats->value[1] = fake.not_sent;
+	return ARRAY_SIZE(fake_counters);
+}
+
 static const struct ib_device_ops fake_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
 	.uverbs_abi_ver = 1,
 
+	.alloc_hw_port_stats = fake_alloc_hw_port_stats,
 	.alloc_mr = fake_alloc_mr,
 	.alloc_pd = fake_alloc_pd,
 	.create_cq = fake_create_cq,
@@ -1382,6 +1453,7 @@ static const struct ib_device_ops fake_ops = {
 	.destroy_cq = fake_destroy_cq,
 	.destroy_qp = fake_destroy_qp,
 	.get_dma_mr = fake_get_dma_mr,
+	.get_hw_stats = fake_get_hw_stats,
 	.get_port_immutable = fake_get_port_immutable,
 	.iw_accept = fake_iw_accept,
 	.iw_add_ref = fake_get_qp_ref,

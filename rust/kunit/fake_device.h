@@ -149,6 +149,8 @@ u32 fake_run_ahead(struct ib_qp *qp);
  * is executed again; how many work requests.
  */
 u32 fake_send_again(struct ib_qp *qp);
+/* A packet could not be sent. */
+void fake_sends_nothing(void);
 
 /* A message that arrives. */
 struct fake_message {

@@ -171,6 +171,9 @@ counters! {
     /// Regions that we invalidated: the server had not, or its reply did not prove it. Not a
     /// fault.
     LocalInv = "local_inv",
+    /// Connections that were lost because the device (rxe) executed a registration again; from the
+    /// first one on a fence prevents that on the device.
+    RepeatedRegistration = "repeated_registration",
     /// A callback although none was agreed; dropped.
     BcDisabled = "bc_disabled",
     /// More callbacks than the server may send; disconnected.

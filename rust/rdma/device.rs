@@ -7,6 +7,13 @@ use core::{
     cmp::min,
     ptr::NonNull, //
 };
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
 use xprtrdma_bindings as bindings;
 
 /// Drivers whose devices are not believed when they say that a message invalidated a region, each
@@ -63,13 +70,21 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 /// Drivers that execute a registration again when they repeat work requests that were not
 /// acknowledged.
 ///
-/// A registration that is executed behind the invalidation of its key brings the key back to life,
-/// and the memory behind it has gone back to its owner. So a queue pair on such a device has a
-/// [`Fence`](crate::qp) in front of the registrations of each message.
+/// A registration that is executed behind the invalidation of its key brings the key back to life.
+/// The region then has the rights of that registration. So on such a device a region that is taken
+/// back covers no bytes (`Inner::cover_nothing`), is mapped for one kind of access only
+/// ([`IdleMr::allows`](crate::mr::IdleMr::allows)), and is not deregistered while a send queue may
+/// have its registration. A registration that is executed while its region is valid fails, and the
+/// queue pair with it: see [`Repetitions`].
 ///
 /// * **rxe**: `req_retry` (`rxe_req.c`) begins at the oldest work request that was not
-///   acknowledged, and `rxe_requester` takes every one from there on, whatever its state.
-///   `rxe_reg_fast_mr` refuses a region that is valid, and registers one that was invalidated.
+///   acknowledged, and `rxe_requester` takes every one from there on, whatever its state, also
+///   those that leave the queue at that time. `rxe_reg_fast_mr` refuses a region that is valid, and
+///   registers one that was invalidated: key and rights are the work request's, address and length
+///   those that the region has then. `mr_check_range` compares them with each packet: in
+///   `check_rkey` and again in `rxe_mr_copy`, which copies what a packet brings or takes, and in
+///   the atomic operations. A flush that checks no range copies nothing. The region's number and
+///   its registration in the queue are a pointer (`wr.reg.mr`), without a reference.
 const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_RXE];
 
 /// Whether a registration on this device is executed again when the queue is sent again.
@@ -80,6 +95,84 @@ const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RD
 pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
     // SAFETY: By this function's contract.
     EXECUTE_AGAIN.contains(&unsafe { driver(dev) })
+}
+
+/// What is known of the repetitions of one device.
+///
+/// A registration that is executed again while its region is valid costs the connection. It happens
+/// when the device sends again while several messages are under way: packets were lost, or the
+/// processor was busy. The first time it is noted here, and from then on a queue pair on the device
+/// has a [fence](crate::qp) in front of the registrations of each message. The note outlives
+/// domains and ends with the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Repetitions(&'static Atomic<bool>);
+
+/// What rxe counts of a port (`rxe_hw_counters.c`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sendings {
+    /// Queues that were sent again.
+    again: u64,
+    /// Packets that could not be sent, which ends their queue pair without a status, too.
+    failed: u64,
+}
+
+impl Sendings {
+    /// Whether something was sent again since `before`, and everything could be sent.
+    pub(crate) fn may_have_repeated(self, before: Self) -> bool {
+        self.again != before.again && self.failed == before.failed
+    }
+}
+
+/// How many devices can be told apart. What two share costs a fence and no more.
+const DEVICES: usize = 64;
+
+static REPEATED: [Atomic<bool>; DEVICES] = [const { Atomic::new(false) }; DEVICES];
+
+impl Repetitions {
+    /// Those of this device; `None` if it never executes a registration again.
+    ///
+    /// # Safety
+    ///
+    /// The device exists.
+    pub(crate) unsafe fn of(dev: NonNull<bindings::ib_device>) -> Option<Self> {
+        // SAFETY: By this function's contract.
+        if !unsafe { executes_again(dev) } {
+            return None;
+        }
+        // SAFETY: By this function's contract. The number is constant after registration.
+        let index = unsafe { (*dev.as_ptr()).index };
+        REPEATED.get(index as usize % DEVICES).map(Self)
+    }
+
+    /// How often the device has sent again, and could not send, on this port. May sleep.
+    pub(crate) fn sendings(self, device: NonNull<bindings::ib_device>, port: u32) -> Sendings {
+        let counter = |name: &CStr| {
+            // SAFETY: The device is that of `of`, whose caller keeps it; the name ends with NUL.
+            unsafe { bindings::xprtrdma_port_counter(device.as_ptr(), port, name.as_char_ptr()) }
+        };
+        Sendings {
+            again: counter(c"completer_retry_err").wrapping_add(counter(c"rcvd_rnr_err")),
+            failed: counter(c"send_err"),
+        }
+    }
+
+    /// Whether there was one.
+    pub(crate) fn are_known(self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// There was one. Whether it is the first.
+    pub(crate) fn note(self) -> bool {
+        !self.0.xchg(true, Relaxed)
+    }
+}
+
+/// Puts a fence in front of registrations from now on, on every device that might execute them
+/// again (`fenced`), or only after it was seen to do so.
+pub fn fence_registrations(fenced: bool) {
+    for of in &REPEATED {
+        of.store(fenced, Relaxed);
+    }
 }
 
 /// Drivers whose queue pairs, once in the error state, reach no memory any more behind the first
@@ -156,8 +249,11 @@ pub struct DeviceInfo {
     /// A message of the peer that invalidates a region can prove it. Otherwise the peer had better
     /// send none: each region must be invalidated here all the same.
     pub proves_invalidations: bool,
-    /// A queue pair posts one work request more in front of the registrations of a message.
-    pub fences: bool,
+    /// A queue pair may post one work request more in front of the registrations of a message, and
+    /// regions are best mapped for one kind of access only ([`IdleMr::allows`]).
+    ///
+    /// [`IdleMr::allows`]: crate::mr::IdleMr::allows
+    pub executes_again: bool,
 }
 
 impl DeviceInfo {
@@ -167,7 +263,7 @@ impl DeviceInfo {
         // SAFETY: The device of a resolved id exists as long as the id.
         let proves_invalidations = unsafe { !is_distrusted(raw) };
         // SAFETY: As above.
-        let fences = unsafe { executes_again(raw) };
+        let executes_again = unsafe { executes_again(raw) };
         let dev = raw.as_ptr();
         // SAFETY: As above. Its attributes are constant after registration.
         let attrs = unsafe { &(*dev).attrs };
@@ -199,7 +295,7 @@ impl DeviceInfo {
                 != 0,
             ends_early: u32::from(node) == bindings::RDMA_NODE_RNIC,
             proves_invalidations,
-            fences,
+            executes_again,
         })
     }
 

@@ -111,6 +111,8 @@ pub struct Failure {
     pub reason: Option<FailedWork>,
     /// The number (`enum ib_event_type`) of the first asynchronous event that tells of a failure.
     pub event: Option<u32>,
+    /// The device has executed a registration again while its region was valid.
+    pub repeated: bool,
 }
 
 /// Where that is noted, from any context. All zero: nothing was seen. Nothing is ordered by it.
@@ -118,6 +120,7 @@ pub(crate) struct Reports {
     first: Atomic<u64>,
     reason: Atomic<u64>,
     event: Atomic<u64>,
+    repeated: Atomic<bool>,
 }
 
 /// Records a value, which is not 0, unless there is one.
@@ -132,6 +135,7 @@ impl Reports {
             first: Atomic::new(0),
             reason: Atomic::new(0),
             event: Atomic::new(0),
+            repeated: Atomic::new(false),
         }
     }
 
@@ -144,6 +148,12 @@ impl Reports {
         }
     }
 
+    /// A registration was executed again.
+    #[cold]
+    pub(crate) fn repeated(&self) {
+        self.repeated.store(true, Relaxed);
+    }
+
     pub(crate) fn seen(&self) -> Failure {
         // CAST: As it was noted, with one added.
         let event = self.event.load(Relaxed) as u32;
@@ -151,6 +161,7 @@ impl Reports {
             first: FailedWork::unpack(self.first.load(Relaxed)),
             reason: FailedWork::unpack(self.reason.load(Relaxed)),
             event: event.checked_sub(1),
+            repeated: self.repeated.load(Relaxed),
         }
     }
 }

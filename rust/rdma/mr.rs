@@ -45,9 +45,15 @@ use crate::{
     dma::Direction,
     pd::Pd, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
+use core::{
+    ptr::{
+        self,
+        NonNull, //
+    },
+    sync::atomic::{
+        fence,
+        Ordering::Release, //
+    },
 };
 use kernel::{
     bindings::scatterlist,
@@ -108,6 +114,7 @@ pub struct Window {
 /// - `mr` is valid until `drop`.
 /// - `sg` has been initialised by `sg_init_table` and is as long as the region is deep.
 /// - `mapped` entries of `sg` are DMA-mapped for `access`.
+/// - While nothing is mapped the region covers no bytes: see [`Inner::cover_nothing`].
 struct Inner {
     mr: NonNull<bindings::ib_mr>,
     sg: KVec<scatterlist>,
@@ -118,6 +125,12 @@ struct Inner {
     /// One entry of the table takes memory that ends at most this number of bytes behind the
     /// beginning of the page in which it begins.
     reach: usize,
+    /// The address of the first byte, for the peer. Not read from the region: rxe writes there what
+    /// it finds there when it executes a registration.
+    offset: u64,
+    /// The number of the last invalidation that was posted before the last registration; 0 before
+    /// the first.
+    queued_at: u64,
     // Only `next` and the completion entry are missing in the one, and the key in both.
     reg: bindings::ib_reg_wr,
     inv: bindings::ib_send_wr,
@@ -131,6 +144,31 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Inner {
+    /// Whether a send queue may still have a registration of the region, so that the device may
+    /// execute it again.
+    fn may_be_queued(&self) -> bool {
+        self.queued_at >= self.pd.retired() && self.pd.executes_again() && !self.pd.is_drained()
+    }
+
+    /// Makes the region cover no bytes, so that a key which a repeated registration brings back to
+    /// life reaches nothing. To be called before the memory goes back.
+    ///
+    /// rxe compares address and length with each packet, the last time right before it copies
+    /// (`mr_check_range()`). Other devices know them from the registration, and this says nothing
+    /// to them.
+    // Into the way of a predicted reply, as `unmap`.
+    #[inline(always)]
+    fn cover_nothing(&mut self) {
+        let mr = self.mr.as_ptr();
+        // SAFETY: The region is valid, and the pointer is to one of its fields.
+        let length = unsafe { &raw mut (*mr).length };
+        // SAFETY: Valid and aligned. No other thread of ours writes it while we own the region;
+        // the device may read it at any time, for which one store of a word will do.
+        unsafe { length.write_volatile(0) };
+        // ORDERING: Whatever is written to the memory from now on is seen behind this.
+        fence(Release);
+    }
+
     // Into the way of a predicted reply: 8 instructions of an RPC.
     #[inline(always)]
     fn unmap(&mut self) {
@@ -153,8 +191,16 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: Valid by the type invariant and not used again. Deregistration ends the peer's
-        // access, so unmapping afterwards is safe in every state.
+        if self.may_be_queued() {
+            // The device would use a region that is no more. Its domain has to stay, too.
+            pr_err!("a region was dropped while a send queue may have its registration\n");
+            self.cover_nothing();
+            self.unmap();
+            core::mem::forget(self.pd.clone());
+            return;
+        }
+        // SAFETY: Valid by the type invariant and not used again, also not by a send queue.
+        // Deregistration ends the peer's access, so unmapping afterwards is safe in every state.
         unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
         self.unmap();
     }

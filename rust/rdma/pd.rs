@@ -5,9 +5,10 @@
 use crate::{
     cm::CmId,
     device::{
-        executes_again,
         is_distrusted,
-        stops_in_error, //
+        stops_in_error,
+        Repetitions,
+        Sendings, //
     }, //
 };
 use core::{
@@ -22,6 +23,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Relaxed,
             Release, //
         },
         Arc, //
@@ -64,8 +66,11 @@ pub struct Pd {
     drained: Atomic<bool>,
     /// Not [`is_distrusted`].
     believes: bool,
-    /// See [`executes_again`].
-    fences: bool,
+    /// On a device that executes registrations again ([`Repetitions`]): what is known of it.
+    repetitions: Option<Repetitions>,
+    /// The number of the last invalidation that is known to be over, and with it all registrations
+    /// that were posted before. The first one has the number 2.
+    retired: Atomic<u64>,
     /// See [`stops_in_error`].
     stops: bool,
     /// The owner of the domain, if that is another value.
@@ -79,6 +84,9 @@ pub struct Pd {
 unsafe impl Send for Pd {}
 // SAFETY: Allocating objects in a domain is safe from several threads.
 unsafe impl Sync for Pd {}
+
+/// What the invalidations of a domain's queue pair are counted from.
+pub(crate) const FIRST_SEQ: u64 = 1;
 
 impl Pd {
     /// Allocates a domain on the device of `id`, without a global rkey (V1-107). May sleep.
@@ -99,7 +107,8 @@ impl Pd {
             // SAFETY: As above.
             believes: unsafe { !is_distrusted(dev) },
             // SAFETY: As above.
-            fences: unsafe { executes_again(dev) },
+            repetitions: unsafe { Repetitions::of(dev) },
+            retired: Atomic::new(FIRST_SEQ),
             // SAFETY: As above.
             stops: unsafe { stops_in_error(dev) },
             #[cfg(xprtrdma_rds)]
@@ -159,9 +168,42 @@ impl Pd {
         self.believes
     }
 
-    /// Whether the registrations of a message in this domain need a fence in front of them.
-    pub(crate) fn fences(&self) -> bool {
-        self.fences
+    /// Whether the device may execute a registration again.
+    #[inline]
+    pub(crate) fn executes_again(&self) -> bool {
+        self.repetitions.is_some()
+    }
+
+    /// Whether the registrations of a message in this domain have a fence in front of them from now
+    /// on.
+    pub fn fences(&self) -> bool {
+        self.repetitions.is_some_and(|of| of.are_known())
+    }
+
+    /// What tells whether the device may have executed a registration again since. May sleep.
+    pub(crate) fn sendings(&self) -> Sendings {
+        let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
+            return Sendings::default();
+        };
+        // SAFETY: The id is valid by its type; the port is written before the device.
+        let port = unsafe { (*self.id.as_raw()).port_num };
+        of.sendings(device, port)
+    }
+
+    /// The device has executed a registration again. True for the first one of the device.
+    pub(crate) fn has_repeated(&self) -> bool {
+        self.repetitions.is_some_and(|of| of.note())
+    }
+
+    /// The number of the last invalidation that is over, and with it what was posted before.
+    pub(crate) fn retired(&self) -> u64 {
+        // Behind that, the device uses no registration of before: it says so itself.
+        self.retired.load(Relaxed)
+    }
+
+    /// The invalidation with this number is over.
+    pub(crate) fn retire(&self, seq: u64) {
+        self.retired.store(seq, Relaxed);
     }
 
     /// Whether a queue pair that has flushed a Receive reaches no memory of this domain any more.

@@ -64,6 +64,10 @@ use crate::{
         Cq, //
         PollOutcome,
     },
+    device::{
+        DeviceInfo,
+        Sendings, //
+    },
     failure::{
         FailedWork,
         Failure,
@@ -187,6 +191,8 @@ pub struct Qp<H: QpHandler> {
     taken: Atomic<u32>,
     /// One was given back in the error state.
     flushed: Atomic<bool>,
+    /// What the device had counted when the queue pair was made.
+    sendings: Sendings,
     /// Of which domain a message proves that it invalidated a region.
     proof_pd: usize,
     pd: Arc<Pd>,
@@ -244,7 +250,45 @@ impl<H: QpHandler> Qp<H> {
     fn report_broken(this: ArcBorrow<'_, Self>, work: FailedWork) {
         this.raw.reports.failed(work);
         if !this.broken.xchg(true, Relaxed) {
+            this.look_for_repetition(work);
             H::broken(this, work.status);
+        }
+    }
+
+    /// Finds out whether the queue pair has failed because its device executed a registration again
+    /// while the region was valid.
+    ///
+    /// rxe then gives all work requests back as flushed and does not say why (`rxe_requester()`
+    /// puts the status into the work request, and `rxe_completer()` flushes it). Its counters tell
+    /// that it has sent again. Whatever else ends a queue pair there comes with a status or an
+    /// event, or from this side, or is counted as a packet that could not be sent; apart from a
+    /// lack of memory for a packet and malformed requests of the peer, which are taken for this if
+    /// something was sent again as well.
+    ///
+    /// Called by handlers of failed completions, without locks: may sleep.
+    #[cold]
+    fn look_for_repetition(&self, work: FailedWork) {
+        if work.status != WcStatus::FLUSHED || !self.pd.executes_again() {
+            return;
+        }
+        let unfenced = {
+            let sq = self.sq.lock();
+            sq.unfenced && !sq.closed
+        };
+        if !unfenced || self.failure().event.is_some() {
+            return;
+        }
+        if !self.pd.sendings().may_have_repeated(self.sendings) {
+            return;
+        }
+        self.raw.reports.repeated();
+        if self.pd.has_repeated() {
+            let device = DeviceInfo::of(self.pd.id());
+            let name = device.as_ref().map_or("?", DeviceInfo::name);
+            pr_info!(
+                "{name} has executed a registration again, and lost a connection by that; from now \
+                 on registrations wait there for what was sent before (registration_fence)\n"
+            );
         }
     }
 }

@@ -12,6 +12,7 @@ mod credits;
 mod device_history;
 mod peer_state;
 mod polling;
+mod pools;
 mod regions;
 mod setup;
 
@@ -22,10 +23,11 @@ pub(crate) use self::{
         CALLBACK_SLOTS, //
     },
     device_history::DeviceHistory,
-    regions::{
-        RegionPool,
-        Shortage, //
+    pools::{
+        Needed,
+        Pools, //
     },
+    regions::Shortage,
     setup::Setup,
 };
 
@@ -149,7 +151,7 @@ pub(crate) struct Connection {
     /// The xid of the version probe, if one is sent.
     probe: SetOnce<Xid>,
     probe_answered: Once,
-    regions: Arc<RegionPool>,
+    regions: Pools,
     device: DeviceInfo,
     /// The registration that notes the device's events.
     _events: DeviceEvents,
@@ -228,7 +230,7 @@ impl Connection {
     }
 
     #[inline]
-    pub(crate) fn regions(&self) -> &Arc<RegionPool> {
+    pub(crate) fn regions(&self) -> &Pools {
         &self.regions
     }
 

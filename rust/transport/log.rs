@@ -62,6 +62,9 @@ impl Display for Work {
     }
 }
 
+/// Why rxe loses a connection without a fence, see [`xprtrdma_rdma::device`].
+const REPEATED: &str = "the device has executed a registration again";
+
 /// Details of the end of a connection, in parentheses; empty without any.
 pub(crate) struct Details<'a>(pub(crate) &'a Disconnect);
 
@@ -76,6 +79,10 @@ impl Display for Details<'_> {
         }
         if seen.lacks_a_reason() {
             write!(f, "{open}no work request told of an error")?;
+        }
+        if seen.repeated {
+            write!(f, "{open}{REPEATED}")?;
+            open = "; ";
         }
         let parts = [
             seen.event.map(|event| ("queue pair", event.name())),

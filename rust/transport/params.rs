@@ -25,6 +25,7 @@ use xprtrdma_proto::{
     time::Millis,
     v2::negotiate::VersionPolicy, //
 };
+use xprtrdma_rdma::device::fence_registrations;
 use xprtrdma_sunrpc::{
     common::Common,
     settings::{
@@ -57,7 +58,8 @@ pub(crate) fn check() -> Result {
         pr_err!("parameter remote_invalidation is neither \"auto\" nor \"never\"\n");
         return Err(EINVAL);
     }
-    let bounds: [(&str, u32, RangeInclusive<u32>); 6] = [
+    let fence = number(module_parameters::registration_fence.value());
+    let bounds: [(&str, u32, RangeInclusive<u32>); 7] = [
         ("slots", slots, SLOTS),
         ("inline_size", inline, INLINE),
         (
@@ -71,6 +73,7 @@ pub(crate) fn check() -> Result {
             0..=86_400,
         ),
         ("rdma_version", version, VERSION),
+        ("registration_fence", fence, 0..=1),
         ("strict", number(module_parameters::strict.value()), 0..=1),
     ];
     for (name, value, range) in bounds {
@@ -83,6 +86,7 @@ pub(crate) fn check() -> Result {
             return Err(EINVAL);
         }
     }
+    fence_registrations(fence != 0);
     Sysctl::Slots.preset(slots, &SLOTS, NonZero::<u32>::MIN);
     Sysctl::InlineRead.preset(inline, &INLINE, INLINE_UNIT);
     Sysctl::InlineWrite.preset(inline, &INLINE, INLINE_UNIT);
@@ -121,6 +125,8 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let idle = idle_timeout().map_or(0, |idle| idle.get() / 1000);
     writeln!(f, "idle_timeout: {idle}")?;
     writeln!(f, "rdma_version: {}", Sysctl::Version.get())?;
+    let fence = number(module_parameters::registration_fence.value());
+    writeln!(f, "registration_fence: {fence}")?;
     writeln!(f, "strict: {}", u32::from(strict()))?;
     let invalidation = match remote_invalidation() {
         true => "auto",

@@ -66,6 +66,10 @@ module! {
             default: 1,
             description: "Protocol version: 1, 2 if the server has it (expired draft), 3 for nothing but 2 (1-3, default 1)",
         },
+        registration_fence: u32 {
+            default: 0,
+            description: "On rxe, registrations wait for what was sent before: 0 once the device has lost a connection without, 1 always (0-1, default 0)",
+        },
         strict: u32 {
             default: 0,
             description: "Refuse replies whose returned segments differ from ours (0-1, default 0)",

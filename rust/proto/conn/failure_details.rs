@@ -103,6 +103,8 @@ pub struct Seen {
     pub reason: Option<FailedWork>,
     /// The first asynchronous event of a failure.
     pub event: Option<QpEvent>,
+    /// The device has executed a registration again while its region was valid (rxe).
+    pub repeated: bool,
     /// An event of the device or the port, and how long before the end it came
     /// ([`DeviceLog::explains`]).
     ///
@@ -117,8 +119,9 @@ impl Seen {
         seen.map(|work| work.class())
     }
 
-    /// Whether work requests failed and none says why, as all were only flushed.
+    /// Whether work requests failed and none says why, as all were only flushed, and the device
+    /// gives no other reason.
     pub const fn lacks_a_reason(&self) -> bool {
-        self.first.is_some() && self.reason.is_none()
+        self.first.is_some() && self.reason.is_none() && !self.repeated
     }
 }

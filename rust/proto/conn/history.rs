@@ -81,7 +81,7 @@ impl Disconnect {
             Cause::Completion(status) => says_nothing(status),
             _ => false,
         };
-        is_unexplained && self.seen.statuses().all(says_nothing)
+        is_unexplained && !self.seen.repeated && self.seen.statuses().all(says_nothing)
     }
 }
 

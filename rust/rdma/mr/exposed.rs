@@ -83,16 +83,10 @@ impl<L: Lender> ExposedMr<L> {
     /// The region as the peer is told about it.
     #[inline]
     pub fn window(&self) -> Window {
-        // No reference to all of it: other fields change.
-        let mr = self.inner.mr.as_ptr();
-        // SAFETY: The region is valid; its key is constant while it is exposed.
-        let handle = unsafe { (*mr).rkey };
-        // SAFETY: Likewise its address.
-        let offset = unsafe { (*mr).iova };
         Window {
-            handle,
+            handle: self.inner.reg.key,
             length: self.length,
-            offset,
+            offset: self.inner.offset,
         }
     }
 
@@ -194,18 +188,22 @@ impl<L: Lender> ExposedMr<L> {
                 ManuallyDrop::take(&mut this.lender),
             )
         };
+        inner.cover_nothing();
         inner.unmap();
         (IdleMr(inner), lender)
     }
 
-    /// The registration, in front of `next`. It is the region's own and moves no more.
+    /// The registration, in front of `next`. It is the region's own and moves no more. `seq`: the
+    /// number of the send queue's last invalidation.
     #[inline]
     pub(crate) fn reg_wr(
         &mut self,
+        seq: u64,
         cqe: *mut bindings::ib_cqe,
         next: *mut bindings::ib_send_wr,
     ) -> &mut bindings::ib_send_wr {
         self.posted = AT_ONCE;
+        self.inner.queued_at = seq;
         let wr = &mut self.inner.reg.wr;
         // CAST: The union's first member is the pointer, as 64 bits.
         wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
@@ -217,11 +215,12 @@ impl<L: Lender> ExposedMr<L> {
     /// not to its own work requests, which are for the invalidation then.
     pub(crate) fn new_reg_wr(
         &mut self,
-        doorbell: u32,
+        (doorbell, seq): (u32, u64),
         cqe: *mut bindings::ib_cqe,
         next: *mut bindings::ib_send_wr,
     ) -> bindings::ib_reg_wr {
         self.posted = doorbell;
+        self.inner.queued_at = seq;
         let reg = &self.inner.reg;
         let mut copy = bindings::ib_reg_wr {
             mr: reg.mr,

@@ -54,6 +54,8 @@ impl IdleMr {
             reach: (pages as usize)
                 .wrapping_mul(PAGE_SIZE)
                 .min(pd.max_entry() as usize),
+            offset: 0,
+            queued_at: 0,
             reg: Default::default(),
             inv: Default::default(),
             pd: pd.clone(),
@@ -72,6 +74,38 @@ impl IdleMr {
         return self.0.sg.first_mut().map(|first| &mut first.dma_flags);
         #[cfg(not(CONFIG_NEED_SG_DMA_FLAGS))]
         None
+    }
+
+    /// Its domain.
+    pub(crate) fn pd(&self) -> &Pd {
+        &self.0.pd
+    }
+
+    /// What the peer may do with the region since it was mapped last.
+    pub fn access(&self) -> Access {
+        self.0.access
+    }
+
+    /// The same region, as if it had been mapped for this last, if it may be.
+    pub fn meant_for(mut self, access: Access) -> Self {
+        if self.allows(access) {
+            // INVARIANT: Nothing is mapped.
+            self.0.access = access;
+        }
+        self
+    }
+
+    /// Whether the region may be mapped for this. On a device that executes registrations again
+    /// the last registration of the region may bring its key back to life, with the rights of
+    /// then: so the region keeps them until no send queue has that registration any more.
+    #[inline]
+    pub fn allows(&self, access: Access) -> bool {
+        self.0.access == access || !self.0.may_be_queued()
+    }
+
+    /// Whether the region may be dropped: no send queue has its registration.
+    pub fn is_retired(&self) -> bool {
+        !self.0.may_be_queued()
     }
 
     /// The region's present key, which gives access to nothing.

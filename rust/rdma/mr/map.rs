@@ -34,8 +34,8 @@ pub struct MapError<L> {
     pub mr: IdleMr,
     /// The memory.
     pub loan: L,
-    /// The reason: `EINVAL` when nothing is to be mapped, `EIO` when the device or its IOMMU
-    /// refused.
+    /// The reason: `EINVAL` when nothing is to be mapped, `EACCES` when the region does not allow
+    /// the access ([`IdleMr::allows`]), `EIO` when the device or its IOMMU refused.
     pub error: Error,
 }
 
@@ -52,6 +52,7 @@ impl IdleMr {
         start: usize,
         access: Access,
     ) -> Result<ExposedMr<L::Lender>, MapError<L>> {
+        let allowed = self.allows(access);
         let mut inner = self.0;
         let fail = |inner, loan, error| {
             Err(MapError {
@@ -61,6 +62,9 @@ impl IdleMr {
             })
         };
 
+        if !allowed {
+            return fail(inner, loan, EACCES);
+        }
         let (nents, length) = inner.fill(&loan, start);
         if nents == 0 {
             return fail(inner, loan, EINVAL);
@@ -97,12 +101,15 @@ impl IdleMr {
         };
         // A region that covers less than it was given would shift every byte behind the gap.
         if used != mapped {
+            inner.cover_nothing();
             inner.unmap();
             return fail(inner, loan, EIO);
         }
+        let first = inner.sg.first().map_or(0, |entry| entry.dma_address);
         // SAFETY: The region is ours until it is posted. The device learns address and key from
         // the registration work request, and no other thread changes them.
-        let key = unsafe { renew(mr, unforeseen64()) };
+        let (key, offset) = unsafe { renew(mr, first, unforeseen64()) };
+        inner.offset = offset;
         inner.reg.key = key;
         inner.reg.access = access.raw();
         inner.inv.ex.bindgen_union_field = key;
@@ -157,17 +164,19 @@ impl Inner {
     }
 }
 
-/// Renews a region's key and its address, which cannot be foreseen, and returns the key.
+/// Renews a region's key and its address, which cannot be foreseen, and returns both.
 ///
 /// Of the key the lowest byte is ours (`ib_inc_rkey()`, `ib_update_fast_reg_key()`). It never is
-/// what it was before. Of the address the offset in the page is the memory's; the highest bit is
-/// zero, so that no byte of the region has an address beyond 64 bits.
+/// what it was before. Of the address the offset in the page is the memory's, which begins at
+/// `first` for the device: `ib_map_mr_sg()` has put that there, but a repeated registration of rxe
+/// may have put back what it had read there before. The highest bit is zero, so that no byte of the
+/// region has an address beyond 64 bits.
 ///
 /// # Safety
 ///
 /// `mr` is valid, and no other thread uses its keys.
 #[inline(always)]
-unsafe fn renew(mr: *mut bindings::ib_mr, random: u64) -> u32 {
+unsafe fn renew(mr: *mut bindings::ib_mr, first: u64, random: u64) -> (u32, u64) {
     const OURS: u32 = 0xff;
     // CAST: A page is much smaller.
     const IN_PAGE: u64 = PAGE_SIZE as u64 - 1;
@@ -175,13 +184,15 @@ unsafe fn renew(mr: *mut bindings::ib_mr, random: u64) -> u32 {
     let drawn = random as u32 & OURS;
     // SAFETY: By the caller's contract; no reference to all of it, for other fields change.
     unsafe {
-        (*mr).iova = ((*mr).iova & IN_PAGE) | (random >> 1 & !IN_PAGE);
+        let offset = (first & IN_PAGE) | (random >> 1 & !IN_PAGE);
+        (*mr).iova = offset;
         let part = match drawn == (*mr).rkey & OURS {
             true => drawn ^ 1,
             false => drawn,
         };
         (*mr).lkey = ((*mr).lkey & !OURS) | part;
-        (*mr).rkey = ((*mr).rkey & !OURS) | part;
-        (*mr).rkey
+        let key = ((*mr).rkey & !OURS) | part;
+        (*mr).rkey = key;
+        (key, offset)
     }
 }

@@ -3,6 +3,7 @@
 //! Posting to the send queue: [`SendBatch`].
 
 use super::{
+    fence::Fence,
     handler::QpHandler,
     send_queue::{
         aligned,
@@ -43,8 +44,8 @@ pub enum SendError {
 
 impl<H: QpHandler> Qp<H> {
     /// Starts a post: reserves room for a message of up to `max_len` bytes and `max_wrs` work
-    /// requests, and for a fence in front of them. Until the batch is posted or dropped it holds
-    /// the send queue's lock. Does not sleep.
+    /// requests, and for a fence in front of them if there is to be one. Until the batch is posted
+    /// or dropped it holds the send queue's lock. Does not sleep.
     #[inline(always)]
     pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
         let mut sq = self.sq.lock();
@@ -66,6 +67,20 @@ impl<H: QpHandler> Qp<H> {
             #[cfg(xprtrdma_rds)]
             solicited: false,
         })
+    }
+
+    /// Asks the device to be done with all registrations that were posted before, so that in the
+    /// end their regions may be dropped ([`IdleMr::is_retired`]). Nothing needs to be done, or is,
+    /// on devices that execute no registration again. [`SendError::Closed`]: the connection is
+    /// dead.
+    ///
+    /// [`IdleMr::is_retired`]: crate::mr::IdleMr::is_retired
+    pub fn retire_registrations(&self) -> Result<(), SendError> {
+        if !self.pd.executes_again() {
+            return Ok(());
+        }
+        let batch = self.begin(0, 1)?;
+        batch.post_retirement().map_err(|_| SendError::Closed)
     }
 
     /// Whether [`Qp::begin`] would find room now. If not, [`QpHandler::send_space`] will be called,
@@ -263,10 +278,13 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let mut first: *mut bindings::ib_send_wr = &mut sq.send;
         let reg_cqe = qp.send_cqes.get::<REG_MR>();
         for region in regions.iter_mut().rev() {
-            first = region.reg_wr(reg_cqe, first);
+            first = region.reg_wr(sq.seq, reg_cqe, first);
         }
-        if let (Some(fence), [_, ..]) = (&mut sq.fence, &*regions) {
-            first = fence.before(first);
+        if !regions.is_empty() {
+            match &mut sq.fence {
+                Some(fence) if sq.fence_wrs != 0 => first = fence.before(first),
+                _ => sq.unfenced = true,
+            }
         }
         // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives
         // the post: the ring and `send_cqes` belong to `qp`, the regions to owners that keep them
@@ -294,9 +312,11 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let qp = self.qp;
         let sq = &mut *self.sq;
         let doorbell = qp.doorbell.read_once();
+        let fence = sq.fence.as_ref().filter(|_| sq.fence_wrs != 0);
+        sq.unfenced |= fence.is_none() && !regions.is_empty();
         if let Err(error) = sq
             .chain
-            .push(doorbell, sq.fence.as_ref(), regions, (sge, flags))
+            .push((doorbell, sq.seq), fence, regions, (sge, flags))
         {
             // It was accounted for already.
             sq.closed = true;
@@ -334,6 +354,26 @@ impl<H: QpHandler> SendBatch<'_, H> {
         sq.signal(OpKind::Probe)?;
         // SAFETY: One work request, without memory.
         unsafe { qp.submit(&mut sq.closed, &write.wr) }
+    }
+
+    /// Posts the fence alone, signalled, if there is one.
+    fn post_retirement(self) -> Result {
+        let Self {
+            qp, sq: mut guard, ..
+        } = self;
+        let sq = &mut *guard;
+        let Some(mut wr) = sq.fence.as_ref().map(Fence::copy) else {
+            return Ok(());
+        };
+        wr.send_flags = flags(true);
+        // Registrations among the waiting work requests are counted as posted.
+        qp.ring(sq)?;
+        sq.seq += 1;
+        let seq = sq.seq;
+        sq.account(0, 1);
+        sq.signal(OpKind::Retirement(seq))?;
+        // SAFETY: One work request, of a region that the queue keeps.
+        unsafe { qp.submit(&mut sq.closed, &wr) }
     }
 
     /// Posts invalidations of `regions`; when the last has completed,

@@ -37,8 +37,8 @@ impl QueuedWr {
 ///
 /// - The first `len` places are in use. The work requests of a list are linked in the order of
 ///   their places, and the last one's `next` is null.
-/// - Each place in use is in one of the lists. `registrations` begins with the fence, if the queue
-///   pair has one.
+/// - Each place in use is in one of the lists. `registrations` begins with the fence, if there was
+///   one to be when it began.
 /// - `places` never grows: pointers lead into it.
 pub(super) struct SendChain {
     places: KVec<QueuedWr>,
@@ -95,11 +95,12 @@ impl SendChain {
     }
 
     /// Adds the registrations of `regions`, behind the fence if they are the first, and a Send of
-    /// `sge`, for the doorbell with this number. `ENOSPC`: that does not fit, and the chain is as
+    /// `sge`, for the doorbell with this number. With it comes the number of the send queue's last
+    /// invalidation. `ENOSPC`: that does not fit, and the chain is as
     /// before.
     pub(super) fn push<L: Lender>(
         &mut self,
-        doorbell: u32,
+        doorbell: (u32, u64),
         fence: Option<&Fence>,
         regions: &mut [ExposedMr<L>],
         (sge, flags): (bindings::ib_sge, c_int),

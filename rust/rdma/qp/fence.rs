@@ -14,13 +14,19 @@ use xprtrdma_bindings as bindings;
 
 /// A work request that a device begins only when everything before it is acknowledged.
 ///
-/// Needed on devices that execute a registration again
+/// Of use on devices that execute a registration again
 /// ([`executes_again`](crate::device::executes_again)): the registrations behind it are then the
 /// oldest in the queue, so they are done with before the Send behind them leaves, and sending the
-/// queue again begins behind them. It must be in front of the registrations of each message that
-/// is posted by itself, for those of a second message would be behind the Send of the first.
-/// Messages that are posted together share one: all their registrations are in front of all their
-/// Sends.
+/// queue again begins behind them. So none is executed again, which would cost the connection. The
+/// price is that calls wait for the acknowledgements of others; so it is used from the first such
+/// loss on ([`Repetitions`](crate::device::Repetitions)). It must be in front of the registrations
+/// of each message that is posted by itself, for those of a second message would be behind the Send
+/// of the first. Messages that are posted together share one: all their registrations are in front
+/// of all their Sends.
+///
+/// No memory depends on it (see [`executes_again`](crate::device::executes_again)). Posted by
+/// itself it tells when registrations have left the queue for good
+/// ([`Qp::retire_registrations`](super::Qp::retire_registrations)).
 ///
 /// It is the invalidation of a region that is never registered. What the device asks of one was
 /// read in its source:
@@ -36,14 +42,19 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    /// Makes the fence of a queue pair in this domain, if it needs one. May sleep.
+    /// Makes the fence of a queue pair in this domain, if it may need one. May sleep.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Option<Self>> {
-        if !pd.fences() {
+        if !pd.executes_again() {
             return Ok(None);
         }
         let mr = IdleMr::alloc(pd, 1, false)?;
         let wr = work_request(mr.key());
         Ok(Some(Self { wr, mr }))
+    }
+
+    /// Whether it belongs in front of the registrations of each message.
+    pub(super) fn is_needed(&self) -> bool {
+        self.mr.pd().fences()
     }
 
     /// Names the completion entry of the work request. To be done before it is used.
@@ -59,7 +70,7 @@ impl Fence {
         &mut self.wr
     }
 
-    /// A copy of the work request, for a message that waits.
+    /// A copy of the work request, for a message that waits, or to be posted alone.
     pub(super) fn copy(&self) -> bindings::ib_send_wr {
         let mut copy = work_request(self.mr.key());
         copy.__bindgen_anon_1.bindgen_union_field = self.wr.__bindgen_anon_1.bindgen_union_field;

@@ -146,6 +146,7 @@ impl<H: QpHandler> Qp<H> {
                 returned_batch: batch / 4 + 1,
                 taken: Atomic::new(0),
                 flushed: Atomic::new(false),
+                sendings: pd.sendings(),
                 proof_pd: match pd.believes_invalidations() {
                     true => pd.as_raw() as usize,
                     false => NO_PD,

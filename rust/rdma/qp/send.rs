@@ -123,6 +123,7 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
         }
         Some(OpKind::Probe) => H::probed(qp),
         Some(OpKind::Confirmed) => H::confirmed(qp),
+        Some(OpKind::Retirement(seq)) => qp.pd.retire(seq),
         #[cfg(xprtrdma_server)]
         Some(OpKind::Transfer) => {}
         None => {}

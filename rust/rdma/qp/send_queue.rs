@@ -28,7 +28,10 @@ use crate::{
         DmaBuf, //
     },
     failure::Opcode,
-    pd::Pd, //
+    pd::{
+        Pd,
+        FIRST_SEQ, //
+    }, //
 };
 use core::{
     cell::UnsafeCell,
@@ -60,6 +63,8 @@ pub(super) enum OpKind {
     },
     Probe,
     Confirmed,
+    /// An invalidation with this number, behind which no registration of before is in the queue.
+    Retirement(u64),
     #[cfg(xprtrdma_server)]
     Transfer,
 }
@@ -99,10 +104,12 @@ pub(super) struct SendQueue {
     pub(super) send: bindings::ib_send_wr,
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
-    /// In front of the registrations of each message, where the device needs it.
+    /// Where the device may need one.
     pub(super) fence: Option<Fence>,
-    /// Work requests of it.
+    /// Work requests of it in front of the registrations of each message.
     pub(super) fence_wrs: u32,
+    /// Registrations were posted without one.
+    pub(super) unfenced: bool,
     /// How many messages more do not wait for the doorbell.
     pub(super) batch_cooldown: u32,
 }
@@ -140,7 +147,7 @@ impl SendQueue {
             // queue always has a completion coming.
             quiet_wrs_most: config.signal_every.min(config.send_wrs / 4),
             quiet_bytes_most,
-            seq: 0,
+            seq: FIRST_SEQ,
             closed: false,
             want_space: false,
             #[cfg(xprtrdma_server)]
@@ -148,8 +155,9 @@ impl SendQueue {
             send,
             sge: Default::default(),
             chain: SendChain::new(config.message_wrs, config.waiting_wrs)?,
-            fence_wrs: fence.is_some().into(),
+            fence_wrs: pd.fences().into(),
             fence,
+            unfenced: false,
             batch_cooldown: 0,
         })
     }
@@ -231,6 +239,10 @@ impl SendQueue {
         let op = self.ops.pop()?;
         self.wrs -= op.wrs;
         self.used -= op.bytes;
+        if let Some(fence) = &self.fence {
+            // Another queue pair may have shown that it is needed.
+            self.fence_wrs = fence.is_needed().into();
+        }
         Some(op.kind)
     }
 }

@@ -3,10 +3,13 @@
 //! The fake device, as the suites use it: what is alive on it, what has to fail, ids bound to it.
 
 use super::log::Log;
-use crate::cm::{
-    CmEvent,
-    CmHandler,
-    CmId, //
+use crate::{
+    cm::{
+        CmEvent,
+        CmHandler,
+        CmId, //
+    },
+    device::fence_registrations, //
 };
 use core::net::{
     SocketAddr,
@@ -170,6 +173,8 @@ pub(super) enum Kind {
     Stops,
     /// A device that executes registrations again.
     Repeats,
+    /// As `Repeats`, and it is known to have done so.
+    Fenced,
 }
 
 impl Kind {
@@ -179,8 +184,9 @@ impl Kind {
             Self::Plain | Self::Checks => bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
             Self::Distrusted => bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA,
             Self::Stops => bindings::rdma_driver_id_RDMA_DRIVER_SIW,
-            Self::Repeats => bindings::rdma_driver_id_RDMA_DRIVER_RXE,
+            Self::Repeats | Self::Fenced => bindings::rdma_driver_id_RDMA_DRIVER_RXE,
         };
+        fence_registrations(self == Self::Fenced);
         // SAFETY: No requirements.
         unsafe { bindings::fake_invalidations(driver, self == Self::Checks) }
     }

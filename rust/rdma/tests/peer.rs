@@ -122,6 +122,12 @@ impl Peer {
         unsafe { bindings::fake_send_again(self.0) }
     }
 
+    /// A packet to the peer cannot be sent.
+    pub(super) fn is_not_sent_to(&self) {
+        // SAFETY: No requirements.
+        unsafe { bindings::fake_sends_nothing() }
+    }
+
     /// Sends a message.
     pub(super) fn send(&self, message: Message<'_>) -> Result {
         let raw = bindings::fake_message {

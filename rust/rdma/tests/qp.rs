@@ -10,6 +10,7 @@ mod invalidation;
 mod life;
 mod receive;
 mod region;
+mod repeat;
 mod send;
 
 use super::{

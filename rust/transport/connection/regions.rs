@@ -34,7 +34,10 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     access_once::AccessOnce,
-    mr::IdleMr,
+    mr::{
+        Access,
+        IdleMr, //
+    },
     new_spinlock,
     pd::Pd,
     spin::SpinLock, //
@@ -52,7 +55,7 @@ const TRIM_MS: u32 = 30_000;
 
 /// Number of regions that are made with a connection, that a refill adds at least, and that an idle
 /// pool keeps.
-const FIRST: usize = 8;
+pub(super) const FIRST: usize = 8;
 
 struct Inner {
     free: KVec<IdleMr>,
@@ -83,6 +86,9 @@ pub(crate) struct RegionPool {
     pd: Arc<Pd>,
     pages: u32,
     gaps: bool,
+    access: Access,
+    /// As [`FIRST`], of this pool.
+    first: usize,
     bound: usize,
     xprt: BackRef<Rdma>,
     services: Services,
@@ -102,12 +108,12 @@ impl_has_work! {
 }
 
 impl RegionPool {
-    /// Makes a pool with its first regions. Sleeps.
+    /// Makes a pool with its first regions, of this shape and for this access in the first place:
+    /// `first`, and later as many as `bound`. Sleeps.
     pub(crate) fn new(
         pd: &Arc<Pd>,
-        pages: u32,
-        gaps: bool,
-        bound: usize,
+        (pages, gaps, access): (u32, bool, Access),
+        (first, bound): (usize, usize),
         xprt: &BackRef<Rdma>,
         services: &Services,
     ) -> Result<Arc<Self>> {
@@ -116,6 +122,8 @@ impl RegionPool {
                 pd: pd.clone(),
                 pages,
                 gaps,
+                access,
+                first,
                 bound,
                 xprt: xprt.clone(),
                 services: services.clone(),
@@ -133,7 +141,7 @@ impl RegionPool {
             }),
             GFP_KERNEL,
         )?;
-        pool.grow(FIRST)?;
+        pool.grow(first)?;
         Ok(pool)
     }
 
@@ -170,7 +178,7 @@ impl RegionPool {
                 Err(Shortage::Wait)
             };
             inner.least = inner.least.min(inner.free.len());
-            let low = inner.free.len() < FIRST / 2 || result.is_err();
+            let low = inner.free.len() < self.first / 2 || result.is_err();
             (result, low && inner.made < self.bound)
         };
         if low {
@@ -245,19 +253,23 @@ impl RegionPool {
         due
     }
 
-    /// Deregisters the regions that were not needed since the last call of this function. Sleeps.
-    pub(crate) fn trim(&self) {
+    /// Deregisters the regions that were not needed since the last call of this function and that
+    /// no send queue may have. Sleeps.
+    ///
+    /// Returns whether there may be more to deregister the next time.
+    pub(crate) fn trim(&self) -> bool {
         let spare = {
             let inner = self.inner.lock();
-            inner.least.min(inner.made.saturating_sub(FIRST))
+            inner.least.min(inner.made.saturating_sub(self.first))
         };
         for _ in 0..spare {
             let spared = {
                 let mut inner = self.inner.lock();
-                // The regions of a pool that was closed in between go after their queue pair.
-                let spared = match inner.closed {
-                    true => None,
-                    false => inner.free.pop(),
+                // The first was used the longest time ago. The regions of a pool that was closed in
+                // between go after their queue pair.
+                let spared = match inner.free.first() {
+                    Some(mr) if !inner.closed && mr.is_retired() => inner.free.remove(0).ok(),
+                    _ => None,
                 };
                 if spared.is_some() {
                     inner.made -= 1;
@@ -268,6 +280,7 @@ impl RegionPool {
         }
         let mut inner = self.inner.lock();
         inner.least = inner.free.len();
+        inner.made > self.first
     }
 
     /// Makes no more regions.
@@ -322,7 +335,7 @@ impl RegionPool {
                     return Ok(());
                 }
             }
-            let mr = IdleMr::alloc(&self.pd, self.pages, self.gaps)?;
+            let mr = IdleMr::alloc(&self.pd, self.pages, self.gaps)?.meant_for(self.access);
             self.inner.lock().made += 1;
             self.services.counters().count(Counter::MrsAllocated);
             self.put(mr);
@@ -347,7 +360,7 @@ impl WorkItem for RegionPool {
                 0 => inner.made / 4,
                 missing => missing,
             };
-            more.max(lacking).max(FIRST)
+            more.max(lacking).max(this.first)
         };
         if this.grow(count).is_err() {
             let wake = {

@@ -15,7 +15,7 @@ use super::{
     Connection,
     Disbelief,
     Locked,
-    RegionPool,
+    Pools,
     Services, //
 };
 use crate::{
@@ -78,7 +78,7 @@ fn queue_sizes(device: &DeviceInfo, slots: usize, send_size: u32) -> QueueSizes 
         &QueueLimits {
             queue_wrs: device.max_qp_wr,
             completions: device.max_cqe,
-            fences: device.fences,
+            fences: device.executes_again,
         },
         &QueueDemand {
             slots,
@@ -111,14 +111,8 @@ impl Setup<'_> {
         let slots = xprt.slots().count();
         let sizes = queue_sizes(&device, slots, send_size);
         let pages = params::region_pages().min(device.max_fast_reg_pages);
-        let regions = RegionPool::new(
-            self.pd,
-            pages,
-            device.sg_gaps,
-            sizes.regions(pages, kernel::page::PAGE_SIZE),
-            xprt,
-            services,
-        )?;
+        let bound = sizes.regions(pages, kernel::page::PAGE_SIZE);
+        let regions = Pools::new(self.pd, &device, pages, bound, xprt, services)?;
         let deferred = KVec::with_capacity(slots, GFP_KERNEL)?;
         let locked = Arc::pin_init(
             pin_init!(Locked {

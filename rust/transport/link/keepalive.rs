@@ -38,7 +38,10 @@ use xprtrdma_proto::{
         Time, //
     }, //
 };
-use xprtrdma_rdma::qp::Qp;
+use xprtrdma_rdma::qp::{
+    Qp,
+    SendError, //
+};
 use xprtrdma_sunrpc::{
     util::{
         Jiffies,
@@ -78,7 +81,11 @@ impl Link {
         if conn.regions().is_time_to_trim() {
             // Slots in use get their regions again with the next call.
             collect_idle(xprt, conn.regions());
-            conn.regions().trim();
+            let more = conn.regions().trim();
+            // So that those which are not needed may go the next time.
+            if more && qp.retire_registrations() == Err(SendError::Closed) {
+                conn.lost(Cause::PostFailed);
+            }
             xprt.trim_slots();
         }
         // A call that polls for its reply must stop polling, so that its timer can fire and it

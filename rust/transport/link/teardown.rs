@@ -38,7 +38,8 @@ use xprtrdma_proto::{
         QpEvent,
         Seen, //
     },
-    time::Millis, //
+    time::Millis,
+    Counter, //
 };
 use xprtrdma_rdma::{
     failure::{
@@ -73,6 +74,9 @@ impl Established for QpOwner<Connection> {
         let device =
             lost(machine, conn.epoch()).and_then(|lost| conn.services().devices().explains(&lost));
         let seen = seen(before, self.failure(), device);
+        if seen.repeated {
+            conn.counters().count(Counter::RepeatedRegistration);
+        }
         machine.handle(Event::Seen(conn.epoch(), seen));
         log_loss(conn.xprt(), machine, conn.epoch());
         conn.regions().stop();
@@ -171,6 +175,7 @@ fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) 
         first: work(before.first),
         reason: work(after.reason),
         event: after.event.map(QpEvent::from_raw),
+        repeated: before.repeated,
         device,
     }
 }

@@ -200,6 +200,13 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "regions: {made} made, {free} free, {} pages each",
             conn.regions().pages()
         )?;
+        if conn.device().executes_again {
+            let how = match qp.pd().fences() {
+                true => "behind a fence",
+                false => "at once",
+            };
+            writeln!(f, "registrations: {how}")?;
+        }
     }
     link.each_rail(|view, is_ours| {
         let rail = Over(&view.rail);

@@ -5,6 +5,7 @@
 use crate::{
     connection::{
         Connection,
+        Needed,
         Shortage, //
     },
     counters::Offer,
@@ -242,14 +243,17 @@ fn post_one(
         Message::Call => message.part_len(part),
         Message::Reply => call.reply().part_len(part),
     };
+    if !conn.regions().suits(&mr, access) {
+        return other_kind(conn, mr);
+    }
     let Some(loan) = call.lend(lent, part) else {
-        return not_lent(conn, mr);
+        return not_lent(conn, mr, access);
     };
     let region = match mr.map(loan, 0, access) {
         Ok(region) => region,
         Err(failed) => {
             conn.regions().put(failed.mr);
-            return Err(Unsent::NoRegions(Shortage::Unmapped, 1).into());
+            return Err(Unsent::NoRegions(Shortage::Unmapped, Needed::one(access)).into());
         }
     };
     let window = region.window();
@@ -384,9 +388,17 @@ fn post_one(
 /// Returns a region to the pool because no memory can be lent for it at present.
 #[cold]
 #[inline(never)]
-fn not_lent(conn: &Connection, mr: IdleMr) -> Result<Posted, Failed> {
+fn not_lent(conn: &Connection, mr: IdleMr, access: Access) -> Result<Posted, Failed> {
     conn.regions().put(mr);
-    Err(Unsent::NoRegions(Shortage::NoMemory, 1).into())
+    Err(Unsent::NoRegions(Shortage::NoMemory, Needed::one(access)).into())
+}
+
+/// Returns a region to its pool because the call needs one for another kind of access.
+#[cold]
+#[inline(never)]
+fn other_kind(conn: &Connection, mr: IdleMr) -> Result<Posted, Failed> {
+    conn.regions().put(mr);
+    Err(Failed::Rare)
 }
 
 /// Returns the call's region to the pool, because it does not hold all that it was mapped for.

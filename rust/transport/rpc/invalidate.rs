@@ -130,7 +130,7 @@ impl Connection {
     /// for regions.
     #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
-        if self.regions().is_scarce() {
+        if self.regions().of(mr.access()).is_scarce() {
             self.regions().put(mr);
         } else if let Some(other) = state.kept.replace(mr) {
             self.regions().put(other);

@@ -5,7 +5,8 @@
 use crate::{
     connection::{
         Connection,
-        RegionPool,
+        Needed,
+        Pools,
         Shortage, //
     },
     counters::Ordinary,
@@ -86,7 +87,13 @@ impl Mapping<'_> {
     ) -> Result<usize, Shortage> {
         let conn = qp.handler();
         let loan = call.lend(message, part).ok_or(Shortage::NoMemory)?;
-        let mr = self.idle.pop().ok_or(Shortage::Unmapped)?;
+        let suits = |mr: &IdleMr| conn.regions().suits(mr, access);
+        let at = self
+            .idle
+            .iter()
+            .rposition(suits)
+            .ok_or(Shortage::Unmapped)?;
+        let mr = self.idle.remove(at).map_err(|_| Shortage::Unmapped)?;
         let region = match mr.map(loan, start, access) {
             Ok(region) => region,
             Err(failed) => {
@@ -127,28 +134,30 @@ pub(super) fn map_call(
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     planned: &Plan,
-    needed: usize,
+    needed: Needed,
     state: &mut State,
 ) -> Result<(), Shortage> {
-    let pool = qp.handler().regions();
+    let pools = qp.handler().regions();
     let (idle, regions) = (&mut state.idle, &mut state.regions);
     regions
-        .reserve(needed, GFP_NOWAIT)
+        .reserve(needed.all(), GFP_NOWAIT)
         .map_err(|_| Shortage::NoMemory)?;
-    idle.reserve(needed, GFP_NOWAIT)
+    idle.reserve(needed.all(), GFP_NOWAIT)
         .map_err(|_| Shortage::NoMemory)?;
-    // Usually the slot has kept the region that the call needs.
-    if let Some(Err(full)) = state.kept.take().map(|mr| idle.push_within_capacity(mr)) {
-        // For a call that needs no region.
-        pool.put(full.0);
-    }
-    let missing = needed.saturating_sub(idle.len());
-    if missing != 0 {
-        if let Err(shortage) = pool.take(missing, idle) {
-            state.kept = idle.pop();
-            qp.handler().counters().add(Ordinary::NoRegion);
-            return Err(shortage);
+    // Usually the slot has kept a region that the call needs.
+    if let Some(mr) = state.kept.take() {
+        match pools.are_meant(needed, &mr) {
+            // Cannot fail: the call needs one.
+            true => drop(idle.push_within_capacity(mr)),
+            false => pools.put(mr),
         }
+    }
+    if let Err(shortage) = pools.take(needed, idle) {
+        while let Some(mr) = idle.pop() {
+            pools.put(mr);
+        }
+        qp.handler().counters().add(Ordinary::NoRegion);
+        return Err(shortage);
     }
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
     let mut mapping = Mapping { idle, regions };
@@ -171,7 +180,7 @@ pub(super) fn map_call(
     });
     // Contiguous memory may need fewer regions than were counted.
     while let Some(mr) = idle.pop() {
-        pool.put(mr);
+        pools.put(mr);
     }
     mapped
 }
@@ -195,11 +204,11 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
 
 /// Collects the regions that slots keep for their next calls. The caller holds the send lock or
 /// runs the keepalive, so every such region belongs to the current connection.
-pub(crate) fn collect_idle(xprt: &Xprt<Rdma>, pool: &RegionPool) {
+pub(crate) fn collect_idle(xprt: &Xprt<Rdma>, pools: &Pools) {
     for slot in xprt.slots() {
         let kept = slot.driver_data().state.lock().kept.take();
         if let Some(mr) = kept {
-            pool.put(mr);
+            pools.put(mr);
         }
     }
 }

@@ -95,7 +95,7 @@ pub(super) struct State {
     pub(super) epoch: Epoch,
     pub(super) regions: KVec<Region>,
     /// The region of the connection `epoch` that is kept for the slot's next call, see
-    /// [`RegionPool`](crate::connection::RegionPool).
+    /// [`Pools`](crate::connection::Pools).
     pub(super) kept: Option<IdleMr>,
     /// Regions that a call is about to use.
     pub(super) idle: KVec<IdleMr>,

@@ -5,6 +5,7 @@
 use crate::{
     connection::{
         Connection,
+        Needed,
         Shortage, //
     },
     counters::{
@@ -65,8 +66,8 @@ use xprtrdma_sunrpc::{
 
 /// Why a call with a plan and a credit was not posted.
 pub(super) enum Unsent {
-    /// Regions, this many, or memory for them are missing.
-    NoRegions(Shortage, usize),
+    /// Some of the regions, or memory for them, are missing.
+    NoRegions(Shortage, Needed),
     /// The send queue has no room for this many bytes and work requests.
     NoRoom(SendError, usize, u32),
     /// The header cannot be encoded.
@@ -137,13 +138,17 @@ fn post_call(
     state: &mut State,
 ) -> Result<usize, Unsent> {
     let conn = qp.handler();
-    let needed = planned.read_segments + planned.result_segments;
+    let regions = Needed {
+        reads: planned.read_segments,
+        results: planned.result_segments,
+    };
+    let needed = regions.all();
     // The regions of the slot's last call.
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {
-        map_call(qp, call, planned, needed, state)
-            .map_err(|shortage| Unsent::NoRegions(shortage, needed))?;
+        map_call(qp, call, planned, regions, state)
+            .map_err(|shortage| Unsent::NoRegions(shortage, regions))?;
     }
 
     // The parts of the message that do not travel by RDMA.
@@ -310,7 +315,7 @@ pub(super) fn not_sent(
             }
             xprt.stop_senders();
             // Regions may have come back before the senders were stopped.
-            if conn.regions().has(needed) {
+            if conn.regions().have(needed) {
                 xprt.wake_senders();
             }
             Err(NotSent::Wait)

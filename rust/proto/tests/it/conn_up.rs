@@ -715,6 +715,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
         first: Some(failed(Opcode::Recv, FLUSHED)),
         reason: Some(failed(Opcode::Send, RETRY_EXCEEDED)),
         event: Some(QpEvent::from_raw(3)),
+        repeated: false,
         device: Some((DeviceEvent::from_raw(10), Millis::new(7))),
     };
     // Reports about another connection are ignored.

@@ -55,7 +55,7 @@ fn every_report_of_the_peer_is_final() {
 }
 
 /// The names that the requirements give, in their order.
-const NAMES: [&str; 38] = [
+const NAMES: [&str; 39] = [
     "short_msg",
     "bad_vers",
     "bad_proc",
@@ -81,6 +81,7 @@ const NAMES: [&str; 38] = [
     "reminv_unannounced",
     "reminv_wrong",
     "local_inv",
+    "repeated_registration",
     "bc_disabled",
     "bc_overflow",
     "bc_reply_too_big",

@@ -241,6 +241,10 @@ fn a_rail_is_doubted_when_nothing_says_why() {
             ..ended(cause)
         };
         assert_eq!(lost.doubts_rail(), doubted, "{cause:?} {reason:?}");
+        // The device is to blame, and is mended.
+        let mut explained = lost;
+        explained.seen.repeated = true;
+        assert!(!explained.doubts_rail(), "{cause:?} {reason:?}");
     }
 }
 

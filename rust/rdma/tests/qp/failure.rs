@@ -92,7 +92,7 @@ mod suite {
             Opcode::RdmaWrite,
         ];
         let status = bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR;
-        for (kind, order) in [(Kind::Plain, ALONE), (Kind::Repeats, FENCED)] {
+        for (kind, order) in [(Kind::Plain, ALONE), (Kind::Fenced, FENCED)] {
             for (good, opcode) in (0..).zip(order) {
                 for later in [false, true] {
                     let pair = Pair::on(kind, &CONFIG)?.connect()?;

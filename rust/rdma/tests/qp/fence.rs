@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registrations on a device that executes them again.
+//! Fences, on a device that is known to execute registrations again.
 
 use super::*;
 
 /// A queue pair on such a device, whose peer keeps the first message unacknowledged.
 fn unacknowledged() -> Result<Pair> {
-    let pair = Pair::on(Kind::Repeats, &CONFIG)?.connect()?;
+    let pair = Pair::on(Kind::Fenced, &CONFIG)?.connect()?;
     pair.send(10, 1)?;
     ensure_eq!(pair.peer().run_ahead(), 1);
     Ok(pair)
@@ -42,7 +42,7 @@ mod suite {
             ensure_eq!(peer.send_again(), 0);
             ensure!(peer.write(window.handle, window.offset, b"late").is_err());
             // Nor behind its next use.
-            let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
+            let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.run_ahead();
             ensure_eq!(peer.send_again(), 0);
@@ -110,7 +110,7 @@ mod suite {
 
     #[test]
     fn a_fence_takes_room_and_is_none_without_registrations() -> Test {
-        let pair = Pair::on(Kind::Repeats, &CONFIG)?.connect()?;
+        let pair = Pair::on(Kind::Fenced, &CONFIG)?.connect()?;
         let peer = pair.peer();
         pair.send(10, 1)?;
         ensure_eq!(peer.sends(), 1);
@@ -129,11 +129,11 @@ mod suite {
 
     #[test]
     fn a_fence_goes_with_its_queue_pair() -> Test {
-        let pair = Pair::on(Kind::Repeats, &CONFIG)?;
+        let pair = Pair::on(Kind::Fenced, &CONFIG)?;
         ensure_eq!(Census::now(), Census { mrs: 1, ..PAIR });
         leaves_nothing!(pair);
         calm();
-        Kind::Repeats.always();
+        Kind::Fenced.always();
         let (id, _log) = routed()?;
         let pd = Pd::alloc(id)?;
         Verb::AllocMr.fail(1);

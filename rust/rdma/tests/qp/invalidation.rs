@@ -223,7 +223,7 @@ mod suite {
 
     #[test]
     fn devices_are_believed_but_for_reasons() -> Test {
-        for (device, believed, fences) in [
+        for (device, believed, repeats) in [
             (Kind::Plain, true, false),
             (Kind::Stops, false, false),
             (Kind::Repeats, true, true),
@@ -234,7 +234,7 @@ mod suite {
             let (id, _log) = routed()?;
             let info = DeviceInfo::of(&id).ok_or(ENODEV)?;
             ensure_eq!(info.proves_invalidations, believed);
-            ensure_eq!(info.fences, fences);
+            ensure_eq!(info.executes_again, repeats);
         }
         calm();
         Ok(())

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registrations that are executed again, on a device that looks at a region's address and length
+//! with each access.
+
+use super::*;
+use crate::tests::fake::breaches;
+
+/// A queue pair whose peer keeps the first message unacknowledged.
+fn unacknowledged() -> Result<Pair> {
+    let pair = Pair::on(Kind::Repeats, &CONFIG)?.connect()?;
+    pair.send(10, 1)?;
+    ensure_eq!(pair.peer().run_ahead(), 1);
+    Ok(pair)
+}
+
+/// Exposes a region behind that message; the device has begun everything.
+fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window> {
+    let window = region.window();
+    let before = pair.peer().sends();
+    match later {
+        false => pair.post(&mut region)?,
+        true => pair.post_later(&mut region)?,
+    }
+    // Its registration, and its message.
+    pair.rung_for(before + 2)?;
+    pair.keeper.kept.lock().exposed = Some(region);
+    Ok(window)
+}
+
+/// The answer invalidates the region, whose memory goes back.
+fn ends(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
+    pair.peer().write(window.handle, window.offset, b"answer")?;
+    answer(pair, b"told", window)?;
+    let back = pair.keeper.kept.lock().back.take();
+    Ok(back.ok_or(EINVAL)?)
+}
+
+/// Neither reads nor writes with this key reach any of these addresses.
+fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
+    for offset in offsets {
+        ensure!(peer.write(key, *offset, b"late").is_err());
+        ensure!(peer.read(key, *offset, 1).is_err());
+    }
+    ensure_eq!(breaches(), 0);
+    Ok(())
+}
+
+/// A region that came back while its registration is in the queue, which the device has executed
+/// again `before` it is mapped anew, or behind that.
+fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
+    let pair = unacknowledged()?;
+    let peer = pair.peer();
+    let old = exposes(&pair, pair.map(0, PAGE_SIZE, Access::RemoteWrite)?, false)?;
+    peer.run_ahead();
+    let (mr, lent) = ends(&pair, &old)?;
+    if before {
+        ensure_eq!(peer.send_again(), 1);
+        reaches_nothing(&peer, old.handle, &[old.offset, 0])?;
+    }
+    let region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
+    if !before {
+        ensure_eq!(peer.send_again(), 1);
+    }
+    Ok((pair, old, region))
+}
+
+#[kunit_tests(xprtrdma_qp_repeat)]
+mod suite {
+    use super::*;
+
+    // Behind the end of the call, whose memory is gone.
+    #[test]
+    fn a_key_that_lives_again_reaches_nothing() -> Test {
+        for later in [false, true] {
+            let pair = unacknowledged()?;
+            let peer = pair.peer();
+            let region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
+            let window = exposes(&pair, region, later)?;
+            peer.run_ahead();
+            let back = ends(&pair, &window)?;
+            reaches_nothing(&peer, window.handle, &[window.offset])?;
+            ensure_eq!(peer.send_again(), 1);
+            reaches_nothing(&peer, window.handle, &[window.offset, 0])?;
+            peer.complete(9, SUCCESS);
+            ensure_eq!(Census::now().violations, 0);
+            drop(pair.owner);
+            drop(back);
+        }
+        Ok(())
+    }
+
+    // Its memory is that of the next call. The address of that is not known before its Send.
+    #[test]
+    fn a_key_of_before_does_not_know_the_next_address() -> Test {
+        for before in [false, true] {
+            let (pair, old, region) = mapped_anew(before)?;
+            let window = region.window();
+            ensure!(window.offset != old.offset);
+            reaches_nothing(&pair.peer(), old.handle, &[old.offset, 0])?;
+            reaches_nothing(&pair.peer(), window.handle, &[window.offset])?;
+            let (mr, lent) = region.unposted().map_err(|_| EBUSY)?;
+            reaches_nothing(&pair.peer(), old.handle, &[window.offset, old.offset])?;
+            drop(pair.owner);
+            drop((mr, lent));
+        }
+        Ok(())
+    }
+
+    // Rights of before would be those to the next call's memory.
+    #[test]
+    fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
+        for access in [Access::RemoteRead, Access::RemoteWrite] {
+            let other = match access {
+                Access::RemoteRead => Access::RemoteWrite,
+                Access::RemoteWrite => Access::RemoteRead,
+            };
+            let pair = unacknowledged()?;
+            let peer = pair.peer();
+            let mr = IdleMr::alloc(&pair.pd, 4, false)?;
+            ensure!(mr.allows(other) && mr.is_retired());
+            let lent = Lent::new(&[(0, 100)])?;
+            let mut region = mr.map(lent, 0, access).map_err(|e| e.error)?;
+            pair.post(&mut region)?;
+            pair.post_invalidate(1, &mut region)?;
+            pair.keeper.kept.lock().exposed = Some(region);
+            peer.complete(9, SUCCESS);
+            pair.told(Told::Invalidated(1))?;
+            let back = pair.keeper.kept.lock().back.take();
+            let (mr, lent) = back.ok_or(EINVAL)?;
+            ensure!(!mr.is_retired());
+            ensure!(mr.allows(access) && !mr.allows(other));
+            let mr = mr.meant_for(other);
+            ensure_eq!(mr.access(), access);
+            let failed = mr.map(lent, 0, other).err().ok_or(EINVAL)?;
+            ensure_eq!(failed.error, EACCES);
+            let (mr, lent) = (failed.mr, failed.loan);
+            // Everything of before is done with.
+            let before = peer.sends();
+            pair.owner.retire_registrations().map_err(|_| EPIPE)?;
+            ensure_eq!(peer.sends(), before + 1);
+            ensure!(!mr.is_retired());
+            peer.complete(9, SUCCESS);
+            wait_until(|| mr.is_retired())?;
+            ensure!(mr.allows(other));
+            // Nor does it matter what was posted before the last of them.
+            let mut region = mr.map(lent, 0, other).map_err(|e| e.error)?;
+            pair.post(&mut region)?;
+            peer.complete(9, SUCCESS);
+            drop(pair.owner);
+            let (mr, _lent) = region.drained().map_err(|_| EBUSY)?;
+            ensure!(mr.is_retired());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_posted_to_retire_registrations_elsewhere() -> Test {
+        let pair = Pair::connected()?;
+        let mut region = pair.map(0, 100, Access::RemoteWrite)?;
+        pair.post(&mut region)?;
+        pair.owner.retire_registrations().map_err(|_| EPIPE)?;
+        ensure_eq!(pair.peer().sends(), 2);
+        drop(pair.owner);
+        let (mr, _lent) = region.drained().map_err(|_| EBUSY)?;
+        ensure!(mr.is_retired() && mr.allows(Access::RemoteRead));
+        Ok(())
+    }
+
+    // The first connection that this costs is the last.
+    #[test]
+    fn a_device_that_repeats_is_fenced_from_then_on() -> Test {
+        let other = unacknowledged()?;
+        let pair = Pair::create(&CONFIG)?.connect()?;
+        pair.send(10, 1)?;
+        let peer = pair.peer();
+        ensure!(!pair.pd.fences() && !pair.owner.failure().repeated);
+        let _window = exposes(&pair, pair.map(0, 100, Access::RemoteWrite)?, false)?;
+        peer.run_ahead();
+        ensure_eq!(peer.send_again(), 1);
+        pair.told(Told::Broken(WcStatus::FLUSHED))?;
+        ensure!(pair.owner.failure().repeated);
+        ensure!(pair.pd.fences() && other.pd.fences());
+        pair.ends_exposed()?;
+        // A queue pair that is there learns of it when something completes.
+        let peer = other.peer();
+        for _ in 0..CONFIG.signal_every {
+            other.send(10, 1)?;
+        }
+        ensure_at_least!(peer.complete(9, SUCCESS), CONFIG.signal_every);
+        other.told(Told::Acknowledged)?;
+        let new = Pair::create(&CONFIG)?.connect()?;
+        for pair in [other, new] {
+            let before = pair.peer().sends();
+            let mut region = pair.map(0, 100, Access::RemoteWrite)?;
+            pair.post(&mut region)?;
+            ensure_eq!(pair.peer().sends(), before + 3);
+            let first = pair.peer().look(before)?;
+            ensure_eq!(first.opcode, bindings::ib_wr_opcode_IB_WR_LOCAL_INV);
+            drop(pair.owner);
+            drop(region);
+        }
+        calm();
+        Ok(())
+    }
+
+    // A registration behind a key that lives again is refused, too.
+    #[test]
+    fn a_key_that_lives_again_costs_the_connection() -> Test {
+        let (pair, _old, region) = mapped_anew(true)?;
+        ensure!(!pair.owner.failure().repeated);
+        let _window = exposes(&pair, region, false)?;
+        pair.peer().run_ahead();
+        pair.told(Told::Broken(WcStatus::FLUSHED))?;
+        ensure!(pair.owner.failure().repeated);
+        pair.ends_exposed()?;
+        calm();
+        Ok(())
+    }
+
+    // What else ends a connection is not taken for it.
+    #[test]
+    fn other_ends_are_no_repetitions() -> Test {
+        const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
+        // With a status; without a registration; by this side; behind a fence; on another device;
+        // by a packet that is not sent; when nothing was sent again.
+        for (kind, registers, status, closed, again, sent) in [
+            (Kind::Repeats, true, ERROR, false, true, true),
+            (Kind::Repeats, false, FLUSHED, false, true, true),
+            (Kind::Repeats, true, FLUSHED, true, true, true),
+            (Kind::Fenced, true, FLUSHED, false, true, true),
+            (Kind::Plain, true, FLUSHED, false, true, true),
+            (Kind::Repeats, true, FLUSHED, false, true, false),
+            (Kind::Repeats, true, FLUSHED, false, false, true),
+        ] {
+            let mut pair = Pair::on(kind, &CONFIG)?.connect()?;
+            let mut region = pair.map(0, 100, Access::RemoteWrite)?;
+            pair.send(10, 1)?;
+            if registers {
+                pair.post(&mut region)?;
+            }
+            if again {
+                ensure_eq!(pair.peer().send_again(), 0);
+            }
+            if !sent {
+                pair.peer().is_not_sent_to();
+            }
+            if closed {
+                pair.owner.shut_down();
+            } else {
+                ensure_eq!(pair.peer().complete(1, status), 1);
+                pair.told(Told::Broken(WcStatus(status)))?;
+            }
+            ensure!(!pair.owner.failure().repeated);
+            ensure_eq!(pair.pd.fences(), kind == Kind::Fenced);
+            drop(pair.owner);
+            drop(region);
+        }
+        calm();
+        Ok(())
+    }
+}
