@@ -117,6 +117,7 @@ def parameters_can_be_read_as_they_act(t):
     expected = {"slots": "64", "inline_size": "4096 out, 4096 in",
                 "region_pages": f"33, at most {1 << 20} bytes in a request",
                 "idle_timeout": "77", "strict": "1", "rdma_version": "1",
+                "registration_fence": "0",
                 "remote_invalidation": "auto", "rails": "off", "rail_servers": "none"}
     equal(shown(), expected, "parameters")
     known = {file.name for file in pathlib.Path(f"/sys/module/{module.name()}").glob(

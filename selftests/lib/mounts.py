@@ -93,7 +93,7 @@ class Mount:
     def __init__(self, version, options="", export=None, where=None, netid="rdma", raw=False,
                  host=None, port=PORT):
         """`raw` options are used as they are; otherwise version, netid and port are added."""
-        self.version, self.export = version, export or ENV.mem
+        self.version, self.export, self.port = version, export or ENV.mem, port
         self.where = where or f"/tmp/nfs-{os.getpid()}-{next(PLACES)}"
         host = host or (f"[{ENV.server6}]" if netid == "rdma6" else ENV.server)
         self.source = f"{host}:{self.export}"
@@ -133,8 +133,13 @@ class Mount:
         return table()[self.where][1]
 
     def xprts(self):
-        """The statistics of its transports."""
-        return xprt.statistics(self.where)
+        """The statistics of its transports; without connections that the device alone has cost."""
+        found = xprt.statistics(self.where)
+        lost = xprt.repeated(self.port)
+        if len(lost) == len(found):
+            for numbers, count in zip(found, lost, strict=True):
+                numbers["connect_count"] -= count
+        return found
 
     def connects(self):
         """How often its transports have been connected."""

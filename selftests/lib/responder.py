@@ -28,7 +28,7 @@ BLOCK = 8192
 END_SECONDS = 20
 # What moves without anything being wrong.
 USUAL = {"local_inv", "mrs_allocated", "mrs_in_use", "reminv", "stale_epoch", "callbacks",
-         "late_replies", "no_region", "send_queue_full"}
+         "late_replies", "no_region", "send_queue_full", "repeated_registration"}
 
 
 class Responder(server.Server):
@@ -174,9 +174,7 @@ class Stage:
 
     def causes(self):
         """Why connections ended, the newest first, by epoch."""
-        text = (self.debugfs / "state").read_text()
-        return {int(epoch): cause for epoch, cause in
-                re.findall(r"^disconnect: epoch (\d+), (.*), after", text, re.MULTILINE)}
+        return {int(epoch): cause for epoch, cause, _ in xprt.ends(self.debugfs / "state")}
 
     def numbers(self, name):
         """The numbers in a line of the transport's state."""

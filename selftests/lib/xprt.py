@@ -21,6 +21,11 @@ DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
 CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 
 
+# How our log and our debugfs name the end of a connection that rxe lost because it executed a
+# registration again, as it may while the machine has too much to do (Documentation/reliability.rst).
+REPEATED = "the device has executed a registration again"
+
+
 def section(where):
     """The statistics of one mount, as lines."""
     text = pathlib.Path("/proc/self/mountstats").read_text()
@@ -93,8 +98,31 @@ def numbers_of(file, name):
 
 def disconnects():
     """Why the last connections of the only transport ended: cause, and what else was seen."""
-    text = next(DEBUGFS.glob("*/state")).read_text()
-    return re.findall(r"^disconnect: epoch \d+, (.*), after \d+ ms(.*)$", text, re.MULTILINE)
+    return [(cause, details) for _, cause, details in ends(next(DEBUGFS.glob("*/state")))]
+
+
+def ends(state):
+    """The ends of connections in a `state`, the newest first: epoch, cause, and what else was seen;
+    without those that the device alone has brought about."""
+    found = re.findall(r"^disconnect: epoch (\d+), (.*), after \d+ ms(.*)$", state.read_text(),
+                       re.MULTILINE)
+    return [end for end in found if REPEATED not in end[2]]
+
+
+def fenced():
+    """Whether the connection of the only transport has a fence in front of registrations."""
+    state = next(DEBUGFS.glob("*/state")).read_text()
+    return re.search("^registrations: behind a fence$", state, re.MULTILINE) is not None
+
+
+def repeated(port):
+    """How many connections the device alone has ended, of each of our transports to a port."""
+    found = []
+    for directory in sorted(transports(), key=lambda directory: int(directory.name)):
+        if f":{port}\n" in (directory / "state").read_text():
+            text = (directory / "counters").read_text()
+            found.append(int(re.search(r"^repeated_registration: (\d+)$", text, re.MULTILINE)[1]))
+    return found
 
 
 def force_disconnect():
