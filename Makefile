@@ -40,7 +40,7 @@ $(error there is no $(BINDGEN): install it (Debian and Ubuntu: bindgen, Arch: ru
 endif
 # All are named, for the kernel's makefiles take no tools from the environment.
 CLANG := $(shell grep -x CONFIG_CC_IS_CLANG=y '$(KDIR)/include/config/auto.conf' 2> /dev/null)
-KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)' RUSTC='$(RUSTC)' BINDGEN='$(BINDGEN)' $(if $(CLANG),LLVM=1)
+KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)$(1)' RUSTC='$(RUSTC)' BINDGEN='$(BINDGEN)' $(if $(CLANG),LLVM=1)
 else
 RELEASE = $(shell $(LAB) kernel $(KERNEL_OPTION) --field release)
 endif
@@ -52,16 +52,31 @@ all: modules
 modules:
 ifdef KDIR
 	mkdir -p build/$(RELEASE)
-	$(KBUILD) modules
+	$(call KBUILD) modules
 	cp build/$(RELEASE)/rust/xprtrdma_rs.ko build/$(RELEASE)/xprtrdma_rs.ko
 else
 	$(LAB) build $(KERNEL_OPTION) $(if $(filter 1,$(CLIPPY)),--clippy)
+endif
+
+# The server's module, in a directory of its own.
+.PHONY: server
+server:
+ifdef KDIR
+	mkdir -p build/$(RELEASE)-server
+	$(call KBUILD,-server) XPRTRDMA_SERVER=1 modules
+	cp build/$(RELEASE)-server/rust/svcrdma_rs.ko build/$(RELEASE)-server/svcrdma_rs.ko
+else
+	$(LAB) build $(KERNEL_OPTION) --variant server $(if $(filter 1,$(CLIPPY)),--clippy)
 endif
 
 .PHONY: modules_install
 modules_install: modules
 	install -D -m 644 build/$(RELEASE)/xprtrdma_rs.ko \
 		'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/xprtrdma_rs.ko'
+	if [ -e build/$(RELEASE)-server/svcrdma_rs.ko ]; then \
+		install -m 644 build/$(RELEASE)-server/svcrdma_rs.ko \
+			'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/svcrdma_rs.ko'; \
+	fi
 	install -D -m 644 tools/packaging/xprtrdma_rs.conf \
 		'$(INSTALL_MOD_PATH)/etc/modprobe.d/xprtrdma_rs.conf'
 	@if command -v depmod > /dev/null; then \
@@ -70,8 +85,9 @@ modules_install: modules
 
 # With the tools of this machine if it has them.
 .PHONY: deb
-deb: modules
-	$(if $(and $(shell command -v dh_dkms),$(shell command -v sphinx-build)),,$(LAB) exec )tools/packaging/build build/$(RELEASE)/xprtrdma_rs.ko
+deb: modules server
+	$(if $(and $(shell command -v dh_dkms),$(shell command -v sphinx-build)),,$(LAB) exec )tools/packaging/build \
+		build/$(RELEASE)/xprtrdma_rs.ko build/$(RELEASE)-server/svcrdma_rs.ko
 
 .PHONY: rpm
 rpm:
@@ -88,6 +104,11 @@ demo:
 .PHONY: demo-rails
 demo-rails:
 	$(LAB) demo --rails $(KERNEL_OPTION)
+
+# Our module in the server, then both modules in both machines.
+.PHONY: demo-server
+demo-server:
+	$(LAB) demo --server $(KERNEL_OPTION)
 
 # Version two of RPC-over-RDMA, which no server in use speaks.
 .PHONY: demo-v2
@@ -159,6 +180,7 @@ help:
 	@echo '  make KERNEL=7.2               for the newest of a series, or one release'
 	@echo '  make modules KDIR=DIR         with your tools, for headers with Rust metadata or your own tree'
 	@echo '  make CLIPPY=1                 the same with clippy'
+	@echo "  make server                   the server's module, in build/RELEASE-server"
 	@echo '  make modules_install          into $$INSTALL_MOD_PATH/lib/modules'
 	@echo '  make deb                      Debian packages, beside the module'
 	@echo '  make rpm                      packages for RPM and DKMS, in build/rpm'
@@ -170,6 +192,7 @@ help:
 	@echo 'Try (in virtual machines):'
 	@echo '  make demo                     build, mount, copy, compare, report'
 	@echo '  make demo-rails               over two cables, of which one is cut amid a copy'
+	@echo '  make demo-server              with our module in the server: both clients, then both ways'
 	@echo '  make demo-v2                  the same over version two of RPC-over-RDMA, with a capture'
 	@echo '  make shell                    a shell in a client with the mount made'
 	@echo '  tools/lab --help              everything else'

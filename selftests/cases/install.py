@@ -133,3 +133,68 @@ def a_mount_loads_this_module_or_falls_back(t):
     found = mount_and_tell(t)
     check(found == ["intree"], f"after all is removed a mount loads {found}")
     check(not t.log.find(*TOLD), "the log tells of a fall-back although nothing is installed")
+
+
+TRANSPORTS = ("xprtrdma_rs", "svcrdma_rs", "rpcrdma")
+
+
+def loaded():
+    """Which of our two modules and the in-tree one are loaded."""
+    return [name for name in TRANSPORTS if pathlib.Path(f"/sys/module/{name}").is_dir()]
+
+
+def unload_all():
+    """Remove all of them."""
+    for name in loaded():
+        run("rmmod", name)
+
+
+def loads(wanted, *expected):
+    """After modprobe of a name just the expected ones are loaded."""
+    run("modprobe", wanted)
+    check(loaded() == list(expected), f"modprobe {wanted} loads {loaded()}, not {list(expected)}")
+
+
+# covers: a request for the server's transport loads svcrdma_rs where the administrator asked for
+# covers: it, and otherwise, or where it cannot be had, what it loaded before.
+@case(versions=None, clients=("ours",), server="ours", loaded=False, seconds=120)
+def a_server_loads_the_module_that_was_asked_for(t):
+    t.defer(unload_all)
+    writable_modules(t)
+    put(t, REPO / "tools/packaging" / CONF, LIB / CONF)
+    wish = ETC / "local.conf"
+    t.defer(lambda: wish.unlink(missing_ok=True))
+    updates = MODULES / "updates"
+    put(t, ENV.module_file, updates / "xprtrdma_rs.ko")
+    put(t, os.environ["LAB_SERVER_MODULE"], updates / "svcrdma_rs.ko")
+    run("depmod", RELEASE)
+
+    loads("svcrdma", "rpcrdma")
+    run("modprobe", "-r", "rpcrdma")
+
+    wish.write_text("alias nfs-rdma-server svcrdma_rs\n")
+    loads("svcrdma", "svcrdma_rs")
+    loads("rpcrdma", "xprtrdma_rs", "svcrdma_rs")
+    loads("svcrdma", "xprtrdma_rs", "svcrdma_rs")
+    run("modprobe", "-r", "svcrdma_rs", "xprtrdma_rs")
+    loads("rpcrdma", "xprtrdma_rs")
+    loads("svcrdma", "xprtrdma_rs", "svcrdma_rs")
+    run("modprobe", "-r", "svcrdma_rs", "xprtrdma_rs")
+
+    # What is in the way is told, by the aliases and by the module itself.
+    t.log.mark()
+    run("modprobe", "-C", "/dev/null", "rpcrdma")
+    loads("svcrdma", "rpcrdma")
+    t.log.expect("svcrdma_rs: not loaded, the in-tree rpcrdma is there")
+    done = subprocess.run(["modprobe", "svcrdma_rs"], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, timeout=ENV.patience(SECONDS), check=False)
+    check(done.returncode, "svcrdma_rs is loaded beside the server of rpcrdma")
+    t.log.expect("svcrdma_rs: another module (rpcrdma?) serves")
+    run("modprobe", "-C", "/dev/null", "-r", "rpcrdma")
+
+    t.log.mark()
+    (updates / "svcrdma_rs.ko").unlink()
+    run("depmod", RELEASE)
+    loads("svcrdma", "rpcrdma")
+    t.log.expect("svcrdma_rs: not loaded:", "not found")
+    run("modprobe", "-r", "rpcrdma")

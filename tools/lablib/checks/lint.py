@@ -30,7 +30,7 @@ CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 # Debian's checker at the level of its archive, and RPM's, which always exits with 0 on warnings.
 PACKAGES = """
 rm -rf "$2"
-tools/packaging/build "$1" --out "$2" > /tmp/made
+tools/packaging/build "$1" "$3" --out "$2" > /tmp/made
 lintian --allow-root --display-info "$2"/*.deb
 tools/packaging/build --rpm --out "$2" >> /tmp/made
 rpmlint -c tools/packaging/rpmlint.toml "$2"/*.rpm > /tmp/rpmlint || status=$?
@@ -45,6 +45,7 @@ dkms build "${name%-*}/${name##*-}" -k "$2" --kernelsourcedir "$3" \\
     --sourcetree /tmp/dkms/usr/src --dkmstree /tmp/dkms/tree ||
     { cat /tmp/dkms/tree/*/*/build/make.log; exit 1; }
 test -e /tmp/dkms/tree/*/*/"$2"/*/module/xprtrdma_rs.ko*
+test -e /tmp/dkms/tree/*/*/"$2"/*/module/svcrdma_rs.ko*
 """
 
 
@@ -213,10 +214,11 @@ class Lint:
     def packages(self):
         """Packages can be made, and lintian and rpmlint find nothing."""
         return printed(self.inside(
-            ["sh", "-ec", PACKAGES, "sh", self.built(), self.packed()]))
+            ["sh", "-ec", PACKAGES, "sh", self.built(), self.packed(),
+             module.directory(self.kernel, clippy=True, variant="server") / module.SERVER]))
 
     def dkms(self):
-        """DKMS builds the module from its package."""
+        """DKMS builds the modules from their package."""
         done = subprocess.run(
             self.inside(["sh", "-ec", DKMS, "dkms", self.packed(), self.kernel.release,
                          self.kernel.tree]),
