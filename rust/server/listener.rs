@@ -41,6 +41,8 @@ pub(crate) struct Door {
     bell: Bell,
     /// Its connections.
     crowd: Arc<Crowd>,
+    /// Where it listens.
+    local: SocketAddr,
     /// Where completions of its connections are handled.
     pub(crate) queue: Arc<WorkQueue>,
 }
@@ -53,7 +55,12 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
     let name = CString::try_from_fmt(fmt!("svcrdma_rs-{number}"))?;
     let queue = Arc::new(WorkQueue::new(&name)?, GFP_KERNEL)?;
     let crowd = Crowd::new()?;
-    let door = Door { bell, crowd, queue };
+    let door = Door {
+        bell,
+        crowd,
+        local: *addr,
+        queue,
+    };
     Listener::new(net, addr, REQUESTS, door)
 }
 
@@ -70,5 +77,13 @@ impl ListenHandler for Door {
 
     fn arrived(&self) {
         self.bell.ring();
+    }
+
+    fn removed(&self) {
+        pr_warn!(
+            "the device of the listener at {} is removed: nfsd forgets it\n",
+            Show(&self.local)
+        );
+        self.bell.close();
     }
 }

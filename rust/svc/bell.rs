@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tells the RPC server that connection requests wait ([`Bell`]).
+//! Tells the RPC server what happens to a listener ([`Bell`]).
 
 use core::ptr::NonNull;
 use kernel::{
@@ -13,7 +13,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Tells the RPC server that connection requests wait at a listener.
+/// Tells the RPC server that connection requests wait at a listener, or that its device goes.
 ///
 /// It may be rung before the RPC server knows the listener, and after it has forgotten it.
 #[derive(Clone)]
@@ -29,8 +29,13 @@ struct Shared {
 ///
 /// The transport of `Connected` is valid.
 enum Wire {
-    /// The RPC server does not know the listener yet; whether the bell was rung.
-    Loose(bool),
+    /// The RPC server does not know the listener yet.
+    Loose {
+        /// The bell was rung.
+        rung: bool,
+        /// The listener is to be closed.
+        closing: bool,
+    },
     Connected(NonNull<bindings::svc_xprt>),
     Cut,
 }
@@ -41,7 +46,7 @@ unsafe impl Send for Wire {}
 impl Bell {
     pub(crate) fn new() -> Result<Self> {
         let shared = pin_init!(Shared {
-            wire <- new_spinlock!(Wire::Loose(false), "Bell::wire"),
+            wire <- new_spinlock!(Wire::Loose { rung: false, closing: false }, "Bell::wire"),
         });
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL)?))
     }
@@ -50,12 +55,27 @@ impl Bell {
     pub fn ring(&self) {
         let mut wire = self.0.wire.lock();
         match &mut *wire {
-            Wire::Loose(rung) => *rung = true,
+            Wire::Loose { rung, .. } => *rung = true,
             Wire::Connected(xprt) => {
                 // SAFETY: Valid by the type invariant, as long as the lock is held.
                 unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CONN) };
                 // SAFETY: As above. The callee may be called in any context.
                 unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
+            }
+            Wire::Cut => {}
+        }
+    }
+
+    /// Makes a thread of the RPC server close and forget the listener. Process context; does not
+    /// sleep.
+    pub fn close(&self) {
+        let mut wire = self.0.wire.lock();
+        match &mut *wire {
+            Wire::Loose { closing, .. } => *closing = true,
+            Wire::Connected(xprt) => {
+                // SAFETY: Valid by the type invariant, as long as the lock is held. The callee may
+                // be called in any context.
+                unsafe { bindings::svc_xprt_deferred_close(xprt.as_ptr()) };
             }
             Wire::Cut => {}
         }
@@ -68,10 +88,14 @@ impl Bell {
     /// The transport stays valid until [`Bell::cut`] is called.
     pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
         let mut wire = self.0.wire.lock();
-        if matches!(*wire, Wire::Loose(true)) {
-            // The RPC server looks at the flag when it gets the listener.
-            // SAFETY: Valid by this function's contract.
-            unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CONN) };
+        if let Wire::Loose { rung, closing } = *wire {
+            for (wanted, flag) in [(rung, bindings::XPT_CONN), (closing, bindings::XPT_CLOSE)] {
+                if wanted {
+                    // The RPC server looks at the flag when it gets the listener.
+                    // SAFETY: Valid by this function's contract.
+                    unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), flag) };
+                }
+            }
         }
         // INVARIANT: By this function's contract.
         *wire = Wire::Connected(xprt);

@@ -10,7 +10,7 @@
 //! | [`class`] | a transport class, registered while it lives | `svc_xprt_class` |
 //! | [`service`] | the trait behind the class: the contract with a driver | |
 //! | `ops` | the operations of the class, made from the trait | `svc_xprt_ops` |
-//! | [`bell`] | tells the RPC server of connection requests | `svc_xprt` |
+//! | [`bell`] | tells the RPC server what happens to a listener | `svc_xprt` |
 //! | [`inbox`] | calls that wait for a thread of the RPC server | `svc_xprt` |
 //! | `context` | a call from the time when it arrives until it is over | `svc_rqst` |
 //! | [`reply`] | a reply that is to be sent | `svc_rqst`, `xdr_buf` |

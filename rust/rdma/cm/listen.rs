@@ -62,6 +62,11 @@ pub trait ListenHandler: Send + Sync + 'static {
 
     /// A request waits for [`Listener::take`].
     fn arrived(&self);
+
+    /// The device with the address that is listened at is being removed. Its removal waits until
+    /// the listener is dropped, which the handler must not do itself. A wildcard address has no
+    /// device.
+    fn removed(&self);
 }
 
 /// A request that waits to be accepted. Dropping it rejects it.
@@ -108,6 +113,10 @@ pub struct Request<H: ListenHandler> {
 ///
 ///     fn arrived(&self) {
 ///         // Here the thread that accepts is woken.
+///     }
+///
+///     fn removed(&self) {
+///         // Here the owner of the listener is told to drop it.
 ///     }
 /// }
 ///
@@ -306,6 +315,9 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
     // SAFETY: `event` is valid for the duration of the call.
     let event = unsafe { &*event };
     if event.event != bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+        if event.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
+            context.handler.removed();
+        }
         // The id has an owner: never ask the CM to destroy it.
         return 0;
     }
