@@ -35,6 +35,8 @@ mod send;
 mod send_queue;
 
 pub use crate::wc::WcStatus;
+#[cfg(xprtrdma_server)]
+pub use batch::Message;
 pub use batch::{
     SendBatch,
     SendError, //

@@ -52,7 +52,7 @@ impl Events {
         let own = Own {
             receive_size: INLINE,
             send_size: INLINE,
-            invalidates: false,
+            invalidates: request.invalidates,
             reads: READS,
         };
         let agreed = accept(

@@ -22,6 +22,7 @@ use xprtrdma_proto::responder::grant::{
 };
 use xprtrdma_rdma::{
     qp::{
+        Message,
         Qp,
         QpHandler,
         SendBatch,
@@ -39,9 +40,37 @@ pub(crate) struct Outbox {
 
 struct Waiting {
     message: KVec<u8>,
-    /// RDMA Writes in front of it.
-    transfer: Option<KBox<Transfer>>,
+    along: Along,
     unsent: Unsent,
+}
+
+/// What goes with an answer.
+#[derive(Default)]
+pub(crate) struct Along {
+    /// RDMA Writes in front of it.
+    pub(crate) transfer: Option<KBox<Transfer>>,
+    /// A key of the call, which the client's device invalidates when the answer arrives.
+    pub(crate) invalidate: Option<u32>,
+}
+
+impl Along {
+    /// Returns the work requests of the answer.
+    fn wrs(&self) -> u32 {
+        let transfer = self.transfer.as_deref();
+        // NO-OVERFLOW: A list in memory is shorter.
+        transfer.map_or(0, Transfer::wrs).wrapping_add(1)
+    }
+
+    /// Posts an answer of `len` bytes. Everything that uses the client's memory goes in front of
+    /// the message.
+    fn post<H: QpHandler>(self, batch: SendBatch<'_, H>, len: usize) -> Result {
+        let invalidate = self.invalidate;
+        let message = Message { len, invalidate };
+        match self.transfer {
+            Some(transfer) => batch.post_transfer(transfer, Some(message)),
+            None => batch.post_message(message),
+        }
+    }
 }
 
 impl Outbox {
@@ -59,15 +88,14 @@ impl Outbox {
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
         while let Some(first) = waiting.first() {
-            let wrs = wrs(first.transfer.as_deref());
-            let mut batch = match qp.begin(first.message.len(), wrs) {
+            let mut batch = match qp.begin(first.message.len(), first.along.wrs()) {
                 Ok(batch) => batch,
                 Err(SendError::Full) => return Ok(false),
                 Err(SendError::Closed) => return Err(EPIPE),
             };
             let answer = waiting.remove(0).map_err(|_| EINVAL)?;
             batch.buffer().copy_from_slice(&answer.message);
-            post(batch, answer.message.len(), answer.transfer)?;
+            answer.along.post(batch, answer.message.len())?;
             self.grant.lock().sent(answer.unsent);
         }
         Ok(true)
@@ -85,13 +113,13 @@ impl Outbox {
         pushed.map_err(|_| ENOSPC)
     }
 
-    /// Sends an answer of at most `most` bytes, behind its RDMA Writes: now, or when there is room.
+    /// Sends an answer of at most `most` bytes, and what goes along: now, or when there is room.
     /// `grant` takes its grant, `encode` writes it. May sleep for memory.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,
         most: usize,
-        transfer: Option<KBox<Transfer>>,
+        along: Along,
         grant: impl FnOnce(&mut Grant) -> Result<Granted, Overdrawn>,
         encode: impl FnOnce(Granted, &mut [u8]) -> Result<usize>,
     ) -> Result {
@@ -99,13 +127,13 @@ impl Outbox {
         let granted = grant(&mut account).map_err(|_| ENOMEM)?;
         let room = match account.has_unsent() {
             true => Err(SendError::Full),
-            false => qp.begin(most, wrs(transfer.as_deref())),
+            false => qp.begin(most, along.wrs()),
         };
         match room {
             Ok(mut batch) => {
                 // In the lock of the grant: answers leave in the order of their grants.
                 let len = encode(granted, batch.buffer())?;
-                return post(batch, len, transfer);
+                return along.post(batch, len);
             }
             Err(SendError::Closed) => return Err(EPIPE),
             Err(SendError::Full) => {}
@@ -118,27 +146,10 @@ impl Outbox {
         message.truncate(len);
         self.push(Waiting {
             message,
-            transfer,
+            along,
             unsent,
         })?;
         // There may be room by now, and no completion that follows.
         self.pump(qp).map(|_| ())
-    }
-}
-
-/// Returns the work requests of an answer.
-fn wrs(transfer: Option<&Transfer>) -> u32 {
-    // NO-OVERFLOW: A list in memory is shorter.
-    transfer.map_or(0, Transfer::wrs).wrapping_add(1)
-}
-
-fn post<H: QpHandler>(
-    batch: SendBatch<'_, H>,
-    len: usize,
-    transfer: Option<KBox<Transfer>>,
-) -> Result {
-    match transfer {
-        Some(transfer) => batch.post_transfer(transfer, Some(len)),
-        None => batch.post_message(len),
     }
 }

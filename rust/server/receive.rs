@@ -10,7 +10,10 @@ use crate::{
         self,
         Counted, //
     },
-    outbox::Outbox,
+    outbox::{
+        Along,
+        Outbox, //
+    },
     read::{
         Failed,
         Fetched,
@@ -183,7 +186,7 @@ impl Handler {
         qp.handler().outbox.answer(
             qp,
             VERSION_ERROR_LEN,
-            None,
+            Along::default(),
             |grant| grant.refuse(ticket),
             |granted, buffer| refusal.encode(granted, buffer).map_err(|_| EINVAL),
         )

@@ -9,6 +9,7 @@ use crate::{
         self,
         Counted, //
     },
+    outbox::Along,
     receive::Handler, //
 };
 use kernel::prelude::*;
@@ -43,6 +44,8 @@ impl Connection {
         let parked = call.parked.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;
         let plan = ready.reply(&call.marks, reply.len(), &handler.terms);
+        let agreed = self.events.agreed.thresholds.remote_invalidation;
+        let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
         let ticket = call.ticket.take().ok_or(EINVAL)?;
         match plan {
             Ok(plan) => {
@@ -52,7 +55,10 @@ impl Connection {
                 handler.outbox.answer(
                     &self.qp,
                     most,
-                    transfer,
+                    Along {
+                        transfer,
+                        invalidate,
+                    },
                     |grant| grant.answer(ticket),
                     |granted, buffer| encode(&plan, granted, reply, buffer),
                 )

@@ -44,6 +44,8 @@ pub struct RequestInfo<'a> {
     pub private_data: &'a [u8],
     /// RDMA Reads that the peer serves at a time.
     pub reads: u8,
+    /// The device that it came to can Send With Invalidate.
+    pub invalidates: bool,
     /// The peer's address.
     pub peer: SocketAddr,
 }
@@ -248,6 +250,17 @@ impl<H: ListenHandler> Drop for Listener<H> {
     }
 }
 
+/// Returns whether a device can invalidate a key of the peer with a message.
+///
+/// # Safety
+///
+/// The device exists.
+unsafe fn can_invalidate(dev: *const bindings::ib_device) -> bool {
+    const ABILITY: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64;
+    // SAFETY: By this function's contract. Its attributes are constant after registration.
+    unsafe { (*dev).attrs.device_cap_flags & ABILITY != 0 }
+}
+
 impl<H: ListenHandler> ListenContext<H> {
     /// Takes a request in. `false`: the CM is to reject it and to destroy its id.
     ///
@@ -271,6 +284,8 @@ impl<H: ListenHandler> ListenContext<H> {
             // SAFETY: By this function's contract.
             private_data: unsafe { conn_private_data(conn) },
             reads: conn.initiator_depth,
+            // SAFETY: The device of a request exists as long as its id.
+            invalidates: unsafe { can_invalidate((*id.as_ptr()).device) },
             peer,
         };
         let Some(events) = self.handler.request(&info) else {

@@ -94,6 +94,38 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
+/// What a Send sends.
+#[cfg(xprtrdma_server)]
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// Its bytes, from the beginning of the buffer.
+    pub len: usize,
+    /// A key of the peer, whose device invalidates it when the message arrives.
+    pub invalidate: Option<u32>,
+}
+
+#[cfg(xprtrdma_server)]
+impl From<usize> for Message {
+    /// Makes a message that invalidates nothing.
+    fn from(len: usize) -> Self {
+        let invalidate = None;
+        Self { len, invalidate }
+    }
+}
+
+#[cfg(xprtrdma_server)]
+impl Message {
+    /// Says in the work request of a Send what it is to invalidate.
+    fn choose(&self, send: &mut bindings::ib_send_wr) {
+        send.opcode = match self.invalidate {
+            Some(_) => bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV,
+            None => bindings::ib_wr_opcode_IB_WR_SEND,
+        };
+        // CAST: The union's members are numbers of 32 bits.
+        send.ex.bindgen_union_field = self.invalidate.unwrap_or(0);
+    }
+}
+
 /// A post in the making: room for one message, and the send queue's lock.
 ///
 /// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be held while a batch
@@ -188,14 +220,14 @@ impl<H: QpHandler> SendBatch<'_, H> {
         self.post_now(len, regions, true)
     }
 
-    /// Posts a transfer, and behind it a Send of the first `len` bytes of the buffer, if there is a
-    /// `message`: one doorbell. [`QpHandler::transferred`] is called when all of it has completed.
+    /// Posts a transfer, and behind it a Send, if there is a `message`: one doorbell.
+    /// [`QpHandler::transferred`] is called when all of it has completed.
     /// On error the connection is dead, and what was posted stays with the queue pair.
     ///
     /// `EINVAL`, and nothing has happened, if the pages are mapped in another domain; `E2BIG`, if
     /// there is no room for that much.
     #[cfg(xprtrdma_server)]
-    pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<usize>) -> Result {
+    pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<Message>) -> Result {
         let Self {
             qp,
             sq: mut guard,
@@ -210,7 +242,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         // NO-OVERFLOW: Lists in memory are shorter.
         let wrs = transfer.wrs().wrapping_add(u32::from(message.is_some()));
-        let len = message.unwrap_or(0);
+        let len = message.map_or(0, |message| message.len);
         if wrs > max_wrs || len > max_len {
             return Err(E2BIG);
         }
@@ -235,7 +267,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // when they fail they are called Writes.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let (mut next, mut last_flags) = (ptr::null_mut(), flags(true));
-        if message.is_some() {
+        if let Some(message) = message {
+            message.choose(&mut sq.send);
             sq.head = offset.wrapping_add(aligned(len));
             sq.ring.sync_for_device(offset, len);
             sq.sge = sq.ring.sge(offset, len);
@@ -251,11 +284,14 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Posts a Send of the first `len` bytes of the buffer. On error the connection is dead.
+    /// Posts a Send. On error the connection is dead.
     #[cfg(xprtrdma_server)]
-    pub fn post_message(self, len: usize) -> Result {
+    pub fn post_message(mut self, message: impl Into<Message>) -> Result {
         struct Nothing;
         impl Lender for Nothing {}
+        let message = message.into();
+        message.choose(&mut self.sq.send);
+        let len = message.len;
         self.post_now::<Nothing>(len, &mut [], false)
     }
 
