@@ -18,6 +18,64 @@ struct svc_xprt_class svcrdma_class = {
 	.xcl_ident = XPRT_TRANSPORT_RDMA,
 };
 
+/* .setup is filled in before the class is registered. */
+struct xprt_class svcrdma_reverse_class = {
+	.list = LIST_HEAD_INIT(svcrdma_reverse_class.list),
+	.ident = XPRT_TRANSPORT_BC_RDMA,
+	.owner = THIS_MODULE,
+	.name = "rdma backchannel",
+	/* nfsd alone asks for it, by its number. */
+	.netid = { "" },
+};
+
+/* nfsd brings time limits of its own. */
+const struct rpc_timeout svcrdma_reverse_timeout = {
+	.to_initval = 60 * HZ,
+	.to_maxval = 60 * HZ,
+};
+
+int svcrdma_set_reverse_peer(struct rpc_xprt *xprt, const struct sockaddr *peer)
+{
+	const char *addr, *port;
+
+	addr = kasprintf(GFP_KERNEL, "%pISc", peer);
+	port = kasprintf(GFP_KERNEL, "%u", rpc_get_port(peer));
+	xprt->address_strings[RPC_DISPLAY_ADDR] = addr;
+	xprt->address_strings[RPC_DISPLAY_PORT] = port;
+	xprt->address_strings[RPC_DISPLAY_PROTO] = "rdma";
+	xprt->address_strings[RPC_DISPLAY_NETID] =
+		peer->sa_family == AF_INET6 ? "rdma6" : "rdma";
+	xprt->addrlen = svc_addr_len(peer);
+	memcpy(&xprt->addr, peer, xprt->addrlen);
+	return addr && port ? 0 : -ENOMEM;
+}
+
+void svcrdma_free_reverse(struct rpc_xprt *xprt)
+{
+	kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
+	kfree(xprt->address_strings[RPC_DISPLAY_PORT]);
+	xprt_free(xprt);
+}
+
+void svcrdma_unlock_reverse(struct rpc_xprt *xprt)
+{
+	clear_bit_unlock(XPRT_LOCKED, &xprt->state);
+	smp_mb__after_atomic();
+	wake_up_bit(&xprt->state, XPRT_LOCKED);
+}
+
+void svcrdma_refuse_to_connect(struct rpc_xprt *xprt)
+{
+	xprt_clear_connecting(xprt);
+	xprt_wake_pending_tasks(xprt, -ENOTCONN);
+}
+
+bool svcrdma_is_connection(struct svc_xprt *xprt)
+{
+	return xprt->xpt_class == &svcrdma_class &&
+	       !test_bit(XPT_LISTENER, &xprt->xpt_flags);
+}
+
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag)
 {
 	set_bit(flag, &xprt->xpt_flags);

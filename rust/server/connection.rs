@@ -118,6 +118,7 @@ impl Connection {
         let handler = Handler::new(&events, &abilities, terms, inbox.handle(), &ticker, queue)?;
         let owner = Qp::create(&pd, &sizes.queues(), handler)?;
         let qp = owner.handle();
+        let line = qp.handler().callbacks.line.clone();
         let owner = KBox::pin_init(new_mutex!(Some(owner), "Connection::owner"), GFP_KERNEL)?;
         let peer = events.peer;
         let connection = Self {
@@ -137,6 +138,7 @@ impl Connection {
             Accepted {
                 connection,
                 inbox,
+                line,
                 local,
                 peer,
             },

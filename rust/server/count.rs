@@ -72,6 +72,7 @@ pub(crate) fn ended(cause: Cause) {
         Cause::Left
         | Cause::Starved
         | Cause::Unanswerable
+        | Cause::Callbacks
         | Cause::Device
         | Cause::Address
         | Cause::Stopped => return,

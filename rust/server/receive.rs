@@ -20,6 +20,7 @@ use crate::{
         Pumped,
         Reads, //
     },
+    reverse::Callbacks,
     sizes::Sizes,
     ticker::{
         Tended,
@@ -92,6 +93,7 @@ pub(crate) struct Handler {
     pub(crate) outbox: Outbox,
     pub(crate) watch: Watch,
     ticker: Arc<Ticker<Self>>,
+    pub(crate) callbacks: Callbacks,
     reads: Reads<Self>,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
@@ -130,6 +132,7 @@ impl Handler {
             terms,
             sizes,
             outbox: Outbox::new(grant, sizes.answers())?,
+            callbacks: Callbacks::new(terms.reply_threshold)?,
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
             reads: Reads::new(&sizes, device.reads)?,
@@ -243,10 +246,17 @@ impl QpHandler for Handler {
                 Ok(call),
             ),
             Arrival::Refuse(refusal) => (this.outbox.grant.lock().begin(None), Err(refusal)),
-            Arrival::ReverseReply(_) | Arrival::ReverseError(_) | Arrival::Drop(_) => {
+            other => {
                 // The buffer is posted again.
-                this.watch.malformed(&this.events);
                 this.outbox.grant.lock().posted(1);
+                let expected = match other {
+                    Arrival::ReverseReply(reply) => this.callbacks.replied(&reply),
+                    Arrival::ReverseError(xid) => this.callbacks.refused(xid),
+                    _ => false,
+                };
+                if !expected {
+                    this.watch.malformed(&this.events);
+                }
                 return;
             }
         };

@@ -10,17 +10,29 @@ use crate::{
         self,
         Listener, //
     },
-    receive::Handler, //
+    receive::Handler,
+    reverse, //
 };
 use core::net::SocketAddr;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_proto::served::cause::Cause;
 use xprtrdma_rdma::{
     pages::Pages,
-    qp::Held, //
+    qp::{
+        Held,
+        Qp, //
+    }, //
 };
 use xprtrdma_svc::{
     bell::Bell,
     reply::Reply,
+    reverse::{
+        NotSent,
+        Outgoing, //
+    },
     service::{
         Accepted,
         Listening,
@@ -35,6 +47,9 @@ impl Service for Rdma {
     type Message = Held<Handler>;
     type Pages = Pages;
     type Call = Call;
+    type Sender = Arc<Qp<Handler>>;
+
+    const CALLS: u32 = reverse::CALLS as u32;
 
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>> {
         let listener = listener::listen(net, addr, bell)?;
@@ -69,5 +84,22 @@ impl Service for Rdma {
 
     fn detach(connection: &Connection) {
         connection.detach();
+    }
+
+    fn sender(connection: &Connection) -> Self::Sender {
+        connection.qp.handler().callbacks.allow();
+        connection.qp.clone()
+    }
+
+    fn longest_outgoing(sender: &Self::Sender) -> usize {
+        sender.handler().callbacks.longest()
+    }
+
+    fn call(sender: &Self::Sender, call: &Outgoing<'_>) -> Result<(), NotSent> {
+        sender.handler().callbacks.call(sender, call)
+    }
+
+    fn hang_up(sender: &Self::Sender) {
+        sender.handler().events.end(Cause::Callbacks);
     }
 }

@@ -2,6 +2,7 @@
 
 //! Sizes and bounds.
 
+use crate::reverse;
 use xprtrdma_proto::{
     responder::grant::GrantBounds,
     served::{
@@ -29,6 +30,8 @@ pub(crate) const INLINE: u32 = 4096;
 const CALLS: u16 = 64;
 /// Calls above the grant that are forgiven, and Receives whose calls are answered but not over.
 const SPARE: u16 = 16;
+/// Receives for replies to calls of ours.
+const CALLBACKS: u16 = reverse::CALLS;
 /// Receives that may wait to be posted again.
 const RECV_BATCH: u16 = 8;
 /// Work requests of the send queue.
@@ -68,8 +71,8 @@ impl Sizes {
         let wish = Queues {
             sends: SEND_WRS,
             calls: CALLS.into(),
-            // NO-OVERFLOW: Two small constants.
-            extra: (SPARE + RECV_BATCH).into(),
+            // NO-OVERFLOW: Small constants.
+            extra: (SPARE + CALLBACKS + RECV_BATCH).into(),
         };
         let device = Limits {
             work_requests: device.max_qp_wr,
@@ -89,7 +92,7 @@ impl Sizes {
             signal_every: SIGNAL_EVERY,
             message_wrs: 1,
             waiting_wrs: 1,
-            // CAST: At most `CALLS + SPARE`.
+            // CAST: At most `CALLS + SPARE + CALLBACKS`.
             recv_count: self.receives() as u16,
             recv_batch: RECV_BATCH,
             recv_size: INLINE as usize,
@@ -101,7 +104,7 @@ impl Sizes {
         GrantBounds {
             least: self.0.calls,
             most: self.0.calls,
-            reserved: 0,
+            reserved: CALLBACKS.into(),
             spare: SPARE.into(),
         }
     }

@@ -16,6 +16,7 @@
 //! | [`call`] | a call that the RPC server has |
 //! | [`reply`] | replies of the RPC server |
 //! | [`outbox`] | answers on their way to the client |
+//! | [`reverse`] | calls of nfsd to the client |
 //! | [`events`] | what the connection manager tells of a connection |
 //! | [`crowd`] | the connections of a listener, and how each of them ends |
 //! | [`ticker`] | looks after connections from time to time |
@@ -37,6 +38,7 @@ mod outbox;
 mod read;
 mod receive;
 mod reply;
+mod reverse;
 mod service;
 mod sizes;
 mod ticker;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport class, registered while a [`Registration`] lives.
+//! The transport classes, registered while a [`Registration`] lives.
 
 use crate::{
     ops::Ops,
@@ -9,28 +9,42 @@ use crate::{
 use core::marker::PhantomData;
 use kernel::{
     error::to_result,
-    prelude::*, //
+    prelude::*,
+    types::ScopeGuard, //
 };
 use xprtrdma_bindings as bindings;
 
-/// The registration of the module's one transport class, for driver `S`.
+/// The registration of the module's transport classes, for driver `S`: that of connections, and
+/// that of transports that lead to their clients.
 ///
 /// # Invariants
 ///
-/// The class is registered while the value exists.
+/// The classes are registered while the value exists.
 pub struct Registration<S: Service>(PhantomData<S>);
 
 impl<S: Service> Registration<S> {
-    /// Registers the class "rdma" (ident 256) for driver `S`. May sleep.
+    /// Registers the class "rdma" (ident 256) for driver `S`, and the class of transports to
+    /// clients (ident 256 with the highest bit). May sleep.
     ///
-    /// `EEXIST`: another module owns the class.
+    /// `EEXIST`: another module owns one of them.
     pub fn new() -> Result<Self> {
+        let reverse = &raw mut bindings::svcrdma_reverse_class;
+        // SAFETY: As for the other class below.
+        unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
+        // Before there is a connection: another module would take ours for one of its own.
+        // SAFETY: The class is a complete static object.
+        to_result(unsafe { bindings::xprt_register_transport(reverse) })?;
+        let guard = ScopeGuard::new(|| {
+            // SAFETY: Registered just now, and no connection has asked for it.
+            unsafe { bindings::xprt_unregister_transport(reverse) };
+        });
         let class = &raw mut bindings::svcrdma_class;
         // SAFETY: The class belongs to this module and is not registered: a second registration
         // of it fails with `EEXIST` before anything is changed but this same pointer.
         unsafe { (*class).xcl_ops = &Ops::<S>::LISTENER };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::svc_reg_xprt_class(class) })?;
+        guard.dismiss();
         // INVARIANT: Registered just now.
         Ok(Self(PhantomData))
     }
@@ -41,5 +55,7 @@ impl<S: Service> Drop for Registration<S> {
         // SAFETY: Registered by the type invariant. Transports hold references to the module, so
         // none exists when it is unloaded.
         unsafe { bindings::svc_unreg_xprt_class(&raw mut bindings::svcrdma_class) };
+        // SAFETY: As above.
+        unsafe { bindings::xprt_unregister_transport(&raw mut bindings::svcrdma_reverse_class) };
     }
 }

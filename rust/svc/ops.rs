@@ -7,6 +7,10 @@ use crate::{
     context::Context,
     inbox::InboxOwner,
     reply::Reply,
+    reverse::{
+        self,
+        Line, //
+    },
     service::{
         Listening,
         Service, //
@@ -16,6 +20,7 @@ use crate::{
         SvcXprt, //
     }, //
 };
+use core::ptr::NonNull;
 use kernel::prelude::*;
 use xprtrdma_base::{
     compat,
@@ -37,6 +42,7 @@ struct Listener<S: Service> {
 /// What the RPC server knows as a connection.
 struct Connection<S: Service> {
     inbox: InboxOwner<S>,
+    line: Line<S>,
     connection: S::Connection,
 }
 
@@ -125,6 +131,30 @@ impl<S: Service> Ops<S> {
         Ok(xprt.as_ptr())
     }
 
+    /// Makes a transport that leads to the client of a connection, for `xprt_class::setup`.
+    pub(crate) unsafe extern "C" fn setup(
+        args: *mut bindings::xprt_create,
+    ) -> *mut bindings::rpc_xprt {
+        // SAFETY: The RPC client passes valid arguments.
+        unsafe { Self::try_setup(&*args) }.unwrap_or_else(|e| e.to_ptr())
+    }
+
+    /// # Safety
+    ///
+    /// `args` comes from the RPC client.
+    unsafe fn try_setup(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
+        let xprt = NonNull::new(args.bc_xprt).ok_or(EINVAL)?.as_ptr();
+        // SAFETY: The caller has a reference to the connection.
+        if !unsafe { bindings::svcrdma_is_connection(xprt) } {
+            return Err(EINVAL);
+        }
+        // SAFETY: A connection of our class, hence of this driver, as long as the caller has it.
+        let of_us = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
+        let sender = S::sender(&of_us.connection);
+        // SAFETY: By this function's contract; the line is that of the connection.
+        unsafe { reverse::make(args, &of_us.line, sender) }
+    }
+
     unsafe extern "C" fn accept(xprt: *mut bindings::svc_xprt) -> *mut bindings::svc_xprt {
         // SAFETY: The RPC server calls this for a listener of ours, which is busy.
         let listener = unsafe { SvcXprt::<Listener<S>>::inner(xprt) };
@@ -145,6 +175,7 @@ impl<S: Service> Ops<S> {
         let (local, peer) = (accepted.local, accepted.peer);
         let of_us = Connection::<S> {
             inbox: accepted.inbox,
+            line: accepted.line,
             connection: accepted.connection,
         };
         // SAFETY: The listener is valid, and so are its namespace and its service. The RPC server
@@ -286,11 +317,16 @@ impl<S: Service> Ops<S> {
         // SAFETY: The RPC server calls this for a connection of ours.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         connection.inbox.detach();
+        connection.line.end();
         S::detach(&connection.connection);
     }
 
     unsafe extern "C" fn free_connection(xprt: *mut bindings::svc_xprt) {
         // SAFETY: The RPC server has detached the connection and forgotten it.
+        unsafe { SvcXprt::<Connection<S>>::inner(xprt) }
+            .line
+            .forget();
+        // SAFETY: As above.
         unsafe { SvcXprt::<Connection<S>>::free(xprt) }
     }
 

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A reply that is to be sent ([`Reply`]).
+//! A message that is to be sent ([`Encoded`]).
 
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
 
 /// A reply of the RPC server, lent to [`Service::reply`](crate::service::Service::reply).
+pub type Reply<'a> = Encoded<'a>;
+
+/// An RPC message that is to be sent.
 ///
 /// # Invariants
 ///
-/// The structure describes a complete reply, whose memory stays as it is for `'a`.
-pub struct Reply<'a>(&'a bindings::xdr_buf);
+/// The structure describes a complete message, whose memory stays as it is for `'a`.
+pub struct Encoded<'a>(&'a bindings::xdr_buf);
 
-impl<'a> Reply<'a> {
+impl<'a> Encoded<'a> {
     /// # Safety
     ///
     /// The type invariant must hold for `'a`.
@@ -21,19 +24,19 @@ impl<'a> Reply<'a> {
         Self(raw)
     }
 
-    /// Returns the bytes of the reply.
+    /// Returns the bytes of the message.
     pub fn len(&self) -> u32 {
         let ends = self.0.head[0].iov_len.wrapping_add(self.0.tail[0].iov_len);
         // CAST: A message in memory, of a few megabytes.
         (ends as u32).wrapping_add(self.0.page_len)
     }
 
-    /// Returns whether the reply has no bytes, which is never so.
+    /// Returns whether the message has no bytes, which is never so.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes from the byte `from` on. `EINVAL`: the reply does not have them. Does not
+    /// Copies the bytes from the byte `from` on. `EINVAL`: the message does not have them. Does not
     /// sleep.
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
         let len = u32::try_from(to.len())?;
@@ -41,7 +44,7 @@ impl<'a> Reply<'a> {
         if end > self.len() {
             return Err(EINVAL);
         }
-        // SAFETY: The reply is complete by the type invariant and has these bytes; `to` has room
+        // SAFETY: The message is complete by the type invariant and has these bytes; `to` has room
         // for them.
         let err =
             unsafe { bindings::read_bytes_from_xdr_buf(self.0, from, to.as_mut_ptr().cast(), len) };

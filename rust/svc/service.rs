@@ -5,7 +5,12 @@
 use crate::{
     bell::Bell,
     inbox::InboxOwner,
-    reply::Reply, //
+    reply::Reply,
+    reverse::{
+        Line,
+        NotSent,
+        Outgoing, //
+    }, //
 };
 use core::net::SocketAddr;
 use kernel::prelude::*;
@@ -31,6 +36,8 @@ pub struct Accepted<S: Service> {
     pub connection: S::Connection,
     /// Where its calls arrive.
     pub inbox: InboxOwner<S>,
+    /// Where the replies to our calls of the client arrive.
+    pub line: Line<S>,
     /// Our address.
     pub local: SocketAddr,
     /// The client's address.
@@ -53,6 +60,11 @@ pub trait Service: Sized + Send + Sync + 'static {
     type Pages: PageArray;
     /// The driver's data about a call.
     type Call: Send;
+    /// What sends calls to the client of a connection. The connection does not keep it.
+    type Sender: Clone + Send + Sync + Unpin;
+
+    /// Calls to a client that may be in flight at most.
+    const CALLS: u32;
 
     /// Listens at an address of a namespace; `bell` is rung for each connection request.
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>>;
@@ -86,4 +98,17 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// Ends a connection: when this returns, the hardware reaches no memory of it any more. Calls
     /// may still be at work and find that they cannot reply.
     fn detach(connection: &Self::Connection);
+
+    /// Returns what sends calls to the client, which allows them from now on.
+    fn sender(connection: &Self::Connection) -> Self::Sender;
+
+    /// Returns how many bytes a call to the client may have.
+    fn longest_outgoing(sender: &Self::Sender) -> usize;
+
+    /// Sends a call to the client; its reply goes to [`Line::reply`]. Must not sleep for long. May
+    /// be called when the connection has ended.
+    fn call(sender: &Self::Sender, call: &Outgoing<'_>) -> Result<(), NotSent>;
+
+    /// Ends the connection, since no call is sent to the client any more. Does not sleep.
+    fn hang_up(sender: &Self::Sender);
 }

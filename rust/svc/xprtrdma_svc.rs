@@ -7,19 +7,21 @@
 //!
 //! | Module | Concept | C structure |
 //! | --- | --- | --- |
-//! | [`class`] | a transport class, registered while it lives | `svc_xprt_class` |
+//! | [`class`] | the transport classes, registered while it lives | `svc_xprt_class`, `xprt_class` |
 //! | [`service`] | the trait behind the class: the contract with a driver | |
 //! | `ops` | the operations of the class, made from the trait | `svc_xprt_ops` |
 //! | [`bell`] | tells the RPC server what happens to a listener | `svc_xprt` |
 //! | [`inbox`] | calls that wait for a thread of the RPC server | `svc_xprt` |
 //! | `context` | a call from the time when it arrives until it is over | `svc_rqst` |
-//! | [`reply`] | a reply that is to be sent | `svc_rqst`, `xdr_buf` |
+//! | [`reply`] | a message that is to be sent | `xdr_buf` |
+//! | [`reverse`] | calls to the client of a connection | `rpc_xprt` |
 //!
 //! The RPC server's threads take transports off a queue, not calls: `XPT_BUSY` says that a thread
 //! has a transport, or that it is queued. No driver sees that flag: `ops` takes a call from the
 //! inbox and gives the flag up, once on every path.
 //!
-//! Lock order (outer first): the lock of an inbox or a bell, the queues of the RPC server.
+//! Lock order (outer first): the lock of an inbox or a bell, the queues of the RPC server; the lock
+//! of a line, `queue_lock` or `transport_lock` of its `rpc_xprt`.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -48,5 +50,6 @@ mod context;
 pub mod inbox;
 mod ops;
 pub mod reply;
+pub mod reverse;
 pub mod service;
 mod transport;

@@ -27,6 +27,8 @@ pub enum Cause {
     Crowded,
     /// An answer could not be built or sent (RFC 8166 4.5.4).
     Unanswerable,
+    /// Calls to the client can no longer be sent.
+    Callbacks,
     /// The device is removed.
     Device,
     /// The address of the connection is no longer ours.
@@ -49,6 +51,7 @@ impl Cause {
             Self::Transfer => "a transfer failed",
             Self::Crowded => "idle, and another connection took its place",
             Self::Unanswerable => "an answer could not be sent",
+            Self::Callbacks => "calls to the client could not be sent",
             Self::Device => "the device is removed",
             Self::Address => "the address has gone",
             Self::Stopped => "the server stops",

@@ -387,6 +387,7 @@ fn an_end_has_one_cause_and_each_cause_its_words() {
         Cause::Transfer,
         Cause::Crowded,
         Cause::Unanswerable,
+        Cause::Callbacks,
         Cause::Device,
         Cause::Address,
         Cause::Stopped,

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls of the RPC server's services to a client, on the client's own connection ([`Line`]).
+//!
+//! nfsd makes an RPC client whose transport leads to a connection that it already has. Such a
+//! transport cannot connect: it ends with the connection.
+//!
+//! The transport outlives the connection, and the connection the transport, for nfsd keeps
+//! references to both. So neither points to the other: both have the [`Line`] between them.
+
+mod ops;
+
+use crate::{
+    reply::Encoded,
+    service::Service, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
+use xprtrdma_base::{
+    new_spinlock,
+    spin::SpinLock, //
+};
+use xprtrdma_bindings as bindings;
+
+pub(crate) use ops::make;
+
+/// Why a call to a client was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSent {
+    /// There is no room for it now, or the client takes no more calls now. It is tried again.
+    Busy,
+    /// It is longer than calls to this client may be. It fails.
+    TooLong,
+    /// The connection is lost. Calls on it fail.
+    Closed,
+}
+
+/// A call to a client that is to be sent.
+pub struct Outgoing<'a> {
+    /// Its transaction id, in host order.
+    pub xid: u32,
+    /// Its bytes.
+    pub message: Encoded<'a>,
+}
+
+/// The way on which a connection is called by the RPC server's services.
+pub struct Line<S: Service>(Arc<Shared<S>>);
+
+impl<S: Service> Clone for Line<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+#[pin_data]
+struct Shared<S: Service> {
+    #[pin]
+    state: SpinLock<State<S>>,
+}
+
+/// # Invariants
+///
+/// The transport counts `xprt`.
+struct State<S: Service> {
+    xprt: Option<NonNull<bindings::rpc_xprt>>,
+    /// What sends the calls. Not there before the transport is, nor after the connection's end.
+    sender: Option<S::Sender>,
+    /// The connection has ended.
+    ended: bool,
+}
+
+// SAFETY: The functions that are called for the transport may be called by any thread.
+unsafe impl<S: Service> Send for State<S> {}
+
+/// A transport that leads to a connection.
+///
+/// # Invariants
+///
+/// Allocated by `xprt_alloc` with `xprt` at offset 0.
+#[repr(C)]
+struct ReverseXprt<S: Service> {
+    xprt: Opaque<bindings::rpc_xprt>,
+    line: Line<S>,
+}
+
+impl<S: Service> Line<S> {
+    /// Makes a line that no service uses yet. May sleep.
+    pub fn new() -> Result<Self> {
+        let state = State {
+            xprt: None,
+            sender: None,
+            ended: false,
+        };
+        let shared = pin_init!(Shared {
+            state <- new_spinlock!(state, "Line::state"),
+        });
+        Ok(Self(Arc::pin_init(shared, GFP_KERNEL)?))
+    }
+
+    /// Hands a reply to the call with this transaction id, and says how many calls may be in
+    /// flight from now on: `window` calls. Both only if a call waits for it, which is returned.
+    ///
+    /// What does not fit in the call's memory is cut off, and the caller cannot decode the reply.
+    /// Process context; does not sleep. `window` is called under a spinlock.
+    pub fn reply(&self, xid: u32, message: &[u8], window: impl FnOnce() -> u32) -> bool {
+        // The transport stays while the lock is held.
+        let state = self.0.state.lock();
+        let Some(xprt) = state.xprt else {
+            return false;
+        };
+        // SAFETY: The transport is valid by the type invariant, for as long as `state` is held.
+        let (queue, transport) = unsafe {
+            let raw = xprt.as_ptr();
+            (
+                SpinLock::from_raw(&raw mut (*raw).queue_lock),
+                SpinLock::from_raw(&raw mut (*raw).transport_lock),
+            )
+        };
+        let (queue, transport): (&SpinLock<()>, &SpinLock<()>) = (queue, transport);
+
+        let guard = queue.lock();
+        // CAST: The id in network order.
+        // SAFETY: The queue's lock is held.
+        let rqst = unsafe { bindings::xprt_lookup_rqst(xprt.as_ptr(), xid.to_be()) };
+        let Some(rqst) = NonNull::new(rqst) else {
+            return false;
+        };
+        let rqst = rqst.as_ptr();
+        // SAFETY: As above: the request was found just now. It stays until it is unpinned.
+        unsafe { bindings::xprt_pin_rqst(rqst) };
+        drop(guard);
+
+        // SAFETY: The request is pinned and waits for its reply, so its memory is there, and no
+        // other thread completes it: only this function does, under the lock of the line.
+        let copied = unsafe { take_reply(rqst, message) };
+        let calls = window();
+        let guard = transport.lock();
+        // SAFETY: The transport's lock is held.
+        unsafe { (*xprt.as_ptr()).cwnd = (calls as usize) << WINDOW_SHIFT };
+        drop(guard);
+
+        let _guard = queue.lock();
+        // SAFETY: The queue's lock is held, and the request is pinned.
+        unsafe { bindings::xprt_complete_rqst((*rqst).rq_task, copied) };
+        // SAFETY: As above; it was pinned here.
+        unsafe { bindings::xprt_unpin_rqst(rqst) };
+        true
+    }
+
+    /// Returns what sends calls, if calls can be sent.
+    fn sender(&self) -> Option<S::Sender> {
+        self.0.state.lock().sender.clone()
+    }
+
+    /// Ends the line with its connection: no call is sent any more, and those in flight fail. May
+    /// sleep.
+    pub(crate) fn end(&self) {
+        let mut state = self.0.state.lock();
+        state.ended = true;
+        let sender = state.sender.take();
+        if let Some(xprt) = state.xprt {
+            // SAFETY: Valid by the type invariant, as long as the lock is held.
+            unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
+        }
+        drop(state);
+        // It may be the last reference to much.
+        drop(sender);
+    }
+
+    /// Gives the transport up: the connection is about to be freed. May sleep.
+    pub(crate) fn forget(&self) {
+        let xprt = self.0.state.lock().xprt.take();
+        let Some(xprt) = xprt.map(NonNull::as_ptr) else {
+            return;
+        };
+        // SAFETY: The reference of the line keeps it. Nothing reads this while a client is made,
+        // since that needs the connection.
+        unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
+        // SAFETY: The line's own reference, by the type invariant, which is forgotten.
+        unsafe { bindings::xprt_put(xprt) };
+    }
+}
+
+/// The RPC client counts 256 for each call in flight.
+const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
+
+/// Copies a reply to where the RPC client decodes it. Returns the bytes that fit.
+///
+/// # Safety
+///
+/// `rqst` is pinned and waits for its reply, and no other thread gives it one.
+unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
+    // As the RPC client expects it of every transport, for it compares the two.
+    // SAFETY: By this function's contract both are there, and nothing else uses the private one.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            &raw const (*rqst).rq_rcv_buf,
+            &raw mut (*rqst).rq_private_buf,
+            1,
+        );
+    }
+    // SAFETY: As above.
+    let head = unsafe { (*rqst).rq_private_buf.head[0] };
+    let copied = message.len().min(head.iov_len);
+    // SAFETY: The head has that many bytes, which wait for the reply. The message is elsewhere.
+    unsafe { ptr::copy_nonoverlapping(message.as_ptr(), head.iov_base.cast(), copied) };
+    // CAST: An inline message has a few kilobytes.
+    copied as c_int
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The operations of transports that lead to a connection, and how they are made.
+
+use super::{
+    Line,
+    NotSent,
+    Outgoing,
+    ReverseXprt, //
+};
+use crate::{
+    reply::Encoded,
+    service::Service, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    prelude::*,
+    types::ScopeGuard, //
+};
+use xprtrdma_base::{
+    compat,
+    net::addr_from_raw, //
+};
+use xprtrdma_bindings as bindings;
+
+/// The operations of a driver's transports. They cannot connect, and have no timer.
+struct Ops<S: Service>(core::marker::PhantomData<S>);
+
+#[expect(
+    clippy::missing_safety_doc,
+    reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
+)]
+impl<S: Service> Ops<S> {
+    const OPS: bindings::rpc_xprt_ops = bindings::rpc_xprt_ops {
+        set_buffer_size: None,
+        reserve_xprt: Some(bindings::xprt_reserve_xprt_cong),
+        release_xprt: Some(bindings::xprt_release_xprt_cong),
+        alloc_slot: Some(bindings::xprt_alloc_slot),
+        free_slot: Some(bindings::xprt_free_slot),
+        rpcbind: None,
+        set_port: None,
+        connect: Some(Self::connect),
+        get_srcaddr: None,
+        get_srcport: None,
+        buf_alloc: Some(Self::buf_alloc),
+        buf_free: Some(Self::buf_free),
+        prepare_request: None,
+        send_request: Some(Self::send_request),
+        abort_send_request: None,
+        wait_for_reply_request: Some(bindings::xprt_wait_for_reply_request_def),
+        timer: None,
+        release_request: Some(bindings::xprt_release_rqst_cong),
+        close: Some(Self::close),
+        destroy: Some(Self::destroy),
+        set_connect_timeout: None,
+        print_stats: Some(Self::print_stats),
+        enable_swap: Some(Self::enable_swap),
+        disable_swap: Some(Self::disable_swap),
+        inject_disconnect: Some(Self::close),
+        bc_setup: None,
+        bc_maxpayload: None,
+        bc_num_slots: None,
+        bc_free_rqst: None,
+        bc_destroy: None,
+    };
+
+    /// # Safety
+    ///
+    /// `raw` is a transport of this class for the duration of the caller.
+    unsafe fn line<'a>(raw: *mut bindings::rpc_xprt) -> &'a Line<S> {
+        // SAFETY: By this function's contract; `raw` is the first member of a whole transport.
+        unsafe { &(*raw.cast::<ReverseXprt<S>>()).line }
+    }
+
+    /// Refuses to connect: nfsd forbids its tasks to ask for it.
+    unsafe extern "C" fn connect(raw: *mut bindings::rpc_xprt, _task: *mut bindings::rpc_task) {
+        // SAFETY: Called by the RPC client, for a task that waits for a connection.
+        unsafe { bindings::svcrdma_refuse_to_connect(raw) };
+    }
+
+    /// Allocates memory for a call and its reply.
+    unsafe extern "C" fn buf_alloc(task: *mut bindings::rpc_task) -> c_int {
+        // SAFETY: Called by the RPC client for a task that has a request, whose fields these are.
+        let (rqst, call_len, reply_len) = unsafe {
+            let rqst = (*task).tk_rqstp;
+            (rqst, (*rqst).rq_callsize, (*rqst).rq_rcvsize)
+        };
+        let Some(len) = call_len.checked_add(reply_len) else {
+            return ENOMEM.to_errno();
+        };
+        // SAFETY: A task of the RPC client runs here.
+        let memory = unsafe { bindings::xprtrdma_task_alloc(len) };
+        if memory.is_null() {
+            return ENOMEM.to_errno();
+        }
+        // SAFETY: The fields belong to the task.
+        unsafe {
+            (*rqst).rq_buffer = memory;
+            (*rqst).rq_rbuffer = memory.wrapping_byte_add(call_len);
+        }
+        0
+    }
+
+    unsafe extern "C" fn buf_free(task: *mut bindings::rpc_task) {
+        // SAFETY: As in `buf_alloc`.
+        let rqst = unsafe { (*task).tk_rqstp };
+        // SAFETY: Null, or allocated by `buf_alloc`. The request is on no queue and not pinned.
+        unsafe { kernel::bindings::kfree((*rqst).rq_buffer) };
+        // SAFETY: As above.
+        unsafe {
+            (*rqst).rq_buffer = ptr::null_mut();
+            (*rqst).rq_rbuffer = ptr::null_mut();
+        }
+    }
+
+    unsafe extern "C" fn send_request(rqst: *mut bindings::rpc_rqst) -> c_int {
+        // SAFETY: Called by the RPC client with the transport's send lock held, for a request that
+        // is encoded, and pinned or in the hands of the caller.
+        let (raw, xid) = unsafe { ((*rqst).rq_xprt, u32::from_be((*rqst).rq_xid)) };
+        // SAFETY: A transport of ours, which the request's task keeps.
+        let line = unsafe { Self::line(raw) };
+        // SAFETY: The field belongs to the transport until the request is sent.
+        unsafe { (*rqst).rq_xtime = kernel::bindings::ktime_get() };
+        let outgoing = Outgoing {
+            xid,
+            // SAFETY: The call is encoded, and stays as it is until this returns.
+            message: unsafe { Encoded::from_raw(&(*rqst).rq_snd_buf) },
+        };
+        let len = outgoing.message.len();
+        // SAFETY: Called with the transport's send lock held, for a request that is on its queue.
+        if !unsafe { bindings::xprt_request_get_cong(raw, rqst) } {
+            // The client takes no more calls now. The task waits until one ends.
+            return compat::EBADSLT;
+        }
+        let sent = match line.sender() {
+            Some(sender) => S::call(&sender, &outgoing),
+            None => Err(NotSent::Closed),
+        };
+        match sent {
+            Ok(()) => {
+                // CAST: Wider.
+                // NO-OVERFLOW: A statistic, which may.
+                // SAFETY: As above; only the holder of the send lock changes it.
+                unsafe {
+                    (*rqst).rq_xmit_bytes_sent =
+                        (*rqst).rq_xmit_bytes_sent.wrapping_add(len as usize);
+                }
+                0
+            }
+            // The task waits for a quarter of a second.
+            Err(NotSent::Busy) => compat::ENOBUFS,
+            Err(NotSent::TooLong) => EMSGSIZE.to_errno(),
+            Err(NotSent::Closed) => {
+                // Otherwise the task would try again at once.
+                // SAFETY: The transport is valid, see above.
+                unsafe { Self::close(raw) };
+                compat::ENOTCONN
+            }
+        }
+    }
+
+    /// Fails the calls in flight, and ends the connection: no call can be sent on it any more.
+    unsafe extern "C" fn close(raw: *mut bindings::rpc_xprt) {
+        // SAFETY: Called by the RPC client or the RPC server for a transport of ours.
+        unsafe { bindings::xprt_disconnect_done(raw) };
+        // SAFETY: As above.
+        if let Some(sender) = unsafe { Self::line(raw) }.sender() {
+            S::hang_up(&sender);
+        }
+    }
+
+    unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
+        // SAFETY: The transport is valid; the count is read as an atomic.
+        if !unsafe { bindings::xprtrdma_is_dying(raw) } {
+            // The RPC client found no memory for the transport's name, and destroys it in spite of
+            // its references. The last of them destroys it for good.
+            // SAFETY: The caller holds the send lock and does nothing more with the transport.
+            unsafe { bindings::svcrdma_unlock_reverse(raw) };
+            return;
+        }
+        // SAFETY: The last call for this transport, which is whole. The line has no reference to
+        // it, because there is none.
+        unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
+        // SAFETY: As above.
+        unsafe { bindings::svcrdma_free_reverse(raw) };
+        // SAFETY: The reference of the transport, which is the last thing that it had.
+        unsafe { kernel::bindings::module_put(bindings::svcrdma_reverse_class.owner) };
+    }
+
+    unsafe extern "C" fn print_stats(
+        _raw: *mut bindings::rpc_xprt,
+        _seq: *mut kernel::bindings::seq_file,
+    ) {
+    }
+
+    unsafe extern "C" fn enable_swap(_raw: *mut bindings::rpc_xprt) -> c_int {
+        compat::EOPNOTSUPP
+    }
+
+    unsafe extern "C" fn disable_swap(_raw: *mut bindings::rpc_xprt) {}
+}
+
+/// Makes a transport that leads to the connection of `line`. May sleep.
+///
+/// # Safety
+///
+/// `args` comes from the RPC client, and its `bc_xprt` is that connection.
+pub(crate) unsafe fn make<S: Service>(
+    args: &bindings::xprt_create,
+    line: &Line<S>,
+    sender: S::Sender,
+) -> Result<*mut bindings::rpc_xprt> {
+    // SAFETY: The namespace is valid. The memory is zeroed, and freed by `svcrdma_free_reverse`.
+    let raw =
+        unsafe { bindings::xprt_alloc(args.net, size_of::<ReverseXprt<S>>(), S::CALLS, S::CALLS) };
+    let xprt = NonNull::new(raw).ok_or(ENOMEM)?;
+    // SAFETY: A member of memory that is ours.
+    unsafe { (&raw mut (*raw.cast::<ReverseXprt<S>>()).line).write(line.clone()) };
+    let guard = ScopeGuard::new(move || {
+        // SAFETY: Written just now, and dropped once.
+        unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
+        // SAFETY: It was not given away, and its strings are null or were allocated for it.
+        unsafe { bindings::svcrdma_free_reverse(raw) }
+    });
+    // SAFETY: The address is complete.
+    if unsafe { addr_from_raw(args.dstaddr) }.is_none() {
+        return Err(Error::from_errno(compat::EAFNOSUPPORT));
+    }
+    // SAFETY: The transport is ours, and the address is one of an IP family.
+    match unsafe { bindings::svcrdma_set_reverse_peer(raw, args.dstaddr) } {
+        0 => {}
+        err => return Err(Error::from_errno(err)),
+    }
+    // SAFETY: The transport is ours, and no other thread knows it.
+    let fields = unsafe { &mut *raw };
+    fields.ops = &Ops::<S>::OPS;
+    fields.timeout = &raw const bindings::svcrdma_reverse_timeout;
+    fields.xprt_class = &raw const bindings::svcrdma_reverse_class;
+    // SAFETY: As above; constant.
+    fields.prot = unsafe { bindings::svcrdma_reverse_class.ident };
+    fields.max_payload = S::longest_outgoing(&sender);
+    fields.bc_xprt = args.bc_xprt;
+    // SAFETY: As above.
+    unsafe { bindings::xprtrdma_xprt_set_bound(raw) };
+    // SAFETY: As above.
+    unsafe { bindings::xprtrdma_xprt_set_connected(raw) };
+    // SAFETY: The class names this module as its owner.
+    if !unsafe { kernel::bindings::try_module_get(bindings::svcrdma_reverse_class.owner) } {
+        return Err(ENODEV);
+    }
+    let module = ScopeGuard::new(|| {
+        // SAFETY: The reference was taken just now.
+        unsafe { kernel::bindings::module_put(bindings::svcrdma_reverse_class.owner) };
+    });
+
+    let mut state = line.0.state.lock();
+    if state.ended || state.xprt.is_some() {
+        // The connection has ended, or another client was made for it at the same time.
+        let ended = state.ended;
+        drop(state);
+        return Err(if ended {
+            Error::from_errno(compat::ENOTCONN)
+        } else {
+            EAGAIN
+        });
+    }
+    // INVARIANT: The line has a reference of its own. The transport's first one is the caller's.
+    // SAFETY: The transport is valid and has a reference.
+    unsafe { bindings::xprt_get(raw) };
+    state.xprt = Some(xprt);
+    state.sender = Some(sender);
+    // The RPC server gives this reference back when it frees the connection.
+    // SAFETY: As above.
+    unsafe { bindings::xprt_get(raw) };
+    // SAFETY: The connection is valid. Its end looks at this behind `Line::end`, which waits for
+    // the lock.
+    unsafe { (*args.bc_xprt).xpt_bc_xprt = raw };
+    drop(state);
+    module.dismiss();
+    guard.dismiss();
+    Ok(raw)
+}
