@@ -5,6 +5,8 @@
  */
 #include <linux/bitops.h>
 #include <linux/module.h>
+#include <linux/percpu.h>
+#include <linux/sysctl.h>
 #include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/xprt.h>
 
@@ -108,4 +110,86 @@ void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 	/* As the in-tree transport: it is a part of the key of that cache. */
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
+}
+
+/*
+ * The sysctls that the in-tree server has, in sunrpc/svc_rdma. A counter shows
+ * what it has counted since it was last written.
+ */
+static DEFINE_PER_CPU(unsigned long [SVCRDMA_COUNTERS], svcrdma_counters);
+static unsigned long svcrdma_counted[SVCRDMA_COUNTERS];
+static unsigned int svcrdma_sizes[SVCRDMA_SIZES];
+
+void svcrdma_count(enum svcrdma_counter counter, unsigned long more)
+{
+	this_cpu_add(svcrdma_counters[counter], more);
+}
+
+void svcrdma_set_size(enum svcrdma_size which, unsigned int size)
+{
+	svcrdma_sizes[which] = size;
+}
+
+static int handle_counter(const struct ctl_table *table, int write,
+			  void *buffer, size_t *lenp, loff_t *ppos)
+{
+	unsigned long *before = table->data, sum = 0, shown;
+	const struct ctl_table number = {
+		.procname	= table->procname,
+		.data		= &shown,
+		.maxlen		= sizeof(shown),
+	};
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu(svcrdma_counters, cpu)[before - svcrdma_counted];
+	if (write) {
+		WRITE_ONCE(*before, sum);
+		*ppos += *lenp;
+		return 0;
+	}
+	shown = sum - READ_ONCE(*before);
+	return proc_doulongvec_minmax(&number, 0, buffer, lenp, ppos);
+}
+
+#define SIZE(name, index) {					\
+	.procname	= name,					\
+	.data		= &svcrdma_sizes[index],		\
+	.maxlen		= sizeof(svcrdma_sizes[index]),		\
+	.mode		= 0444,					\
+	.proc_handler	= proc_douintvec,			\
+}
+#define COUNTER(name, index) {					\
+	.procname	= name,					\
+	.data		= &svcrdma_counted[index],		\
+	.mode		= 0644,					\
+	.proc_handler	= handle_counter,			\
+}
+
+static struct ctl_table svcrdma_table[] = {
+	SIZE("max_requests", SVCRDMA_MAX_REQUESTS),
+	SIZE("max_req_size", SVCRDMA_MAX_REQ_SIZE),
+	SIZE("max_outbound_read_requests", SVCRDMA_MAX_READS),
+	COUNTER("rdma_stat_recv", SVCRDMA_STAT_RECV),
+	COUNTER("rdma_stat_read", SVCRDMA_STAT_READ),
+	COUNTER("rdma_stat_write", SVCRDMA_STAT_WRITE),
+	COUNTER("rdma_stat_sq_starve", SVCRDMA_STAT_SQ_STARVE),
+	COUNTER("rdma_stat_rq_starve", SVCRDMA_STAT_NONE),
+	COUNTER("rdma_stat_rq_poll", SVCRDMA_STAT_NONE),
+	COUNTER("rdma_stat_rq_prod", SVCRDMA_STAT_NONE),
+	COUNTER("rdma_stat_sq_poll", SVCRDMA_STAT_NONE),
+	COUNTER("rdma_stat_sq_prod", SVCRDMA_STAT_NONE),
+};
+
+static struct ctl_table_header *svcrdma_header;
+
+void svcrdma_register_sysctls(void)
+{
+	svcrdma_header = register_sysctl("sunrpc/svc_rdma", svcrdma_table);
+}
+
+void svcrdma_unregister_sysctls(void)
+{
+	unregister_sysctl_table(svcrdma_header);
+	svcrdma_header = NULL;
 }

@@ -29,4 +29,29 @@ void svcrdma_set_local(struct svc_xprt *xprt, const struct sockaddr *local);
 void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote);
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt);
 
+/* What sysctls show: sizes, and what has been counted on all processors. */
+enum svcrdma_size {
+	SVCRDMA_MAX_REQUESTS,
+	SVCRDMA_MAX_REQ_SIZE,
+	SVCRDMA_MAX_READS,
+	SVCRDMA_SIZES,
+};
+
+enum svcrdma_counter {
+	SVCRDMA_STAT_RECV,
+	SVCRDMA_STAT_READ,
+	SVCRDMA_STAT_WRITE,
+	SVCRDMA_STAT_SQ_STARVE,
+	/* Of what there is not: never counted. */
+	SVCRDMA_STAT_NONE,
+	SVCRDMA_COUNTERS,
+};
+
+/* In any context. */
+void svcrdma_count(enum svcrdma_counter counter, unsigned long more);
+void svcrdma_set_size(enum svcrdma_size which, unsigned int size);
+/* Without memory, or if another module has the names, there are no files. */
+void svcrdma_register_sysctls(void);
+void svcrdma_unregister_sysctls(void);
+
 #endif

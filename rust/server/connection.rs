@@ -3,6 +3,10 @@
 //! An accepted connection, and how it is made.
 
 use crate::{
+    board::{
+        Fates,
+        OfConnection, //
+    },
     driver::Rdma,
     events::Events,
     listener::Door,
@@ -53,6 +57,9 @@ pub(crate) struct Connection {
     ticker: Arc<Ticker<Handler>>,
     /// Gone when the connection is detached.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
+    /// As long as the owner.
+    file: Pin<KBox<Mutex<Option<OfConnection>>>>,
+    fates: Arc<Fates>,
 }
 
 impl Connection {
@@ -65,6 +72,7 @@ impl Connection {
         let events = request.events.clone();
         match Self::make(door, request, longest_call) {
             Ok((accepted, device)) => {
+                door.board.fates().accepted();
                 if may_log() {
                     pr_info!(
                         "connection from {} on {} accepted\n",
@@ -121,11 +129,14 @@ impl Connection {
         let line = qp.handler().callbacks.line.clone();
         let owner = KBox::pin_init(new_mutex!(Some(owner), "Connection::owner"), GFP_KERNEL)?;
         let peer = events.peer;
+        let file = door.board.add(&qp, &events, device.name());
         let connection = Self {
             qp,
             events: events.clone(),
             ticker,
             owner,
+            file: KBox::pin_init(new_mutex!(file, "Connection::file"), GFP_KERNEL)?,
+            fates: door.board.fates().clone(),
         };
         connection.ticker.start(&connection.qp);
         // The client may send from here on.
@@ -151,6 +162,7 @@ impl Connection {
         // If nothing has happened to it, the RPC server ends it. The end is an event as well.
         self.events.end(Cause::Stopped);
         self.end();
+        self.fates.ended(self.events.ending().cause());
         if may_log() {
             pr_info!(
                 "connection from {} closed: {}\n",
@@ -163,6 +175,8 @@ impl Connection {
     /// Ends the connection: when this returns, nothing completes any more. Idempotent.
     fn end(&self) {
         self.ticker.stop();
+        let file = self.file.lock().take();
+        drop(file);
         let owner = self.owner.lock().take();
         drop(owner);
         self.qp.handler().give_up();

@@ -12,9 +12,9 @@ use core::{
 };
 use kernel::prelude::*;
 use xprtrdma_proto::served::cause::Cause;
-use xprtrdma_svc::util::debugfs::{
-    Dir,
-    File, //
+use xprtrdma_svc::util::{
+    debugfs::File,
+    files, //
 };
 
 /// A bound that was reached. What is counted orders nothing.
@@ -82,7 +82,7 @@ pub(crate) fn ended(cause: Cause) {
 
 /// Makes the file.
 pub(crate) fn file() -> Result<File<()>> {
-    let dir = Dir::new(c"svcrdma_rs")?;
+    let dir = files().ok_or(ENODEV)?;
     File::new(&dir, c"bounds", (), Some(show), None)
 }
 

@@ -8,7 +8,10 @@ use crate::{
         Ending,
         Seat, //
     },
-    sizes::INLINE, //
+    sizes::{
+        INLINE,
+        READS, //
+    }, //
 };
 use core::{
     net::SocketAddr,
@@ -89,9 +92,6 @@ impl Events {
         self.is_established.load(Relaxed)
     }
 }
-
-/// RDMA Reads that a connection has under way at most.
-const READS: u8 = 16;
 
 impl CmHandler for Events {
     fn event(&self, event: CmEvent<'_>) {

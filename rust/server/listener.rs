@@ -3,6 +3,7 @@
 //! Connection requests.
 
 use crate::{
+    board::Board,
     crowd::Crowd,
     events::Events,
     sizes::REQUESTS, //
@@ -43,6 +44,8 @@ pub(crate) struct Door {
     crowd: Arc<Crowd>,
     /// Where it listens.
     local: SocketAddr,
+    /// What an administrator sees.
+    pub(crate) board: Board,
     /// Where completions of its connections are handled.
     pub(crate) queue: Arc<WorkQueue>,
 }
@@ -59,6 +62,7 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
         bell,
         crowd,
         local: *addr,
+        board: Board::new(addr)?,
         queue,
     };
     Listener::new(net, addr, REQUESTS, door)
@@ -69,8 +73,11 @@ impl ListenHandler for Door {
 
     fn request(&self, request: &RequestInfo<'_>) -> Option<Arc<Events>> {
         let events = Events::of_request(request, &self.crowd);
-        if events.is_none() && may_log() {
-            pr_info!("connection from {} rejected\n", Show(&request.peer));
+        if events.is_none() {
+            self.board.fates().rejected();
+            if may_log() {
+                pr_info!("connection from {} rejected\n", Show(&request.peer));
+            }
         }
         events
     }

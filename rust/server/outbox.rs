@@ -8,7 +8,10 @@
 //!
 //! Lock order: that of the answers that wait, that of the grant, the send queue's.
 
-use crate::count;
+use crate::{
+    count,
+    stats::Answers, //
+};
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -30,12 +33,14 @@ use xprtrdma_rdma::{
     },
     transfer::Transfer, //
 };
+use xprtrdma_svc::sysctl::Counter;
 
 /// The grant of a connection, and the answers that wait for room in the send queue. The vector does
 /// not grow beyond its capacity.
 pub(crate) struct Outbox {
     pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
     waiting: Pin<KBox<SpinLock<KVec<Waiting>>>>,
+    pub(crate) answers: Answers,
 }
 
 struct Waiting {
@@ -80,6 +85,7 @@ impl Outbox {
         Ok(Self {
             grant: KBox::pin_init(new_spinlock!(grant, "Outbox::grant"), GFP_KERNEL)?,
             waiting: KBox::pin_init(new_spinlock!(waiting, "Outbox::waiting"), GFP_KERNEL)?,
+            answers: Answers::NEW,
         })
     }
 
@@ -125,6 +131,14 @@ impl Outbox {
     ) -> Result {
         let mut account = self.grant.lock();
         let granted = grant(&mut account).map_err(|_| ENOMEM)?;
+        let stats = &self.answers;
+        stats.sent.add(1);
+        if let Some(transfer) = &along.transfer {
+            stats.writes.add(1);
+            // CAST: A list in memory is shorter.
+            Counter::Written.add(transfer.wrs() as usize);
+        }
+        stats.invalidations.add(along.invalidate.is_some().into());
         let room = match account.has_unsent() {
             true => Err(SendError::Full),
             false => qp.begin(most, along.wrs()),
@@ -138,6 +152,8 @@ impl Outbox {
             Err(SendError::Closed) => return Err(EPIPE),
             Err(SendError::Full) => {}
         }
+        stats.waits.add(1);
+        Counter::Starved.add(1);
         let unsent = account.wait();
         count::ANSWERS.add();
         drop(account);

@@ -55,7 +55,10 @@ use xprtrdma_rdma::{
         Transfer, //
     }, //
 };
-use xprtrdma_svc::inbox::Place;
+use xprtrdma_svc::{
+    inbox::Place,
+    sysctl::Counter, //
+};
 
 /// A call that waits for memory, or for its RDMA Reads.
 pub(crate) struct Reading<H: QpHandler> {
@@ -216,6 +219,8 @@ impl<H: QpHandler> Reads<H> {
             if queues.posted.push_within_capacity(reading).is_err() {
                 return Err(ENOSPC.into());
             }
+            // CAST: A list in memory is shorter.
+            Counter::Read.add(transfer.wrs() as usize);
             let posted = batch.post_transfer(transfer, None);
             if posted.is_err() {
                 // Nothing completes it, and it must not be taken for a call that is posted later.

@@ -22,6 +22,7 @@ use crate::{
     },
     reverse::Callbacks,
     sizes::Sizes,
+    stats::Arrivals,
     ticker::{
         Tended,
         Ticker,
@@ -82,6 +83,7 @@ use xprtrdma_svc::{
         Inbox,
         Place, //
     },
+    sysctl::Counter,
     util::WorkQueue, //
 };
 
@@ -94,6 +96,7 @@ pub(crate) struct Handler {
     pub(crate) watch: Watch,
     ticker: Arc<Ticker<Self>>,
     pub(crate) callbacks: Callbacks,
+    pub(crate) arrivals: Arrivals,
     reads: Reads<Self>,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
@@ -133,6 +136,7 @@ impl Handler {
             sizes,
             outbox: Outbox::new(grant, sizes.answers())?,
             callbacks: Callbacks::new(terms.reply_threshold)?,
+            arrivals: Arrivals::NEW,
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
             reads: Reads::new(&sizes, device.reads)?,
@@ -233,6 +237,8 @@ impl QpHandler for Handler {
 
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
+        this.arrivals.messages.add(1);
+        Counter::Received.add(1);
         this.outbox.grant.lock().received();
         this.events.ending().heard();
         if message.immediate() != Immediate::None {
@@ -255,6 +261,7 @@ impl QpHandler for Handler {
                     _ => false,
                 };
                 if !expected {
+                    this.arrivals.dropped.add(1);
                     this.watch.malformed(&this.events);
                 }
                 return;
@@ -278,6 +285,11 @@ impl QpHandler for Handler {
                     }
                     _ => 0,
                 };
+                if bytes != 0 {
+                    this.arrivals.reads.add(1);
+                    // CAST: Wider.
+                    this.arrivals.read_bytes.add(bytes as usize);
+                }
                 let pages = memory::counted(bytes, call.results(&this.terms));
                 let counted = match (bytes, pages) {
                     (0, 0) => Some(None),

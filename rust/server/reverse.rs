@@ -2,7 +2,10 @@
 
 //! Calls of nfsd to the client, on the client's connection (RFC 8167).
 
-use crate::driver::Rdma;
+use crate::{
+    driver::Rdma,
+    stats::Count, //
+};
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -37,6 +40,10 @@ pub(crate) struct Callbacks {
     credits: Pin<KBox<SpinLock<Reverse>>>,
     /// Bytes that the client takes in a message.
     threshold: usize,
+    /// Calls that were sent. Changes with the lock of the credits held.
+    pub(crate) sent: Count,
+    /// Replies to calls that waited for them. Completion handlers change it.
+    pub(crate) answered: Count,
 }
 
 impl Callbacks {
@@ -49,6 +56,8 @@ impl Callbacks {
             credits: KBox::pin_init(lock, GFP_KERNEL)?,
             // CAST: A few kilobytes.
             threshold: reply_threshold as usize,
+            sent: Count::ZERO,
+            answered: Count::ZERO,
         })
     }
 
@@ -81,15 +90,16 @@ impl Callbacks {
             SendError::Closed => NotSent::Closed,
         })?;
         // With the send queue's lock held, so that a call that counts is sent.
-        let header = self
-            .credits
-            .lock()
+        let mut credits = self.credits.lock();
+        let header = credits
             .begin(Xid(call.xid), call.message.len())
             .map_err(|e| match e {
                 Wrong::Again => NotSent::Busy,
                 Wrong::Unbuildable => NotSent::TooLong,
                 _ => NotSent::Closed,
             })?;
+        self.sent.add(1);
+        drop(credits);
         let buffer = batch.buffer();
         let start = header.encode(buffer).map_err(|_| NotSent::Closed)?;
         let end = start.checked_add(len).ok_or(NotSent::TooLong)?;
@@ -105,7 +115,9 @@ impl Callbacks {
             credits.replied(reply);
             credits.credits().granted()
         });
-        if !expected {
+        if expected {
+            self.answered.add(1);
+        } else {
             // Perhaps it is late: the call has timed out. The client has done with it.
             self.credits.lock().ended();
         }

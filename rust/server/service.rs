@@ -11,7 +11,8 @@ use crate::{
         Listener, //
     },
     receive::Handler,
-    reverse, //
+    reverse,
+    sizes::SHOWN, //
 };
 use core::net::SocketAddr;
 use kernel::{
@@ -38,6 +39,7 @@ use xprtrdma_svc::{
         Listening,
         Service, //
     },
+    sysctl::Sizes,
     util::Net, //
 };
 
@@ -50,6 +52,7 @@ impl Service for Rdma {
     type Sender = Arc<Qp<Handler>>;
 
     const CALLS: u32 = reverse::CALLS as u32;
+    const SIZES: Sizes = SHOWN;
 
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>> {
         let listener = listener::listen(net, addr, bell)?;

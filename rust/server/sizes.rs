@@ -19,9 +19,19 @@ use xprtrdma_rdma::{
     device::DeviceInfo,
     qp::QpConfig, //
 };
+use xprtrdma_svc::sysctl;
 
 /// Requests that wait for a thread at one listener.
 pub(crate) const REQUESTS: usize = 64;
+
+/// RDMA Reads that a connection has under way at most.
+pub(crate) const READS: u8 = 16;
+/// What the sysctls show.
+pub(crate) const SHOWN: sysctl::Sizes = sysctl::Sizes {
+    requests: CALLS as u32,
+    request_size: INLINE,
+    reads: READS as u32,
+};
 
 /// Bytes of the longest message in either direction.
 pub(crate) const INLINE: u32 = 4096;

@@ -21,11 +21,14 @@
 //! | [`crowd`] | the connections of a listener, and how each of them ends |
 //! | [`ticker`] | looks after connections from time to time |
 //! | [`count`] | counts how often each bound was reached |
+//! | [`stats`] | what a connection has done |
+//! | [`board`] | what an administrator sees of listeners and connections |
 //! | [`driver`] | the name of the driver in the RPC server's types |
 //! | [`sizes`] | sizes and bounds |
 
 #![forbid(unsafe_code)]
 
+mod board;
 mod call;
 mod connection;
 mod count;
@@ -41,6 +44,7 @@ mod reply;
 mod reverse;
 mod service;
 mod sizes;
+mod stats;
 mod ticker;
 
 use kernel::prelude::*;
@@ -72,7 +76,6 @@ impl kernel::Module for SvcRdma {
             pr_err!("{module} is not the kernel's own, with which this module was built\n");
             return Err(ENOEXEC);
         }
-        let bounds = count::file()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
                 pr_err!(
@@ -83,6 +86,7 @@ impl kernel::Module for SvcRdma {
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
+        let bounds = count::file()?;
         pr_info!(
             "RPC-over-RDMA server transport registered, version {}\n",
             version()

@@ -3,8 +3,10 @@
 //! The transport classes, registered while a [`Registration`] lives.
 
 use crate::{
+    files,
     ops::Ops,
-    service::Service, //
+    service::Service,
+    sysctl::Table, //
 };
 use core::marker::PhantomData;
 use kernel::{
@@ -20,14 +22,20 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// The classes are registered while the value exists.
-pub struct Registration<S: Service>(PhantomData<S>);
+pub struct Registration<S: Service> {
+    // Dropped after the classes are unregistered.
+    _table: Table,
+    _files: files::Owner,
+    _service: PhantomData<S>,
+}
 
 impl<S: Service> Registration<S> {
     /// Registers the class "rdma" (ident 256) for driver `S`, and the class of transports to
     /// clients (ident 256 with the highest bit). May sleep.
     ///
-    /// `EEXIST`: another module owns one of them.
+    /// `EEXIST`: another module owns one of them. `EBUSY`: there is a registration.
     pub fn new() -> Result<Self> {
+        let files = files::Owner::new()?;
         let reverse = &raw mut bindings::svcrdma_reverse_class;
         // SAFETY: As for the other class below.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
@@ -46,7 +54,11 @@ impl<S: Service> Registration<S> {
         to_result(unsafe { bindings::svc_reg_xprt_class(class) })?;
         guard.dismiss();
         // INVARIANT: Registered just now.
-        Ok(Self(PhantomData))
+        Ok(Self {
+            _table: Table::register(&S::SIZES),
+            _files: files,
+            _service: PhantomData,
+        })
     }
 }
 

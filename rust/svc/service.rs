@@ -10,7 +10,8 @@ use crate::{
         Line,
         NotSent,
         Outgoing, //
-    }, //
+    },
+    sysctl::Sizes, //
 };
 use core::net::SocketAddr;
 use kernel::prelude::*;
@@ -65,6 +66,8 @@ pub trait Service: Sized + Send + Sync + 'static {
 
     /// Calls to a client that may be in flight at most.
     const CALLS: u32;
+    /// What the sysctls show.
+    const SIZES: Sizes;
 
     /// Listens at an address of a namespace; `bell` is rung for each connection request.
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>>;

@@ -14,6 +14,7 @@
 //! | [`inbox`] | calls that wait for a thread of the RPC server | `svc_xprt` |
 //! | `context` | a call from the time when it arrives until it is over | `svc_rqst` |
 //! | [`reply`] | a message that is to be sent | `xdr_buf` |
+//! | [`sysctl`] | files in `/proc/sys`, for sizes and counters | `ctl_table` |
 //! | [`reverse`] | calls to the client of a connection | `rpc_xprt` |
 //!
 //! The RPC server's threads take transports off a queue, not calls: `XPT_BUSY` says that a thread
@@ -29,7 +30,9 @@
 /// Logging, files in debugfs, network namespaces, time and work queues, for drivers: these have no
 /// arrow to `base`.
 pub mod util {
+    pub use crate::files::files;
     pub use xprtrdma_base::{
+        access_once::AccessOnce,
         debugfs,
         log::*,
         net::Net,
@@ -47,9 +50,11 @@ pub mod util {
 pub mod bell;
 pub mod class;
 mod context;
+mod files;
 pub mod inbox;
 mod ops;
 pub mod reply;
 pub mod reverse;
 pub mod service;
+pub mod sysctl;
 mod transport;

@@ -38,6 +38,24 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All causes.
+    pub const ALL: [Self; 14] = [
+        Self::Left,
+        Self::HalfOpen,
+        Self::Silent,
+        Self::Overrun,
+        Self::Starved,
+        Self::Lost,
+        Self::Malformed,
+        Self::Transfer,
+        Self::Crowded,
+        Self::Unanswerable,
+        Self::Callbacks,
+        Self::Device,
+        Self::Address,
+        Self::Stopped,
+    ];
+
     /// The cause as the log says it.
     pub const fn text(self) -> &'static str {
         match self {

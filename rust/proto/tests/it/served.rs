@@ -376,22 +376,7 @@ fn malformed_messages_end_the_connection_at_a_rate() {
 
 #[test]
 fn an_end_has_one_cause_and_each_cause_its_words() {
-    let causes = [
-        Cause::Left,
-        Cause::HalfOpen,
-        Cause::Silent,
-        Cause::Overrun,
-        Cause::Starved,
-        Cause::Lost,
-        Cause::Malformed,
-        Cause::Transfer,
-        Cause::Crowded,
-        Cause::Unanswerable,
-        Cause::Callbacks,
-        Cause::Device,
-        Cause::Address,
-        Cause::Stopped,
-    ];
+    let causes = Cause::ALL;
     for cause in causes {
         for established in [false, true] {
             let mut life = Life::accepting(PATIENCE, false, at(0));
