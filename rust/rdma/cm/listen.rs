@@ -67,8 +67,8 @@ pub trait ListenHandler: Send + Sync + 'static {
 
     /// The device with the address that is listened at is being removed. Its removal waits until
     /// the listener is dropped, which the handler must not do itself. A wildcard address has no
-    /// device.
-    fn removed(&self);
+    /// device, so a handler of such listeners alone need do nothing.
+    fn removed(&self) {}
 }
 
 /// A request that waits to be accepted. Dropping it rejects it.

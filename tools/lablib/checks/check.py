@@ -80,13 +80,13 @@ SHORT_CASES = (
     r"^disconnects\.forced_disconnects_under_bulk",
     r"^files\.(extended|large_directories|posix_acls)",
 )
-# With our module in the server, too: every form of chunk, and the end of connections. It has no
-# callbacks yet, so with NFSv4.1 and later what the server itself changes waits for a delegation.
+# With our module in the server, too: every form of chunk, callbacks, and the end of connections.
 SERVER_CASES = (
     r"^mounts\.every_version",
     r"^data\.direct_transfers_around",
-    r"^disconnects\.forced_disconnects_under_bulk_load vers=3",
-    r"^files\.large_directories_are_listed_whole vers=3",
+    r"^callbacks\.(delegations_are|callbacks_work|many_recalls)",
+    r"^disconnects\.forced_disconnects_under_bulk_load vers=(3|4\.2)",
+    r"^files\.large_directories_are_listed_whole vers=(3|4\.2)",
     r"^files\.symbolic_links_of_every_length",
 )
 # What depends on the size of pages, on the order of memory accesses or on the compiler.
