@@ -108,7 +108,7 @@ impl Callbacks {
         batch.post_message(end).map_err(|_| NotSent::Closed)
     }
 
-    /// Hands a reply to the call that waits for it. `false`: there is none.
+    /// Hands a reply to the call that waits for it. `false`: no call waits for it.
     pub(crate) fn replied(&self, reply: &ReverseReply<'_>) -> bool {
         let expected = self.line.reply(reply.xid.0, reply.payload, || {
             let mut credits = self.credits.lock();
@@ -125,7 +125,7 @@ impl Callbacks {
     }
 
     /// Fails a call that the client has refused: it gets a reply that cannot be decoded. `false`:
-    /// there is no such call.
+    /// no call has this id.
     pub(crate) fn refused(&self, xid: Xid) -> bool {
         let expected = self.line.reply(xid.0, &xid.0.to_be_bytes(), || {
             let mut credits = self.credits.lock();

@@ -174,7 +174,7 @@ impl<S: Service> Line<S> {
         drop(sender);
     }
 
-    /// Gives the transport up: the connection is about to be freed. May sleep.
+    /// Forgets the transport: the connection is about to be freed. May sleep.
     pub(crate) fn forget(&self) {
         let xprt = self.0.state.lock().xprt.take();
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {

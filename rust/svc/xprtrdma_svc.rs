@@ -7,7 +7,7 @@
 //!
 //! | Module | Concept | C structure |
 //! | --- | --- | --- |
-//! | [`class`] | the transport classes, registered while it lives | `svc_xprt_class`, `xprt_class` |
+//! | [`class`] | the transport classes, registered | `svc_xprt_class`, `xprt_class` |
 //! | [`service`] | the trait behind the class: the contract with a driver | |
 //! | `ops` | the operations of the class, made from the trait | `svc_xprt_ops` |
 //! | [`bell`] | tells the RPC server what happens to a listener | `svc_xprt` |

@@ -176,13 +176,15 @@ impl<S: Service> Ops<S> {
         // SAFETY: The transport is valid; the count is read as an atomic.
         if !unsafe { bindings::xprtrdma_is_dying(raw) } {
             // The RPC client found no memory for the transport's name, and destroys it in spite of
-            // its references. The last of them destroys it for good.
+            // the references to it. The last of them destroys it for good.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };
+            // SAFETY: The first reference, which the caller has given up by the call.
+            unsafe { bindings::xprt_put(raw) };
             return;
         }
         // SAFETY: The last call for this transport, which is whole. The line has no reference to
-        // it, because there is none.
+        // it, because nothing has one.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
         // SAFETY: As above.
         unsafe { bindings::svcrdma_free_reverse(raw) };
