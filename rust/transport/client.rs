@@ -119,9 +119,8 @@ impl Transport for Rdma {
     // Inlined, as it has one caller.
     #[inline(always)]
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
-        let xprt = lock.xprt();
         match lock.state() {
-            Some(qp) => rpc::send_call(xprt, qp, call),
+            Some(qp) => rpc::send_call(qp, call),
             None => Err(NotSent::NotConnected),
         }
     }

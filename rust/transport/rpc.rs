@@ -14,8 +14,10 @@ mod reclaim;
 mod refuse;
 mod request;
 mod send;
+mod sending;
 mod shape;
 mod slow_path;
+mod unsent;
 mod version_probe;
 
 pub(crate) use self::{

@@ -9,7 +9,7 @@ use crate::{
     },
     counters::Ordinary,
     driver::Rdma,
-    rpc::slow_path::no_room, //
+    rpc::unsent::no_room, //
 };
 use kernel::{
     prelude::*,
@@ -63,7 +63,7 @@ pub(crate) fn send_callback_reply(
     let max_len = conn.version().min_header_len() + reply.len();
     let mut batch = qp
         .begin(max_len, 1)
-        .map_err(|e| no_room(xprt, qp, e, max_len, 1))?;
+        .map_err(|e| no_room(qp, e, max_len, 1))?;
     let buffer = batch.buffer();
     let len = header.encode(buffer).map_err(|_| NotSent::NotConnected)?;
     let room = buffer

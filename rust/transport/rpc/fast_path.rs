@@ -12,28 +12,26 @@ use crate::{
     driver::Rdma,
     rpc::{
         request::{
-            Phase,
             ResultChunk,
             State, //
         },
-        shape::shape32,
-        slow_path::{
+        sending::{
             copy,
-            not_sent,
-            send_any,
+            Sending,
             Unsent, //
         },
+        shape::shape32,
+        slow_path::send_any,
+        unsent::not_sent, //
     },
 };
 use core::slice;
 use kernel::sync::Arc;
 use xprtrdma_proto::{
-    conn::Cause,
     header::{
         self,
         OneChunk, //
     },
-    limit::Strikes,
     CallPlan,
     Handle,
     Plan,
@@ -43,7 +41,6 @@ use xprtrdma_proto::{
     Xid, //
 };
 use xprtrdma_rdma::{
-    access_once::AccessOnce,
     mr::{
         Access,
         IdleMr, //
@@ -55,16 +52,9 @@ use xprtrdma_sunrpc::{
         Call,
         Encoded, //
     },
-    latency,
     lease::Message,
-    trace,
     transport::NotSent,
-    util::{
-        now_ns,
-        others_want_this_cpu, //
-    },
-    xdr_buf::Part,
-    xprt::Xprt, //
+    xdr_buf::Part, //
 };
 
 /// How a call with one region travels, as nearly all calls do.
@@ -126,40 +116,36 @@ impl One {
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, One::Write, Version::V1)
+    send_one(qp, call, One::Write, Version::V1)
 }
 
 #[inline(never)]
 pub(super) fn send_with_read_chunk(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, One::Read, Version::V1)
+    send_one(qp, call, One::Read, Version::V1)
 }
 
 #[inline(never)]
 pub(super) fn send_with_reply_chunk(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, One::Reply, Version::V1)
+    send_one(qp, call, One::Reply, Version::V1)
 }
 
 /// The same in version 2: one function for all forms.
 #[inline(never)]
 pub(super) fn send_in_version_2(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     form: One,
 ) -> Result<(), NotSent> {
-    send_one(xprt, qp, call, form, Version::V2)
+    send_one(qp, call, form, Version::V2)
 }
 
 /// Why a call was not posted on the fast path.
@@ -176,59 +162,44 @@ impl From<Unsent> for Failed {
     }
 }
 
-/// A call that was posted.
-struct Posted {
-    /// Its message is longer than the minimum threshold.
-    large: bool,
-    /// A reply to it is expected.
-    expected: bool,
-}
-
 /// As [`send_any`], for a call with one region. A call that is rare in some way takes the slow
 /// path.
 #[inline(always)]
 fn send_one(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     form: One,
     version: Version,
 ) -> Result<(), NotSent> {
-    let conn = qp.handler();
-    let crowded = xprt.has_others();
-    if crowded {
-        qp.stop_polling();
-    }
+    let sending = Sending::new(qp, call);
+    let crowded = sending.is_crowded();
+    // A call with memory for a reply expects one; only for others this must be asked.
+    let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
-    let posted = post_one(xprt, qp, call, (form, version), crowded, &mut state);
+    let posted = post_one(sending, form, version, (crowded, expected), &mut state);
     drop(state);
     match posted {
-        Ok(posted) => {
-            if posted.large {
-                conn.large_send();
-            }
-            if !posted.expected {
-                conn.lost(Cause::CreditResync);
-            }
+        Ok(len) => {
+            sending.was_posted(len, expected);
             Ok(())
         }
-        Err(Failed::Rare) => send_on_slow_path(xprt, qp, call, form),
-        Err(Failed::Unsent(unsent)) => not_sent(xprt, qp, call, unsent),
+        Err(Failed::Rare) => send_on_slow_path(qp, call, form),
+        Err(Failed::Unsent(unsent)) => not_sent(qp, call, unsent),
     }
 }
 
+/// Maps, writes and posts a call; returns the bytes of its message.
 #[inline(always)]
 fn post_one(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-    (form, version): (One, Version),
-    crowded: bool,
+    sending: Sending<'_>,
+    form: One,
+    version: Version,
+    (crowded, expected): (bool, bool),
     state: &mut State,
-) -> Result<Posted, Failed> {
-    let conn = qp.handler();
-    let request = call.slot().driver_data();
+) -> Result<usize, Failed> {
+    let (conn, call) = (sending.conn(), sending.call());
     // Usually the slot's last call has left a region, and the list that held it, which has room.
+    // A call with a Reply chunk is new: the slow path clears the memory of one that is sent again.
     let ready = state.regions.is_empty() && (form != One::Reply || state.xid != call.xid());
     let kept = if ready { state.kept.take() } else { None };
     let mr = kept.ok_or(Failed::Rare)?;
@@ -272,34 +243,21 @@ fn post_one(
         unmap_one(conn, state);
         return Err(Failed::Rare);
     }
-    trace::register(|| {
-        let (xprt, xid) = (xprt.id(), call.xid());
-        let write = access == Access::RemoteWrite;
-        (
-            xprt,
-            xid,
-            window.handle,
-            window.offset,
-            window.length,
-            write,
-        )
-    });
     let segment = Segment {
         handle: Handle(window.handle),
         length: window.length,
         offset: window.offset,
     };
+    sending.trace_region(&segment, access);
 
     // NO-OVERFLOW: As above.
     let inline = first.wrapping_add(second);
     let len = form.header_len(version).wrapping_add(inline);
-    let mut batch = qp
-        .begin(len, 2)
-        .map_err(|error| Unsent::NoRoom(error, len, 2))?;
-    let chunk = match form {
-        One::Read => OneChunk::Read(shape32(first), segment),
-        One::Write => OneChunk::Write(segment),
-        One::Reply => OneChunk::Reply(segment),
+    let mut batch = sending.begin(len, 2)?;
+    let (chunk, result) = match form {
+        One::Read => (OneChunk::Read(shape32(first), segment), ResultChunk::None),
+        One::Write => (OneChunk::Write(segment), ResultChunk::Write),
+        One::Reply => (OneChunk::Reply(segment), ResultChunk::Reply),
     };
     let buffer = batch.buffer();
     let at = chunk
@@ -309,66 +267,20 @@ fn post_one(
     if second != 0 {
         copy(&message, (behind, second), buffer, at).map_err(Unsent::NoHeader)?;
     }
-    trace::call(|| {
-        let count = |of: One| u32::from(form == of);
-        let (xprt, xid, len) = (xprt.id(), call.xid(), shape32(len));
-        (
-            xprt,
-            xid,
-            len,
-            count(One::Read),
-            count(One::Write),
-            count(One::Reply),
-        )
+    sending.trace_call(len, || {
+        [One::Read, One::Write, One::Reply].map(|of| usize::from(form == of))
     });
 
-    if latency::is_measured() {
-        state.posted = now_ns();
-    }
-    // The call is pending before it is posted, as its reply may come before the post returns. A
-    // call with a Reply chunk is treated above.
-    let anew = form == One::Reply || state.xid != call.xid();
-    if anew {
-        state.xid = call.xid();
-        state.strikes = Strikes::default();
-    }
-    if form == One::Read {
-        state.offer.secret_xid = anew && call.has_secret_xid();
-        if !state.offer.secret_xid {
-            call.wants_secret_xid(xprt);
-        }
-    }
-    request.set_phase(state, Phase::Sent);
-    state.epoch = conn.epoch();
-    request.owed_on.write_once(conn.epoch().raw());
-    let room = call.reply();
-    let (head, tail) = (room.head_len(), room.tail_len());
-    state.offer.offer(
-        match form {
-            One::Write => ResultChunk::Write,
-            One::Read => ResultChunk::None,
-            One::Reply => ResultChunk::Reply,
-        },
-        segment,
-        // NO-OVERFLOW: As above.
-        shape32(head.wrapping_add(tail)),
-        conn.remote_invalidation(),
-    );
-    // A call with memory for a reply expects one; only for others this must be asked.
-    let expected = form != One::Read || call.reply_expected();
-    let large = len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize;
-    // See `post_call`.
-    let may_batch = crowded && expected && !large && others_want_this_cpu() && batch.may_batch();
+    // That of a call with a Reply chunk is new in any case, see above.
+    let is_new = form == One::Reply || state.xid != call.xid();
+    sending.set_pending(state, is_new, form == One::Read);
+    let (non_data, invalidation) = (sending.non_data(), conn.remote_invalidation());
+    state.offer.offer(result, segment, non_data, invalidation);
     let [region] = &mut *state.regions else {
         // The region was put there above.
         return Err(Unsent::NotPosted.into());
     };
-    let regions = slice::from_mut(region);
-    let posted = match may_batch {
-        true => batch.post_later(len, regions),
-        false => batch.post(len, regions),
-    };
-    posted.map_err(|_| Unsent::NotPosted)?;
+    sending.post(batch, len, (crowded, expected), slice::from_mut(region))?;
 
     let (tally, length) = (&mut state.tally, shape32(length));
     match form {
@@ -382,13 +294,13 @@ fn post_one(
             tally.offered(Offer::Reply, 1, length);
         }
     }
-    Ok(Posted { large, expected })
+    Ok(len)
 }
 
 /// Returns a region to the pool because no memory can be lent for it at present.
 #[cold]
 #[inline(never)]
-fn not_lent(conn: &Connection, mr: IdleMr, access: Access) -> Result<Posted, Failed> {
+fn not_lent(conn: &Connection, mr: IdleMr, access: Access) -> Result<usize, Failed> {
     conn.regions().put(mr);
     Err(Unsent::NoRegions(Shortage::NoMemory, Needed::one(access)).into())
 }
@@ -396,7 +308,7 @@ fn not_lent(conn: &Connection, mr: IdleMr, access: Access) -> Result<Posted, Fai
 /// Returns a region to its pool because the call needs one for another kind of access.
 #[cold]
 #[inline(never)]
-fn other_kind(conn: &Connection, mr: IdleMr) -> Result<Posted, Failed> {
+fn other_kind(conn: &Connection, mr: IdleMr) -> Result<usize, Failed> {
     conn.regions().put(mr);
     Err(Failed::Rare)
 }
@@ -411,11 +323,10 @@ fn unmap_one(conn: &Connection, state: &mut State) {
 
 #[cold]
 fn send_on_slow_path(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     form: One,
 ) -> Result<(), NotSent> {
     let plan = form.plan(call, qp.handler().version());
-    send_any(xprt, qp, call, plan)
+    send_any(qp, call, plan)
 }

@@ -11,16 +11,16 @@ use crate::{
     },
     counters::Ordinary,
     driver::Rdma,
-    rpc::request::{
-        Chunk,
-        Region,
-        State, //
+    rpc::{
+        request::{
+            Chunk,
+            Region,
+            State, //
+        },
+        sending::Sending, //
     },
 };
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 use xprtrdma_proto::{
     CallPlan,
     Handle,
@@ -38,7 +38,6 @@ use xprtrdma_rdma::{
 use xprtrdma_sunrpc::{
     call::Call,
     lease::Message,
-    trace,
     xdr_buf::Part,
     xprt::Xprt, //
 };
@@ -54,20 +53,19 @@ impl Mapping<'_> {
     #[inline(always)]
     fn add_chunk(
         &mut self,
-        qp: &Qp<Connection>,
-        call: &Call<'_, Rdma>,
+        sending: Sending<'_>,
         (message, part): (Message, Part),
         access: Access,
         chunk: &mut Chunk,
     ) -> Result<(), Shortage> {
         let buf = match message {
-            Message::Call => *call.message(),
-            Message::Reply => call.reply(),
+            Message::Call => *sending.call().message(),
+            Message::Reply => sending.call().reply(),
         };
         let len = buf.part_len(part);
         let mut start = 0;
         while start < len {
-            start += self.add_region(qp, call, (message, part), start, access, chunk)?;
+            start += self.add_region(sending, (message, part), start, access, chunk)?;
         }
         Ok(())
     }
@@ -78,16 +76,17 @@ impl Mapping<'_> {
     #[inline(never)]
     fn add_region(
         &mut self,
-        qp: &Qp<Connection>,
-        call: &Call<'_, Rdma>,
+        sending: Sending<'_>,
         (message, part): (Message, Part),
         start: usize,
         access: Access,
         chunk: &mut Chunk,
     ) -> Result<usize, Shortage> {
-        let conn = qp.handler();
-        let loan = call.lend(message, part).ok_or(Shortage::NoMemory)?;
-        let suits = |mr: &IdleMr| conn.regions().suits(mr, access);
+        let loan = sending
+            .call()
+            .lend(message, part)
+            .ok_or(Shortage::NoMemory)?;
+        let suits = |mr: &IdleMr| sending.conn().regions().suits(mr, access);
         let at = self
             .idle
             .iter()
@@ -97,31 +96,20 @@ impl Mapping<'_> {
         let region = match mr.map(loan, start, access) {
             Ok(region) => region,
             Err(failed) => {
-                conn.regions().put(failed.mr);
+                sending.conn().regions().put(failed.mr);
                 return Err(Shortage::Unmapped);
             }
         };
         let window = region.window();
-        trace::register(|| {
-            let (xprt, xid) = (conn.xprt().id(), call.xid());
-            let write = access == Access::RemoteWrite;
-            (
-                xprt,
-                xid,
-                window.handle,
-                window.offset,
-                window.length,
-                write,
-            )
-        });
-        // There is room: the caller has reserved it.
-        let _ = self.regions.push_within_capacity(region);
-        let fits = chunk.push(Segment {
+        let segment = Segment {
             handle: Handle(window.handle),
             length: window.length,
             offset: window.offset,
-        });
-        if fits {
+        };
+        sending.trace_region(&segment, access);
+        // There is room: the caller has reserved it.
+        let _ = self.regions.push_within_capacity(region);
+        if chunk.push(segment) {
             Ok(window.length as usize)
         } else {
             Err(Shortage::Unmapped)
@@ -131,13 +119,12 @@ impl Mapping<'_> {
 
 /// Maps the chunks of the plan. After an error the regions mapped so far stay with the call.
 pub(super) fn map_call(
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
+    sending: Sending<'_>,
     planned: &Plan,
     needed: Needed,
     state: &mut State,
 ) -> Result<(), Shortage> {
-    let pools = qp.handler().regions();
+    let pools = sending.conn().regions();
     let (idle, regions) = (&mut state.idle, &mut state.regions);
     regions
         .reserve(needed.all(), GFP_NOWAIT)
@@ -156,12 +143,12 @@ pub(super) fn map_call(
         while let Some(mr) = idle.pop() {
             pools.put(mr);
         }
-        qp.handler().counters().add(Ordinary::NoRegion);
+        sending.conn().counters().add(Ordinary::NoRegion);
         return Err(shortage);
     }
     let (reads, results) = (&mut state.reads, &mut state.offer.chunk);
     let mut mapping = Mapping { idle, regions };
-    let mut map = |what, access, chunk| mapping.add_chunk(qp, call, what, access, chunk);
+    let mut map = |what, access, chunk| mapping.add_chunk(sending, what, access, chunk);
     let mapped = match planned.call {
         CallPlan::Inline => Ok(()),
         CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), Access::RemoteRead, reads),

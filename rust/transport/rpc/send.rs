@@ -37,20 +37,15 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::Call,
-    transport::NotSent,
-    xprt::Xprt, //
+    transport::NotSent, //
 };
 
 /// Sends a call. The send lock is held. So this does not race with the sending of another call, nor
 /// with the beginning or end of a connection.
 #[inline(always)]
-pub(crate) fn send_call(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-) -> Result<(), NotSent> {
+pub(crate) fn send_call(qp: &Arc<Qp<Connection>>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
-    if call.sent_on_this_connection(xprt) {
+    if call.sent_on_this_connection(conn.xprt()) {
         conn.lost(Cause::Retransmit);
         return Err(NotSent::NotConnected);
     }
@@ -61,40 +56,36 @@ pub(crate) fn send_call(
             return Ok(());
         }
     };
-    if !call.take_credit(xprt) {
+    if !call.take_credit(conn.xprt()) {
         return Err(NotSent::NoCredit);
     }
     let segments = planned.read_segments + planned.result_segments;
     let form = match (planned.call, planned.reply) {
         (CallPlan::Inline, ReplyPlan::Inline) => {
-            return send_any(xprt, qp, call, Plan::without_chunks(conn.version()));
+            return send_any(qp, call, Plan::without_chunks(conn.version()));
         }
         (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) if segments == 1 => One::Write,
         (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) if segments == 1 => One::Read,
         (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) if segments == 1 => One::Reply,
-        _ => return send_rare(xprt, qp, call),
+        _ => return send_rare(qp, call),
     };
     if conn.version() == Version::V2 {
-        return send_in_version_2(xprt, qp, call, form);
+        return send_in_version_2(qp, call, form);
     }
     match form {
-        One::Write => send_with_write_chunk(xprt, qp, call),
-        One::Read => send_with_read_chunk(xprt, qp, call),
-        One::Reply => send_with_reply_chunk(xprt, qp, call),
+        One::Write => send_with_write_chunk(qp, call),
+        One::Read => send_with_read_chunk(qp, call),
+        One::Reply => send_with_reply_chunk(qp, call),
     }
 }
 
 /// Sends a call that has its credit and has no usual form. It plans the call again: to pass a plan
 /// on, the compiler would complete it and put it into memory for each call.
 #[inline(never)]
-fn send_rare(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-) -> Result<(), NotSent> {
+fn send_rare(qp: &Arc<Qp<Connection>>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
     match plan_call(qp, call, conn.thresholds()) {
-        Ok(planned) => send_any(xprt, qp, call, planned),
+        Ok(planned) => send_any(qp, call, planned),
         // The plan was made before from the same input, so it cannot fail.
         Err(error) => {
             refuse(conn.counters(), call, error);

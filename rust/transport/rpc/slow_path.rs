@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path out, for calls of any plan, and what follows if a call was not posted.
+//! The slow path out, for calls of any plan.
 
 use crate::{
     connection::{
         Connection,
-        Needed,
-        Shortage, //
+        Needed, //
     },
     counters::{
         Offer,
@@ -14,18 +13,17 @@ use crate::{
     },
     driver::Rdma,
     rpc::{
-        map::{
-            collect_idle,
-            map_call,
-            unmap, //
-        },
-        refuse::refuse,
+        map::map_call,
         request::{
-            Phase,
             ResultChunk,
             State, //
         },
-        shape::shape32, //
+        sending::{
+            copy,
+            Sending,
+            Unsent, //
+        },
+        unsent::not_sent, //
     },
 };
 use kernel::{
@@ -33,8 +31,6 @@ use kernel::{
     sync::Arc, //
 };
 use xprtrdma_proto::{
-    conn::Cause,
-    limit::Strikes,
     CallHeader,
     CallPlan,
     ChunkLists,
@@ -44,73 +40,39 @@ use xprtrdma_proto::{
     Segment,
     Xid, //
 };
-use xprtrdma_rdma::{
-    access_once::AccessOnce,
-    qp::{
-        Qp,
-        SendError, //
-    },
-};
+use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
     call::Call,
-    latency,
-    trace,
     transport::NotSent,
-    util::{
-        now_ns,
-        others_want_this_cpu, //
-    },
-    xdr_buf::XdrBytes,
-    xprt::Xprt, //
+    xdr_buf::XdrBytes, //
 };
-
-/// Why a call with a plan and a credit was not posted.
-pub(super) enum Unsent {
-    /// Some of the regions, or memory for them, are missing.
-    NoRegions(Shortage, Needed),
-    /// The send queue has no room for this many bytes and work requests.
-    NoRoom(SendError, usize, u32),
-    /// The header cannot be encoded.
-    NoHeader(xprtrdma_proto::Error),
-    /// The post failed. A part of it may have been posted.
-    NotPosted,
-}
 
 /// Sends a call that has its credit, whatever its plan is.
 #[inline(never)]
 pub(super) fn send_any(
-    xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
     call: &Call<'_, Rdma>,
     planned: Plan,
 ) -> Result<(), NotSent> {
-    let conn = qp.handler();
-    if xprt.has_others() {
-        qp.stop_polling();
-    }
+    let sending = Sending::new(qp, call);
+    let crowded = sending.is_crowded();
     let mut state = call.slot().driver_data().state.lock();
     if matches!(planned.reply, ReplyPlan::ReplyChunk { .. }) && state.xid == call.xid() {
         drop(state);
         clear_again(call)?;
         state = call.slot().driver_data().state.lock();
     }
-    state.offer.invalidation = conn.remote_invalidation();
-    let posted = post_call(xprt, qp, call, &planned, &mut state);
+    let expected = call.reply_expected();
+    let posted = post_call(sending, &planned, (crowded, expected), &mut state);
     drop(state);
     let len = match posted {
         Ok(len) => len,
-        Err(unsent) => return not_sent(xprt, qp, call, unsent),
+        Err(unsent) => return not_sent(qp, call, unsent),
     };
     if matches!(planned.call, CallPlan::Long { .. }) {
-        conn.counters().add(Ordinary::LongCalls);
+        sending.conn().counters().add(Ordinary::LongCalls);
     }
-    if len > xprtrdma_proto::threshold::MIN_THRESHOLD as usize {
-        conn.large_send();
-    }
-    if !call.reply_expected() {
-        // No reply will say how many credits are left (V1-012).
-        conn.lost(Cause::CreditResync);
-    }
+    sending.was_posted(len, expected);
     Ok(())
 }
 
@@ -131,13 +93,12 @@ fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
 /// Maps, writes and posts a call; returns the bytes of its message.
 #[inline]
 fn post_call(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
+    sending: Sending<'_>,
     planned: &Plan,
+    (crowded, expected): (bool, bool),
     state: &mut State,
 ) -> Result<usize, Unsent> {
-    let conn = qp.handler();
+    let (conn, call) = (sending.conn(), sending.call());
     let regions = Needed {
         reads: planned.read_segments,
         results: planned.result_segments,
@@ -147,7 +108,7 @@ fn post_call(
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {
-        map_call(qp, call, planned, regions, state)
+        map_call(sending, planned, regions, state)
             .map_err(|shortage| Unsent::NoRegions(shortage, regions))?;
     }
 
@@ -167,10 +128,7 @@ fn post_call(
     };
     let inline = pieces[0].1 + pieces[1].1;
     // At least what is needed: contiguous memory may need fewer regions than were counted.
-    let (max_len, wrs) = (planned.header_len + inline, needed as u32 + 1);
-    let mut batch = qp
-        .begin(max_len, wrs)
-        .map_err(|error| Unsent::NoRoom(error, max_len, wrs))?;
+    let mut batch = sending.begin(planned.header_len + inline, needed as u32 + 1)?;
 
     let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());
     let (read_count, result_count) = (reads.len(), results.len());
@@ -198,54 +156,18 @@ fn post_call(
         },
     };
     let len = encode(&header, &message, &pieces, batch.buffer()).map_err(Unsent::NoHeader)?;
-    trace::call(|| {
-        let (xprt, xid, len) = (xprt.id(), call.xid(), shape32(len));
-        let writes = writes.first().map_or(0, |chunk| chunk.len());
-        let replies = reply.map_or(0, <[Segment]>::len);
-        (
-            xprt,
-            xid,
-            len,
-            reads.len() as u32,
-            writes as u32,
-            replies as u32,
-        )
+    sending.trace_call(len, || match result {
+        ResultChunk::None => [read_count, 0, 0],
+        ResultChunk::Write => [read_count, result_count, 0],
+        ResultChunk::Reply => [read_count, 0, result_count],
     });
 
-    if latency::is_measured() {
-        state.posted = now_ns();
-    }
-    // The call is pending before it is posted, as its reply may come before the post returns.
-    let anew = state.xid != call.xid();
-    if anew {
-        state.xid = call.xid();
-        state.strikes = Strikes::default();
-    }
-    state.offer.secret_xid = anew && call.has_secret_xid();
-    if read_count != 0 && !state.offer.secret_xid {
-        call.wants_secret_xid(xprt);
-    }
-    let request = call.slot().driver_data();
-    request.set_phase(state, Phase::Sent);
-    state.epoch = conn.epoch();
-    request.owed_on.write_once(conn.epoch().raw());
-    let room = call.reply();
+    let is_new = state.xid != call.xid();
+    sending.set_pending(state, is_new, read_count != 0);
     state.offer.result = result;
-    state.offer.non_data = shape32(room.head_len() + room.tail_len());
-    // Batch only amid other calls, and on a processor that other threads want: then more calls
-    // follow soon. Never batch a call without a reply, which would not be sent again, or a message
-    // above the minimum threshold, whose post is an event of its own (CM-24).
-    let may_batch = xprt.has_others()
-        && call.reply_expected()
-        && len <= xprtrdma_proto::threshold::MIN_THRESHOLD as usize
-        && others_want_this_cpu()
-        && batch.may_batch();
-    let posted = if may_batch {
-        batch.post_later(len, &mut state.regions)
-    } else {
-        batch.post(len, &mut state.regions)
-    };
-    posted.map_err(|_| Unsent::NotPosted)?;
+    state.offer.non_data = sending.non_data();
+    state.offer.invalidation = conn.remote_invalidation();
+    sending.post(batch, len, (crowded, expected), &mut state.regions)?;
 
     let tally = &mut state.tally;
     tally.sent(inline, read_count);
@@ -272,104 +194,4 @@ fn encode(
         }
     }
     Ok(len)
-}
-
-/// Copies bytes of a message, given as (offset, length), to a place of the buffer; returns where
-/// they end.
-#[inline(always)]
-pub(super) fn copy(
-    message: &XdrBytes<'_>,
-    (from, count): (usize, usize),
-    out: &mut [u8],
-    at: usize,
-) -> Result<usize, xprtrdma_proto::Error> {
-    let room = out
-        .get_mut(at..)
-        .and_then(|o| o.get_mut(..count))
-        .ok_or(xprtrdma_proto::Error::NoSpace)?;
-    message
-        .read(from, room)
-        .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
-    // NO-OVERFLOW: Within the buffer.
-    Ok(at.wrapping_add(count))
-}
-
-/// Handles a call that was not posted.
-#[cold]
-pub(super) fn not_sent(
-    xprt: &Xprt<Rdma>,
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-    unsent: Unsent,
-) -> Result<(), NotSent> {
-    let conn = qp.handler();
-    match unsent {
-        Unsent::NoRegions(shortage, needed) => {
-            conn.counters().add(Ordinary::FailedMarshal);
-            unmap(qp, call);
-            collect_idle(xprt, conn.regions());
-            match shortage {
-                Shortage::Wait => {}
-                Shortage::NoMemory => return Err(NotSent::NoBuffers),
-                Shortage::Unmapped => return unmapped(conn, call),
-            }
-            xprt.stop_senders();
-            // Regions may have come back before the senders were stopped.
-            if conn.regions().have(needed) {
-                xprt.wake_senders();
-            }
-            Err(NotSent::Wait)
-        }
-        Unsent::NoRoom(error, len, wrs) => {
-            unmap(qp, call);
-            Err(no_room(xprt, qp, error, len, wrs))
-        }
-        Unsent::NoHeader(error) => {
-            unmap(qp, call);
-            refuse(conn.counters(), call, error);
-            Ok(())
-        }
-        Unsent::NotPosted => {
-            // The regions stay with the slot, where the end of the connection finds them. The RPC
-            // client will send the call again.
-            conn.lost(Cause::PostFailed);
-            Err(NotSent::NotConnected)
-        }
-    }
-}
-
-/// The DMA layer refused the call's memory. It may have run out of room, so the RPC client tries
-/// again. After some refusals in a row the call ends, as nothing else would ever end it.
-fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
-    let error = {
-        let mut state = call.slot().driver_data().state.lock();
-        state.unmapped.again(call.xid(), conn.epoch().raw())
-    };
-    if error == xprtrdma_proto::Error::NoBuffers {
-        return Err(NotSent::NoBuffers);
-    }
-    refuse(conn.counters(), call, error);
-    Ok(())
-}
-
-/// Makes the senders wait for room in the send queue.
-pub(super) fn no_room(
-    xprt: &Xprt<Rdma>,
-    qp: &Qp<Connection>,
-    error: SendError,
-    len: usize,
-    wrs: u32,
-) -> NotSent {
-    match error {
-        SendError::Closed => NotSent::NotConnected,
-        SendError::Full => {
-            qp.handler().counters().add(Ordinary::SendQueueFull);
-            xprt.stop_senders();
-            // The room may have become free before the senders were stopped.
-            if qp.has_room(len, wrs) {
-                xprt.wake_senders();
-            }
-            NotSent::Wait
-        }
-    }
 }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The steps of sending that all calls take ([`Sending`]).
+
+use crate::{
+    connection::{
+        Connection,
+        Needed,
+        Shortage, //
+    },
+    driver::Rdma,
+    rpc::{
+        request::{
+            Phase,
+            Region,
+            State, //
+        },
+        shape::shape32, //
+    },
+};
+use kernel::sync::Arc;
+use xprtrdma_proto::{
+    conn::Cause,
+    limit::Strikes,
+    threshold::MIN_THRESHOLD,
+    Segment, //
+};
+use xprtrdma_rdma::{
+    access_once::AccessOnce,
+    mr::Access,
+    qp::{
+        Qp,
+        SendBatch,
+        SendError, //
+    },
+};
+use xprtrdma_sunrpc::{
+    call::Call,
+    latency,
+    trace,
+    util::{
+        now_ns,
+        others_want_this_cpu, //
+    },
+    xdr_buf::XdrBytes,
+    xprt::Xprt, //
+};
+
+/// Why a call with a plan and a credit was not posted.
+pub(super) enum Unsent {
+    /// Some of the regions, or memory for them, are missing.
+    NoRegions(Shortage, Needed),
+    /// The send queue has no room for this many bytes and work requests.
+    NoRoom(SendError, usize, u32),
+    /// The header cannot be encoded.
+    NoHeader(xprtrdma_proto::Error),
+    /// The post failed. A part of it may have been posted.
+    NotPosted,
+}
+
+/// A call on its way to the send queue of a connection. The send lock is held.
+#[derive(Clone, Copy)]
+pub(super) struct Sending<'a> {
+    qp: &'a Arc<Qp<Connection>>,
+    call: &'a Call<'a, Rdma>,
+}
+
+impl<'a> Sending<'a> {
+    #[inline(always)]
+    pub(super) fn new(qp: &'a Arc<Qp<Connection>>, call: &'a Call<'a, Rdma>) -> Self {
+        Self { qp, call }
+    }
+
+    #[inline(always)]
+    pub(super) fn call(self) -> &'a Call<'a, Rdma> {
+        self.call
+    }
+
+    #[inline(always)]
+    pub(super) fn conn(self) -> &'a Connection {
+        self.qp.handler()
+    }
+
+    #[inline(always)]
+    pub(super) fn xprt(self) -> &'a Xprt<Rdma> {
+        self.conn().xprt()
+    }
+
+    /// Returns whether other calls are in flight. If so, a thread that polls for its own reply
+    /// leaves the replies to the work item.
+    #[inline(always)]
+    pub(super) fn is_crowded(self) -> bool {
+        let crowded = self.xprt().has_others();
+        if crowded {
+            self.qp.stop_polling();
+        }
+        crowded
+    }
+
+    /// Returns the bytes that a reply may have apart from the data item.
+    #[inline(always)]
+    pub(super) fn non_data(self) -> u32 {
+        let room = self.call.reply();
+        // NO-OVERFLOW: Parts of a message in memory.
+        shape32(room.head_len().wrapping_add(room.tail_len()))
+    }
+
+    /// Reserves room for a message of up to `max_len` bytes and `wrs` work requests.
+    #[inline(always)]
+    pub(super) fn begin(
+        self,
+        max_len: usize,
+        wrs: u32,
+    ) -> Result<SendBatch<'a, Connection>, Unsent> {
+        let batch = self.qp.begin(max_len, wrs);
+        batch.map_err(|error| Unsent::NoRoom(error, max_len, wrs))
+    }
+
+    /// Makes the call pending: its reply may come before the post returns. `is_new`: the slot has
+    /// not sent this xid before. `reads`: the call has a Read chunk.
+    #[inline(always)]
+    pub(super) fn set_pending(self, state: &mut State, is_new: bool, reads: bool) {
+        let (conn, call) = (self.conn(), self.call);
+        if latency::is_measured() {
+            state.posted = now_ns();
+        }
+        if is_new {
+            state.xid = call.xid();
+            state.strikes = Strikes::default();
+        }
+        if reads {
+            state.offer.secret_xid = is_new && call.has_secret_xid();
+            if !state.offer.secret_xid {
+                call.wants_secret_xid(self.xprt());
+            }
+        }
+        let request = call.slot().driver_data();
+        request.set_phase(state, Phase::Sent);
+        state.epoch = conn.epoch();
+        request.owed_on.write_once(conn.epoch().raw());
+    }
+
+    /// Posts the registrations of `regions`, then the first `len` bytes of the batch's buffer. They
+    /// wait for more calls if those will follow soon: amid other calls (`crowded`), and on a
+    /// processor that other threads want. Two messages never wait: one whose reply is not
+    /// `expected`, for the RPC client would not send it again, and one above the least threshold,
+    /// whose post is an event of its own (CM-24).
+    #[inline(always)]
+    pub(super) fn post(
+        self,
+        mut batch: SendBatch<'_, Connection>,
+        len: usize,
+        (crowded, expected): (bool, bool),
+        regions: &mut [Region],
+    ) -> Result<(), Unsent> {
+        let may_wait =
+            crowded && expected && !is_large(len) && others_want_this_cpu() && batch.may_batch();
+        let posted = match may_wait {
+            true => batch.post_later(len, regions),
+            false => batch.post(len, regions),
+        };
+        posted.map_err(|_| Unsent::NotPosted)
+    }
+
+    /// Tells the connection of a call that was posted. The lock of the call's state is not held.
+    #[inline(always)]
+    pub(super) fn was_posted(self, len: usize, expected: bool) {
+        if is_large(len) {
+            self.conn().large_send();
+        }
+        if !expected {
+            // No reply will say how many credits are left (V1-012).
+            self.conn().lost(Cause::CreditResync);
+        }
+    }
+
+    /// Traces the registration of a region.
+    #[inline(always)]
+    pub(super) fn trace_region(self, segment: &Segment, access: Access) {
+        trace::register(|| {
+            let (xprt, xid) = (self.xprt().id(), self.call.xid());
+            let write = access == Access::RemoteWrite;
+            (
+                xprt,
+                xid,
+                segment.handle.0,
+                segment.offset,
+                segment.length,
+                write,
+            )
+        });
+    }
+
+    /// Traces the call: the bytes of its message, and the segments of its Read, Write and Reply
+    /// chunks.
+    #[inline(always)]
+    pub(super) fn trace_call(self, len: usize, segments: impl FnOnce() -> [usize; 3]) {
+        trace::call(|| {
+            let (xprt, xid) = (self.xprt().id(), self.call.xid());
+            let [reads, writes, replies] = segments().map(shape32);
+            (xprt, xid, shape32(len), reads, writes, replies)
+        });
+    }
+}
+
+/// Returns whether a message of `len` bytes is above the least threshold.
+#[inline(always)]
+fn is_large(len: usize) -> bool {
+    len > MIN_THRESHOLD as usize
+}
+
+/// Copies bytes of a message, given as (offset, length), to a place of the buffer; returns where
+/// they end.
+#[inline(always)]
+pub(super) fn copy(
+    message: &XdrBytes<'_>,
+    (from, count): (usize, usize),
+    out: &mut [u8],
+    at: usize,
+) -> Result<usize, xprtrdma_proto::Error> {
+    let room = out
+        .get_mut(at..)
+        .and_then(|o| o.get_mut(..count))
+        .ok_or(xprtrdma_proto::Error::NoSpace)?;
+    message
+        .read(from, room)
+        .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
+    // NO-OVERFLOW: Within the buffer.
+    Ok(at.wrapping_add(count))
+}

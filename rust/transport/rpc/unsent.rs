@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls that were not posted ([`not_sent`]).
+
+use crate::{
+    connection::{
+        Connection,
+        Shortage, //
+    },
+    counters::Ordinary,
+    driver::Rdma,
+    rpc::{
+        map::{
+            collect_idle,
+            unmap, //
+        },
+        refuse::refuse,
+        sending::Unsent, //
+    },
+};
+use xprtrdma_proto::conn::Cause;
+use xprtrdma_rdma::qp::{
+    Qp,
+    SendError, //
+};
+use xprtrdma_sunrpc::{
+    call::Call,
+    transport::NotSent, //
+};
+
+/// Undoes what was done for the call, and says what the RPC client does with it.
+#[cold]
+pub(super) fn not_sent(
+    qp: &Qp<Connection>,
+    call: &Call<'_, Rdma>,
+    unsent: Unsent,
+) -> Result<(), NotSent> {
+    let conn = qp.handler();
+    match unsent {
+        Unsent::NoRegions(shortage, needed) => {
+            conn.counters().add(Ordinary::FailedMarshal);
+            unmap(qp, call);
+            collect_idle(conn.xprt(), conn.regions());
+            match shortage {
+                Shortage::Wait => {}
+                Shortage::NoMemory => return Err(NotSent::NoBuffers),
+                Shortage::Unmapped => return unmapped(conn, call),
+            }
+            conn.xprt().stop_senders();
+            // Regions may have come back before the senders were stopped.
+            if conn.regions().have(needed) {
+                conn.xprt().wake_senders();
+            }
+            Err(NotSent::Wait)
+        }
+        Unsent::NoRoom(error, len, wrs) => {
+            unmap(qp, call);
+            Err(no_room(qp, error, len, wrs))
+        }
+        Unsent::NoHeader(error) => {
+            unmap(qp, call);
+            refuse(conn.counters(), call, error);
+            Ok(())
+        }
+        Unsent::NotPosted => {
+            // The regions stay with the slot, where the end of the connection finds them. The RPC
+            // client will send the call again.
+            conn.lost(Cause::PostFailed);
+            Err(NotSent::NotConnected)
+        }
+    }
+}
+
+/// The DMA layer refused the call's memory. It may have run out of room, so the RPC client tries
+/// again. After some refusals in a row the call ends, as nothing else would ever end it.
+fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
+    let error = {
+        let mut state = call.slot().driver_data().state.lock();
+        state.unmapped.again(call.xid(), conn.epoch().raw())
+    };
+    if error == xprtrdma_proto::Error::NoBuffers {
+        return Err(NotSent::NoBuffers);
+    }
+    refuse(conn.counters(), call, error);
+    Ok(())
+}
+
+/// Makes the senders wait for room in the send queue.
+pub(super) fn no_room(qp: &Qp<Connection>, error: SendError, len: usize, wrs: u32) -> NotSent {
+    let conn = qp.handler();
+    match error {
+        SendError::Closed => NotSent::NotConnected,
+        SendError::Full => {
+            conn.counters().add(Ordinary::SendQueueFull);
+            conn.xprt().stop_senders();
+            // The room may have become free before the senders were stopped.
+            if qp.has_room(len, wrs) {
+                conn.xprt().wake_senders();
+            }
+            NotSent::Wait
+        }
+    }
+}
