@@ -131,7 +131,8 @@ impl Pd {
             max_entry: self.max_entry,
             drained: Atomic::new(false),
             believes: self.believes,
-            fences: self.fences,
+            repetitions: self.repetitions,
+            retired: Atomic::new(FIRST_SEQ),
             stops: self.stops,
             base: Some(self.clone()),
             id,
@@ -149,6 +150,13 @@ impl Pd {
     /// The id whose device the domain is on.
     pub fn id(&self) -> &CmId {
         &self.id
+    }
+
+    /// Returns a number that no other value of this type has while this one exists, not even one
+    /// that shares its domain: what a proof is about. Never zero.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// Called when the domain's queue pair is drained.

@@ -120,7 +120,7 @@ impl<L: Lender> ExposedMr<L> {
         };
         if told
             && proof.rkey == window.handle
-            && proof.pd.get() == self.inner.pd.as_raw() as usize
+            && proof.pd.get() == self.inner.pd.number()
             && proof.doorbell.read_once() != self.posted
         {
             proof.pd.set(NO_PD);
@@ -136,7 +136,7 @@ impl<L: Lender> ExposedMr<L> {
     pub fn locally_invalidated(self, proof: &LocalInvalidation) -> Result<(IdleMr, L), Self> {
         if self.invalidate_seq != 0
             && self.invalidate_seq <= proof.seq
-            && proof.pd == self.inner.pd.as_raw() as usize
+            && proof.pd == self.inner.pd.number()
         {
             Ok(self.reclaim())
         } else {

@@ -148,7 +148,7 @@ impl<H: QpHandler> Qp<H> {
                 flushed: Atomic::new(false),
                 sendings: pd.sendings(),
                 proof_pd: match pd.believes_invalidations() {
-                    true => pd.as_raw() as usize,
+                    true => pd.number(),
                     false => NO_PD,
                 },
                 pd: pd.clone(),

@@ -117,7 +117,7 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
         Some(OpKind::Invalidate { token, seq }) => {
             let proof = LocalInvalidation {
                 seq,
-                pd: qp.pd.as_raw() as usize,
+                pd: qp.pd.number(),
             };
             H::invalidated(qp, token, &proof);
         }
