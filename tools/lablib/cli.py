@@ -19,6 +19,7 @@ from .checks import (
     cable,
     check,
     demo_rails,
+    demo_server,
     demo_two,
     kills,
     mutants,
@@ -173,7 +174,8 @@ def machine_options(sub):
 
 
 def debug_option(sub):
-    sub.add_argument("--debug", action="store_true", help="debug kernel in the client")
+    sub.add_argument("--debug", action="store_true",
+                     help="debug kernel in the client, and in a server with --server ours")
 
 
 def record_option(sub):
@@ -516,12 +518,16 @@ def add_demo(commands):
 
     sub.add_argument("--rails", action="store_true",
                      help="over two cables instead, of which one is cut amid a copy (ours alone)")
+    sub.add_argument("--server", action="store_true",
+                     help="with our module in the server instead, then in both machines")
 
     def run(args):
         if args.version_two:
             return demo_two.run(args.kernel)
         if args.rails:
             return demo_rails.run(args.kernel)
+        if args.server:
+            return demo_server.run(args.kernel)
         return report.demo(args.kernel, args.client, args.vers)
 
     sub.set_defaults(run=run)
