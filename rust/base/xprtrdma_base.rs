@@ -12,6 +12,7 @@
 //! | [`holders`] | the wait for the last holder |
 //! | [`lend`] | memory that is lent to a device |
 //! | [`log`] | how much is logged, and how |
+//! | `memory` | how much memory the host has (the server's module) |
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |
 //! | [`random`] | random numbers that cannot be foreseen |
@@ -44,6 +45,8 @@ pub mod debugfs;
 pub mod holders;
 pub mod lend;
 pub mod log;
+#[cfg(xprtrdma_server)]
+pub mod memory;
 pub mod net;
 pub mod queue;
 pub mod random;

@@ -7,7 +7,10 @@
 //! Writes until they have completed. A few pages of a call are not counted: the number of calls
 //! bounds them.
 
-use crate::sizes::MEMORY;
+use crate::sizes::{
+    LEAST_MEMORY,
+    MEMORY, //
+};
 use core::sync::atomic::{
     AtomicU32,
     Ordering::Relaxed, //
@@ -24,8 +27,24 @@ use xprtrdma_proto::responder::budget::{
 const SMALL: u32 = 2;
 
 /// Pages that no call holds. They are a number, and order nothing.
-// CAST: A small part of the memory of any host.
-static FREE: AtomicU32 = AtomicU32::new((MEMORY / PAGE_SIZE) as u32);
+static FREE: AtomicU32 = AtomicU32::new(0);
+/// Pages that the calls of one connection may hold.
+static OF_ONE: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the memory of all calls by that of the host: an eighth of it, within bounds. Called once,
+/// before there is a connection.
+pub(crate) fn set(host_pages: usize) {
+    let pages = (MEMORY / PAGE_SIZE).min(host_pages / 8);
+    // CAST: A small part of the memory of any host.
+    let all = Budget::new(pages as u32, (LEAST_MEMORY / PAGE_SIZE) as u32).free();
+    FREE.store(all, Relaxed);
+    OF_ONE.store(all / 4, Relaxed);
+}
+
+/// Makes the share of a connection that may have this number of RDMA Reads under way.
+pub(crate) fn share(reads: u8) -> Share {
+    Share::new(OF_ONE.load(Relaxed), reads.into())
+}
 
 /// Returns how many pages of a call with this number of bytes in each direction are counted.
 pub(crate) fn counted(read: u32, written: u32) -> u32 {

@@ -12,10 +12,7 @@ use crate::{
         self,
         Counted, //
     },
-    sizes::{
-        Sizes,
-        MEMORY_OF_ONE, //
-    }, //
+    sizes::Sizes, //
 };
 use kernel::{
     new_spinlock,
@@ -137,8 +134,7 @@ impl<H: QpHandler> Reads<H> {
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
             posted: KVec::with_capacity(most, GFP_KERNEL)?,
-            // CAST: A few thousand.
-            share: Share::new((MEMORY_OF_ONE / PAGE_SIZE) as u32, reads.into()),
+            share: memory::share(reads),
         };
         let lock = new_spinlock!(queues, "Reads::queues");
         Ok(Self {

@@ -46,10 +46,10 @@ const CALLBACKS: u16 = reverse::CALLS;
 const RECV_BATCH: u16 = 8;
 /// Work requests of the send queue.
 const SEND_WRS: u32 = 1024;
-/// Bytes that the calls of all connections may hold.
+/// Bytes that the calls of all connections may hold at most, and at least: more than the longest
+/// call and its results. A connection may have a quarter of that.
 pub(crate) const MEMORY: usize = 128 << 20;
-/// Bytes that the calls of one connection may hold.
-pub(crate) const MEMORY_OF_ONE: usize = 32 << 20;
+pub(crate) const LEAST_MEMORY: usize = 16 << 20;
 /// How many connections a listener may have.
 pub(crate) const DOORWAY: Doorway = Doorway {
     // CAST: A small number.

@@ -53,6 +53,7 @@ use xprtrdma_svc::{
     class::Registration,
     util::{
         debugfs::File,
+        host_pages,
         version, //
     }, //
 };
@@ -76,6 +77,7 @@ impl kernel::Module for SvcRdma {
             pr_err!("{module} is not the kernel's own, with which this module was built\n");
             return Err(ENOEXEC);
         }
+        memory::set(host_pages());
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
                 pr_err!(

@@ -27,7 +27,7 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, files in debugfs, network namespaces, time and work queues, for drivers: these have no
+/// Logging, files in debugfs, memory, network namespaces, time and work queues, for drivers: these have no
 /// arrow to `base`.
 pub mod util {
     pub use crate::files::files;
@@ -35,6 +35,7 @@ pub mod util {
         access_once::AccessOnce,
         debugfs,
         log::*,
+        memory::host_pages,
         net::Net,
         queue::{
             cancel_delayed_sync,
