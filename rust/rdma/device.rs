@@ -203,6 +203,25 @@ pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
     STOP_IN_ERROR.contains(&unsafe { driver(dev) })
 }
 
+/// Drivers whose work requests complete before RDMA Reads that were posted earlier, unless they have
+/// a fence.
+///
+/// * **siw**: `siw_qp_sq_process` completes a Send or a Write when it was sent; a Read completes when
+///   its data have come (`siw_rdmap_complete`). With a fence the work request is not begun before.
+#[cfg(xprtrdma_server)]
+const OVERTAKE: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_SIW];
+
+/// Whether work requests on this device complete before RDMA Reads that were posted earlier.
+///
+/// # Safety
+///
+/// The device exists.
+#[cfg(xprtrdma_server)]
+pub(crate) unsafe fn overtakes(dev: NonNull<bindings::ib_device>) -> bool {
+    // SAFETY: By this function's contract.
+    OVERTAKE.contains(&unsafe { driver(dev) })
+}
+
 /// The driver of the device.
 ///
 /// # Safety

@@ -214,6 +214,13 @@ impl Pd {
         self.retired.store(seq, Relaxed);
     }
 
+    /// Whether work requests complete before RDMA Reads that were posted earlier.
+    #[cfg(xprtrdma_server)]
+    pub(crate) fn overtakes(&self) -> bool {
+        // SAFETY: The device exists as long as the domain.
+        NonNull::new(self.raw_device()).is_some_and(|dev| unsafe { crate::device::overtakes(dev) })
+    }
+
     /// Whether a queue pair that has flushed a Receive reaches no memory of this domain any more.
     pub(crate) fn stops_in_error(&self) -> bool {
         self.stops

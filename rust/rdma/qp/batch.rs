@@ -7,6 +7,7 @@ use super::{
     handler::QpHandler,
     send_queue::{
         aligned,
+        flags,
         OpKind,
         SendQueue,
         LOCAL_INV,
@@ -17,7 +18,10 @@ use super::{
 };
 use crate::mr::ExposedMr;
 #[cfg(xprtrdma_server)]
-use crate::transfer::Transfer;
+use crate::transfer::{
+    Kind,
+    Transfer, //
+};
 use core::{
     ptr,
     slice, //
@@ -198,9 +202,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if self.solicited {
             // CAST: A single bit.
             let solicited = bindings::ib_send_flags_IB_SEND_SOLICITED as c_int;
-            return Ok((sq.ring.sge(self.offset, len), flags(signalled) | solicited));
+            return Ok((
+                sq.ring.sge(self.offset, len),
+                sq.flags(signalled) | solicited,
+            ));
         }
-        Ok((sq.ring.sge(self.offset, len), flags(signalled)))
+        Ok((sq.ring.sge(self.offset, len), sq.flags(signalled)))
     }
 
     /// Posts registrations of `regions`, then a Send of the first `len` bytes of the buffer: one
@@ -246,6 +253,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if wrs > max_wrs || len > max_len {
             return Err(E2BIG);
         }
+        let transfer_kind = transfer.kind();
         let sq = &mut *guard;
         qp.ring(sq)?;
         if sq.transfers.push_within_capacity(transfer).is_err() {
@@ -266,7 +274,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // Reads have it as well: what completes in their place is told from the list of posts, and
         // when they fail they are called Writes.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
-        let (mut next, mut last_flags) = (ptr::null_mut(), flags(true));
+        let is_read = transfer_kind == Kind::Read && message.is_none();
+        let mut last_flags = match is_read {
+            true => flags(true),
+            false => sq.flags(true),
+        };
+        let mut next = ptr::null_mut();
         if let Some(message) = message {
             message.choose(&mut sq.send);
             sq.head = offset.wrapping_add(aligned(len));
@@ -382,7 +395,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let sq = &mut *guard;
         let mut write = bindings::ib_rdma_wr::default();
         write.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
-        write.wr.send_flags = flags(true);
+        write.wr.send_flags = sq.flags(true);
         // CAST: The union's first member is the pointer, as 64 bits.
         write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqes.get::<RDMA_WRITE>() as u64;
         qp.ring(sq)?;
@@ -442,7 +455,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let inv_cqe = qp.send_cqes.get::<LOCAL_INV>();
         for region in regions.iter_mut().rev() {
             let wr = region.inv_wr(seq, inv_cqe, first);
-            wr.send_flags = flags(signalled);
+            wr.send_flags = sq.flags(signalled);
             signalled = false;
             first = wr;
         }
@@ -450,15 +463,5 @@ impl<H: QpHandler> SendBatch<'_, H> {
         sq.signal(OpKind::Invalidate { token, seq })?;
         // SAFETY: A chain of the regions' own work requests; for the rest as in `post`.
         unsafe { qp.submit(&mut sq.closed, first) }
-    }
-}
-
-#[inline]
-pub(super) fn flags(signalled: bool) -> c_int {
-    if signalled {
-        // CAST: A single bit.
-        bindings::ib_send_flags_IB_SEND_SIGNALED as c_int
-    } else {
-        0
     }
 }

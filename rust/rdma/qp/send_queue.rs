@@ -54,6 +54,16 @@ pub(super) fn aligned(len: usize) -> usize {
     len.wrapping_add(ALIGN - 1) & !(ALIGN - 1)
 }
 
+#[inline]
+pub(super) fn flags(signalled: bool) -> c_int {
+    if signalled {
+        // CAST: A single bit.
+        bindings::ib_send_flags_IB_SEND_SIGNALED as c_int
+    } else {
+        0
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(super) enum OpKind {
     Send,
@@ -95,6 +105,10 @@ pub(super) struct SendQueue {
     pub(super) seq: u64,
     pub(super) closed: bool,
     pub(super) want_space: bool,
+    /// More flags of signalled work requests, apart from RDMA Reads: a fence where they would
+    /// otherwise complete before Reads that were posted earlier.
+    #[cfg(xprtrdma_server)]
+    signal_flags: c_int,
     /// Those that were posted and have not completed, in the order of their posts. Never grows
     /// beyond its capacity.
     #[cfg(xprtrdma_server)]
@@ -150,6 +164,12 @@ impl SendQueue {
             seq: FIRST_SEQ,
             closed: false,
             want_space: false,
+            #[cfg(xprtrdma_server)]
+            signal_flags: match pd.overtakes() {
+                // CAST: A single bit.
+                true => bindings::ib_send_flags_IB_SEND_FENCE as c_int,
+                false => 0,
+            },
             #[cfg(xprtrdma_server)]
             transfers: KVec::with_capacity(config.send_wrs as usize, GFP_KERNEL)?,
             send,
@@ -232,6 +252,16 @@ impl SendQueue {
         self.quiet_wrs = 0;
         self.quiet_bytes = 0;
         Ok(())
+    }
+
+    /// The flags of a work request that is no RDMA Read.
+    #[inline]
+    pub(super) fn flags(&self, signalled: bool) -> c_int {
+        #[cfg(xprtrdma_server)]
+        if signalled {
+            return flags(signalled) | self.signal_flags;
+        }
+        flags(signalled)
     }
 
     /// Gives back everything up to the oldest signalled post, whose completion arrived.
