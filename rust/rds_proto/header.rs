@@ -44,6 +44,8 @@ pub enum Fault {
     Map,
     /// The peer acknowledges what was never sent, or grants more credits than there can be.
     Number,
+    /// Something of the connection was lost before.
+    Ended,
 }
 
 /// A header.

@@ -41,6 +41,8 @@ pub enum Part {
 pub struct Assembly {
     /// Its header, and how many of its bytes are there.
     begun: Option<(Header, u32)>,
+    /// A fragment was not taken.
+    ended: bool,
 }
 
 impl Assembly {
@@ -50,7 +52,24 @@ impl Assembly {
     ///
     /// A [`Fault`]; the connection ends. The length of a message is checked before its first
     /// fragment is kept, so a peer cannot make more than [`MESSAGE_BYTES`] wait.
+    ///
+    /// Behind a fault nothing is taken any more: an acknowledgement of what follows would cover
+    /// what was lost.
     pub fn take(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
+        if self.ended {
+            return Err(Fault::Ended);
+        }
+        let part = self.sort(header, payload);
+        self.ended = part.is_err();
+        part
+    }
+
+    /// A fragment was lost for another reason: nothing is taken any more.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    fn sort(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         let payload = u32::try_from(payload).map_err(|_| Fault::Fragment)?;
         if (header.sport, header.dport, header.len) == (0, 0, 0) {
             // Between fragments, too: it is not of the message.

@@ -85,8 +85,16 @@ impl Handler {
         self.connection.data().with_link(f)
     }
 
-    /// Takes a fragment. An error ends the connection.
+    /// Takes a fragment. An error ends the connection, and nothing is taken any more.
     fn fragment(&self, fragment: &[u8]) -> Result {
+        let taken = self.take(fragment);
+        if taken.is_err() {
+            self.inflow.lock().assembly.end();
+        }
+        taken
+    }
+
+    fn take(&self, fragment: &[u8]) -> Result {
         let (header, payload) = Header::decode(fragment).map_err(|_| EPROTO)?;
         let mut inflow = self.inflow.lock();
         let part = inflow.assembly.take(&header, payload.len());
@@ -161,7 +169,10 @@ impl QpHandler for Handler {
         let this = qp.handler();
         let taken = match message.immediate() {
             Immediate::None => this.fragment(message.bytes()),
-            _ => Err(EPROTO),
+            _ => {
+                this.inflow.lock().assembly.end();
+                Err(EPROTO)
+            }
         };
         // The buffer is posted again.
         drop(message);

@@ -88,7 +88,8 @@ fn an_acknowledgement_may_come_between() {
     assert!(assembly.take(&of(5000), 4096).is_ok());
     let ack = Header::acknowledgement(7, 3);
     assert_eq!(assembly.take(&ack, 0), Ok(Part::Acknowledgement));
-    assert_eq!(assembly.take(&ack, 1), Err(Fault::Fragment));
+    let mut other = assembly;
+    assert_eq!(other.take(&ack, 1), Err(Fault::Fragment));
     let mut later = of(5000);
     // Numbers of the connection may differ.
     (later.ack, later.credit) = (8, 1);
@@ -121,6 +122,22 @@ fn a_congestion_map_has_one_length() {
         let got = Assembly::default().take(&map, 4096);
         assert_eq!(got, Err(Fault::Map));
     }
+}
+
+// A message behind one that was lost must not be received: its acknowledgement would cover both.
+#[test]
+fn nothing_is_taken_behind_a_fault() {
+    let mut assembly = Assembly::default();
+    assert_eq!(assembly.take(&of(5000), 1), Err(Fault::Fragment));
+    assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));
+    assert_eq!(
+        assembly.take(&Header::acknowledgement(1, 0), 0),
+        Err(Fault::Ended)
+    );
+    // Likewise if there is no memory for a message.
+    let mut assembly = Assembly::default();
+    assembly.end();
+    assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));
 }
 
 #[test]
