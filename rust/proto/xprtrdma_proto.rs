@@ -72,10 +72,10 @@
 //! | [`error`] | errors, errnos, counters |
 //! | [`v2`] | version 2 of the protocol |
 //!
-//! The module runs everything here, except the room [`rds`], which waits for a transport of RDS
-//! over the same regions: the vocabulary of rds-rdma(7). `make check-lint` checks that. The rooms
-//! [`responder`] and [`served`] are the server's half. The client's module does not compile them,
-//! so they cost it nothing; `xprtrdma_server` is set for the module of the server.
+//! The module runs everything here, except most of the room [`rds`]: the vocabulary of rds-rdma(7)
+//! for regions of RPCs. (The module of RDS has a core of its own.) `make check-lint` checks that.
+//! The rooms [`responder`] and [`served`] are the server's half. The client's module does not
+//! compile them, so they cost it nothing; `xprtrdma_server` is set for the module of the server.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]
