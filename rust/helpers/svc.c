@@ -62,6 +62,7 @@ void svcrdma_free_reverse(struct rpc_xprt *xprt)
 void svcrdma_unlock_reverse(struct rpc_xprt *xprt)
 {
 	clear_bit_unlock(XPRT_LOCKED, &xprt->state);
+	/* Orders the look for a waiter behind the bit, see wake_up_bit(). */
 	smp_mb__after_atomic();
 	wake_up_bit(&xprt->state, XPRT_LOCKED);
 }
@@ -155,10 +156,11 @@ static int handle_counter(const struct ctl_table *table, int write,
 #define SIZE(name, index) {					\
 	.procname	= name,					\
 	.data		= &svcrdma_sizes[index],		\
-	.maxlen		= sizeof(svcrdma_sizes[index]),		\
+	.maxlen		= sizeof(svcrdma_sizes[0]),		\
 	.mode		= 0444,					\
 	.proc_handler	= proc_douintvec,			\
 }
+
 #define COUNTER(name, index) {					\
 	.procname	= name,					\
 	.data		= &svcrdma_counted[index],		\
@@ -166,7 +168,7 @@ static int handle_counter(const struct ctl_table *table, int write,
 	.proc_handler	= handle_counter,			\
 }
 
-static struct ctl_table svcrdma_table[] = {
+static const struct ctl_table svcrdma_table[] = {
 	SIZE("max_requests", SVCRDMA_MAX_REQUESTS),
 	SIZE("max_req_size", SVCRDMA_MAX_REQ_SIZE),
 	SIZE("max_outbound_read_requests", SVCRDMA_MAX_READS),

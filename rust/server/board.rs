@@ -57,7 +57,8 @@ pub(crate) struct Seen {
 }
 
 impl Board {
-    /// Makes the directory of a listener. Without debugfs, or without memory for it, no directory is made.
+    /// Makes the directory of a listener. Without debugfs, or without memory for it, no directory
+    /// is made.
     pub(crate) fn new(local: &SocketAddr) -> Result<Self> {
         let fates = Fates {
             accepted: Atomic::new(0),

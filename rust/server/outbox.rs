@@ -85,7 +85,7 @@ impl Outbox {
         Ok(Self {
             grant: KBox::pin_init(new_spinlock!(grant, "Outbox::grant"), GFP_KERNEL)?,
             waiting: KBox::pin_init(new_spinlock!(waiting, "Outbox::waiting"), GFP_KERNEL)?,
-            answers: Answers::NEW,
+            answers: Answers::new(),
         })
     }
 

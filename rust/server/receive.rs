@@ -136,7 +136,7 @@ impl Handler {
             sizes,
             outbox: Outbox::new(grant, sizes.answers())?,
             callbacks: Callbacks::new(terms.reply_threshold)?,
-            arrivals: Arrivals::NEW,
+            arrivals: Arrivals::new(),
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
             reads: Reads::new(&sizes, device.reads)?,

@@ -56,8 +56,8 @@ impl Callbacks {
             credits: KBox::pin_init(lock, GFP_KERNEL)?,
             // CAST: A few kilobytes.
             threshold: reply_threshold as usize,
-            sent: Count::ZERO,
-            answered: Count::ZERO,
+            sent: Count::new(),
+            answered: Count::new(),
         })
     }
 

@@ -10,7 +10,10 @@ use xprtrdma_svc::util::AccessOnce;
 pub(crate) struct Count(Atomic<usize>);
 
 impl Count {
-    pub(crate) const ZERO: Self = Self(Atomic::new(0));
+    /// Returns a count of zero.
+    pub(crate) const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
 
     /// Adds to it: the caller keeps other threads from doing so at the same time.
     pub(crate) fn add(&self, more: usize) {
@@ -38,12 +41,15 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    pub(crate) const NEW: Self = Self {
-        messages: Count::ZERO,
-        dropped: Count::ZERO,
-        reads: Count::ZERO,
-        read_bytes: Count::ZERO,
-    };
+    /// Returns counts of zero.
+    pub(crate) const fn new() -> Self {
+        Self {
+            messages: Count::new(),
+            dropped: Count::new(),
+            reads: Count::new(),
+            read_bytes: Count::new(),
+        }
+    }
 }
 
 /// What was answered. It changes with the lock of the grant held.
@@ -59,10 +65,13 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    pub(crate) const NEW: Self = Self {
-        sent: Count::ZERO,
-        writes: Count::ZERO,
-        waits: Count::ZERO,
-        invalidations: Count::ZERO,
-    };
+    /// Returns counts of zero.
+    pub(crate) const fn new() -> Self {
+        Self {
+            sent: Count::new(),
+            writes: Count::new(),
+            waits: Count::new(),
+            invalidations: Count::new(),
+        }
+    }
 }

@@ -28,8 +28,8 @@ def at_most(found, operation, counter, most):
     check(value <= most * SLACK, f"{operation}: {value:.2f} {counter}, at most {most} wanted")
 
 
-# Work requests, posts and completions of an RPC. On siw an invalidation by the server proves nothing,
-# so each region takes one of our own (rust/rdma/device.rs).
+# Work requests, posts and completions of an RPC. On siw an invalidation by the server proves
+# nothing, so each region takes one of our own (rust/rdma/device.rs).
 FLOORS = {"rxe": (2, 1, COMPLETIONS), "siw": (3, 2, 2 * COMPLETIONS)}
 
 

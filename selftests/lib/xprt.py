@@ -22,7 +22,8 @@ CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 
 
 # How our log and our debugfs name the end of a connection that rxe lost because it executed a
-# registration again, as it may while the machine has too much to do (Documentation/reliability.rst).
+# registration again, as it may while the machine has too much to do
+# (Documentation/reliability.rst).
 REPEATED = "the device has executed a registration again"
 
 
@@ -121,7 +122,7 @@ def repeated(port):
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
         if f":{port}\n" in (directory / "state").read_text():
             text = (directory / "counters").read_text()
-            found.append(int(re.search(r"^repeated_registration: (\d+)$", text, re.MULTILINE)[1]))
+            found += map(int, re.findall(r"^repeated_registration: (\d+)$", text, re.MULTILINE))
     return found
 
 
