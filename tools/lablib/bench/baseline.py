@@ -23,17 +23,17 @@ TOLERANCE = {
     "atomics": (0.04, 0.3), "fences": (0.1, 0.3), "code": (0.05, 5), "data": (0.05, 3),
     "written": (0.05, 2), "l1d": (0.1, 5), "l2": (0.15, 5),
 }
-# Calls at a time share posts, how many of them is the scheduler's matter. With rxe its fences make
-# them wait for each other, and few do.
+# Calls at a time share posts, how many of them is the scheduler's matter. If rxe has lost a
+# connection by executing a registration again, fences make them wait for each other, and few do.
 SHARED_POSTS = 1.01
 # What an RPC may take whatever was recorded; and beside what it takes with the in-tree client.
-# (work requests, completions), (service, transport, kernel). With rxe a fence is one of the three.
+# (work requests, completions), (service, transport, kernel). Without a fence, see above.
 GOALS = {
-    "GETATTR": ((3, 1.04), (1, 1, 0.97)),
-    "READ 4 KiB": ((3, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((3, 1.04), (0.67, 0.9, 0.97)),
+    "GETATTR": ((2, 1.04), (1, 1, 0.97)),
+    "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.67, 0.9, 0.97)),
     # It depends on how the pages lie.
-    "READ 1 MiB": ((3, 1.04), (0.7, 0.7, 0.99)), "WRITE 1 MiB": ((3, 1.04), (0.7, 0.7, 0.99)),
-} | {f"{what} 4 KiB, {depth} at a time": ((3, 1.04), (1, 1, 0.98))
+    "READ 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)), "WRITE 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)),
+} | {f"{what} 4 KiB, {depth} at a time": ((2, 1.04), (1, 1, 0.98))
      for what in ("READ", "WRITE") for depth in (16, 64)}
 LIMITED, BESIDE = ("work_requests", "completions"), ("service", "transport", "kernel")
 
