@@ -21,12 +21,12 @@ from .lane import LOG, Lane
 
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "debug", "iwarp",
          "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
-         "vm-work", "vm-faults", "debug-work", "debug-faults")
+         "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server")
 # Two pairs of machines share a part: one mostly works, the other mostly waits.
-HALVES = {"vm": ("vm-work", "vm-faults"), "debug": ("debug-work", "debug-faults")}
+HALVES = {"vm": ("vm-work", "vm-faults"), "debug": ("debug-work", "debug-faults", "debug-server")}
 # What leaves the processors to others for most of its time, and what it runs beside.
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "debug-faults",
-           "iwarp")
+           "debug-server", "iwarp")
 WORKING = ("vm-work", "debug-work")
 # What the plain check runs.
 ALL = PARTS[:7]
@@ -35,11 +35,11 @@ HOST_SECONDS = 20 * 60
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
-              "server": 20 * 60, "arm64": 30 * 60, "endurance": 3 * 3600}
+              "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600}
 FULL_PARTS = ("full", "debug-full", "endurance")
-DEBUG_PARTS = ("debug-work", "debug-faults", "debug-full", "iwarp", "endurance")
+DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance")
 # With our module in the server, too.
-SERVER_PARTS = ("server",)
+SERVER_PARTS = ("server", "debug-server")
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
@@ -93,6 +93,14 @@ SERVER_CASES = (
     r"^files\.symbolic_links_of_every_length",
     r"^install\.a_server_loads",
     r"^requester",
+)
+# The same on the debug kernel, which is slow: memory of calls, and connections that end.
+SERVER_DEBUG_CASES = (
+    r"^callbacks\.callbacks_work",
+    r"^data\.direct_transfers_around",
+    r"^disconnects\.forced_disconnects_under_bulk_load",
+    r"^requester\.odd_(data|room|positions)",
+    r"^requester_life",
 )
 # What depends on the size of pages, on the order of memory accesses or on the compiler.
 ARM64_CASES = (
@@ -213,7 +221,7 @@ def lints(spec, _part):
 
 
 def machines(spec, part, client="ours", capture=None, seed=None, server=None):
-    """The selftests in the client machine; one part has our module in the server, too."""
+    """The selftests in the client machine; two parts have our module in the server, too."""
     if not (REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
     full, debug = part in FULL_PARTS, part in DEBUG_PARTS
@@ -231,7 +239,7 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
                  "debug-work": (WORK_CASES,), "debug-faults": (FAULT_CASES,),
                  "cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
                  "short": SHORT_CASES, "server": SERVER_CASES,
-                 "arm64": ARM64_CASES,
+                 "debug-server": SERVER_DEBUG_CASES, "arm64": ARM64_CASES,
                  "endurance": ENDURANCE_CASES}.get(part, ()):
         argv += ["--filter", name]
     parser, lines = Parser(), LineSplitter()
