@@ -101,13 +101,14 @@ pub struct Window {
     pub handle: u32,
     /// Bytes.
     pub length: u32,
-    /// Address of the first byte: its offset in its page, and random bits above. So no kernel
-    /// address is shown, and a message that repeats it was made when the peer had been told.
+    /// Address of the first byte: its offset in its page, with random bits above. So no kernel
+    /// address is shown, and a message that repeats the offset was made after the peer was told of
+    /// the region.
     pub offset: u64,
 }
 
-/// The `ib_mr`, its scatterlist and its work requests: allocated once, used for one call after the
-/// other.
+/// The `ib_mr`, its scatterlist and its work requests: allocated once, and used for one call after
+/// another.
 ///
 /// # Invariants
 ///
@@ -122,8 +123,8 @@ struct Inner {
     access: Access,
     /// Whether pieces need not meet at page borders.
     gaps: bool,
-    /// One entry of the table takes memory that ends at most this number of bytes behind the
-    /// beginning of the page in which it begins.
+    /// Greatest reach of one entry of the table: its memory ends at most this number of bytes
+    /// behind the start of the page in which it begins.
     reach: usize,
     /// The address of the first byte, for the peer. Not read from the region: rxe writes there what
     /// it finds there when it executes a registration.
@@ -131,7 +132,8 @@ struct Inner {
     /// The number of the last invalidation that was posted before the last registration; 0 before
     /// the first.
     queued_at: u64,
-    // Only `next` and the completion entry are missing in the one, and the key in both.
+    // The work requests for registration and invalidation. They are complete except for `next`, the
+    // completion entry of the first, and the key.
     reg: bindings::ib_reg_wr,
     inv: bindings::ib_send_wr,
     pd: Arc<Pd>,
@@ -169,7 +171,7 @@ impl Inner {
         fence(Release);
     }
 
-    // Into the way of a predicted reply: 8 instructions of an RPC.
+    // Inlined into the path of a predicted reply, which saves 8 instructions of an RPC.
     #[inline(always)]
     fn unmap(&mut self) {
         if self.mapped != 0 {

@@ -98,22 +98,22 @@ use kernel::{
 use xprtrdma_base::spin::SpinLock;
 use xprtrdma_bindings as bindings;
 
-/// The queue pair of an id.
+/// The `ib_qp` of an id.
 ///
 /// # Invariants
 ///
 /// `qp` is valid until `gone` is set. Its context is `reports`, which does not move.
 struct RawQp {
     qp: NonNull<bindings::ib_qp>,
-    /// Outlives the queue pair: the fields go after `drop`.
+    /// Outlives the queue pair, as the fields are dropped after `drop`.
     reports: Pin<KBox<Reports>>,
     gone: Atomic<bool>,
     pd: Arc<Pd>,
 }
 
 impl RawQp {
-    /// Moves the queue pair, which is not destroyed, to the error state. An error: the device
-    /// has not done it. May sleep.
+    /// Moves the queue pair, which is not destroyed yet, to the error state. Returns an error if
+    /// the device has not done so. May sleep.
     fn stop(&self) -> Result {
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_ERR,
@@ -179,23 +179,25 @@ pub struct Qp<H: QpHandler> {
     rq: SpinLock<RecvQueue>,
     /// The number of the next doorbell for messages that wait; written under the lock of `sq`.
     doorbell: Atomic<u32>,
-    /// Rings it; not queued once `sq` is closed and this was taken back.
+    /// The work that rings that doorbell; not queued any more once `sq` is closed and this was
+    /// cancelled.
     #[pin]
     doorbell_work: Work<Qp<H>>,
     recvs: KVVec<RecvBuf<Self>>,
-    /// Buffers of messages that ended with their handlers.
+    /// Buffers of messages whose handlers have ended.
     free: UnsafeCell<Chain>,
-    /// How many of `free`, or of the receive queue's `returned`, are posted together. What can wait
-    /// in both is less than a batch: what was promised is posted even if no further message comes.
+    /// How many buffers of `free`, or of the receive queue's `returned`, are posted together. Fewer
+    /// than that may wait in both: so as many Receives as were promised are posted even if no
+    /// further message comes.
     free_batch: u32,
     returned_batch: u32,
-    /// How many Receives ever completed, modulo 2^32.
+    /// How many Receives have completed, modulo 2^32.
     taken: Atomic<u32>,
-    /// One was given back in the error state.
+    /// A Receive was flushed: the queue pair is in the error state.
     flushed: Atomic<bool>,
     /// What the device had counted when the queue pair was made.
     sendings: Sendings,
-    /// Of which domain a message proves that it invalidated a region.
+    /// The domain in which a message can prove an invalidation.
     proof_pd: usize,
     pd: Arc<Pd>,
 }
@@ -220,19 +222,18 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over`, which a handler will bring about.
-    /// Returns earlier when a signal is pending, when the thread has to freeze, when
-    /// [`Qp::stop_polling`] is called, when the connection ends, or at once if it may not or if
-    /// another thread or a worker does this already. Must not be called by a handler, nor with a
-    /// lock that handlers take. Sleeps; `may` and `is_over` must not.
+    /// Handles completions in the calling thread until `is_over`, which a handler makes true.
+    /// Returns earlier when a signal is pending, the thread has to freeze, [`Qp::stop_polling`] is
+    /// called or the connection ends. Returns at once if `may` is false, or if another thread or a
+    /// worker handles completions already. Must not be called by a handler, nor with a lock that
+    /// handlers take. Sleeps; `may` and `is_over` must not.
     #[inline]
     pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
         self.cq.busy_poll(may, is_over)
     }
 
-    /// Sends a thread away that polls, or is about to: others, which may not wait for it, will
-    /// want completions handled from now on. Called behind what makes its `may` false. From any
-    /// context.
+    /// Stops a thread that polls, or is about to: the work item handles completions from now on.
+    /// Called after its `may` has become false. From any context.
     #[inline]
     pub fn stop_polling(&self) {
         self.cq.stop_polling();

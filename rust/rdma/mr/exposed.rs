@@ -26,13 +26,14 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Of [`ExposedMr::posted`]: no queue pair was told about the region.
+/// Value of [`ExposedMr::posted`]: no queue pair was told of the region.
 const UNPOSTED: u32 = 0;
 
-/// Of [`ExposedMr::posted`]: the registration was posted at once.
+/// Value of [`ExposedMr::posted`]: the registration was posted at once.
 const AT_ONCE: u32 = 1;
 
-/// The least number of a doorbell for which registrations wait.
+/// Least value of [`ExposedMr::posted`] that is the number of a doorbell for which the registration
+/// waits.
 pub(crate) const FIRST_DOORBELL: u32 = 2;
 
 /// A region that the peer may be able to reach, with the lender of its memory.
@@ -42,10 +43,10 @@ pub(crate) const FIRST_DOORBELL: u32 = 2;
 pub struct ExposedMr<L: Lender> {
     inner: ManuallyDrop<KBox<Inner>>,
     length: u32,
-    // How a queue pair was told about it: see the constants; else the number of the doorbell for
-    // which its registration waits or has waited.
+    // How a queue pair was told of the region: one of the constants, or the number of the doorbell
+    // for which its registration waits or has waited.
     posted: u32,
-    // Which posted invalidation covers this region; 0: none.
+    // The posted invalidation that covers this region; 0 if there is no such invalidation.
     invalidate_seq: u64,
     lender: ManuallyDrop<L>,
 }
@@ -53,8 +54,8 @@ pub struct ExposedMr<L: Lender> {
 impl<L: Lender> Drop for ExposedMr<L> {
     fn drop(&mut self) {
         if self.posted != UNPOSTED && !self.inner.pd.is_drained() {
-            // Work requests may still refer to the region: neither it nor its memory can go. The
-            // request that lent the memory will wait for ever, which is bad, but not wrong.
+            // Work requests may still refer to the region, so neither it nor its memory is freed.
+            // The request that lent the memory will wait for ever, which is bad, but safe.
             pr_err!("a region was dropped while its queue pair is in use\n");
             return;
         }
@@ -68,7 +69,8 @@ impl<L: Lender> Drop for ExposedMr<L> {
 }
 
 impl<L: Lender> ExposedMr<L> {
-    /// A region that was mapped just now, over `length` bytes of the lender's memory.
+    /// Makes the value for a region that was just mapped, over `length` bytes of the lender's
+    /// memory.
     #[inline]
     pub(super) fn new(inner: KBox<Inner>, length: u32, lender: L) -> Self {
         Self {
@@ -80,7 +82,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// The region as the peer is told about it.
+    /// Returns the description of the region for the peer.
     #[inline]
     pub fn window(&self) -> Window {
         Window {
@@ -101,8 +103,8 @@ impl<L: Lender> ExposedMr<L> {
         &self.lender
     }
 
-    /// Takes the region back on the proof that the peer's message invalidated it, and repeats what
-    /// it can only know from the Send that told of the region.
+    /// Takes the region back if the peer's message invalidated it, and repeats what the peer can
+    /// only know from the Send that told of the region.
     ///
     /// Returns the region unchanged if the proof is about another one, or if the message does not
     /// repeat what `echo` says, or if the device is not believed (see [`RemoteInvalidation`]), or
@@ -130,7 +132,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Takes the region back on the proof that our own invalidation completed.
+    /// Takes the region back if our own invalidation of it has completed.
     ///
     /// Returns the region unchanged if the proof does not cover it.
     pub fn locally_invalidated(self, proof: &LocalInvalidation) -> Result<(IdleMr, L), Self> {
@@ -144,7 +146,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Takes the region back if no queue pair was ever told about it.
+    /// Takes the region back if no queue pair was ever told of it.
     pub fn unposted(self) -> Result<(IdleMr, L), Self> {
         if self.posted != UNPOSTED {
             Err(self)
@@ -153,23 +155,22 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Whether the queue pair of this domain may be told about the region. Once for each mapping: a
-    /// second registration of its key would outlive the proof that is about the first, and a queue
-    /// pair of another domain is at work when this one's is drained.
+    /// Whether the queue pair of this domain may be told of the region. This is allowed once for
+    /// each mapping: a second registration of its key would outlive the proof for the first. A
+    /// queue pair of another domain may still work when this domain's is drained.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Whether it may be told to invalidate the region: behind its registration, once.
+    /// Whether an invalidation of the region may be posted: once, behind its registration.
     #[inline]
     pub(crate) fn may_be_invalidated(&self, pd: &Arc<Pd>) -> bool {
         self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Takes the region back because the queue pair of its domain is shut down: its key may be
-    /// valid, but no other queue pair ever was in that domain, nor will be. Returns it unchanged
-    /// before.
+    /// Takes the region back if the queue pair of its domain is shut down. Its key may be valid
+    /// then, but no other queue pair was or will be in that domain.
     pub fn drained(self) -> Result<(IdleMr, L), Self> {
         if self.inner.pd.is_drained() {
             Ok(self.reclaim())
@@ -193,7 +194,8 @@ impl<L: Lender> ExposedMr<L> {
         (IdleMr(inner), lender)
     }
 
-    /// The registration, in front of `next`. It is the region's own and moves no more. `seq`: the
+    /// Returns the registration work request, linked in front of `next`. It is part of the region,
+    /// which does not move any more. `seq`: the
     /// number of the send queue's last invalidation.
     #[inline]
     pub(crate) fn reg_wr(
@@ -211,8 +213,9 @@ impl<L: Lender> ExposedMr<L> {
         wr
     }
 
-    /// A registration that waits for the doorbell with this number. It refers to the region, but
-    /// not to its own work requests, which are for the invalidation then.
+    /// Returns a registration work request that waits for the doorbell with this number. It refers
+    /// to the region, but is no part of it: the region's own work requests are for the invalidation
+    /// then.
     pub(crate) fn new_reg_wr(
         &mut self,
         (doorbell, seq): (u32, u64),
@@ -235,7 +238,7 @@ impl<L: Lender> ExposedMr<L> {
         copy
     }
 
-    /// The invalidation, in front of `next`, likewise.
+    /// Returns the invalidation work request, linked in front of `next`, likewise.
     pub(crate) fn inv_wr(
         &mut self,
         seq: u64,

@@ -66,8 +66,8 @@ impl IdleMr {
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
 
-    /// The flags of the first entry of the region's table that the DMA layer sets. Kernels have
-    /// them if they have drivers for which they matter.
+    /// Returns the flags of the first entry of the region's table that the DMA layer sets. A kernel
+    /// has this field if it has drivers that use it.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn dma_flags(&mut self) -> Option<&mut u32> {
         #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]

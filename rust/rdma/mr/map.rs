@@ -28,7 +28,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Why a region could not be mapped; the region and the loan come back.
+/// The reason why a region could not be mapped, with the region and the loan.
 pub struct MapError<L> {
     /// The region, idle as before.
     pub mr: IdleMr,
@@ -99,7 +99,7 @@ impl IdleMr {
                 PAGE_SIZE as u32,
             )
         };
-        // A region that covers less than it was given would shift every byte behind the gap.
+        // If the region covered less than it was given, every byte behind the gap would be shifted.
         if used != mapped {
             inner.cover_nothing();
             inner.unmap();
@@ -118,15 +118,15 @@ impl IdleMr {
 }
 
 impl Inner {
-    /// Fills the table with the loan's memory from `start` on, or as much of that as there is room
-    /// for: (entries, bytes).
+    /// Fills the table with the loan's memory from `start` on, as far as there is room. Returns
+    /// (entries, bytes).
     #[inline(always)]
     fn fill<L: Loan>(&mut self, loan: &L, start: usize) -> (usize, u32) {
         let piece = match loan.only_piece() {
             Some(piece) if start == 0 => piece,
             _ => return self.fill_pieces(loan, start),
         };
-        // Usually one entry takes it.
+        // Usually one entry is enough.
         // NO-OVERFLOW: A piece of memory.
         if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
             if let Some(entry) = self.sg.first_mut() {
@@ -137,7 +137,8 @@ impl Inner {
         self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
-    // The members, for a piece would have to be in memory in the usual case, too.
+    // The members are passed one by one, as a `Piece` would have to be in memory in the usual case,
+    // too.
     #[inline(never)]
     fn fill_piece(
         &mut self,
@@ -180,7 +181,7 @@ unsafe fn renew(mr: *mut bindings::ib_mr, first: u64, random: u64) -> (u32, u64)
     const OURS: u32 = 0xff;
     // CAST: A page is much smaller.
     const IN_PAGE: u64 = PAGE_SIZE as u64 - 1;
-    // CAST: Its lowest bits, which the address does not use.
+    // CAST: These are its lowest bits, which the address does not use.
     let drawn = random as u32 & OURS;
     // SAFETY: By the caller's contract; no reference to all of it, for other fields change.
     unsafe {

@@ -5,10 +5,10 @@
 use core::cell::Cell;
 use kernel::sync::atomic::Atomic;
 
-/// Of [`RemoteInvalidation::pd`]: it proves nothing.
+/// Value of [`RemoteInvalidation::pd`]: the message proves nothing.
 pub(crate) const NO_PD: usize = 0;
 
-/// A message of the peer says that it invalidated the region with this rkey.
+/// The device reports that a message of the peer invalidated the region with this rkey.
 ///
 /// A peer can guess a key, and invalidate it before the registration is executed. So the message is
 /// a proof only together with what it repeats ([`Echo`]): then it was made when the Send behind
@@ -16,10 +16,10 @@ pub(crate) const NO_PD: usize = 0;
 /// valid region. It is a proof once.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
-    /// The domain of which it proves something.
+    /// The domain in which it can prove an invalidation.
     pub(crate) pd: Cell<usize>,
-    /// The number of the queue pair's next doorbell: a registration that waits for it was not
-    /// posted.
+    /// The number of the queue pair's next doorbell. A registration that waits for it was not
+    /// posted yet.
     pub(crate) doorbell: &'a Atomic<u32>,
     /// The message.
     pub(crate) bytes: &'a [u8],
@@ -32,13 +32,14 @@ impl RemoteInvalidation<'_> {
     }
 }
 
-/// What a message repeats of what only the Send that told of a region has told.
+/// Content of a message that the peer can only know from the Send that told of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
     /// The region's offset, in network order, at this byte of the message. Its upper bits were
-    /// drawn at random when the region was mapped. This is looked up, not believed.
+    /// drawn at random when the region was mapped. This crate looks it up and does not believe the
+    /// caller.
     OffsetAt(usize),
-    /// The same at any word of the message.
+    /// The region's offset at any word of the message.
     Offset,
     /// Another number that the peer could not foresee, and that left this host with that Send and
     /// not before.

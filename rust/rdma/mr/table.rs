@@ -12,11 +12,11 @@ use kernel::{
 };
 use xprtrdma_base::lend::Piece;
 
-/// The bits of `scatterlist::page_link` that are no part of the page's address
+/// The bits of `scatterlist::page_link` that do not belong to the page's address
 /// (linux/scatterlist.h).
 const SG_BITS: usize = 3;
 
-/// That of them which marks the last entry. No other is set in a table that is one array.
+/// The bit of these that marks the last entry. No other bit is set in a table that is one array.
 const SG_END: usize = 2;
 
 /// The content of a region's table.
@@ -24,20 +24,20 @@ pub(super) struct Filling<'a> {
     /// Bytes of the longest entry that can be mapped: whole pages, at least one.
     max_entry: u32,
     sg: &'a mut [scatterlist],
-    /// Bytes of whole pages that are left.
+    /// Bytes in whole pages that are left.
     room: usize,
-    /// Whether it may continue where one piece does not end, or the next does not begin, at a page
-    /// border.
+    /// Whether the table may continue where a piece does not end, or the next does not begin, at a
+    /// page border.
     gaps: bool,
-    /// Where the last piece ended in its page.
+    /// Where in its page the last piece ended.
     end: usize,
-    /// Bytes and entries so far.
+    /// Numbers of bytes and entries so far.
     pub(super) bytes: usize,
     pub(super) nents: usize,
 }
 
 impl<'a> Filling<'a> {
-    /// A table of which nothing is filled in yet.
+    /// Makes an empty table.
     #[inline]
     pub(super) fn new(sg: &'a mut [scatterlist], max_entry: u32, gaps: bool) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Adds a piece. `false`: that was all, perhaps not even all of it.
+    /// Adds a piece. Returns `false` if no more fits; then perhaps not even all of this piece did.
     pub(super) fn add(&mut self, piece: Piece<'_>) -> bool {
         let Piece { first, len, .. } = piece;
         // NO-OVERFLOW: Everything here is bounded by the bytes that a region can hold, which were
@@ -97,8 +97,8 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for this number of entries and bytes, which take `used` bytes of whole pages and
-    /// end at `behind`.
+    /// Accounts for this number of entries and bytes, which use `used` bytes of whole pages. The
+    /// last byte is in front of `behind`.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: As in `add`.
@@ -109,8 +109,9 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Fills entries of at most `max` bytes with `len` bytes that begin at `first` of the first page,
-/// and go on behind the last page in those that follow it physically; returns how many were used.
+/// Fills entries of at most `max` bytes with `len` bytes. They begin at `first` of the first page,
+/// and continue behind the last page in the pages that follow it physically. Returns how many
+/// entries were used; `None` if there are no more than `others`, which cannot be.
 ///
 /// `None` if there are no more entries than `others`, which cannot be.
 #[inline]
@@ -125,9 +126,10 @@ fn fill(
     if others.len() >= sg.len() {
         return None;
     }
-    // No page is there.
+    // An address that is no page.
     let none = ptr::without_provenance_mut(1);
-    // How far the page is that may share an entry; no page is so far if none may.
+    // The distance of a page that may share an entry with the page before it; if none may, a
+    // distance that no page has.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -157,7 +159,7 @@ fn fill(
                 None => break 'table,
             }
         };
-        // SAFETY: A page begins one entry at most, and there are more entries than `others`.
+        // SAFETY: Each page begins at most one entry, and there are more entries than `others`.
         unsafe {
             (*entry).length = length;
             entry = entry.add(1);
@@ -165,11 +167,12 @@ fn fill(
         }
         length = PAGE_SIZE as u32;
     }
-    // NO-OVERFLOW: What is cut off, or goes on, at the end is less than what the entries hold.
+    // NO-OVERFLOW: The bytes in front of the first and behind the last of the memory are fewer than
+    // the entries hold.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);
-    // NO-OVERFLOW: It is behind the start, and both are in the table.
+    // NO-OVERFLOW: The end is behind the start, and both are in the table.
     let last = entry.addr().wrapping_sub(start.addr()) / size_of::<scatterlist>();
     let last = finish(sg.get_mut(last..)?, length, max)?.wrapping_add(last);
     let entry = sg.first_mut()?;
@@ -182,8 +185,8 @@ fn fill(
     Some(used)
 }
 
-/// Gives the first of the entries, which points at a page, its `length`. What is more than `max`, a
-/// number of whole pages, goes to the entries behind it. Returns the number of the last one.
+/// Sets the length of the first of the entries, which points at a page. The bytes beyond `max`, a
+/// number of whole pages, go to the entries behind it. Returns the index of the last entry.
 ///
 /// There are entries enough: each that was used so far, or is here, holds a page or more.
 #[inline]
@@ -204,8 +207,8 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     Some(last)
 }
 
-/// Takes a mark off the first entry. An IOMMU's driver leaves it there when it has bounced a list
-/// (`sg_dma_mark_swiotlb()`), and would take the next list for bounced, too.
+/// Clears a mark of the first entry. The driver of an IOMMU sets it when it has bounced a list
+/// (`sg_dma_mark_swiotlb()`), and would take the next list for a bounced one.
 #[inline(always)]
 pub(super) fn unmark(sg: &mut [scatterlist]) {
     // Kernels without such IOMMUs do not have the field.
@@ -218,15 +221,15 @@ pub(super) fn unmark(sg: &mut [scatterlist]) {
 }
 
 /// Points an entry of an initialised table at a page of a loan, which exists by the contract of
-/// [`Loan`](xprtrdma_base::lend::Loan); the mark of the last entry goes.
+/// [`Loan`](xprtrdma_base::lend::Loan). Clears the mark of the last entry.
 #[inline]
 fn begin(entry: &mut scatterlist, page: *mut page) {
     entry.page_link = page.addr();
     entry.offset = 0;
 }
 
-/// Points an entry of an initialised table at memory of a loan; what the table itself keeps in the
-/// entry's lowest bits stays.
+/// Points an entry of an initialised table at memory of a loan. Keeps the bits of the entry that
+/// belong to the table.
 #[inline]
 pub(super) fn set_page(entry: &mut scatterlist, page: *mut page, len: u32, offset: u32) {
     entry.page_link = (entry.page_link & SG_BITS) | page.addr();

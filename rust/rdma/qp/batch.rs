@@ -40,7 +40,7 @@ use xprtrdma_bindings as bindings;
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// No room now; [`QpHandler::send_space`] will be called.
+    /// The queue has no room now; [`QpHandler::send_space`] will be called.
     Full,
     /// The queue pair is dead or being shut down.
     Closed,
@@ -88,7 +88,7 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Whether [`Qp::begin`] would find room now. If not, [`QpHandler::send_space`] will be called,
-    /// also if that was promised before and has happened in between.
+    /// even if it was promised before and called in between.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
         let wrs = max_wrs.saturating_add(sq.fence_wrs);
@@ -130,7 +130,7 @@ impl Message {
     }
 }
 
-/// A post in the making: room for one message, and the send queue's lock.
+/// A post in preparation: room for one message, and the send queue's lock.
 ///
 /// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be held while a batch
 /// is begun; those must not be taken while a batch is held.
@@ -161,8 +161,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Accounts for a Send of the first `len` bytes of the buffer behind registrations of
-    /// `regions`. Returns what it sends, and its flags. It is signalled when that is due, and with
-    /// `confirmed` in any case.
+    /// `regions`. Returns the Send's element and flags. The Send is signalled when that is due, and
+    /// with `confirmed` in any case.
     #[inline(always)]
     fn add<L: Lender>(
         &mut self,
@@ -220,8 +220,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         self.post_now(len, regions, false)
     }
 
-    /// As [`SendBatch::post`], and [`QpHandler::confirmed`] is called when the peer's device has
-    /// the message. For rare ones: it costs a completion.
+    /// Like [`SendBatch::post`]; [`QpHandler::confirmed`] is called when the peer's device has the
+    /// message. This costs a completion.
     #[cold]
     pub fn post_confirmed<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, true)
@@ -257,7 +257,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let sq = &mut *guard;
         qp.ring(sq)?;
         if sq.transfers.push_within_capacity(transfer).is_err() {
-            // Cannot be: each has a work request of its own.
+            // Cannot happen: each transfer has a work request of its own.
             return Err(E2BIG);
         }
         // NO-OVERFLOW: There is room for `max_len` bytes behind `offset`, and for what is skipped.
@@ -271,8 +271,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             sq.closed = true;
             return Err(error);
         }
-        // Reads have it as well: what completes in their place is told from the list of posts, and
-        // when they fail they are called Writes.
+        // Reads have this entry as well. The list of posts tells what has completed, and a Read
+        // that fails is reported as a Write.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let is_read = transfer_kind == Kind::Read && message.is_none();
         let mut last_flags = match is_read {
@@ -342,8 +342,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Whether waiting is worth it, as the last messages that waited have shown. To be asked once
-    /// for each message that may wait: those that do not are counted.
+    /// Whether waiting pays, by the experience with the last messages that waited. Called once for
+    /// each message that may wait, as messages that do not wait are counted.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
         let may = self.sq.batch_cooldown == 0;
@@ -367,7 +367,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
             .chain
             .push((doorbell, sq.seq), fence, regions, (sge, flags))
         {
-            // It was accounted for already.
+            // The message was accounted for already.
             sq.closed = true;
             return Err(error);
         }
@@ -380,8 +380,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok(())
     }
 
-    /// Posts an RDMA Write of no bytes: the peer's device acknowledges it without a key, a credit
-    /// or anybody's help, and [`QpHandler::probed`] is called. On error the connection is dead.
+    /// Posts an RDMA Write of no bytes. The peer's device acknowledges it without a key, a credit
+    /// or the peer's software, and [`QpHandler::probed`] is called. On error the connection is
+    /// dead.
     pub fn post_probe(self) -> Result {
         let Self {
             qp,
@@ -445,12 +446,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Err(EINVAL);
         }
         let sq = &mut *guard;
-        // Their registrations may be among the waiting work requests.
+        // The registrations of these regions may be among the waiting work requests.
         qp.ring(sq)?;
         sq.seq += 1;
         let seq = sq.seq;
         let mut first = ptr::null_mut();
-        // The queue works in order: the last completion speaks for all.
+        // The queue works in order, so the last completion stands for all.
         let mut signalled = true;
         let inv_cqe = qp.send_cqes.get::<LOCAL_INV>();
         for region in regions.iter_mut().rev() {

@@ -9,17 +9,17 @@ use kernel::prelude::*;
 use xprtrdma_base::lend::Lender;
 use xprtrdma_bindings as bindings;
 
-/// A place for a registration or a Send that waits.
+/// A place of the chain, for a registration or a Send that waits.
 struct QueuedWr {
-    /// The work request; of a Send the first part only.
+    /// The work request; only the first part of a Send is used.
     wr: bindings::ib_reg_wr,
     sge: bindings::ib_sge,
 }
 
 impl QueuedWr {
-    /// The pointer to it that another work request has.
+    /// The pointer to this work request for the one before it.
     fn link(&mut self) -> *mut bindings::ib_send_wr {
-        // CAST: The first member of a registration is what all work requests have.
+        // CAST: A registration begins with the part that all work requests have.
         ptr::from_mut(&mut self.wr).cast()
     }
 }
@@ -49,7 +49,8 @@ pub(super) struct SendChain {
     send_cqe: *mut bindings::ib_cqe,
     reg_cqe: *mut bindings::ib_cqe,
     pub(super) messages: u32,
-    /// With more places in use nothing waits, so that the longest message still finds its own.
+    /// If more places than this are in use, no message waits, so that the longest message still
+    /// finds room.
     pub(super) full: usize,
 }
 
@@ -88,7 +89,7 @@ impl SendChain {
         })
     }
 
-    /// Names the completion entries. To be done before anything is added.
+    /// Sets the completion entries; called before anything is added.
     pub(super) fn bind(&mut self, send: *mut bindings::ib_cqe, reg: *mut bindings::ib_cqe) {
         self.send_cqe = send;
         self.reg_cqe = reg;
@@ -135,7 +136,7 @@ impl SendChain {
             place.wr.wr = fence.copy();
             place.wr.wr.next = next;
         }
-        // INVARIANT: Linked just now, but for the borders to what was there.
+        // INVARIANT: Linked just now, except for the links to what was there before.
         let end = begin + wrs - 1;
         if end > begin {
             self.registrations = Some(self.join(self.registrations, begin, end - 1));
@@ -146,7 +147,7 @@ impl SendChain {
         Ok(())
     }
 
-    /// Links the places from `first` to `last`, which are a list, to the end of `list`.
+    /// Appends the places from `first` to `last`, which are linked, to `list`.
     fn join(&mut self, list: Option<List>, first: usize, last: usize) -> List {
         let Some(list) = list else {
             return List { first, last };
@@ -158,7 +159,7 @@ impl SendChain {
         List { last, ..list }
     }
 
-    /// Empties the chain; returns its beginning, which is valid until something is added.
+    /// Empties the chain; returns its first work request, which is valid until something is added.
     pub(super) fn take(&mut self) -> Option<*const bindings::ib_send_wr> {
         self.messages = 0;
         // INVARIANT: None is in use.

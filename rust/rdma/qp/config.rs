@@ -7,8 +7,8 @@
 pub struct QpConfig {
     /// Bytes of the send ring, which is one piece of memory.
     pub send_bytes: usize,
-    /// With too little memory in one piece it is smaller, but not than this: at least four times
-    /// the longest message.
+    /// Least size of the send ring if memory in one piece is short: at least four times the longest
+    /// message.
     pub least_send_bytes: usize,
     /// Work requests of the send queue.
     pub send_wrs: u32,
@@ -16,11 +16,11 @@ pub struct QpConfig {
     pub signal_every: u32,
     /// Work requests of the longest message, with its registrations.
     pub message_wrs: u16,
-    /// With more work requests than that waiting for the doorbell, it is rung.
+    /// If more work requests than this wait for the doorbell, it is rung.
     pub waiting_wrs: u16,
     /// Receives to keep posted.
     pub recv_count: u16,
-    /// Receives that may be waiting to be posted again at a time.
+    /// Receives that may wait at a time to be posted again.
     pub recv_batch: u16,
     /// Bytes of one Receive.
     pub recv_size: usize,

@@ -59,8 +59,8 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 }
 
 impl<H: QpHandler> Qp<H> {
-    /// Hands the waiting messages to the device, unless the queue is closed. On error as
-    /// [`Qp::submit`], even if the caller has nothing to do with what waited.
+    /// Posts the waiting messages, unless the queue is closed. Returns the errors of
+    /// [`Qp::submit`], even if the caller's own message did not wait.
     #[cold]
     pub(super) fn ring(&self, sq: &mut SendQueue) -> Result {
         if sq.closed {
@@ -69,8 +69,8 @@ impl<H: QpHandler> Qp<H> {
         let Some(first) = sq.chain.take() else {
             return Ok(());
         };
-        // Before the post, so that what answers these messages finds them posted: between the two
-        // writes are the device and its own barriers.
+        // Before the post, so that replies to these messages find them posted. The device and its
+        // barriers come between the two writes.
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the
@@ -79,8 +79,8 @@ impl<H: QpHandler> Qp<H> {
         unsafe { self.submit(&mut sq.closed, first) }
     }
 
-    /// Sees to it that the doorbell is rung. Called with the queue locked and open, so that
-    /// [`Qp::shutdown`] finds what is queued here.
+    /// Makes sure that the doorbell is rung. Called with the queue locked and open, so that
+    /// [`Qp::shutdown`] finds the work that is queued here.
     #[cold]
     pub(super) fn ring_later(&self) {
         // SAFETY: The pointer leads to the whole object, see `SendEntries`.
@@ -89,8 +89,8 @@ impl<H: QpHandler> Qp<H> {
         let _ = self.handler.queue().enqueue(Arc::from(this));
     }
 
-    /// Takes the work that rings the doorbell off its queue, or waits for its end. True if it will
-    /// not run now. May sleep; must not be called by a handler.
+    /// Cancels the work that rings the doorbell, or waits for its end. Returns true if it will not
+    /// run now. May sleep; must not be called by a handler.
     pub(crate) fn cancel_doorbell_work(this: &Arc<Self>) -> bool {
         let raw = Arc::as_ptr(this);
         // SAFETY: An initialised work item, kept by `this`; this may sleep.
@@ -104,7 +104,7 @@ impl<H: QpHandler> Qp<H> {
         queued
     }
 
-    /// Has the work that rings the doorbell tell of what has failed: the caller may hold locks of
+    /// Makes the work that rings the doorbell report failures, as the caller may hold locks of
     /// handlers.
     #[cold]
     pub(super) fn tell_later(&self) {

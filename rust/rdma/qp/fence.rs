@@ -37,7 +37,7 @@ use xprtrdma_bindings as bindings;
 ///   a new region has the key of its allocation and is free.
 pub(super) struct Fence {
     wr: bindings::ib_send_wr,
-    /// The region, which goes behind the queue pair.
+    /// The region that is invalidated; dropped after the queue pair is destroyed.
     mr: IdleMr,
 }
 
@@ -57,13 +57,13 @@ impl Fence {
         self.mr.pd().fences()
     }
 
-    /// Names the completion entry of the work request. To be done before it is used.
+    /// Sets the completion entry of the work request; called before it is used.
     pub(super) fn bind(&mut self, cqe: *mut bindings::ib_cqe) {
         // CAST: The union's first member is the pointer, as 64 bits.
         self.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
     }
 
-    /// The work request in front of `next`, which begins registrations.
+    /// Returns the work request, linked in front of `next`, which begins registrations.
     #[inline]
     pub(super) fn before(&mut self, next: *mut bindings::ib_send_wr) -> &mut bindings::ib_send_wr {
         self.wr.next = next;

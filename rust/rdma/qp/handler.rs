@@ -25,7 +25,7 @@ use kernel::{
 /// delays every other completion of the connection. The exception: [`QpHandler::broken`] may also
 /// come from the work item that rings the doorbell, beside the others.
 pub trait QpHandler: Sized + Send + Sync + 'static {
-    /// Where completions are handled and doorbells are rung: always the same.
+    /// Returns the queue on which completions are handled and doorbells rung: always the same.
     ///
     /// If reclaiming memory may have to wait for a message, this must be a queue with a rescuer,
     /// and none on which a [`QpOwner`](super::QpOwner) is dropped: that waits for completions,
@@ -35,7 +35,7 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// A message arrived.
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>);
 
-    /// The invalidations posted with `token` have completed, and all before them.
+    /// The invalidations posted with `token` have completed, and all work requests before them.
     fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation);
 
     /// The probe posted with [`SendBatch::post_probe`](super::SendBatch::post_probe) was
@@ -46,16 +46,16 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// [`SendBatch::post_confirmed`](super::SendBatch::post_confirmed): called once for each.
     fn confirmed(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// Something that we sent was acknowledged by the peer's device.
+    /// The peer's device has acknowledged something that we sent.
     fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>);
 
     /// A transfer that was posted with
-    /// [`SendBatch::post_transfer`](super::SendBatch::post_transfer) has completed, and what was
-    /// posted before it.
+    /// [`SendBatch::post_transfer`](super::SendBatch::post_transfer) has completed, and all work
+    /// requests before it.
     #[cfg(xprtrdma_server)]
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>);
 
-    /// There is room in the send queue again after a [`SendError::Full`](super::SendError::Full).
+    /// The send queue has room again after a [`SendError::Full`](super::SendError::Full).
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>);
 
     /// A work request failed: the connection is dead. Called once.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a queue pair: made, shut down, destroyed ([`QpOwner`]).
+//! The life of a queue pair: how it is made, shut down and destroyed ([`QpOwner`]).
 
 use super::{
     config::QpConfig,
@@ -65,11 +65,11 @@ impl<H: QpHandler> Qp<H> {
     /// bytes.
     pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
         pd.id().claim_qp()?;
-        // Nothing can fail behind the buffers: what is made before them goes in the order of its
-        // use.
+        // After the buffers nothing can fail. Objects that are made before them are dropped in the
+        // order of their use.
         let place = UniqueArc::new_uninit(GFP_KERNEL)?;
         let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
-        // One more of each for the drain.
+        // One more entry of each queue, for the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
         let cqe = c_int::try_from(send_wr + recv_wr)?;
         // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what
@@ -110,7 +110,7 @@ impl<H: QpHandler> Qp<H> {
             Ok(memory) => memory,
             Err(error) => {
                 if !raw.destroy(&cq) {
-                    // Both may be used for ever.
+                    // The device may use both for ever.
                     core::mem::forget((raw, cq));
                 }
                 return Err(error);
@@ -158,7 +158,7 @@ impl<H: QpHandler> Qp<H> {
         let this = Arc::as_ptr(&qp.0);
         // SAFETY: A field of a valid value.
         let entries = unsafe { &raw const (*this).send_cqes };
-        // SAFETY: It leads to the whole queue pair, which no other thread has yet.
+        // SAFETY: The pointer leads to the whole queue pair, which no other thread has yet.
         unsafe { SendEntries::bind(entries) };
         qp.sq.lock().bind(&qp.send_cqes);
         let mut all = Chain::EMPTY;
@@ -182,28 +182,29 @@ impl<H: QpHandler> Qp<H> {
             return;
         }
         this.cq.close();
-        // Waiting messages are not posted any more, and nothing is queued from here on.
+        // Messages that wait are not posted any more, and none is queued from here on.
         Self::cancel_doorbell_work(this);
-        // An error means that there was no connection: the drain moves the queue pair itself.
+        // An error means that there was no connection; the drain moves the queue pair to the error
+        // state itself.
         let _ = this.pd.id().disconnect();
-        // The drain does that, too, but its caller does not hear whether it did.
+        // The drain does this as well, but does not report whether the device has done it.
         let stopped = this.raw.stop().is_ok() && this.pd.stops_in_error();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and no other thread posts.
         unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
-        // Nothing completes any more, but if the drain has failed a handler may be at work.
+        // Nothing completes any more. But if the drain has failed, a handler may still run.
         this.cq.stop();
-        // No handler is at work, so both are what they stay.
+        // No handler runs any more, so these two do not change.
         let flushed = this.flushed.load(Relaxed) && this.receives_posted() == 0;
-        // Otherwise nothing but its end is known to stop it.
+        // Otherwise only its destruction is known to stop it.
         if (stopped && flushed) || Self::destroy(this) {
             this.pd.set_drained();
         }
     }
 
-    /// Destroys the queue pair. `false`: the device has not done it, and everything that it was
-    /// told of stays as it is, for ever. Regions stay, with the memory that was lent to them,
-    /// because the domain is never called drained; rings and queues because a reference to them is
-    /// lost.
+    /// Destroys the queue pair. `false`: the device has not done so, and everything that it was
+    /// told of stays as it is for ever. Regions stay, with the memory that was lent to them,
+    /// because the domain does not count as drained. Rings and queues stay because a reference to
+    /// them is leaked.
     fn destroy(this: &Arc<Self>) -> bool {
         let gone = this.raw.destroy(&this.cq);
         if !gone {
@@ -213,7 +214,7 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
-/// The owner of a connection: dropping it ends the connection, waits until every work request has
+/// The owner of a connection. Dropping it ends the connection, waits until every work request has
 /// completed and its handler has returned, and destroys the queue pair.
 ///
 /// Others may hold the [`Qp`] longer, but nothing can be posted any more, no handler runs, and the

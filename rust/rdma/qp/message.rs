@@ -74,7 +74,7 @@ impl<H: QpHandler> Received<'_, H> {
         unsafe { slice::from_raw_parts(self.buf.mem.ptr(), self.len) }
     }
 
-    /// The region that the message invalidated, as the device says.
+    /// The region that the message invalidated, as the device reports it.
     #[inline]
     pub fn invalidation(&self) -> Option<&RemoteInvalidation<'_>> {
         self.invalidated.as_ref()
@@ -86,8 +86,8 @@ impl<H: QpHandler> Received<'_, H> {
         self.immediate
     }
 
-    /// The same, made anew where it is given to a function that is not inlined: until then its
-    /// parts need not be in memory, which is some 20 instructions of a predicted reply.
+    /// Rebuilds the value for a function that is not inlined, so that the usual path keeps its
+    /// parts in registers: 20 instructions of a predicted reply.
     #[inline(always)]
     pub fn anew(self) -> Self {
         let this = ManuallyDrop::new(self);
@@ -196,7 +196,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     let buf: *const RecvBuf<Qp<H>> = unsafe { kernel::container_of!(cqe, RecvBuf<Qp<H>>, cqe) };
     // SAFETY: The buffer is in the table of its queue pair, see below.
     let buf = unsafe { &*buf };
-    // SAFETY: Written before anything was posted, and not since.
+    // SAFETY: The pointer was written before anything was posted, and not since.
     let this = unsafe { *buf.qp.get() };
     // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
     // and so waits for this handler, before it gives that up.
@@ -218,7 +218,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
         Immediate::WithSend
     };
     let len = match immediate {
-        // The bytes are counted, but not here.
+        // The bytes are counted elsewhere.
         Immediate::WithWrite => 0,
         _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
     };

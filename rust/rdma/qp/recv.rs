@@ -26,15 +26,16 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
-    /// Receives posted now, for statistics.
+    /// Number of Receives that are posted now, for statistics.
     pub fn receives_posted(&self) -> usize {
         let rq = self.rq.lock();
-        // Taken receives were posted before, and nothing is posted now.
+        // A Receive is counted as posted before it is counted as taken, so the difference is not
+        // negative.
         rq.posted.wrapping_sub(self.taken.load(Relaxed)) as usize
     }
 
-    /// Takes the buffer of a message back whose handler ends. True if a batch of them has come
-    /// together, which is to be posted.
+    /// Takes back the buffer of a message whose handler ends. Returns true if a full batch has come
+    /// together, which the caller posts.
     ///
     /// # Safety
     ///
@@ -62,7 +63,7 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Takes the buffer of a message back that was kept beyond its handler, and posts such buffers
+    /// Takes back the buffer of a message that was kept beyond its handler, and posts such buffers
     /// if there are enough.
     ///
     /// # Safety
@@ -83,8 +84,8 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Posts Receives. Once the queue is closed, which comes before the drain, their buffers are
-    /// only for the teardown.
+    /// Posts Receives. Once the queue is closed, which comes before the drain, their buffers only
+    /// wait for the teardown.
     pub(super) fn post_recvs(&self, rq: &mut RecvQueue, chain: Chain) -> Result {
         if rq.closed {
             return Ok(());
@@ -93,7 +94,7 @@ impl<H: QpHandler> Qp<H> {
         // SAFETY: A well-formed chain on a valid queue pair, which the buffers outlive.
         let posted = unsafe { bindings::xprtrdma_post_recv(self.raw.qp.as_ptr(), chain.first) };
         if posted != 0 {
-            // Some may have been posted: only a teardown can tell which.
+            // Some may have been posted; only the teardown can tell which.
             rq.closed = true;
         }
         to_result(posted)

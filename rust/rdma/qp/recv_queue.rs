@@ -45,7 +45,7 @@ pub(super) struct RecvBuf<Q> {
 }
 
 impl<Q> RecvBuf<Q> {
-    /// Allocates the buffers of a queue pair, whose completions `done` handles. They are of use
+    /// Allocates the buffers of a queue pair, whose completions `done` handles. They can be used
     /// after [`RecvBuf::bind`]. May sleep.
     pub(super) fn table(pd: &Arc<Pd>, config: &QpConfig, done: Done) -> Result<KVVec<Self>> {
         let total = usize::from(config.recv_count) + usize::from(config.recv_batch);
@@ -64,13 +64,13 @@ impl<Q> RecvBuf<Q> {
         Ok(table)
     }
 
-    /// Completes the buffers, whose table is.
+    /// Completes the buffers, once the table is at its final address.
     pub(super) fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
         for buf in table.iter_mut() {
             let this = ptr::from_mut(buf);
             // SAFETY: A field of a valid value.
             let cqe = unsafe { &raw mut (*this).cqe };
-            // INVARIANT: The table is complete, and its entries move no more.
+            // INVARIANT: The table is complete, and its entries do not move any more.
             buf.wr = Opaque::new(bindings::ib_recv_wr {
                 __bindgen_anon_1: bindings::ib_recv_wr__bindgen_ty_1 {
                     // CAST: The union's first member is the pointer, as 64 bits.
@@ -102,7 +102,7 @@ impl Chain {
         len: 0,
     };
 
-    /// Adds a buffer, and gives it to the device.
+    /// Adds a buffer, which belongs to the device from then on.
     ///
     /// # Safety
     ///
@@ -127,10 +127,10 @@ impl Chain {
 pub(super) struct RecvQueue {
     /// Buffers of dropped [`Held`](super::Held)s.
     pub(super) returned: Chain,
-    /// How many Receives were ever posted, modulo 2^32.
+    /// How many Receives have been posted, modulo 2^32.
     pub(super) posted: u32,
     pub(super) closed: bool,
     /// Buffers of dropped [`Held`](super::Held)s could not be posted; the work that rings the
-    /// doorbell tells of it.
+    /// doorbell reports that.
     pub(super) failed: bool,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posts to the send queue, and its completions.
+//! Posts to the send queue, and completions of its work requests.
 
 use super::{
     handler::QpHandler,
@@ -36,7 +36,7 @@ impl<H: QpHandler> Qp<H> {
         closed: &mut bool,
         first: *const bindings::ib_send_wr,
     ) -> Result {
-        // Which work request failed does not matter.
+        // It does not matter which work request failed.
         let mut failed = ptr::null();
         // SAFETY: By the caller's contract; the queue pair is valid while its queue is open.
         let errno =
@@ -48,7 +48,7 @@ impl<H: QpHandler> Qp<H> {
         Err(Error::from_errno(errno))
     }
 
-    /// The queue pair with this entry.
+    /// Returns the queue pair with this entry.
     ///
     /// # Safety
     ///
@@ -89,7 +89,7 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
     // the queues, and so waits for this handler, before it gives that up.
     let qp = unsafe { Qp::<H>::of_send::<KIND>(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-        // The teardown, which ends the queue pair's life, gives the posted work requests back.
+        // The teardown, which ends the queue pair's life, accounts for the posted work requests.
         Qp::report_broken(qp, FailedWork::of(opcode(KIND), wc));
         return;
     }
@@ -98,7 +98,7 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
         let op = sq.complete();
         #[cfg(xprtrdma_server)]
         if let Some(OpKind::Transfer) = op {
-            // Work requests complete in the order of their posts.
+            // Work requests complete in the order of posting.
             let transfer = sq.transfers.remove(0);
             let wake = core::mem::replace(&mut sq.want_space, false);
             drop(sq);

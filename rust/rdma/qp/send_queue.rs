@@ -44,10 +44,10 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-// Sends are aligned to cache lines in the byte ring.
+// Alignment of Sends in the byte ring: a cache line.
 const ALIGN: usize = 64;
 
-/// Bytes of the ring that a message takes which is not longer than the ring.
+/// Bytes of the ring that a message takes; it is not longer than the ring.
 #[inline]
 pub(super) fn aligned(len: usize) -> usize {
     // NO-OVERFLOW: The ring is memory, so its length is far from the end of the numbers.
@@ -79,8 +79,8 @@ pub(super) enum OpKind {
     Transfer,
 }
 
-/// A signalled post to the send queue, with what it gives back: its own and all since the one
-/// before.
+/// A signalled post to the send queue, with what its completion frees: its own bytes and work
+/// requests, and those of all posts since the signalled one before.
 #[derive(Clone, Copy)]
 struct Op {
     bytes: usize,
@@ -90,14 +90,15 @@ struct Op {
 
 pub(super) struct SendQueue {
     pub(super) ring: DmaBuf,
-    /// Where the next message goes, and how many bytes of the ring are taken.
+    /// Where in the ring the next message goes, and how many bytes of the ring are in use.
     pub(super) head: usize,
     pub(super) used: usize,
     /// The signalled posts.
     ops: Fifo<Op>,
     pub(super) wrs: u32,
     depth: u32,
-    // Posted since the last signalled post, and with how much of either the next one is signalled.
+    // Bytes and work requests posted since the last signalled post, and the limits at which the
+    // next one is signalled.
     quiet_wrs: u32,
     quiet_bytes: usize,
     quiet_wrs_most: u32,
@@ -109,12 +110,11 @@ pub(super) struct SendQueue {
     /// otherwise complete before Reads that were posted earlier.
     #[cfg(xprtrdma_server)]
     signal_flags: c_int,
-    /// Those that were posted and have not completed, in the order of their posts. Never grows
+    /// Transfers that were posted and have not completed, in the order of posting. Never grows
     /// beyond its capacity.
     #[cfg(xprtrdma_server)]
     pub(super) transfers: KVec<KBox<Transfer>>,
-    // The work request of a Send and its element; what they refer to is only of use within one
-    // post.
+    // The work request of a Send and its element. What they refer to is only used within one post.
     pub(super) send: bindings::ib_send_wr,
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
@@ -124,7 +124,7 @@ pub(super) struct SendQueue {
     pub(super) fence_wrs: u32,
     /// Registrations were posted without one.
     pub(super) unfenced: bool,
-    /// How many messages more do not wait for the doorbell.
+    /// How many further messages do not wait for the doorbell.
     pub(super) batch_cooldown: u32,
 }
 
@@ -157,8 +157,8 @@ impl SendQueue {
             depth: config.send_wrs,
             quiet_wrs: 0,
             quiet_bytes: 0,
-            // Never more than a quarter of anything stays behind the last signalled post, so a full
-            // queue always has a completion coming.
+            // At most a quarter of each resource is used by posts behind the last signalled one. So
+            // a full queue always has a completion under way.
             quiet_wrs_most: config.signal_every.min(config.send_wrs / 4),
             quiet_bytes_most,
             seq: FIRST_SEQ,
@@ -182,7 +182,7 @@ impl SendQueue {
         })
     }
 
-    /// Completes the work requests that are posted again and again. They are of use afterwards.
+    /// Completes the work requests that are posted again and again; they can be used afterwards.
     pub(super) fn bind(&mut self, entries: &SendEntries) {
         let (send, fence) = (entries.get::<SEND>(), entries.get::<LOCAL_INV>());
         // CAST: The union's first member is the pointer, as 64 bits.
@@ -264,7 +264,7 @@ impl SendQueue {
         flags(signalled)
     }
 
-    /// Gives back everything up to the oldest signalled post, whose completion arrived.
+    /// Frees everything up to the oldest signalled post, whose completion arrived.
     pub(super) fn complete(&mut self) -> Option<OpKind> {
         let op = self.ops.pop()?;
         self.wrs -= op.wrs;
@@ -295,7 +295,7 @@ pub(super) const fn opcode(kind: usize) -> Opcode {
 }
 
 /// The completion entries of the send queue of a [`Qp`](super::Qp), one for each kind of work
-/// request: a completion that tells of an error says no more of its work request than this.
+/// request. A completion that reports an error identifies its work request only by this.
 ///
 /// # Invariants
 ///
@@ -309,7 +309,7 @@ pub(super) struct SendEntries {
 
 impl SendEntries {
     /// Makes entries whose completions these functions handle, in the order of their kinds. They
-    /// are of use after [`SendEntries::bind`].
+    /// can be used after [`SendEntries::bind`].
     pub(super) fn new(done: [Done; KINDS]) -> Self {
         Self {
             cqes: done.map(|done| Opaque::new(bindings::ib_cqe { done: Some(done) })),
@@ -334,15 +334,15 @@ impl SendEntries {
         unsafe { *ptrs = all };
     }
 
-    /// The entry of this kind of work requests.
+    /// Returns the entry of this kind of work requests.
     #[inline]
     pub(super) fn get<const KIND: usize>(&self) -> *mut bindings::ib_cqe {
         const { assert!(KIND < KINDS) };
-        // SAFETY: Only written before anybody else has the queue pair. The kind is one of them.
+        // SAFETY: Only written before any other thread has the queue pair. The kind is one of them.
         unsafe { *self.ptrs.get().cast::<*mut bindings::ib_cqe>().add(KIND) }
     }
 
-    /// The entries of which `cqe` is that of this kind.
+    /// Returns the entries of which `cqe` is that of this kind.
     ///
     /// # Safety
     ///
