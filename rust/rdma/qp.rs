@@ -164,6 +164,70 @@ impl RawQp {
 ///   belongs to one [`Received`] or [`Held`].
 /// - `free` is used, and `taken` and `flushed` written, by completion handlers only. They never run
 ///   at the same time: all completions arrive at `cq`, which sees to that.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::{Arc, ArcBorrow}, workqueue::Queue};
+/// # use xprtrdma_base::{lend::Lender, queue::WorkQueue};
+/// # use xprtrdma_rdma::{mr::{ExposedMr, LocalInvalidation}, pd::Pd, qp::*};
+/// struct Client {
+///     queue: WorkQueue,
+/// }
+///
+/// impl QpHandler for Client {
+///     fn queue(&self) -> &Queue {
+///         self.queue.queue()
+///     }
+///
+///     fn received(_: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
+///         if message.immediate() == Immediate::None {
+///             // Keeps the buffer beyond the handler.
+///             let held: Held<Self> = message.hold();
+///             pr_info!("a message of {} bytes\n", held.bytes().len());
+///         }
+///     }
+///
+///     fn broken(_: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
+///         pr_info!("a work request failed with status {}\n", status.0);
+///     }
+///
+///     // What has no use here.
+///     fn invalidated(_: ArcBorrow<'_, Qp<Self>>, _: u64, _: &LocalInvalidation) {}
+///     fn probed(_: ArcBorrow<'_, Qp<Self>>) {}
+///     fn confirmed(_: ArcBorrow<'_, Qp<Self>>) {}
+///     fn acknowledged(_: ArcBorrow<'_, Qp<Self>>) {}
+///     fn send_space(_: ArcBorrow<'_, Qp<Self>>) {}
+/// }
+///
+/// fn create(pd: &Arc<Pd>) -> Result<QpOwner<Client>> {
+///     let config = QpConfig {
+///         send_bytes: 4096,
+///         least_send_bytes: 4096,
+///         send_wrs: 64,
+///         signal_every: 16,
+///         message_wrs: 4,
+///         waiting_wrs: 4,
+///         recv_count: 16,
+///         recv_batch: 4,
+///         recv_size: 1024,
+///     };
+///     let queue = WorkQueue::new(c"example")?;
+///     Qp::create(pd, &config, Client { queue })
+/// }
+///
+/// /// Sends a message behind the registrations of the regions that it tells of.
+/// fn send<L: Lender>(qp: &Qp<Client>, message: &[u8], regions: &mut [ExposedMr<L>]) -> Result {
+///     let wrs = regions.len() as u32 + 1;
+///     let mut batch: SendBatch<'_, Client> = match qp.begin(message.len(), wrs) {
+///         Ok(batch) => batch,
+///         Err(SendError::Full) => return Err(EAGAIN),
+///         Err(SendError::Closed) => return Err(ENOTCONN),
+///     };
+///     batch.buffer()[..message.len()].copy_from_slice(message);
+///     batch.post(message.len(), regions)
+/// }
+/// ```
 #[pin_data]
 pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,

@@ -40,6 +40,41 @@ pub(crate) const FIRST_DOORBELL: u32 = 2;
 ///
 /// Dropping it deregisters the region, which may sleep. One that was posted may only be dropped
 /// when its queue pair is shut down; before, it is leaked with its memory.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::lend::{Lender, Loan};
+/// # use xprtrdma_rdma::mr::{
+/// #     Access, Echo, ExposedMr, IdleMr, LocalInvalidation, MapError, RemoteInvalidation, Window,
+/// # };
+/// /// Maps memory that the peer may write to. The queue pair posts the region afterwards.
+/// fn expose<L: Loan>(region: IdleMr, loan: L) -> Result<ExposedMr<L::Lender>> {
+///     let exposed = region
+///         .map(loan, 0, Access::RemoteWrite)
+///         .map_err(|MapError { error, .. }| error)?;
+///     let Window { handle, length, offset } = exposed.window();
+///     pr_info!("{length} bytes with the key {handle:#x}, from {offset:#x} on\n");
+///     Ok(exposed)
+/// }
+///
+/// /// Takes the region back by the peer's message; if that proves nothing it stays exposed.
+/// fn answered<L: Lender>(
+///     region: ExposedMr<L>,
+///     proof: &RemoteInvalidation<'_>,
+/// ) -> Result<(IdleMr, L), ExposedMr<L>> {
+///     region.remotely_invalidated(proof, Echo::Offset)
+/// }
+///
+/// /// Takes the region back by an invalidation of our own.
+/// fn invalidated<L: Lender>(
+///     region: ExposedMr<L>,
+///     proof: &LocalInvalidation,
+/// ) -> Result<(IdleMr, L), ExposedMr<L>> {
+///     region.locally_invalidated(proof)
+/// }
+/// ```
 pub struct ExposedMr<L: Lender> {
     inner: ManuallyDrop<KBox<Inner>>,
     length: u32,

@@ -165,7 +165,7 @@ impl Inner {
     }
 }
 
-/// Renews a region's key and its address, which cannot be foreseen, and returns both.
+/// Sets a new key and a new address of the region, which cannot be foreseen; returns both.
 ///
 /// Of the key the lowest byte is ours (`ib_inc_rkey()`, `ib_update_fast_reg_key()`). It never is
 /// what it was before. Of the address the offset in the page is the memory's, which begins at

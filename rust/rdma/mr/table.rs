@@ -112,8 +112,6 @@ impl<'a> Filling<'a> {
 /// Fills entries of at most `max` bytes with `len` bytes. They begin at `first` of the first page,
 /// and continue behind the last page in the pages that follow it physically. Returns how many
 /// entries were used; `None` if there are no more than `others`, which cannot be.
-///
-/// `None` if there are no more entries than `others`, which cannot be.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],

@@ -35,7 +35,7 @@ pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings:
 /// - `wr` refers to `cqe` and to `sge`, which refers to `mem`. All are in the table of `qp`, where
 ///   they stay as long as it lives. The pointer to `cqe` leads to the whole value.
 /// - `qp` is as its `Arc` knows it, once something is posted.
-/// - `wr` belongs to whom the buffer belongs to.
+/// - `wr` belongs to the owner of the buffer.
 pub(super) struct RecvBuf<Q> {
     pub(super) cqe: Opaque<bindings::ib_cqe>,
     wr: Opaque<bindings::ib_recv_wr>,
