@@ -189,7 +189,7 @@ impl Transfer {
             wr.wr.send_flags = core::mem::take(&mut flags);
             // CAST: The union's first member is the pointer, as 64 bits.
             wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-            // CAST: The first member is what all work requests have.
+            // CAST: Each work request begins with the part that all kinds have.
             next = core::ptr::from_mut(wr).cast();
         }
         next

@@ -593,7 +593,7 @@ mod suite {
         let client = Alone::new()?;
         fate(Fate::Kept);
         let data = 5000usize;
-        // The longest that a server can make it, in words, and some more.
+        // A server can make the head longer by 102 words at most; more is tried as well.
         for (read, words) in [(true, 102), (false, 102), (true, 200), (false, 0)] {
             let memory = Memory::new(0, data, false)?.with_longer_head(words);
             let mut memory = if read { memory.of_read() } else { memory };
