@@ -95,9 +95,10 @@ impl SendChain {
         self.reg_cqe = reg;
     }
 
-    /// Adds the registrations of `regions` and a Send of `sge`. The fence goes in front if these are
-    /// the first registrations. `doorbell`: the number of the doorbell that they wait for, and that
-    /// of the send queue's last invalidation. `ENOSPC`: they do not fit, and the chain is as before.
+    /// Adds the registrations of `regions` and a Send of `sge`. The fence goes in front if these
+    /// are the first registrations. `doorbell`: the number of the doorbell that they wait for, and
+    /// that of the send queue's last invalidation. `ENOSPC`: they do not fit, and the chain is as
+    /// before.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: (u32, u64),
