@@ -208,7 +208,8 @@ SIZES = [
     *(Row(f"{length} octets", cut(length), dropped) for length in (3, 8, 15, 16, 20, 27)),
     Row("28 octets: no payload", cut(HEADER), refused),
     Row("payload of a word", cut(HEADER + 4), refused),
-    Row("payload of an xid and a direction: for the RPC layer", cut(HEADER + 8), dropped),
+    # That drops the message, and may close the connection before the next call is answered.
+    Row("payload of an xid and a direction: for the RPC layer", cut(HEADER + 8), anything),
     Row("odd length", lambda client: client.message().octets() + b"\0", served()),
     Row("Send with immediate data", immediate, ended),
     Row("RDMA Write with immediate data", write_with_immediate, ended),
