@@ -203,11 +203,12 @@ pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
     STOP_IN_ERROR.contains(&unsafe { driver(dev) })
 }
 
-/// Drivers whose work requests complete before RDMA Reads that were posted earlier, unless they have
-/// a fence.
+/// Drivers whose work requests complete before RDMA Reads that were posted earlier, unless they
+/// have a fence.
 ///
-/// * **siw**: `siw_qp_sq_process` completes a Send or a Write when it was sent; a Read completes when
-///   its data have come (`siw_rdmap_complete`). With a fence the work request is not begun before.
+/// * **siw**: `siw_qp_sq_process` completes a Send or a Write when it was sent; a Read completes
+///   when its data have come (`siw_rdmap_complete`). With a fence the work request is not begun
+///   before.
 #[cfg(xprtrdma_server)]
 const OVERTAKE: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_SIW];
 
