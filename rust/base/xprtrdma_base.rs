@@ -43,6 +43,7 @@ pub mod buffer;
 pub mod compat;
 pub mod debugfs;
 pub mod holders;
+pub mod init_once;
 pub mod lend;
 pub mod log;
 #[cfg(xprtrdma_server)]

@@ -21,12 +21,6 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Full,
-            Release, //
-        },
         global_lock,
         Arc,
         Mutex, //
@@ -34,6 +28,7 @@ use kernel::{
 };
 use xprtrdma_base::{
     debugfs::Dir,
+    init_once::InitOnce,
     net::Net,
     queue::WorkQueue, //
 };
@@ -124,19 +119,18 @@ impl Common {
 }
 
 global_lock! {
-    // SAFETY: Initialised by `Owner::new` before `READY` is set, which `get` waits for.
+    // SAFETY: Initialised by `Owner::new` before `READY` is done, which `get` waits for.
     unsafe(uninit) static COMMON: Mutex<Option<Arc<Common>>> = None;
 }
 
-static READY: Atomic<bool> = Atomic::new(false);
+static READY: InitOnce = InitOnce::new();
 
 /// The shared state for a new transport; `ENODEV` when the class is not registered. May sleep.
 ///
 /// The RPC client passes nothing of ours to the set-up function of a class, so there must be a
 /// place where that finds it. No other code looks here.
 pub(crate) fn get() -> Result<Arc<Common>> {
-    // ORDERING: Pairs with the release in `Owner::new`.
-    if !READY.load(Acquire) {
+    if !READY.is_done() {
         return Err(ENODEV);
     }
     COMMON.lock().clone().ok_or(ENODEV)
@@ -148,15 +142,8 @@ pub(crate) struct Owner(Arc<Common>);
 impl Owner {
     /// Makes the shared state. `EBUSY`: it exists already. Sleeps.
     pub(crate) fn new<C: Check>() -> Result<Self> {
-        static CALLED: Atomic<bool> = Atomic::new(false);
-        if !CALLED.xchg(true, Full) {
-            // SAFETY: The flag lets exactly one caller come here.
-            unsafe { COMMON.init() };
-            READY.store(true, Release);
-        } else if !READY.load(Acquire) {
-            // The first caller is still at work.
-            return Err(EBUSY);
-        }
+        // SAFETY: `READY` calls this once, before it is done.
+        READY.call(|| unsafe { COMMON.init() })?;
         let mut place = COMMON.lock();
         if place.is_some() {
             return Err(EBUSY);
