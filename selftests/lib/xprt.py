@@ -92,8 +92,13 @@ def transports():
 
 def numbers_of(file, name):
     """The numbers in a line of our debugfs, of the only transport."""
-    text = next(DEBUGFS.glob(f"*/{file}")).read_text()
-    line = next(line for line in text.splitlines() if line.startswith(f"{name}: "))
+    return numbers_in(next(DEBUGFS.glob(f"*/{file}")), name)
+
+
+def numbers_in(path, name):
+    """The numbers in a line of a file, which has the line."""
+    lines = path.read_text().splitlines()
+    line = next(line for line in lines if line.startswith(f"{name}: "))
     return [int(number) for number in re.findall(r"\d+", line.partition(":")[2])]
 
 
@@ -121,8 +126,7 @@ def repeated(port):
     found = []
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
         if f":{port}\n" in (directory / "state").read_text():
-            text = (directory / "counters").read_text()
-            found += map(int, re.findall(r"^repeated_registration: (\d+)$", text, re.MULTILINE))
+            found += numbers_in(directory / "counters", "repeated_registration")
     return found
 
 

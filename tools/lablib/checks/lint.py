@@ -165,32 +165,25 @@ class Lint:
 
     def build(self):
         """A build from nothing with clippy prints no warning."""
-        shutil.rmtree(module.directory(self.kernel, clippy=True), ignore_errors=True)
-        try:
-            module.build(self.root, self.kernel, clippy=True)
-        except LabError as error:
-            return [str(error)]
-        return module.warnings(self.kernel, clippy=True)
+        return self.anew("client")
 
     def server(self):
         """A build of the server's module from nothing with clippy prints no warning."""
-        shutil.rmtree(module.directory(self.kernel, clippy=True, variant="server"),
-                      ignore_errors=True)
-        try:
-            module.build(self.root, self.kernel, clippy=True, variant="server")
-        except LabError as error:
-            return [str(error)]
-        return module.warnings(self.kernel, clippy=True, variant="server")
+        return self.anew("server")
 
     def rds(self):
         """A build of the module of RDS from nothing with clippy prints no warning."""
-        shutil.rmtree(module.directory(self.kernel, clippy=True, variant="rds"),
+        return self.anew("rds")
+
+    def anew(self, variant):
+        """What clippy and the compiler say while a variant of the module is built from nothing."""
+        shutil.rmtree(module.directory(self.kernel, clippy=True, variant=variant),
                       ignore_errors=True)
         try:
-            module.build(self.root, self.kernel, clippy=True, variant="rds")
+            module.build(self.root, self.kernel, clippy=True, variant=variant)
         except LabError as error:
             return [str(error)]
-        return module.warnings(self.kernel, clippy=True, variant="rds")
+        return module.warnings(self.kernel, clippy=True, variant=variant)
 
     def oldest(self):
         """A build for the oldest series of the archive that will do prints no warning."""
