@@ -16,7 +16,7 @@ from ..base.paths import REPO
 from ..base.ui import LabError, say
 from . import kernel, module, root
 
-CRATES = ("proto", "bindings", "base", "rdma", "sunrpc", "transport")
+CRATES = ("proto", "bindings", "base", "rdma", "sunrpc", "client")
 CRATE = "xprtrdma_{}"
 # What kbuild gives to every crate of an external module.
 GIVEN = ("core", "kernel", "pin_init", "zerocopy", "zerocopy_derive")
@@ -127,5 +127,5 @@ def doc(spec):
         proc.run_logged(f"documenting {CRATE.format(crate)}",
                         chroot.command(base, argv, [cache.directory(), REPO], objects),
                         log, SECONDS)
-    say(f"start reading at {out}/xprtrdma_transport/index.html")
+    say(f"start reading at {out}/xprtrdma_client/index.html")
     return 0

@@ -19,7 +19,7 @@ from ..base.paths import REPO
 from ..base.ui import say
 
 # From the lowest to the highest; Kbuild says which may name which.
-CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "transport", "server", "rds_proto", "rds",
+CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "client", "server", "rds_proto", "rds",
           "rds_transport")
 PREFIX = "xprtrdma_"
 LONGEST = 500

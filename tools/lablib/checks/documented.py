@@ -10,7 +10,7 @@ from ..base.paths import REPO
 
 RUST = REPO / "rust"
 # Those that can print.
-CRATES = ("rdma", "sunrpc", "transport")
+CRATES = ("rdma", "sunrpc", "client")
 # The pages for administrators.
 GUIDE = tuple(REPO / "Documentation" / name for name in (
     "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst"))
@@ -62,9 +62,9 @@ def names():
     for kind, pattern, files in (
             ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/failure_details.rs",
                              "proto/conn/device.rs", "proto/wc.rs")),
-            ("line of debugfs", LABEL, ("transport/observe/debugfs.rs",)),
+            ("line of debugfs", LABEL, ("client/observe/debugfs.rs",)),
             ("tracepoint", EVENT, ("helpers/trace.h",)),
-            ("parameter", PARAMETER, ("transport/xprtrdma_transport.rs", "helpers/settings.c"))):
+            ("parameter", PARAMETER, ("client/xprtrdma_client.rs", "helpers/settings.c"))):
         found = [name for file in files for name in pattern.findall((RUST / file).read_text())]
         if not found:
             yield kind, "(none found in the source: is this check out of date?)"

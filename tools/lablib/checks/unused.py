@@ -33,12 +33,12 @@ ROOM = re.compile(r"^#\[cfg\(any\(not\(CONFIG_RUST\), xprtrdma_server\)\)\]\n"
                   rf"(?=pub mod (?:{'|'.join(SERVER)});$)", re.MULTILINE)
 HIDES = re.compile(r"\bcfg[^\n]*\b(?:xprtrdma_server|not\(CONFIG_RUST\))(?!, no_std)")
 CORE = "xprtrdma_proto"
-DRIVER = "xprtrdma_transport"
+DRIVER = "xprtrdma_client"
 # Found, or the others are not found either.
 CANARY = "planted_by_the_lab_and_used_by_nobody"
 NOT_SOURCE = shutil.ignore_patterns("target", "tests", "fuzz", "benches", "examples")
 NEVER = re.compile(r"^(?:warning|error): (.* never (?:used|constructed))$")
-PLACE = re.compile(r"^ *--> .*?/((?:proto|transport)/(?!\.\./)(?:(?!/\.\./)\S)+)$")
+PLACE = re.compile(r"^ *--> .*?/((?:proto|client)/(?!\.\./)(?:(?!/\.\./)\S)+)$")
 EXCUSE = re.compile(r'\bdead_code\b(?:,\s*reason = "room (\w+): )?')
 LABEL = re.compile(r"^ *(\d+)? *\| +(?:pub(?:\([a-z ]+\))? )?(?:const )?"
                    r"(?:fn |const |struct |enum )?(\w+)")
@@ -52,19 +52,19 @@ def fold(source, tree):
     rust = tree / "rust"
     for path in (rust / "proto").rglob("*.rs"):
         change(path, r"(?<![\w$])crate(?=::)", f"crate::{CORE}")
-    for path in (rust / "transport").rglob("*.rs"):
+    for path in (rust / "client").rglob("*.rs"):
         change(path, rf"(?<![\w:`]){CORE}(?=::)", f"crate::{CORE}")
     core = rust / f"proto/{CORE}.rs"
     change(core, r"^#!\[cfg_attr.*\n", "")
     for room in ROOMS:
         change(core, rf"^pub mod {room};", r"#[allow(dead_code)]\n\g<0>", 1)
     change(core, r"\Z", f"\npub fn {CANARY}() {{}}\n")
-    change(rust / f"transport/{DRIVER}.rs", r"\A((?:\s*|//.*|#!\[.*)\n)*",
+    change(rust / f"client/{DRIVER}.rs", r"\A((?:\s*|//.*|#!\[.*)\n)*",
            rf'\g<0>#[path = "../proto/{CORE}.rs"]\nmod {CORE};\n', 1)
     kbuild = rust / "Kbuild"
     change(kbuild, rf"^\tproto/{CORE}\.o \\\n", "", 1)
     change(kbuild, rf" \$\(obj\)/proto/{CORE}\.o", "", 1)
-    change(kbuild, r"^(RUSTFLAGS_transport/\S+ :=) \$\(call use,proto\)",
+    change(kbuild, r"^(RUSTFLAGS_client/\S+ :=) \$\(call use,proto\)",
            r"\g<1> --cap-lints=warn -Aunreachable_pub", 1)
 
 

@@ -24,7 +24,7 @@ REPORTS = (
     "ODEBUG: free active (active state 0) object",
     "list_del corruption. prev->next should be 1, but was 2",
     "refcount_t: underflow; use-after-free.",
-    "rust_kernel: panicked at rust/transport/send.rs:1:1:",
+    "rust_kernel: panicked at rust/client/send.rs:1:1:",
     "BUG: sleeping function called from invalid context at mm/x.c:1",
 )
 CALM = (

@@ -8,7 +8,7 @@ import unittest
 from lablib.base.paths import REPO
 from lablib.checks import unused
 
-TREE = "   --> /repo/build/unused/rust/transport/../proto"
+TREE = "   --> /repo/build/unused/rust/client/../proto"
 CANARY = f"""warning: function `{unused.CANARY}` is never used
 {TREE}/xprtrdma_proto.rs:9:8
    |
@@ -79,7 +79,7 @@ class Unused(unittest.TestCase):
             tree = pathlib.Path(name) / "tree"
             unused.fold(REPO, tree)
             rust = tree / "rust"
-            for path in [*rust.glob("proto/**/*.rs"), *rust.glob("transport/**/*.rs")]:
+            for path in [*rust.glob("proto/**/*.rs"), *rust.glob("client/**/*.rs")]:
                 self.assertNotRegex(path.read_text(), r"(?m)^use (xprtrdma_proto|crate::error)\b",
                                     path)
             core = (rust / "proto/xprtrdma_proto.rs").read_text()
@@ -87,9 +87,9 @@ class Unused(unittest.TestCase):
                 self.assertIn(f"#[allow(dead_code)]\npub mod {room};", core)
             self.assertIn(unused.CANARY, core)
             self.assertIn("mod xprtrdma_proto;",
-                          (rust / "transport/xprtrdma_transport.rs").read_text())
+                          (rust / "client/xprtrdma_client.rs").read_text())
             flags = [line for line in (rust / "Kbuild").read_text().splitlines()
-                     if line.startswith("RUSTFLAGS_transport/")]
+                     if line.startswith("RUSTFLAGS_client/")]
             self.assertEqual(len(flags), 1)
             self.assertNotIn("call use,proto", flags[0])
             self.assertFalse((rust / "proto/tests").exists())
