@@ -13,6 +13,7 @@
 //! | [`credit`] | how many calls may be in flight |
 //! | [`limit`] | patience with a broken peer |
 //! | [`latency`] | how long the stages of a call take |
+//! | [`unmapped`] | memory that the device does not map |
 
 pub mod classify;
 pub mod credit;
@@ -23,3 +24,4 @@ pub mod limit;
 pub mod plan;
 pub mod predict;
 pub mod probing;
+pub mod unmapped;

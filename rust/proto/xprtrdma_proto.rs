@@ -72,8 +72,7 @@
 //! | [`error`] | errors, errnos, counters |
 //! | [`v2`] | version 2 of the protocol |
 //!
-//! The module runs everything here, except most of the room [`rds`]: the vocabulary of rds-rdma(7)
-//! for regions of RPCs. (The module of RDS has a core of its own.) `make check-lint` checks that.
+//! The module runs everything here; `make check-lint` checks that.
 //! The rooms [`responder`] and [`served`] are the server's half. The client's module does not
 //! compile them, so they cost it nothing; `xprtrdma_server` is set for the module of the server.
 
@@ -84,7 +83,6 @@ pub mod conn;
 pub mod error;
 pub mod rail;
 mod random;
-pub mod rds;
 #[cfg(any(not(CONFIG_RUST), xprtrdma_server))]
 pub mod responder;
 pub mod rpc;

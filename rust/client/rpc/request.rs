@@ -24,7 +24,7 @@ use xprtrdma_proto::{
         Expected,
         Returned, //
     },
-    rds::Unmapped,
+    rpc::unmapped::Unmapped,
     Handle,
     Segment,
     Version, //
