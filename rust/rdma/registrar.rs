@@ -173,6 +173,11 @@ impl Registrar {
         )
     }
 
+    /// Returns whether it can register: one that has failed to does not any more.
+    pub fn works(&self) -> bool {
+        *self.lock.lock()
+    }
+
     /// Exposes exactly the memory of a loan, of this number of pages, for reading and writing. A
     /// peer addresses its bytes by their offsets from the beginning of the first page. `taken` says
     /// of a key that another region has it. Sleeps.

@@ -41,9 +41,6 @@ pub enum Refusal {
     Limit,
     /// The range is empty, too long, or not in the pages (RDS-51): EINVAL.
     Range,
-    /// The device cannot address the memory so that the handle covers it and nothing else (RDS-53):
-    /// EBUSY.
-    Mapping,
 }
 
 /// The bytes that a region covers: exactly those that the program named (RDS-01, RDS-20).
@@ -81,19 +78,6 @@ impl Extent {
             pages: touched as u32,
         })
     }
-
-    /// Whether a device that addresses the first byte so serves exactly these bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal::Mapping`].
-    pub fn check_mapped(&self, address: u64) -> Result<(), Refusal> {
-        if address % PAGE_BYTES == u64::from(self.offset) {
-            Ok(())
-        } else {
-            Err(Refusal::Mapping)
-        }
-    }
 }
 
 /// What a program wants of a region (RDS-24, RDS-27).
@@ -105,17 +89,6 @@ pub struct Wanted {
     pub invalidate: bool,
 }
 
-/// Where a region is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The peer reaches the memory, and the program has the handle.
-    Exposed,
-    /// The program has given the handle up; the peer may reach the memory for a while (RDS-26).
-    Released,
-    /// The peer reaches nothing.
-    Revoked,
-}
-
 /// What must be done before a step of the socket layer may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -125,10 +98,10 @@ pub enum Due {
     Revoke,
 }
 
-/// The life of a region.
+/// The life of a region: the peer reaches it until it is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    state: State,
+    revoked: bool,
     wanted: Wanted,
 }
 
@@ -137,7 +110,7 @@ impl Life {
     #[must_use]
     pub const fn new(wanted: Wanted) -> Self {
         Self {
-            state: State::Exposed,
+            revoked: false,
             wanted,
         }
     }
@@ -145,53 +118,35 @@ impl Life {
     /// The RDMA ACK is here, and will be readable. The memory of a region that is used once and
     /// invalidated is out of reach before that; its last reference may stay with a message.
     #[must_use]
-    pub fn acknowledged(&self) -> Due {
-        match (self.state, self.wanted) {
-            (State::Revoked, _) => Due::Nothing,
-            (
-                _,
-                Wanted {
-                    use_once: true,
-                    invalidate: true,
-                },
-            ) => Due::Revoke,
-            _ => Due::Nothing,
-        }
+    pub const fn acknowledged(&self) -> Due {
+        self.due(self.wanted.use_once && self.wanted.invalidate)
     }
 
-    /// The last reference is gone. `invalidate`: the one that gave it up asked for the end of the
-    /// peer's access (RDS-27, RDS-47).
+    /// The last reference is gone: FREE_MR, the RDMA ACK, or the end of the socket (RDS-25). The
+    /// peer's access ends, whether or not the program asked for that (RDS-26, RDS-46, RDS-47). So
+    /// FREE_MR without a handle finds no region that was released and is in reach (RDS-48).
     #[must_use]
-    pub fn released(&mut self, invalidate: bool) -> Due {
-        match self.state {
-            State::Revoked => Due::Nothing,
-            State::Exposed | State::Released if invalidate => Due::Revoke,
-            State::Exposed | State::Released => {
-                self.state = State::Released;
-                Due::Nothing
-            }
-        }
+    pub const fn released(&self) -> Due {
+        self.due(true)
     }
 
-    /// All released regions are revoked: FREE_MR without a handle, or the end of a socket (RDS-25,
-    /// RDS-48).
+    /// The device goes away.
     #[must_use]
-    pub fn flushed(&self) -> Due {
-        match self.state {
-            State::Released => Due::Revoke,
-            State::Exposed | State::Revoked => Due::Nothing,
+    pub const fn lost(&self) -> Due {
+        self.due(true)
+    }
+
+    const fn due(&self, now: bool) -> Due {
+        if now && !self.revoked {
+            Due::Revoke
+        } else {
+            Due::Nothing
         }
     }
 
     /// The peer's access has ended.
     pub fn revoked(&mut self) {
-        self.state = State::Revoked;
-    }
-
-    /// The state.
-    #[must_use]
-    pub const fn state(&self) -> State {
-        self.state
+        self.revoked = true;
     }
 }
 

@@ -35,10 +35,7 @@ use xprtrdma_rdma::{
         CmHandler,
         CmId, //
     },
-    pd::Pd,
-    registrar::{
-        Registrar, //
-    }, //
+    pd::Pd, //
 };
 use xprtrdma_rds::{
     memory::Memory,
@@ -46,7 +43,6 @@ use xprtrdma_rds::{
     util::init_net, //
 };
 use xprtrdma_rds_proto::region::{
-    Due,
     Extent,
     Life,
     Limit,
@@ -80,7 +76,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // Whether or not the program asked for it: no region stays in reach.
-        self.slot.revoke(|life| life.released(true));
+        self.slot.revoke(|life| life.released());
         let mut table = self.driver.table.lock();
         table.regions.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
         if let Some(limit) = &mut table.limit {
@@ -153,15 +149,9 @@ impl Rds {
             return Ok(device);
         }
         let pd = Pd::alloc(Arc::new(id, GFP_KERNEL)?)?;
-        let registrar = Registrar::new(&pd)?;
         let number = table.next;
+        let device = Device::new(number, pd)?;
         table.next = number.wrapping_add(1);
-        let device = Device {
-            number,
-            registrar,
-            pd,
-        };
-        let device = Arc::new(device, GFP_KERNEL)?;
         table.devices.push(device.clone(), GFP_KERNEL)?;
         *watch.device.lock() = Some(number);
         Ok(device)
@@ -173,7 +163,7 @@ impl Rds {
         table.devices.retain(|one| one.number != device);
         for slot in &table.regions {
             if slot.is_on(device) {
-                slot.revoke(|_| Due::Revoke);
+                slot.revoke(|life| life.lost());
             }
         }
     }
@@ -233,7 +223,7 @@ impl Rds {
     ) -> Result<Arc<Slot>> {
         // RDS finds regions by their keys alone, whatever device they are on.
         let taken = |key| regions.iter().any(|slot| slot.key == key);
-        let region = device.registrar.expose(memory, extent.pages, taken)?;
+        let region = device.registrar()?.expose(memory, extent.pages, taken)?;
         let key = region.key();
         let life = Life::new(Wanted {
             use_once: range.use_once,
@@ -257,6 +247,5 @@ fn errno(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Limit => EAGAIN,
         Refusal::Range => EINVAL,
-        Refusal::Mapping => EBUSY,
     }
 }
