@@ -150,7 +150,7 @@ impl Life {
     }
 }
 
-/// How many regions there may be (RDS-56, RDS-57).
+/// How many regions there may be (RDS-56).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     most: u32,
@@ -158,13 +158,10 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit of `most` regions, or of what the device has if that is less.
+    /// A limit of `most` regions.
     #[must_use]
-    pub fn new(most: u32, device: u32) -> Self {
-        Self {
-            most: most.min(device),
-            mapped: 0,
-        }
+    pub const fn new(most: u32) -> Self {
+        Self { most, mapped: 0 }
     }
 
     /// Counts one region more.

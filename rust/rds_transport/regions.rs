@@ -189,7 +189,7 @@ impl Rds {
         let extent = Extent::new(range.start, range.len, memory.pages().into()).map_err(errno)?;
         let device = self.device(local)?;
         let mut table = self.table.lock();
-        let limit = table.limit.get_or_insert(Limit::new(REGIONS, u32::MAX));
+        let limit = table.limit.get_or_insert(Limit::new(REGIONS));
         limit.map().map_err(errno)?;
         let made = self.make(&table.regions, &device, range, extent, memory);
         let added = made.and_then(|slot| {

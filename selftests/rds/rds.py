@@ -801,6 +801,7 @@ def congestion(t):
 
 @test("RDS-01 RDS-02 RDS-03 RDS-04 RDS-05 RDS-06 RDS-09 RDS-11 RDS-12 RDS-20 RDS-31 RDS-33 RDS-35"
       " RDS-36 RDS-40 RDS-58")
+# covers: RDS-04 RDS-06 RDS-12 RDS-31 RDS-33
 def map_and_transfer(t):
     t.pair()
     for write in (False, True):
@@ -811,6 +812,7 @@ def map_and_transfer(t):
     t.want("window within the region", t.transfer(True, 100, 5000, USE_ONCE, 0, 3000, 55), True)
 
 
+# covers: RDS-30
 @test("RDS-30 RDS-32 RDS-52")
 def local_vectors(t):
     t.pair()
@@ -839,6 +841,7 @@ def local_vectors(t):
     t.want("the connection still works", t.transfer(True), True)
 
 
+# covers: RDS-16
 @test("RDS-08 RDS-16 RDS-17 RDS-19 RDS-22 RDS-23 RDS-25 RDS-45")
 def get_mr(t):
     t.pair()
@@ -1042,6 +1045,7 @@ def fault_with_region(t):
         t.note(f"{time.monotonic() - start:.1f} s after FREE_MR: {got and got['data']}")
 
 
+# covers: RDS-35
 @test("RDS-05 RDS-07 RDS-41 RDS-59", slow=True)
 def remote_errors(t):
     def wrong_key(cookie):
@@ -1086,6 +1090,7 @@ def reachable(t, cookie, size=8, remote_off=0, write=False):
     return status[1] if status else None
 
 
+# covers: RDS-01
 @test("RDS-01 RDS-20", slow=True)
 def bounds(t):
     """The handle reaches the memory it was made for, and not an octet more."""
@@ -1173,6 +1178,7 @@ def close_releases(t):
     t.want("access after close of the owner", reachable(t, cookie), "REMOTE_ERROR")
 
 
+# covers: RDS-34
 @test("RDS-34 RDS-59")
 def fence(t):
     """With FENCE, the ACK never overtakes the Read: the client may overwrite at once."""

@@ -24,11 +24,12 @@ DATA = REPO / "tools/host/proofs.toml"
 PLANTED = REPO / "tools/lablib/checks/mutants.toml"
 # How each planted fault was noticed when it was planted last.
 RECORD = REPO / "tools/results/mutants.csv"
-CORE = "rust/proto/"
+# The cores of protocols: a fault is of one of them, and so is its test.
+CRATES = ("proto", "rds_proto")
 BUILD_SECONDS, TEST_SECONDS = 900, 180
 MODULE = re.compile(r"mod (\w+);$")
 # What other modules of the tests use.
-SHARED = ("common", "rig", "responder_rig", "fuzz_replay")
+SHARED = ("common", "rig", "responder_rig", "fuzz_replay", "random")
 OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
 
 
@@ -45,6 +46,16 @@ class Proof:
     old: str = ""
     new: str = ""
     noticed: bool = False  # when it was planted last
+
+    @property
+    def crate(self):
+        """The core that a fault of the kind `fault` is in."""
+        return self.file.split("/")[1] if self.file.startswith("rust/") else ""
+
+    @property
+    def case(self):
+        """The test, as the crate's own program knows it."""
+        return self.test.removeprefix(f"{self.crate}/")
 
     @property
     def status(self):
@@ -69,8 +80,8 @@ def read(errors):
         recorded = {row["fault"] for row in csv.DictReader(file)}
     proofs = []
     for entry in entries["fault"]:
-        test = f"proto/{entry['test']}"
-        proofs.append(Proof("fault", **entry | {"test": test, "rows": tuple(entry["rows"])}))
+        proof = Proof("fault", **entry | {"rows": tuple(entry["rows"])})
+        proofs.append(dataclasses.replace(proof, test=f"{proof.crate}/{proof.test}"))
     for kind in ("by_hand", "not_run"):
         proofs += [Proof(kind, noticed=kind == "by_hand",
                          **entry | {"rows": tuple(entry["rows"])}) for entry in entries[kind]]
@@ -91,6 +102,8 @@ def read(errors):
 def names(fault, test):
     """Whether a planted fault is for this test."""
     file, _, case = test.partition("::")
+    if fault.get("rds"):
+        return case.replace("_", "-") in fault["tests"]
     label = f"{file.rpartition('/')[2]}.{case}"
     return any(re.match(pattern.split(" ")[0], label) for pattern in fault.get("tests", ()))
 
@@ -99,8 +112,8 @@ def misplaced(proof):
     """What is wrong with the place of a fault, if anything is."""
     if not proof.file:
         return None
-    if proof.kind == "fault" and (not proof.file.startswith(CORE) or "/tests/" in proof.file):
-        return f"{DATA.name}: {proof.file} is not of the protocol core"
+    if proof.kind == "fault" and (proof.crate not in CRATES or "/tests/" in proof.file):
+        return f"{DATA.name}: {proof.file} is not of a protocol core"
     path = REPO / proof.file
     count = path.read_text().count(proof.old) if path.exists() else 0
     if count != 1:
@@ -123,15 +136,15 @@ def chosen(proofs, patterns, sample, seed):
 
 
 class Copy:
-    """A copy of the protocol core with its objects, in which one fault at a time is planted."""
+    """A copy of a core with its objects, in which one fault at a time is planted."""
 
-    def __init__(self, number, modules):
+    def __init__(self, number, crate, modules):
         self.where = common.cache() / f"proofs/{number}"
         self.target = self.where / "target"
-        tree = self.where / "proto"
+        tree = self.where / crate
         shutil.rmtree(tree, ignore_errors=True)
         # With the time of now: the objects may be those of a fault, and newer than the sources.
-        shutil.copytree(common.PROTO, tree, copy_function=shutil.copyfile,
+        shutil.copytree(REPO / "rust" / crate, tree, copy_function=shutil.copyfile,
                         ignore=shutil.ignore_patterns("target", "benches"))
         manifest = tree / "Cargo.toml"
         text = re.sub(r"\[\[bench\]\]\n(?:.+\n)+", "", manifest.read_text())
@@ -173,15 +186,14 @@ class Copy:
 
     def plant(self, proof):
         """Why the test did not fail with this fault; nothing if it did."""
-        path = self.tree / proof.file.removeprefix(CORE)
+        path = self.tree / proof.file.removeprefix(f"rust/{proof.crate}/")
         original = path.read_text()
         try:
             path.write_text(original.replace(proof.old, proof.new))
             status, output = self.build()
             if status:
                 return f"does not build\n{common.tail(output, 15)}"
-            test = proof.test.removeprefix("proto/")
-            status, output = self.cargo(["--", "--exact", test], TEST_SECONDS)
+            status, output = self.cargo(["--", "--exact", proof.case], TEST_SECONDS)
             if status is None:
                 return None    # A test that does not end is one that fails.
             counts = OUTCOME.search(output)
@@ -199,11 +211,21 @@ def prove(proofs, patterns, sample, seed, jobs):
         raise HostError("no row with a fault in the core matches")
     if sample:
         say(f"rows: {' '.join(rows)}")
-    tests = sorted({proof.test.removeprefix("proto/") for proof in faults})
+    missed = sum(prove_of(crate, [proof for proof in faults if proof.crate == crate], rows, jobs)
+                 for crate in CRATES)
+    say(f"{len(faults)} faults for {len(rows)} rows, {missed} not noticed")
+    return missed
+
+
+def prove_of(crate, faults, rows, jobs):
+    """The same of one core."""
+    if not faults:
+        return 0
+    tests = sorted({proof.case for proof in faults})
     copies = queue.SimpleQueue()
     modules = {test.partition("::")[0] for test in tests}
     for number in range(jobs):
-        copies.put(Copy(number, modules))
+        copies.put(Copy(number, crate, modules))
 
     def one(proof):
         copy, started = copies.get(), time.monotonic()
@@ -220,8 +242,6 @@ def prove(proofs, patterns, sample, seed, jobs):
     first = copies.get()
     first.baseline(tests)
     copies.put(first)
-    say(f"{len(tests)} tests pass without a fault")
+    say(f"{crate}: {len(tests)} tests pass without a fault")
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        missed = sum(pool.map(one, faults))
-    say(f"{len(faults)} faults for {len(rows)} rows, {missed} not noticed")
-    return missed
+        return sum(pool.map(one, faults))

@@ -43,6 +43,8 @@ BASELINE_SECONDS = 25 * 60
 HOST_SECONDS = 600
 HOST_FAILED = re.compile(r"thread '(\S+)' .*panicked at (\S+):\d+:\d+:")
 RESULT = re.compile(r"^(ok|not ok) \d+ (.*?)(?: # SKIP.*)?$")
+RDS_RESULT = re.compile(r"^(ok|not ok) (\S+) \((\d+\.\d) s\)")
+RDS_REASON = re.compile(r"^ +FAILED: (.*)$")
 SECONDS = re.compile(r"^# (\d+\.\d) s$")
 # The last line of a traceback, or what the runner says itself.
 REASON = re.compile(r"^# ([\w.]*(?:Error|Timeout|Exception|Refused): .*|no end after .*"
@@ -64,11 +66,12 @@ class Fault:
     suites: bool = False  # planted in the module with the KUnit suites, on the debug kernel
     host: bool = False    # of the protocol, noticed by its own tests on the host
     rails: bool = False   # needs two cables
+    rds: bool = False     # of the module of RDS, noticed by selftests/rds
     why: str = ""         # no test can notice it
 
     @property
     def kind(self):
-        return self.debug or self.suites, self.full, self.suites, self.host, self.rails
+        return self.debug or self.suites, self.full, self.suites, self.host, self.rails, self.rds
 
     def applied(self, text):
         """The source with the fault."""
@@ -97,9 +100,9 @@ class Builder:
 
     tree = WHERE / "tree"
 
-    def __init__(self, base, target, suites):
-        self.base, self.target, self.suites = base, target, suites
-        self.objects = WHERE / f"{target.release}{'-kunit' if suites else ''}"
+    def __init__(self, base, target, variant):
+        self.base, self.target, self.variant = base, target, variant
+        self.objects = WHERE / f"{target.release}-{variant}"
         self.clean = self.objects.with_name(f"{self.objects.name}.clean")
         if self.clean.exists():
             # The objects may be those of a fault whose run was ended by force.
@@ -126,7 +129,7 @@ class Builder:
     def module(self):
         """Build what is in the tree; the file, relative to the repository."""
         return module.build(self.base, self.target, tree=self.tree, objects=self.objects,
-                            variant="suites" if self.suites else "client")
+                            variant=self.variant)
 
     @contextlib.contextmanager
     def planted(self, fault):
@@ -255,21 +258,22 @@ class Campaign:
     """Plants faults of one kind: one kernel, one size."""
 
     def __init__(self, spec, kind):
-        self.debug, self.full, suites, _, rails = kind
+        self.debug, self.full, suites, _, rails, rds = kind
         base = root.path()
         target = kernel.get(base, spec)
         target = kernel.debug(base, target) if self.debug else target
-        self.builder = Builder(base, target, suites)
+        self.builder = Builder(base, target,
+                               "rds" if rds else "suites" if suites else "client")
         self.machines = Machines(spec, self.debug, suites, rails)
         self.seconds = {}
 
     def baseline(self, faults):
         """All tests with the module as it is; what is wrong."""
         tests = sorted({test for fault in faults for test in fault.tests})
-        output, broken = self.machines.run(command(tests, self.full, stop=False),
+        output, broken = self.machines.run(self.command(tests, stop=False),
                                            BASELINE_SECONDS, self.builder.file)
         complaints = self.machines.complaints(ended=not broken)
-        found = results(output)
+        found = self.results(output)
         self.seconds = {name: seconds for name, (good, seconds, _) in found.items() if good}
         return [*(f"{name}: {reason}" for name, (good, _, reason) in found.items() if not good),
                 *filter(None, [broken]), *map(splat, complaints)]
@@ -283,19 +287,49 @@ class Campaign:
         limit = TIMES * sum(self.seconds[name] for name in mine) + MORE_SECONDS
         limit *= 2 if self.debug else 1
         with self.builder.planted(fault) as file:
-            output, broken = self.machines.run(command(fault.tests, self.full), limit, file)
+            output, broken = self.machines.run(self.command(fault.tests), limit, file)
             complaints = self.machines.complaints(ended=not broken)
         (WHERE / f"{fault.name}.ktap").write_text(output)
-        how = [f"{name} fails: {reason}" for name, (good, _, reason) in results(output).items()
-               if not good]
+        found = self.results(output)
+        how = [f"{name} fails: {reason}" for name, (good, _, reason) in found.items() if not good]
         if broken:
-            at = next((name for name in mine if name not in results(output)), "the end")
+            at = next((name for name in mine if name not in found), "the end")
             how.append(f"{at}: {broken}")
         how += map(splat, complaints)
         return bool(how), "; ".join(map(one_line, how[:2]))
 
+    def command(self, tests, stop=True):
+        """The program that runs these tests."""
+        return command(tests, self.full, stop)
+
+    def results(self, output):
+        """What it printed; see the function."""
+        return results(output)
+
     def close(self):
         self.machines.stop()
+
+
+class RdsCampaign(Campaign):
+    """Plants faults in the module of RDS, which is loaded at both ends; tests are whole names."""
+
+    def command(self, tests, stop=True):
+        return ["./selftests/rds/run", "--", *tests]
+
+    def results(self, output):
+        return rds_results(output)
+
+
+def rds_results(output):
+    """The same of what rds.py prints."""
+    found, name = {}, ""
+    for line in output.splitlines():
+        if match := RDS_RESULT.match(line):
+            name = match[2]
+            found[name] = (match[1] == "ok", float(match[3]), "")
+        elif (match := RDS_REASON.match(line)) and not found.get(name, (True,))[0]:
+            found[name] = (*found[name][:2], found[name][2] or match[1])
+    return found
 
 
 class HostCampaign:
@@ -354,7 +388,8 @@ def check(spec, names, write):
     Builder.copy_source()
     for kind in sorted({fault.kind for fault in wanted if not fault.why}):
         group = [fault for fault in wanted if fault.kind == kind and not fault.why]
-        campaign = HostCampaign() if group[0].host else Campaign(spec, kind)
+        campaign = (HostCampaign() if group[0].host else
+                    RdsCampaign(spec, kind) if group[0].rds else Campaign(spec, kind))
         try:
             say(f"the tests of {len(group)} faults, without them")
             wrong = "; ".join(campaign.baseline(group))

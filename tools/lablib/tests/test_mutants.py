@@ -33,10 +33,20 @@ class Table(unittest.TestCase):
                 stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout.splitlines()
             for fault in mutants.table():
                 kind = *fault.kind[:2], fault.rails
-                if kind == (debug, full, rails) and not fault.host:
+                if kind == (debug, full, rails) and not (fault.host or fault.rds):
                     for test in fault.tests:
                         with self.subTest(fault.name):
                             self.assertTrue(any(re.search(test, name) for name in listed), test)
+
+    def test_every_test_of_rds_exists(self):
+        listed = subprocess.run(
+            [sys.executable, "-B", REPO / "selftests/rds/rds.py", "list"],
+            stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout.splitlines()
+        names = {line.split()[0] for line in listed}
+        for fault in mutants.table():
+            if fault.rds:
+                with self.subTest(fault.name):
+                    self.assertLessEqual(set(fault.tests), names)
 
     def test_every_test_on_the_host_exists(self):
         tests = REPO / "rust/proto/tests/it"
@@ -65,6 +75,13 @@ class Reading(unittest.TestCase):
         self.assertEqual(mutants.results(self.OUTPUT),
                          {"a.b vers=3": (True, 1.5, ""),
                           "c.d": (False, 2.0, "AssertionError: x")})
+
+    def test_results_of_rds(self):
+        output = ("ok ping (0.3 s) [basic]\n    note: x\nnot ok get-mr (1.0 s) [RDS-16]\n"
+                  "    FAILED: GET_MR: 'EIO', promised True\n    FAILED: more\n1 passed, 1 failed\n")
+        self.assertEqual(mutants.rds_results(output),
+                         {"ping": (True, 0.3, ""),
+                          "get-mr": (False, 1.0, "GET_MR: 'EIO', promised True")})
 
     def test_skipped_is_no_failure(self):
         self.assertEqual(mutants.results("ok 1 a # SKIP none\n"), {"a": (True, 0.0, "")})

@@ -52,6 +52,7 @@ fn news_are_told_once() {
     assert_eq!(acknowledged.advance(None), None);
 }
 
+// covers: RDS-07
 #[test]
 fn a_peer_cannot_acknowledge_what_was_not_sent() {
     let mut acknowledged = Acknowledged::default();

@@ -114,7 +114,6 @@ fn a_short_fragment_is_a_fault() {
     }
 }
 
-// covers: RDS-58
 #[test]
 fn extensions_follow_each_other() {
     let all = [

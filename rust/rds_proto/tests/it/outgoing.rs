@@ -19,7 +19,7 @@ const WRITE: Chased = Chased {
     notify: false,
 };
 
-// covers: RDS-09 RDS-10
+// covers: RDS-09 RDS-10 RDS-58
 #[test]
 fn a_handle_is_in_the_header() {
     let mut header = Header::default();
@@ -37,7 +37,6 @@ fn a_handle_is_in_the_header() {
     assert!(header.has(ACK_REQUIRED));
 }
 
-// covers: RDS-05 RDS-06
 #[test]
 fn an_operation_is_named_by_its_message() {
     let mut header = Header::default();

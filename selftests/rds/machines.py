@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Transports of RDS in both machines of the lab, and the agent of rds.py in one of them."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1] / "tools"), str(HERE)]
+
+from lablib.guest.remote import Remote  # noqa: E402
+
+# Of the plain build, or one with a fault.
+MODULE = os.environ.get("LAB_MODULE") or f"/repo/build/{os.uname().release}-rds/rds_rdma_rs.ko"
+LOAD = {"ours": ["insmod", MODULE], "intree": ["modprobe", "rds_rdma"]}
+NAME = "rds_rdma_rs"
+CONTROL = 18700
+PATIENCE = 15
+
+
+def here(*argv):
+    """Run a command in this machine."""
+    subprocess.run(argv, check=True)
+
+
+def there(*argv):
+    """Run a command in the other machine."""
+    status, output = Remote("server").call(argv)
+    if status:
+        sys.exit(f"on the server {' '.join(argv)}: {output.decode(errors='replace')}")
+
+
+def own_address(peer):
+    """The address from which this machine talks to the peer."""
+    family = socket.AF_INET6 if ":" in peer else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, 9))
+        return probe.getsockname()[0]
+
+
+def wait_for(agent):
+    """Wait until the agent listens."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection(agent, 1).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+def start_there():
+    """Start the agent in the other machine, and wait for it; its address."""
+    agent = f"{HERE}/rds.py agent"
+    there("sh", "-c", f"nohup {agent} > /dev/null 2>&1 & echo $! > /run/rds-agent")
+    address = (os.environ["NFS_SERVER"], CONTROL)
+    wait_for(address)
+    return address
+
+
+def stop_there():
+    """End the agent in the other machine."""
+    there("sh", "-c", "kill $(cat /run/rds-agent)")
