@@ -81,6 +81,7 @@ class Context:
     def __init__(self, version, log, helper):
         self.version, self.log, self.server = version, log, helper
         self.stack, self.witnesses = contextlib.ExitStack(), []
+        self.emptied = self.stack.enter_context(contextlib.ExitStack())
         self.random = random.Random(f"{ENV.seed} {version}")
 
     def defer(self, function, *args, **named):
@@ -105,11 +106,16 @@ class Context:
         return mount
 
     def directory(self, mount, name="case"):
-        """An empty directory of the mount, emptied again at the end."""
+        """An empty directory of the mount, removed when everything else is undone.
+
+        An unmounted client has no delegation left. If the server removed a directory that is
+        delegated, it would recall that first; over a callback path that the case broke, it waits
+        for the end of a lease.
+        """
         there = f"{mount.export}/{name}"
         self.server.call("rmtree", there)
         self.server.call("mkdir", there)
-        self.defer(self.server.call, "rmtree", there)
+        self.emptied.callback(self.server.call, "rmtree", there)
         return Directory(f"{mount.where}/{name}", there)
 
     def another_server(self):
