@@ -69,14 +69,27 @@ else
 	$(LAB) build $(KERNEL_OPTION) --variant server $(if $(filter 1,$(CLIPPY)),--clippy)
 endif
 
+# The module of RDS. KDIR must be a tree with its source: the headers of rds.ko are nowhere else.
+.PHONY: rds
+rds:
+ifdef KDIR
+	mkdir -p build/$(RELEASE)-rds
+	$(call KBUILD,-rds) XPRTRDMA_RDS=1 modules
+	cp build/$(RELEASE)-rds/rust/rds_rdma_rs.ko build/$(RELEASE)-rds/rds_rdma_rs.ko
+else
+	$(LAB) build $(KERNEL_OPTION) --variant rds $(if $(filter 1,$(CLIPPY)),--clippy)
+endif
+
 .PHONY: modules_install
 modules_install: modules
 	install -D -m 644 build/$(RELEASE)/xprtrdma_rs.ko \
 		'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/xprtrdma_rs.ko'
-	if [ -e build/$(RELEASE)-server/svcrdma_rs.ko ]; then \
-		install -m 644 build/$(RELEASE)-server/svcrdma_rs.ko \
-			'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/svcrdma_rs.ko'; \
-	fi
+	for built in server/svcrdma_rs.ko rds/rds_rdma_rs.ko; do \
+		if [ -e build/$(RELEASE)-$$built ]; then \
+			install -m 644 build/$(RELEASE)-$$built \
+				'$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/'; \
+		fi; \
+	done
 	install -D -m 644 tools/packaging/xprtrdma_rs.conf \
 		'$(INSTALL_MOD_PATH)/etc/modprobe.d/xprtrdma_rs.conf'
 	@if command -v depmod > /dev/null; then \
@@ -85,9 +98,10 @@ modules_install: modules
 
 # With the tools of this machine if it has them.
 .PHONY: deb
-deb: modules server
+deb: modules server $(if $(or $(if $(KDIR),,lab),$(wildcard $(KDIR)/net/rds/rds.h)),rds)
 	$(if $(and $(shell command -v dh_dkms),$(shell command -v sphinx-build)),,$(LAB) exec )tools/packaging/build \
-		build/$(RELEASE)/xprtrdma_rs.ko build/$(RELEASE)-server/svcrdma_rs.ko
+		build/$(RELEASE)/xprtrdma_rs.ko build/$(RELEASE)-server/svcrdma_rs.ko \
+		$$(ls build/$(RELEASE)-rds/rds_rdma_rs.ko 2> /dev/null)
 
 .PHONY: rpm
 rpm:
@@ -109,6 +123,11 @@ demo-rails:
 .PHONY: demo-server
 demo-server:
 	$(LAB) demo --server $(KERNEL_OPTION)
+
+# RDS sockets: the promises of rds-rdma(7), kept by ours and by the in-tree module.
+.PHONY: demo-rds
+demo-rds:
+	$(LAB) demo --rds $(KERNEL_OPTION)
 
 # Version two of RPC-over-RDMA, which no server in use speaks.
 .PHONY: demo-v2
@@ -181,6 +200,7 @@ help:
 	@echo '  make modules KDIR=DIR         with your tools, for headers with Rust metadata or your own tree'
 	@echo '  make CLIPPY=1                 the same with clippy'
 	@echo "  make server                   the server's module, in build/RELEASE-server"
+	@echo '  make rds                      the module of RDS, in build/RELEASE-rds'
 	@echo '  make modules_install          into $$INSTALL_MOD_PATH/lib/modules'
 	@echo '  make deb                      Debian packages, beside the module'
 	@echo '  make rpm                      packages for RPM and DKMS, in build/rpm'
@@ -193,6 +213,7 @@ help:
 	@echo '  make demo                     build, mount, copy, compare, report'
 	@echo '  make demo-rails               over two cables, of which one is cut amid a copy'
 	@echo '  make demo-server              with our module in the server: both clients, then both ways'
+	@echo '  make demo-rds                 RDS: the promises of rds-rdma(7), ours and in-tree'
 	@echo '  make demo-v2                  the same over version two of RPC-over-RDMA, with a capture'
 	@echo '  make shell                    a shell in a client with the mount made'
 	@echo '  tools/lab --help              everything else'
@@ -204,7 +225,7 @@ help:
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'
 	@echo '  make check-server             data tests with our module in the server, too (it is being made)'
-	@echo '  make check-rds                RDS: our module with itself and with the in-tree one (it is being made)'
+	@echo '  make check-rds                RDS: our module with itself and with the in-tree one'
 	@echo '  make check-packages           an installed Debian: DKMS, an upgrade of the kernel, fall-back, removal'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'

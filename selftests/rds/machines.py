@@ -3,13 +3,17 @@
 
 import os
 import pathlib
+import shutil
 import socket
+import struct
 import subprocess
 import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "tools"), str(HERE)]
+
+from rds import TRANS_IB, TRANSPORT, Rds  # type: ignore[attr-defined]  # noqa: E402
 
 from lablib.guest.remote import Remote  # noqa: E402
 
@@ -18,7 +22,13 @@ MODULE = os.environ.get("LAB_MODULE") or f"/repo/build/{os.uname().release}-rds/
 LOAD = {"ours": ["insmod", MODULE], "intree": ["modprobe", "rds_rdma"]}
 NAME = "rds_rdma_rs"
 CONTROL = 18700
+# Only what comes in is dropped, and only of RDMA: commands share the link.
+CUT = ("nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; "
+       "add rule inet cut in udp dport 4791 drop'")
+MEND = "nft delete table inet cut"
 PATIENCE = 15
+PARENT = pathlib.Path("/usr/lib/modules")
+ALIAS = pathlib.Path("/etc/modprobe.d/rds-local.conf")
 
 
 def here(*argv):
@@ -66,3 +76,25 @@ def start_there():
 def stop_there():
     """End the agent in the other machine."""
     there("sh", "-c", "kill $(cat /run/rds-agent)")
+
+
+def load_on_request():
+    """Install ours as an administrator does: RDS loads it when a program asks for RDMA.
+
+    Returns what is loaded then, and leaves nothing behind.
+    """
+    updates = PARENT / os.uname().release / "updates"
+    here("mount", "-t", "tmpfs", "tmpfs", PARENT)
+    try:
+        updates.mkdir(parents=True)
+        shutil.copy(MODULE, updates)
+        here("depmod")
+        ALIAS.write_text(f"alias rds_rdma {NAME}\n")
+        program = Rds()
+        program.setopt(TRANSPORT, struct.pack("@i", TRANS_IB))
+        found = [name for name in (NAME, "rds_rdma") if pathlib.Path("/sys/module", name).is_dir()]
+        program.close()
+        return found
+    finally:
+        ALIAS.unlink(missing_ok=True)
+        here("umount", PARENT)

@@ -1342,6 +1342,133 @@ def kill_in_transfer(t):
     t.note(f"close took {took}, first status {statuses[0]}")
 
 
+@test("RDS-43 RDS-07", fault=True, slow=True)
+def link_cuts(t):
+    """Short and long cuts, each with a region that is held: messages go on, and it is good."""
+    for seconds in (1, 3, 30):
+        t.pair()
+        cookie = t.offer(0, PAGE)
+        t.cut_for(seconds)
+        t.a.send("s", t.b_addr, t.pb, b"later".hex())
+        start = time.monotonic()
+        got = t.b.recv("s", seconds + 30)
+        t.want(f"cut for {seconds} s: message", got and got["data"], b"later".hex())
+        t.note(f"cut for {seconds} s: delivered {time.monotonic() - start:.1f} s after it was sent")
+        t.want(f"cut for {seconds} s: the region", reachable(t, cookie), "SUCCESS")
+
+
+@test("RDS-12 RDS-25", fault=True, slow=True)
+def kill_the_client(t):
+    """kill -9 of a process whose memory the server reads and writes: its pages are out of reach."""
+    for number in range(5):
+        t.pair()
+        victim = subprocess.Popen([sys.executable, "-B", __file__, "offer", "--local", t.a_addr,
+                                   "--peer", t.b_addr, "--port", str(t.pb)],
+                                  stdout=subprocess.PIPE)
+        got = t.b.recv("s", 20)
+        cookie, (host, port) = got["cookie"], got["from"]
+        t.b.buffer("l", 1 << 20, 1)
+        for token in range(8):
+            t.b.send("s", host, port, b"ack".hex(), [
+                {"type": "args", "cookie": cookie, "local": [["l", 0, 1 << 20]],
+                 "token": 100 + token, "flags": NOTIFY_ME | (READWRITE if token & 1 else FENCE)}])
+        time.sleep(0.02 * number)
+        victim.kill()
+        victim.wait()
+        t.want("the first operation is told", bool(t.b.wait_status("s", 100, 20)), True)
+        t.b.send("s", host, port, b"late".hex(), [
+            {"type": "args", "cookie": cookie, "local": [["l", 0, 8]], "token": 99,
+             "flags": NOTIFY_ME | READWRITE}])
+        told = t.b.wait_status("s", 99, 20)
+        t.want("a write after the end of the process", told and told[1], "REMOTE_ERROR")
+        t.a.send("s", t.b_addr, t.pb, b"on".hex())
+        end = time.monotonic() + 20
+        while (got := t.b.recv("s", 5)) and got["data"] != b"on".hex() and time.monotonic() < end:
+            pass
+        t.want("messages go on", got and got["data"], b"on".hex())
+
+
+@test("basic", fault=True)
+def simultaneous_connects(t):
+    """Both ends send their first message at the same time, on connections of their own."""
+    times = []
+    for tos in range(150, 162):
+        t.pair(warm=False, tos=tos)
+        start = time.monotonic()
+        first = Later(t.a.send, "s", t.b_addr, t.pb, b"a".hex())
+        second = Later(t.b.send, "s", t.a_addr, t.pa, b"b".hex())
+        first.wait(), second.wait()
+        there = Later(t.b.recv, "s", 20)
+        here = t.a.recv("s", 20)
+        got = (there.wait() or {}).get("data"), (here or {}).get("data")
+        t.want(f"both messages arrive, tos {tos}", got, (b"a".hex(), b"b".hex()))
+        times.append(round(time.monotonic() - start, 2))
+    t.note(f"seconds: {times}")
+
+
+@test("basic", fault=True)
+def full_both_ways(t):
+    """Neither end reads until the other one cannot send: then everything arrives, in order."""
+    t.pair(a={"rcvbuf": 32768}, b={"rcvbuf": 32768})
+    sent = {}
+    for one, host, port in ((t.a, t.b_addr, t.pb), (t.b, t.a_addr, t.pa)):
+        count = 0
+        for number in range(2000):
+            done = one.send_pattern("s", host, port, number, 4096, socket.MSG_DONTWAIT)
+            if not isinstance(done, dict):
+                count += 1
+            elif done["error"] == "ENOBUFS":
+                break
+            else:
+                time.sleep(0.02)
+        t.want("a sender is told that the receiver is full", done, {"error": "ENOBUFS"})
+        sent[one] = count
+    for one, other in ((t.a, t.b), (t.b, t.a)):
+        got = 0
+        while got < sent[other] and one.recv("s", 5):
+            got += 1
+        t.want("all messages arrive", got, sent[other])
+    t.want("the connection still works", t.transfer(True), True)
+
+
+@test("RDS-43 RDS-49", fault=True, slow=True)
+def device_leaves(t):
+    """The client's device goes away while its memory is written, and comes back."""
+    for _ in range(3):
+        t.pair()
+        cookie = t.offer(0, 1 << 20)
+        t.b.buffer("l", 1 << 20, 1)
+        for token in range(10):
+            t.rdma(cookie, 1 << 20, READWRITE | NOTIFY_ME, token=200 + token)
+        status, text = t.a.shell(t.options.unplug)
+        t.want(f"{t.options.unplug}: {text}", status, 0)
+        told = t.a.get_mr("s", "m", 0, PAGE)
+        t.want("GET_MR without a device", isinstance(told, dict), True)
+        t.note(f"GET_MR without a device: {told}")
+        t.want("FREE_MR of a region that was on it",
+               isinstance(t.a.free_mr("s", cookie, INVALIDATE), float), True)
+        status, text = t.a.shell(t.options.plug)
+        t.want(f"{t.options.plug}: {text}", status, 0)
+        t.want("the operations are told", bool(t.b.wait_status("s", 209, 60)), True)
+        t.a.send("s", t.b_addr, t.pb, b"on".hex())
+        start, data = time.monotonic(), ""
+        while time.monotonic() - start < 60 and data != b"on".hex():
+            data = (t.b.recv("s", 5) or {}).get("data", "")
+        t.want("messages go on", data, b"on".hex())
+        t.note(f"{time.monotonic() - start:.1f} s after the device came back")
+
+
+def offer_for_ever(options):
+    """Offer memory, and wait to be killed."""
+    node = Node()
+    node.open("s", options.local, 0, transport=TRANS_IB)
+    node.buffer("m", 1 << 20, 1)
+    node.send("s", options.peer, options.port, b"req".hex(), [
+        {"type": "map", "buf": "m", "len": 1 << 20, "flags": 0}])
+    while True:
+        node.recv("s", 60)
+
+
 def run_tests(options):
     names = options.names or [name for name, _, slow, fault, _ in TESTS
                               if (options.slow or not slow) and (options.fault or not fault)]
@@ -1425,9 +1552,13 @@ def main():
                         help="stop one end's packets (rxe does not survive `ip link set down`)")
     tester.add_argument("--mend", default="tc qdisc del dev eth1 root")
     tester.add_argument("--cut-seconds", default="8")
+    tester.add_argument("--unplug", default="rdma link delete rxe0", help="remove the device")
+    tester.add_argument("--plug", default="rdma link add rxe0 type rxe netdev eth0")
     one = commands.add_parser("ping", parents=[ends])
     one.add_argument("--count", type=int, default=5)
     one.add_argument("--tos", type=int)
+    one = commands.add_parser("offer", parents=[ends])
+    one.add_argument("--port", type=int, required=True)
     one = commands.add_parser("agent")
     one.add_argument("--control", type=where, default=("0.0.0.0", 18700))
     one = commands.add_parser("test", parents=[tester])
@@ -1448,12 +1579,11 @@ def main():
         times = Node().ping(options.local, options.peer, options.count, tos=options.tos)
         print(*(f"{1e6 * t:.0f} us" if t is not None else "no answer" for t in times), sep="\n")
         return None in times
+    does = {"offer": offer_for_ever, "test": run_tests, "stress": stress}
+    if options.command in does:
+        return does[options.command](options)
     if options.command == "agent":
         return serve(*options.control)
-    if options.command == "test":
-        return run_tests(options)
-    if options.command == "stress":
-        return stress(options)
     if options.command == "list":
         for name, rows, slow, fault, _ in TESTS:
             print(f"{name:22} {'slow' if slow else '':5}{'fault' if fault else '':6}{rows}")

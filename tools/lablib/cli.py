@@ -19,6 +19,7 @@ from .checks import (
     cable,
     check,
     demo_rails,
+    demo_rds,
     demo_server,
     demo_two,
     kills,
@@ -520,6 +521,8 @@ def add_demo(commands):
                      help="over two cables instead, of which one is cut amid a copy (ours alone)")
     sub.add_argument("--server", action="store_true",
                      help="with our module in the server instead, then in both machines")
+    sub.add_argument("--rds", action="store_true",
+                     help="of RDS instead: what rds-rdma(7) promises, ours and in-tree")
 
     def run(args):
         if args.version_two:
@@ -528,6 +531,8 @@ def add_demo(commands):
             return demo_rails.run(args.kernel)
         if args.server:
             return demo_server.run(args.kernel)
+        if args.rds:
+            return demo_rds.run(args.kernel)
         return report.demo(args.kernel, args.client, args.vers)
 
     sub.set_defaults(run=run)

@@ -19,17 +19,18 @@ from . import cable, life, lint, pcap, rds, shutdown
 from .ktap import Parser
 from .lane import LOG, Lane
 
-PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "debug", "iwarp",
-         "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
-         "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server")
+PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rds-short", "debug",
+         "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
+         "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds")
 # Two pairs of machines share a part: one mostly works, the other mostly waits.
-HALVES = {"vm": ("vm-work", "vm-faults"), "debug": ("debug-work", "debug-faults", "debug-server")}
+HALVES = {"vm": ("vm-work", "vm-faults"),
+          "debug": ("debug-work", "debug-faults", "debug-server", "debug-rds")}
 # What leaves the processors to others for most of its time, and what it runs beside.
-WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "debug-faults",
-           "debug-server", "iwarp")
+WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
+           "debug-faults", "debug-server", "debug-rds", "iwarp")
 WORKING = ("vm-work", "debug-work")
 # What the plain check runs.
-ALL = PARTS[:7]
+ALL = PARTS[:8]
 HOST_SECONDS = 20 * 60
 # The tests' own limits; booting and judging come on top.
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
@@ -324,7 +325,8 @@ def debug(spec, part):
 
 
 RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug-work": debug,
-       "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run, "rds": rds.run}
+       "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run, "rds": rds.run,
+       "rds-short": rds.run, "debug-rds": rds.run}
 
 
 class LineSplitter:

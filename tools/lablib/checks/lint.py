@@ -30,7 +30,7 @@ CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 # Debian's checker at the level of its archive, and RPM's, which always exits with 0 on warnings.
 PACKAGES = """
 rm -rf "$2"
-tools/packaging/build "$1" "$3" --out "$2" > /tmp/made
+tools/packaging/build "$1" "$3" "$4" --out "$2" > /tmp/made
 lintian --allow-root --display-info "$2"/*.deb
 tools/packaging/build --rpm --out "$2" >> /tmp/made
 rpmlint -c tools/packaging/rpmlint.toml "$2"/*.rpm > /tmp/rpmlint || status=$?
@@ -46,6 +46,7 @@ dkms build "${name%-*}/${name##*-}" -k "$2" --kernelsourcedir "$3" \\
     { cat /tmp/dkms/tree/*/*/build/make.log; exit 1; }
 test -e /tmp/dkms/tree/*/*/"$2"/*/module/xprtrdma_rs.ko*
 test -e /tmp/dkms/tree/*/*/"$2"/*/module/svcrdma_rs.ko*
+test -e /tmp/dkms/tree/*/*/"$2"/*/module/rds_rdma_rs.ko*
 """
 
 
@@ -208,7 +209,8 @@ class Lint:
         """Packages can be made, and lintian and rpmlint find nothing."""
         return printed(self.inside(
             ["sh", "-ec", PACKAGES, "sh", self.built(), self.packed(),
-             module.directory(self.kernel, clippy=True, variant="server") / module.SERVER]))
+             module.directory(self.kernel, clippy=True, variant="server") / module.SERVER,
+             module.directory(self.kernel, clippy=True, variant="rds") / module.RDS]))
 
     def dkms(self):
         """DKMS builds the modules from their package."""

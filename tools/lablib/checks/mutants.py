@@ -313,7 +313,7 @@ class Campaign:
 class RdsCampaign(Campaign):
     """Plants faults in the module of RDS, which is loaded at both ends; tests are whole names."""
 
-    def command(self, tests, stop=True):
+    def command(self, tests, stop=True):  # noqa: ARG002 - the runner does not stop
         return ["./selftests/rds/run", "--", *tests]
 
     def results(self, output):

@@ -8,31 +8,42 @@ from ..artefacts import kernel, module, root
 from ..base.tally import Tally
 from ..machine.session import Plan, Session
 
-SECONDS = 10 * 60
+SECONDS = {"rds": 10 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60}
 # With ours at the page's client alone, and at its server alone; with ours at both ends, all tests.
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
-PAIRS = {"both ends": ("--reload", "3", "--", "--slow"),
-         "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
-         "the client": ("--server", "intree", "--", *CLIENT),
-         "the server": ("--server", "intree", "--swap", "--", *SERVER)}
+# The interface and what regions promise, in a minute.
+SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "get-mr-cold",
+         "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds", "use-once",
+         "close-releases", "cancel")
+PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
+    "rds": {
+        "both ends": ("--reload", "3", "--", "--slow"),
+        "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
+        "the client": ("--server", "intree", "--", *CLIENT),
+        "the server": ("--server", "intree", "--swap", "--", *SERVER)},
+    "rds-short": {"both ends": ("--reload", "1", "--ask", "--", *SHORT)},
+    "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr")},
+}
 OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 
 
-def run(spec, _part):
+def run(spec, part):
     """Each pair in machines of its own."""
     base, tally = root.path(), Tally()
     target = kernel.get(base, spec)
+    if part.startswith("debug"):
+        target = kernel.debug(base, target)
     module.build(base, target, variant="rds")
     found = module.warnings(target, variant="rds")
     tally.judge(f"the build: {'; '.join(found)[:300]}", not found)
-    for where, words in PAIRS.items():
-        tally.add(pair(spec, words), f"ours at {where}")
+    for where, words in PAIRS[part].items():
+        tally.add(pair(spec, part, words), f"ours at {where}")
     return tally
 
 
-def pair(spec, words):
+def pair(spec, part, words):
     """The tests with these words for the program that runs them."""
     tally, text = Tally(), []
 
@@ -41,7 +52,8 @@ def pair(spec, words):
         sys.stdout.flush()
         text.append(data.decode(errors="replace"))
 
-    session = Session(Plan(client="none", spec=spec, load=False, timeout=SECONDS))
+    session = Session(Plan(client="none", spec=spec, load=False, timeout=SECONDS[part],
+                           debug=part.startswith("debug"), alike=True))
     with session:
         status = session.run(["./selftests/rds/run", *words], sink)
     for line in "".join(text).splitlines():

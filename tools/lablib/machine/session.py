@@ -47,6 +47,7 @@ class Plan:
     spec: str | None = None     # kernel, as packages.resolve takes it
     server: str | None = None   # the same of the server; None: the client's, if that is stock
     debug: bool = False         # debug kernel in the client, and in a server with our module
+    alike: bool = False         # the same kernel in both, whatever the server's module is
     suites: bool = False        # build the KUnit suites, which only a debug kernel can run
     version: str | None = None  # NFS version of the lab's own mount
     options: str = ""           # more mount options
@@ -76,7 +77,7 @@ class Session:
             # A tree of the user's own need not have what a server needs.
             server = kernel.get(base, plan.server)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
-        if plan.debug and plan.serving == "ours" and not plan.server:
+        if plan.debug and (plan.serving == "ours" or plan.alike) and not plan.server:
             server = self.kernel
         self.module = module.build(base, self.kernel) if plan.client == "ours" else None
         self.suites = module.build(base, self.kernel, variant="suites") if plan.suites else None
