@@ -122,9 +122,8 @@ impl Life {
         }
     }
 
-    /// Records the completion of a Send, an RDMA operation or the probe, which the client's adapter
-    /// answered.
-    pub fn alive(&mut self, now: Time) -> Act {
+    /// Records a sign of life.
+    fn alive(&mut self, now: Time) -> Act {
         if let State::Up { probing } = &mut self.state {
             *probing = false;
             self.since = now;
@@ -173,11 +172,17 @@ impl Life {
     }
 
     /// Looks at the send queue, after [`tick`](Self::tick): whether work requests are under way,
-    /// and how many signalled ones have completed up to now. [`Act::Probe`] is for a queue whose
-    /// work requests are not signalled: the probe's completion speaks for them.
+    /// and how many signalled ones have completed up to now, probes included. [`Act::Probe`] is for
+    /// a queue whose work requests are not signalled: the probe's completion speaks for them.
+    ///
+    /// What has completed was answered by the client's adapter, so it is a sign of life.
     pub fn send_queue(&mut self, now: Time, under_way: bool, completed: u32) -> Act {
-        if !under_way || completed != self.completed {
+        let has_moved = completed != self.completed;
+        if has_moved {
             self.completed = completed;
+            self.alive(now);
+        }
+        if !under_way || has_moved {
             self.moved = now;
             return Act::Nothing;
         }

@@ -225,7 +225,7 @@ fn the_first_message_or_the_confirmation_begins_and_nothing_begins_twice() {
     assert_eq!(life.established(at(2)), Act::Nothing);
     assert!(life.is_up());
     let mut life = Life::accepting(PATIENCE, false, at(0));
-    assert_eq!(life.alive(at(1)), Act::Nothing);
+    assert_eq!(life.send_queue(at(1), false, 1), Act::Nothing);
     assert!(!life.is_up());
     assert_eq!(life.established(at(1)), Act::Begin);
     assert_eq!(life.established(at(1)), Act::Nothing);
@@ -281,7 +281,8 @@ fn a_silent_client_is_probed_and_then_ends() {
     assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
     // A client whose adapter answers is not ended.
     assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
-    other.alive(at(65));
+    // The probe has completed, which only the send queue tells.
+    assert_eq!(other.send_queue(at(65), false, 1), Act::Nothing);
     assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
     other.message(at(131));
     assert_eq!(ticked(&mut other, 135, 190), []);
