@@ -48,6 +48,8 @@ pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
 pub(crate) static READS: Count = Count::new("reads_waited");
 /// Messages that were dropped or refused.
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
+/// Requests that were rejected because too many waited for a thread.
+pub(crate) static WAITING: Count = Count::new("requests_rejected");
 /// Requests that were rejected because there were too many connections.
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
@@ -89,8 +91,8 @@ pub(crate) fn file() -> Result<File<()>> {
 fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "memory_free_pages {}", memory::free())?;
     for count in [
-        &ANSWERS, &SHARE, &BUDGET, &READS, &MALFORMED, &REJECTED, &CROWDED, &HALF_OPEN, &SILENT,
-        &STALLED, &RUDE, &OVERRUN, &LOST,
+        &ANSWERS, &SHARE, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &CROWDED, &HALF_OPEN,
+        &SILENT, &STALLED, &RUDE, &OVERRUN, &LOST,
     ] {
         writeln!(f, "{} {}", count.name, count.seen.load(Relaxed))?;
     }

@@ -182,7 +182,8 @@ impl Crowd {
         };
         let pushed = all.push_within_capacity(ending.clone());
         drop(all);
-        pushed.ok()?;
+        // Perhaps too many that have ended are not closed yet.
+        pushed.inspect_err(|_| count::REJECTED.add()).ok()?;
         if let Some(other) = leaves {
             other.end(Cause::Crowded);
         }

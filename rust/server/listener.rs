@@ -4,6 +4,7 @@
 
 use crate::{
     board::Board,
+    count,
     crowd::Crowd,
     events::Events,
     sizes::REQUESTS, //
@@ -84,6 +85,11 @@ impl ListenHandler for Door {
 
     fn arrived(&self) {
         self.bell.ring();
+    }
+
+    fn turned_away(&self) {
+        self.board.fates().rejected();
+        count::WAITING.add();
     }
 
     fn removed(&self) {

@@ -65,6 +65,9 @@ pub trait ListenHandler: Send + Sync + 'static {
     /// A request waits for [`Listener::take`].
     fn arrived(&self);
 
+    /// A request is rejected before [`ListenHandler::request`] is asked: as many wait as may.
+    fn turned_away(&self) {}
+
     /// The device with the address that is listened at is being removed. Its removal waits until
     /// the listener is dropped, which the handler must not do itself. A wildcard address has no
     /// device, so a handler of such listeners alone need do nothing.
@@ -156,6 +159,12 @@ struct Queue<H: ListenHandler> {
     /// Never grows beyond its capacity.
     waiting: KVec<Request<H>>,
     closed: bool,
+}
+
+impl<H: ListenHandler> Queue<H> {
+    fn has_room(&self) -> bool {
+        !self.closed && self.waiting.len() < self.waiting.capacity()
+    }
 }
 
 impl<H: ListenHandler> Listener<H> {
@@ -273,6 +282,12 @@ impl<H: ListenHandler> ListenContext<H> {
         id: NonNull<bindings::rdma_cm_id>,
         conn: &bindings::rdma_conn_param,
     ) -> bool {
+        // At first, for the handler may close other connections in favour of a request that it
+        // takes.
+        if !self.queue.lock().has_room() {
+            self.handler.turned_away();
+            return false;
+        }
         // SAFETY: The CM has written the address before. `sockaddr_storage` has room for either
         // family.
         let storage = unsafe { &raw const (*id.as_ptr()).route.addr.dst_addr };
@@ -295,7 +310,7 @@ impl<H: ListenHandler> ListenContext<H> {
             return false;
         };
         let mut queue = self.queue.lock();
-        if queue.closed || queue.waiting.len() == queue.waiting.capacity() {
+        if !queue.has_room() {
             // The id goes with the CM; nothing of ours is in it.
             drop(queue);
             drop(context);
