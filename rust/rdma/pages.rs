@@ -162,6 +162,11 @@ impl MappedPages {
         self.pages.len
     }
 
+    /// Returns the direction that the pages are mapped for.
+    pub(crate) fn direction(&self) -> Direction {
+        self.dir
+    }
+
     /// Returns the domain whose device the pages are mapped for.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd

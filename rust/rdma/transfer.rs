@@ -7,9 +7,12 @@
 //! when it has completed. What has not completed is dropped with the queue pair, which is destroyed
 //! before. So no page that a device may still use is ever in other hands.
 
-use crate::pages::{
-    MappedPages,
-    Pages, //
+use crate::{
+    dma::Direction,
+    pages::{
+        MappedPages,
+        Pages, //
+    }, //
 };
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
@@ -85,17 +88,24 @@ unsafe impl Send for Transfer {}
 
 impl Transfer {
     /// Makes the work requests for `stretches`, each with at most `most_sges` elements. `EINVAL`:
-    /// they do not lie within the pages, or there are none. May sleep.
+    /// they do not lie within the pages, or there are none, or the pages are mapped for the other
+    /// direction. May sleep.
     pub fn new(
         kind: Kind,
         pages: MappedPages,
         most_sges: usize,
         stretches: impl Iterator<Item = Stretch>,
     ) -> Result<Self> {
-        let opcode = match kind {
-            Kind::Read => bindings::ib_wr_opcode_IB_WR_RDMA_READ,
-            Kind::Write => bindings::ib_wr_opcode_IB_WR_RDMA_WRITE,
+        let (opcode, dir) = match kind {
+            Kind::Read => (
+                bindings::ib_wr_opcode_IB_WR_RDMA_READ,
+                Direction::FromDevice,
+            ),
+            Kind::Write => (bindings::ib_wr_opcode_IB_WR_RDMA_WRITE, Direction::ToDevice),
         };
+        if pages.direction() != dir {
+            return Err(EINVAL);
+        }
         let most_sges = most_sges.max(1);
         let mut sges = KVec::new();
         let mut wrs: KVec<bindings::ib_rdma_wr> = KVec::new();
