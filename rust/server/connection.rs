@@ -100,6 +100,10 @@ impl Connection {
         longest_call: u32,
     ) -> Result<(Accepted<Rdma>, DeviceInfo)> {
         let Request { id, events } = request;
+        if events.ending().has_ended() {
+            // The client has left while the request waited.
+            return Err(ECONNRESET);
+        }
         let id = Arc::new(id, GFP_KERNEL)?;
         let device = DeviceInfo::of(&id).ok_or(ENODEV)?;
         let local = id.local_addr().ok_or(EINVAL)?;

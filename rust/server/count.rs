@@ -42,6 +42,8 @@ impl Count {
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
 /// Looks of calls that found no memory in the share of their connection.
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
+/// Looks of calls that found no memory in the part of their client's address.
+pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
 /// Looks of calls that found no memory in the budget of all.
 pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
 /// Looks of calls that found as many Reads under way as may be.
@@ -91,8 +93,8 @@ pub(crate) fn file() -> Result<File<()>> {
 fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "memory_free_pages {}", memory::free())?;
     for count in [
-        &ANSWERS, &SHARE, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &CROWDED, &HALF_OPEN,
-        &SILENT, &STALLED, &RUDE, &OVERRUN, &LOST,
+        &ANSWERS, &SHARE, &ADDRESS, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &CROWDED,
+        &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OVERRUN, &LOST,
     ] {
         writeln!(f, "{} {}", count.name, count.seen.load(Relaxed))?;
     }

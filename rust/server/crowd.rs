@@ -5,6 +5,7 @@
 use crate::{
     count,
     driver::Rdma,
+    memory::Account,
     sizes::DOORWAY, //
 };
 use core::{
@@ -22,7 +23,8 @@ use kernel::{
     prelude::*,
     sync::{
         Arc,
-        SpinLock, //
+        SpinLock,
+        UniqueArc, //
     }, //
 };
 use xprtrdma_proto::served::{
@@ -37,6 +39,8 @@ use xprtrdma_svc::inbox::Inbox;
 /// The end of a connection, for those that bring it about.
 pub(crate) struct Ending {
     peer: IpAddr,
+    /// The memory that all connections of the address hold.
+    address: Arc<Account>,
     /// A message came since the last tick.
     heard: AtomicBool,
     /// At the last tick nothing was under way, and nothing had come since the one before.
@@ -53,19 +57,25 @@ struct State {
 }
 
 impl Ending {
-    fn new(peer: IpAddr) -> Result<Arc<Self>> {
+    fn new(peer: IpAddr) -> Result<UniqueArc<Self>> {
         let state = State {
             cause: None,
             inbox: None,
         };
         let ending = Self {
             peer,
+            address: Account::new()?,
             heard: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             state: KBox::pin_init(new_spinlock!(state, "Ending::state"), GFP_KERNEL)?,
         };
-        Ok(Arc::new(ending, GFP_KERNEL)?)
+        Ok(UniqueArc::new(ending, GFP_KERNEL)?)
+    }
+
+    /// Returns the memory that all connections of the address hold.
+    pub(crate) fn address(&self) -> &Arc<Account> {
+        &self.address
     }
 
     /// Connects it to an accepted connection. If that has ended before, it is closed now.
@@ -94,6 +104,11 @@ impl Ending {
         }
     }
 
+    /// Returns whether the connection has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
+    }
+
     /// Returns why the connection has ended.
     pub(crate) fn cause(&self) -> Cause {
         self.state.lock().cause.unwrap_or(Cause::Stopped)
@@ -119,7 +134,7 @@ impl Ending {
     }
 
     fn counts(&self) -> bool {
-        !self.has_ended.load(Relaxed)
+        !self.has_ended()
     }
 }
 
@@ -148,7 +163,7 @@ impl Crowd {
     /// Finds a place for a request, perhaps that of an idle connection. `None`: all are taken.
     pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
         let peer = peer.ip();
-        let ending = Ending::new(peer).ok()?;
+        let mut ending = Ending::new(peer).ok()?;
         let mut all = self.0.lock();
         let mut found = door::Crowd {
             connections: 0,
@@ -156,6 +171,10 @@ impl Crowd {
             idle_of_one: false,
             idle: false,
         };
+        if let Some(other) = all.iter().find(|other| other.peer == peer) {
+            ending.address = other.address.clone();
+        }
+        let ending = Arc::from(ending);
         for other in all.iter().filter(|other| other.counts()) {
             let (own, idle) = (other.peer == peer, other.is_idle());
             // NO-OVERFLOW: A list in memory is shorter.

@@ -15,7 +15,11 @@ use core::sync::atomic::{
     AtomicU32,
     Ordering::Relaxed, //
 };
-use kernel::page::PAGE_SIZE;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
 pub(crate) use xprtrdma_proto::responder::budget::Pages as Counted;
 use xprtrdma_proto::responder::budget::{
     Budget,
@@ -28,8 +32,9 @@ const SMALL: u32 = 2;
 
 /// Pages that no call holds. They are a number, and order nothing.
 static FREE: AtomicU32 = AtomicU32::new(0);
-/// Pages that the calls of one connection may hold.
+/// Pages that the calls of one connection may hold, and those of all connections of one address.
 static OF_ONE: AtomicU32 = AtomicU32::new(0);
+static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 
 /// Sets the memory of all calls by that of the host: an eighth of it, within bounds. Called once,
 /// before there is a connection.
@@ -39,6 +44,34 @@ pub(crate) fn set(host_pages: usize) {
     let all = Budget::new(pages as u32, (LEAST_MEMORY / PAGE_SIZE) as u32).free();
     FREE.store(all, Relaxed);
     OF_ONE.store(all / 4, Relaxed);
+    OF_ADDRESS.store(all / 2, Relaxed);
+}
+
+/// The pages that the connections of one address hold together.
+pub(crate) struct Account(AtomicU32);
+
+impl Account {
+    /// Makes the account of an address without connections.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self(AtomicU32::new(0)), GFP_KERNEL)?)
+    }
+
+    /// Counts pages, if the address may have as many.
+    fn take(&self, pages: u32) -> Result<(), Wait> {
+        let counted = self.0.fetch_update(Relaxed, Relaxed, |held| {
+            let may = free_now().leaves(held, OF_ADDRESS.load(Relaxed), pages);
+            may.then(|| held.saturating_add(pages))
+        });
+        counted.map(|_| ()).map_err(|_| Wait::Address)
+    }
+
+    fn give_back(&self, pages: u32) {
+        self.0.fetch_sub(pages, Relaxed);
+    }
+}
+
+fn free_now() -> Budget {
+    Budget::of(FREE.load(Relaxed))
 }
 
 /// Makes the share of a connection that may have this number of RDMA Reads under way.
@@ -70,7 +103,12 @@ pub(crate) fn counted_writes(bytes: usize) -> u32 {
 }
 
 /// Takes pages for a call.
-pub(crate) fn take(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
+pub(crate) fn take(share: &mut Share, address: &Account, pages: u32) -> Result<Counted, Wait> {
+    address.take(pages)?;
+    take_free(share, pages).inspect_err(|_| address.give_back(pages))
+}
+
+fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
     let mut free = FREE.load(Relaxed);
     loop {
         let mut budget = Budget::of(free);
@@ -86,7 +124,8 @@ pub(crate) fn take(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
 }
 
 /// Takes the pages of a call back.
-pub(crate) fn give_back(share: &mut Share, pages: Counted) {
+pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
+    address.give_back(pages.count());
     let mut budget = Budget::of(0);
     budget.give_back(share, pages);
     FREE.fetch_add(budget.free(), Relaxed);
@@ -98,6 +137,7 @@ pub(crate) fn free() -> u32 {
 }
 
 /// Takes back what a connection holds that ends.
-pub(crate) fn end(share: &Share) {
+pub(crate) fn end(share: &Share, address: &Account) {
+    address.give_back(share.pages());
     FREE.fetch_add(share.pages(), Relaxed);
 }

@@ -10,6 +10,7 @@ use crate::{
     count,
     memory::{
         self,
+        Account,
         Counted, //
     },
     sizes::Sizes, //
@@ -18,7 +19,10 @@ use kernel::{
     new_spinlock,
     page::PAGE_SIZE,
     prelude::*,
-    sync::SpinLock, //
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
 };
 use xprtrdma_proto::responder::{
     admit::{
@@ -99,6 +103,7 @@ impl From<Error> for Failed {
 /// calls.
 pub(crate) struct Reads<H: QpHandler> {
     queues: Pin<KBox<SpinLock<Queues<H>>>>,
+    address: Arc<Account>,
     sizes: Sizes,
 }
 
@@ -128,8 +133,9 @@ pub(crate) enum Pumped {
 }
 
 impl<H: QpHandler> Reads<H> {
-    /// Makes the queues of a connection that may have this number of RDMA Reads under way.
-    pub(crate) fn new(sizes: &Sizes, reads: u8) -> Result<Self> {
+    /// Makes the queues of a connection that may have this number of RDMA Reads under way. Its
+    /// pages count for its address as well.
+    pub(crate) fn new(sizes: &Sizes, reads: u8, address: Arc<Account>) -> Result<Self> {
         let most = sizes.inbox();
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
@@ -139,6 +145,7 @@ impl<H: QpHandler> Reads<H> {
         let lock = new_spinlock!(queues, "Reads::queues");
         Ok(Self {
             queues: KBox::pin_init(lock, GFP_KERNEL)?,
+            address,
             sizes: *sizes,
         })
     }
@@ -147,7 +154,7 @@ impl<H: QpHandler> Reads<H> {
     pub(crate) fn take(&self, pages: u32) -> Option<Counted> {
         let mut queues = self.queues.lock();
         match queues.waiting.is_empty() {
-            true => memory::take(&mut queues.share, pages).ok(),
+            true => memory::take(&mut queues.share, &self.address, pages).ok(),
             false => None,
         }
     }
@@ -241,7 +248,7 @@ impl<H: QpHandler> Reads<H> {
             }
         }
         if first.counted.is_none() && first.pages != 0 {
-            match memory::take(share, first.pages) {
+            match memory::take(share, &self.address, first.pages) {
                 Ok(pages) => first.counted = Some(pages),
                 Err(Wait::Share) => {
                     count::SHARE.add();
@@ -249,6 +256,10 @@ impl<H: QpHandler> Reads<H> {
                 }
                 Err(Wait::Budget) => {
                     count::BUDGET.add();
+                    return Next::Short;
+                }
+                Err(Wait::Address) => {
+                    count::ADDRESS.add();
                     return Next::Short;
                 }
             }
@@ -275,7 +286,7 @@ impl<H: QpHandler> Reads<H> {
     /// Takes back the memory of a call that is over. Others may go on then.
     pub(crate) fn give_back(&self, counted: Option<Counted>) {
         if let Some(pages) = counted {
-            memory::give_back(&mut self.queues.lock().share, pages);
+            memory::give_back(&mut self.queues.lock().share, &self.address, pages);
         }
     }
 
@@ -284,7 +295,7 @@ impl<H: QpHandler> Reads<H> {
         let pages = memory::counted_writes(transfer.bytes());
         if pages != 0 {
             let mut queues = self.queues.lock();
-            memory::give_back(&mut queues.share, Counted::of_writes(pages));
+            memory::give_back(&mut queues.share, &self.address, Counted::of_writes(pages));
         }
     }
 
@@ -303,7 +314,7 @@ impl<H: QpHandler> Reads<H> {
 
 impl<H: QpHandler> Drop for Reads<H> {
     fn drop(&mut self) {
-        memory::end(&self.queues.lock().share);
+        memory::end(&self.queues.lock().share, &self.address);
     }
 }
 

@@ -139,7 +139,7 @@ impl Handler {
             arrivals: Arrivals::new(),
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
-            reads: Reads::new(&sizes, device.reads)?,
+            reads: Reads::new(&sizes, device.reads, events.ending().address().clone())?,
             inbox,
             queue,
         })

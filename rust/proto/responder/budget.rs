@@ -56,6 +56,9 @@ pub enum Wait {
     Share,
     /// All connections together hold all pages: the next that come back may be those of others.
     Budget,
+    /// The connections of the client's address hold as many pages as they may together: the next
+    /// that come back may be those of another connection.
+    Address,
 }
 
 impl Budget {
@@ -93,6 +96,15 @@ impl Budget {
         self.free = left.ok_or(Wait::Budget)?;
         share.pages = all;
         Ok(Pages(pages))
+    }
+
+    /// Returns whether the connections of one address may have `pages` more. They hold `held`
+    /// together, and may hold `most`. It is the rule of [`take`](Self::take) for one connection:
+    /// otherwise a client makes many, and the first Calls of all of them hold everything.
+    #[inline]
+    pub const fn leaves(&self, held: u32, most: u32, pages: u32) -> bool {
+        let all = held.saturating_add(pages);
+        held == 0 || (all <= most && all <= self.free.saturating_sub(pages))
     }
 
     /// Returns the pages of a Call.

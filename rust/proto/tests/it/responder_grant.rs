@@ -506,3 +506,30 @@ fn connections_that_take_all_they_can_leave_pages_for_the_next() {
     budget.give_back(&mut honest, part);
     assert_eq!((honest.pages(), budget.free()), (0, free + 6));
 }
+
+#[test]
+fn an_address_with_many_connections_leaves_pages_for_others() {
+    let mut budget = Budget::new(4096, 257);
+    // Each connection asks for its first call, which takes whatever is free.
+    let mut calls = |held: u32, connections| {
+        (0..connections).fold(held, |held, _| {
+            let mut share = Share::new(1024, 16);
+            match budget.leaves(held, 2048, 64) {
+                true => held + budget.take(&mut share, 64).unwrap().count(),
+                false => held,
+            }
+        })
+    };
+    assert_eq!(calls(0, 128), 2048);
+    // Another address holds no more than it leaves.
+    assert_eq!(calls(0, 128), 1024);
+    assert_eq!(calls(0, 128), 512);
+    assert_eq!(budget.free(), 512);
+    // The first call may be larger than the bound, and than all that is free.
+    assert!(budget.leaves(0, 10, 64) && budget.leaves(0, 10, 513));
+    assert!(budget.leaves(1, 65, 64) && !budget.leaves(1, 64, 64));
+    assert!(budget.leaves(1, 4096, 255) && !budget.leaves(1, 4096, 256));
+    for most in [0, 4096, u32::MAX] {
+        assert!(!budget.leaves(1, most, 513) && !budget.leaves(1, most, u32::MAX));
+    }
+}
