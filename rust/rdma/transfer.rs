@@ -4,8 +4,8 @@
 //!
 //! Pages go through these types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
 //! device, a [`Transfer`] can be posted. A queue pair takes a transfer by value, and returns it
-//! when it has completed. What has not completed is dropped with the queue pair, which is destroyed
-//! before. So no page that a device may still use is ever in other hands.
+//! when it has completed. What has not completed is dropped when the queue pair is destroyed, or
+//! later. So no page that a device may still use is ever in other hands.
 
 use crate::{
     dma::Direction,

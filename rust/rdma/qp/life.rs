@@ -212,6 +212,14 @@ impl<H: QpHandler> Qp<H> {
         }
         gone
     }
+
+    /// Drops the transfers that have not completed, with their pages, which may be megabytes: the
+    /// queue pair is destroyed, and others may hold it for long.
+    #[cfg(xprtrdma_server)]
+    fn drop_transfers(&self) {
+        let transfers = core::mem::take(&mut self.sq.lock().transfers);
+        drop(transfers);
+    }
 }
 
 /// The owner of a connection. Dropping it ends the connection, waits until every work request has
@@ -249,6 +257,13 @@ impl<H: QpHandler> Deref for QpOwner<H> {
 impl<H: QpHandler> Drop for QpOwner<H> {
     fn drop(&mut self) {
         Qp::shutdown(&self.0);
-        Qp::destroy(&self.0);
+        let gone = Qp::destroy(&self.0);
+        #[cfg(xprtrdma_server)]
+        // If it has failed before, the domain does not count as drained.
+        if gone && self.0.pd.is_drained() {
+            self.0.drop_transfers();
+        }
+        #[cfg(not(xprtrdma_server))]
+        let _ = gone;
     }
 }
