@@ -89,22 +89,32 @@ impl Outbox {
         })
     }
 
-    /// Posts the answers that wait, as far as there is room. Returns whether none waits any more.
-    /// Does not sleep.
+    /// Posts the answers that wait, in the order of their grants and as far as there is room.
+    /// Returns whether there is room for more. Does not sleep.
+    ///
+    /// An answer that has its grant may not be in the list yet. Those behind it wait for the thread
+    /// that puts it there, which comes here as well.
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
-        while let Some(first) = waiting.first() {
+        loop {
+            let grant = self.grant.lock();
+            let next = waiting
+                .iter()
+                .position(|answer| grant.may_send(&answer.unsent));
+            drop(grant);
+            let Some((at, first)) = next.and_then(|at| Some((at, waiting.get(at)?))) else {
+                return Ok(true);
+            };
             let mut batch = match qp.begin(first.message.len(), first.along.wrs()) {
                 Ok(batch) => batch,
                 Err(SendError::Full) => return Ok(false),
                 Err(SendError::Closed) => return Err(EPIPE),
             };
-            let answer = waiting.remove(0).map_err(|_| EINVAL)?;
+            let answer = waiting.remove(at).map_err(|_| EINVAL)?;
             batch.buffer().copy_from_slice(&answer.message);
             answer.along.post(batch, answer.message.len())?;
             self.grant.lock().sent(answer.unsent);
         }
-        Ok(true)
     }
 
     /// Drops what waits: the connection has ended.

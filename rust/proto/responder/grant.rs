@@ -43,7 +43,7 @@ impl Granted {
 /// [`Grant::sent`].
 #[derive(Debug)]
 #[must_use = "an answer that is not given back counts against the client for ever"]
-pub struct Unsent(());
+pub struct Unsent(u32);
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +75,8 @@ pub struct Grant {
     in_process: u32,
     /// Answers that wait for room in the send queue.
     unsent: u32,
+    /// The number of the first of them, modulo 2^32.
+    next: u32,
     /// Calls that never get an answer.
     lost: u32,
 }
@@ -99,6 +101,7 @@ impl Grant {
             posted: 0,
             in_process: 0,
             unsent: 0,
+            next: 0,
             lost: 0,
         }
     }
@@ -211,14 +214,23 @@ impl Grant {
     /// [`GrantBounds::most`] and [`GrantBounds::spare`] answers wait.
     #[inline]
     pub fn wait(&mut self) -> Unsent {
+        let number = self.next.wrapping_add(self.unsent);
         self.unsent = self.unsent.saturating_add(1);
-        Unsent(())
+        Unsent(number)
     }
 
-    /// Records that a waiting answer was posted.
+    /// Returns whether a waiting answer may be posted: those that took their grants before it have
+    /// been. Threads that keep their answers may overtake each other.
     #[inline]
-    pub fn sent(&mut self, Unsent(()): Unsent) {
+    pub const fn may_send(&self, Unsent(number): &Unsent) -> bool {
+        *number == self.next
+    }
+
+    /// Records that a waiting answer was posted, which was the next.
+    #[inline]
+    pub fn sent(&mut self, Unsent(number): Unsent) {
         self.unsent = self.unsent.saturating_sub(1);
+        self.next = number.wrapping_add(1);
     }
 
     /// True if answers wait. A new one waits behind them.

@@ -533,3 +533,26 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
         assert!(!budget.leaves(1, most, 513) && !budget.leaves(1, most, u32::MAX));
     }
 }
+
+#[test]
+fn answers_that_wait_leave_in_the_order_of_their_grants() {
+    let mut grant = Grant::new(GrantBounds {
+        least: 4,
+        most: 4,
+        reserved: 0,
+        spare: 0,
+    });
+    grant.posted(4);
+    for _ in 0..3 {
+        assert!(!grant.has_unsent());
+        let (first, second) = (grant.wait(), grant.wait());
+        assert!(grant.may_send(&first) && !grant.may_send(&second));
+        // The thread of the second puts it into the list before the first is there.
+        grant.sent(first);
+        let third = grant.wait();
+        assert!(grant.may_send(&second) && !grant.may_send(&third));
+        grant.sent(second);
+        assert!(grant.may_send(&third) && grant.has_unsent());
+        grant.sent(third);
+    }
+}
