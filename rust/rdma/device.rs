@@ -85,7 +85,14 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 ///   `check_rkey` and again in `rxe_mr_copy`, which copies what a packet brings or takes, and in
 ///   the atomic operations. A flush that checks no range copies nothing. The region's number and
 ///   its registration in the queue are a pointer (`wr.reg.mr`), without a reference.
-const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_RXE];
+///
+/// None with `XPRTRDMA_UPSTREAM=1`, which is for a kernel whose rxe skips what it has executed
+/// (`Documentation/upstream`).
+const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = if cfg!(xprtrdma_upstream) {
+    &[]
+} else {
+    &[bindings::rdma_driver_id_RDMA_DRIVER_RXE]
+};
 
 /// Whether a registration on this device is executed again when the queue is sent again.
 ///
@@ -123,7 +130,7 @@ impl Sendings {
     }
 }
 
-/// How many devices can be told apart. What two share costs a fence and no more.
+/// Number of devices that can be told apart. Two devices that share a place both get the fence.
 const DEVICES: usize = 64;
 
 static REPEATED: [Atomic<bool>; DEVICES] = [const { Atomic::new(false) }; DEVICES];

@@ -130,11 +130,13 @@ def one_lost_connection_brings_the_fence(t):
     for number in range(WRITERS):
         files.append(os.open(f"{top.here}/f{number}", os.O_WRONLY | os.O_DIRECT))
         t.defer(os.close, files[-1])
+    # A patched rxe executes none again.
+    lost = 0 if ENV.upstream else 1
     for _ in range(ROUNDS):
-        sent_again_at_depth(t, files, 1)
+        sent_again_at_depth(t, files, lost)
     # Nothing else has cost one.
     equal(mount.connects(), 1, "connections")
     text = next(xprt.DEBUGFS.glob("*/state")).read_text()
-    equal(text.count(xprt.REPEATED), 1, "ends that say so")
+    equal(text.count(xprt.REPEATED), lost, "ends that say so")
     for number in range(WRITERS):
         t.server.expect(f"{top.there}/f{number}", pattern.data(number, 0, BLOCK, 1))

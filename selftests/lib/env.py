@@ -21,6 +21,7 @@ class Environment:
     client: str = os.environ.get("LAB_CLIENT", "ours")       # ours or intree
     serving: str = os.environ.get("LAB_SERVER", "intree")    # the server's transport: the same
     debug: bool = bool(os.environ.get("LAB_DEBUG"))
+    upstream: bool = bool(os.environ.get("LAB_UPSTREAM"))  # patched rxe, see Documentation/upstream
     module_file: str = os.environ.get("LAB_MODULE", "")
     suites_file: str = os.environ.get("LAB_SUITES", "")      # the module of the KUnit suites
     provider: str = os.environ.get("LAB_PROVIDER", "rxe")    # the kind of RDMA device

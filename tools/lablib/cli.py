@@ -123,8 +123,9 @@ def add_build(commands):
     sub.add_argument("--debug", action="store_true", help="for the debug kernel")
     sub.add_argument("--clippy", action="store_true", help="check with clippy as well")
     sub.add_argument("--variant", choices=list(module.VARIANTS), default="client",
-                     help="the client's module, that with the KUnit suites (for a debug kernel) or "
-                          "the server's (default: client)")
+                     help="the client's module, that with the KUnit suites (for a debug kernel), "
+                          "the server's, that of RDS, or the client's for a kernel with the "
+                          "patches of Documentation/upstream (default: client)")
 
     def run(args):
         base = root.path(kernel.arch_of(args.kernel))
@@ -159,6 +160,9 @@ def machine_options(sub):
     sub.add_argument("--rails", type=int, choices=(1, 2), default=1,
                      help="cables between the machines, each with an RDMA device at either end "
                           "(default: 1)")
+    sub.add_argument("--upstream", action="store_true",
+                     help="patched rxe (Documentation/upstream), and our module without what the "
+                          "patch replaces")
     sub.add_argument("--vers", help="NFS version: also make a mount, at /mnt/nfs")
     sub.add_argument("--mount-opts", default="", help="more mount options")
     sub.add_argument("--export", choices=("mem", "disk"), default="mem",
@@ -202,7 +206,7 @@ def plan(args):
                 version=args.vers, options=args.mount_opts, export=args.export,
                 memory=(args.server_mem, args.client_mem), timeout=args.timeout,
                 pcap=args.pcap, results=args.results, provider=args.provider,
-                rails=args.rails, processors=args.cpus)
+                rails=args.rails, processors=args.cpus, upstream=args.upstream)
 
 
 def add_run(commands):

@@ -19,7 +19,8 @@ BUILD_SECONDS = 900
 VARIANTS = {"client": (NAME, [], ""),
             "suites": (SUITES, ["XPRTRDMA_KUNIT=1"], "-kunit"),
             "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server"),
-            "rds": (RDS, ["XPRTRDMA_RDS=1"], "-rds")}
+            "rds": (RDS, ["XPRTRDMA_RDS=1"], "-rds"),
+            "upstream": (NAME, ["XPRTRDMA_UPSTREAM=1"], "-upstream")}
 
 
 def directory(kernel, clippy=False, variant="client"):

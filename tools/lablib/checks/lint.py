@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from ..artefacts import kernel as kernels
-from ..artefacts import linters, module, packages
+from ..artefacts import linters, module, packages, upstream
 from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally
@@ -16,7 +16,7 @@ from . import arrows, examples, unused, words
 
 # Formats without comments, files that are not ours to change, and raw bytes.
 NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|\.json|\.csv"
-                     r"|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
+                     r"|^Documentation/upstream/.*\.patch|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
 SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
 # The crates that are promised to hold no unsafe code.
@@ -132,6 +132,10 @@ class Lint:
         script = self.kernel.tree / "scripts/checkpatch.pl"
         return printed(self.inside(["perl", script, *CHECKPATCH, *map(str, sources)]))
 
+    def upstream(self):
+        """The patches of Documentation/upstream apply, and the kernel's checker finds nothing."""
+        return upstream.check(self.root, self.kernel)
+
     def python(self):
         """The files with Python, those without an ending by their first line."""
         return [path for path in self.files if path.suffix == ".py"
@@ -242,9 +246,9 @@ def run(root, kernel):
     """Every check of this file, each a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.words, lint.examples,
-                  lint.no_unsafe, lint.safe_roots, lint.checkpatch, lint.ruff, lint.mypy,
-                  lint.pages, lint.arrows, lint.build, lint.server, lint.rds, lint.oldest,
-                  lint.no_panic, lint.unused, lint.packages, lint.dkms):
+                  lint.no_unsafe, lint.safe_roots, lint.checkpatch, lint.upstream, lint.ruff,
+                  lint.mypy, lint.pages, lint.arrows, lint.build, lint.server, lint.rds,
+                  lint.oldest, lint.no_panic, lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:

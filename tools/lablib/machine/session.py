@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import shutil
 
-from ..artefacts import kernel, module, native, root, siw
+from ..artefacts import kernel, module, native, root, siw, upstream
 from ..base import arch
 from ..base.ui import LabError, say, step
 from . import judge, pair
@@ -61,6 +61,7 @@ class Plan:
     results: str | None = None
     plugin: str | None = None   # of tools/native, that counts what the client executes
     processors: int = 1         # of the client
+    upstream: bool = False      # the patches of Documentation/upstream in the client
     inline: int = 0             # bytes of the largest inline message that the sides take; 0: usual
 
 
@@ -79,7 +80,9 @@ class Session:
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         if plan.debug and (plan.serving == "ours" or plan.alike) and not plan.server:
             server = self.kernel
-        self.module = module.build(base, self.kernel) if plan.client == "ours" else None
+        self.module = module.build(
+            base, self.kernel, variant="upstream" if plan.upstream else "client"
+        ) if plan.client == "ours" else None
         self.suites = module.build(base, self.kernel, variant="suites") if plan.suites else None
         serving = (module.build(base, server, variant="server")
                    if plan.serving == "ours" else None)
@@ -93,9 +96,12 @@ class Session:
         shutil.copy(native.build(base, "load", of), self.pair.results)
         if plan.provider != "rxe":
             shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)
+        if plan.upstream:
+            shutil.copy(upstream.build(base, self.kernel), self.pair.results)
         self.environment = pair.environment(plan.provider, plan.rails) | {
             "LAB_CLIENT": plan.client, "LAB_SERVER": plan.serving,
             "LAB_DEBUG": "1" if self.kernel.debug else "",
+            "LAB_UPSTREAM": "1" if plan.upstream else "",
             "LAB_SERVER_MODULE": f"/repo/{serving}" if serving else "",
             "LAB_MODULE": f"/repo/{self.module}" if self.module else "",
             "LAB_SUITES": f"/repo/{self.suites}" if self.suites else "",

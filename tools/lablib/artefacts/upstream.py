@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The kernel patches of Documentation/upstream, and rxe built with those that concern it."""
+
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+from ..base import cache, chroot, proc
+from ..base.paths import REPO
+from ..base.ui import LabError
+from . import siw
+
+PATCHES = REPO / "Documentation/upstream"
+# The series of kernels that they are for.
+OF = "7.3"
+# A commit that a patch names is known where there is the kernel's history.
+CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNKNOWN_COMMIT_ID")
+RXE = "drivers/infiniband/sw/rxe"
+# Raise when the recipe below changes what the result contains.
+RECIPE = 1
+
+
+def series():
+    """All patches, in their order."""
+    return sorted(PATCHES.glob("*.patch"))
+
+
+def files(patch):
+    """The files that a patch changes."""
+    return [line.split()[1].removeprefix("b/") for line in patch.read_text().splitlines()
+            if line.startswith("+++ b/")]
+
+
+def apply(root, patch, tree):
+    """What patch(1) says against a patch that it applies in `tree`; a line that is not where the
+    patch says counts."""
+    argv = ["patch", "--strip=1", "--fuzz=0", "--batch", "--no-backup-if-mismatch",
+            f"--directory={tree}", f"--input={patch}"]
+    run = subprocess.run(
+        [str(word) for word in chroot.command(root, argv, [cache.directory(), REPO, tree])],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    return [line for line in run.stdout.splitlines() if not line.startswith("patching file")] or (
+        [f"patch: exit status {run.returncode}"] if run.returncode else [])
+
+
+def check(root, kernel):
+    """Complaints about the series: each patch applies after those before it, and the kernel's own
+    checker finds nothing.  On another series of kernels than the patches are for there are none."""
+    if not kernel.release.startswith(f"{OF}."):
+        return
+    with tempfile.TemporaryDirectory(dir=cache.directory()) as place:
+        for name in {name for patch in series() for name in files(patch)}:
+            target = pathlib.Path(place, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(kernel.tree / name, target)
+        for patch in series():
+            yield from (f"{patch.name}: {line}" for line in apply(root, patch, place))
+            argv = ["perl", kernel.tree / "scripts/checkpatch.pl", f"--root={kernel.tree}",
+                    *CHECKPATCH, patch]
+            run = subprocess.run(
+                [str(word) for word in chroot.command(root, argv,
+                                                      [cache.directory(), REPO], place)],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
+                check=False)
+            yield from (f"{patch.name}: {line}" for line in run.stdout.splitlines())
+
+
+def build(root, kernel):
+    """Build rdma_rxe.ko with its patches when missing; the file, named after the release."""
+    ours = [patch for patch in series() if any(name.startswith(RXE) for name in files(patch))]
+
+    def make(target):
+        log = target.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        # A copy, for building in place would change what the cache promises to keep.
+        shutil.copytree(kernel.tree / RXE, target / RXE)
+        for patch in ours:
+            if found := apply(root, patch, target):
+                raise LabError(f"{patch.name}: {found[0]}")
+        argv = ["make", "-C", kernel.tree, *kernel.make_words(), f"M={target}/{RXE}",
+                "CONFIG_RDMA_RXE=m", "-j2", "modules"]
+        proc.run_logged(f"building rxe with {len(ours)} patches for {kernel.release} (log: {log})",
+                        chroot.command(root, argv, [cache.directory()]), log, siw.SECONDS)
+        shutil.copy(target / RXE / "rdma_rxe.ko", target / f"rdma_rxe-{kernel.release}.ko")
+        cache.remove(target / pathlib.PurePath(RXE).parts[0])
+
+    key = cache.key(RECIPE, kernel.release, kernel.tree, *(path.read_text() for path in ours))
+    return cache.entry("upstream", key, make) / f"rdma_rxe-{kernel.release}.ko"
