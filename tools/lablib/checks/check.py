@@ -127,7 +127,7 @@ ENDURANCE_CASES = (
 
 def run(parts, spec):
     """Run the parts and print the closing line; the exit status agrees."""
-    total = Tally()
+    total, took = Tally(), {}
     for part, beside in order([half for whole in parts for half in HALVES.get(whole, (whole,))]):
         with contextlib.ExitStack() as stack:
             lane = None
@@ -136,10 +136,14 @@ def run(parts, spec):
                 prepare(spec, [part, *beside])
                 say(f"checking beside: {', '.join(beside)} (output in {LOG})")
                 lane = stack.enter_context(Lane(beside, spec))
-            total.add(run_one(part, spec), part)
+            tally, took[part] = run_one(part, spec)
+            total.add(tally, part)
             if lane:
                 say(f"checked beside: {', '.join(beside)}")
                 total.add(lane.finish())
+                took |= lane.minutes()
+    # Together at the end, where they are found; Documentation/verification.rst has the budgets.
+    say(f"minutes: {', '.join(f'{part} {minutes:.1f}' for part, minutes in took.items())}")
     for note in total.notes:
         say(note)
     print(total.line(), flush=True)
@@ -164,7 +168,7 @@ def prepare(spec, parts):
 
 
 def run_one(part, spec):
-    """Run a part; returns its tally."""
+    """Run a part; returns its tally and how many minutes it took."""
     say(f"checking: {part}")
     start = time.monotonic()
     try:
@@ -173,8 +177,9 @@ def run_one(part, spec):
         say(f"error: {error}")
         tally = Tally()
         tally.fail(str(error).splitlines()[0])
-    say(f"{part}: {tally.line()}, {(time.monotonic() - start) / 60:.1f} minutes")
-    return tally
+    minutes = (time.monotonic() - start) / 60
+    say(f"{part}: {tally.line()}, {minutes:.1f} minutes")
+    return tally, minutes
 
 
 def host(_spec, _part):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Parts of a check that run beside others: machines wait more than they work."""
 
+import re
 import shutil
 import sys
 import time
@@ -11,6 +12,8 @@ from ..base.tally import Tally, of_closing_line
 
 LOG = "build/check-beside.log"
 LOOK_SECONDS = 0.5
+# What the end of a part looks like.
+ENDED = re.compile(r"^lab: ([a-z0-9-]+): .*, ([0-9.]+) minutes$", re.MULTILINE)
 
 
 class Lane:
@@ -33,6 +36,10 @@ class Lane:
     def __exit__(self, *_):
         proc.stop(self.child)
 
+    def minutes(self):
+        """How long each part took; called at the end."""
+        return minutes(self.path.read_text(errors="replace"))
+
     def finish(self):
         """Shows the output until the end; returns the tally."""
         with open(self.path, "rb") as log:
@@ -52,3 +59,8 @@ class Lane:
         elif self.child.returncode:
             tally.fail(f"{', '.join(self.parts)}: exit status {self.child.returncode}")
         return tally
+
+
+def minutes(text):
+    """How long each part took whose end the output tells of."""
+    return {part: float(took) for part, took in ENDED.findall(text)}

@@ -4,7 +4,7 @@
 import re
 import unittest
 
-from ..checks import check
+from ..checks import check, lane
 
 
 class Order(unittest.TestCase):
@@ -25,6 +25,13 @@ class Order(unittest.TestCase):
         for parts in (list(check.ALL), list(check.PARTS)):
             found = [name for part, beside in check.order(parts) for name in (part, *beside)]
             self.assertEqual(sorted(found), sorted(parts))
+
+    def test_the_time_of_each_part_is_found(self):
+        self.assertEqual(lane.minutes(
+            "lab: cable: 44 passed, 0 failed, 0 skipped, 7.3 minutes\n"
+            "ok 1 a lab: b: 1 minutes\nlab: checking: iwarp\n"
+            "lab: iwarp: 36 passed, 0 failed, 0 skipped, 4.7 minutes\n"),
+            {"cable": 7.3, "iwarp": 4.7})
 
     def test_each_case_is_in_one_half(self):
         rest, faults = check.WORK_CASES, check.FAULT_CASES
