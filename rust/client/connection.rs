@@ -98,7 +98,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The connection machine, which owns the owner of the connection's queue pair.
+/// The connection machine. It holds the [`QpOwner`] of the connection that is established.
 pub(crate) type Machine = machine::Machine<QpOwner<Connection>>;
 
 /// The objects that all connections of a transport share.

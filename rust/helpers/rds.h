@@ -14,7 +14,7 @@ extern struct rds_transport rdsrdma_transport;
 
 struct net *rdsrdma_init_net(void);
 
-/* The sysctl directory of the transport: a second owner fails. */
+/* Makes the sysctls of the transport; fails if another module has them. */
 int rdsrdma_register_sysctls(void);
 void rdsrdma_unregister_sysctls(void);
 int rdsrdma_flow_control(void);

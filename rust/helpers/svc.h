@@ -42,7 +42,7 @@ enum svcrdma_counter {
 	SVCRDMA_STAT_READ,
 	SVCRDMA_STAT_WRITE,
 	SVCRDMA_STAT_SQ_STARVE,
-	/* Of what there is not: never counted. */
+	/* Counters of things that this server does not have; always zero. */
 	SVCRDMA_STAT_NONE,
 	SVCRDMA_COUNTERS,
 };

@@ -9,7 +9,7 @@ use xprtrdma_base::{
     spin::SpinLock, //
 };
 
-/// Is open for a time, once. What is behind it lives until it was closed.
+/// A gate that is opened once and closed once. The object that it guards exists until it is closed.
 #[pin_data]
 pub(crate) struct Gate {
     #[pin]
@@ -60,7 +60,7 @@ impl Gate {
     }
 }
 
-/// The holder is behind a gate, which is not closed before this is dropped.
+/// Proof that a gate was entered. The gate is not closed before the proof is dropped.
 pub(crate) struct Inside<'a>(&'a Gate);
 
 impl Drop for Inside<'_> {

@@ -30,7 +30,7 @@ impl Fields<'_> {
     }
 }
 
-/// Writes fields from the front of a buffer on. What has no room is left out.
+/// Writes fields into a buffer, one behind the other. A field that does not fit is left out.
 pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
 
 impl Writer<'_> {

@@ -45,7 +45,7 @@ pub struct Hello {
     pub from: IpAddr,
     /// The address of the other end.
     pub to: IpAddr,
-    /// The version, of a request the highest that is offered.
+    /// The version; in a request the highest one that is offered.
     pub version: Version,
     /// A bit for each minor version that is offered.
     pub minors: u16,

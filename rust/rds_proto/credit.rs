@@ -9,7 +9,7 @@ use crate::header::Fault;
 
 /// The most that one header can advertise.
 const MOST: u16 = u8::MAX as u16;
-/// From how many posted Receives on a frame of its own is worth it.
+/// The number of newly posted Receives from which on a frame of its own tells the peer.
 const ENOUGH: u16 = 16;
 
 /// The credits of a connection.
@@ -25,9 +25,10 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// The credits of a connection. `granted` are those in the private data of the peer, of which
-    /// zero means that it uses none; `wanted` says whether this end does. `posted` Receives of ours
-    /// wait, of which the peer knows what `told` says.
+    /// The credits of a connection. `granted` is the number in the private data of the peer; zero
+    /// means that the peer uses no credits. `wanted` says whether this end uses them. `posted` is
+    /// the number of Receives that this end has posted, and `told` the number of them that the peer
+    /// was told of.
     #[must_use]
     pub fn new(wanted: bool, granted: u32, posted: u16, told: u16) -> Self {
         let granted = granted.min(1 << 16);

@@ -72,7 +72,7 @@ impl Assembly {
     fn sort(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         let payload = u32::try_from(payload).map_err(|_| Fault::Fragment)?;
         if (header.sport, header.dport, header.len) == (0, 0, 0) {
-            // Between fragments, too: it is not of the message.
+            // It may come between the fragments of a message, to which it does not belong.
             return if payload == 0 {
                 Ok(Part::Acknowledgement)
             } else {

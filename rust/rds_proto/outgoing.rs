@@ -42,8 +42,8 @@ pub struct Facts {
     pub cookie: Option<Cookie>,
 }
 
-/// Completes the header of a message, as the socket layer made it. Done again before the message is
-/// sent again: for what is there a header has no room twice.
+/// Completes the header of a message, as the socket layer made it. Called again before the message
+/// is sent again: an extension that is there already is not added twice.
 ///
 /// A message with a handle asks for an acknowledgement, so that the socket layer gives up its
 /// reference to the region after one round trip, and FREE_MR holds the last one (RDS-47). A message

@@ -115,8 +115,9 @@ impl Life {
         }
     }
 
-    /// The RDMA ACK is here, and will be readable. The memory of a region that is used once and
-    /// invalidated is out of reach before that; its last reference may stay with a message.
+    /// The RDMA ACK has arrived, and the program can read it soon. The memory of a region that is
+    /// used once and invalidated is out of reach before that; its last reference may stay with a
+    /// message.
     #[must_use]
     pub const fn acknowledged(&self) -> Due {
         self.due(self.wanted.use_once && self.wanted.invalidate)

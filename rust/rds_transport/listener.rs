@@ -111,8 +111,8 @@ impl Requests {
             }
             return Err(EBUSY);
         }
-        // Not before: a thread that connects has the lock, and may wait for the peer, which may
-        // wait for this one.
+        // The lock is taken only now. A thread that connects holds it while it waits for the peer,
+        // and the peer may wait for this thread.
         let mut place = connection.data().endpoint.lock();
         match Endpoint::accept(&connection, id, events, &hello) {
             Ok(endpoint) => {
@@ -150,7 +150,7 @@ impl Doorway {
         let door = Door(requests.clone());
         let listener = Listener::new(init_net(), addr, REQUESTS, door)?;
         *requests.listener.lock() = Some(listener);
-        // Requests that came first wait until another comes, or for this.
+        // Handles requests that came before the listener was stored.
         let _ = driver.accepts.queue().enqueue(requests.clone());
         Ok(Self(requests))
     }

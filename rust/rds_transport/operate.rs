@@ -87,7 +87,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     let transfer = transfer(&qp, &posted.message, &asked)?;
     let wrs = transfer.wrs();
     let transfer = KBox::new(transfer, GFP_KERNEL)?;
-    // Outside of the lock, for it sleeps; and dropped outside of it.
+    // Allocated and dropped outside of the lock, since both may sleep.
     let mut room = KVec::with_capacity(1, GFP_KERNEL)?;
     room.push(posted, GFP_KERNEL)?;
     let post = |link: &mut Link<_>| -> Result {

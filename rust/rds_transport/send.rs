@@ -73,7 +73,7 @@ impl<H: QpHandler> Link<H> {
             ..*header
         };
         if last {
-            // Peers may wait for such frames alone.
+            // A peer may ask for an event only when a solicited frame arrives.
             batch.solicit();
         }
         let Some((front, rest)) = batch.buffer().split_at_mut_checked(HEADER_BYTES) else {

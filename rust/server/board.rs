@@ -46,7 +46,7 @@ pub(crate) struct Fates {
     ended: [Atomic<u32>; Cause::ALL.len()],
 }
 
-/// A file of a connection, there while it lives.
+/// The file of a connection; exists as long as the connection.
 pub(crate) type OfConnection = File<Seen>;
 
 /// What the file of a connection shows.

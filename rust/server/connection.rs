@@ -55,9 +55,9 @@ pub(crate) struct Connection {
     pub(crate) qp: Arc<Qp<Handler>>,
     pub(crate) events: Arc<Events>,
     ticker: Arc<Ticker<Handler>>,
-    /// Gone when the connection is detached.
+    /// `None` once the connection is detached.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
-    /// As long as the owner.
+    /// Exists as long as the owner.
     file: Pin<KBox<Mutex<Option<OfConnection>>>>,
     fates: Arc<Fates>,
 }

@@ -40,13 +40,13 @@ impl Count {
 
 /// Answers that waited for room in the send queue.
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
-/// Looks of calls that found no memory in the share of their connection.
+/// How often a call found no memory left in the share of its connection.
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
-/// Looks of calls that found no memory in the part of their client's address.
+/// How often a call found no memory left in the share of its client's address.
 pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
-/// Looks of calls that found no memory in the budget of all.
+/// How often a call found no memory left in the budget of all connections.
 pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
-/// Looks of calls that found as many Reads under way as may be.
+/// How often a call found the largest allowed number of Reads under way.
 pub(crate) static READS: Count = Count::new("reads_waited");
 /// Messages that were dropped or refused.
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");

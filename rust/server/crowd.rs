@@ -36,7 +36,7 @@ use xprtrdma_proto::served::{
 };
 use xprtrdma_svc::inbox::Inbox;
 
-/// The end of a connection, for those that bring it about.
+/// What is needed to end a connection, and what is known of its end.
 pub(crate) struct Ending {
     peer: IpAddr,
     /// The memory that all connections of the address hold.
@@ -52,7 +52,7 @@ pub(crate) struct Ending {
 struct State {
     /// Why the connection ends, once it does; the first cause is the one that the log tells.
     cause: Option<Cause>,
-    /// Of an accepted connection.
+    /// The inbox of the connection, once it is accepted.
     inbox: Option<Inbox<Rdma>>,
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Seat {
 
 impl Crowd {
     pub(crate) fn new() -> Result<Arc<Self>> {
-        // Some that have ended may still have places.
+        // Connections that have ended may still have their places.
         let most = (DOORWAY.connections as usize).saturating_mul(2);
         let all = KVec::with_capacity(most, GFP_KERNEL)?;
         let lock = new_spinlock!(all, "Crowd::all");
@@ -194,7 +194,7 @@ impl Crowd {
                     let own = other.peer == peer || entry == Entry::InPlaceOfAny;
                     other.counts() && other.is_idle() && own
                 };
-                // The newest of them.
+                // Takes the newest connection that may be ended.
                 all.iter().rev().find(may).cloned()
             }
             Entry::Free | Entry::Full => None,

@@ -136,7 +136,7 @@ pub(crate) fn free() -> u32 {
     FREE.load(Relaxed)
 }
 
-/// Takes back what a connection holds that ends.
+/// Takes back the pages of a connection that ends.
 pub(crate) fn end(share: &Share, address: &Account) {
     address.give_back(share.pages());
     FREE.fetch_add(share.pages(), Relaxed);

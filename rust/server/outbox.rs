@@ -125,7 +125,7 @@ impl Outbox {
 
     fn push(&self, answer: Waiting) -> Result {
         let pushed = self.waiting.lock().push_within_capacity(answer);
-        // Cannot be: the grant bounds what waits.
+        // Cannot happen: the grant bounds the number of answers that wait.
         pushed.map_err(|_| ENOSPC)
     }
 

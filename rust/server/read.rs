@@ -76,7 +76,7 @@ pub(crate) struct Reading<H: QpHandler> {
     transfer: Option<KBox<Transfer>>,
 }
 
-/// A call of which everything is here.
+/// A call that has arrived completely.
 pub(crate) struct Fetched<H: QpHandler> {
     pub(crate) message: Held<H>,
     pub(crate) place: Place<Pages>,

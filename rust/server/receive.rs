@@ -361,7 +361,7 @@ impl QpHandler for Handler {
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
-        // Reads take what the answers leave.
+        // Reads use the room that the answers leave in the send queue.
         let pumped = match this.outbox.pump(&qp) {
             Ok(true) => Self::pump_reads(&qp),
             Ok(false) => Ok(()),

@@ -131,7 +131,7 @@ impl Connection {
         if let Err(why) = lost {
             handler.events.end(why.into());
         }
-        // Without any the Writes have them all.
+        // If none is left, the Writes of the reply use all pages of the call.
         if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }

@@ -89,7 +89,7 @@ impl Callbacks {
             SendError::Full => NotSent::Busy,
             SendError::Closed => NotSent::Closed,
         })?;
-        // With the send queue's lock held, so that a call that counts is sent.
+        // Counted while the lock of the send queue is held, so a call that is counted was sent.
         let mut credits = self.credits.lock();
         let header = credits
             .begin(Xid(call.xid), call.message.len())
@@ -118,7 +118,8 @@ impl Callbacks {
         if expected {
             self.answered.add(1);
         } else {
-            // Perhaps it is late: the call has timed out. The client has done with it.
+            // The reply may be late, after the call has timed out. The client no longer works on
+            // the call.
             self.credits.lock().ended();
         }
         expected

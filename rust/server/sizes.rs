@@ -38,7 +38,8 @@ pub(crate) const INLINE: u32 = 4096;
 
 /// Calls that a client may have in flight.
 const CALLS: u16 = 64;
-/// Calls above the grant that are forgiven, and Receives whose calls are answered but not over.
+/// Number of calls above the grant that do not end the connection, and of Receives whose calls are
+/// answered but not over.
 const SPARE: u16 = 16;
 /// Receives for replies to calls of ours.
 const CALLBACKS: u16 = reverse::CALLS;
@@ -94,8 +95,7 @@ impl Sizes {
     /// Returns the sizes of the queue pair.
     pub(crate) fn queues(&self) -> QpConfig {
         QpConfig {
-            // The longest answers to all calls. With shorter ones there is room for more, and what
-            // finds none waits.
+            // Room for the longest answers to all calls. An answer that finds no room waits.
             send_bytes: CALLS as usize * INLINE as usize,
             least_send_bytes: 8 * INLINE as usize,
             send_wrs: self.0.sends,

@@ -119,7 +119,7 @@ impl<H: Tended> Ticker<H> {
         Self: WorkItem<ID, Pointer = Arc<Self>> + kernel::workqueue::HasDelayedWork<Self, ID>,
     {
         let target = self.target.lock();
-        // In the lock: once it is stopped, nothing is queued any more.
+        // Done with the lock held, so that nothing is queued after `stop`.
         if target.is_some() {
             // CAST: A few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
@@ -155,7 +155,7 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
     }
 }
 
-/// What completion handlers note for the ticks, and the life that these lead.
+/// What completion handlers note for the ticks, and what the ticks have found so far.
 pub(crate) struct Watch {
     /// Signalled work requests of the send queue that have completed.
     completed: AtomicU32,

@@ -25,7 +25,7 @@ pub enum Place<P> {
         /// Where it begins.
         start: usize,
     },
-    /// As before, but pages are inserted in front of the byte `at` of the RPC message.
+    /// As `Message`, but pages are inserted in front of the byte `at` of the RPC message.
     Split {
         /// Where it begins.
         start: usize,

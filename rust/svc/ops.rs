@@ -34,7 +34,7 @@ use xprtrdma_bindings as bindings;
 
 /// What the RPC server knows as a listener.
 struct Listener<S: Service> {
-    // Dropped first: what rings the bell goes with it.
+    // Dropped before the bell, which it rings.
     listener: S::Listener,
     bell: Bell,
 }
@@ -61,7 +61,7 @@ impl<S: Service> Ops<S> {
         xpo_accept: Some(Self::accept),
         xpo_detach: Some(Self::detach_listener),
         xpo_free: Some(Self::free_listener),
-        // Not called for a listener, but by the end of each pass of a thread.
+        // A thread calls this at the end of each pass, also of one that has served a listener.
         xpo_release_ctxt: Some(Self::release_none),
         ..Self::COMMON
     };
@@ -189,8 +189,8 @@ impl<S: Service> Ops<S> {
         with_raw(&peer, |addr| unsafe {
             bindings::svcrdma_set_remote(new.as_ptr(), addr)
         });
-        // NFSv4 asks for a transport that does not flood the network. The other flag has the RPC
-        // server remember the client's credentials.
+        // NFSv4 asks for a transport that does not flood the network. With the other flag the RPC
+        // server remembers the client's credentials.
         for flag in [bindings::XPT_CONG_CTRL, bindings::XPT_CACHE_AUTH] {
             // SAFETY: As above.
             unsafe { bindings::svcrdma_set_flag(new.as_ptr(), flag) };

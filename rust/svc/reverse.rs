@@ -170,7 +170,7 @@ impl<S: Service> Line<S> {
             unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
         }
         drop(state);
-        // It may be the last reference to much.
+        // This may drop the last reference to other objects, too.
         drop(sender);
     }
 

@@ -29,7 +29,7 @@ use kernel::{
 /// Something that is held.
 struct Held {
     holders: Holders,
-    /// It has ended.
+    /// The object has ended.
     over: Atomic<bool>,
 }
 
@@ -50,7 +50,7 @@ impl Held {
         unsafe { Holders::remove(&self.holders) }
     }
 
-    /// Ends it on another thread, when it has no holder.
+    /// Ends the object on another thread, once it has no holder.
     fn end_on(held: &Arc<Self>, queue: &WorkQueue) -> Result {
         let held = held.clone();
         queue.queue().try_spawn(GFP_KERNEL, move || {
@@ -80,7 +80,7 @@ mod suite {
     #[test]
     fn the_last_holder_ends_the_wait() -> Test {
         let queue = WorkQueue::new(c"kunit-holders")?;
-        // Twice, for the announcement is taken back.
+        // Done twice: after the first wait the owner must be able to announce the next one.
         let held = Held::new(0)?;
         for _ in 0..2 {
             held.over.store(false, Release);

@@ -14,7 +14,7 @@ use crate::time::Time;
 /// not fit is not needed.
 const ROOM: usize = 16;
 
-/// More actions than one event causes, and than a worker leaves.
+/// Room for actions. One event causes fewer, and a worker leaves fewer undone.
 const ACTIONS: usize = 4;
 
 /// The actions to perform, in this order.

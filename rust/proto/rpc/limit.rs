@@ -52,8 +52,8 @@ impl DiscardLimit {
         }
     }
 
-    /// Forgets what is old enough. Call it regularly: a message may be forgotten too early by as
-    /// much as two calls are apart.
+    /// Forgets messages that are old enough. Must be called regularly: a message may be forgotten
+    /// too early, by at most the time between two calls.
     pub fn tick(&mut self, now: Time) {
         while self.seen > 0 && now.since(self.since) >= FORGOTTEN {
             self.seen = self.seen.saturating_sub(1);

@@ -150,7 +150,7 @@ mod suite {
         log.wait(|how_far| *how_far == Slow::Begun)?;
         drop(events);
         ensure_eq!(log.count(Slow::Done), 1);
-        // Dropped at whatever moment: none comes later.
+        // The listener may be dropped at any moment. No event comes afterwards.
         for _ in 0..50 {
             let log = Log::new()?;
             let events = listen(&id, &log)?;

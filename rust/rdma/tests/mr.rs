@@ -218,7 +218,7 @@ mod suite {
             ensure_eq!(Census::now(), REGION);
             calm();
         }
-        // Neither has suffered.
+        // The region and the memory can still be used.
         let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
         ensure_eq!(exposed.window().length as usize, 2 * PAGE_SIZE);
         ensure_eq!(Census::now(), MAPPED);

@@ -49,7 +49,7 @@ pub(super) fn connect_data() -> KVec<u8> {
     let len = unsafe { bindings::fake_connect_data(data.as_mut_ptr().cast(), 64) };
     let mut out = KVec::new();
     let part = data.get(..len as usize).unwrap_or(&[]);
-    // A test that misses an byte fails.
+    // A test that misses a byte fails.
     let _ = out.extend_from_slice(part, GFP_KERNEL);
     out
 }

@@ -108,7 +108,8 @@ mod suite {
                 },
                 8..11 if !served.is_empty() => {
                     let which = roll(&mut dice, served.len());
-                    // Perhaps once more; perhaps of a connection that is gone.
+                    // The callback may have been answered before, or belong to an earlier
+                    // connection.
                     backchannel.answering(&served[which].slot);
                     served[which].answered = true;
                 }

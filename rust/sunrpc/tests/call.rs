@@ -71,7 +71,8 @@ mod suite {
         ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
         ensure_eq!(driver::SENDS.load(Relaxed), 20);
         ensure_eq!(driver::CHECKS.load(Relaxed), 20);
-        // Once before the memory of each goes; nothing was sent when it was queued.
+        // Each call was revoked once, before its memory was released. Nothing was revoked when a
+        // call was queued, since nothing had been sent.
         ensure_eq!(driver::REVOKES.load(Relaxed), 20);
         client.end()
     }
@@ -228,7 +229,7 @@ mod suite {
         let running = client.null()?;
         client.wait_kept(1)?;
         client.xprt().trim_slots();
-        // The one that is used and those that stay.
+        // Buffers are left for the call in flight and for the slots that always keep theirs.
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
@@ -328,7 +329,7 @@ mod suite {
                 Ok(()) => return Err(EINVAL.into()),
                 Err(pinned) => pinned,
             };
-            // Two of them with the pin at hand, of which one is the last.
+            // The first lease is dropped by itself, the other two while the pin is held.
             match at {
                 1 => drop(lease),
                 _ => pinned.end_lease(lease),

@@ -341,7 +341,7 @@ mod suite {
         let answered = taken.remove(0).map_err(|_| EINVAL)?;
         backchannel.put(answered);
         ensure!(backchannel.take(1).is_none());
-        // One that ended without an answer does.
+        // A callback that ended without an answer counts when it is returned.
         while let Some(slot) = taken.pop() {
             backchannel.put(slot);
         }

@@ -153,7 +153,7 @@ pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
 
-/// Transports made from now on have so many slots.
+/// Number of slots of transports that are made from now on.
 pub(super) fn slots(count: u16) {
     SLOTS.store(count.into(), Relaxed);
 }

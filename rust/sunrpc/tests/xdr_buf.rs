@@ -98,7 +98,7 @@ fn bytes(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     let (mut offset, mut left) = (piece.first, piece.len);
     let last = piece.more.len();
     for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
-        // The last goes on in those that follow it.
+        // The last page continues in the pages that follow it in memory.
         let here = if i < last { PAGE_SIZE - offset } else { left };
         // SAFETY: The piece is part of our memory, in the linear mapping.
         let bytes = unsafe {

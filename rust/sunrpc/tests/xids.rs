@@ -83,11 +83,11 @@ mod suite {
         let mut counter = FIRST;
         let xids = Xids::new(&mut counter)?;
         ensure_eq!(xids.draw(FIRST + OLD - 1, 0), FIRST | 1 << 31);
-        // The call keeps its own, and the bag has that for another.
+        // The call keeps its own number, and the bag keeps that number for another call.
         let late = FIRST + 1 + OLD;
         ensure_eq!(xids.draw(late, 1), late);
         ensure_eq!(xids.draw(late + 1, 1), late | 1 << 31);
-        // Nor when the counter has come round.
+        // An old number is not used either when the counter has come round.
         xids.trim(FIRST + 2 + OLD);
         ensure_eq!(xids.draw(FIRST + 3, 2), FIRST + 3);
         // A young number stays.

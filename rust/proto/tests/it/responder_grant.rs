@@ -422,7 +422,7 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
-    // No more than it leaves, once it holds some.
+    // A connection that holds pages already can take no more than it leaves for others.
     let mut half = Share::new(80, 1);
     let some = budget.take(&mut half, 10).unwrap();
     assert_eq!(budget.take(&mut half, 31).unwrap_err(), Wait::Share);

@@ -17,7 +17,7 @@ mod suite {
             for i in 0..4 {
                 pair.send_later(10 + usize::from(i), i)?;
             }
-            // Only the work item rings it.
+            // Only the work item rings the doorbell.
             pair.rung_for(4)?;
             let peer = pair.peer();
             for i in 0..4u8 {
@@ -126,7 +126,7 @@ mod suite {
             let pair = Pair::connected()?;
             pair.send_later(10, 1)?;
             drop(pair);
-            // No work is left that had it.
+            // No work item holds the queue pair any more.
             ensure_eq!(Census::now(), Census::NOTHING);
         }
         Ok(())

@@ -41,7 +41,7 @@ mod suite {
             let (mr, lent) = back.ok_or(EINVAL)?;
             ensure_eq!(peer.send_again(), 0);
             ensure!(peer.write(window.handle, window.offset, b"late").is_err());
-            // Nor behind its next use.
+            // The same holds after the region was used again.
             let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.run_ahead();

@@ -171,13 +171,13 @@ mod suite {
                 .map(Lent::new(&[(0, 100)])?, 0, Access::RemoteWrite)
                 .map_err(|e| e.error)?;
             ensure_eq!(refused(&pair, &mut region)?, REFUSED);
-            // Neither was posted.
+            // Neither the region nor the message was posted.
             ensure_eq!(pair.owner.send_occupancy(), (0, 0));
             ensure_eq!(pair.peer().sends(), 0);
             let (mr, lent) = region.unposted().map_err(|_| EBUSY)?;
             drop((mr, lent));
         }
-        // Nor is one invalidated where it was not posted.
+        // A queue pair also refuses to invalidate a region that another one has posted.
         let mut region = other.expose(Access::RemoteWrite)?;
         ensure_eq!(refused(&pair, &mut region)?, REFUSED);
         ensure_eq!(pair.peer().sends(), 0);

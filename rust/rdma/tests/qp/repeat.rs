@@ -14,7 +14,8 @@ fn unacknowledged() -> Result<Pair> {
     Ok(pair)
 }
 
-/// Exposes a region behind that message; the device has begun everything.
+/// Exposes a region behind a message that is not acknowledged. The device has begun all work
+/// requests.
 fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window> {
     let window = region.window();
     let before = pair.peer().sends();
@@ -22,7 +23,7 @@ fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window
         false => pair.post(&mut region)?,
         true => pair.post_later(&mut region)?,
     }
-    // Its registration, and its message.
+    // Two work requests: the registration of the region, and the message.
     pair.rung_for(before + 2)?;
     pair.keeper.kept.lock().exposed = Some(region);
     Ok(window)
@@ -107,7 +108,8 @@ mod suite {
         Ok(())
     }
 
-    // Rights of before would be those to the next call's memory.
+    // If a region got other rights, an old key that lives again would have rights to the memory of
+    // the next call.
     #[test]
     fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -135,7 +137,7 @@ mod suite {
             let failed = mr.map(lent, 0, other).err().ok_or(EINVAL)?;
             ensure_eq!(failed.error, EACCES);
             let (mr, lent) = (failed.mr, failed.loan);
-            // Everything of before is done with.
+            // From here on all earlier registrations are retired.
             let before = peer.sends();
             pair.owner.retire_registrations().map_err(|_| EPIPE)?;
             ensure_eq!(peer.sends(), before + 1);
@@ -143,7 +145,7 @@ mod suite {
             peer.complete(9, SUCCESS);
             wait_until(|| mr.is_retired())?;
             ensure!(mr.allows(other));
-            // Nor does it matter what was posted before the last of them.
+            // A registration is also retired if the queue was drained.
             let mut region = mr.map(lent, 0, other).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.complete(9, SUCCESS);
@@ -182,7 +184,7 @@ mod suite {
         ensure!(pair.owner.failure().repeated);
         ensure!(pair.pd.fences() && other.pd.fences());
         pair.ends_exposed()?;
-        // A queue pair that is there learns of it when something completes.
+        // A queue pair that exists already uses the fence after its next completion.
         let peer = other.peer();
         for _ in 0..CONFIG.signal_every {
             other.send(10, 1)?;
@@ -218,7 +220,7 @@ mod suite {
         Ok(())
     }
 
-    // What else ends a connection is not taken for it.
+    // A connection that ends for another reason is not counted as a repetition.
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;

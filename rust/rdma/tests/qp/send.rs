@@ -175,7 +175,7 @@ mod suite {
     #[test]
     fn each_confirmed_message_is_confirmed() -> Test {
         let pair = Pair::connected()?;
-        // Between messages of which not all are signalled.
+        // The confirmed message is sent between others, of which not all are signalled.
         for _ in 0..3 {
             pair.send(10, 1)?;
             let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;

@@ -36,7 +36,7 @@ fn what_is_encoded_is_accepted() {
         let hello = Hello::new(from, to, 3, 9);
         let (data, len) = hello.encode();
         assert_eq!(accept(&data[..len], to, from), Ok(hello));
-        // The connection manager hands out zeroes behind it.
+        // The connection manager adds zeroes behind the private data.
         let mut longer = data[..len].to_vec();
         longer.extend([0; 100]);
         assert_eq!(accept(&longer, to, from), Ok(hello));
@@ -63,7 +63,7 @@ fn addresses_in_the_data_are_those_of_the_connection() {
     let data = &data[..len];
     assert_eq!(accept(data, stranger, A), Err(Refusal::Addresses));
     assert_eq!(accept(data, B, stranger), Err(Refusal::Addresses));
-    // Neither way round.
+    // Refused in either order of the addresses.
     assert_eq!(accept(data, A, B), Err(Refusal::Addresses));
 }
 
