@@ -50,6 +50,7 @@ pub struct Times {
 
 impl<T: Transport> Pinned<T> {
     /// Returns the times of the call. They need not be in order if it is sent again.
+    #[inline]
     pub fn times(&self) -> Times {
         let rqst = self.rqst();
         // SAFETY: A task waits for the pin before it lets go of its request, so a pinned one has a

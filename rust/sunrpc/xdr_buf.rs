@@ -163,11 +163,13 @@ impl<'a> XdrBuf<'a> {
             Part::Pages if pages != 0 => Some(self.pages(0, pages)),
             Part::Whole if pages == 0 && self.tail_len() == 0 => {
                 let head = look!(self, head[0]);
-                (head.iov_len != 0).then(|| {
-                    let addr = head.iov_base.cast::<u8>();
-                    // SAFETY: As in `piece_of`.
-                    piece_at(addr, head.iov_len, unsafe { known.page_of(addr) })
-                })
+                if head.iov_len == 0 {
+                    return None;
+                }
+                let addr = head.iov_base.cast::<u8>();
+                // SAFETY: As in `piece_of`.
+                let page = unsafe { known.page_of(addr) };
+                Some(piece_at(addr, head.iov_len, page))
             }
             _ => None,
         }
@@ -353,7 +355,7 @@ fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
 }
 
 /// Returns the piece at `addr` of the linear mapping, whose page is `page`.
-#[inline]
+#[inline(always)]
 fn piece_at(addr: *mut u8, len: usize, page: *mut page) -> Piece<'static> {
     Piece {
         page,

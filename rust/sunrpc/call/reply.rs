@@ -15,7 +15,10 @@ use crate::{
         Part,
         XdrBuf, //
     },
-    xprt::Xprt,
+    xprt::{
+        xprt_of,
+        Xprt, //
+    },
 };
 use core::{
     ptr::{
@@ -41,7 +44,7 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// The request is pinned for this value, of which there is one: [`Xprt::lookup`] sets
-/// `Slot::pinned`, and makes none while it is set. `xprt` is the request's transport.
+/// `Slot::pinned`, and makes none while it is set.
 ///
 /// # Examples
 ///
@@ -58,7 +61,6 @@ use xprtrdma_bindings as bindings;
 /// ```
 pub struct Pinned<T: Transport> {
     slot: NonNull<Slot<T>>,
-    xprt: NonNull<Xprt<T>>,
 }
 
 // SAFETY: A pin does not belong to a thread.
@@ -67,14 +69,11 @@ unsafe impl<T: Transport> Send for Pinned<T> {}
 impl<T: Transport> Pinned<T> {
     /// # Safety
     ///
-    /// `rqst` is in a slot of `xprt`, which was marked as pinned just now, and has been pinned.
-    pub(crate) unsafe fn new(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> Self {
+    /// `rqst` is in a slot, which was marked as pinned just now, and has been pinned.
+    pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
         // SAFETY: By the caller's contract.
         let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
-        Self {
-            slot,
-            xprt: NonNull::from(xprt),
-        }
+        Self { slot }
     }
 
     /// The slot with the driver's data.
@@ -87,8 +86,8 @@ impl<T: Transport> Pinned<T> {
     /// The transport.
     #[inline]
     pub fn xprt(&self) -> &Xprt<T> {
-        // SAFETY: A transport outlives its pinned requests.
-        unsafe { self.xprt.as_ref() }
+        // SAFETY: A pinned request belongs to its transport, which outlives it.
+        unsafe { xprt_of(self.rqst()) }
     }
 
     /// Ends a lease, without an atomic instruction if it is this request's only one.
@@ -413,7 +412,7 @@ impl<T: Transport> Xprt<T> {
             }
             *pinned = true;
             pin(rqst);
-            Some(Pinned::new(self, rqst))
+            Some(Pinned::new(rqst))
         }
     }
 }
