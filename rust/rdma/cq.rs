@@ -186,7 +186,7 @@ impl Cq {
             return PollOutcome::Left;
         }
         let (outcome, left) = if may() {
-            self.poll(&is_over)
+            self.poll(is_over)
         } else if is_over() {
             (PollOutcome::Over, poller::WAITS)
         } else {
@@ -245,7 +245,7 @@ impl Cq {
     /// Handles completions until `is_over`, in the thread that has begun to poll. Returns its
     /// outcome and the state in which the item need not be woken.
     #[inline]
-    fn poll<F: Fn() -> bool>(&self, is_over: &F) -> (PollOutcome, u32) {
+    fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         // SAFETY: An initialised work item.
         let item_is_busy = unsafe { bindings::work_busy(self.work()) } != 0;
         // ORDERING: What an item has handled that no longer runs is seen behind that look. The lock
@@ -271,17 +271,16 @@ impl Cq {
 
     /// Sleeps and handles completions in turn. If it returns `POLLS` the device owes no event.
     #[inline]
-    fn poll_events<F: Fn() -> bool>(&self, is_over: &F) -> (PollOutcome, u32) {
-        loop {
+    fn poll_events(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
+        let left = 'events: loop {
             self.sleep();
             if !self.change(poller::CALLED, poller::POLLS) {
                 // A signal is pending or the thread has to freeze; or another thread stopped it,
                 // and queued the item.
-                let left = match self.poller.read_once() {
+                break match self.poller.read_once() {
                     poller::STOPPED => poller::STOPPED,
                     _ => poller::WAITS,
                 };
-                return (self.outcome(is_over), left);
             }
             let mut budget = BUDGET;
             loop {
@@ -293,7 +292,7 @@ impl Cq {
                 budget = budget.wrapping_sub(count);
                 if budget <= 0 {
                     // A device need not report what was in the queue when it was polled last.
-                    return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
+                    break 'events poller::SOMETHING_IS_LEFT;
                 }
                 if is_over() {
                     return (PollOutcome::Over, poller::POLLS);
@@ -304,7 +303,7 @@ impl Cq {
                     if self.change(poller::POLLS_CALLED, poller::POLLS) {
                         continue;
                     }
-                    return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
+                    break 'events poller::SOMETHING_IS_LEFT;
                 }
                 // SAFETY: The queue is valid.
                 if !unsafe { bindings::xprtrdma_req_notify(self.as_raw()) } {
@@ -315,16 +314,17 @@ impl Cq {
                         // With a completion in the queue it does not sleep.
                         break;
                     }
-                    return (self.outcome(is_over), poller::SOMETHING_IS_LEFT);
+                    break 'events poller::SOMETHING_IS_LEFT;
                 }
             }
-        }
+        };
+        (self.outcome(is_over()), left)
     }
 
     /// The outcome of a thread that leaves the rest of the work to the item.
     #[cold]
-    fn outcome<F: Fn() -> bool>(&self, is_over: &F) -> PollOutcome {
-        if is_over() {
+    fn outcome(&self, is_over: bool) -> PollOutcome {
+        if is_over {
             PollOutcome::Over
         } else if matches!(
             self.poller.read_once(),

@@ -37,6 +37,7 @@ impl Direction {
 /// # Invariants
 ///
 /// - `mem` is mapped at `addr` for `dir` until `drop`.
+/// - `lkey` is the key of all local memory in the domain.
 /// - `need_sync` is whether the mapping is one that must be synced. That is settled when it is
 ///   made: by the device's coherence, and by whether the memory behind it is a bounce buffer.
 pub(crate) struct DmaBuf {
@@ -45,6 +46,7 @@ pub(crate) struct DmaBuf {
     addr: u64,
     dir: Direction,
     need_sync: bool,
+    lkey: u32,
     pd: Arc<Pd>,
 }
 
@@ -78,6 +80,7 @@ impl DmaBuf {
             addr,
             dir,
             need_sync,
+            lkey: pd.local_dma_lkey(),
             pd: pd.clone(),
         })
     }
@@ -99,7 +102,7 @@ impl DmaBuf {
             // NO-OVERFLOW: A mapping does not wrap around the address space.
             addr: self.addr.wrapping_add(offset as u64),
             length: len as u32,
-            lkey: self.pd.local_dma_lkey(),
+            lkey: self.lkey,
         }
     }
 

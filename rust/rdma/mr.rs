@@ -113,11 +113,14 @@ pub struct Window {
 /// # Invariants
 ///
 /// - `mr` is valid until `drop`.
+/// - `dev` is the device of `pd`.
 /// - `sg` has been initialised by `sg_init_table` and is as long as the region is deep.
 /// - `mapped` entries of `sg` are DMA-mapped for `access`.
 /// - While nothing is mapped the region covers no bytes: see [`Inner::cover_nothing`].
 struct Inner {
     mr: NonNull<bindings::ib_mr>,
+    /// A copy, for it is needed twice for each call.
+    dev: *mut bindings::ib_device,
     sg: KVec<scatterlist>,
     mapped: usize,
     access: Access,
@@ -182,7 +185,7 @@ impl Inner {
             // device keeps its existence through `pd`.
             unsafe {
                 bindings::xprtrdma_dma_unmap_sg(
-                    self.pd.raw_device(),
+                    self.dev,
                     self.sg.as_mut_ptr(),
                     self.mapped as c_int,
                     self.access.direction().raw(),

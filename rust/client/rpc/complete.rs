@@ -31,7 +31,11 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
-    latency,
+    latency::{
+        self,
+        Times, //
+    },
+    slot::Slot,
     trace,
     util::now_ns, //
 };
@@ -93,6 +97,11 @@ fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Ver
     request.set_phase(state, Phase::Answered);
 }
 
+/// Leaves a call pending. A value that is dropped in place would have to be in memory.
+#[cold]
+#[inline(never)]
+pub(super) fn leave_pending(_: Pinned<Rdma>) {}
+
 /// Ends a call whose reply was accepted and whose regions are all out of the server's reach.
 #[inline(always)]
 pub(super) fn complete_rpc(
@@ -146,14 +155,13 @@ fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error)
 fn ends(counters: &Counters, pinned: &Pinned<Rdma>, status: i32) {
     trace::complete(|| (pinned.xprt().id(), pinned.xid(), status));
     if latency::is_measured() {
-        count_stages(counters, pinned);
+        count_stages(counters, pinned.slot(), pinned.times());
     }
 }
 
 #[cold]
-fn count_stages(counters: &Counters, pinned: &Pinned<Rdma>) {
-    let times = pinned.times();
-    let posted = pinned.slot().driver_data().state.lock().posted;
+fn count_stages(counters: &Counters, slot: &Slot<Rdma>, times: Times) {
+    let posted = slot.driver_data().state.lock().posted;
     counters.passed(&Stamps {
         begun: times.begun,
         given: times.given,

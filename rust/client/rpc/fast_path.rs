@@ -26,7 +26,6 @@ use crate::{
     },
 };
 use core::slice;
-use kernel::sync::Arc;
 use xprtrdma_proto::{
     header::{
         self,
@@ -116,7 +115,7 @@ impl One {
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk(
-    qp: &Arc<Qp<Connection>>,
+    qp: &Qp<Connection>,
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
     send_one(qp, call, One::Write, Version::V1)
@@ -124,7 +123,7 @@ pub(super) fn send_with_write_chunk(
 
 #[inline(never)]
 pub(super) fn send_with_read_chunk(
-    qp: &Arc<Qp<Connection>>,
+    qp: &Qp<Connection>,
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
     send_one(qp, call, One::Read, Version::V1)
@@ -132,7 +131,7 @@ pub(super) fn send_with_read_chunk(
 
 #[inline(never)]
 pub(super) fn send_with_reply_chunk(
-    qp: &Arc<Qp<Connection>>,
+    qp: &Qp<Connection>,
     call: &Call<'_, Rdma>,
 ) -> Result<(), NotSent> {
     send_one(qp, call, One::Reply, Version::V1)
@@ -141,7 +140,7 @@ pub(super) fn send_with_reply_chunk(
 /// The same in version 2: one function for all forms.
 #[inline(never)]
 pub(super) fn send_in_version_2(
-    qp: &Arc<Qp<Connection>>,
+    qp: &Qp<Connection>,
     call: &Call<'_, Rdma>,
     form: One,
 ) -> Result<(), NotSent> {
@@ -166,7 +165,7 @@ impl From<Unsent> for Failed {
 /// path.
 #[inline(always)]
 fn send_one(
-    qp: &Arc<Qp<Connection>>,
+    qp: &Qp<Connection>,
     call: &Call<'_, Rdma>,
     form: One,
     version: Version,
@@ -176,15 +175,21 @@ fn send_one(
     // A call with memory for a reply expects one; only for others this must be asked.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
-    let posted = post_one(sending, form, version, (crowded, expected), &mut state);
-    drop(state);
-    match posted {
+    // The lock is dropped in each case by itself: so the usual one needs no test of the result.
+    match post_one(sending, form, version, (crowded, expected), &mut state) {
         Ok(len) => {
+            drop(state);
             sending.was_posted(len, expected);
             Ok(())
         }
-        Err(Failed::Rare) => send_on_slow_path(qp, call, form),
-        Err(Failed::Unsent(unsent)) => not_sent(qp, call, unsent),
+        Err(Failed::Rare) => {
+            drop(state);
+            send_on_slow_path(qp, call, form)
+        }
+        Err(Failed::Unsent(unsent)) => {
+            drop(state);
+            not_sent(qp, call, unsent)
+        }
     }
 }
 
@@ -215,15 +220,17 @@ fn post_one(
         Message::Reply => call.reply().part_len(part),
     };
     if !conn.regions().suits(&mr, access) {
-        return other_kind(conn, mr);
+        put_back(conn, mr);
+        return Err(Failed::Rare);
     }
     let Some(loan) = call.lend(lent, part) else {
-        return not_lent(conn, mr, access);
+        put_back(conn, mr);
+        return Err(Unsent::NoRegions(Shortage::NoMemory, Needed::one(access)).into());
     };
     let region = match mr.map(loan, 0, access) {
         Ok(region) => region,
         Err(failed) => {
-            conn.regions().put(failed.mr);
+            put_back(conn, failed.mr);
             return Err(Unsent::NoRegions(Shortage::Unmapped, Needed::one(access)).into());
         }
     };
@@ -274,8 +281,7 @@ fn post_one(
     // That of a call with a Reply chunk is new in any case, see above.
     let is_new = form == One::Reply || state.xid != call.xid();
     sending.set_pending(state, is_new, form == One::Read);
-    let (non_data, invalidation) = (sending.non_data(), conn.remote_invalidation());
-    state.offer.offer(result, segment, non_data, invalidation);
+    state.offer.offer(result, segment, sending.non_data());
     let [region] = &mut *state.regions else {
         // The region was put there above.
         return Err(Unsent::NotPosted.into());
@@ -297,20 +303,11 @@ fn post_one(
     Ok(len)
 }
 
-/// Returns a region to the pool because no memory can be lent for it at present.
+/// Returns a region to its pool because the call does not use it.
 #[cold]
 #[inline(never)]
-fn not_lent(conn: &Connection, mr: IdleMr, access: Access) -> Result<usize, Failed> {
+fn put_back(conn: &Connection, mr: IdleMr) {
     conn.regions().put(mr);
-    Err(Unsent::NoRegions(Shortage::NoMemory, Needed::one(access)).into())
-}
-
-/// Returns a region to its pool because the call needs one for another kind of access.
-#[cold]
-#[inline(never)]
-fn other_kind(conn: &Connection, mr: IdleMr) -> Result<usize, Failed> {
-    conn.regions().put(mr);
-    Err(Failed::Rare)
 }
 
 /// Returns the call's region to the pool, because it does not hold all that it was mapped for.
@@ -322,11 +319,7 @@ fn unmap_one(conn: &Connection, state: &mut State) {
 }
 
 #[cold]
-fn send_on_slow_path(
-    qp: &Arc<Qp<Connection>>,
-    call: &Call<'_, Rdma>,
-    form: One,
-) -> Result<(), NotSent> {
+fn send_on_slow_path(qp: &Qp<Connection>, call: &Call<'_, Rdma>, form: One) -> Result<(), NotSent> {
     let plan = form.plan(call, qp.handler().version());
     send_any(qp, call, plan)
 }

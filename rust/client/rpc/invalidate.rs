@@ -48,6 +48,7 @@ use xprtrdma_sunrpc::{
         Leaving,
         Pinned, //
     },
+    lease::Lease,
     slot::Slot,
     trace,
     xprt::Xprt, //
@@ -63,9 +64,13 @@ fn handle(region: &Region) -> Handle {
 
 /// Takes the region with this key from a call that has several, or none.
 #[inline(never)]
-fn one_of_many(state: &mut State, rkey: Option<Handle>) -> Result<(Region, Counter), Foreign> {
+fn one_of_many(
+    state: &mut State,
+    rkey: Handle,
+    agreed: bool,
+) -> Result<(Region, Counter), Foreign> {
     let handles = state.regions.iter().map(handle);
-    match invalidated(rkey, handles, state.offer.invalidation) {
+    match invalidated(Some(rkey), handles, agreed) {
         Invalidated::Own(index, counter) => {
             let region = state.regions.remove(index).map_err(|_| Foreign)?;
             Ok((region, counter))
@@ -93,37 +98,55 @@ impl Connection {
         proof: &RemoteInvalidation<'_>,
         echo: Option<Echo>,
     ) -> Result<(), Foreign> {
-        let agreed = state.offer.invalidation;
-        let rkey = Some(Handle(proof.rkey()));
-        // Usually the call has one region.
-        let (region, counter, echo) = match &*state.regions {
-            [only] => match invalidated(rkey, [handle(only)], agreed) {
-                Invalidated::Own(_, counter) => {
-                    (state.regions.pop().ok_or(Foreign)?, counter, echo)
-                }
-                _ => return Err(Foreign),
-            },
+        let lease = match (&*state.regions, echo) {
+            // Usually the call has one region.
+            ([only], Some(echo)) => {
+                let rkey = Some(Handle(proof.rkey()));
+                let agreed = self.remote_invalidation();
+                let Invalidated::Own(_, counter) = invalidated(rkey, [handle(only)], agreed) else {
+                    return Err(Foreign);
+                };
+                let region = state.regions.pop().ok_or(Foreign)?;
+                self.believe(state, region, proof, (echo, counter))
+            }
             _ => {
-                let (region, counter) = one_of_many(state, rkey)?;
-                (region, counter, None)
+                let rkey = Handle(proof.rkey());
+                let (region, counter) = one_of_many(state, rkey, self.remote_invalidation())?;
+                let echo = state.offer.echo(&region);
+                self.believe(state, region, proof, (echo, counter))
             }
         };
+        if let (Some(pinned), Some(lease)) = (pinned, lease) {
+            pinned.end_lease(lease);
+        }
+        Ok(())
+    }
+
+    /// Takes a region back, if the message proves that it is invalid. Returns the lease of its
+    /// memory.
+    #[inline(always)]
+    fn believe(
+        &self,
+        state: &mut State,
+        region: Region,
+        proof: &RemoteInvalidation<'_>,
+        (echo, counter): (Echo, Counter),
+    ) -> Option<Lease<Rdma>> {
         state.tally.invalidated(counter);
-        let echo = match (self.believes(), echo) {
-            (true, Some(echo)) => echo,
-            (true, None) => state.offer.echo(&region),
-            (false, _) => Echo::Nothing,
+        let echo = match self.believes() {
+            true => echo,
+            false => Echo::Nothing,
         };
         match region.remotely_invalidated(proof, echo) {
             Ok((mr, lease)) => {
-                if let Some(pinned) = pinned {
-                    pinned.end_lease(lease);
-                }
                 self.keep(state, mr);
+                Some(lease)
             }
-            Err(region) => not_taken_back(state, region),
+            Err(region) => {
+                not_taken_back(state, region);
+                None
+            }
         }
-        Ok(())
     }
 
     /// Leaves a region with the slot for its next call, unless the slot has one or a sender waits

@@ -69,7 +69,7 @@ impl Connection {
             if sent {
                 if let Some(proof) = message.invalidation() {
                     foreign = self
-                        .remotely_invalidated(&mut state, None, proof, None)
+                        .remotely_invalidated(&mut state, None, &proof, None)
                         .is_err();
                 }
                 waits = !state.regions.is_empty();

@@ -14,7 +14,8 @@ use crate::{
         complete::{
             complete_judged,
             complete_or_park,
-            complete_rpc, //
+            complete_rpc,
+            leave_pending, //
         },
         invalidate::Invalidations,
         request::{
@@ -77,6 +78,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::{
     call::Pinned,
+    slot::Slot,
     trace, //
 };
 
@@ -93,7 +95,7 @@ impl QpHandler for Connection {
         this.note_rx();
         match message.immediate() {
             Immediate::None => {}
-            Immediate::WithSend => this.counters().count(Counter::Imm),
+            Immediate::WithSend => return this.with_immediate(&qp, message.anew()),
             Immediate::WithWrite => return this.only_immediate(message.anew()),
         }
         match this.version() {
@@ -168,6 +170,16 @@ impl Connection {
         self.lost(Cause::Immediate);
     }
 
+    /// Handles a message with immediate data, which say nothing. It is handled as one that was not
+    /// predicted, so that nothing needs to be known of such data behind the first look.
+    #[cold]
+    fn with_immediate(&self, qp: &Qp<Connection>, message: Received<'_, Self>) {
+        self.counters().count(Counter::Imm);
+        let xid = call_xid(message.bytes(), self.version());
+        let found = xid.and_then(|xid| self.xprt().lookup(xid.0));
+        self.unpredicted(qp, message, found);
+    }
+
     /// Handles a message of a connection in this version. Compiled for each version, so that the
     /// usual one pays nothing for the other.
     #[inline(always)]
@@ -217,20 +229,15 @@ impl Connection {
         let Some(slot) = self.xprt().slot_of(&pinned) else {
             return Err(pinned);
         };
-        let request = slot.driver_data();
-        let state = request.state.lock();
+        let state = slot.driver_data().state.lock();
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
         // Each form has code of its own, which contains all that does not depend on the message.
         match state.offer.result {
-            form @ ResultChunk::None => self.accept(pinned, request, state, form, message, version),
-            form @ ResultChunk::Write => {
-                self.accept(pinned, request, state, form, message, version)
-            }
-            form @ ResultChunk::Reply => {
-                self.accept(pinned, request, state, form, message, version)
-            }
+            form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
+            form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),
+            form @ ResultChunk::Reply => self.accept(pinned, slot, state, form, message, version),
         }
     }
 
@@ -239,7 +246,7 @@ impl Connection {
     fn accept(
         &self,
         pinned: Pinned<Rdma>,
-        request: &Request,
+        slot: &Slot<Rdma>,
         state: SpinLockGuard<'_, State>,
         form: ResultChunk,
         message: &Received<'_, Self>,
@@ -249,7 +256,7 @@ impl Connection {
         match expected.and_then(|expected| predicted(message.bytes(), version, expected)) {
             Some(accept) => {
                 let accepted = (accept, Some(state.offer.expected_echo(form, version)));
-                Ok(self.accept_reply(pinned, request, state, accepted, form, message))
+                Ok(self.accept_reply(pinned, slot, state, accepted, form, message))
             }
             None => Err(pinned),
         }
@@ -391,7 +398,7 @@ impl Connection {
         match verdict {
             Verdict::Accept(accept) => {
                 let result = state.offer.result;
-                self.accept_reply(pinned, request, state, (accept, None), result, message)
+                self.accept_reply(pinned, slot, state, (accept, None), result, message)
             }
             Verdict::Fail(_, counter) => {
                 self.fail_reply(pinned, request, state, verdict, counter, message)
@@ -415,7 +422,7 @@ impl Connection {
         echo: Option<Echo>,
     ) -> Option<SpinLockGuard<'a, State>> {
         if let Some(proof) = message.invalidation() {
-            let taken = self.remotely_invalidated(&mut state, Some(pinned), proof, echo);
+            let taken = self.remotely_invalidated(&mut state, Some(pinned), &proof, echo);
             if taken.is_err() {
                 drop(state);
                 self.wrongly_invalidated();
@@ -430,20 +437,20 @@ impl Connection {
     fn accept_reply(
         &self,
         pinned: Pinned<Rdma>,
-        request: &Request,
+        slot: &Slot<Rdma>,
         state: SpinLockGuard<'_, State>,
         (accept, echo): (Accept, Option<Echo>),
         result: ResultChunk,
         message: &Received<'_, Self>,
     ) -> Remaining {
-        let index = pinned.slot().index();
         let Some(mut state) = self.take_back(&pinned, state, message, echo) else {
+            leave_pending(pinned);
             return Remaining::Nothing;
         };
         state.tally.accepted(&accept);
         let xid = state.xid;
         let verdict = || Verdict::Accept(accept);
-        let ending = complete_or_park(request, &mut state, pinned, verdict);
+        let ending = complete_or_park(slot.driver_data(), &mut state, pinned, verdict);
         drop(state);
         self.counters().note(accept.notes);
         trace::reply(|| {
@@ -457,7 +464,7 @@ impl Connection {
                 complete_rpc(self.counters(), pinned, accept, result, message.bytes());
                 Remaining::Nothing
             }
-            None => Remaining::Invalidation(index),
+            None => Remaining::Invalidation(slot.index()),
         }
     }
 

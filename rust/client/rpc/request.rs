@@ -158,8 +158,6 @@ pub(super) struct Offered {
     pub(super) chunk: Chunk,
     /// Capacity of the reply apart from the data item.
     pub(super) non_data: u32,
-    /// Whether the server may invalidate the regions, as agreed.
-    pub(super) invalidation: bool,
     /// The server could not know the xid before this Send left: the xid could not be foreseen, and
     /// was not sent before.
     pub(super) secret_xid: bool,
@@ -168,20 +166,13 @@ pub(super) struct Offered {
 impl Offered {
     /// Adds the segment to the offer, if it is for results.
     #[inline(always)]
-    pub(super) fn offer(
-        &mut self,
-        result: ResultChunk,
-        segment: Segment,
-        non_data: u32,
-        invalidation: bool,
-    ) {
+    pub(super) fn offer(&mut self, result: ResultChunk, segment: Segment, non_data: u32) {
         self.chunk.clear();
         if result != ResultChunk::None {
             self.chunk.push(segment);
         }
         self.result = result;
         self.non_data = non_data;
-        self.invalidation = invalidation;
     }
 
     /// Returns what a reply repeats that the server can only know from the Send of this region. For
@@ -270,7 +261,6 @@ impl Request {
                     result: ResultChunk::None,
                     chunk: Chunk::EMPTY,
                     non_data: 0,
-                    invalidation: false,
                     secret_xid: false,
                 },
                 strikes: Strikes::default(),

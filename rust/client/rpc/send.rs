@@ -26,7 +26,6 @@ use crate::{
         slow_path::send_any,
     },
 };
-use kernel::sync::Arc;
 use xprtrdma_proto::{
     conn::Cause,
     CallPlan,
@@ -43,14 +42,64 @@ use xprtrdma_sunrpc::{
 /// Sends a call. The send lock is held. So this does not race with the sending of another call, nor
 /// with the beginning or end of a connection.
 #[inline(always)]
-pub(crate) fn send_call(qp: &Arc<Qp<Connection>>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
+pub(crate) fn send_call(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
     if call.sent_on_this_connection(conn.xprt()) {
         conn.lost(Cause::Retransmit);
         return Err(NotSent::NotConnected);
     }
-    let planned = match plan_call(qp, call, conn.thresholds()) {
-        Ok(planned) => planned,
+    // Compiled for each version, so that the usual one pays nothing for the other.
+    match conn.version() {
+        Version::V1 => plan_and_send(qp, call, Version::V1),
+        Version::V2 => plan_and_send_in_version_2(qp, call),
+    }
+}
+
+#[inline(never)]
+fn plan_and_send_in_version_2(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
+    plan_and_send(qp, call, Version::V2)
+}
+
+/// How a call travels, as far as another function sends it.
+enum Form {
+    /// Without chunks.
+    Inline,
+    /// With one region.
+    One(One),
+    /// In another way.
+    Rare,
+}
+
+impl Form {
+    #[inline(always)]
+    fn of(planned: &Plan) -> Self {
+        match (planned.call, planned.reply) {
+            (CallPlan::Inline, ReplyPlan::Inline) => Self::Inline,
+            (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) if planned.result_segments == 1 => {
+                Self::One(One::Write)
+            }
+            (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) if planned.read_segments == 1 => {
+                Self::One(One::Read)
+            }
+            (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) if planned.result_segments == 1 => {
+                Self::One(One::Reply)
+            }
+            _ => Self::Rare,
+        }
+    }
+}
+
+/// Sends a call on a connection in this version.
+#[inline(always)]
+fn plan_and_send(
+    qp: &Qp<Connection>,
+    call: &Call<'_, Rdma>,
+    version: Version,
+) -> Result<(), NotSent> {
+    let conn = qp.handler();
+    // Of the plan only this is kept while the credit is taken.
+    let form = match plan_call(qp, call, version, conn.thresholds()) {
+        Ok(planned) => Form::of(&planned),
         Err(error) => {
             refuse(conn.counters(), call, error);
             return Ok(());
@@ -59,32 +108,22 @@ pub(crate) fn send_call(qp: &Arc<Qp<Connection>>, call: &Call<'_, Rdma>) -> Resu
     if !call.take_credit(conn.xprt()) {
         return Err(NotSent::NoCredit);
     }
-    let segments = planned.read_segments + planned.result_segments;
-    let form = match (planned.call, planned.reply) {
-        (CallPlan::Inline, ReplyPlan::Inline) => {
-            return send_any(qp, call, Plan::without_chunks(conn.version()));
-        }
-        (CallPlan::Inline, ReplyPlan::WriteChunk { .. }) if segments == 1 => One::Write,
-        (CallPlan::ReadChunk { .. }, ReplyPlan::Inline) if segments == 1 => One::Read,
-        (CallPlan::Inline, ReplyPlan::ReplyChunk { .. }) if segments == 1 => One::Reply,
-        _ => return send_rare(qp, call),
-    };
-    if conn.version() == Version::V2 {
-        return send_in_version_2(qp, call, form);
-    }
-    match form {
-        One::Write => send_with_write_chunk(qp, call),
-        One::Read => send_with_read_chunk(qp, call),
-        One::Reply => send_with_reply_chunk(qp, call),
+    match (form, version) {
+        (Form::Inline, _) => send_any(qp, call, Plan::without_chunks(version)),
+        (Form::One(form), Version::V2) => send_in_version_2(qp, call, form),
+        (Form::One(One::Write), Version::V1) => send_with_write_chunk(qp, call),
+        (Form::One(One::Read), Version::V1) => send_with_read_chunk(qp, call),
+        (Form::One(One::Reply), Version::V1) => send_with_reply_chunk(qp, call),
+        (Form::Rare, _) => send_rare(qp, call),
     }
 }
 
 /// Sends a call that has its credit and has no usual form. It plans the call again: to pass a plan
 /// on, the compiler would complete it and put it into memory for each call.
 #[inline(never)]
-fn send_rare(qp: &Arc<Qp<Connection>>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
+fn send_rare(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
-    match plan_call(qp, call, conn.thresholds()) {
+    match plan_call(qp, call, conn.version(), conn.thresholds()) {
         Ok(planned) => send_any(qp, call, planned),
         // The plan was made before from the same input, so it cannot fail.
         Err(error) => {

@@ -18,7 +18,6 @@ use crate::{
         shape::shape32, //
     },
 };
-use kernel::sync::Arc;
 use xprtrdma_proto::{
     conn::Cause,
     limit::Strikes,
@@ -51,7 +50,8 @@ pub(super) enum Unsent {
     /// Some of the regions, or memory for them, are missing.
     NoRegions(Shortage, Needed),
     /// The send queue has no room for this many bytes and work requests.
-    NoRoom(SendError, usize, u32),
+    // Both have the size of a word: so the compiler keeps them apart from the kind of the reason.
+    NoRoom(SendError, usize, usize),
     /// The header cannot be encoded.
     NoHeader(xprtrdma_proto::Error),
     /// The post failed. A part of it may have been posted.
@@ -61,13 +61,13 @@ pub(super) enum Unsent {
 /// A call on its way to the send queue of a connection. The send lock is held.
 #[derive(Clone, Copy)]
 pub(super) struct Sending<'a> {
-    qp: &'a Arc<Qp<Connection>>,
+    qp: &'a Qp<Connection>,
     call: &'a Call<'a, Rdma>,
 }
 
 impl<'a> Sending<'a> {
     #[inline(always)]
-    pub(super) fn new(qp: &'a Arc<Qp<Connection>>, call: &'a Call<'a, Rdma>) -> Self {
+    pub(super) fn new(qp: &'a Qp<Connection>, call: &'a Call<'a, Rdma>) -> Self {
         Self { qp, call }
     }
 
@@ -113,7 +113,8 @@ impl<'a> Sending<'a> {
         wrs: u32,
     ) -> Result<SendBatch<'a, Connection>, Unsent> {
         let batch = self.qp.begin(max_len, wrs);
-        batch.map_err(|error| Unsent::NoRoom(error, max_len, wrs))
+        // CAST: Wider.
+        batch.map_err(|error| Unsent::NoRoom(error, max_len, wrs as usize))
     }
 
     /// Makes the call pending: its reply may come before the post returns. `is_new`: the slot has

@@ -19,7 +19,8 @@ use xprtrdma_proto::{
         Segmentation, //
     },
     Plan,
-    Thresholds, //
+    Thresholds,
+    Version, //
 };
 use xprtrdma_rdma::qp::Qp;
 use xprtrdma_sunrpc::{
@@ -56,13 +57,13 @@ fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
     ]
 }
 
-/// The capacity of a region of this connection.
-fn region_limits(qp: &Qp<Connection>) -> RegionLimits {
-    let pool = qp.handler().regions();
+/// The capacity of a region.
+#[inline(always)]
+fn region_limits(pages: u32, gaps: bool) -> RegionLimits {
     RegionLimits {
-        pages: pool.pages(),
+        pages,
         page_size: kernel::page::PAGE_SIZE as u32,
-        gaps: pool.gaps(),
+        gaps,
     }
 }
 
@@ -81,7 +82,7 @@ impl Segmentation for Counted<'_> {
 
     #[inline(always)]
     fn call(&self) -> usize {
-        segments_of_all(self.regions, self.message)
+        segments_of_all(self.regions.pages, self.regions.gaps, self.message)
     }
 
     fn reduced_call(&self) -> usize {
@@ -96,17 +97,18 @@ impl Segmentation for Counted<'_> {
 
     #[inline(always)]
     fn reply(&self) -> usize {
+        // Parts of it, as a structure would have to be in memory in the usual case, too.
         let (buf, regions) = (self.reply, self.regions);
         if buf.page_len() == 0 && buf.tail_len() == 0 {
             return regions.segments_of_one(run(buf.head_offset(), buf.head_len()));
         }
-        segments_of_all(regions, buf)
+        segments_of_all(regions.pages, regions.gaps, buf)
     }
 }
 
 #[inline(never)]
-fn segments_of_all(regions: RegionLimits, buf: XdrBuf<'_>) -> usize {
-    regions.segments(&whole(&buf))
+fn segments_of_all(pages: u32, gaps: bool, buf: XdrBuf<'_>) -> usize {
+    region_limits(pages, gaps).segments(&whole(&buf))
 }
 
 /// Decides how a call travels.
@@ -114,10 +116,10 @@ fn segments_of_all(regions: RegionLimits, buf: XdrBuf<'_>) -> usize {
 pub(super) fn plan_call(
     qp: &Qp<Connection>,
     call: &Encoded<'_, Rdma>,
+    version: Version,
     thresholds: Thresholds,
 ) -> Result<Plan, xprtrdma_proto::Error> {
-    let conn = qp.handler();
-    let message = *call.message();
+    let (pool, message) = (qp.handler().regions(), *call.message());
     let reply = call.reply();
     let shape = CallShape {
         head: shape32(message.head_len()),
@@ -133,12 +135,12 @@ pub(super) fn plan_call(
         eligible: reply.is_read_data(),
     };
     let counts = Counted {
-        regions: region_limits(qp),
+        regions: region_limits(pool.pages(), pool.gaps()),
         message,
         reply,
     };
     let limits = plan::Limits {
-        version: conn.version(),
+        version,
         thresholds,
         segments: MAX_SEGMENTS,
     };
@@ -149,7 +151,7 @@ pub(super) fn plan_call(
 #[cold]
 pub(crate) fn check(qp: &Qp<Connection>, call: &Encoded<'_, Rdma>) -> Result {
     let conn = qp.handler();
-    match plan_call(qp, call, conn.thresholds()) {
+    match plan_call(qp, call, conn.version(), conn.thresholds()) {
         Ok(_) => Ok(()),
         Err(error) => {
             report(conn.counters(), call, error);

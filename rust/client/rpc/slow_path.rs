@@ -26,10 +26,7 @@ use crate::{
         unsent::not_sent, //
     },
 };
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 use xprtrdma_proto::{
     CallHeader,
     CallPlan,
@@ -50,7 +47,7 @@ use xprtrdma_sunrpc::{
 /// Sends a call that has its credit, whatever its plan is.
 #[inline(never)]
 pub(super) fn send_any(
-    qp: &Arc<Qp<Connection>>,
+    qp: &Qp<Connection>,
     call: &Call<'_, Rdma>,
     planned: Plan,
 ) -> Result<(), NotSent> {
@@ -166,7 +163,6 @@ fn post_call(
     sending.set_pending(state, is_new, read_count != 0);
     state.offer.result = result;
     state.offer.non_data = sending.non_data();
-    state.offer.invalidation = conn.remote_invalidation();
     sending.post(batch, len, (crowded, expected), &mut state.regions)?;
 
     let tally = &mut state.tally;

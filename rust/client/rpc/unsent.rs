@@ -5,6 +5,7 @@
 use crate::{
     connection::{
         Connection,
+        Needed,
         Shortage, //
     },
     counters::Ordinary,
@@ -29,46 +30,78 @@ use xprtrdma_sunrpc::{
 };
 
 /// Undoes what was done for the call, and says what the RPC client does with it.
-#[cold]
+// Inlined, as the reason would have to be in memory otherwise, of each call that is posted, too.
+#[inline(always)]
 pub(super) fn not_sent(
     qp: &Qp<Connection>,
     call: &Call<'_, Rdma>,
     unsent: Unsent,
 ) -> Result<(), NotSent> {
-    let conn = qp.handler();
     match unsent {
-        Unsent::NoRegions(shortage, needed) => {
-            conn.counters().add(Ordinary::FailedMarshal);
-            unmap(qp, call);
-            collect_idle(conn.xprt(), conn.regions());
-            match shortage {
-                Shortage::Wait => {}
-                Shortage::NoMemory => return Err(NotSent::NoBuffers),
-                Shortage::Unmapped => return unmapped(conn, call),
-            }
-            conn.xprt().stop_senders();
-            // Regions may have come back before the senders were stopped.
-            if conn.regions().have(needed) {
-                conn.xprt().wake_senders();
-            }
-            Err(NotSent::Wait)
-        }
-        Unsent::NoRoom(error, len, wrs) => {
-            unmap(qp, call);
-            Err(no_room(qp, error, len, wrs))
-        }
-        Unsent::NoHeader(error) => {
-            unmap(qp, call);
-            refuse(conn.counters(), call, error);
-            Ok(())
-        }
-        Unsent::NotPosted => {
-            // The regions stay with the slot, where the end of the connection finds them. The RPC
-            // client will send the call again.
-            conn.lost(Cause::PostFailed);
-            Err(NotSent::NotConnected)
-        }
+        Unsent::NoRegions(shortage, needed) => no_regions(qp, call, shortage, needed),
+        Unsent::NoRoom(error, len, wrs) => no_room_for_call(qp, call, error, (len, wrs)),
+        Unsent::NoHeader(error) => no_header(qp, call, error),
+        Unsent::NotPosted => not_posted(qp),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn no_regions(
+    qp: &Qp<Connection>,
+    call: &Call<'_, Rdma>,
+    shortage: Shortage,
+    needed: Needed,
+) -> Result<(), NotSent> {
+    let conn = qp.handler();
+    conn.counters().add(Ordinary::FailedMarshal);
+    unmap(qp, call);
+    collect_idle(conn.xprt(), conn.regions());
+    match shortage {
+        Shortage::Wait => {}
+        Shortage::NoMemory => return Err(NotSent::NoBuffers),
+        Shortage::Unmapped => return unmapped(conn, call),
+    }
+    conn.xprt().stop_senders();
+    // Regions may have come back before the senders were stopped.
+    if conn.regions().have(needed) {
+        conn.xprt().wake_senders();
+    }
+    Err(NotSent::Wait)
+}
+
+#[cold]
+#[inline(never)]
+fn no_room_for_call(
+    qp: &Qp<Connection>,
+    call: &Call<'_, Rdma>,
+    error: SendError,
+    (len, wrs): (usize, usize),
+) -> Result<(), NotSent> {
+    unmap(qp, call);
+    // CAST: It was a number of 32 bits.
+    Err(no_room(qp, error, len, wrs as u32))
+}
+
+#[cold]
+#[inline(never)]
+fn no_header(
+    qp: &Qp<Connection>,
+    call: &Call<'_, Rdma>,
+    error: xprtrdma_proto::Error,
+) -> Result<(), NotSent> {
+    unmap(qp, call);
+    refuse(qp.handler().counters(), call, error);
+    Ok(())
+}
+
+/// The regions stay with the slot, where the end of the connection finds them. The RPC client will
+/// send the call again.
+#[cold]
+#[inline(never)]
+fn not_posted(qp: &Qp<Connection>) -> Result<(), NotSent> {
+    qp.handler().lost(Cause::PostFailed);
+    Err(NotSent::NotConnected)
 }
 
 /// The DMA layer refused the call's memory. It may have run out of room, so the RPC client tries

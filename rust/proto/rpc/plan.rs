@@ -457,11 +457,23 @@ impl RegionLimits {
         if run.length != 0 && end <= room {
             return 1;
         }
-        self.segments_of_rare(run)
+        segments_of_rare(
+            self.pages,
+            self.page_size,
+            self.gaps,
+            run.offset,
+            run.length,
+        )
     }
+}
 
-    #[inline(never)]
-    fn segments_of_rare(self, run: Run) -> usize {
-        self.segments(&[run])
-    }
+// With numbers in place of structures, which would have to be in memory in the usual case, too.
+#[inline(never)]
+fn segments_of_rare(pages: u32, page_size: u32, gaps: bool, offset: u32, length: u32) -> usize {
+    let limits = RegionLimits {
+        pages,
+        page_size,
+        gaps,
+    };
+    limits.segments(&[Run { offset, length }])
 }

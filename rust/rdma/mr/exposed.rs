@@ -7,8 +7,7 @@ use super::{
     proof::{
         Echo,
         LocalInvalidation,
-        RemoteInvalidation,
-        NO_PD, //
+        RemoteInvalidation, //
     },
     Access,
     Inner,
@@ -157,10 +156,11 @@ impl<L: Lender> ExposedMr<L> {
         };
         if told
             && proof.rkey == window.handle
-            && proof.pd.get() == self.inner.pd.number()
+            && !proof.used.get()
+            && proof.pd == self.inner.pd.number()
             && proof.doorbell.read_once() != self.posted
         {
-            proof.pd.set(NO_PD);
+            proof.used.set(true);
             Ok(self.reclaim())
         } else {
             Err(self)
@@ -240,8 +240,9 @@ impl<L: Lender> ExposedMr<L> {
         next: *mut bindings::ib_send_wr,
     ) -> &mut bindings::ib_send_wr {
         self.posted = AT_ONCE;
-        self.inner.queued_at = seq;
-        let wr = &mut self.inner.reg.wr;
+        let inner = &mut **self.inner;
+        inner.queued_at = seq;
+        let wr = &mut inner.reg.wr;
         // CAST: The union's first member is the pointer, as 64 bits.
         wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         wr.next = next;

@@ -46,6 +46,7 @@ impl IdleMr {
         // INVARIANT: Allocated just now; nothing is mapped.
         let mut inner = Inner {
             mr: NonNull::new(mr).ok_or(ENOMEM)?,
+            dev: pd.raw_device(),
             sg,
             mapped: 0,
             access: Access::RemoteRead,

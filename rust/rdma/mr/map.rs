@@ -65,12 +65,11 @@ impl IdleMr {
         if !allowed {
             return fail(inner, loan, EACCES);
         }
-        let (nents, length) = inner.fill(&loan, start);
+        let (loan, nents, length) = inner.fill(loan, start);
         if nents == 0 {
             return fail(inner, loan, EINVAL);
         }
-        unmark(&mut inner.sg);
-        let dev = inner.pd.raw_device();
+        let dev = inner.dev;
         // SAFETY: The first `nents` entries of the table were filled in; the loan keeps their
         // pages.
         let mapped = unsafe {
@@ -119,18 +118,30 @@ impl IdleMr {
 
 impl Inner {
     /// Fills the table with the loan's memory from `start` on, as far as there is room. Returns
-    /// (entries, bytes).
+    /// (loan, entries, bytes). The loan is moved, so that in the usual case it need not be in
+    /// memory.
     #[inline(always)]
-    fn fill<L: Loan>(&mut self, loan: &L, start: usize) -> (usize, u32) {
-        let piece = match loan.only_piece() {
-            Some(piece) if start == 0 => piece,
-            _ => return self.fill_pieces(loan, start),
+    fn fill<L: Loan>(&mut self, loan: L, start: usize) -> (L, usize, u32) {
+        let filled = match loan.only_piece() {
+            Some(piece) if start == 0 => self.fill_one(piece),
+            _ => {
+                let moved = loan;
+                let filled = self.fill_pieces(&moved, start);
+                return (moved, filled.0, filled.1);
+            }
         };
+        (loan, filled.0, filled.1)
+    }
+
+    /// Fills the table with a piece, as far as there is room. Returns (entries, bytes).
+    #[inline(always)]
+    fn fill_one(&mut self, piece: Piece<'_>) -> (usize, u32) {
         // Usually one entry is enough.
         // NO-OVERFLOW: A piece of memory.
         if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
             if let Some(entry) = self.sg.first_mut() {
                 set_page(entry, piece.page, piece.len as u32, piece.first as u32);
+                unmark(entry);
                 return (1, piece.len as u32);
             }
         }

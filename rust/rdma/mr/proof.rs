@@ -5,7 +5,7 @@
 use core::cell::Cell;
 use kernel::sync::atomic::Atomic;
 
-/// Value of [`RemoteInvalidation::pd`]: the message proves nothing.
+/// Value of [`RemoteInvalidation::pd`]: no message proves anything.
 pub(crate) const NO_PD: usize = 0;
 
 /// The device reports that a message of the peer invalidated the region with this rkey.
@@ -17,7 +17,9 @@ pub(crate) const NO_PD: usize = 0;
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// The domain in which it can prove an invalidation.
-    pub(crate) pd: Cell<usize>,
+    pub(crate) pd: usize,
+    /// It has proved one.
+    pub(crate) used: &'a Cell<bool>,
     /// The number of the queue pair's next doorbell. A registration that waits for it was not
     /// posted yet.
     pub(crate) doorbell: &'a Atomic<u32>,

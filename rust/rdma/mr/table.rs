@@ -40,6 +40,9 @@ impl<'a> Filling<'a> {
     /// Makes an empty table.
     #[inline]
     pub(super) fn new(sg: &'a mut [scatterlist], max_entry: u32, gaps: bool) -> Self {
+        if let Some(first) = sg.first_mut() {
+            unmark(first);
+        }
         Self {
             max_entry,
             // NO-OVERFLOW: A region was allocated a list of entries for its pages.
@@ -205,17 +208,17 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     Some(last)
 }
 
-/// Clears a mark of the first entry. The driver of an IOMMU sets it when it has bounced a list
-/// (`sg_dma_mark_swiotlb()`), and would take the next list for a bounced one.
+/// Clears a mark of a table's first entry. The driver of an IOMMU sets it when it has bounced a
+/// list (`sg_dma_mark_swiotlb()`), and would take the next list for a bounced one.
 #[inline(always)]
-pub(super) fn unmark(sg: &mut [scatterlist]) {
+pub(super) fn unmark(first: &mut scatterlist) {
     // Kernels without such IOMMUs do not have the field.
     #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
-    if let Some(first) = sg.first_mut() {
+    {
         first.dma_flags = 0;
     }
     #[cfg(not(CONFIG_NEED_SG_DMA_FLAGS))]
-    let _ = sg;
+    let _ = first;
 }
 
 /// Points an entry of an initialised table at a page of a loan, which exists by the contract of

@@ -56,8 +56,7 @@ impl<H: QpHandler> Qp<H> {
         if sq.closed {
             return Err(SendError::Closed);
         }
-        let wrs = max_wrs.saturating_add(sq.fence_wrs);
-        let Some((offset, skipped)) = sq.room(max_len, wrs) else {
+        let Some(offset) = sq.room(max_len, max_wrs) else {
             sq.want_space = true;
             return Err(SendError::Full);
         };
@@ -65,7 +64,6 @@ impl<H: QpHandler> Qp<H> {
             qp: self,
             sq,
             offset,
-            skipped,
             max_len,
             max_wrs,
             #[cfg(xprtrdma_rds)]
@@ -91,8 +89,7 @@ impl<H: QpHandler> Qp<H> {
     /// even if it was promised before and called in between.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
-        let wrs = max_wrs.saturating_add(sq.fence_wrs);
-        let room = sq.closed || sq.room(max_len, wrs).is_some();
+        let room = sq.closed || sq.room(max_len, max_wrs).is_some();
         sq.want_space |= !room;
         room
     }
@@ -138,7 +135,6 @@ pub struct SendBatch<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     sq: Guard<'a, SendQueue, Spin>,
     offset: usize,
-    skipped: usize,
     max_len: usize,
     max_wrs: u32,
     #[cfg(xprtrdma_rds)]
@@ -186,8 +182,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
             0 => 1,
             count => count.wrapping_add(1).wrapping_add(sq.fence_wrs),
         };
-        // NO-OVERFLOW: There is room for `max_len` bytes behind `offset`, and for what is skipped.
-        sq.account(self.skipped.wrapping_add(aligned(len)), wrs);
+        if self.offset != sq.head {
+            sq.skip();
+        }
+        sq.account(aligned(len), wrs);
         let signalled = confirmed || sq.must_signal();
         if signalled {
             sq.signal(if confirmed {
@@ -239,7 +237,6 @@ impl<H: QpHandler> SendBatch<'_, H> {
             qp,
             sq: mut guard,
             offset,
-            skipped,
             max_len,
             max_wrs,
             ..
@@ -260,12 +257,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
             // Cannot happen: each transfer has a work request of its own.
             return Err(E2BIG);
         }
-        // NO-OVERFLOW: There is room for `max_len` bytes behind `offset`, and for what is skipped.
-        let bytes = match message {
-            Some(_) => skipped.wrapping_add(aligned(len)),
-            None => 0,
-        };
-        sq.account(bytes, wrs);
+        if message.is_some() && offset != sq.head {
+            sq.skip();
+        }
+        sq.account(message.map_or(0, |_| aligned(len)), wrs);
         if let Err(error) = sq.signal(OpKind::Transfer) {
             // The transfer is in the list and is not posted.
             sq.closed = true;
@@ -331,8 +326,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         if !regions.is_empty() {
             match &mut sq.fence {
-                Some(fence) if sq.fence_wrs != 0 => first = fence.before(first),
-                _ => sq.unfenced = true,
+                _ if sq.fence_wrs == 0 => sq.unfenced = true,
+                Some(fence) => first = fence.before(first),
+                None => {}
             }
         }
         // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives

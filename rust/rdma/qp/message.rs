@@ -45,13 +45,16 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// The buffer is one of `qp` and belongs to this value, and the device wrote `len` bytes into it.
+/// - The buffer is one of `qp` and belongs to this value, and the device wrote `len` bytes into it.
+/// - `wc` is the completion without an error that brought the message.
 pub struct Received<'a, H: QpHandler> {
-    qp: ArcBorrow<'a, Qp<H>>,
+    qp: &'a Qp<H>,
     buf: &'a RecvBuf<Qp<H>>,
+    // Most of what it says is of no use for most messages, so it is read when it is needed.
+    wc: &'a bindings::ib_wc,
     len: usize,
-    invalidated: Option<RemoteInvalidation<'a>>,
-    immediate: Immediate,
+    /// The message has proved an invalidation.
+    used: Cell<bool>,
     _in_handler: NotThreadSafe,
 }
 
@@ -75,15 +78,21 @@ impl<H: QpHandler> Received<'_, H> {
     }
 
     /// The region that the message invalidated, as the device reports it.
-    #[inline]
-    pub fn invalidation(&self) -> Option<&RemoteInvalidation<'_>> {
-        self.invalidated.as_ref()
+    #[inline(always)]
+    pub fn invalidation(&self) -> Option<RemoteInvalidation<'_>> {
+        has_flag(self.wc, bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE).then(|| RemoteInvalidation {
+            rkey: self.wc.ex.bindgen_union_field,
+            pd: self.qp.proof_pd,
+            used: &self.used,
+            doorbell: &self.qp.doorbell,
+            bytes: self.bytes(),
+        })
     }
 
     /// Whether immediate data came, and how.
     #[inline]
     pub fn immediate(&self) -> Immediate {
-        self.immediate
+        immediate_of(self.wc)
     }
 
     /// Rebuilds the value for a function that is not inlined, so that the usual path keeps its
@@ -95,22 +104,26 @@ impl<H: QpHandler> Received<'_, H> {
         Self {
             qp: this.qp,
             buf: this.buf,
+            wc: this.wc,
             len: this.len,
-            invalidated: this.invalidated.as_ref().map(|proof| RemoteInvalidation {
-                rkey: proof.rkey,
-                pd: Cell::new(proof.pd.get()),
-                doorbell: proof.doorbell,
-                bytes: proof.bytes,
-            }),
-            immediate: this.immediate,
+            used: Cell::new(this.used.get()),
             _in_handler: NotThreadSafe,
         }
+    }
+
+    /// Returns the queue pair as its owner knows it.
+    #[inline]
+    fn borrow(&self) -> ArcBorrow<'_, Qp<H>> {
+        // SAFETY: The pointer was written before anything was posted, and not since.
+        let this = unsafe { *self.buf.qp.get() };
+        // SAFETY: As in `recv_done`, within which this value exists.
+        unsafe { ArcBorrow::from_raw(this) }
     }
 
     /// Keeps the buffer beyond the handler.
     pub fn hold(self) -> Held<H> {
         let held = Held {
-            qp: Arc::from(self.qp),
+            qp: Arc::from(self.borrow()),
             buf: NonNull::from(self.buf),
             len: self.len,
         };
@@ -125,7 +138,7 @@ impl<H: QpHandler> Drop for Received<'_, H> {
         // SAFETY: Handlers are the only place where such a value is, and it is not used again.
         if unsafe { self.qp.give_back(self.buf) } {
             // SAFETY: As above.
-            unsafe { Qp::post_free(self.qp) };
+            unsafe { Qp::post_free(self.borrow()) };
         }
     }
 }
@@ -181,6 +194,25 @@ impl<H: QpHandler> Drop for Held<H> {
     }
 }
 
+/// Whether a completion has this flag.
+#[inline]
+fn has_flag(wc: &bindings::ib_wc, flag: bindings::ib_wc_flags) -> bool {
+    // CAST: Bits.
+    wc.wc_flags as u32 & flag != 0
+}
+
+/// What a completion says of immediate data.
+#[inline]
+fn immediate_of(wc: &bindings::ib_wc) -> Immediate {
+    if !has_flag(wc, bindings::ib_wc_flags_IB_WC_WITH_IMM) {
+        Immediate::None
+    } else if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
+        Immediate::WithWrite
+    } else {
+        Immediate::WithSend
+    }
+}
+
 /// # Safety
 ///
 /// Called by ib_core only, for a work request posted with the `cqe` of a [`RecvBuf<Qp<H>>`].
@@ -210,40 +242,22 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
         Qp::report_broken(qp, FailedWork::of(Opcode::Recv, wc));
         return;
     }
-    let immediate = if wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_IMM == 0 {
-        Immediate::None
-    } else if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
-        Immediate::WithWrite
-    } else {
-        Immediate::WithSend
-    };
-    let len = match immediate {
+    let len = match immediate_of(wc) {
         // The bytes are counted elsewhere.
         Immediate::WithWrite => 0,
         _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
     };
     buf.mem.sync_for_cpu(0, len);
-    let invalidated =
-        (wc.wc_flags as u32 & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0).then(|| {
-            RemoteInvalidation {
-                rkey: wc.ex.bindgen_union_field,
-                pd: Cell::new(qp.proof_pd),
-                // SAFETY: As for `qp`.
-                doorbell: unsafe { &(*this).doorbell },
-                // SAFETY: The device wrote these bytes, and the buffer is ours as long as the
-                // message is.
-                bytes: unsafe { slice::from_raw_parts(buf.mem.ptr(), len) },
-            }
-        });
     H::received(
         qp,
         // INVARIANT: The Receive has completed, so the buffer is ours.
         Received {
-            qp,
+            // SAFETY: As for `qp`.
+            qp: unsafe { &*this },
             buf,
+            wc,
             len,
-            invalidated,
-            immediate,
+            used: Cell::new(false),
             _in_handler: NotThreadSafe,
         },
     );

@@ -36,6 +36,8 @@ pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings:
 ///   they stay as long as it lives. The pointer to `cqe` leads to the whole value.
 /// - `qp` is as its `Arc` knows it, once something is posted.
 /// - `wr` belongs to the owner of the buffer.
+// With the entry in front, both have one address.
+#[repr(C)]
 pub(super) struct RecvBuf<Q> {
     pub(super) cqe: Opaque<bindings::ib_cqe>,
     wr: Opaque<bindings::ib_recv_wr>,

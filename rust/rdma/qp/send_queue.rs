@@ -205,23 +205,46 @@ impl SendQueue {
         }
     }
 
-    /// Finds room for `len` contiguous bytes and `wrs` work requests: (offset, bytes skipped).
-    #[inline]
-    pub(super) fn room(&self, len: usize, wrs: u32) -> Option<(usize, usize)> {
+    /// Finds room for `len` contiguous bytes, and for `wrs` work requests and a fence in front of
+    /// them if there is to be one: returns the offset of the bytes.
+    #[inline(always)]
+    pub(super) fn room(&self, len: usize, wrs: u32) -> Option<usize> {
         let size = self.ring.len();
-        if len > size {
+        // NO-OVERFLOW: Numbers of 32 bits.
+        let wrs = u64::from(wrs)
+            .wrapping_add(self.fence_wrs.into())
+            .wrapping_add(self.wrs.into());
+        if len > size || wrs > u64::from(self.depth) {
             return None;
         }
-        // NO-OVERFLOW: The ring is memory, `len` and `head` are at most its length, and no more
-        // work requests are in use than there are.
+        // NO-OVERFLOW: The ring is memory, and `len` and `head` are at most its length.
         let len = aligned(len);
-        let (offset, skipped) = if self.head.wrapping_add(len) <= size {
-            (self.head, 0)
-        } else {
-            (0, size.wrapping_sub(self.head))
-        };
-        let used = self.used.wrapping_add(skipped).wrapping_add(len);
-        (used <= size && wrs <= self.depth.wrapping_sub(self.wrs)).then_some((offset, skipped))
+        if self.head.wrapping_add(len) > size {
+            return self.has_room_at_start(len).then_some(0);
+        }
+        (self.used.wrapping_add(len) <= size).then_some(self.head)
+    }
+
+    /// Whether `len` bytes fit at the start of the ring, as there are fewer behind the head.
+    #[cold]
+    #[inline(never)]
+    fn has_room_at_start(&self, len: usize) -> bool {
+        // NO-OVERFLOW: As in `room`.
+        self.used.wrapping_add(self.behind_head()).wrapping_add(len) <= self.ring.len()
+    }
+
+    /// Bytes from the head to the end of the ring.
+    fn behind_head(&self) -> usize {
+        // NO-OVERFLOW: The head is in the ring.
+        self.ring.len().wrapping_sub(self.head)
+    }
+
+    /// Accounts for the bytes behind the head, because the next message begins at the start of the
+    /// ring: [`Self::room`] has returned an offset that is not the head's.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn skip(&mut self) {
+        self.account(self.behind_head(), 0);
     }
 
     /// Accounts for a post, for which there is room.

@@ -140,7 +140,7 @@ impl QpHandler for Arc<Holder> {
         let this = qp.handler();
         if let Some(proof) = message.invalidation() {
             let mut regions = this.regions.lock();
-            regions.offer(|region| region.remotely_invalidated(proof, Echo::Offset));
+            regions.offer(|region| region.remotely_invalidated(&proof, Echo::Offset));
         }
         let number = message.bytes().first_chunk().copied().unwrap_or_default();
         this.log.add(Told::Message(u64::from_ne_bytes(number)));

@@ -154,7 +154,7 @@ impl QpHandler for Arc<Keeper> {
                 true => Echo::Unforeseen,
                 false => Echo::Offset,
             };
-            match region.remotely_invalidated(proof, echo) {
+            match region.remotely_invalidated(&proof, echo) {
                 Ok(back) => kept.back = Some(back),
                 Err(region) => kept.exposed = Some(region),
             }
@@ -164,7 +164,7 @@ impl QpHandler for Arc<Keeper> {
             };
             if let Some((mr, lent)) = again {
                 let again = same_key(&qp, mr, lent, proof.rkey());
-                match again.map(|region| region.remotely_invalidated(proof, echo)) {
+                match again.map(|region| region.remotely_invalidated(&proof, echo)) {
                     Ok(Ok(back)) => kept.back = Some(back),
                     Ok(Err(region)) => kept.exposed = Some(region),
                     // Nothing is exposed, which the test finds.
