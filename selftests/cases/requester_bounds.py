@@ -4,24 +4,17 @@
 import time
 
 from lib import wait
-from lib.asking import Client, Stage
+from lib.asking import Client, Stage, counters
 from lib.case import ENV, case, check, equal
 from lib.hostile.message import REPLY, word
 
 CLIENTS = "ours", "intree"
-COUNTERS = "/sys/kernel/debug/svcrdma_rs/bounds"
 # Malformed messages at once after which a connection ends.
 MALFORMED = 16
 # Seconds in which a client confirms its connection, and of the look that finds that it has not.
 CONFIRM, TICK = 10, 5
 # More answers than the send queue has room for, and how many calls are sent at a time.
 ANSWERS, BURST = 1400, 16
-
-
-def counters(t):
-    """The counters of the server, by name."""
-    lines = t.server.run("cat", COUNTERS).splitlines()
-    return {name: int(value) for name, value in (line.split() for line in lines)}
 
 
 # covers: the server: messages that are dropped or refused end a connection at a rate, not before.

@@ -5,7 +5,7 @@ import contextlib
 import time
 
 from lib import faults, wait
-from lib.asking import Client, Stage
+from lib.asking import Client, Stage, counters
 from lib.case import ENV, case, check
 from lib.hostile.message import CALL, word
 from lib.requester import calls, row, tables
@@ -18,6 +18,8 @@ CALLS, LOST = 64, 32
 FLOOD = 70
 # Calls that may come before the first grant is known.
 FIRST = 16
+# Connections with that many calls of a megabyte have less than they want of the memory for calls.
+SILENT, READS = 26, 4
 
 
 def open_many(stage, count, begin):
@@ -76,26 +78,33 @@ def answers_that_nobody_takes(t):
     stage.wait_gone()
 
 
-# covers: the server: Reads that are not answered, over many connections, take no thread.
+# covers: the server: Reads that are not answered, over many connections, take no thread, and of the
+# memory for calls no more than an address may have.
 @case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=120)
 def reads_that_are_not_answered(t):
-    stage, silent = Stage(t), []
-    for _ in range(10):
+    stage, silent, before = Stage(t), [], counters(t)
+    for _ in range(SILENT):
         client = Client(stage)
         t.defer(client.connection.close)
         client.connection.connect()
         silent.append(client)
     _, memory = silent[0].memory(MIB)
     for client in silent:
-        for _ in range(FIRST):
+        for _ in range(READS):
             front = calls.compound(client.next(), tables.PATH, calls.write(0, MIB))
             last = client.send(client.message(payload=front, xid=client.xid,
                                               reads=[(len(front), memory)]))
         client.connection.wait(last)
         client.connection.fall_silent()
+    short, least = "memory_of_address_short", before["memory_free_pages"]
     for _ in range(5):
         t.note(f"NULL over TCP: {stage.tcp():.2f} s")
+        least = min(least, counters(t)["memory_free_pages"])
         time.sleep(0.2)
+    t.note(f"{least} of {before['memory_free_pages']} pages were free")
+    check(least < before["memory_free_pages"], "the silent connections hold no memory")
+    check(2 * least >= before["memory_free_pages"], "an address holds more than half of the memory")
+    check(counters(t)[short] > before[short], "no call waited for the memory of its address")
     stage.undisturbed()
 
 
