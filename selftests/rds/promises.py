@@ -41,13 +41,14 @@ def promise(text):
     return add
 
 
-def ask(t, only=None):
-    """All questions, or these; pairs of a promise and the answer."""
-    for number, (text, function) in enumerate(PROMISES):
-        if only is None or text in only:
-            # A type of service of its own is a connection of its own.
-            t.options.tos = number + 1
-            yield text, function(t)
+def ask(t, first):
+    """All questions; pairs of a promise and the answer.
+
+    Each has a type of service of its own, from the first on, and so a connection of its own.
+    """
+    for number, (text, function) in enumerate(PROMISES, first):
+        t.options.tos = number
+        yield text, function(t)
     for node in (t.a, t.b):
         node.close_all()
 
