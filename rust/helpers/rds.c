@@ -333,6 +333,14 @@ void rdsrdma_unpin(struct page **pages, unsigned long count,
 	kfree(sg);
 }
 
+void rdsrdma_keep(struct page *const *pages, unsigned long count)
+{
+	unsigned long i;
+
+	for (i = 0; i < count; i++)
+		get_page(pages[i]);
+}
+
 int rdsrdma_copy_to_iter(const void *from, size_t len, struct iov_iter *to)
 {
 	len = min(len, iov_iter_count(to));

@@ -97,6 +97,8 @@ struct rdsrdma_mr_flags {
 void rdsrdma_mr_flags(const u32 *key, struct rdsrdma_mr_flags *to);
 void rdsrdma_unpin(struct page **pages, unsigned long count,
 		   struct scatterlist *sg);
+/* Takes a reference to each page, for ever. */
+void rdsrdma_keep(struct page *const *pages, unsigned long count);
 
 int rdsrdma_copy_to_iter(const void *from, size_t len, struct iov_iter *to);
 

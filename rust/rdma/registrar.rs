@@ -78,6 +78,16 @@ impl Drop for Cq {
 /// A queue pair.
 struct Qp(NonNull<bindings::ib_qp>);
 
+impl Qp {
+    /// Destroys the queue pair. `false`: the device does not give it up, and may execute what is
+    /// posted for ever.
+    fn destroy(self) -> bool {
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: Valid, and not used any more.
+        unsafe { bindings::ib_destroy_qp_user(this.0.as_ptr(), ptr::null_mut()) == 0 }
+    }
+}
+
 impl Drop for Qp {
     fn drop(&mut self) {
         // SAFETY: Valid, and not used any more.
@@ -85,43 +95,22 @@ impl Drop for Qp {
     }
 }
 
-/// Registers regions in a protection domain.
-///
-/// ```
-/// # use kernel::{prelude::*, sync::Arc};
-/// # use xprtrdma_base::lend::Loan;
-/// # use xprtrdma_rdma::{pd::Pd, registrar::{Region, Registrar}};
-/// /// Opens memory of two pages to every peer of the domain.
-/// fn open<L: Loan>(pd: &Arc<Pd>, loan: L) -> Result<Region<L::Lender>> {
-///     Registrar::new(pd)?.expose(loan, 2, |_| false)
-/// }
-/// ```
+/// A queue pair that is connected to itself, and where its work requests complete.
 ///
 /// # Invariants
 ///
 /// - `qp` is connected to itself, and its completions go to `cq`.
-/// - At most one work request is posted at a time, with `entry`; never again after one that did not
-///   complete in time.
-/// - `qp` and `cq` are used with `lock` held.
-#[pin_data]
-pub struct Registrar {
+/// - At most one work request is posted, with `entry`.
+struct Loop {
     // Teardown order.
     qp: Qp,
     cq: Cq,
     entry: Pin<KBox<Entry>>,
-    #[pin]
-    lock: Mutex<bool>,
-    pd: Arc<Pd>,
 }
 
-// SAFETY: Verbs objects have no thread affinity.
-unsafe impl Send for Registrar {}
-// SAFETY: By the type invariant threads use the objects one after the other.
-unsafe impl Sync for Registrar {}
-
-impl Registrar {
-    /// Makes the queue pair. May sleep. The id of the domain must be bound.
-    pub fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
+impl Loop {
+    /// Makes it. May sleep. The id of the domain is bound.
+    fn new(pd: &Pd) -> Result<Self> {
         let entry = Entry {
             cqe: Opaque::new(bindings::ib_cqe { done: Some(done) }),
             status: Atomic::new(PENDING),
@@ -161,21 +150,100 @@ impl Registrar {
         // SAFETY: Both are valid; the queue pair is new, and the id is bound.
         to_result(unsafe { bindings::rdsrdma_connect_to_itself(qp.0.as_ptr(), pd.id().as_raw()) })?;
         // INVARIANT: Connected just now; nothing is posted.
+        Ok(Self { qp, cq, entry })
+    }
+
+    /// Posts the registration of a region, and waits until it has completed. Sleeps. After an error
+    /// it may be executed until the queue pair is destroyed.
+    fn register<L: Lender>(&mut self, region: &Region<L>) -> Result {
+        let access = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+            | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
+            | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+        let entry: *const Entry = &*self.entry;
+        let mut wr = bindings::ib_reg_wr {
+            mr: region.mr.as_ptr(),
+            key: region.key(),
+            // CAST: Access flags fit in 31 bits.
+            access: access as c_int,
+            ..Default::default()
+        };
+        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        // CAST: A single bit.
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
+        // CAST: The union's first member is the pointer, as 64 bits; the entry begins with it.
+        wr.wr.__bindgen_anon_1.bindgen_union_field = entry as u64;
+        self.entry.status.store(PENDING, Relaxed);
+        let mut failed = ptr::null();
+        // SAFETY: The queue pair is valid and has room, for nothing else is posted. What the work
+        // request refers to outlives it: `entry` belongs to `self`, and the caller destroys the
+        // queue pair before the region if this fails.
+        let errno =
+            unsafe { bindings::xprtrdma_post_send(self.qp.0.as_ptr(), &wr.wr, &mut failed) };
+        to_result(errno)?;
+        for _ in 0..LOOKS {
+            // SAFETY: The queue is valid, and no other thread polls it: `self` is borrowed.
+            unsafe { bindings::ib_process_cq_direct(self.cq.0.as_ptr(), 1) };
+            // ORDERING: Pairs with the release in `done`.
+            match self.entry.status.load(Acquire) {
+                PENDING => fsleep(PAUSE),
+                0 => return Ok(()),
+                _ => return Err(EIO),
+            }
+        }
+        Err(ETIMEDOUT)
+    }
+
+    /// Destroys the queue pair. `false`: the device may execute what is posted for ever.
+    fn end(self) -> bool {
+        let Self { qp, cq, entry } = self;
+        let gone = qp.destroy();
+        if !gone {
+            // The device may use both.
+            core::mem::forget((cq, entry));
+        }
+        gone
+    }
+}
+
+/// Registers regions in a protection domain.
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_base::lend::Loan;
+/// # use xprtrdma_rdma::{pd::Pd, registrar::{Region, Registrar}};
+/// /// Opens memory of two pages to every peer of the domain.
+/// fn open<L: Loan>(pd: &Arc<Pd>, loan: L) -> Result<Region<L::Lender>> {
+///     Registrar::new(pd)?.expose(loan, 2, |_| false)
+/// }
+/// ```
+///
+/// A registration that fails, or is late, takes its queue pair with it: only behind its end is it
+/// certain that the device registers nothing any more, and that the memory can go back. The next
+/// registration makes another queue pair.
+#[pin_data]
+pub struct Registrar {
+    /// `None`: it has failed.
+    #[pin]
+    own: Mutex<Option<Loop>>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Verbs objects have no thread affinity.
+unsafe impl Send for Registrar {}
+// SAFETY: The lock makes threads use the objects one after the other.
+unsafe impl Sync for Registrar {}
+
+impl Registrar {
+    /// Makes the queue pair. May sleep. The id of the domain must be bound.
+    pub fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
+        let own = Some(Loop::new(pd)?);
         Arc::pin_init(
             pin_init!(Self {
-                qp,
-                cq,
-                entry,
-                lock <- new_mutex!(true, "Registrar::lock"),
+                own <- new_mutex!(own, "Registrar::own"),
                 pd: pd.clone(),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// Returns whether it can register: one that has failed to does not any more.
-    pub fn works(&self) -> bool {
-        *self.lock.lock()
     }
 
     /// Exposes exactly the memory of a loan, of this number of pages, for reading and writing. A
@@ -223,7 +291,7 @@ impl Registrar {
             mr: NonNull::new(mr).ok_or(ENOMEM)?,
             sg,
             mapped: false,
-            leak: false,
+            lost: false,
             lender: core::mem::ManuallyDrop::new(loan.into_lender()),
             registrar: self.clone(),
         };
@@ -235,50 +303,17 @@ impl Registrar {
 
     /// Registers a region, and waits until that has completed. Sleeps.
     fn register<L: Lender>(&self, region: &mut Region<L>) -> Result {
-        let access = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
-            | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
-            | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
-        let mut works = self.lock.lock();
-        if !*works {
-            return Err(EIO);
-        }
-        let entry: *const Entry = &*self.entry;
-        let mut wr = bindings::ib_reg_wr {
-            mr: region.mr.as_ptr(),
-            key: region.key(),
-            // CAST: Access flags fit in 31 bits.
-            access: access as c_int,
-            ..Default::default()
+        let mut place = self.own.lock();
+        let mut own = match place.take() {
+            Some(own) => own,
+            None => Loop::new(&self.pd)?,
         };
-        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
-        // CAST: A single bit.
-        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
-        // CAST: The union's first member is the pointer, as 64 bits; the entry begins with it.
-        wr.wr.__bindgen_anon_1.bindgen_union_field = entry as u64;
-        self.entry.status.store(PENDING, Relaxed);
-        *works = false;
-        let mut failed = ptr::null();
-        // SAFETY: The queue pair is valid and has room, for nothing else is posted. What the work
-        // request refers to outlives it: `entry` belongs to `self`, and a region that may be in
-        // use of the device is never freed.
-        let errno =
-            unsafe { bindings::xprtrdma_post_send(self.qp.0.as_ptr(), &wr.wr, &mut failed) };
-        to_result(errno)?;
-        for _ in 0..LOOKS {
-            // SAFETY: The queue is valid, and no other thread polls it.
-            unsafe { bindings::ib_process_cq_direct(self.cq.0.as_ptr(), 1) };
-            // ORDERING: Pairs with the release in `done`.
-            match self.entry.status.load(Acquire) {
-                PENDING => fsleep(PAUSE),
-                0 => {
-                    *works = true;
-                    return Ok(());
-                }
-                _ => return Err(EIO),
-            }
+        if let Err(error) = own.register(region) {
+            region.lost = !own.end();
+            return Err(error);
         }
-        region.leak = true;
-        Err(ETIMEDOUT)
+        *place = Some(own);
+        Ok(())
     }
 }
 
@@ -327,7 +362,7 @@ pub struct Region<L: Lender> {
     sg: KVec<scatterlist>,
     mapped: bool,
     /// The device may use it for ever.
-    leak: bool,
+    lost: bool,
     lender: core::mem::ManuallyDrop<L>,
     registrar: Arc<Registrar>,
 }
@@ -431,14 +466,16 @@ impl<L: Lender> Region<L> {
 
 impl<L: Lender> Drop for Region<L> {
     fn drop(&mut self) {
-        if self.leak {
-            // The device may still register it: neither it nor its memory can go.
-            pr_err!("the device has not registered a region: its memory is lost\n");
+        let lost = self.lost || {
+            // SAFETY: Valid by the type invariant and not used again, for nothing that is posted
+            // refers to it. Deregistration ends the peers' access.
+            unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) != 0 }
+        };
+        if lost {
+            // The device may use it still, so its memory cannot go either.
+            pr_err!("the device does not give up a region: its memory is lost\n");
             return;
         }
-        // SAFETY: Valid by the type invariant and not used again. Deregistration ends the peers'
-        // access.
-        unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
         if self.mapped {
             // SAFETY: Mapped by the type invariant, and unmapped once.
             unsafe {

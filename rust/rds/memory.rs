@@ -34,6 +34,8 @@ struct Pinned {
     pages: KVec<*mut page>,
     sg: NonNull<scatterlist>,
     owned: Atomic<bool>,
+    /// The driver has dropped the memory.
+    free: Atomic<bool>,
 }
 
 // SAFETY: Addresses of pages, which any thread may unpin.
@@ -65,13 +67,33 @@ pub struct Memory {
     len: usize,
 }
 
-/// Makes the memory the driver's: until then it is that of RDS.
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // ORDERING: Read by the thread that gave the memory to the driver, which drops it before it
+        // answers, or keeps it.
+        self.pinned.free.store(true, Relaxed);
+    }
+}
+
+/// What becomes of the memory: it is that of RDS until it is claimed.
 pub(crate) struct Claim(Arc<Pinned>);
 
 impl Claim {
+    /// Makes the memory the driver's.
     pub(crate) fn claim(self) {
         // ORDERING: Pairs with the count of the references.
         self.0.owned.store(true, Relaxed);
+    }
+
+    /// The driver has refused the memory, and RDS unpins it. If the driver keeps it all the same,
+    /// because a device does not give it up, the pages are lost, so that nothing else gets them.
+    pub(crate) fn give_back(self) {
+        // ORDERING: See the drop of `Memory`.
+        if self.0.free.load(Relaxed) {
+            return;
+        }
+        // SAFETY: RDS has pinned the pages, and unpins them after this.
+        unsafe { bindings::rdsrdma_keep(self.0.pages.as_ptr(), self.0.pages.len()) };
     }
 }
 
@@ -104,6 +126,7 @@ impl Memory {
             pages,
             sg,
             owned: Atomic::new(false),
+            free: Atomic::new(false),
         };
         let pinned = Arc::new(pinned, GFP_KERNEL)?;
         // INVARIANT: Checked above.

@@ -262,7 +262,13 @@ impl<T: Transport> Ops<T> {
             use_once: flags.use_once,
             invalidate: flags.invalidate,
         };
-        let (region, number) = driver.expose(local, range, memory)?;
+        let (region, number) = match driver.expose(local, range, memory) {
+            Ok(exposed) => exposed,
+            Err(error) => {
+                claim.give_back();
+                return Err(error);
+            }
+        };
         claim.claim();
         // SAFETY: The place is valid and this operation's to write.
         unsafe { *key = number };

@@ -223,7 +223,7 @@ impl Rds {
     ) -> Result<Arc<Slot>> {
         // RDS finds regions by their keys alone, whatever device they are on.
         let taken = |key| regions.iter().any(|slot| slot.key == key);
-        let region = device.registrar()?.expose(memory, extent.pages, taken)?;
+        let region = device.registrar.expose(memory, extent.pages, taken)?;
         let key = region.key();
         let life = Life::new(Wanted {
             use_once: range.use_once,

@@ -6,7 +6,6 @@
 //! no connection waits for its end. All queue pairs on a device are in its one protection domain.
 
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         Arc,
@@ -29,36 +28,22 @@ use xprtrdma_rds_proto::region::{
 };
 
 /// A device with an address that programs or peers use.
-#[pin_data]
 pub(crate) struct Device {
     /// No other has it.
     pub(crate) number: u64,
-    #[pin]
-    registrar: Mutex<Arc<Registrar>>,
+    pub(crate) registrar: Arc<Registrar>,
     pub(crate) pd: Arc<Pd>,
 }
 
 impl Device {
     /// Takes up the device of a domain. Sleeps.
     pub(crate) fn new(number: u64, pd: Arc<Pd>) -> Result<Arc<Self>> {
-        let registrar = Registrar::new(&pd)?;
-        Arc::pin_init(
-            pin_init!(Self {
-                number,
-                registrar <- new_mutex!(registrar, "Device::registrar"),
-                pd,
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Returns what registers regions: another one if that has failed before. Sleeps.
-    pub(crate) fn registrar(&self) -> Result<Arc<Registrar>> {
-        let mut registrar = self.registrar.lock();
-        if !registrar.works() {
-            *registrar = Registrar::new(&self.pd)?;
-        }
-        Ok(registrar.clone())
+        let device = Self {
+            number,
+            registrar: Registrar::new(&pd)?,
+            pd,
+        };
+        Ok(Arc::new(device, GFP_KERNEL)?)
     }
 
     /// Returns the domain for a connection of this id. `ENODEV`: the id is on another device.
