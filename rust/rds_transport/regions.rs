@@ -85,13 +85,23 @@ impl Drop for Region {
     }
 }
 
+/// What is known of a device and its id.
+enum Watched {
+    /// Nothing: the id keeps no device.
+    Nothing,
+    /// The id keeps the device with this number. It keeps the watch, too, so the watch must not
+    /// keep the device.
+    Device(u64),
+    /// The device is being removed.
+    Removed,
+}
+
 /// Waits for the removal of a device.
 #[pin_data]
 struct Watch {
     driver: Arc<Rds>,
-    /// The number of the device. Its id keeps this value, so the value must not keep it.
     #[pin]
-    device: Mutex<Option<u64>>,
+    device: Mutex<Watched>,
     #[pin]
     work: Work<Watch>,
 }
@@ -104,8 +114,8 @@ impl WorkItem for Watch {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let device = this.device.lock().take();
-        if let Some(device) = device {
+        let former = core::mem::replace(&mut *this.device.lock(), Watched::Removed);
+        if let Watched::Device(device) = former {
             this.driver.forget(device);
         }
     }
@@ -129,7 +139,7 @@ impl Rds {
         let watch = Arc::pin_init(
             pin_init!(Watch {
                 driver: self.clone(),
-                device <- new_mutex!(None, "Watch::device"),
+                device <- new_mutex!(Watched::Nothing, "Watch::device"),
                 work <- new_work!("Watch::work"),
             }),
             GFP_KERNEL,
@@ -152,8 +162,14 @@ impl Rds {
         let number = table.next;
         let device = Device::new(number, pd)?;
         table.next = number.wrapping_add(1);
+        let mut watched = watch.device.lock();
+        if matches!(*watched, Watched::Removed) {
+            // The removal waits for the end of the id, and nothing else will end it.
+            return Err(ENODEV);
+        }
         table.devices.push(device.clone(), GFP_KERNEL)?;
-        *watch.device.lock() = Some(number);
+        *watched = Watched::Device(number);
+        drop(watched);
         Ok(device)
     }
 
@@ -189,6 +205,10 @@ impl Rds {
         let extent = Extent::new(range.start, range.len, memory.pages().into()).map_err(errno)?;
         let device = self.device(local)?;
         let mut table = self.table.lock();
+        if !table.devices.iter().any(|one| Arc::ptr_eq(one, &device)) {
+            // Removed since. Its regions have been ended, and nothing would end this one.
+            return Err(ENODEV);
+        }
         let limit = table.limit.get_or_insert(Limit::new(REGIONS));
         limit.map().map_err(errno)?;
         let made = self.make(&table.regions, &device, range, extent, memory);
