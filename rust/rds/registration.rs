@@ -23,7 +23,14 @@ use kernel::{
         to_result, //
     },
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -53,34 +60,49 @@ pub fn flow_control() -> bool {
 
 /// The registration of the module's one transport, for driver `T`.
 ///
-/// Dropping it destroys every connection. By then no program has a socket of the transport, for
-/// these keep the module.
+/// Peers can connect as soon as it is made; programs find the transport once it is open. That is
+/// the last step of loading the module, for a program keeps the module with a socket, but a module
+/// that fails to load goes all the same.
+///
+/// Dropping it destroys every connection. By then no program has a socket of the transport.
 ///
 /// # Invariants
 ///
-/// The transport is registered while the value exists, and `driver` has the driver.
+/// - The operations of the transport are complete, and `driver` has the driver.
+/// - The transport is registered if `open`.
 pub struct Registration<T: Transport> {
+    open: Atomic<bool>,
     _sysctls: Sysctls,
     _driver: PhantomData<T>,
 }
 
 impl<T: Transport> Registration<T> {
-    /// Registers the transport for InfiniBand, with a driver. May sleep.
+    /// Takes the place of the transport for InfiniBand, for a driver. May sleep.
     ///
-    /// `EBUSY`: another module owns it. RDS itself would not tell.
+    /// `EBUSY`: another module has it. RDS itself would not tell.
     pub fn new(driver: Arc<T>) -> Result<Self> {
         let sysctls = Sysctls::register()?;
         let raw = &raw mut bindings::rdsrdma_transport;
         // SAFETY: The object belongs to this module and is not registered.
         unsafe { Ops::<T>::fill(raw) };
         driver::set(driver);
-        // SAFETY: A complete static object. Its place is free, for the sysctls were.
-        unsafe { bindings::rds_trans_register(raw) };
-        // INVARIANT: Registered just now.
+        // INVARIANT: Complete, and not registered.
         Ok(Self {
+            open: Atomic::new(false),
             _sysctls: sysctls,
             _driver: PhantomData,
         })
+    }
+
+    /// Registers the transport: from now on programs find it. Does nothing the second time. May
+    /// sleep.
+    pub fn open(&self) {
+        if self.open.xchg(true, Full) {
+            return;
+        }
+        // INVARIANT: Registered with this.
+        // SAFETY: A complete static object. Its place is free, for the sysctls were.
+        unsafe { bindings::rds_trans_register(&raw mut bindings::rdsrdma_transport) };
     }
 
     /// Returns the connection between these addresses, which is made if it does not exist. Its gate
@@ -89,7 +111,7 @@ impl<T: Transport> Registration<T> {
     /// No connection is destroyed as long as the registration is borrowed.
     pub fn find(&self, local: IpAddr, peer: IpAddr, tos: u8) -> Result<Arc<Connection<T>>> {
         let (local, peer) = (raw_address(local), raw_address(peer));
-        // SAFETY: All arguments are valid. The transport is registered by the type invariant.
+        // SAFETY: All arguments are valid. The transport is complete by the type invariant.
         let conn = from_err_ptr(unsafe {
             bindings::rds_conn_create(
                 init_net().as_raw(),
@@ -121,8 +143,11 @@ impl<T: Transport> Drop for Registration<T> {
     fn drop(&mut self) {
         // SAFETY: No requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
-        // SAFETY: Registered by the type invariant, by this module.
-        unsafe { bindings::rds_trans_unregister(&raw mut bindings::rdsrdma_transport) };
+        // ORDERING: No other thread has the value any more.
+        if self.open.load(Relaxed) {
+            // SAFETY: Registered by the type invariant, by this module.
+            unsafe { bindings::rds_trans_unregister(&raw mut bindings::rdsrdma_transport) };
+        }
         loop {
             // SAFETY: No requirements.
             let node = unsafe { bindings::rdsrdma_first_node() };

@@ -102,6 +102,8 @@ impl kernel::Module for RdsRdma {
         let v4 = Doorway::open(&v4, &registration, &driver)?;
         // A kernel without IPv6 has no such port.
         let v6 = Doorway::open(&v6, &registration, &driver).ok();
+        // Last: from here on programs keep the module, and nothing fails any more.
+        registration.open();
         pr_info!("RDS over RDMA registered, version {}\n", version());
         Ok(Self {
             _v4: v4,
