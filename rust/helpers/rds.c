@@ -51,6 +51,8 @@ struct net *rdsrdma_init_net(void)
 }
 
 static int flow_control;
+/* Units of 4 KiB. */
+static unsigned long max_recv_allocation;
 
 static const struct ctl_table sysctls[] = {
 	{
@@ -62,12 +64,20 @@ static const struct ctl_table sysctls[] = {
 		.extra1 = SYSCTL_ZERO,
 		.extra2 = SYSCTL_ONE,
 	},
+	{
+		.procname = "max_recv_allocation",
+		.data = &max_recv_allocation,
+		.maxlen = sizeof(max_recv_allocation),
+		.mode = 0644,
+		.proc_handler = proc_doulongvec_minmax,
+	},
 };
 
 static struct ctl_table_header *sysctl_header;
 
 int rdsrdma_register_sysctls(void)
 {
+	max_recv_allocation = totalram_pages() / 3 * (PAGE_SIZE / 4096);
 	sysctl_header = register_net_sysctl(&init_net, "net/rds/ib", sysctls);
 	return sysctl_header ? 0 : -EBUSY;
 }
@@ -80,6 +90,11 @@ void rdsrdma_unregister_sysctls(void)
 int rdsrdma_flow_control(void)
 {
 	return READ_ONCE(flow_control);
+}
+
+unsigned long rdsrdma_max_recv_allocation(void)
+{
+	return READ_ONCE(max_recv_allocation);
 }
 
 static LIST_HEAD(nodes);
@@ -114,6 +129,27 @@ struct rdsrdma_node *rdsrdma_first_node(void)
 	first = list_first_entry_or_null(&nodes, struct rdsrdma_node, item);
 	spin_unlock_irqrestore(&nodes_lock, flags);
 	return first;
+}
+
+void rdsrdma_count_nodes(const struct in6_addr *laddr,
+			 const struct in6_addr *faddr, u8 tos,
+			 struct rdsrdma_count *to)
+{
+	struct rdsrdma_node *node;
+	unsigned long flags;
+
+	*to = (struct rdsrdma_count) {};
+	spin_lock_irqsave(&nodes_lock, flags);
+	list_for_each_entry(node, &nodes, item) {
+		to->all++;
+		if (!ipv6_addr_equal(&node->conn->c_faddr, faddr))
+			continue;
+		to->of_peer++;
+		if (ipv6_addr_equal(&node->conn->c_laddr, laddr) &&
+		    node->conn->c_tos == tos)
+			to->known = true;
+	}
+	spin_unlock_irqrestore(&nodes_lock, flags);
 }
 
 bool rdsrdma_is_v4(const struct in6_addr *addr)

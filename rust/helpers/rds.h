@@ -18,6 +18,8 @@ struct net *rdsrdma_init_net(void);
 int rdsrdma_register_sysctls(void);
 void rdsrdma_unregister_sysctls(void);
 int rdsrdma_flow_control(void);
+/* How much of all peers may wait for programs, in units of 4 KiB. */
+unsigned long rdsrdma_max_recv_allocation(void);
 
 /* The connections of this module, each in the list until it is freed. */
 struct rdsrdma_node {
@@ -28,6 +30,17 @@ struct rdsrdma_node {
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn);
 void rdsrdma_node_del(struct rdsrdma_node *node);
 struct rdsrdma_node *rdsrdma_first_node(void);
+
+struct rdsrdma_count {
+	bool known;
+	unsigned long of_peer;
+	unsigned long all;
+};
+
+/* Counts connections: all, with this peer, and whether this one is there. */
+void rdsrdma_count_nodes(const struct in6_addr *laddr,
+			 const struct in6_addr *faddr, u8 tos,
+			 struct rdsrdma_count *to);
 
 /* From now on RDS makes no connection of this transport. Sleeps. */
 void rdsrdma_begin_unloading(void);

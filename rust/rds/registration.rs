@@ -105,6 +105,16 @@ impl<T: Transport> Registration<T> {
         unsafe { bindings::rds_trans_register(&raw mut bindings::rdsrdma_transport) };
     }
 
+    /// Counts the connections that exist: whether one between these addresses does, those with the
+    /// peer, and all.
+    pub fn count(&self, local: IpAddr, peer: IpAddr, tos: u8) -> (bool, usize, usize) {
+        let (local, peer) = (raw_address(local), raw_address(peer));
+        let mut count = bindings::rdsrdma_count::default();
+        // SAFETY: All arguments are valid; the callee writes all of `count`.
+        unsafe { bindings::rdsrdma_count_nodes(&local, &peer, tos, &mut count) };
+        (count.known, count.of_peer, count.all)
+    }
+
     /// Returns the connection between these addresses, which is made if it does not exist. Its gate
     /// is open. May sleep.
     ///

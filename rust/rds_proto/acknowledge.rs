@@ -61,6 +61,12 @@ impl Acknowledged {
         self.heard = self.heard.max(ack.min(sent));
     }
 
+    /// Returns the number up to which messages are over.
+    #[must_use]
+    pub const fn applied(&self) -> u64 {
+        self.applied
+    }
+
     /// Returns the number up to which messages are over, if that is news. `under_way` is the lowest
     /// sequence number of a message whose operation has not completed.
     pub fn advance(&mut self, under_way: Option<u64>) -> Option<u64> {

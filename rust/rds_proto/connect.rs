@@ -168,6 +168,33 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
     Ok(hello)
 }
 
+/// Connections that a host has when a peer asks for one.
+///
+/// They are objects of the socket layer, which has no end for them before the module's, however
+/// short the peer's interest in them was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crowd {
+    /// The one that the peer asks for is among them.
+    pub known: bool,
+    /// Those with the peer's address.
+    pub of_peer: usize,
+    /// All.
+    pub in_all: usize,
+}
+
+impl Crowd {
+    /// Connections with one address of a peer: types of service, times addresses of this host.
+    pub const OF_PEER: usize = 64;
+    /// Connections in all.
+    pub const IN_ALL: usize = 4096;
+
+    /// Whether a connection may be made because a peer asks for it. Programs may always make one.
+    #[must_use]
+    pub const fn has_room(&self) -> bool {
+        self.known || (self.of_peer < Self::OF_PEER && self.in_all < Self::IN_ALL)
+    }
+}
+
 /// Decides about the answer to a request of ours.
 ///
 /// # Errors

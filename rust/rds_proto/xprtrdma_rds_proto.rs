@@ -12,6 +12,7 @@
 //! | [`incoming`] | which message the fragments of a peer belong to |
 //! | [`acknowledge`] | sequence numbers that were received, and that the peer has received |
 //! | [`credit`] | flow control |
+//! | [`ping`] | pings that are answered |
 //! | [`operation`] | how an RDMA operation ends, and which status a program is told |
 //! | [`region`] | what a handle covers, how long, and how many exist |
 //! | [`header`], [`extension`] | what is on the wire |
@@ -28,4 +29,5 @@ pub mod header;
 pub mod incoming;
 pub mod operation;
 pub mod outgoing;
+pub mod ping;
 pub mod region;

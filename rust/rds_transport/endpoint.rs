@@ -89,7 +89,7 @@ impl Endpoint {
         let pd = device.pd(id)?;
         let handler = Handler::new(connection)?;
         let owner = Qp::create(&pd, &QUEUES, handler)?;
-        *connection.data().link.lock() = Some(Link::new(owner.handle(), credits(granted)));
+        connection.data().connect(owner.handle(), credits(granted));
         let endpoint = Self {
             _owner: owner,
             events,

@@ -22,7 +22,8 @@ use xprtrdma_rds_proto::{
         Operation,
         Tell,
         Wishes, //
-    }, //
+    },
+    ping::Pings, //
 };
 
 /// An operation that was posted.
@@ -55,6 +56,7 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) owed: Owed,
     pub(crate) acknowledged: Acknowledged,
     pub(crate) credits: Credits,
+    pub(crate) pings: Pings,
     /// The highest sequence number that was sent.
     pub(crate) sent: u64,
     /// In the order of their posts, in which they complete.
@@ -64,12 +66,13 @@ pub(crate) struct Link<H: QpHandler> {
 }
 
 impl<H: QpHandler> Link<H> {
-    pub(crate) fn new(qp: Arc<Qp<H>>, credits: Credits) -> Self {
+    pub(crate) fn new(qp: Arc<Qp<H>>, credits: Credits, pings: Pings) -> Self {
         Self {
             qp,
             owed: Owed::default(),
             acknowledged: Acknowledged::default(),
             credits,
+            pings,
             sent: 0,
             posted: KVec::new(),
             failure: None,
@@ -79,7 +82,15 @@ impl<H: QpHandler> Link<H> {
     /// Returns the number up to which messages are over, if that is news.
     pub(crate) fn advance(&mut self) -> Option<u64> {
         let first = self.posted.first().map(|posted| posted.sequence);
-        self.acknowledged.advance(first)
+        let news = self.acknowledged.advance(first)?;
+        self.pings.acknowledged(news);
+        Some(news)
+    }
+
+    /// A ping is here. Returns whether it may be answered.
+    pub(crate) fn ping(&mut self) -> bool {
+        let idle = self.sent != 0 && self.acknowledged.applied() >= self.sent;
+        self.pings.ping(idle)
     }
 
     /// Ends what has not completed; the queue pair is shut down. Sleeps.

@@ -38,7 +38,10 @@ use xprtrdma_rds::{
         Show, //
     }, //
 };
-use xprtrdma_rds_proto::connect::accept;
+use xprtrdma_rds_proto::connect::{
+    accept,
+    Crowd, //
+};
 
 /// What handles requests at one port.
 pub(crate) struct Door(Arc<Requests>);
@@ -102,6 +105,15 @@ impl Requests {
         let local = id.local_addr().ok_or(EINVAL)?.ip();
         let peer = events.peer.ok_or(EINVAL)?;
         let hello = accept(events.data().bytes(), local, peer).map_err(|_| EPROTO)?;
+        let (known, of_peer, in_all) = self.registration.count(local, peer, hello.tos);
+        let crowd = Crowd {
+            known,
+            of_peer,
+            in_all,
+        };
+        if !crowd.has_room() {
+            return Err(EMFILE);
+        }
         let connection = self.registration.find(local, peer, hello.tos)?;
         let entered = connection.enter().ok_or(ENOTCONN)?;
         if !entered.begin_connecting() {

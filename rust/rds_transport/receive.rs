@@ -38,7 +38,11 @@ use xprtrdma_rds::{
         State, //
     },
     incoming::Incoming,
-    util::WorkQueue, //
+    util::{
+        may_log,
+        Show,
+        WorkQueue, //
+    }, //
 };
 use xprtrdma_rds_proto::{
     header::{
@@ -52,7 +56,8 @@ use xprtrdma_rds_proto::{
         Assembly,
         Part, //
     },
-    operation::Completion, //
+    operation::Completion,
+    ping::is_ping, //
 };
 
 /// Handles the completions of a queue pair.
@@ -88,8 +93,14 @@ impl Handler {
     /// Takes a fragment. An error ends the connection, and nothing is taken any more.
     fn fragment(&self, fragment: &[u8]) -> Result {
         let taken = self.take(fragment);
-        if taken.is_err() {
+        if let Err(error) = taken {
             self.inflow.lock().assembly.end();
+            if error == ENOBUFS && may_log() {
+                pr_warn!(
+                    "no room for messages: the connection with {} ends (max_recv_allocation)\n",
+                    Show(&self.connection.peer())
+                );
+            }
         }
         taken
     }
@@ -108,6 +119,8 @@ impl Handler {
             Part::Map { at, last } => inflow.map(&entered, payload, at == 0, last)?,
             Part::Message { at, last } => {
                 if at == 0 {
+                    // Without room the message is not taken, nor acknowledged: the peer sends it
+                    // again on the next connection.
                     inflow.message = Some(Incoming::new(header.len as usize)?);
                 }
                 let message = inflow.message.as_mut().ok_or(EPROTO)?;
@@ -115,7 +128,10 @@ impl Handler {
                 if last {
                     let message = inflow.message.take().ok_or(EPROTO)?;
                     let bytes = fragment.first_chunk::<HEADER_BYTES>().ok_or(EPROTO)?;
-                    entered.deliver(bytes, message);
+                    let may_go = || self.with_link(Link::ping) != Some(false);
+                    if !is_ping(&header) || may_go() {
+                        entered.deliver(bytes, message);
+                    }
                     let required = header.has(ACK_REQUIRED);
                     self.with_link(|link| link.owed.received(header.sequence, required));
                 }

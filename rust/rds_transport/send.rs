@@ -27,13 +27,15 @@ use xprtrdma_rds_proto::{
         Header,
         CONGESTION_MAP,
         FRAGMENT_BYTES,
-        HEADER_BYTES, //
+        HEADER_BYTES,
+        RETRANSMITTED, //
     },
     outgoing::{
         complete,
         Chased,
         Facts, //
     },
+    ping::is_answer,
     region::Cookie, //
 };
 
@@ -117,6 +119,9 @@ impl<H: QpHandler> Link<H> {
         }
         if any && !header.has(CONGESTION_MAP) {
             self.sent = self.sent.max(header.sequence);
+            if !begun && is_answer(header) && !header.has(RETRANSMITTED) {
+                self.pings.answered(header.sequence);
+            }
         }
         Ok(any.then_some(sent))
     }

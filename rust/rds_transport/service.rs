@@ -30,7 +30,10 @@ use kernel::{
         Delta, //
     }, //
 };
-use xprtrdma_rdma::cm::CmId;
+use xprtrdma_rdma::{
+    cm::CmId,
+    qp::Qp, //
+};
 use xprtrdma_rds::{
     connection::Connection,
     memory::Memory,
@@ -42,7 +45,11 @@ use xprtrdma_rds::{
     },
     util::Net, //
 };
-use xprtrdma_rds_proto::operation::Completion;
+use xprtrdma_rds_proto::{
+    credit::Credits,
+    operation::Completion,
+    ping::Pings, //
+};
 
 /// How often a connection that ends looks for the end of operations, and how long it waits in
 /// between.
@@ -61,6 +68,9 @@ pub(crate) struct State {
     /// Present as long as there is an endpoint, and while one is made.
     #[pin]
     pub(crate) link: SpinLock<Option<Link<Handler>>>,
+    /// What the former link knew of pings: their answers outlive it.
+    #[pin]
+    pings: Mutex<Pings>,
 }
 
 impl State {
@@ -69,6 +79,12 @@ impl State {
         let mut place = self.link.lock();
         let link: &mut Option<Link<Handler>> = &mut place;
         link.as_mut().map(f)
+    }
+
+    /// Makes the link of a new queue pair.
+    pub(crate) fn connect(&self, qp: Arc<Qp<Handler>>, credits: Credits) {
+        let pings = *self.pings.lock();
+        *self.link.lock() = Some(Link::new(qp, credits, pings));
     }
 
     /// Whether a work request has failed.
@@ -100,6 +116,7 @@ impl State {
         drop(endpoint);
         let link = self.link.lock().take();
         if let Some(link) = link {
+            *self.pings.lock() = link.pings;
             link.end();
         }
     }
@@ -113,6 +130,7 @@ impl Transport for Rds {
         try_pin_init!(State {
             endpoint <- new_mutex!(None, "State::endpoint"),
             link <- new_spinlock!(None, "State::link"),
+            pings <- new_mutex!(Pings::default(), "State::pings"),
         }? Error)
     }
 

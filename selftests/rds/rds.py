@@ -20,6 +20,7 @@ import errno
 import hashlib
 import json
 import mmap
+import os
 import random
 import select
 import socket
@@ -797,6 +798,40 @@ def congestion(t):
         got += 1
     t.want("the blocked sender goes on", blocked.wait(10), 4096)
     t.note(f"{sent} messages until ENOBUFS, {got} drained")
+
+
+@test("basic", slow=True)
+def recv_memory(t):
+    """A peer sends more than may wait for programs here: it is kept back, and nothing is lost."""
+    if not os.path.isdir("/sys/module/rds_rdma_rs"):
+        t.note("the in-tree transport counts buffers, not messages")
+        return
+    count, most = 24, 8
+    t.pair(a={"rcvbuf": 4 << 20}, b={"sndbuf": 4 << 20})
+    former = ruled("max_recv_allocation", most)
+    for index in range(count):
+        t.b.send_pattern("s", t.a_addr, t.pa, index, 4096)
+    time.sleep(1.5)
+    waiting = [row for row in info("recv") if row["lport"] == t.pa]
+    t.want("no more wait than may", len(waiting) <= most, True)
+    ruled("max_recv_allocation", former)
+    for index in range(count):
+        got = t.a.recv("s", 10)
+        if not t.want(f"message {index}", got and got["data"], pattern(index, 4096)[:64].hex()):
+            break
+
+
+def ruled(name, value):
+    """Set a sysctl of the transport here; what it was."""
+    path = f"/proc/sys/net/rds/ib/{name}"
+    try:
+        with open(path, encoding="ascii") as place:
+            former = place.read().strip()
+        with open(path, "w", encoding="ascii") as place:
+            place.write(f"{value}\n")
+    except FileNotFoundError:
+        return None
+    return former
 
 
 @test("RDS-01 RDS-02 RDS-03 RDS-04 RDS-05 RDS-06 RDS-09 RDS-11 RDS-12 RDS-20 RDS-31 RDS-33 RDS-35"

@@ -92,3 +92,22 @@ fn a_version_that_is_not_common_is_refused() {
     }
     assert_eq!(Version::V3_1.raw(), 0x301);
 }
+
+#[test]
+fn peers_make_a_bounded_number_of_connections() {
+    let of = |of_peer, in_all| Crowd {
+        known: false,
+        of_peer,
+        in_all,
+    };
+    assert!(of(0, 0).has_room());
+    assert!(of(Crowd::OF_PEER - 1, Crowd::IN_ALL - 1).has_room());
+    assert!(!of(Crowd::OF_PEER, Crowd::OF_PEER).has_room());
+    assert!(!of(0, Crowd::IN_ALL).has_room());
+    // One that exists can always come back.
+    let known = Crowd {
+        known: true,
+        ..of(usize::MAX, usize::MAX)
+    };
+    assert!(known.has_room());
+}

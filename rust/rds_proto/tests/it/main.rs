@@ -9,5 +9,6 @@ mod header;
 mod incoming;
 mod operation;
 mod outgoing;
+mod ping;
 mod random;
 mod region;
