@@ -231,6 +231,15 @@ impl Entered<'_> {
         unsafe { bindings::rds_inc_put(inc) };
     }
 
+    /// Tells programs that the congestion map of the peer may have changed: both ends have the same
+    /// address, and so the same map.
+    pub fn same_congestion(&self) {
+        // SAFETY: Valid by the type invariant; the map is constant.
+        let map = unsafe { (*self.conn.as_ptr()).c_fcong };
+        // SAFETY: Maps are never freed while there are connections.
+        unsafe { bindings::rds_cong_map_updated(map, u64::MAX) };
+    }
+
     /// Takes the congestion map of the peer. `opened` says which bits of a word tell of a port that
     /// can receive again, from what the word was and what it is. Programs that wait for one of
     /// these ports are woken.

@@ -141,13 +141,16 @@ impl Endpoint {
         hello: &Hello,
     ) -> Result<Self> {
         let id = Arc::new(id, GFP_KERNEL)?;
+        let served = events.reads;
         events.attach(connection)?;
         let (endpoint, reads) = Self::make(connection, id.clone(), events, hello.credit)?;
         let answer = Hello::new(hello.to, hello.from, hello.tos, offered());
         let (data, len) = answer.encode();
         id.grant(&Terms {
             private_data: data.get(..len).unwrap_or(&[]),
-            reads,
+            // The active side learns from the answer; this one has to keep to the request. A Read
+            // of a queue pair that may have none would wait for ever; one too many ends it.
+            reads: reads.min(served).max(1),
             retry_count: RETRIES,
         })?;
         Ok(endpoint)

@@ -87,20 +87,26 @@ pub(crate) struct Events {
     /// The peer began.
     is_passive: bool,
     pub(crate) peer: Option<IpAddr>,
+    /// RDMA Reads that the peer serves, as its request says.
+    pub(crate) reads: u8,
 }
 
 impl Events {
     /// Makes the events of a connection that this end begins. Sleeps.
     pub(crate) fn active() -> Result<Arc<Self>> {
-        Self::new(Data::NONE, None)
+        Self::new(Data::NONE, None, 0)
     }
 
     /// Makes the events of a request. Sleeps.
     pub(crate) fn passive(request: &RequestInfo<'_>) -> Result<Arc<Self>> {
-        Self::new(Data::new(request.private_data), Some(request.peer.ip()))
+        Self::new(
+            Data::new(request.private_data),
+            Some(request.peer.ip()),
+            request.reads,
+        )
     }
 
-    fn new(data: Data, peer: Option<IpAddr>) -> Result<Arc<Self>> {
+    fn new(data: Data, peer: Option<IpAddr>, reads: u8) -> Result<Arc<Self>> {
         let seen = Seen {
             step: Step::Begun,
             failed: false,
@@ -113,6 +119,7 @@ impl Events {
                 changed <- new_condvar!("Events::changed"),
                 is_passive: peer.is_some(),
                 peer,
+                reads,
             }),
             GFP_KERNEL,
         )

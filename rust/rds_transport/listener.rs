@@ -126,6 +126,12 @@ impl Requests {
         // The lock is taken only now. A thread that connects holds it while it waits for the peer,
         // and the peer may wait for this thread.
         let mut place = connection.data().endpoint.lock();
+        // It may have been dropped and shut down before that.
+        let former = place.take();
+        connection.data().end(former);
+        if entered.state() != State::Connecting {
+            return Err(EBUSY);
+        }
         match Endpoint::accept(&connection, id, events, &hello) {
             Ok(endpoint) => {
                 *place = Some(endpoint);

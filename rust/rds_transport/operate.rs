@@ -14,6 +14,7 @@ use crate::{
     sizes::OPERATION, //
 };
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
@@ -83,6 +84,12 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     if asked.bytes == 0 {
         posted.end(Completion::Done);
         return Ok(());
+    }
+    // Before a copy is made for nothing. Elements of the transfer begin with their page. CAST: Fewer
+    // than bytes.
+    let pages = (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32;
+    if !qp.has_room(0, pages.div_ceil(qp.pd().max_send_sges().max(1))) {
+        return Err(EAGAIN);
     }
     let transfer = transfer(&qp, &posted.message, &asked)?;
     let wrs = transfer.wrs();

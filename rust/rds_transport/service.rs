@@ -32,6 +32,7 @@ use kernel::{
 };
 use xprtrdma_rdma::{
     cm::CmId,
+    device::DeviceInfo,
     qp::Qp, //
 };
 use xprtrdma_rds::{
@@ -137,7 +138,14 @@ impl Transport for Rds {
     fn is_local(net: &Net, addr: IpAddr, _scope: u32) -> bool {
         let is = || -> Result {
             let id = CmId::create(net, Events::active()?)?;
-            id.bind_addr(&SocketAddr::new(addr, 0))
+            id.bind_addr(&SocketAddr::new(addr, 0))?;
+            // On iWARP both ends would have to begin with the peer that connects, and no queue pair
+            // is connected without one.
+            let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
+            DeviceInfo::of(&id)
+                .is_some_and(fits)
+                .then_some(())
+                .ok_or(ENODEV)
         };
         is().is_ok()
     }

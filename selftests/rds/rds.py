@@ -834,6 +834,32 @@ def ruled(name, value):
     return former
 
 
+@test("basic", slow=True)
+def to_itself(t):
+    """Both ends have the same address: congestion comes and goes as with any peer."""
+    t.a.close_all()
+    t.b.close_all()
+    here = t.a_addr
+    port = t.a.open("r", here, 0, transport=TRANS_IB, rcvbuf=32768)[1]
+    t.a.open("s", here, 0, transport=TRANS_IB)
+    for turn in range(8):
+        for index in range(200):
+            error = t.a.send_pattern("s", here, port, index, 4096, socket.MSG_DONTWAIT)
+            if isinstance(error, dict) and error["error"] == "ENOBUFS":
+                break
+            time.sleep(0.001)
+        t.want(f"turn {turn}: the port is full", error, {"error": "ENOBUFS"})
+        got = 0
+        while t.a.recv("r", 0.3) is not None:
+            got += 1
+        if not t.want(f"turn {turn}: nothing is lost", got, index):
+            break
+        again = Later(t.a.send_pattern, "s", here, port, 7, 4096)
+        if not t.want(f"turn {turn}: and has room again", again.wait(5), 4096):
+            break
+        t.a.recv("r", 5)
+
+
 @test("RDS-01 RDS-02 RDS-03 RDS-04 RDS-05 RDS-06 RDS-09 RDS-11 RDS-12 RDS-20 RDS-31 RDS-33 RDS-35"
       " RDS-36 RDS-40 RDS-58")
 # covers: RDS-04 RDS-06 RDS-12 RDS-31 RDS-33
