@@ -78,7 +78,8 @@ class Reading(unittest.TestCase):
 
     def test_results_of_rds(self):
         output = ("ok ping (0.3 s) [basic]\n    note: x\nnot ok get-mr (1.0 s) [RDS-16]\n"
-                  "    FAILED: GET_MR: 'EIO', promised True\n    FAILED: more\n1 passed, 1 failed\n")
+                  "    FAILED: GET_MR: 'EIO', promised True\n    FAILED: more\n"
+                  "1 passed, 1 failed\n")
         self.assertEqual(mutants.rds_results(output),
                          {"ping": (True, 0.3, ""),
                           "get-mr": (False, 1.0, "GET_MR: 'EIO', promised True")})
