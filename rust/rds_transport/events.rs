@@ -148,8 +148,8 @@ impl Events {
         }
     }
 
-    /// From now on the connection is ended when the connection manager says so. An error: it has
-    /// said so.
+    /// From now on the connection is ended when the connection manager says so. Returns an error if
+    /// it has said so already.
     pub(crate) fn attach(&self, connection: &Arc<Connection<Rds>>) -> Result {
         let mut seen = self.seen.lock();
         if seen.failed {

@@ -93,9 +93,10 @@ impl State {
         self.with_link(|link| link.failure.is_some()) != Some(false)
     }
 
-    /// Waits for the end of operations, for a moment: the device may be about to tell how one that
-    /// the peer refused has ended, and the peer ends the connection then. If it was the peer's
-    /// operation that was refused, its device may be about to hear of that. Sleeps.
+    /// Waits a moment for the end of operations. If the peer has refused one of them, the peer ends
+    /// the connection, and the device may be about to report how that operation has ended. If this
+    /// side has refused an operation of the peer, the device of the peer may be about to hear of
+    /// that. Sleeps.
     fn settle(&self) {
         let flushed = |link: &mut Link<Handler>| link.failure == Some(Completion::Flushed);
         if self.with_link(flushed) == Some(true) {
@@ -152,7 +153,7 @@ impl Transport for Rds {
 
     fn connect(connection: &Arc<Connection<Self>>) -> Result {
         let mut place = connection.data().endpoint.lock();
-        // Of a request of the peer that was dropped while it was being accepted.
+        // Belongs to a request of the peer that was dropped while it was being accepted.
         let former = place.take();
         connection.data().end(former);
         match Endpoint::connect(connection) {

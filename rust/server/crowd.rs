@@ -201,7 +201,7 @@ impl Crowd {
         };
         let pushed = all.push_within_capacity(ending.clone());
         drop(all);
-        // Perhaps too many that have ended are not closed yet.
+        // The list may be full of connections that have ended and are not closed yet.
         pushed.inspect_err(|_| count::REJECTED.add()).ok()?;
         if let Some(other) = leaves {
             other.end(Cause::Crowded);

@@ -92,8 +92,8 @@ impl Outbox {
     /// Posts the answers that wait, in the order of their grants and as far as there is room.
     /// Returns whether there is room for more. Does not sleep.
     ///
-    /// An answer that has its grant may not be in the list yet. Those behind it wait for the thread
-    /// that puts it there, which comes here as well.
+    /// An answer that has its grant may not be in the list yet. The answers behind it wait until
+    /// its thread has put it there; that thread calls this function, too.
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
         loop {
