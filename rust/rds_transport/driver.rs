@@ -30,7 +30,7 @@ impl Rds {
             try_pin_init!(Self {
                 completions: Arc::new(WorkQueue::new(c"rds_rdma_rs")?, GFP_KERNEL)?,
                 accepts: WorkQueue::new(c"rds_rdma_rs-accept")?,
-                table <- new_mutex!(Table::default(), "Rds::table"),
+                table <- new_mutex!(Table::new(), "Rds::table"),
             }? Error),
             GFP_KERNEL,
         )

@@ -4,10 +4,9 @@
 
 use crate::{
     driver::Rds,
-    sizes::REGIONS,
     table::{
+        errno,
         Device,
-        Opened,
         Slot, //
     }, //
 };
@@ -35,7 +34,10 @@ use xprtrdma_rdma::{
         CmHandler,
         CmId, //
     },
-    pd::Pd, //
+    pd::Pd,
+    registrar::{
+        Registrar, //
+    }, //
 };
 use xprtrdma_rds::{
     memory::Memory,
@@ -45,8 +47,6 @@ use xprtrdma_rds::{
 use xprtrdma_rds_proto::region::{
     Extent,
     Life,
-    Limit,
-    Refusal,
     Wanted, //
 };
 
@@ -59,17 +59,13 @@ pub(crate) struct Region {
 impl Region {
     /// The RDMA ACK is here. Sleeps.
     pub(crate) fn acknowledged(&self) {
-        if let Some((region, _)) = &self.slot.memory.lock().on {
-            region.sync_for_cpu();
-        }
+        self.slot.with_region(|region| region.sync_for_cpu());
         self.slot.revoke(|life| life.acknowledged());
     }
 
     /// The program may have written to the memory.
     pub(crate) fn offered(&self) {
-        if let Some((region, _)) = &self.slot.memory.lock().on {
-            region.sync_for_device();
-        }
+        self.slot.with_region(|region| region.sync_for_device());
     }
 }
 
@@ -77,11 +73,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         // Whether or not the program asked for it: no region stays in reach.
         self.slot.revoke(|life| life.released());
-        let mut table = self.driver.table.lock();
-        table.regions.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
-        if let Some(limit) = &mut table.limit {
-            limit.unmap();
-        }
+        self.driver.table.lock().remove(&self.slot);
     }
 }
 
@@ -148,48 +140,32 @@ impl Rds {
         let id = CmId::create(init_net(), watcher)?;
         id.bind_addr(&SocketAddr::new(local, 0))?;
         let mut table = self.table.lock();
-        if table.closed {
-            return Err(ENODEV);
-        }
-        let known = table.devices.iter().find(|device| device.pd.is_on(&id));
-        if let Some(device) = known {
-            let device = device.clone();
+        if let Some(device) = table.find(&id)? {
             // Its id is destroyed outside of the lock.
             drop(table);
             return Ok(device);
         }
         let pd = Pd::alloc(Arc::new(id, GFP_KERNEL)?)?;
-        let number = table.next;
-        let device = Device::new(number, pd)?;
-        table.next = number.wrapping_add(1);
+        let registrar = Registrar::new(&pd)?;
         let mut watched = watch.device.lock();
         if matches!(*watched, Watched::Removed) {
             // The removal waits for the end of the id, and nothing else will end it.
             return Err(ENODEV);
         }
-        table.devices.push(device.clone(), GFP_KERNEL)?;
-        *watched = Watched::Device(number);
+        let device = table.add(pd, registrar)?;
+        *watched = Watched::Device(device.number());
         drop(watched);
         Ok(device)
     }
 
     /// Ends all regions of a device, and gives it up. Sleeps.
     fn forget(&self, device: u64) {
-        let mut table = self.table.lock();
-        table.devices.retain(|one| one.number != device);
-        for slot in &table.regions {
-            if slot.is_on(device) {
-                slot.revoke(|life| life.lost());
-            }
-        }
+        self.table.lock().forget(device);
     }
 
     /// Drops all devices; the module is unloaded. Sleeps.
     pub(crate) fn close(&self) {
-        let mut table = self.table.lock();
-        table.closed = true;
-        let devices = core::mem::take(&mut table.devices);
-        drop(table);
+        let devices = self.table.lock().close();
         drop(devices);
         // What a removed device has queued.
         self.accepts.flush();
@@ -204,68 +180,18 @@ impl Rds {
     ) -> Result<(KBox<Region>, u32)> {
         let extent = Extent::new(range.start, range.len, memory.pages().into()).map_err(errno)?;
         let device = self.device(local)?;
-        let mut table = self.table.lock();
-        if !table.devices.iter().any(|one| Arc::ptr_eq(one, &device)) {
-            // Removed since. Its regions have been ended, and nothing would end this one.
-            return Err(ENODEV);
-        }
-        let limit = table.limit.get_or_insert(Limit::new(REGIONS));
-        limit.map().map_err(errno)?;
-        let made = self.make(&table.regions, &device, range, extent, memory);
-        let added = made.and_then(|slot| {
-            table.regions.push(slot.clone(), GFP_KERNEL)?;
-            Ok(slot)
-        });
-        match added {
-            Ok(slot) => {
-                // From here on its drop takes it out of the table.
-                drop(table);
-                let key = slot.key;
-                let driver = self.clone();
-                Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))
-            }
-            Err(error) => {
-                if let Some(limit) = &mut table.limit {
-                    limit.unmap();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn make(
-        &self,
-        regions: &[Arc<Slot>],
-        device: &Arc<Device>,
-        range: Range,
-        extent: Extent,
-        memory: Memory,
-    ) -> Result<Arc<Slot>> {
-        // RDS finds regions by their keys alone, whatever device they are on.
-        let taken = |key| regions.iter().any(|slot| slot.key == key);
-        let region = device.registrar.expose(memory, extent.pages, taken)?;
-        let key = region.key();
         let life = Life::new(Wanted {
             use_once: range.use_once,
             invalidate: range.invalidate,
         });
-        let opened = Opened {
-            on: Some((region, device.clone())),
-            life,
+        let make = |taken: &dyn Fn(u32) -> bool| {
+            let region = device.registrar.expose(memory, extent.pages, taken)?;
+            Slot::new(region, device.clone(), life)
         };
-        Arc::pin_init(
-            pin_init!(Slot {
-                memory <- new_mutex!(opened, "Slot::memory"),
-                key,
-            }),
-            GFP_KERNEL,
-        )
-    }
-}
-
-fn errno(refusal: Refusal) -> Error {
-    match refusal {
-        Refusal::Limit => EAGAIN,
-        Refusal::Range => EINVAL,
+        let slot = self.table.lock().open(&device, make)?;
+        // From here on its drop takes it out of the table.
+        let key = slot.key();
+        let driver = self.clone();
+        Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))
     }
 }
