@@ -85,8 +85,8 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         posted.end(Completion::Done);
         return Ok(());
     }
-    // Before a copy is made for nothing. Elements of the transfer begin with their page. CAST: Fewer
-    // than bytes.
+    // Before a copy is made for nothing. Elements of the transfer begin with their page.
+    // CAST: Fewer than bytes.
     let pages = (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32;
     if !qp.has_room(0, pages.div_ceil(qp.pd().max_send_sges().max(1))) {
         return Err(EAGAIN);
