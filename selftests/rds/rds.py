@@ -1239,7 +1239,6 @@ def close_releases(t):
     t.want("access after close of the owner", reachable(t, cookie), "REMOTE_ERROR")
 
 
-# covers: RDS-34
 @test("RDS-34 RDS-59")
 def fence(t):
     """With FENCE, the ACK never overtakes the Read: the client may overwrite at once."""
