@@ -278,8 +278,16 @@ def add_programs(commands):
     sub.add_argument("--runs", type=int, metavar="N",
                      help="run a program with cases that fail with ours only so often "
                           f"(default {beside.RUNS})")
+    sub.add_argument("--server", choices=("intree", "ours"), default="intree",
+                     help="ours: our client with our server, beside the in-tree pair")
     sub.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-    sub.set_defaults(run=lambda args: beside.check(args.kernel, args.names, args.write, args.runs))
+
+    def run(args):
+        if args.write and args.server == "ours":
+            sub.error("the record is about the in-tree server")
+        return beside.check(args.kernel, args.names, args.write, args.runs, args.server)
+
+    sub.set_defaults(run=run)
 
 
 def add_mutants(commands):
@@ -311,6 +319,8 @@ def add_torture(commands):
                      "selftests (default: %(default)d)")
     sub.add_argument("--rails", action="store_true",
                      help="with our client: mounts over two cables, and faults of one of them, too")
+    sub.add_argument("--server", choices=("intree", "ours"), default="intree",
+                     help="the server's transport (default: %(default)s)")
     record_option(sub)
 
     def run(args):
@@ -319,9 +329,11 @@ def add_torture(commands):
             sub.error("version two is our client's alone, and the page is about version one")
         if args.rails and (args.write or clients != ["ours"] or args.rdma_version == 2):
             sub.error("rails are our client's alone, and the page is about one cable")
+        if args.server == "ours" and args.write:
+            sub.error("the page is about the in-tree server")
         return torture.check(args.kernel, clients, args.debug, args.cpus, args.minutes,
                              args.seed, args.fault, args.write, args.rdma_version,
-                             args.rails)
+                             args.rails, args.server)
 
     sub.set_defaults(run=run)
 

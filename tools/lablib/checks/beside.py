@@ -97,12 +97,12 @@ def worse(intree, ours):
                               if name not in ours.groups]
 
 
-def run(program, client, spec, found):
+def run(program, client, spec, found, serving="intree"):
     """Run a program with a client, or over TCP; what the machines complain about."""
-    say(f"{program.name}, {client}")
+    say(f"{program.name}, {client}" + (", our server" if serving == "ours" else ""))
     tcp = client == "tcp"
-    plan = Plan(client="none" if tcp else client, spec=spec, timeout=program.seconds + 60,
-                memory=(2048, program.memory))
+    plan = Plan(client="none" if tcp else client, serving=serving, spec=spec,
+                timeout=program.seconds + 60, memory=(2048, program.memory))
     session, status = Session(plan), None
     for file in program.files(root.path(), session.kernel) if program.files else ():
         shutil.copy(file, session.pair.results)
@@ -116,12 +116,14 @@ def run(program, client, spec, found):
     return session.complaints
 
 
-def compare(program, spec, runs, tally):
-    """Run one program with both clients, more than once if need be; its row of the record."""
+def compare(program, spec, runs, tally, serving="intree"):
+    """Run one program with both clients, more than once if need be; its row of the record. With
+    `serving`, our client has our server, and the in-tree client the in-tree one."""
     found, row = {client: Found() for client in CLIENTS}, {}
     for number in range(runs):
         for client, of_client in found.items():
-            complaints = run(program, client, spec, of_client)
+            complaints = run(program, client, spec, of_client,
+                             serving if client == "ours" else "intree")
             tally.judge(f"{program.name}, {client}: {'; '.join(complaints)[:300]}",
                         not complaints)
         if not number:
@@ -185,7 +187,7 @@ def save(record):
                         for case, tcp in of_program["both"].items()))])
 
 
-def check(spec, names, write, runs):
+def check(spec, names, write, runs, serving="intree"):
     """Run the programs; the exit status."""
     unknown = set(names) - {p.name for p in PROGRAMS}
     if unknown:
@@ -195,7 +197,7 @@ def check(spec, names, write, runs):
     for program in PROGRAMS:
         if names and program.name not in names:
             continue
-        row = compare(program, spec, runs or RUNS, tally)
+        row = compare(program, spec, runs or RUNS, tally, serving)
         say(f"{program.name}: passed and failed: in-tree {row['intree']}, ours {row['ours']}")
         for name, times in row["worse"].items():
             tally.fail(f"{program.name}: fails with ours only, in {times} of {row['runs']} runs: "

@@ -23,12 +23,13 @@ MORE_SECONDS = 900
 MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
 
-def check(spec, clients, debug, processors, minutes, seed, names, write, version, rails):
+def check(spec, clients, debug, processors, minutes, seed, names, write, version, rails, serving):
     """Run it with each client, over a version of RPC-over-RDMA; returns the exit status."""
     seed = random.randrange(1 << 32) if seed is None else seed
     total = Tally()
     for client in clients:
-        tally, found = run(spec, client, debug, processors, minutes, seed, names, version, rails)
+        tally, found = run(spec, client, debug, processors, minutes, seed, names, version, rails,
+                           serving)
         if found:
             print(reliability.text(found), flush=True)
             if write:
@@ -44,9 +45,10 @@ def check(spec, clients, debug, processors, minutes, seed, names, write, version
     return 0 if total.good() else 1
 
 
-def run(spec, client, debug, processors, minutes, seed, names, version, rails):
+def run(spec, client, debug, processors, minutes, seed, names, version, rails, serving="intree"):
     """One run: (tally, what it wrote or None)."""
-    plan = Plan(client=client, spec=spec, debug=debug, load=False, memory=MEMORY[debug],
+    plan = Plan(client=client, serving=serving, spec=spec, debug=debug, load=False,
+                memory=MEMORY[debug],
                 timeout=minutes * 60 + MORE_SECONDS, detour=True, processors=processors,
                 rails=2 if rails else 1)
     session, output, status = Session(plan), bytearray(), None
