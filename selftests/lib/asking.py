@@ -6,6 +6,7 @@ import importlib
 import itertools
 import json
 import os
+import random
 import socket
 import struct
 import time
@@ -28,8 +29,9 @@ TCP_SECONDS = 2
 TCP_PORT = 2049
 COUNTERS = "/sys/kernel/debug/svcrdma_rs/bounds"
 LAST = 0x80000000  # of a record's fragments
-# Each client has its own, so that the server takes no call for one that it has answered.
-XIDS = itertools.count(0x10000, 0x1000)
+# Each client has its own, so that the server takes no call for one that it has answered, also in
+# another case.
+XIDS = itertools.count(random.SystemRandom().randrange(0x10, 0x70000) << 12, 0x1000)
 
 
 def counters(t):
@@ -41,9 +43,9 @@ def counters(t):
 class Client:
     """One connection of the requester, and the messages that it makes."""
 
-    def __init__(self, stage, private=None, **more):
+    def __init__(self, stage, private=None, port=PORT, **more):
         self.stage, self.xid = stage, next(XIDS)
-        self.connection = stage.verbs.Requester(stage.device, ENV.server, PORT, **more)
+        self.connection = stage.verbs.Requester(stage.device, ENV.server, port, **more)
         self.private = row.PRIVATE if private is None else private
 
     def __enter__(self):

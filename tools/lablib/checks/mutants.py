@@ -3,8 +3,9 @@
 
 `mutants.toml` has the faults: a text of one source file that is there exactly once,
 and what takes its place.  Each is built in a copy of the source and loaded in the
-client machine, where its tests must fail, or the kernel must complain, or something
-must be left behind.  Before that the same tests pass with the module as it is.
+client machine, or in the server machine if it is of the server, where its tests must
+fail, or the kernel must complain, or something must be left behind.  Before that the
+same tests pass with the module as it is.
 `tools/host/mutants` does the like, by a generator, with the protocol core and its
 host tests.
 """
@@ -25,7 +26,7 @@ from ..base.paths import REPO
 from ..base.tally import Tally
 from ..base.ui import LabError, say
 from ..machine import judge, wire
-from ..machine.session import Plan, Session
+from ..machine.session import UNSERVE, Plan, Session
 from .check import LineSplitter
 
 TABLE = REPO / "tools/lablib/checks/mutants.toml"
@@ -39,6 +40,14 @@ NOT_SOURCE = [REPO / "rust/proto" / name
 # A run with a fault may take so much longer than one without.
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
+# Of a server with another module; the last run may have unloaded it.
+SERVE = f"""\
+if [ -d /sys/module/svcrdma_rs ]; then
+    {UNSERVE}
+fi
+insmod "$1"
+rpc.nfsd 8
+echo "rdma 20049" > /proc/fs/nfsd/portlist"""
 BASELINE_SECONDS = 25 * 60
 HOST_SECONDS = 600
 HOST_FAILED = re.compile(r"thread '(\S+)' .*panicked at (\S+):\d+:\d+:")
@@ -67,11 +76,13 @@ class Fault:
     host: bool = False    # of the protocol, noticed by its own tests on the host
     rails: bool = False   # needs two cables
     rds: bool = False     # of the module of RDS, noticed by selftests/rds
+    server: bool = False  # planted in the server's module, and loaded in the server machine
     why: str = ""         # no test can notice it
 
     @property
     def kind(self):
-        return self.debug or self.suites, self.full, self.suites, self.host, self.rails, self.rds
+        return (self.debug or self.suites, self.full, self.suites, self.host, self.rails, self.rds,
+                self.server)
 
     def applied(self, text):
         """The source with the fault."""
@@ -161,11 +172,12 @@ def replace(source, target):
 class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
-    def __init__(self, spec, debug, suites, rails):
+    def __init__(self, spec, debug, suites, rails, server):
         # Each run brings its own module; tests on the debug kernel may want that of the suites,
         # too.
-        self.plan = Plan(client="none", spec=spec, debug=debug, suites=debug, load=False,
-                         rails=2 if rails else 1)
+        self.plan = Plan(client="ours" if server else "none", spec=spec, debug=debug,
+                         suites=debug and not server, load=False, rails=2 if rails else 1,
+                         serving="ours" if server else "intree")
         self.suites = suites
         self.session: Session | None = None
 
@@ -186,7 +198,10 @@ class Machines:
                     say(f"  {line}")
 
         session, parts, lines = self.booted(), [], LineSplitter()
-        session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}"}
+        if session.pair.serving:
+            session.pair.server.channel.check_call(["sh", "-c", SERVE, "sh", f"/repo/{file}"])
+        else:
+            session.environment |= {"LAB_CLIENT": "ours", "LAB_MODULE": f"/repo/{file}"}
         if self.suites:
             session.environment["LAB_SUITES"] = f"/repo/{file}"
         command = session.channel.start(argv, sink, env=session.environment, cwd="/repo")
@@ -258,13 +273,13 @@ class Campaign:
     """Plants faults of one kind: one kernel, one size."""
 
     def __init__(self, spec, kind):
-        self.debug, self.full, suites, _, rails, rds = kind
+        self.debug, self.full, suites, _, rails, rds, server = kind
         base = root.path()
         target = kernel.get(base, spec)
         target = kernel.debug(base, target) if self.debug else target
-        self.builder = Builder(base, target,
-                               "rds" if rds else "suites" if suites else "client")
-        self.machines = Machines(spec, self.debug, suites, rails)
+        variant = "rds" if rds else "suites" if suites else "server" if server else "client"
+        self.builder = Builder(base, target, variant)
+        self.machines = Machines(spec, self.debug, suites, rails, server)
         self.seconds = {}
 
     def baseline(self, faults):

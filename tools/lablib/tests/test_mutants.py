@@ -24,16 +24,17 @@ class Table(unittest.TestCase):
                 self.assertNotEqual(fault.applied(original), original)
 
     def test_every_test_exists(self):
-        for debug, full, rails in itertools.product((False, True), repeat=3):
+        for debug, full, rails, server in itertools.product((False, True), repeat=4):
             listed = subprocess.run(
                 [sys.executable, "-B", REPO / "selftests/run", "--list", "--size",
                  "full" if full else "small", "--vers", mutants.VERSIONS],
                 env=os.environ | {"LAB_DEBUG": "1" if debug else "",
+                                  "LAB_SERVER": "ours" if server else "intree",
                                   "LAB_DEVICES": "rxe0 rxe1" if rails else "rxe0"},
                 stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout.splitlines()
             for fault in mutants.table():
-                kind = *fault.kind[:2], fault.rails
-                if kind == (debug, full, rails) and not (fault.host or fault.rds):
+                kind = *fault.kind[:2], fault.rails, fault.server
+                if kind == (debug, full, rails, server) and not (fault.host or fault.rds):
                     for test in fault.tests:
                         with self.subTest(fault.name):
                             self.assertTrue(any(re.search(test, name) for name in listed), test)
