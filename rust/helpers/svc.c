@@ -128,7 +128,12 @@ void svcrdma_count(enum svcrdma_counter counter, unsigned long more)
 
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size)
 {
-	svcrdma_sizes[which] = size;
+	WRITE_ONCE(svcrdma_sizes[which], size);
+}
+
+unsigned int svcrdma_get_size(enum svcrdma_size which)
+{
+	return READ_ONCE(svcrdma_sizes[which]);
 }
 
 static int handle_counter(const struct ctl_table *table, int write,
@@ -172,6 +177,15 @@ static const struct ctl_table svcrdma_table[] = {
 	SIZE("max_requests", SVCRDMA_MAX_REQUESTS),
 	SIZE("max_req_size", SVCRDMA_MAX_REQ_SIZE),
 	SIZE("max_outbound_read_requests", SVCRDMA_MAX_READS),
+	{
+		.procname	= "rdma_version",
+		.data		= &svcrdma_sizes[SVCRDMA_VERSION],
+		.maxlen		= sizeof(svcrdma_sizes[0]),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ONE,
+		.extra2		= SYSCTL_TWO,
+	},
 	COUNTER("rdma_stat_recv", SVCRDMA_STAT_RECV),
 	COUNTER("rdma_stat_read", SVCRDMA_STAT_READ),
 	COUNTER("rdma_stat_write", SVCRDMA_STAT_WRITE),

@@ -34,6 +34,8 @@ enum svcrdma_size {
 	SVCRDMA_MAX_REQUESTS,
 	SVCRDMA_MAX_REQ_SIZE,
 	SVCRDMA_MAX_READS,
+	/* The highest version of the protocol; it can be written. */
+	SVCRDMA_VERSION,
 	SVCRDMA_SIZES,
 };
 
@@ -50,6 +52,7 @@ enum svcrdma_counter {
 /* In any context. */
 void svcrdma_count(enum svcrdma_counter counter, unsigned long more);
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size);
+unsigned int svcrdma_get_size(enum svcrdma_size which);
 /* Without memory, or if another module has the names, there are no files. */
 void svcrdma_register_sysctls(void);
 void svcrdma_unregister_sysctls(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Responder's half of RPC-over-RDMA version one: from a received message to the answer.
+//! The Responder's half of RPC-over-RDMA: from a received message to the answer.
 //!
 //! The client's module does not compile this room: the module of the server does.
 //!
@@ -22,6 +22,7 @@
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`sort`] | what a received message is |
+//! | [`spoken`] | the versions of the protocol |
 //! | [`admit`] | whether a Call may be processed |
 //! | [`stream`] | the unreduced Call, and what brings its pieces together |
 //! | [`reply`] | how a reply travels |
@@ -49,4 +50,5 @@ pub mod results;
 pub mod reverse;
 mod rpc_call;
 pub mod sort;
+pub mod spoken;
 pub mod stream;

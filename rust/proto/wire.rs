@@ -8,11 +8,13 @@
 //! | [`chunk`] | segments and chunk lists |
 //! | [`header`] | fixed words, everything that we send |
 //! | [`inbound`] | what a received message is |
+//! | `option` | options of version 2 |
 //! | [`private_data`], [`threshold`] | what two peers agree on when they connect |
 
 pub mod chunk;
 pub mod header;
 pub mod inbound;
+pub(crate) mod option;
 pub mod private_data;
 pub mod threshold;
 pub mod xdr;

@@ -138,6 +138,12 @@ impl Seen {
     fn show(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let handler = this.qp.handler();
         let agreed = &this.events.agreed;
+        let terms = &handler.terms;
+        let spoken = handler.callbacks.version();
+        let to_client = match spoken {
+            Some(2) => terms.reply_threshold_v2,
+            _ => terms.reply_threshold,
+        };
         let (arrived, answers) = (&handler.arrivals, &handler.outbox.answers);
         let (granted, in_process) = {
             let grant = handler.outbox.grant.lock();
@@ -148,8 +154,12 @@ impl Seen {
             false => "no",
         };
         writeln!(f, "device: {}", Text(&this.device))?;
+        match spoken {
+            Some(version) => writeln!(f, "version: {version}")?,
+            None => writeln!(f, "version: no call yet")?,
+        }
         writeln!(f, "inline from client: {}", agreed.thresholds.call)?;
-        writeln!(f, "inline to client: {}", agreed.thresholds.reply)?;
+        writeln!(f, "inline to client: {}", to_client)?;
         writeln!(f, "remote invalidation: {invalidation}")?;
         writeln!(f, "grant: {granted}")?;
         writeln!(f, "calls in process: {in_process}")?;

@@ -26,7 +26,10 @@ use kernel::{
     }, //
 };
 use xprtrdma_proto::{
-    responder::admit::Terms,
+    responder::{
+        admit::Terms,
+        spoken::Spoken, //
+    },
     served::cause::Cause, //
 };
 use xprtrdma_rdma::{
@@ -44,6 +47,7 @@ use xprtrdma_rdma::{
 use xprtrdma_svc::{
     inbox::InboxOwner,
     service::Accepted,
+    sysctl::Version,
     util::{
         may_log,
         Show, //
@@ -111,7 +115,12 @@ impl Connection {
         let sizes = Sizes::on(&device).ok_or(EOPNOTSUPP)?;
         let inbox = InboxOwner::new(sizes.inbox())?;
         let terms = Terms {
+            spoken: match Version::get() {
+                2 => Spoken::Both,
+                _ => Spoken::One,
+            },
             reply_threshold: events.agreed.thresholds.reply,
+            reply_threshold_v2: events.agreed.reply_v2,
             longest_call,
         };
         // A device refuses to connect with more Reads than it can have under way. With none, the

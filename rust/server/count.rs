@@ -60,6 +60,7 @@ static HALF_OPEN: Count = Count::new("ended_half_open");
 static SILENT: Count = Count::new("ended_silent");
 static STALLED: Count = Count::new("ended_send_queue_stalled");
 static RUDE: Count = Count::new("ended_malformed");
+static OPTIONS: Count = Count::new("ended_unknown_options");
 static OVERRUN: Count = Count::new("ended_above_grant");
 static LOST: Count = Count::new("ended_calls_lost");
 
@@ -71,6 +72,7 @@ pub(crate) fn ended(cause: Cause) {
         Cause::Silent => &SILENT,
         Cause::Transfer => &STALLED,
         Cause::Malformed => &RUDE,
+        Cause::Options => &OPTIONS,
         Cause::Overrun => &OVERRUN,
         Cause::Lost => &LOST,
         Cause::Left
@@ -94,7 +96,7 @@ fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "memory_free_pages {}", memory::free())?;
     for count in [
         &ANSWERS, &SHARE, &ADDRESS, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &CROWDED,
-        &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OVERRUN, &LOST,
+        &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OPTIONS, &OVERRUN, &LOST,
     ] {
         writeln!(f, "{} {}", count.name, count.seen.load(Relaxed))?;
     }

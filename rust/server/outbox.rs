@@ -56,6 +56,8 @@ pub(crate) struct Along {
     pub(crate) transfer: Option<KBox<Transfer>>,
     /// A key of the call, which the client's device invalidates when the answer arrives.
     pub(crate) invalidate: Option<u32>,
+    /// The handler is told when the client's device has the answer, which has no Writes.
+    pub(crate) confirmed: bool,
 }
 
 impl Along {
@@ -70,7 +72,11 @@ impl Along {
     /// the message.
     fn post<H: QpHandler>(self, batch: SendBatch<'_, H>, len: usize) -> Result {
         let invalidate = self.invalidate;
-        let message = Message { len, invalidate };
+        let message = Message {
+            len,
+            invalidate,
+            confirmed: self.confirmed,
+        };
         match self.transfer {
             Some(transfer) => batch.post_transfer(transfer, Some(message)),
             None => batch.post_message(message),

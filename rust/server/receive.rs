@@ -50,6 +50,7 @@ use xprtrdma_proto::{
             Ticket, //
         },
         refusal::{
+            Fault,
             Refusal,
             VERSION_ERROR_LEN, //
         },
@@ -135,7 +136,7 @@ impl Handler {
             terms,
             sizes,
             outbox: Outbox::new(grant, sizes.answers())?,
-            callbacks: Callbacks::new(terms.reply_threshold)?,
+            callbacks: Callbacks::new(&terms)?,
             arrivals: Arrivals::new(),
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
@@ -193,7 +194,10 @@ impl Handler {
         qp.handler().outbox.answer(
             qp,
             VERSION_ERROR_LEN,
-            Along::default(),
+            Along {
+                confirmed: refusal.fault == Fault::Option,
+                ..Along::default()
+            },
             |grant| grant.refuse(ticket),
             |granted, buffer| refusal.encode(granted, buffer).map_err(|_| EINVAL),
         )
@@ -246,11 +250,12 @@ impl QpHandler for Handler {
             return;
         }
         let bytes = message.bytes();
-        let (ticket, call) = match sort(bytes) {
-            Arrival::Call(call) => (
-                this.outbox.grant.lock().begin(Some(call.credits())),
-                Ok(call),
-            ),
+        let (ticket, call) = match sort(bytes, this.terms.spoken) {
+            Arrival::Call(call) => {
+                this.callbacks.heard(call.version(), &this.events.peer);
+                let ticket = this.outbox.grant.lock().begin(Some(call.credits()));
+                (ticket, Ok(call))
+            }
             Arrival::Refuse(refusal) => (this.outbox.grant.lock().begin(None), Err(refusal)),
             other => {
                 // The buffer is posted again.
@@ -308,7 +313,10 @@ impl QpHandler for Handler {
                 }
             }
             Err(refusal) => {
-                this.watch.malformed(&this.events);
+                match refusal.fault {
+                    Fault::Option => this.watch.refuse_option(&this.events),
+                    _ => this.watch.malformed(&this.events),
+                }
                 Err(Failed::Refused(ticket, refusal))
             }
         };
@@ -353,7 +361,12 @@ impl QpHandler for Handler {
         qp.handler().watch.completed();
     }
 
-    fn confirmed(_qp: ArcBorrow<'_, Qp<Self>>) {}
+    /// The client's device has the refusal of an option.
+    fn confirmed(qp: ArcBorrow<'_, Qp<Self>>) {
+        let watch = &qp.handler().watch;
+        watch.completed();
+        watch.option_refused();
+    }
 
     fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>) {
         qp.handler().watch.completed();

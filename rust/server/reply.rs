@@ -51,13 +51,14 @@ impl Connection {
             Ok(plan) => {
                 let transfer = self.write(&plan, reply, &mut call.counted)?;
                 // CAST: A few kilobytes.
-                let most = handler.terms.reply_threshold as usize;
+                let most = handler.terms.longest_message(ready.version()) as usize;
                 handler.outbox.answer(
                     &self.qp,
                     most,
                     Along {
                         transfer,
                         invalidate,
+                        confirmed: false,
                     },
                     |grant| grant.answer(ticket),
                     |granted, buffer| encode(&plan, granted, reply, buffer),

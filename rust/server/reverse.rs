@@ -6,6 +6,13 @@ use crate::{
     driver::Rdma,
     stats::Count, //
 };
+use core::{
+    net::SocketAddr,
+    sync::atomic::{
+        AtomicU32,
+        Ordering::Relaxed, //
+    }, //
+};
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -13,10 +20,12 @@ use kernel::{
 };
 use xprtrdma_proto::{
     responder::{
+        admit::Terms,
         reverse::Reverse,
         sort::ReverseReply, //
     },
     Error as Wrong,
+    Version,
     Xid, //
 };
 use xprtrdma_rdma::qp::{
@@ -24,10 +33,16 @@ use xprtrdma_rdma::qp::{
     QpHandler,
     SendError, //
 };
-use xprtrdma_svc::reverse::{
-    Line,
-    NotSent,
-    Outgoing, //
+use xprtrdma_svc::{
+    reverse::{
+        Line,
+        NotSent,
+        Outgoing, //
+    },
+    util::{
+        may_log,
+        Show, //
+    }, //
 };
 
 /// Calls to a client that may be in flight at most. Each needs a Receive for its reply.
@@ -38,8 +53,9 @@ pub(crate) struct Callbacks {
     /// Where replies go.
     pub(crate) line: Line<Rdma>,
     credits: Pin<KBox<SpinLock<Reverse>>>,
-    /// Bytes that the client takes in a message.
-    threshold: usize,
+    /// The number of the version that the client's first call has; zero until it comes. Completion
+    /// handlers, one at a time, change it.
+    version: AtomicU32,
     /// Calls that were sent. Changes with the lock of the credits held.
     pub(crate) sent: Count,
     /// Replies to calls that waited for them. Completion handlers change it.
@@ -47,25 +63,46 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Makes the direction to a client that takes `reply_threshold` bytes in a message.
-    pub(crate) fn new(reply_threshold: u32) -> Result<Self> {
-        let reverse = Reverse::new(CALLS.into(), reply_threshold);
+    /// Makes the direction to a client with these limits.
+    pub(crate) fn new(terms: &Terms) -> Result<Self> {
+        let reverse = Reverse::new(CALLS.into(), terms);
         let lock = new_spinlock!(reverse, "Callbacks::credits");
         Ok(Self {
             line: Line::new()?,
             credits: KBox::pin_init(lock, GFP_KERNEL)?,
-            // CAST: A few kilobytes.
-            threshold: reply_threshold as usize,
+            version: AtomicU32::new(0),
             sent: Count::new(),
             answered: Count::new(),
         })
     }
 
+    /// Notes the version of a call of the client. Completion handlers, one at a time, call it.
+    #[inline]
+    pub(crate) fn heard(&self, version: Version, peer: &SocketAddr) {
+        if self.version.load(Relaxed) == 0 {
+            self.begin(version, peer);
+        }
+    }
+
+    /// Settles the version of calls to the client.
+    #[cold]
+    fn begin(&self, version: Version, peer: &SocketAddr) {
+        self.version.store(version.number(), Relaxed);
+        self.credits.lock().heard(version);
+        if version != Version::V1 && may_log() {
+            let number = version.number();
+            pr_info!("{} speaks version {number}\n", Show(peer));
+        }
+    }
+
+    /// Returns the number of the version that the client's first call has.
+    pub(crate) fn version(&self) -> Option<u32> {
+        Some(self.version.load(Relaxed)).filter(|number| *number != 0)
+    }
+
     /// Allows calls: nfsd has been asked for them on this connection, by a call.
     pub(crate) fn allow(&self) {
-        let mut credits = self.credits.lock();
-        credits.heard();
-        credits.allow(true);
+        self.credits.lock().allow(true);
     }
 
     /// Returns how many bytes a call may have.
@@ -82,10 +119,17 @@ impl Callbacks {
     ) -> Result<(), NotSent> {
         // CAST: A message in memory.
         let len = call.message.len() as usize;
-        if len > self.longest() {
+        let credits = self.credits.lock();
+        // CAST: A few kilobytes.
+        let (longest, most) = (
+            credits.longest() as usize,
+            credits.longest_message() as usize,
+        );
+        drop(credits);
+        if len > longest {
             return Err(NotSent::TooLong);
         }
-        let mut batch = qp.begin(self.threshold, 1).map_err(|e| match e {
+        let mut batch = qp.begin(most, 1).map_err(|e| match e {
             SendError::Full => NotSent::Busy,
             SendError::Closed => NotSent::Closed,
         })?;

@@ -13,6 +13,7 @@ use xprtrdma_proto::{
             Queues, //
         }, //
     },
+    threshold::MIN_THRESHOLD_V2,
     time::Millis, //
 };
 use xprtrdma_rdma::{
@@ -35,6 +36,9 @@ pub(crate) const SHOWN: sysctl::Sizes = sysctl::Sizes {
 
 /// Bytes of the longest message in either direction.
 pub(crate) const INLINE: u32 = 4096;
+
+// A client of version two may send that much to a server that may speak it, and takes it.
+const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
 /// Calls that a client may have in flight.
 const CALLS: u16 = 64;

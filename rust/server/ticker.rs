@@ -189,6 +189,19 @@ impl Watch {
         }
     }
 
+    /// Counts an option that is refused, of which too many end the connection.
+    pub(crate) fn refuse_option(&self, events: &Events) {
+        let act = self.life.lock().refuse_option();
+        if let Act::End(cause) = act {
+            events.end(cause);
+        }
+    }
+
+    /// Notes that the client's device has the refusal of an option.
+    pub(crate) fn option_refused(&self) {
+        self.life.lock().option_refused();
+    }
+
     /// Ends the time between two ticks, in which these things were under way: work requests of the
     /// send queue, and calls. Returns what is to be done.
     pub(crate) fn tick(&self, events: &Events, send_wrs: u32, has_calls: bool) -> [Act; 2] {

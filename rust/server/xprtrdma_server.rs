@@ -47,10 +47,12 @@ mod sizes;
 mod stats;
 mod ticker;
 
+use core::borrow::Borrow;
 use kernel::prelude::*;
 use xprtrdma_rdma::stack;
 use xprtrdma_svc::{
     class::Registration,
+    sysctl::Version,
     util::{
         debugfs::File,
         host_pages,
@@ -64,7 +66,21 @@ module! {
     authors: ["The xprtrdma_rs developers"],
     description: "RPC-over-RDMA server transport",
     license: "GPL",
+    params: {
+        rdma_version: u32 {
+            default: 1,
+            description: "Highest protocol version: 1, or 2 for clients that ask for it (expired draft) (1-2, default 1)",
+        },
+    },
 }
+
+/// Returns the number of a parameter, which some kernels hand out by reference.
+fn number(value: impl Borrow<u32>) -> u32 {
+    *value.borrow()
+}
+
+/// The values of `rdma_version`.
+const VERSIONS: core::ops::RangeInclusive<u32> = 1..=2;
 
 struct SvcRdma {
     _bounds: Option<File<()>>,
@@ -77,6 +93,12 @@ impl kernel::Module for SvcRdma {
             pr_err!("{module} is not the kernel's own, with which this module was built\n");
             return Err(ENOEXEC);
         }
+        let highest = number(module_parameters::rdma_version.value());
+        if !VERSIONS.contains(&highest) {
+            pr_err!("parameter rdma_version={highest} is out of range (1 to 2)\n");
+            return Err(EINVAL);
+        }
+        Version::preset(highest);
         memory::set(host_pages());
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {

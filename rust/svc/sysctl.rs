@@ -42,6 +42,23 @@ pub struct Sizes {
     pub reads: u32,
 }
 
+/// `rdma_version`: the highest version of the protocol that new connections may have.
+pub struct Version;
+
+impl Version {
+    /// Sets it; a writer of the file may do so later.
+    pub fn preset(version: u32) {
+        // SAFETY: The index is one of the sizes'.
+        unsafe { bindings::svcrdma_set_size(bindings::svcrdma_size_SVCRDMA_VERSION, version) };
+    }
+
+    /// Returns it.
+    pub fn get() -> u32 {
+        // SAFETY: The index is one of the sizes'.
+        unsafe { bindings::svcrdma_get_size(bindings::svcrdma_size_SVCRDMA_VERSION) }
+    }
+}
+
 /// The files. Without memory for them, or if another module has them, there are none.
 pub(crate) struct Table(());
 

@@ -26,6 +26,7 @@ use crate::{
             RpcCall,
             MIN_RPC_CALL, //
         },
+        spoken::Spoken, //
     },
     wire::{
         chunk::{
@@ -56,10 +57,25 @@ pub const MAX_WRITES: usize = 16;
 /// What the Calls of one connection may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The longest message to the client, in bytes.
+    /// The versions that are spoken.
+    pub spoken: Spoken,
+    /// The longest message to the client in version one, in bytes.
     pub reply_threshold: u32,
+    /// The longest one in version two.
+    pub reply_threshold_v2: u32,
     /// The longest RPC Call with all its data, in bytes.
     pub longest_call: u32,
+}
+
+impl Terms {
+    /// Returns the longest message to the client in this version, in bytes.
+    #[inline]
+    pub const fn longest_message(&self, version: Version) -> u32 {
+        match version {
+            Version::V1 => self.reply_threshold,
+            Version::V2 => self.reply_threshold_v2,
+        }
+    }
 }
 
 /// A Call that passed every check of admission.
@@ -90,7 +106,7 @@ impl<'a> Call<'a, Sorted> {
     pub fn admit(self, terms: &Terms) -> Result<Call<'a, Admitted>, Refusal> {
         match check(&self, terms) {
             Ok(stage) => Ok(self.now(stage)),
-            Err(fault) => Err(Refusal::new(self.xid(), fault)),
+            Err(fault) => Err(Refusal::new(self.xid(), self.version(), fault)),
         }
     }
 }
@@ -135,7 +151,7 @@ impl<'a> Call<'a, Admitted> {
         };
         match protected {
             Ok(protected) => Ok(self.now(Ready { protected })),
-            Err(fault) => Err(Refusal::new(self.xid(), fault)),
+            Err(fault) => Err(Refusal::new(self.xid(), self.version(), fault)),
         }
     }
 }
@@ -162,7 +178,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     if total > terms.longest_call {
         return Err(Fault::TooLong);
     }
-    check_results(&call.lists, terms)?;
+    check_results(&call.lists, call.version(), terms)?;
     let protected = if !call.facts.long {
         check_arguments(&items, RpcCall::parse(call.payload))?
     } else {
@@ -216,8 +232,8 @@ fn check_positions(items: &Items, body: u32) -> Result<u32, Fault> {
 
 /// Checks the memory for results, and that the header of every possible answer fits into a Send:
 /// the header repeats the lists (RFC 8166 3.4.6, 4.3.3).
-fn check_results(lists: &Lists<'_>, terms: &Terms) -> Result<(), Fault> {
-    let mut least = reply_header_len(lists);
+fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(), Fault> {
+    let mut least = reply_header_len(lists, version);
     for chunk in lists.writes.clone() {
         capacity(chunk)?;
     }
@@ -227,20 +243,20 @@ fn check_results(lists: &Lists<'_>, terms: &Terms) -> Result<(), Fault> {
         least = least.saturating_add(MIN_RPC_REPLY);
     }
     match u32::try_from(least) {
-        Ok(least) if least <= terms.reply_threshold => Ok(()),
+        Ok(least) if least <= terms.longest_message(version) => Ok(()),
         _ => Err(Fault::ReplyHeader),
     }
 }
 
-/// Bytes of the header of a Reply to a Call with these lists.
-pub(crate) fn reply_header_len(lists: &Lists<'_>) -> usize {
+/// Bytes of the header of a Reply to a Call of this version with these lists.
+pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     let reply = lists.reply.as_ref();
     let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
     let lists = lists.writes.clone().fold(reply, |len, chunk| {
         len.saturating_add(chunk_len(chunk.len()))
     });
     // The Read list and the end of the Write list.
-    Version::V1
+    version
         .fixed_len()
         .saturating_add(ABSENT_LEN)
         .saturating_add(ABSENT_LEN)

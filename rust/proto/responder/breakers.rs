@@ -82,7 +82,7 @@ impl Breakers {
         now: Time,
     ) -> Result<Call<'a, Sorted>, Refusal> {
         if self.times(call.xid(), now) >= MOST_BROKEN {
-            return Err(Refusal::new(call.xid(), Fault::Breaks));
+            return Err(Refusal::new(call.xid(), call.version(), Fault::Breaks));
         }
         Ok(call)
     }

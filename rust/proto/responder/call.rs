@@ -30,6 +30,7 @@ pub struct Oddities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) xid: Xid,
+    pub(crate) version: Version,
     pub(crate) credits: Credits,
     /// The RPC message is in a Position-Zero chunk.
     pub(crate) long: bool,
@@ -55,6 +56,12 @@ impl<'a, S> Call<'a, S> {
     #[inline]
     pub const fn xid(&self) -> Xid {
         self.facts.xid
+    }
+
+    /// Its version, which its answer has, too.
+    #[inline]
+    pub const fn version(&self) -> Version {
+        self.facts.version
     }
 
     /// How many credits the client asks for.
@@ -105,7 +112,7 @@ impl<S> Parked<S> {
         if input.u32() != Ok(self.facts.xid.0) {
             return None;
         }
-        let fixed = Version::V1.fixed_len();
+        let fixed = self.facts.version.fixed_len();
         let mut input = Reader::new(message.get(fixed..)?);
         let lists = Lists::decode(&mut input).ok()?;
         Some(Call {

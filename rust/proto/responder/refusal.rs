@@ -4,7 +4,10 @@
 
 use crate::{
     error::Error,
-    responder::grant::Granted,
+    responder::{
+        grant::Granted,
+        spoken::Spoken, //
+    },
     wire::{
         header::{
             err_nr,
@@ -24,11 +27,12 @@ use crate::{
 /// Bytes of an error message with a range of versions.
 pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 
-/// What is wrong with a Call. All but [`Version`](Self::Version) are ERR_CHUNK on the wire.
+/// What is wrong with a Call. On the wire it is ERR_VERS, INVAL_OPTION, or else ERR_CHUNK, which is
+/// BAD_HEADER in version two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Its version is not spoken here.
-    Version,
+    /// Its version is not among those that are spoken here.
+    Version(Spoken),
     /// Its procedure is obsolete or unknown.
     Procedure,
     /// A chunk list cannot be decoded.
@@ -67,6 +71,12 @@ pub enum Fault {
     WriteRoom,
     /// The RDMA operations of this Call ended one connection after another.
     Breaks,
+    /// The direction word is neither CALL nor REPLY, or it is CALL before a Reply.
+    Direction,
+    /// It is an option, and none is known here.
+    Option,
+    /// It is an option longer than the message.
+    CutOption,
 }
 
 /// An error message that completes a Call.
@@ -81,12 +91,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal of a Call in version one.
+    /// Makes the refusal of a Call in a version that is spoken.
     #[inline]
-    pub(crate) const fn new(xid: Xid, fault: Fault) -> Self {
+    pub(crate) const fn new(xid: Xid, version: Version, fault: Fault) -> Self {
         Self {
             xid,
-            version: Version::V1.number(),
+            version: version.number(),
             fault,
         }
     }
@@ -111,12 +121,15 @@ impl Refusal {
             procedure: proc_nr::ERROR,
         }
         .encode(out)?;
-        if self.fault == Fault::Version {
-            let spoken = Version::V1.number();
-            out.words([err_nr::VERS, spoken, spoken])?;
-            return Ok(VERSION_ERROR_LEN);
+        match self.fault {
+            Fault::Version(spoken) => {
+                let [low, high] = spoken.range();
+                out.words([err_nr::VERS, low, high])?;
+                return Ok(VERSION_ERROR_LEN);
+            }
+            Fault::Option => out.u32(err_nr::INVAL_OPTION)?,
+            _ => out.u32(err_nr::CHUNK)?,
         }
-        out.u32(err_nr::CHUNK)?;
         Ok(ERROR_LEN)
     }
 }

@@ -38,8 +38,9 @@ use crate::{
             WriteList, //
         },
         header::{
+            direction,
+            encode_front,
             proc_nr,
-            Fixed,
             Version,
             Xid, //
         },
@@ -63,6 +64,7 @@ pub enum Form {
 #[derive(Clone, Debug)]
 pub struct Reply<'a> {
     xid: Xid,
+    version: Version,
     lists: Lists<'a>,
     pairs: Pairs<'a>,
     form: Form,
@@ -102,16 +104,17 @@ impl<'a> Call<'a, Ready> {
         terms: &Terms,
     ) -> Result<Reply<'a>, Refusal> {
         let pairs = Pairs::new(self.chunks(), marks, total);
-        match form(&self.lists, pairs.clone(), total, terms) {
+        match form(&self.lists, self.version(), pairs.clone(), total, terms) {
             Ok((form, reduced)) => Ok(Reply {
                 xid: self.facts.xid,
+                version: self.facts.version,
                 lists: self.lists.clone(),
                 pairs,
                 form,
                 total,
                 reduced,
             }),
-            Err(fault) => Err(Refusal::new(self.facts.xid, fault)),
+            Err(fault) => Err(Refusal::new(self.facts.xid, self.facts.version, fault)),
         }
     }
 
@@ -133,6 +136,7 @@ impl<'a> Call<'a, Ready> {
 
 fn form(
     lists: &Lists<'_>,
+    version: Version,
     pairs: Pairs<'_>,
     total: u32,
     terms: &Terms,
@@ -143,8 +147,8 @@ fn form(
         // NO-OVERFLOW: The spans are inside of the reply and apart from each other.
         reduced = reduced.saturating_sub(placed.end().saturating_sub(placed.span.from));
     }
-    let header = u32::try_from(reply_header_len(lists)).unwrap_or(u32::MAX);
-    if header.saturating_add(reduced) <= terms.reply_threshold {
+    let header = u32::try_from(reply_header_len(lists, version)).unwrap_or(u32::MAX);
+    if header.saturating_add(reduced) <= terms.longest_message(version) {
         return Ok((Form::Inline, reduced));
     }
     match lists.reply.clone().map_or(Ok(0), capacity) {
@@ -211,7 +215,7 @@ impl<'a> Reply<'a> {
     ///
     /// [`Error::NoSpace`] if `buf` is shorter. The connection ends then (RFC 8166 4.5.4).
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
-        let len = reply_header_len(&self.lists);
+        let len = reply_header_len(&self.lists, self.version);
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
         self.put(&granted, &mut Writer::new(buf))
             .map_err(|Full| Error::NoSpace)?;
@@ -223,13 +227,14 @@ impl<'a> Reply<'a> {
             Form::Inline => (proc_nr::MSG, 0),
             Form::ReplyChunk => (proc_nr::NOMSG, self.reduced),
         };
-        Fixed {
-            xid: self.xid,
-            version: Version::V1.number(),
-            credits: granted.credits(),
+        encode_front(
+            self.version,
+            self.xid,
+            granted.credits(),
             procedure,
-        }
-        .encode(out)?;
+            direction::REPLY,
+            out,
+        )?;
         out.u32(0)?;
         // A protected reply uses no chunk, but returns all of them.
         let mut pairs = self.pairs.clone();

@@ -7,7 +7,10 @@
 
 use crate::{
     error::Error,
-    responder::sort::ReverseReply,
+    responder::{
+        admit::Terms,
+        sort::ReverseReply, //
+    },
     rpc::credit::{
         ForwardCredits,
         Granted, //
@@ -28,28 +31,30 @@ pub struct Reverse {
     credits: ForwardCredits,
     in_flight: u32,
     allowed: bool,
-    heard: bool,
-    reply_threshold: u32,
+    /// That of the client's first Call.
+    version: Option<Version>,
+    terms: Terms,
 }
 
 impl Reverse {
     /// The reverse direction of a new connection. `slots` is how many Calls of ours may be in
     /// flight at most; one is until a Reply grants more (RFC 8167 4.1).
     #[inline]
-    pub fn new(slots: u32, reply_threshold: u32) -> Self {
+    pub fn new(slots: u32, terms: &Terms) -> Self {
         Self {
             credits: ForwardCredits::new(slots),
             in_flight: 0,
             allowed: false,
-            heard: false,
-            reply_threshold,
+            version: None,
+            terms: *terms,
         }
     }
 
-    /// Records that the client sent a Call.
+    /// Records that the client sent a Call of this version. Calls of ours have the version of the
+    /// first one (RFC 8167 5.1).
     #[inline]
-    pub fn heard(&mut self) {
-        self.heard = true;
+    pub fn heard(&mut self, version: Version) {
+        self.version.get_or_insert(version);
     }
 
     /// Sets whether the client takes Calls on this connection, which the upper layer knows (RFC
@@ -69,9 +74,20 @@ impl Reverse {
     /// client is taken to send no longer Replies than it takes Calls.
     #[inline]
     pub fn longest(&self) -> u32 {
-        // CAST: 28.
-        let header = Version::V1.min_header_len() as u32;
-        self.reply_threshold.saturating_sub(header)
+        // CAST: 28 or 32.
+        let header = self.version().min_header_len() as u32;
+        self.longest_message().saturating_sub(header)
+    }
+
+    /// How many bytes a message with such a Call may have.
+    #[inline]
+    pub fn longest_message(&self) -> u32 {
+        self.terms.longest_message(self.version())
+    }
+
+    /// The version of Calls of ours; one before the client's first Call.
+    fn version(&self) -> Version {
+        self.version.unwrap_or_default()
     }
 
     /// The header of a Call of `len` bytes, which counts as in flight from now on.
@@ -81,9 +97,8 @@ impl Reverse {
     /// [`Error::Disconnected`] if no Call may be sent on this connection now,
     /// [`Error::Unbuildable`] if it is too long, [`Error::Again`] if the client granted no more.
     pub fn begin(&mut self, xid: Xid, len: u32) -> Result<CallHeader<'static>, Error> {
-        if !(self.allowed && self.heard) {
-            return Err(Error::Disconnected);
-        }
+        let version = self.version.filter(|_| self.allowed);
+        let version = version.ok_or(Error::Disconnected)?;
         if len > self.longest() {
             return Err(Error::Unbuildable);
         }
@@ -92,7 +107,7 @@ impl Reverse {
         }
         self.in_flight = self.in_flight.saturating_add(1);
         Ok(CallHeader {
-            version: Version::V1,
+            version,
             xid,
             credits: self.credits.request(),
             lists: ChunkLists::default(),

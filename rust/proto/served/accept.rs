@@ -46,8 +46,10 @@ pub enum Rejected {
 /// What a connection agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Longest messages: `call` from the client, `reply` to the client.
+    /// Longest messages in version one: `call` from the client, `reply` to the client.
     pub thresholds: Thresholds,
+    /// The longest message to the client in version two, which may be longer.
+    pub reply_v2: u32,
     /// RDMA Reads that may be under way; the depth to accept with. The client may have none, for no
     /// memory of ours is open to it.
     pub reads: u8,
@@ -73,18 +75,20 @@ pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
         receive_size: own.receive_size.max(MIN_THRESHOLD),
     };
     let peer = PrivateData::find(request.private_data);
+    let agreed = |version| Thresholds::negotiate(version, &announced, peer.as_ref());
     // The client's calls are what this end receives.
     let Thresholds {
         call: sent,
         reply: received,
         remote_invalidation,
-    } = Thresholds::negotiate(Version::V1, &announced, peer.as_ref());
+    } = agreed(Version::V1);
     Ok(Accepted {
         thresholds: Thresholds {
             call: received,
             reply: sent,
             remote_invalidation,
         },
+        reply_v2: agreed(Version::V2).call,
         reads,
         private_data: announced.encode(),
         unannounced: peer.is_none(),

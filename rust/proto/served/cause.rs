@@ -21,6 +21,8 @@ pub enum Cause {
     Lost,
     /// The client sent too many malformed messages.
     Malformed,
+    /// The client asked for too many options before it took the answers.
+    Options,
     /// A transfer failed: the client's memory is not as it said, or the path is broken.
     Transfer,
     /// It was idle, and another connection took its place.
@@ -39,7 +41,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Left,
         Self::HalfOpen,
         Self::Silent,
@@ -47,6 +49,7 @@ impl Cause {
         Self::Starved,
         Self::Lost,
         Self::Malformed,
+        Self::Options,
         Self::Transfer,
         Self::Crowded,
         Self::Unanswerable,
@@ -66,6 +69,7 @@ impl Cause {
             Self::Starved => "no memory for a Receive",
             Self::Lost => "the RPC layer dropped too many Calls",
             Self::Malformed => "too many malformed messages",
+            Self::Options => "too many unknown options",
             Self::Transfer => "a transfer failed",
             Self::Crowded => "idle, and another connection took its place",
             Self::Unanswerable => "an answer could not be sent",

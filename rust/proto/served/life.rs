@@ -19,6 +19,10 @@ use crate::{
     time::{
         Millis,
         Time, //
+    },
+    v2::refusals::{
+        Flood,
+        Refusals, //
     }, //
 };
 
@@ -82,6 +86,7 @@ pub struct Life {
     /// Whether the client has sent a message.
     spoken: bool,
     malformed: DiscardLimit,
+    options: Refusals,
 }
 
 impl Life {
@@ -97,6 +102,7 @@ impl Life {
             completed: 0,
             spoken: false,
             malformed: DiscardLimit::new(patience.malformed, now),
+            options: Refusals::default(),
             patience,
         }
     }
@@ -137,6 +143,21 @@ impl Life {
             Reaction::Ignore => Act::Nothing,
             Reaction::Reconnect | Reaction::FailCall => self.end(Cause::Malformed),
         }
+    }
+
+    /// Records that an option is refused. A client may ask for any, so that is not malformed; but
+    /// few such answers are on their way at a time.
+    pub fn refuse_option(&mut self) -> Act {
+        match self.options.begin() {
+            Ok(()) => Act::Nothing,
+            Err(Flood) => self.end(Cause::Options),
+        }
+    }
+
+    /// Records that the client's adapter has the refusal of an option.
+    #[inline]
+    pub fn option_refused(&mut self) {
+        self.options.end();
     }
 
     /// Ends the connection for this cause.

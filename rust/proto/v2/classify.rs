@@ -17,6 +17,7 @@ use crate::{
             Context,
             Inbound, //
         },
+        option::OptionHeader,
         xdr::Reader, //
     }, //
 };
@@ -67,14 +68,10 @@ pub(crate) fn classify_v2<'a>(
 /// Version 2 options: none is defined. A request with one is refused; one that claims to answer
 /// ours is dropped, as we send none (X-18, MAL-179).
 pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
-    let (Ok(optdir), Ok(_opttype), Ok(len)) = (input.u32(), input.u32(), input.u32()) else {
+    let Ok(option) = OptionHeader::decode(&mut input) else {
         return context.discard(Counter::ShortMsg);
     };
-    let complete = match crate::wire::xdr::round_up(len).map(usize::try_from) {
-        Some(Ok(padded)) => padded <= input.rest().len(),
-        _ => false,
-    };
-    match (optdir, complete) {
+    match (option.direction, option.complete) {
         (direction::CALL, true) => context.refuse(RefusalKind::InvalOption),
         (direction::CALL, false) => context.refuse(RefusalKind::Chunk),
         (direction::REPLY, true) => context.discard(Counter::OptReply),

@@ -358,8 +358,9 @@ fn check_segments(segments: &[Segment], least: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Writes what comes before the lists: the fixed words, and the direction in version 2.
 #[inline(always)]
-fn encode_front(
+pub(crate) fn encode_front(
     version: Version,
     xid: Xid,
     credits: Credits,

@@ -103,14 +103,19 @@ pub struct Message {
     pub len: usize,
     /// A key of the peer, whose device invalidates it when the message arrives.
     pub invalidate: Option<u32>,
+    /// [`QpHandler::confirmed`] is called when the peer's device has it. This costs a completion.
+    pub confirmed: bool,
 }
 
 #[cfg(xprtrdma_server)]
 impl From<usize> for Message {
-    /// Makes a message that invalidates nothing.
+    /// Makes a message that invalidates nothing and is not confirmed.
     fn from(len: usize) -> Self {
-        let invalidate = None;
-        Self { len, invalidate }
+        Self {
+            len,
+            invalidate: None,
+            confirmed: false,
+        }
     }
 }
 
@@ -300,7 +305,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let message = message.into();
         message.choose(&mut self.sq.send);
         let len = message.len;
-        self.post_now::<Nothing>(len, &mut [], false)
+        self.post_now::<Nothing>(len, &mut [], message.confirmed)
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ from lablib.tests.test_status import status
 LISTENER, CLIENT = "[::]:20049", "192.0.2.2:48023"
 CONNECTION = """\
 device: rxe0
+version: 1
 grant: 64
 calls in process: {waiting}
 messages: 90

@@ -24,34 +24,49 @@ use xprtrdma_proto::{
             Granted, //
         },
         pour::Span,
+        refusal::Fault,
         reply::Form,
         sort::{
             sort,
             Arrival, //
         },
+        spoken::Spoken,
         stream::Fill,
     },
     xdr::Reader,
     Credits,
     Handle,
-    Segment, //
+    Segment,
+    Version, //
 };
 
 /// A message, behind eight bytes that choose the terms and the reply.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let terms = Terms {
+        spoken: if source.bool() {
+            Spoken::One
+        } else {
+            Spoken::Both
+        },
         reply_threshold: 1024 * (1 + u32::from(source.below(4))),
+        reply_threshold_v2: 4096,
         longest_call: source.length() & 0xf_ffff,
     };
     let choice = source.u32();
     let message = source.rest();
-    match sort(message) {
+    let spoken = terms.spoken;
+    match sort(message, spoken) {
         Arrival::Call(call) => {
-            assert!(message.len() >= 28);
-            let lists = lists(message);
-            let inline = (message[15] == 0).then_some(message.len() - header_len(message));
-            let fine = admissible(&lists, inline, &terms);
+            let version = call.version();
+            assert!(message.len() >= version.min_header_len());
+            assert_eq!(version.number().to_be_bytes(), message[4..8]);
+            assert!(
+                version == Version::V1 || (spoken == Spoken::Both && message[16..20] == [0; 4])
+            );
+            let lists = lists(message, version);
+            let inline = (message[15] == 0).then_some(message.len() - header_len(message, version));
+            let fine = admissible(&lists, inline, version, &terms);
             match call.admit(&terms) {
                 Ok(call) => {
                     assert!(fine);
@@ -69,7 +84,12 @@ pub fn run(data: &[u8]) {
             let mut answer = [0xee; 28];
             let len = refusal.encode(granted(), &mut answer).expect("room");
             assert_eq!(answer[..8], message[..8]);
-            assert!(len == 20 || len == 28);
+            let of_other = matches!(refusal.fault, Fault::Version(_));
+            assert_eq!(len, if of_other { 28 } else { 20 });
+            // Version two says the direction, and nothing answers a Reply.
+            if message[4..8] == [0, 0, 0, 2] && spoken == Spoken::Both {
+                assert!(!of_other && (message[15] > 1 || message[16..20] != [0, 0, 0, 1]));
+            }
         }
         Arrival::ReverseReply(reply) => {
             assert!(reply.payload.len() >= 20 && message.ends_with(reply.payload));
@@ -91,19 +111,20 @@ fn granted() -> Granted {
     grant.answer(ticket).expect("a grant")
 }
 
-fn lists(message: &[u8]) -> Lists<'_> {
-    Lists::decode(&mut Reader::new(&message[16..])).expect("they were decoded before")
+fn lists(message: &[u8], version: Version) -> Lists<'_> {
+    Lists::decode(&mut Reader::new(&message[version.fixed_len()..]))
+        .expect("they were decoded before")
 }
 
-fn header_len(message: &[u8]) -> usize {
-    let mut input = Reader::new(&message[16..]);
+fn header_len(message: &[u8], version: Version) -> usize {
+    let mut input = Reader::new(&message[version.fixed_len()..]);
     Lists::decode(&mut input).expect("they were decoded before");
     message.len() - input.rest().len()
 }
 
 /// Whether the lists allow the Call to be processed, by the text of RFC 8166; `inline` is how many
 /// bytes of the RPC message are in the Send, if it is there.
-fn admissible(lists: &Lists<'_>, inline: Option<usize>, terms: &Terms) -> bool {
+fn admissible(lists: &Lists<'_>, inline: Option<usize>, version: Version, terms: &Terms) -> bool {
     let mut chunks: BTreeMap<u32, u64> = BTreeMap::new();
     let results = lists.writes.clone().flatten();
     let results: Vec<Segment> = results
@@ -140,7 +161,7 @@ fn admissible(lists: &Lists<'_>, inline: Option<usize>, terms: &Terms) -> bool {
     let sum = |chunk: &mut dyn Iterator<Item = Segment>| -> u64 {
         chunk.map(|segment| u64::from(segment.length)).sum()
     };
-    let mut header = 16 + 4 + 4 + 4;
+    let mut header = version.min_header_len() as u64;
     for chunk in lists.writes.clone() {
         header += 8 + 16 * chunk.len() as u64;
         fine &= sum(&mut chunk.into_iter()) < 1 << 32;
@@ -153,7 +174,7 @@ fn admissible(lists: &Lists<'_>, inline: Option<usize>, terms: &Terms) -> bool {
     if room < 20 {
         header += 20;
     }
-    fine && room < 1 << 32 && header <= u64::from(terms.reply_threshold)
+    fine && room < 1 << 32 && header <= u64::from(terms.longest_message(version))
 }
 
 /// Whether an access is inside of a segment.
@@ -251,10 +272,14 @@ fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32
     assert!(covered.iter().filter(|times| **times == 0).count() <= 6);
     let mut header = [0; 4096];
     let len = reply.encode(granted(), &mut header).expect("room");
-    assert!(len as u32 + inline <= terms.reply_threshold);
+    assert!(len as u32 + inline <= terms.longest_message(call.version()));
     let mut input = Reader::new(&header[..len]);
     let fixed = Fixed::decode(&mut input).expect("fixed words");
     assert_eq!((fixed.xid, fixed.credits), (call.xid(), Credits(1)));
+    assert_eq!(fixed.version, call.version().number());
+    if call.version() == Version::V2 {
+        assert_eq!(input.u32(), Ok(1));
+    }
     assert_eq!(fixed.procedure, u32::from(reply.form() == Form::ReplyChunk));
     let back = Lists::decode(&mut input).expect("lists");
     assert!(input.rest().is_empty() && back.reads.is_empty());

@@ -44,6 +44,7 @@ use xprtrdma_proto::{
             sort,
             Arrival, //
         },
+        spoken::Spoken,
         stream::{
             Assembly,
             Fill, //
@@ -237,7 +238,17 @@ pub fn play(data: &[u8]) -> Seen {
 
 impl Loop {
     fn new(source: &mut Source<'_>) -> Self {
-        let mut size = || 1024 * (1 + u32::from(source.below(4)));
+        let version = if source.bool() {
+            Version::V1
+        } else {
+            Version::V2
+        };
+        // Both ends of a connection of version two take 4096 bytes, whether they say so or not.
+        let least = match version {
+            Version::V1 => 1024,
+            Version::V2 => 4096,
+        };
+        let mut size = || least * (1 + u32::from(source.below(4)));
         let client = PrivateData {
             remote_invalidation: true,
             send_size: size(),
@@ -258,13 +269,20 @@ impl Loop {
         let server = PrivateData::find(&accepted.private_data);
         // A client that announces nothing expects nothing of the server's announcement.
         let client = if request.private_data.is_empty() {
-            PrivateData::ABSENT
+            PrivateData {
+                send_size: least,
+                receive_size: least,
+                ..PrivateData::ABSENT
+            }
         } else {
             client
         };
-        let version = Version::V1;
         let requester = Thresholds::negotiate(version, &client, server.as_ref());
-        assert_eq!(requester, accepted.thresholds);
+        match version {
+            Version::V1 => assert_eq!(requester, accepted.thresholds),
+            Version::V2 => assert_eq!(requester.reply, accepted.reply_v2),
+        }
+        assert!(requester.call <= own.receive_size);
         let bounds = GrantBounds {
             least: 1 + u32::from(source.below(4)),
             most: 1 + u32::from(source.below(32)),
@@ -275,7 +293,9 @@ impl Loop {
             version,
             requester,
             responder: Terms {
+                spoken: Spoken::Both,
                 reply_threshold: accepted.thresholds.reply,
+                reply_threshold_v2: accepted.reply_v2,
                 longest_call: 1 << 20,
             },
             credits: ForwardCredits::new(1 + u32::from(source.below(40))),
@@ -441,7 +461,7 @@ impl Loop {
     /// The responder gets the RPC message as it was, now or later: what it does is the same.
     fn served_as(&mut self, xid: u32, whole: Vec<u8>) {
         let message = self.calls.back().expect("it was sent").clone();
-        let Arrival::Call(call) = sort(&message) else {
+        let Arrival::Call(call) = sort(&message, self.responder.spoken) else {
             panic!("a Call of ours is no Call");
         };
         let call = call.admit(&self.responder).expect("admitted");
@@ -492,7 +512,7 @@ impl Loop {
         };
         self.receives = self.receives.checked_sub(1).expect("a Receive for it");
         self.grant.received();
-        let Arrival::Call(call) = sort(&message) else {
+        let Arrival::Call(call) = sort(&message, self.responder.spoken) else {
             panic!("it was a Call before");
         };
         let ticket = self.grant.begin(Some(call.credits())).expect("a credit");
@@ -570,7 +590,7 @@ impl Loop {
                 header[..len].to_vec()
             }
         };
-        assert!(answer.len() <= terms.reply_threshold as usize);
+        assert!(answer.len() <= terms.longest_message(self.version) as usize);
         self.replies.push_back(answer);
     }
 

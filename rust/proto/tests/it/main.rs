@@ -45,6 +45,7 @@ mod responder_reverse;
 mod responder_rig;
 mod responder_sort;
 mod responder_stream;
+mod responder_v2;
 mod rig;
 mod served;
 mod sizes;

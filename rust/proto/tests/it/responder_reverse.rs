@@ -12,16 +12,21 @@ use crate::{
         REPLY,
         XID, //
     },
-    responder_rig::message,
+    responder_rig::{
+        message,
+        TERMS, //
+    }, //
 };
 use xprtrdma_proto::{
     responder::{
+        admit::Terms,
         reverse::Reverse,
         sort::{
             sort,
             Arrival,
             ReverseReply, //
         },
+        spoken::Spoken, //
     },
     Counter,
     Credits,
@@ -33,9 +38,17 @@ use xprtrdma_proto::{
 
 const XIDS: [Xid; 3] = [Xid(1), Xid(2), Xid(3)];
 
+/// Terms with this threshold in version one.
+fn terms(reply_threshold: u32) -> Terms {
+    Terms {
+        reply_threshold,
+        ..TERMS
+    }
+}
+
 fn open(slots: u32, threshold: u32) -> Reverse {
-    let mut reverse = Reverse::new(slots, threshold);
-    reverse.heard();
+    let mut reverse = Reverse::new(slots, &terms(threshold));
+    reverse.heard(Version::V1);
     reverse.allow(true);
     reverse
 }
@@ -56,12 +69,12 @@ fn sent(reverse: &mut Reverse, xid: Xid) -> Result<(), Error> {
 // covers: RSP-160, RSP-162
 #[test]
 fn no_call_is_sent_before_the_client_called_and_allowed_it() {
-    let mut reverse = Reverse::new(4, 4096);
+    let mut reverse = Reverse::new(4, &TERMS);
     assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
     reverse.allow(true);
     assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
     reverse.allow(false);
-    reverse.heard();
+    reverse.heard(Version::V1);
     assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
     reverse.allow(true);
     assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
@@ -116,13 +129,13 @@ fn a_call_has_no_chunks_and_asks_for_the_slots() {
     assert!(matches!(found, Inbound::ReverseCall(call) if call.payload.len() == 40));
     // Its answer, in the byte vectors.
     let answer = named("E16").bytes;
-    let Arrival::ReverseReply(found) = sort(&answer) else {
+    let Arrival::ReverseReply(found) = sort(&answer, Spoken::One) else {
         panic!("no Reply");
     };
     assert_eq!((found.xid, found.credits), (Xid(1_996_488_705), Credits(4)));
     let refused = named("E17").bytes;
     assert!(matches!(
-        sort(&refused),
+        sort(&refused, Spoken::One),
         Arrival::ReverseError(Xid(1_996_488_706))
     ));
 }
@@ -132,6 +145,9 @@ fn a_call_and_a_reply_with_one_xid_are_apart() {
     let call = message(&[], &[], None).bytes();
     let mut reply = call.clone();
     reply[28 + 7] = REPLY as u8;
-    assert!(matches!(sort(&call), Arrival::Call(_)));
-    assert!(matches!(sort(&reply), Arrival::ReverseReply(_)));
+    assert!(matches!(sort(&call, Spoken::One), Arrival::Call(_)));
+    assert!(matches!(
+        sort(&reply, Spoken::One),
+        Arrival::ReverseReply(_)
+    ));
 }

@@ -33,6 +33,7 @@ use xprtrdma_proto::{
             sort,
             Arrival, //
         },
+        spoken::Spoken, //
     },
     Credits,
     Segment, //
@@ -40,7 +41,9 @@ use xprtrdma_proto::{
 
 /// The limits of most tests.
 pub const TERMS: Terms = Terms {
+    spoken: Spoken::Both,
     reply_threshold: 4096,
+    reply_threshold_v2: 4096,
     longest_call: 1 << 20,
 };
 
@@ -102,7 +105,7 @@ pub fn message(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>
 
 /// Sorts a message that is a Call.
 pub fn sorted(bytes: &[u8]) -> Call<'_, Sorted> {
-    match sort(bytes) {
+    match sort(bytes, TERMS.spoken) {
         Arrival::Call(call) => call,
         other => panic!("no Call: {other:?}"),
     }
@@ -120,7 +123,7 @@ pub fn ready(bytes: &[u8]) -> Call<'_, Ready> {
 
 /// Returns the fault of a message, if it has one.
 pub fn fault(bytes: &[u8], terms: &Terms) -> Option<Fault> {
-    match sort(bytes) {
+    match sort(bytes, TERMS.spoken) {
         Arrival::Call(call) => call.admit(terms).err().map(|refusal| refusal.fault),
         Arrival::Refuse(refusal) => Some(refusal.fault),
         other => panic!("neither served nor refused: {other:?}"),

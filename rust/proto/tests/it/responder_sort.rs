@@ -34,6 +34,7 @@ use xprtrdma_proto::{
             Arrival,
             Dropped, //
         },
+        spoken::Spoken, //
     },
     Credits,
     Error,
@@ -43,14 +44,14 @@ use xprtrdma_proto::{
 };
 
 fn dropped(bytes: &[u8]) -> Option<Dropped> {
-    match sort(bytes) {
+    match sort(bytes, Spoken::One) {
         Arrival::Drop(dropped) => Some(dropped),
         _ => None,
     }
 }
 
 fn refused(bytes: &[u8]) -> Option<Fault> {
-    match sort(bytes) {
+    match sort(bytes, Spoken::One) {
         Arrival::Refuse(refusal) => {
             assert_eq!(refusal.xid, Xid(XID));
             Some(refusal.fault)
@@ -86,10 +87,10 @@ fn another_version_is_refused_with_the_range_and_the_word_as_it_came() {
     for version in [0, 2, 3, 0x0100_0000, u32::MAX] {
         for procedure in [0, 1, 2, 3, 5, 6, u32::MAX] {
             let bytes = cut(version, procedure, 28);
-            let Arrival::Refuse(refusal) = sort(&bytes) else {
+            let Arrival::Refuse(refusal) = sort(&bytes, Spoken::One) else {
                 panic!("version {version} is not refused");
             };
-            assert_eq!(refusal.fault, Fault::Version);
+            assert_eq!(refusal.fault, Fault::Version(Spoken::One));
             let mut answer = [0; 40];
             assert_eq!(refusal.encode(granted(7), &mut answer), Ok(28));
             assert_eq!(answer[..28], words(&[XID, version, 7, ERROR, 1, 1, 1]));
@@ -103,7 +104,7 @@ fn nothing_answers_an_error() {
     for version in [0, 1, 2, 3, u32::MAX] {
         for len in 16..60 {
             let bytes = cut(version, ERROR, len);
-            match sort(&bytes) {
+            match sort(&bytes, Spoken::One) {
                 Arrival::Drop(Dropped::ShortError) => assert!(len < 20),
                 Arrival::ReverseError(xid) => {
                     assert!(len >= 20);
@@ -269,7 +270,7 @@ fn an_inline_reply_answers_a_call_of_ours() {
     for len in 20..60 {
         let reply = message(&[], &[], None).payload(rpc(XID, REPLY, len));
         let bytes = reply.bytes();
-        let Arrival::ReverseReply(found) = sort(&bytes) else {
+        let Arrival::ReverseReply(found) = sort(&bytes, Spoken::One) else {
             panic!("no Reply");
         };
         assert_eq!((found.xid, found.credits), (Xid(XID), Credits(32)));
@@ -294,7 +295,10 @@ fn a_reply_with_chunks_ends_the_call_of_ours() {
     ] {
         let reply = message(&[], &[], None).body(&body);
         let bytes = reply.payload(rpc(XID, REPLY, 40)).bytes();
-        assert!(matches!(sort(&bytes), Arrival::ReverseError(Xid(XID))));
+        assert!(matches!(
+            sort(&bytes, Spoken::One),
+            Arrival::ReverseError(Xid(XID))
+        ));
     }
     // A message without an inline part is a Call.
     let mut long = message(&[(0, part[0])], &[], None);
@@ -325,7 +329,7 @@ fn an_error_repeats_the_xid_and_carries_the_grant() {
         procedure: 6,
         ..message(&[], &[], None)
     };
-    let Arrival::Refuse(refusal) = sort(&call.bytes()) else {
+    let Arrival::Refuse(refusal) = sort(&call.bytes(), Spoken::One) else {
         panic!("served");
     };
     let mut answer = [0xee; 30];
@@ -340,7 +344,11 @@ fn an_error_repeats_the_xid_and_carries_the_grant() {
         let refusal = Refusal {
             xid: Xid(vector.decoded["xid"].as_u64().unwrap() as u32),
             version: 1,
-            fault: if range { Fault::Version } else { Fault::Lists },
+            fault: if range {
+                Fault::Version(Spoken::One)
+            } else {
+                Fault::Lists
+            },
         };
         let mut answer = vec![0; 28];
         let len = refusal.encode(granted(16), &mut answer).unwrap();
@@ -353,7 +361,7 @@ fn the_calls_of_the_byte_vectors_are_calls() {
     for id in ["E01", "E03", "E04", "E07", "E09", "E10", "E13", "E14"] {
         let vector = named(id);
         let is_call = vector.decoded["mtype"] == 0 || vector.decoded["proc"] == 1;
-        match sort(&vector.bytes) {
+        match sort(&vector.bytes, Spoken::One) {
             Arrival::Call(call) => {
                 assert!(is_call);
                 let xid = vector.decoded["xid"].as_u64().unwrap() as u32;
@@ -366,10 +374,10 @@ fn the_calls_of_the_byte_vectors_are_calls() {
     for id in ["E20", "E25", "E26"] {
         let vector = named(id);
         assert!(matches!(
-            sort(&vector.bytes),
+            sort(&vector.bytes, Spoken::One),
             Arrival::Refuse(Refusal {
                 version: 2,
-                fault: Fault::Version,
+                fault: Fault::Version(Spoken::One),
                 ..
             })
         ));

@@ -356,6 +356,24 @@ fn time_in_which_the_host_stood_still_does_not_count() {
     assert_eq!(ticked(&mut life, 9_005, 9_050), []);
 }
 
+// covers: RSP-190
+#[test]
+fn options_are_refused_as_fast_as_the_client_takes_the_answers() {
+    let mut life = Life::accepting(PATIENCE, false, at(0));
+    life.established(at(0));
+    for _ in 0..1000 {
+        assert_eq!(life.refuse_option(), Act::Nothing);
+        life.option_refused();
+    }
+    // They are no malformed messages, and these are no options.
+    for _ in 0..8 {
+        assert_eq!(life.malformed(), Act::Nothing);
+        assert_eq!(life.refuse_option(), Act::Nothing);
+    }
+    assert_eq!(life.refuse_option(), Act::End(Cause::Options));
+    assert_eq!(life.refuse_option(), Act::Nothing);
+}
+
 // covers: RSP-154
 #[test]
 fn malformed_messages_end_the_connection_at_a_rate() {
