@@ -94,6 +94,7 @@ SERVER_CASES = (
     r"^files\.symbolic_links_of_every_length",
     r"^install\.a_server_loads",
     r"^requester",
+    r"^served_two",
 )
 # The same on the debug kernel, which is slow: memory of calls, and connections that end. It has no
 # verbs for programs, which the requester is.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make demo-v2`: version two of RPC-over-RDMA, seen in the machines and on the cable.
 
-The program in the client machine is selftests/demo_two.
+The program in the client machine is selftests/demo_two.  It talks to the responder of the selftests
+first, and then to a server with our module.
 """
 
 from ..base.paths import REPO
@@ -10,8 +11,9 @@ from ..machine.session import Plan, Session
 from . import cable
 
 SECONDS = 1800
-CAPTURE = REPO / "build/demo-v2.pcap"
-MESSAGES = REPO / "build/demo-v2.messages"
+# The server's transport, what it is called, and where its capture and the messages in it are.
+PEERS = {"intree": ("through the responder", "demo-v2"),
+         "ours": ("to our server", "demo-v2-server")}
 # Without these the run did not show what it is for.
 KINDS = ("call", "reply", "callback call", "callback reply", "long call", "with Read chunks",
          "with Write chunks", "with a Reply chunk", "RPCSEC_GSS call")
@@ -19,17 +21,10 @@ KINDS = ("call", "reply", "callback call", "callback reply", "long call", "with 
 
 def run(spec):
     """The whole demonstration; the exit status."""
-    CAPTURE.parent.mkdir(exist_ok=True)
-    for old in (CAPTURE, MESSAGES):
-        old.unlink(missing_ok=True)
-    session = Session(Plan(spec=spec, load=False, timeout=SECONDS, pcap=str(CAPTURE)))
-    status = None
-    with session:
-        status = session.run(["./selftests/demo_two"])
-    problems = list(session.complaints)
-    if status:
-        problems.append(f"selftests/demo_two: exit status {status}")
-    problems += seen()
+    problems = []
+    for serving, (what, name) in PEERS.items():
+        say(f"version two {what}:")
+        problems += [f"{what}: {problem}" for problem in with_peer(spec, serving, name)]
     for problem in problems:
         say(f"FAILED: {problem}")
     print(f"\n{'Everything as it should be.' if not problems else 'FAILED, see above.'}",
@@ -37,15 +32,32 @@ def run(spec):
     return 1 if problems else 0
 
 
-def seen():
+def with_peer(spec, serving, name):
+    """The demonstration with one peer; what is wrong."""
+    capture, messages = (REPO / f"build/{name}.{kind}" for kind in ("pcap", "messages"))
+    capture.parent.mkdir(exist_ok=True)
+    for old in (capture, messages):
+        old.unlink(missing_ok=True)
+    session = Session(Plan(spec=spec, serving=serving, load=False, timeout=SECONDS,
+                           pcap=str(capture)))
+    status = None
+    with session:
+        status = session.run(["./selftests/demo_two"])
+    problems = list(session.complaints)
+    if status:
+        problems.append(f"selftests/demo_two: exit status {status}")
+    return problems + seen(capture, messages)
+
+
+def seen(capture, messages):
     """What is wrong on the cable; writes the messages down and sums them up."""
     try:
         with step("decoding the capture"):
-            found, others = cable.version_two_of(CAPTURE)
+            found, others = cable.version_two_of(capture)
     except LabError as error:
         return [str(error)]
-    MESSAGES.write_text("".join(f"{line}\n" for line in found.lines()))
-    say(f"capture: {CAPTURE.relative_to(REPO)}, its messages: {MESSAGES.relative_to(REPO)}")
+    messages.write_text("".join(f"{line}\n" for line in found.lines()))
+    say(f"capture: {capture.relative_to(REPO)}, its messages: {messages.relative_to(REPO)}")
     say(f"capture: {found}")
     problems = [f"capture: {complaint}" for complaint in found.complaints]
     problems += [f"capture: no message: {kind}" for kind in KINDS if not found.counts[kind]]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Version two of RPC-over-RDMA, spoken by our server."""
+
+import os
+import pathlib
+import re
+
+from cases import callbacks, security
+from cases.version_two import state
+from lib import faults, wait, xprt
+from lib.asking import Stage
+from lib.case import case, check, equal
+from lib.env import ENV, PORT
+from lib.requester import two
+from lib.responder import ONE, TWO, forgotten, preferred, transport
+from lib.served import VERSION, connections, highest
+
+# Neither of them is the other's connection.
+OTHER = {"3": "4.2", "4.2": "3"}
+
+
+# covers: V2-01, V2-06, V2-07, V2-11, V2-20, V2-28, RSP-181, RSP-183, MAL-160: everything goes over
+# covers: version two to our server, callbacks too, beside a mount in version one.  A server that
+# covers: speaks it no more under a hard mount is spoken to in version one, and when it does again,
+# covers: the next mount asks it.
+@case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=90)
+def our_server_speaks_version_two(t):
+    with preferred(ONE):
+        plain = t.mount(version=OTHER[t.version])
+    highest(t, TWO)
+    with preferred(TWO):
+        mount = t.mount()
+    equal(sorted(connections(t)), ["1", "2"], "versions that the server shows")
+    security.transfers(t, mount, 1)
+    numbers = mount.xprts()[0]
+    for name in ("read_segments", "write_segments", "reply_segments"):
+        check(numbers[name] > 0, f"no {name}")
+    equal((mount.connects(), numbers["bad_reply"]), (1, 0), "connections, bad replies")
+    if t.version == "4.2":
+        delegation(t, mount)
+    plain.remove()
+    wait.until(lambda: len(xprt.transports()) == 1, ENV.patience(20), "one transport")
+    equal(state(PORT, "version"), "2", "version")
+    faults.restart_nfsd(t.server, VERSION, str(ONE))
+    faults.end_grace(t.server)
+    security.transfers(t, mount, 2)
+    equal((state(PORT, "version"), connections(t)), ("1", ["1"]), "version of the server anew")
+    faults.restart_nfsd(t.server, VERSION, str(TWO))
+    faults.end_grace(t.server)
+    os.statvfs(mount.where)
+    equal(state(PORT, "version"), "1", "version, as long as it is remembered")
+    mount.remove()
+    forgotten()
+    with preferred(TWO):
+        mount = t.mount()
+    equal((state(PORT, "version"), connections(t)), ("2", ["2"]), "version of the next mount")
+    os.statvfs(mount.where)
+
+
+def delegation(t, mount):
+    """One is given and taken back."""
+    here, there = t.directory(mount, "delegation").path("file")
+    t.server.write(there, b"before")
+    with open(here, "rb"):
+        callbacks.wait_delegated(t, here)
+        taken = callbacks.recall(t, there)
+        check(taken < callbacks.RECALL_SECONDS, f"returned after {taken:.1f} s only")
+        t.server.write(there, b"behind")
+        equal(pathlib.Path(here).read_bytes(), b"behind", "content that the server wrote")
+    counters = (transport(PORT) / "counters").read_text()
+    check(not re.search("^callbacks: 0$", counters, re.MULTILINE), "no callback came")
+
+
+# covers: V2-14, V2-17, V2-21, V2-26, V2-27, RSP-184, RSP-185, RSP-186, RSP-187, RSP-188, RSP-189,
+# covers: RSP-190, MAL-178, MAL-180, MAL-184: a client that breaks the rules of version two.
+@case(versions=(), clients=("ours", "intree"), server="ours", stock_only=True, seconds=60)
+def odd_messages_of_version_two(t):
+    highest(t, TWO)
+    Stage(t).play_all(two.TWO)
