@@ -24,6 +24,12 @@ KERNEL = {"service": "the transport and what it calls", "copies": "of that, copy
 MEMORY = {"atomics": "atomic instructions", "fences": "fences", "code": "lines of code",
           "data": "lines of data", "written": "of them written", "l1d": "missed, L1 data",
           "l2": "missed, L2"}
+# What `tools/lab count --server` counts of an RPC.
+SERVER = {"passes": "passes of nfsd threads", "work_requests": "work requests",
+          "posts": "post-send calls", "completions": "completions, with the Receive",
+          "pages": "pages allocated", "kmalloc": "kmalloc", "transport": "own instructions",
+          "service": "with what they call", "atomics": "atomic instructions",
+          "kernel": "whole kernel"}
 # A counter of the module, with what its comment says.
 COUNTER = re.compile(r'((?:^    /// .*\n)+)^    \w+ = "(\w+)",$', re.MULTILINE)
 # Where a planted fault must be noticed, by its flag.
@@ -195,13 +201,21 @@ def number(text):
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def counts(columns):
+def counts(columns, name="bench-counts", key="client"):
     """Returns what an RPC takes, ours / in-tree, an operation each line."""
-    found = {client: {row["load"]: row for row in read("bench-counts") if row["client"] == client}
+    found = {client: {row["load"]: row for row in read(name) if row[key] == client}
              for client in CLIENTS}
     return ("operation", *columns.values()), [
-        (load, *(f"{number(row[key])} / {number(found['intree'][load][key])}" for key in columns))
-        for load, row in found["ours"].items() if all(row[key] for key in columns)]
+        (load, *(f"{number(row[one])} / {number(found['intree'][load][one])}" for one in columns))
+        for load, row in found["ours"].items() if all(row[one] for one in columns)]
+
+
+def server():
+    """Returns what a server does for an RPC, ours / in-tree, and how much of the whole kernel."""
+    head, rows = counts(SERVER, "server-counts", "server")
+    found = {(row["server"], row["load"]): float(row["kernel"]) for row in read("server-counts")}
+    return (*head, "ratio"), [
+        (*row, f"{found['ours', row[0]] / found['intree', row[0]]:.2f}") for row in rows]
 
 
 def times():
@@ -241,6 +255,7 @@ TABLES = {
     "bench-memory": lambda: counts(MEMORY),
     "bench-scale": lambda: picked("bench-scale", load="load", ours="ours", in_tree="in-tree"),
     "bench-times": times,
+    "server-counts": server,
     "processors": lambda: picked("processors", load="load", instructions="kernel",
                                  wake_ups="wake-ups", interrupts="interrupts",
                                  spin_locks_found_taken="contended"),

@@ -12,7 +12,7 @@ from .artefacts import ide, kernel, module, root
 from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
-from .bench import baseline, bench, figures, report
+from .bench import baseline, bench, figures, report, serving
 from .checks import (
     arrows,
     beside,
@@ -423,9 +423,17 @@ def add_count(commands):
                      help="instructions, interrupts and wake-ups between processors and spin locks "
                           "found taken instead, with so many processors in the client: of one to "
                           "16 threads over one to 16 connections")
+    sub.add_argument("--server", action="store_true",
+                     help="what a server does for an RPC instead, instructions and all: ours and "
+                          "the in-tree one, both with the in-tree client (uses --rounds, "
+                          "--functions, --json)")
+    sub.add_argument("--write", action="store_true",
+                     help="with --server: record the table in tools/results")
     cpus_option(sub)
 
     def run(args):
+        if args.server:
+            return serving.count(args.kernel, args.rounds, args.functions, args.json, args.write)
         if args.processors:
             return report.count_processors(args.kernel, args.client, args.processors, args.rounds,
                                            args.functions, args.json)

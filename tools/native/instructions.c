@@ -55,7 +55,7 @@
 
 #define KERNEL 0xffff800000000000u
 #define STACK_SHIFT 14		/* kernel and interrupt stacks: 16 KiB, aligned */
-#define CLASSES 8		/* class 0 is everything that is in no region */
+#define CLASSES 9		/* class 0 is everything that is in no region */
 #define PROCESSORS (MEMORY ? 1 : 4)
 #define WATCHED 1		/* whose lines of memory are counted */
 #define DEPTH 64

@@ -14,11 +14,12 @@ from ..base.ui import LabError
 from ..machine.session import NAMES
 
 # Numbers of the plugin's classes, as guest/instructions.py gives them.
-OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 0, 1, 2, 3, 4, 5, 7
-KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY))
+OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
+KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}
 # Groups of code by address; a module that is not named is in the rest.
-GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "sunrpc": "sunrpc",
+GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "transport",
+          "sunrpc": "sunrpc",
           "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
 # kernel: all but idleness, waiting for spin locks and timer interrupts; service: the transport and
@@ -36,6 +37,8 @@ COPY = frozenset(("memcpy_orig", "memset_orig", "__memcpy", "__memset", "__memmo
                   "memset", "memmove", "__pi_memcpy", "__pi_memset", "__pi_memmove",
                   "copy_page", "clear_page_rep", "clear_page_orig", "clear_page_erms"))
 HASH = re.compile(r"\[[0-9a-f]{14,16}\]")  # of a crate, in names of Rust functions
+# What zeroes each page that is allocated, as distributions have it (init_on_alloc).
+ZEROED = "clear_highpages_kasan_tagged"
 # What allocates memory, by the beginnings of names.
 ALLOCATE = ("kmem_cache_alloc", "__kmalloc", "__kvmalloc", "krealloc_node", "get_free_pages",
             "__alloc_pages", "alloc_pages_bulk", "vmalloc")
@@ -101,7 +104,7 @@ class Counts:
             if address in starts:
                 self.calls[name, int(kind)] += times / rpcs
 
-    def called(self, *beginnings, kinds=range(IDLE + 1)):
+    def called(self, *beginnings, kinds=range(REFILL + 1)):
         """How often functions so named were called in these classes."""
         return sum(times for (name, kind), times in self.calls.items()
                    if kind in kinds and name.startswith(beginnings))
@@ -135,6 +138,17 @@ class Counts:
         found["allocations"] = self.called(*ALLOCATE, kinds=(TRANSPORT,))
         return found | self.lines
 
+    def served(self):
+        """The same of a server, SERVER's columns: `pages` are allocations of pages by the transport
+        and for the pages that it made the thread give away."""
+        row = self.row()
+        return {name: row[name] for name in ("transport", "service", "kernel", "switches")} | {
+            "passes": sum(times for (name, _), times in self.calls.items() if name == "svc_recv"),
+            "pages": self.called(ZEROED, kinds=(TRANSPORT, REFILL)),
+            "kmalloc": self.called("__kmalloc", "kmem_cache_alloc", kinds=(TRANSPORT,)),
+            "atomics": sum(number for (_, _, kind), number in self.atomics.items()
+                           if kind in (TRANSPORT, ENQUEUE))}
+
     def profile(self, kinds, of="functions"):
         """{(function, module): instructions} of the classes; `of`: which are counted."""
         found = collections.Counter()
@@ -157,12 +171,12 @@ def load(session, entries):
     return found
 
 
-def medians(found):
+def medians(found, row=Counts.row):
     """{client: {operation: {column: median of the rounds}}}"""
     def median(rows):
         return {column: statistics.median(row[column] for row in rows) for column in rows[0]}
 
-    return {client: {operation: median([counts.row() for counts in rounds])
+    return {client: {operation: median([row(counts) for counts in rounds])
                      for operation, rounds in operations.items()}
             for client, operations in found.items()}
 

@@ -34,6 +34,9 @@ RAILS = {"rails off": "off", "rails on": "auto"}
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
 # What the plugin counts for.  ENTRY: code that may interrupt any other, and is not its work.
 TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
+# Of a server: what tells a thread of a call, and what gives a thread pages in place of others.
+ENQUEUE, REFILL = 6, 8
+SERVERS = ((ENQUEUE, "svc_xprt_enqueue"), (REFILL, "svc_fill_pages"))
 # Where a processor is idle, and what it does there for others that woke it.
 IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
 # Where it waits for a spin lock, and for a timer's function that runs on another processor.
@@ -108,27 +111,37 @@ class Symbols:
         start = self.text.rfind(b"\n", 0, place) + 1
         return next(self.entries(start, self.text.find(b"\n", place)))[0]
 
+    def function_of_module(self, symbol, module):
+        """From where to where a module's function is."""
+        begin = self.of_module(symbol, module)
+        return begin, min(a for a, _ in self.entries(*self.lines_of(module)) if a > begin)
+
+    def lines_of(self, module):
+        """From where to where the lines of a module are."""
+        tag = b"\t[%b]\n" % module.encode()
+        first = self.text.find(tag)
+        return self.text.rfind(b"\n", 0, first) + 1, self.text.rfind(tag)
+
     def module(self, module):
         """From where to where a module's code is."""
-        tag = b"\t[%b]\n" % module.encode()
-        start, end = self.text.find(tag), self.text.rfind(tag)
-        start = self.text.rfind(b"\n", 0, start) + 1
-        code = [address for address, kind in self.entries(start, end) if kind in b"tT"]
+        code = [a for a, kind in self.entries(*self.lines_of(module)) if kind in b"tT"]
         return min(code) & -PAGE, (max(code) & -PAGE) + PAGE
 
 
-def tell_regions(plugin, symbols, client):
-    """What the plugin must know about this kernel with this client loaded."""
+def tell_regions(plugin, symbols, module, more=()):
+    """What the plugin must know about this kernel with this module loaded; `more`: more regions of
+    sunrpc, (class, function) each."""
     plugin.command("clear")
     waits = WAITS if (os.cpu_count() or 1) > 1 else ()
     for region, (start, end) in (
             *((TIMER, symbols.function(name)) for name in TIMERS),
-            (TRANSPORT, symbols.module(transport.NAMES[client])),
+            (TRANSPORT, symbols.module(module)),
             (RXE, symbols.module("rdma_rxe")),
             (ENTRY, (symbols.address("__entry_text_start"), symbols.address("__entry_text_end"))),
             *((ENTRY, symbols.function(name)) for name in ("__schedule", WOKEN)),
             *((IDLE, symbols.function(name)) for name in IDLES),
-            *((SPIN, symbols.function(name)) for name in waits)):
+            *((SPIN, symbols.function(name)) for name in waits),
+            *((kind, symbols.function_of_module(name, "sunrpc")) for kind, name in more)):
         plugin.command(f"region {region} {start:x} {end:x}")
     if plugin.looks_at_memory:
         plugin.command(f"call {symbols.of_module(*BEGINS):x}")
@@ -184,7 +197,7 @@ def operations_of(client, options, looks_at_memory):
 def measure(plugin, client, module, operations, prefix):
     """One entry per kind of operation."""
     symbols = Symbols(f"{prefix}.symbols")
-    tell_regions(plugin, symbols, module)
+    tell_regions(plugin, symbols, transport.NAMES[module])
     for number, operation in enumerate(operations):
         yield entry(plugin, client, prefix, number, operation)
 

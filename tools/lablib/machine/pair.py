@@ -70,8 +70,11 @@ class Pair:
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
-                 detour=False, processors=1, words=(), rails=1, client=Machine, serving=None):
-        """`client` is the class of that machine, `serving` the server's own transport module."""
+                 detour=False, processors=1, words=(), rails=1, client=Machine, serving=None,
+                 counted="client"):
+        """`client` is the class of that machine, `serving` the server's own transport module,
+        `counted` the machine that has the plugin and these words."""
+        special = {"plugin": plugin, "words": words}
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.devices = [*(["detour"] if detour else []), *PROVIDERS[provider][:rails]]
@@ -84,10 +87,11 @@ class Pair:
         with open(self.run_dir / "disk", "wb") as disk:
             disk.truncate(DISK_BYTES)
         self.server = Machine("server", self, server_kernel, memory[0],
-                              addresses("server", rails), disk="disk")
+                              addresses("server", rails), disk="disk",
+                              **(special if counted == "server" else {}))
         self.client = client("client", self, client_kernel, memory[1],
                              addresses("client", rails),
-                             plugin=plugin, processors=processors, words=words)
+                             processors=processors, **(special if counted == "client" else {}))
         self.machines = (self.server, self.client)
 
     def mac(self, role):

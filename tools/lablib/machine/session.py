@@ -59,7 +59,8 @@ class Plan:
     timeout: float = 600
     pcap: str | None = None
     results: str | None = None
-    plugin: str | None = None   # of tools/native, that counts what the client executes
+    plugin: str | None = None   # of tools/native, that counts what a machine executes
+    counted: str = "client"     # that machine, or server
     processors: int = 1         # of the client
     upstream: bool = False      # the patches of Documentation/upstream in the client
     inline: int = 0             # bytes of the largest inline message that the sides take; 0: usual
@@ -92,7 +93,7 @@ class Session:
                               words=(BOUNCE if plan.suites else
                                      ATOMICS if plan.plugin else ()),
                               plugin=native.build(base, plan.plugin, arch.of_host())
-                              if plan.plugin else None)
+                              if plan.plugin else None, counted=plan.counted)
         shutil.copy(native.build(base, "load", of), self.pair.results)
         if plan.provider != "rxe":
             shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)

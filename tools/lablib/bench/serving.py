@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What `tools/lab count --server` prints and records."""
+
+import json
+import pathlib
+
+from ..artefacts import kernel, root
+from ..base import records
+from . import figures, instructions, report
+
+SERVERS = ("intree", "ours")
+RECORD, MEMORY = "server-counts", "server-memory"
+# Of the provider, then of the plugin.
+PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
+COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "atomics", "switches",
+           "kernel")
+
+
+def measure(spec, rounds):
+    """({server: {operation: {column: per RPC}}}, {server: {operation: [Counts]}}, {server: KiB of
+    an idle connection}, whether all went well)"""
+    seen, session, status = report.in_client(
+        spec, [str(rounds), *SERVERS], "serving", "intree", timeout=report.COUNT_SECONDS,
+        serving="ours", plugin="instructions", counted="server", memory=report.MEMORY)
+    executed = instructions.load(session, seen["instructions"])
+    rows = instructions.medians(executed, instructions.Counts.served)
+    for server, operations in rows.items():
+        for operation, row in operations.items():
+            row |= {key: seen["provider"][server][operation][key] for key in PROVIDER}
+    return rows, executed, seen["memory"], not status and not session.complaints
+
+
+def table(rows):
+    """Both servers, one line each per operation."""
+    lines = ["per RPC".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
+    for operation in rows["ours"]:
+        for server in rows:
+            lines.append(operation.ljust(26) + report.NAMES[server].ljust(10) + "".join(
+                (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
+                for row in (rows[server][operation],) for c in COLUMNS))
+        ratio = rows["ours"][operation]["kernel"] / rows["intree"][operation]["kernel"]
+        lines.append(f"{'':26}whole kernel, ours to in-tree: {ratio:.3f}")
+    return "\n".join(lines)
+
+
+def record(rows, memory, release):
+    """Keeps the table, and what an idle connection takes."""
+    records.write(MEMORY, ("release", "server", "kib"), [
+        (release, server, f"{memory[server]:.0f}") for server in ("ours", "intree")])
+    records.write(RECORD, ("release", "server", "load", *COLUMNS), [
+        (release, server, load, *(figures.number(row[key]) for key in COLUMNS))
+        for server in ("ours", "intree") for load, row in rows[server].items()])
+
+
+def count(spec, rounds, functions, output, write):
+    """The whole command; its exit status."""
+    rows, executed, memory, good = measure(spec, rounds)
+    print(table(rows), flush=True)
+    print("KiB of an idle connection: " + ", ".join(
+        f"{report.NAMES[server]} {kib:.0f}" for server, kib in memory.items()), flush=True)
+    for server, operations in executed.items() if functions else ():
+        for operation, rounds_of in operations.items():
+            print(f"\n{report.NAMES[server]}, {operation}, transport and what it calls:")
+            print(instructions.listing(
+                instructions.top(root.path(), rounds_of[-1], {instructions.TRANSPORT}, functions),
+                rows[server][operation]["service"]), flush=True)
+    if output:
+        pathlib.Path(output).write_text(json.dumps(rows, indent=1) + "\n")
+    if write:
+        record(rows, memory, kernel.get(root.path(), spec).release)
+    return 0 if good else 1

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a server does for each RPC, counted there while the in-tree client makes it work.
+
+In the client machine, where `plugin` of lablib.machine.session is for the server machine:
+
+    serving.py ROUNDS SERVER...
+
+measures each server (ours, intree) in turn, ROUNDS times; the last must be ours, for it is what the
+lab removes. The counts of instructions and the symbols go to /results. A JSON object on standard
+output has the list that says which file holds what, {server: {operation: {counter: per RPC}}} of
+the provider, and {server: KiB that a connection takes without calls}. The program starts itself in the server machine, with the word `there`, and tells
+that what to do, a JSON list each line.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from ..machine import wire
+from . import count, instructions, loads, transport
+from .remote import Remote
+
+MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
+SECONDS = 120
+THREADS = 8
+# Whether GETATTR is all that is counted with an NFS version.
+VERSIONS = {"4.2": False, "3": True}
+# Connections of a mount, and how long they are left alone.
+CONNECTIONS = 16
+IDLE_SECONDS = 12
+# More of each than of a client's: the commands to the server are counted, too.
+TIMES = 2
+STOP = """\
+echo 0 > /proc/fs/nfsd/threads
+for module in svcrdma_rs rpcrdma; do
+    [ ! -d /sys/module/$module ] || timeout 30 sh -c "until rmmod $module; do sleep 0.2; done"
+done"""
+START = """\
+set -e
+rpc.nfsd {threads}
+echo "rdma 20049" > /proc/fs/nfsd/portlist
+for end in /proc/fs/nfsd/v4_end_grace /proc/fs/lockd/nlm_end_grace; do
+    echo Y > $end || true
+done"""
+
+
+class There:
+    """What the server machine does."""
+
+    def __init__(self):
+        self.plugin, self.probe = instructions.Plugin("instructions"), contextlib.ExitStack()
+
+    @staticmethod
+    def script(text):
+        done = subprocess.run(["sh", "-c", text], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stdout)
+
+    def serve(self, which, symbols):
+        """Has this server loaded and listening; keeps the symbols."""
+        self.script(STOP)
+        ours = f"insmod {os.environ['LAB_SERVER_MODULE']}"
+        load = ours if which == "ours" else "modprobe rpcrdma"
+        self.script(f"{load}\n{START.format(threads=THREADS)}")
+        found = instructions.Symbols(symbols)
+        instructions.tell_regions(self.plugin, found, MODULES[which], instructions.SERVERS)
+
+    def start(self):
+        self.plugin.command("start")
+
+    def stop(self, name):
+        self.plugin.stop(name)
+
+    def watch(self):
+        """Begins to count at the provider."""
+        self.counter = self.probe.enter_context(count.Probe())
+
+    def take(self):
+        return self.counter.take()
+
+    def rest(self):
+        self.probe.close()
+
+    def free(self):
+        """KiB that nothing uses."""
+        loads.drop_caches()
+        found = pathlib.Path("/proc/meminfo").read_text()
+        return int(found.partition("MemFree:")[2].split()[0])
+
+    def obey(self):
+        loads.hold_still()
+        for line in sys.stdin:
+            what, *words = json.loads(line)
+            print(json.dumps(getattr(self, what)(*words)), flush=True)
+
+
+class Far:
+    """The way to it from the client machine."""
+
+    def __init__(self):
+        there, self.pipe = os.pipe()
+        self.frames = Remote("server").frames(
+            [sys.executable, "-B", "-m", "lablib.guest.serving", "there"],
+            {"PYTHONPATH": "/repo/tools", "LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]},
+            there)
+        self.text = b""
+
+    def ask(self, *words):
+        """Has it done; what it answers."""
+        os.write(self.pipe, json.dumps(words).encode() + b"\n")
+        for kind, _, payload in self.frames:
+            if kind == wire.OUT:
+                self.text += payload
+                if self.text.endswith(b"\n"):
+                    answer, self.text = json.loads(self.text), b""
+                    return answer
+            elif kind == wire.ERR:
+                sys.stderr.buffer.write(payload)
+                sys.stderr.flush()
+            else:
+                break
+        raise RuntimeError(f"the server machine: no answer to {' '.join(words)}")
+
+
+def operations():
+    """(name, load, its mount) of each kind of operation, with one mount at a time."""
+    for version, only_getattr in VERSIONS.items():
+        options = f"vers={version},rdma,port=20049{',nolock' if version == '3' else ''}"
+        with transport.mounted(options) as mount, loads.Bed(mount) as bed:
+            for load in [bed.getattr(128)] if only_getattr else bed.single():
+                name = f"{load.name} v{version}" if load.name == "GETATTR" else load.name
+                yield name, load, mount
+
+
+def rpcs_of(load, mount, times):
+    """How many RPCs this made."""
+    before = loads.rpcs(mount)
+    load.run(load.count * times)
+    return loads.rpcs(mount) - before
+
+
+def executed(far, number, server):
+    """Counts instructions: an entry for each operation."""
+    for place, (name, load, mount) in enumerate(operations()):
+        file = f"{number}-{server}-{place}.counts"
+        load.run(load.count)  # warm up
+        far.ask("start")
+        rpcs = rpcs_of(load, mount, TIMES if load.count >= 128 else 1)
+        far.ask("stop", file)
+        yield {"client": server, "operation": name, "rpcs": rpcs, "counts": file,
+               "symbols": f"{number}-{server}.symbols"}
+
+
+def at_provider(far):
+    """{operation: {counter: per RPC}}"""
+    found = {}
+    far.ask("watch")
+    for name, load, mount in operations():
+        load.run(load.count)
+        far.ask("take")
+        rpcs = rpcs_of(load, mount, 1)
+        found[name] = {counter: times / rpcs for counter, times in far.ask("take").items()}
+    far.ask("rest")
+    return found
+
+
+def idle(far):
+    """KiB of a connection that has nothing to do."""
+    free = []
+    for number in (1, CONNECTIONS):
+        options = f"vers=3,nolock,rdma,port=20049,nconnect={number}"
+        with transport.mounted(options) as mount:
+            for _ in range(4 * CONNECTIONS):
+                os.statvfs(mount)
+            time.sleep(IDLE_SECONDS)
+            free.append(far.ask("free"))
+    return (free[0] - free[1]) / (CONNECTIONS - 1)
+
+
+def main(rounds, servers):
+    loads.hold_still()
+    far, entries, provider, memory = Far(), [], {}, {}
+    with transport.loaded("intree"):
+        for number in range(int(rounds)):
+            for server in servers:
+                print(f"  round {number + 1}: {server}", file=sys.stderr, flush=True)
+                far.ask("serve", server, f"{number}-{server}.symbols")
+                entries += executed(far, number, server)
+                if server not in provider:
+                    provider[server], memory[server] = at_provider(far), idle(far)
+    print(json.dumps({"instructions": entries, "provider": provider, "memory": memory}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "there":
+        There().obey()
+    else:
+        main(sys.argv[1], sys.argv[2:])
