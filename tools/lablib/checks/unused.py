@@ -6,9 +6,7 @@ folded into a copy of the driver, as a private module: there the compiler's own 
 dead code follows the module's entry points through every call, method, constant and constructed
 variant, and tells what it does not reach.  Tests, benches, fuzzers and examples are not there.
 
-Rooms may wait: their items count as used, and with them what they use, so a room is no place to
-hide something that is not its own.  A single item elsewhere that waits for a room, as a variant of
-an enum, says so: `#[allow(dead_code, reason = "room NAME: why")]`.
+An item of the core is not excused: a line with `dead_code` is a complaint.
 
 The server's rooms are not compiled into the client's module, so this check does not see them: the
 driver that will use them is that of another module.  Nothing else may stand under their condition.
@@ -25,8 +23,6 @@ from ..artefacts import module
 from ..base.paths import REPO
 from ..base.ui import LabError
 
-# Modules of the core that may be unused.
-ROOMS = ("rds",)
 # Modules of the core that the server's module alone will compile, and what stands above each.
 SERVER = ("responder", "served")
 ROOM = re.compile(r"^#\[cfg\(any\(not\(CONFIG_RUST\), xprtrdma_server\)\)\]\n"
@@ -39,7 +35,7 @@ CANARY = "planted_by_the_lab_and_used_by_nobody"
 NOT_SOURCE = shutil.ignore_patterns("target", "tests", "fuzz", "benches", "examples")
 NEVER = re.compile(r"^(?:warning|error): (.* never (?:used|constructed))$")
 PLACE = re.compile(r"^ *--> .*?/((?:proto|client)/(?!\.\./)(?:(?!/\.\./)\S)+)$")
-EXCUSE = re.compile(r'\bdead_code\b(?:,\s*reason = "room (\w+): )?')
+EXCUSE = re.compile(r"\bdead_code\b")
 LABEL = re.compile(r"^ *(\d+)? *\| +(?:pub(?:\([a-z ]+\))? )?(?:const )?"
                    r"(?:fn |const |struct |enum )?(\w+)")
 
@@ -56,8 +52,6 @@ def fold(source, tree):
         change(path, rf"(?<![\w:`]){CORE}(?=::)", f"crate::{CORE}")
     core = rust / f"proto/{CORE}.rs"
     change(core, r"^#!\[cfg_attr.*\n", "")
-    for room in ROOMS:
-        change(core, rf"^pub mod {room};", r"#[allow(dead_code)]\n\g<0>", 1)
     change(core, r"\Z", f"\npub fn {CANARY}() {{}}\n")
     change(rust / f"client/{DRIVER}.rs", r"\A((?:\s*|//.*|#!\[.*)\n)*",
            rf'\g<0>#[path = "../proto/{CORE}.rs"]\nmod {CORE};\n', 1)
@@ -94,16 +88,15 @@ def found(log):
 
 
 def excuses(rust):
-    """Items of the core that are excused without a room that they wait for."""
+    """Items of the core that are excused from being used."""
     for path in sorted((rust / "proto").rglob("*.rs")):
         name = path.relative_to(rust)
         if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
             continue
         text = path.read_text()
         for excuse in EXCUSE.finditer(text):
-            if excuse[1] not in ROOMS:
-                line = text.count("\n", 0, excuse.start()) + 1
-                yield f"rust/{name}:{line}: unused, and waits for no room"
+            line = text.count("\n", 0, excuse.start()) + 1
+            yield f"rust/{name}:{line}: excused from being used"
 
 
 def hidden(rust):
