@@ -34,10 +34,9 @@ def table(rows):
     """Both servers, one line each per operation."""
     lines = ["per RPC".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
     for operation in rows["ours"]:
-        for server in rows:
-            lines.append(operation.ljust(26) + report.NAMES[server].ljust(10) + "".join(
-                (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
-                for row in (rows[server][operation],) for c in COLUMNS))
+        lines.extend(operation.ljust(26) + report.NAMES[server].ljust(10) + "".join(
+            (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
+            for row in (rows[server][operation],) for c in COLUMNS) for server in rows)
         ratio = rows["ours"][operation]["kernel"] / rows["intree"][operation]["kernel"]
         lines.append(f"{'':26}whole kernel, ours to in-tree: {ratio:.3f}")
     return "\n".join(lines)

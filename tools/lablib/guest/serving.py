@@ -8,8 +8,8 @@ In the client machine, where `plugin` of lablib.machine.session is for the serve
 measures each server (ours, intree) in turn, ROUNDS times; the last must be ours, for it is what the
 lab removes. The counts of instructions and the symbols go to /results. A JSON object on standard
 output has the list that says which file holds what, {server: {operation: {counter: per RPC}}} of
-the provider, and {server: KiB that a connection takes without calls}. The program starts itself in the server machine, with the word `there`, and tells
-that what to do, a JSON list each line.
+the provider, and {server: KiB that a connection takes without calls}. The program starts itself in
+the server machine, with the word `there`, and tells that what to do, a JSON list each line.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class There:
             raise RuntimeError(done.stdout)
 
     def serve(self, which, symbols):
-        """Has this server loaded and listening; keeps the symbols."""
+        """Loads this server and makes it listen; keeps the symbols."""
         self.script(STOP)
         ours = f"insmod {os.environ['LAB_SERVER_MODULE']}"
         load = ours if which == "ours" else "modprobe rpcrdma"
@@ -111,7 +111,7 @@ class Far:
         self.text = b""
 
     def ask(self, *words):
-        """Has it done; what it answers."""
+        """Sends the words to the other machine; returns what it answers."""
         os.write(self.pipe, json.dumps(words).encode() + b"\n")
         for kind, _, payload in self.frames:
             if kind == wire.OUT:
