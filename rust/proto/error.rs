@@ -6,8 +6,6 @@
 pub mod errno {
     /// Local failure that ends the RPC.
     pub const EIO: i32 = 5;
-    /// Nothing free right now; retry when woken.
-    pub const EAGAIN: i32 = 11;
     /// No RDMA device; ends the I/O of a hard mount, so for the first mount only.
     pub const ENODEV: i32 = 19;
     /// The peer does not speak our version.
@@ -53,8 +51,6 @@ pub enum Error {
     BadReplies,
     /// The connection is gone.
     Disconnected,
-    /// No credit, send slot or region is free; the task is woken when there is one.
-    Again,
     /// A resource is missing, and no event says when it is there; retry after a delay.
     NoBuffers,
     /// The peer rejected the connection.
@@ -79,7 +75,6 @@ impl Error {
             Self::RemoteChunk => EREMOTEIO,
             Self::RemoteVersion => EPROTONOSUPPORT,
             Self::Disconnected => ENOTCONN,
-            Self::Again => EAGAIN,
             Self::NoBuffers => ENOBUFS,
             Self::Refused => ECONNREFUSED,
             Self::Unreachable => EHOSTUNREACH,

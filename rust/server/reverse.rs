@@ -21,10 +21,12 @@ use kernel::{
 use xprtrdma_proto::{
     responder::{
         admit::Terms,
-        reverse::Reverse,
+        reverse::{
+            NotSent as Refused,
+            Reverse, //
+        },
         sort::ReverseReply, //
     },
-    Error as Wrong,
     Version,
     Xid, //
 };
@@ -138,9 +140,9 @@ impl Callbacks {
         let header = credits
             .begin(Xid(call.xid), call.message.len())
             .map_err(|e| match e {
-                Wrong::Again => NotSent::Busy,
-                Wrong::Unbuildable => NotSent::TooLong,
-                _ => NotSent::Closed,
+                Refused::Busy => NotSent::Busy,
+                Refused::TooLong => NotSent::TooLong,
+                Refused::Closed => NotSent::Closed,
             })?;
         self.sent.add(1);
         drop(credits);

@@ -6,7 +6,6 @@
 //! allowed it, which the upper layer knows, and before its first Call, which has the version.
 
 use crate::{
-    error::Error,
     responder::{
         admit::Terms,
         sort::ReverseReply, //
@@ -24,6 +23,17 @@ use crate::{
         }, //
     }, //
 };
+
+/// Why a Call of ours is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotSent {
+    /// No Call may be sent on this connection now.
+    Closed,
+    /// It is longer than a message.
+    TooLong,
+    /// As many Calls are in flight as the client granted.
+    Busy,
+}
 
 /// The reverse direction of one connection.
 #[derive(Debug)]
@@ -94,16 +104,15 @@ impl Reverse {
     ///
     /// # Errors
     ///
-    /// [`Error::Disconnected`] if no Call may be sent on this connection now,
-    /// [`Error::Unbuildable`] if it is too long, [`Error::Again`] if the client granted no more.
-    pub fn begin(&mut self, xid: Xid, len: u32) -> Result<CallHeader<'static>, Error> {
+    /// [`NotSent`] says why the Call cannot be sent; it does not count then.
+    pub fn begin(&mut self, xid: Xid, len: u32) -> Result<CallHeader<'static>, NotSent> {
         let version = self.version.filter(|_| self.allowed);
-        let version = version.ok_or(Error::Disconnected)?;
+        let version = version.ok_or(NotSent::Closed)?;
         if len > self.longest() {
-            return Err(Error::Unbuildable);
+            return Err(NotSent::TooLong);
         }
         if self.in_flight >= self.credits.granted() {
-            return Err(Error::Again);
+            return Err(NotSent::Busy);
         }
         self.in_flight = self.in_flight.saturating_add(1);
         Ok(CallHeader {

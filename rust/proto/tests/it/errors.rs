@@ -25,7 +25,6 @@ fn every_error_has_the_errno_of_the_decision() {
         (BadPayload, 5),
         (BadReplies, 5),
         (Disconnected, 107),
-        (Again, 11),
         (NoBuffers, 105),
         (Refused, 111),
         (Unreachable, 113),

@@ -20,7 +20,10 @@ use crate::{
 use xprtrdma_proto::{
     responder::{
         admit::Terms,
-        reverse::Reverse,
+        reverse::{
+            NotSent,
+            Reverse, //
+        },
         sort::{
             sort,
             Arrival,
@@ -30,7 +33,6 @@ use xprtrdma_proto::{
     },
     Counter,
     Credits,
-    Error,
     Inbound,
     Version,
     Xid, //
@@ -62,7 +64,7 @@ fn reply(credits: u32) -> ReverseReply<'static> {
     }
 }
 
-fn sent(reverse: &mut Reverse, xid: Xid) -> Result<(), Error> {
+fn sent(reverse: &mut Reverse, xid: Xid) -> Result<(), NotSent> {
     reverse.begin(xid, 100).map(|_| ())
 }
 
@@ -70,12 +72,12 @@ fn sent(reverse: &mut Reverse, xid: Xid) -> Result<(), Error> {
 #[test]
 fn no_call_is_sent_before_the_client_called_and_allowed_it() {
     let mut reverse = Reverse::new(4, &TERMS);
-    assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
+    assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Closed));
     reverse.allow(true);
-    assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
+    assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Closed));
     reverse.allow(false);
     reverse.heard(Version::V1);
-    assert_eq!(sent(&mut reverse, XIDS[0]), Err(Error::Disconnected));
+    assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Closed));
     reverse.allow(true);
     assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
 }
@@ -85,7 +87,7 @@ fn no_call_is_sent_before_the_client_called_and_allowed_it() {
 fn one_call_is_in_flight_until_a_reply_grants_more() {
     let mut reverse = open(3, 4096);
     assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
-    assert_eq!(sent(&mut reverse, XIDS[1]), Err(Error::Again));
+    assert_eq!(sent(&mut reverse, XIDS[1]), Err(NotSent::Busy));
     for (grant, allowed, note) in [
         (2, 2, None),
         (0, 1, Some(Counter::CreditZero)),
@@ -97,7 +99,7 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
         for _ in 0..allowed {
             assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
         }
-        assert_eq!(sent(&mut reverse, XIDS[2]), Err(Error::Again));
+        assert_eq!(sent(&mut reverse, XIDS[2]), Err(NotSent::Busy));
         // All Calls but one have ended without a Reply.
         (1..allowed).for_each(|_| reverse.ended());
     }
@@ -109,7 +111,7 @@ fn a_call_that_does_not_fit_is_not_sent() {
     let mut reverse = open(1, 1024);
     assert_eq!(reverse.longest(), 1024 - 28);
     let long = reverse.begin(Xid(1), 1024 - 27).map(|_| ());
-    assert_eq!(long, Err(Error::Unbuildable));
+    assert_eq!(long, Err(NotSent::TooLong));
     assert!(reverse.begin(Xid(1), 1024 - 28).is_ok());
 }
 
