@@ -88,7 +88,8 @@ pub fn run(data: &[u8]) {
             assert_eq!(len, if of_other { 28 } else { 20 });
             // Version two says the direction, and nothing answers a Reply.
             if message[4..8] == [0, 0, 0, 2] && spoken == Spoken::Both {
-                assert!(!of_other && (message[15] > 1 || message[16..20] != [0, 0, 0, 1]));
+                let unknown = message[12..16] > [0, 0, 0, 1][..];
+                assert!(!of_other && (unknown || message[16..20] != [0, 0, 0, 1]));
             }
         }
         Arrival::ReverseReply(reply) => {
