@@ -33,6 +33,9 @@ import traceback
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
+# How long a message is waited for; a first connection took six seconds on a busy machine.
+MESSAGE_SECONDS = 20.0
+
 AF_RDS = 21
 SOL_RDS = 276
 # Socket options.
@@ -163,7 +166,7 @@ class Rds:
                          1, ctypes.addressof(control_buffer) if control else None, len(control), 0)
         return check(LIBC.sendmsg(self.fd, ctypes.byref(message), flags), "sendmsg")
 
-    def recv(self, size=1 << 20, timeout=5.0, control_size=4096, flags=0):
+    def recv(self, size=1 << 20, timeout=MESSAGE_SECONDS, control_size=4096, flags=0):
         """One message or notification as a dict, or None when nothing came in time.
 
         poll() also returns for a changed congestion map, when there is nothing to receive.
@@ -396,7 +399,7 @@ class Node:
         return self.sockets[name].send(host, port, pattern(seed, size),
                                        [self.cmsg(spec) for spec in cmsgs], flags)
 
-    def recv(self, name, timeout=5.0, size=1 << 20, control_size=4096, keep=64):
+    def recv(self, name, timeout=MESSAGE_SECONDS, size=1 << 20, control_size=4096, keep=64):
         """A message with at most `keep` octets of its data, and the digest of all."""
         message = self.sockets[name].recv(size, timeout, control_size)
         if message is not None:
@@ -446,7 +449,7 @@ class Node:
     def info(self, what):
         return info(what)
 
-    def ping(self, host, peer, count=1, timeout=5.0, tos=None):
+    def ping(self, host, peer, count=1, timeout=MESSAGE_SECONDS, tos=None):
         """Round trips to port 0, in seconds; None for a ping without an answer."""
         sock = Rds()
         times = []
