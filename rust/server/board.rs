@@ -138,12 +138,8 @@ impl Seen {
     fn show(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let handler = this.qp.handler();
         let agreed = &this.events.agreed;
-        let terms = &handler.terms;
         let spoken = handler.callbacks.version();
-        let to_client = match spoken {
-            Some(2) => terms.reply_threshold_v2,
-            _ => terms.reply_threshold,
-        };
+        let to_client = handler.terms.longest_message(spoken.unwrap_or_default());
         let (arrived, answers) = (&handler.arrivals, &handler.outbox.answers);
         let (granted, in_process) = {
             let grant = handler.outbox.grant.lock();
@@ -155,11 +151,11 @@ impl Seen {
         };
         writeln!(f, "device: {}", Text(&this.device))?;
         match spoken {
-            Some(version) => writeln!(f, "version: {version}")?,
+            Some(version) => writeln!(f, "version: {}", version.number())?,
             None => writeln!(f, "version: no call yet")?,
         }
         writeln!(f, "inline from client: {}", agreed.thresholds.call)?;
-        writeln!(f, "inline to client: {}", to_client)?;
+        writeln!(f, "inline to client: {to_client}")?;
         writeln!(f, "remote invalidation: {invalidation}")?;
         writeln!(f, "grant: {granted}")?;
         writeln!(f, "calls in process: {in_process}")?;

@@ -25,7 +25,8 @@ use xprtrdma_proto::{
             NotSent as Refused,
             Reverse, //
         },
-        sort::ReverseReply, //
+        sort::ReverseReply,
+        spoken::Spoken, //
     },
     Version,
     Xid, //
@@ -97,9 +98,9 @@ impl Callbacks {
         }
     }
 
-    /// Returns the number of the version that the client's first call has.
-    pub(crate) fn version(&self) -> Option<u32> {
-        Some(self.version.load(Relaxed)).filter(|number| *number != 0)
+    /// Returns the version that the client's first call has; `None` until it comes.
+    pub(crate) fn version(&self) -> Option<Version> {
+        Spoken::Both.find(self.version.load(Relaxed))
     }
 
     /// Allows calls: nfsd has been asked for them on this connection, by a call.
