@@ -3,6 +3,7 @@
 //! Parts of the kernel crate that only some versions have, or that have another signature there.
 //! Nothing else in the module depends on the version.
 
+use core::borrow::Borrow;
 use kernel::ffi::c_int;
 use xprtrdma_bindings as bindings;
 
@@ -20,6 +21,11 @@ pub const ENOTCONN: c_int = -(bindings::ENOTCONN as c_int);
 pub const EOPNOTSUPP: c_int = -(bindings::EOPNOTSUPP as c_int);
 /// As in C, where it is a member of an anonymous enumeration.
 pub const IPPROTO_TCP: c_int = 6;
+
+/// Returns the number of a module's parameter, which some kernels hand out by reference.
+pub fn number(value: impl Borrow<u32>) -> u32 {
+    *value.borrow()
+}
 
 /// Orders all memory accesses before it against all accesses after it, among processors.
 #[inline]

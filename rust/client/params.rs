@@ -8,7 +8,6 @@ use crate::{
     module_parameters, //
 };
 use core::{
-    borrow::Borrow,
     num::NonZero,
     ops::RangeInclusive, //
 };
@@ -36,6 +35,7 @@ use xprtrdma_sunrpc::{
     sysctl::Sysctl,
     util::{
         may_log,
+        number,
         Net,
         Show, //
     },
@@ -235,9 +235,4 @@ pub(crate) fn remote_invalidation() -> bool {
 /// Bytes of data in one request when a region holds `pages` pages.
 pub(crate) fn max_payload(pages: u32) -> usize {
     conn::max_payload(pages, kernel::page::PAGE_SIZE)
-}
-
-/// The value of a parameter, which some kernels hand out by reference.
-fn number(value: impl Borrow<u32>) -> u32 {
-    *value.borrow()
 }

@@ -47,7 +47,6 @@ mod sizes;
 mod stats;
 mod ticker;
 
-use core::borrow::Borrow;
 use kernel::prelude::*;
 use xprtrdma_rdma::stack;
 use xprtrdma_svc::{
@@ -56,6 +55,7 @@ use xprtrdma_svc::{
     util::{
         debugfs::File,
         host_pages,
+        number,
         version, //
     }, //
 };
@@ -72,11 +72,6 @@ module! {
             description: "Highest protocol version: 1, or 2 for clients that ask for it (expired draft) (1-2, default 1)",
         },
     },
-}
-
-/// Returns the number of a parameter, which some kernels hand out by reference.
-fn number(value: impl Borrow<u32>) -> u32 {
-    *value.borrow()
 }
 
 /// The values of `rdma_version`.

@@ -41,6 +41,7 @@ pub use xprtrdma_base::{
 /// Time, logging, threads.
 pub mod util {
     pub use xprtrdma_base::{
+        compat::number,
         log::*,
         net::Net,
         random::*,

@@ -33,6 +33,7 @@ pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{
         access_once::AccessOnce,
+        compat::number,
         debugfs,
         log::*,
         memory::host_pages,
