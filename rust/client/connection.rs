@@ -3,9 +3,6 @@
 //! One connection ([`Connection`]): the state that lives as long as its queue pair. The code that
 //! uses it is in the rooms above: [`rpc`](crate::rpc) handles the messages of RPCs and contains the
 //! completion handlers; [`link`](crate::link) makes, watches and ends connections.
-//!
-//! What is done with it is above: the messages of RPCs in [`rpc`](crate::rpc), which is also what
-//! its completion handlers do; making, watching and ending it in [`link`](crate::link).
 
 mod belief;
 mod credits;
