@@ -7,8 +7,8 @@ first, and then to a server with our module.
 
 from ..base.paths import REPO
 from ..base.ui import LabError, say, step
-from ..machine.session import Plan, Session
-from . import cable
+from ..machine.session import Plan
+from . import cable, demo
 
 SECONDS = 1800
 # The server's transport, what it is called, and where its capture and the messages in it are.
@@ -25,11 +25,7 @@ def run(spec):
     for serving, (what, name) in PEERS.items():
         say(f"version two {what}:")
         problems += [f"{what}: {problem}" for problem in with_peer(spec, serving, name)]
-    for problem in problems:
-        say(f"FAILED: {problem}")
-    print(f"\n{'Everything as it should be.' if not problems else 'FAILED, see above.'}",
-          flush=True)
-    return 1 if problems else 0
+    return demo.judge(problems)
 
 
 def with_peer(spec, serving, name):
@@ -38,15 +34,8 @@ def with_peer(spec, serving, name):
     capture.parent.mkdir(exist_ok=True)
     for old in (capture, messages):
         old.unlink(missing_ok=True)
-    session = Session(Plan(spec=spec, serving=serving, load=False, timeout=SECONDS,
-                           pcap=str(capture)))
-    status = None
-    with session:
-        status = session.run(["./selftests/demo_two"])
-    problems = list(session.complaints)
-    if status:
-        problems.append(f"selftests/demo_two: exit status {status}")
-    return problems + seen(capture, messages)
+    plan = Plan(spec=spec, serving=serving, load=False, timeout=SECONDS, pcap=str(capture))
+    return demo.show(plan, "demo_two") + seen(capture, messages)
 
 
 def seen(capture, messages):

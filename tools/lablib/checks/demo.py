@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the demonstrations in machines have in common; each program is in selftests."""
+
+from ..base.ui import say
+from ..machine.session import Session
+
+
+def show(plan, program):
+    """Run a demonstration in machines of its own; what is wrong."""
+    session, status = Session(plan), None
+    with session:
+        status = session.run([f"./selftests/{program}"])
+    problems = list(session.complaints)
+    if status != 0:
+        problems.append(f"selftests/{program}: exit status {status}")
+    return problems
+
+
+def judge(problems):
+    """Print what is wrong, and the verdict; the exit status."""
+    for problem in problems:
+        say(f"FAILED: {problem}")
+    print(f"\n{'Everything as it should be.' if not problems else 'FAILED, see above.'}",
+          flush=True)
+    return 1 if problems else 0
