@@ -4,9 +4,10 @@
 import time
 
 from lib import wait
-from lib.asking import Client, Stage, counters
+from lib.asking import Client, Stage
 from lib.case import ENV, case, check, equal
 from lib.hostile.message import REPLY, word
+from lib.served import counters
 
 CLIENTS = "ours", "intree"
 # Malformed messages at once after which a connection ends.

@@ -5,10 +5,11 @@ import contextlib
 import time
 
 from lib import faults, wait
-from lib.asking import Client, Stage, counters
+from lib.asking import Client, Stage
 from lib.case import ENV, case, check
 from lib.hostile.message import CALL, word
 from lib.requester import calls, row, tables
+from lib.served import counters
 
 MIB = 1 << 20
 CLIENTS = "ours", "intree"

@@ -27,17 +27,10 @@ ANSWER_SECONDS, END_SECONDS = 10, 20
 # A server with a thread that is free answers a call over TCP within this.
 TCP_SECONDS = 2
 TCP_PORT = 2049
-COUNTERS = "/sys/kernel/debug/svcrdma_rs/bounds"
 LAST = 0x80000000  # of a record's fragments
 # Each client has its own, so that the server takes no call for one that it has answered, also in
 # another case.
 XIDS = itertools.count(random.SystemRandom().randrange(0x10, 0x70000) << 12, 0x1000)
-
-
-def counters(t):
-    """How often the server has reached each of its bounds, by name."""
-    lines = t.server.run("cat", COUNTERS).splitlines()
-    return {name: int(value) for name, value in (line.split() for line in lines)}
 
 
 class Client:

@@ -25,6 +25,12 @@ def dropped(t):
     return sum(map(int, re.findall(r"^messages dropped: (\d+)$", shown(t), re.MULTILINE)))
 
 
+def counters(t):
+    """How often the server has reached each of its bounds, by name."""
+    lines = t.server.run("cat", f"{FILES}/bounds").splitlines()
+    return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
 def shown(t):
     """What the server shows of its connections."""
     return t.server.run("sh", "-c", f"cat {FILES}/*/*:* 2>/dev/null || true")
