@@ -102,9 +102,10 @@ def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     t.defer(responder.close)
     mount = realm.mount("krb5p", "timeo=50", version="3", port=responder.port)
     here, there = t.directory(mount).path("file")
-    # A checksum that has no memory would end the call: pages only.
+    # A checksum that has no memory would end the call: pages only, and none of a slab.
     injection = Injection(t, ("fail_page_alloc",))
     injection.only_module("auth_rpcgss")
+    injection.spare_slabs()
     content = pattern.data(11, 0, 64 * KIB)
     responder.call("arm", "held write")
     writer = Worker(write_directly, here, content)

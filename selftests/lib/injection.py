@@ -40,6 +40,12 @@ class Injection:
             self.write(kind, "require-start", hex(start))
             self.write(kind, "require-end", hex(end))
 
+    def spare_slabs(self):
+        """Spare the pages of slabs: of these pages the kernel makes many objects."""
+        start, end = function("new_slab")
+        self.write("fail_page_alloc", "reject-start", hex(start))
+        self.write("fail_page_alloc", "reject-end", hex(end))
+
     def every(self, nth):
         """Let every nth allocation fail."""
         self.set(interval=nth, times=TIMES, probability=100)
@@ -56,12 +62,23 @@ class Injection:
         return self.met()
 
 
-def text(name):
-    """Where a module's functions are: the first address, and one behind the last."""
-    found = []
+def functions():
+    """The kernel's functions and those of modules: address, name and module ("" for the kernel)."""
     for line in pathlib.Path("/proc/kallsyms").read_text().splitlines():
-        address, kind, *_, owner = line.split()
-        if owner == f"[{name}]" and kind in "tT":
-            found.append(int(address, 16))
+        address, kind, name, *owner = line.split()
+        if kind in "tT":
+            yield int(address, 16), name, owner[0].strip("[]") if owner else ""
+
+
+def text(module_name):
+    """Where a module's functions are: the first address, and one behind the last."""
+    found = [address for address, _, owner in functions() if owner == module_name]
     # The last function is no longer than that.
     return min(found), max(found) + (4 << 10)
+
+
+def function(wanted):
+    """Where a function of the kernel is: its address, and that of the next function."""
+    found = sorted((address, name) for address, name, owner in functions() if not owner)
+    start = next(address for address, name in found if name == wanted)
+    return start, next(address for address, _ in found if address > start)
