@@ -54,19 +54,21 @@ class Fault:
     stock: bool            # needs a stock kernel
     versions: tuple        # of NFS that it means something for
     transports: tuple      # versions of RPC-over-RDMA that it can be with
+    responder: bool        # needs the responder of these tests
     rails: bool            # needs two cables, and mounts over both
 
     @property
     def name(self):
         return self.function.__name__.replace("_", "-")
 
-    def belongs(self, transport, rails):
-        """Whether it is for runs in this version of RPC-over-RDMA, with rails or without."""
-        return transport in self.transports and (rails or not self.rails)
+    def belongs(self, w):
+        """Whether it is for runs like this one, whatever the kernel is."""
+        return (w.transport in self.transports and (w.over_rails or not self.rails)
+                and (w.by_responder or not self.responder))
 
-    def applies(self, transport, rails):
+    def applies(self, w):
         """Whether such a run can have it with this kernel."""
-        return self.belongs(transport, rails) and not (
+        return self.belongs(w) and not (
             (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
@@ -78,11 +80,11 @@ FAULTS = []
 
 
 def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2"),
-          transports=(1, 2), rails=False):
+          transports=(1, 2), responder=False, rails=False):
     """Make a generator function a row of the table."""
     def decorate(function):
         FAULTS.append(Fault(contextlib.contextmanager(function), what, hold, share, debug, stock,
-                            versions, transports, rails))
+                            versions, transports, responder, rails))
         return function
     return decorate
 
@@ -135,7 +137,8 @@ def server_device(w):
             faults.add_server_device(w.server)
 
 
-@fault("the server of version two ended and started anew", hold=(0, 2), transports=(2,))
+@fault("the server of version two ended and started anew", hold=(0, 2), transports=(2,),
+       responder=True)
 def responder_restart(w):
     with w.without_responder():
         yield
@@ -143,7 +146,7 @@ def responder_restart(w):
 
 # NFSv4 would find out that it is the same server, and go on by the connection that there is.
 @fault("a server that speaks version two no more, amid calls", hold=(0, 2), share=2,
-       versions=("3",), transports=(2,))
+       versions=("3",), transports=(2,), responder=True)
 def version_change(w):
     with contextlib.ExitStack() as undo:
         other = undo.enter_context(w.another_responder())

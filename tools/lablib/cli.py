@@ -315,8 +315,8 @@ def add_torture(commands):
     sub.add_argument("--fault", metavar="NAME", action="append", default=[],
                      help="only this one (may be given again; selftests/torture --list)")
     sub.add_argument("--rdma-version", type=int, choices=(1, 2), default=1,
-                     help="of RPC-over-RDMA; 2: with our client, by way of the responder of the "
-                     "selftests (default: %(default)d)")
+                     help="of RPC-over-RDMA; 2: with our client, to our server or by way of the "
+                     "responder of the selftests (default: %(default)d)")
     sub.add_argument("--rails", action="store_true",
                      help="with our client: mounts over two cables, and faults of one of them, too")
     sub.add_argument("--server", choices=("intree", "ours"), default="intree",
@@ -427,13 +427,19 @@ def add_count(commands):
                      help="what a server does for an RPC instead, instructions and all: ours and "
                           "the in-tree one, both with the in-tree client (uses --rounds, "
                           "--functions, --json)")
+    sub.add_argument("--versions", action="store_true",
+                     help="with --server: our server in version two of RPC-over-RDMA beside "
+                          "version one, both with our client")
     sub.add_argument("--write", action="store_true",
                      help="with --server: record the table in tools/results")
     cpus_option(sub)
 
     def run(args):
+        if args.versions and (args.write or not args.server):
+            sub.error("--versions is for --server, and the page is about version one")
         if args.server:
-            return serving.count(args.kernel, args.rounds, args.functions, args.json, args.write)
+            return serving.count(args.kernel, args.rounds, args.functions, args.json, args.write,
+                                 serving.VERSIONS if args.versions else serving.SERVERS)
         if args.processors:
             return report.count_processors(args.kernel, args.client, args.processors, args.rounds,
                                            args.functions, args.json)
@@ -467,8 +473,8 @@ def add_bench(commands):
                           f"{usual.count_rounds} for counts)")
     sub.add_argument("--only", choices=("times", "counts", *report.PAIRS),
                      help="half of it; or what no other run measures: version two of RPC-over-RDMA "
-                          "beside version one, each through the tests' responder; rails on beside "
-                          "off")
+                          "beside version one, each through the tests' responder or with our "
+                          "server; rails on beside off")
     sub.add_argument("--vers", default="4.2", help="NFS version for the counts")
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="print the N functions with most instructions per load, too")

@@ -24,6 +24,7 @@ class Pair:
     most: float
     mount: str
     cables: int = 1
+    serving: str = "intree"
 
 
 OPERATIONS_SECONDS = 600
@@ -42,6 +43,8 @@ CLIENTS = ("ours", "intree")
 # transport and what it calls.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
+    "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",
+                            serving="ours"),
     "rails": Pair(("rails off", "rails on"), 1.01, "vers=4.2,rdma,port=20049", cables=2),
 }
 COLUMNS = (("work_requests", "work requests"), ("posts", "post-send calls"),
@@ -76,7 +79,10 @@ def with_clients(spec, client, program, *words, **more):
     """The same for programs that are told, after other words, the clients to use."""
     clients: tuple[str, ...] = CLIENTS if client == "both" else (client,)
     if client in PAIRS:
-        clients, more["rails"] = PAIRS[client].ways, PAIRS[client].cables
+        pair = PAIRS[client]
+        clients, more["rails"], more["serving"] = pair.ways, pair.cables, pair.serving
+        # What a client that knows version one alone does not notice.
+        more["serving_words"] = "rdma_version=2"
     return in_client(spec, [*words, *clients], program,
                      "intree" if client == "intree" else "ours", **more)
 

@@ -8,7 +8,9 @@ from ..artefacts import kernel, root
 from ..base import records
 from . import figures, instructions, report
 
+# The ways of guest/serving.py to be compared, what is compared last.
 SERVERS = ("intree", "ours")
+VERSIONS = ("version 1", "version 2")
 RECORD, MEMORY = "server-counts", "server-memory"
 # Of the provider, then of the plugin.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
@@ -16,11 +18,12 @@ COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "ato
            "kernel")
 
 
-def measure(spec, rounds):
+def measure(spec, rounds, servers):
     """({server: {operation: {column: per RPC}}}, {server: {operation: [Counts]}}, {server: KiB of
     an idle connection}, whether all went well)"""
     seen, session, status = report.in_client(
-        spec, [str(rounds), *SERVERS], "serving", "intree", timeout=report.COUNT_SECONDS,
+        spec, [str(rounds), *servers], "serving",
+        "ours" if servers == VERSIONS else "intree", timeout=report.COUNT_SECONDS,
         serving="ours", plugin="instructions", counted="server", memory=report.MEMORY)
     executed = instructions.load(session, seen["instructions"])
     rows = instructions.medians(executed, instructions.Counts.served)
@@ -33,13 +36,21 @@ def measure(spec, rounds):
 def table(rows):
     """Both servers, one line each per operation."""
     lines = ["per RPC".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
-    for operation in rows["ours"]:
-        lines.extend(operation.ljust(26) + report.NAMES[server].ljust(10) + "".join(
+    first, last = rows
+    for operation in rows[last]:
+        lines.extend(operation.ljust(26) + called(server).ljust(10) + "".join(
             (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
             for row in (rows[server][operation],) for c in COLUMNS) for server in rows)
-        ratio = rows["ours"][operation]["kernel"] / rows["intree"][operation]["kernel"]
-        lines.append(f"{'':26}whole kernel, ours to in-tree: {ratio:.3f}")
+        ratios = (f"{what} {rows[last][operation][c] / rows[first][operation][c]:.3f}"
+                  for what, c in (("transport and what it calls", "service"),
+                                  ("whole kernel", "kernel")))
+        lines.append(f"{'':26}{called(last)} to {called(first)}: {', '.join(ratios)}")
     return "\n".join(lines)
+
+
+def called(server):
+    """The name of a way for the reader."""
+    return report.NAMES.get(server, server)
 
 
 def record(rows, memory, release):
@@ -51,15 +62,15 @@ def record(rows, memory, release):
         for server in ("ours", "intree") for load, row in rows[server].items()])
 
 
-def count(spec, rounds, functions, output, write):
+def count(spec, rounds, functions, output, write, servers=SERVERS):
     """The whole command; its exit status."""
-    rows, executed, memory, good = measure(spec, rounds)
+    rows, executed, memory, good = measure(spec, rounds, servers)
     print(table(rows), flush=True)
     print("KiB of an idle connection: " + ", ".join(
-        f"{report.NAMES[server]} {kib:.0f}" for server, kib in memory.items()), flush=True)
+        f"{called(server)} {kib:.0f}" for server, kib in memory.items()), flush=True)
     for server, operations in executed.items() if functions else ():
         for operation, rounds_of in operations.items():
-            print(f"\n{report.NAMES[server]}, {operation}, transport and what it calls:")
+            print(f"\n{called(server)}, {operation}, transport and what it calls:")
             print(instructions.listing(
                 instructions.top(root.path(), rounds_of[-1], {instructions.TRANSPORT}, functions),
                 rows[server][operation]["service"]), flush=True)

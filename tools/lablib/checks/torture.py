@@ -48,6 +48,7 @@ def check(spec, clients, debug, processors, minutes, seed, names, write, version
 def run(spec, client, debug, processors, minutes, seed, names, version, rails, serving="intree"):
     """One run: (tally, what it wrote or None)."""
     plan = Plan(client=client, serving=serving, spec=spec, debug=debug, load=False,
+                serving_words=f"rdma_version={version}" if serving == "ours" else "",
                 memory=MEMORY[debug],
                 timeout=minutes * 60 + MORE_SECONDS, detour=True, processors=processors,
                 rails=2 if rails else 1)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a server does for each RPC, counted there while the in-tree client makes it work.
+"""What a server does for each RPC, counted there while a client makes it work.
 
 In the client machine, where `plugin` of lablib.machine.session is for the server machine:
 
     serving.py ROUNDS SERVER...
 
-measures each server (ours, intree) in turn, ROUNDS times; the last must be ours, for it is what the
-lab removes. The counts of instructions and the symbols go to /results. A JSON object on standard
-output has the list that says which file holds what, {server: {operation: {counter: per RPC}}} of
-the provider, and {server: KiB that a connection takes without calls}. The program starts itself in
-the server machine, with the word `there`, and tells that what to do, a JSON list each line.
+measures each server in turn, ROUNDS times: ours and intree with the in-tree client, or `version 1`
+and `version 2`, ours with our client. The last must be ours, for it is what the lab removes. The
+counts of instructions and the symbols go to /results. A JSON object on standard output has the list
+that says which file holds what, {server: {operation: {counter: per RPC}}} of the provider, and
+{server: KiB that a connection takes without calls}. The program starts itself in the server
+machine, with the word `there`, and tells that what to do, a JSON list each line.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from . import count, instructions, loads, transport
 from .remote import Remote
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
+RDMA_VERSIONS = {"version 1": 1, "version 2": 2}
 SECONDS = 120
 THREADS = 8
 # Whether GETATTR is all that is counted with an NFS version.
@@ -64,11 +66,12 @@ class There:
     def serve(self, which, symbols):
         """Loads this server and makes it listen; keeps the symbols."""
         self.script(STOP)
-        ours = f"insmod {os.environ['LAB_SERVER_MODULE']}"
-        load = ours if which == "ours" else "modprobe rpcrdma"
+        ours = f"insmod {os.environ['LAB_SERVER_MODULE']} rdma_version={version(which)}"
+        load = "modprobe rpcrdma" if which == "intree" else ours
         self.script(f"{load}\n{START.format(threads=THREADS)}")
         found = instructions.Symbols(symbols)
-        instructions.tell_regions(self.plugin, found, MODULES[which], instructions.SERVERS)
+        instructions.tell_regions(self.plugin, found, MODULES.get(which, MODULES["ours"]),
+                                  instructions.SERVERS)
 
     def start(self):
         self.plugin.command("start")
@@ -127,6 +130,22 @@ class Far:
         raise RuntimeError(f"the server machine: no answer to {' '.join(words)}")
 
 
+def version(server):
+    """That of RPC-over-RDMA."""
+    return RDMA_VERSIONS.get(server, 1)
+
+
+@contextlib.contextmanager
+def client(servers):
+    """Have the client of these servers loaded; yields what makes its next mounts speak a server's
+    version."""
+    ours = servers[0] in RDMA_VERSIONS
+    file = pathlib.Path("/proc/sys/sunrpc/rdma_version")
+    with transport.loaded("ours" if ours else "intree"):
+        # Version one alone, or version two alone.
+        yield lambda server: file.write_text(str(2 * version(server) - 1)) if ours else None
+
+
 def operations():
     """(name, load, its mount) of each kind of operation, with one mount at a time."""
     for version, only_getattr in VERSIONS.items():
@@ -144,16 +163,16 @@ def rpcs_of(load, mount, times):
     return loads.rpcs(mount) - before
 
 
-def executed(far, number, server):
-    """Counts instructions: an entry for each operation."""
+def executed(far, server, symbols):
+    """Counts instructions: an entry for each operation. `symbols`: the file that has them."""
     for place, (name, load, mount) in enumerate(operations()):
-        file = f"{number}-{server}-{place}.counts"
+        file = f"{symbols.removesuffix('.symbols')}-{place}.counts"
         load.run(load.count)  # warm up
         far.ask("start")
         rpcs = rpcs_of(load, mount, TIMES if load.count >= 128 else 1)
         far.ask("stop", file)
         yield {"client": server, "operation": name, "rpcs": rpcs, "counts": file,
-               "symbols": f"{number}-{server}.symbols"}
+               "symbols": symbols}
 
 
 def at_provider(far):
@@ -185,12 +204,14 @@ def idle(far):
 def main(rounds, servers):
     loads.hold_still()
     far, entries, provider, memory = Far(), [], {}, {}
-    with transport.loaded("intree"):
+    with client(servers) as speak:
         for number in range(int(rounds)):
             for server in servers:
                 print(f"  round {number + 1}: {server}", file=sys.stderr, flush=True)
-                far.ask("serve", server, f"{number}-{server}.symbols")
-                entries += executed(far, number, server)
+                symbols = f"{number}-{server.replace(' ', '-')}.symbols"
+                far.ask("serve", server, symbols)
+                speak(server)
+                entries += executed(far, server, symbols)
                 if server not in provider:
                     provider[server], memory[server] = at_provider(far), idle(far)
     print(json.dumps({"instructions": entries, "provider": provider, "memory": memory}))

@@ -71,14 +71,14 @@ class Pair:
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
                  detour=False, processors=1, words=(), rails=1, client=Machine, serving=None,
-                 counted="client"):
-        """`client` is the class of that machine, `serving` the server's own transport module,
-        `counted` the machine that has the plugin and these words."""
+                 serving_words="", counted="client"):
+        """`client` is the class of that machine, `serving` the server's own transport module with
+        its parameters, `counted` the machine that has the plugin and these words."""
         special = {"plugin": plugin, "words": words}
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.devices = [*(["detour"] if detour else []), *PROVIDERS[provider][:rails]]
-        self.serving = serving
+        self.serving, self.serving_words = serving, serving_words
         self.pcap, self.accel = pcap, accel.choose(root, client_kernel)
         self.stack, self.requests = contextlib.ExitStack(), queue.SimpleQueue()
         forget_the_dead()
@@ -130,6 +130,7 @@ class Pair:
         env = {}
         if self.serving and machine is self.server:
             env["LAB_SERVER_MODULE"] = f"/repo/{self.serving}"
+            env["LAB_SERVER_WORDS"] = self.serving_words
         return machine.channel.start(machine.setup(self.devices), self.log_sink(machine.role),
                                      env=env)
 

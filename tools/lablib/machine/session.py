@@ -43,6 +43,7 @@ class Plan:
 
     client: str = "ours"        # ours, intree or none
     serving: str = "intree"     # or ours: the transport of the server
+    serving_words: str = ""     # parameters of our server's module
     load: bool = True           # or leave loading to the command
     spec: str | None = None     # kernel, as packages.resolve takes it
     server: str | None = None   # the same of the server; None: the client's, if that is stock
@@ -90,6 +91,7 @@ class Session:
         self.pair = pair.Pair(base, server, self.kernel, plan.results, plan.memory,
                               pcap=bool(plan.pcap), provider=plan.provider, detour=plan.detour,
                               processors=plan.processors, rails=plan.rails, serving=serving,
+                              serving_words=plan.serving_words,
                               words=(BOUNCE if plan.suites else
                                      ATOMICS if plan.plugin else ()),
                               plugin=native.build(base, plan.plugin, arch.of_host())
