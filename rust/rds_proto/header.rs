@@ -17,6 +17,8 @@ pub const MESSAGE_BYTES: u32 = 1 << 20;
 pub const MAP_BYTES: u32 = 8192;
 /// Bytes for extensions.
 pub const EXTENSION_BYTES: usize = 16;
+/// Where the checksum is.
+const CHECKSUM_AT: usize = 30;
 
 /// Flag: the fragment belongs to a congestion map.
 pub const CONGESTION_MAP: u8 = 0x01;
@@ -115,21 +117,23 @@ impl Header {
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut head = [0; HEADER_BYTES];
-        self.write(&mut head, 0);
+        self.write(&mut head);
         let checksum = !sum(&head);
-        self.write(&mut head, checksum);
+        if let Some(place) = head.get_mut(CHECKSUM_AT..) {
+            Writer(place).put(&checksum.to_be_bytes());
+        }
         head
     }
 
-    fn write(&self, head: &mut [u8], checksum: u16) {
+    /// Writes the header without its checksum.
+    fn write(&self, head: &mut [u8]) {
         let mut writer = Writer(head);
         writer.put(&self.sequence.to_be_bytes());
         writer.put(&self.ack.to_be_bytes());
         writer.put(&self.len.to_be_bytes());
         writer.put(&self.sport.to_be_bytes());
         writer.put(&self.dport.to_be_bytes());
-        writer.put(&[self.flags, self.credit, 0, 0, 0, 0]);
-        writer.put(&checksum.to_be_bytes());
+        writer.put(&[self.flags, self.credit, 0, 0, 0, 0, 0, 0]);
         writer.put(&self.extensions);
     }
 
@@ -152,15 +156,20 @@ impl Header {
 
 /// The one's complement sum of the 16-bit words, as of IPv4: all ones if the checksum is among
 /// them and right.
-fn sum(head: &[u8]) -> u16 {
-    let words = head.chunks_exact(2).map(|pair| match *pair {
-        [high, low] => u32::from(u16::from_be_bytes([high, low])),
+fn sum(head: &[u8; HEADER_BYTES]) -> u16 {
+    let words = head.chunks_exact(4).map(|word| match *word {
+        [a, b, c, d] => u64::from(u32::from_be_bytes([a, b, c, d])),
         _ => 0,
     });
-    // NO-OVERFLOW: A header has 24 words of 16 bits, so the sum has 21 bits at most.
-    let total = words.fold(0u32, u32::wrapping_add);
-    let once = (total & 0xffff).wrapping_add(total >> 16);
-    let folded = (once & 0xffff).wrapping_add(once >> 16);
+    // NO-OVERFLOW: A header has 12 words of 32 bits, so the sum has 36 bits at most. What is
+    // carried out of 16 bits is added again, so it does not matter that words are twice as long.
+    let total = words.fold(0u64, u64::wrapping_add);
+    let once = (total & 0xffff_ffff).wrapping_add(total >> 32);
+    let twice = (once & 0xffff)
+        .wrapping_add((once >> 16) & 0xffff)
+        .wrapping_add(once >> 32);
+    let folded = (twice & 0xffff).wrapping_add(twice >> 16);
+    let folded = (folded & 0xffff).wrapping_add(folded >> 16);
     // CAST: Folded into 16 bits.
     folded as u16
 }
