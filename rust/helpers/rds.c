@@ -204,6 +204,7 @@ void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to)
 		.remote_addr = rm->rdma.op_remote_addr,
 		.remote_key = rm->rdma.op_rkey,
 		.op_bytes = rm->rdma.op_bytes,
+		.op_pieces = rm->rdma.op_nents,
 		.ack_required = test_bit(RDS_MSG_ACK_REQUIRED, &rm->m_flags),
 		.retransmitted = test_bit(RDS_MSG_RETRANSMITTED, &rm->m_flags),
 		.has_op = rm->rdma.op_active,
@@ -244,6 +245,11 @@ size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 {
 	return sg_pcopy_from_buffer(rm->rdma.op_sg, rm->rdma.op_nents, from,
 				    len, at);
+}
+
+struct scatterlist *rdsrdma_op_table(struct rds_message *rm)
+{
+	return rm->rdma.op_sg;
 }
 
 void rdsrdma_set_failure(struct rds_message *rm, int status)

@@ -61,6 +61,7 @@ struct rdsrdma_facts {
 	u64 remote_addr;
 	u32 remote_key;
 	u32 op_bytes;
+	u32 op_pieces;
 	bool ack_required;
 	bool retransmitted;
 	bool has_op;
@@ -81,6 +82,8 @@ size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 			    size_t len);
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 			  size_t len);
+/* The table of the memory of its operation, with op_pieces entries. */
+struct scatterlist *rdsrdma_op_table(struct rds_message *rm);
 /* The status that the socket is told when the message is dropped. */
 void rdsrdma_set_failure(struct rds_message *rm, int status);
 

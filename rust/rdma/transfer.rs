@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA Reads and Writes of ours between pages of our own and memory of the peer ([`Transfer`]).
+//! RDMA Reads and Writes of ours between pages of our own, or lent memory, and memory of the peer
+//! ([`Transfer`]).
 //!
 //! Pages go through these types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
 //! device, a [`Transfer`] can be posted. A queue pair takes a transfer by value, and returns it
@@ -16,6 +17,15 @@ use crate::{
 };
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
+#[cfg(xprtrdma_rds)]
+use {
+    crate::{
+        lent::MappedLoan,
+        pd::Pd, //
+    },
+    kernel::sync::Arc,
+    xprtrdma_base::lend::Loan,
+};
 
 /// What a [`Transfer`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +53,8 @@ pub struct Stretch {
 ///
 /// # Invariants
 ///
-/// - The work requests refer to elements of `sges`, and these to `pages`. Neither vector grows.
+/// - The work requests refer to elements of `sges`, and these to pages of `memory`; or, if that is
+///   lent, to elements of its own. No vector grows.
 /// - There is at least one work request.
 ///
 /// # Examples
@@ -70,17 +81,37 @@ pub struct Stretch {
 /// }
 ///
 /// /// Returns the bytes that were read.
-/// fn read_bytes(transfer: Transfer) -> usize {
-///     let pages: Pages = transfer.into_pages();
-///     PageArray::len(&pages)
+/// fn read_bytes(transfer: Transfer) -> Result<usize> {
+///     let pages: Pages = transfer.into_pages().ok_or(EINVAL)?;
+///     Ok(PageArray::len(&pages))
 /// }
 /// ```
 pub struct Transfer {
     wrs: KVec<bindings::ib_rdma_wr>,
     // The work requests refer to it.
     _sges: KVec<bindings::ib_sge>,
-    pages: MappedPages,
+    memory: Memory,
     kind: Kind,
+}
+
+/// What a transfer reads or writes at this end.
+enum Memory {
+    Own(MappedPages),
+    #[cfg(xprtrdma_rds)]
+    Lent(MappedLoan),
+}
+
+impl Kind {
+    /// The opcode, and the direction that the memory is mapped for.
+    fn raw(self) -> (u32, Direction) {
+        match self {
+            Kind::Read => (
+                bindings::ib_wr_opcode_IB_WR_RDMA_READ,
+                Direction::FromDevice,
+            ),
+            Kind::Write => (bindings::ib_wr_opcode_IB_WR_RDMA_WRITE, Direction::ToDevice),
+        }
+    }
 }
 
 // SAFETY: The pointers lead into the value's own memory.
@@ -96,13 +127,7 @@ impl Transfer {
         most_sges: usize,
         stretches: impl Iterator<Item = Stretch>,
     ) -> Result<Self> {
-        let (opcode, dir) = match kind {
-            Kind::Read => (
-                bindings::ib_wr_opcode_IB_WR_RDMA_READ,
-                Direction::FromDevice,
-            ),
-            Kind::Write => (bindings::ib_wr_opcode_IB_WR_RDMA_WRITE, Direction::ToDevice),
-        };
+        let (opcode, dir) = kind.raw();
         if pages.direction() != dir {
             return Err(EINVAL);
         }
@@ -154,7 +179,55 @@ impl Transfer {
         Ok(Self {
             wrs,
             _sges: sges,
-            pages,
+            memory: Memory::Own(pages),
+            kind,
+        })
+    }
+
+    /// Makes the work requests that move all of some lent memory, each with at most `most_sges`
+    /// elements. The peer's bytes begin at `offset` of its memory with this key. The memory is
+    /// given back when the transfer is dropped. `E2BIG`: it is in more pieces than `most`. May
+    /// sleep.
+    #[cfg(xprtrdma_rds)]
+    pub fn of_loan<L: Loan>(
+        kind: Kind,
+        (loan, most): (L, usize),
+        pd: &Arc<Pd>,
+        most_sges: usize,
+        (handle, offset): (u32, u64),
+    ) -> Result<Self>
+    where
+        L::Lender: 'static,
+    {
+        let (opcode, dir) = kind.raw();
+        let most_sges = most_sges.max(1);
+        let mut wrs = KVec::with_capacity(most.div_ceil(most_sges), GFP_KERNEL)?;
+        let mut loan = MappedLoan::new(loan, most, pd, dir)?;
+        let mut remote_addr = offset;
+        for own in loan.sges().chunks_mut(most_sges) {
+            let mut wr = bindings::ib_rdma_wr {
+                remote_addr,
+                rkey: handle,
+                ..Default::default()
+            };
+            wr.wr.opcode = opcode;
+            // CAST: At most `most_sges`.
+            wr.wr.num_sge = own.len() as c_int;
+            wr.wr.sg_list = own.as_mut_ptr();
+            for sge in own.iter() {
+                // An address that wraps around is refused by the peer.
+                remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
+            }
+            wrs.push(wr, GFP_KERNEL)?;
+        }
+        if wrs.is_empty() {
+            return Err(EINVAL);
+        }
+        // INVARIANT: The elements stay where they are, and there is a work request.
+        Ok(Self {
+            wrs,
+            _sges: KVec::new(),
+            memory: Memory::Lent(loan),
             kind,
         })
     }
@@ -172,17 +245,30 @@ impl Transfer {
 
     /// Returns the number of bytes of its pages.
     pub fn bytes(&self) -> usize {
-        self.pages.len()
+        match &self.memory {
+            Memory::Own(pages) => pages.len(),
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(_) => 0,
+        }
     }
 
-    /// Returns the pages: the transfer was not posted, or has completed.
-    pub fn into_pages(self) -> Pages {
-        self.pages.unmap()
+    /// Returns the pages: the transfer was not posted, or has completed. `None`: its memory was
+    /// lent, and is given back.
+    pub fn into_pages(self) -> Option<Pages> {
+        match self.memory {
+            Memory::Own(pages) => Some(pages.unmap()),
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(_) => None,
+        }
     }
 
-    /// Returns the domain whose device the pages are mapped for.
+    /// Returns the domain whose device the memory is mapped for.
     pub(crate) fn pd(&self) -> *mut bindings::ib_pd {
-        self.pages.pd().as_raw()
+        match &self.memory {
+            Memory::Own(pages) => pages.pd().as_raw(),
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(loan) => loan.pd().as_raw(),
+        }
     }
 
     /// Links the work requests in front of `next`, all with this completion entry; returns the

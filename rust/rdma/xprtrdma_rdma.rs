@@ -21,6 +21,7 @@
 //! | [`events`] | asynchronous events of a device and its ports |
 //! | [`failure`] | reports about a queue pair that fails |
 //! | `pages`, `transfer` | pages of our own, and RDMA Reads and Writes (the server's module) |
+//! | `lent` | memory of others that these move (the module of RDS) |
 //! | `registrar` | regions that depend on no connection (the module of RDS) |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
@@ -41,6 +42,8 @@ pub mod device;
 pub mod dma;
 pub mod events;
 pub mod failure;
+#[cfg(xprtrdma_rds)]
+mod lent;
 pub mod local;
 pub mod mr;
 #[cfg(xprtrdma_server)]

@@ -7,6 +7,11 @@ use core::{
     ptr::NonNull, //
 };
 use kernel::prelude::*;
+use xprtrdma_base::lend::{
+    Lender,
+    Loan,
+    Piece, //
+};
 use xprtrdma_bindings as bindings;
 
 /// Bytes of the header in front of each fragment.
@@ -21,6 +26,8 @@ pub struct Operation {
     pub address: u64,
     /// How many.
     pub bytes: u32,
+    /// In how many pieces the bytes at this end are.
+    pub pieces: u32,
     /// Whether they are written, not read.
     pub writes: bool,
     /// The message must not overtake the operation.
@@ -90,6 +97,7 @@ impl Message<'_> {
                 key: facts.remote_key,
                 address: facts.remote_addr,
                 bytes: facts.op_bytes,
+                pieces: facts.op_pieces,
                 writes: facts.op_writes,
                 fence: facts.op_fence,
                 notify: facts.op_notify,
@@ -140,6 +148,18 @@ unsafe impl Send for Held {}
 unsafe impl Sync for Held {}
 
 impl Held {
+    /// Lends the memory of its operation, which is of this size.
+    pub fn lend(&self, operation: &Operation) -> OperationMemory {
+        // SAFETY: Valid by the type invariant, so it has a reference that can be added to.
+        unsafe { bindings::rds_message_addref(self.0.as_ptr()) };
+        // INVARIANT: The reference is the new value's.
+        OperationMemory {
+            pieces: operation.pieces as usize,
+            bytes: operation.bytes as usize,
+            held: Held(self.0),
+        }
+    }
+
     /// Copies from the memory of its operation. `EINVAL`: it is shorter. Does not sleep.
     pub fn copy_from_operation(&self, at: usize, to: &mut [u8]) -> Result {
         // SAFETY: Valid by the type invariant, and the pages of the operation are pinned as long as
@@ -186,6 +206,56 @@ impl Held {
         unsafe { bindings::rdsrdma_set_failure(self.0.as_ptr(), status) };
     }
 }
+
+/// Memory of a program between which and a region of the peer an operation moves bytes. It is
+/// pinned as long as the message is there. Dropping it may sleep.
+pub struct OperationMemory {
+    held: Held,
+    pieces: usize,
+    bytes: usize,
+}
+
+// SAFETY: The pages of an operation are pinned until the last reference to its message is given up,
+// and the value, which is its own lender, has one. No code of this module makes a reference to
+// them. An entry of the table lies in one page.
+unsafe impl Loan for OperationMemory {
+    type Lender = Self;
+
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn pieces(&self, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
+        if start != 0 {
+            return;
+        }
+        // SAFETY: Valid by the type invariant of `Held`.
+        let table = unsafe { bindings::rdsrdma_op_table(self.held.0.as_ptr()) };
+        for index in 0..self.pieces {
+            // SAFETY: The table has as many entries.
+            let entry = unsafe { table.add(index) };
+            // SAFETY: As above; RDS has filled it in.
+            let page = unsafe { bindings::rdsrdma_sg_page(entry) };
+            // SAFETY: As above. Nothing writes to the entry.
+            let (first, len) = unsafe { ((*entry).offset, (*entry).length) };
+            let piece = Piece {
+                page,
+                more: &[],
+                first: first as usize,
+                len: len as usize,
+            };
+            if !take(piece) {
+                return;
+            }
+        }
+    }
+
+    fn into_lender(self) -> Self {
+        self
+    }
+}
+
+impl Lender for OperationMemory {}
 
 impl Drop for Held {
     fn drop(&mut self) {

@@ -2,8 +2,8 @@
 
 //! RDMA operations.
 //!
-//! An operation moves bytes between the peer's region and pages of this driver. They are copied
-//! from the program's memory before a Write, and to it after a Read.
+//! An operation moves bytes between the peer's region and the program's memory. If that is in more
+//! pieces than a device takes, they are moved to or from pages of this driver, and copied.
 
 use crate::{
     driver::Rds,
@@ -11,7 +11,10 @@ use crate::{
         Link,
         Posted, //
     },
-    sizes::OPERATION, //
+    sizes::{
+        LENT_WRS,
+        OPERATION, //
+    }, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -85,13 +88,21 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         posted.end(Completion::Done);
         return Ok(());
     }
-    // Before a copy is made for nothing. Elements of the transfer begin with their page.
+    let most_sges = qp.pd().max_send_sges().max(1);
+    let is_lent = asked.pieces.div_ceil(most_sges) <= LENT_WRS;
     // CAST: Fewer than bytes.
-    let pages = (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32;
-    if !qp.has_room(0, pages.div_ceil(qp.pd().max_send_sges().max(1))) {
+    let elements = match is_lent {
+        true => asked.pieces,
+        false => (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32,
+    };
+    // Before anything is mapped or copied for nothing.
+    if !qp.has_room(0, elements.div_ceil(most_sges)) {
         return Err(EAGAIN);
     }
-    let transfer = transfer(&qp, &posted.message, &asked)?;
+    let transfer = match is_lent {
+        true => lend(&qp, &posted.message, &asked)?,
+        false => copy(&qp, &posted.message, &asked)?,
+    };
     let wrs = transfer.wrs();
     let transfer = KBox::new(transfer, GFP_KERNEL)?;
     // Allocated and dropped outside of the lock, since both may sleep.
@@ -113,7 +124,23 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     connection.data().with_link(post).ok_or(ENOTCONN)?
 }
 
-fn transfer<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
+/// Makes a transfer of the program's memory.
+fn lend<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
+    let kind = match asked.writes {
+        true => Kind::Write,
+        false => Kind::Read,
+    };
+    Transfer::of_loan(
+        kind,
+        (message.lend(asked), asked.pieces as usize),
+        qp.pd(),
+        qp.pd().max_send_sges() as usize,
+        (asked.key, asked.address),
+    )
+}
+
+/// Makes a transfer of pages of this driver.
+fn copy<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
     if asked.bytes > OPERATION {
         return Err(E2BIG);
     }

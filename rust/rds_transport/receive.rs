@@ -207,15 +207,14 @@ impl QpHandler for Handler {
             return;
         };
         let (kind, holds_message) = (transfer.kind(), posted.holds_message);
-        let mut pages = KBox::into_inner(transfer).into_pages();
-        let copied = match kind {
-            Kind::Read => {
+        let copied = match (kind, KBox::into_inner(transfer).into_pages()) {
+            (Kind::Read, Some(mut pages)) => {
                 let len = posted.bytes as usize;
                 pages.change(0, len, |at, part| {
                     posted.message.copy_to_operation(at, part)
                 })
             }
-            Kind::Write => Ok(()),
+            _ => Ok(()),
         };
         posted.end(match copied {
             Ok(()) => Completion::Done,

@@ -19,6 +19,8 @@ const FRAMES: usize = 64;
 /// Work requests of the send queue: more than those of the longest operation on a device of one
 /// element, and the frames.
 const SEND_WRS: u32 = 512;
+/// Work requests of the longest operation whose memory is not copied.
+pub(crate) const LENT_WRS: u32 = 400;
 /// Bytes of the longest operation.
 pub(crate) const OPERATION: u32 = (1 << 20) + FRAGMENT_BYTES;
 /// Regions of all programs (RDS-56).

@@ -274,7 +274,8 @@ impl<H: QpHandler> Reads<H> {
         let mut reading = queues.posted.remove(0).map_err(|_| EINVAL)?;
         drop(queues);
         let counted = reading.counted.take();
-        match reading.finish(transfer.into_pages()) {
+        let pages = transfer.into_pages().ok_or(EINVAL)?;
+        match reading.finish(pages) {
             Ok(fetched) => Ok(Fetched { counted, ..fetched }),
             Err(failed) => {
                 self.give_back(counted);
