@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the fuzzer `rds` runs: a connection whose peer sends any bytes, and says any numbers.
+
+#![allow(clippy::arithmetic_side_effects, clippy::expect_used)]
+#![allow(clippy::indexing_slicing, unreachable_pub)]
+
+use core::net::{
+    IpAddr,
+    Ipv4Addr, //
+};
+use xprtrdma_rds_proto::{
+    acknowledge::{
+        Acknowledged,
+        Owed, //
+    },
+    connect::{
+        accept,
+        accepted,
+        Hello, //
+    },
+    credit::Credits,
+    extension::{
+        add,
+        extensions,
+        Extension, //
+    },
+    header::*,
+    incoming::{
+        Assembly,
+        Part, //
+    },
+    ping::{
+        is_answer,
+        is_ping,
+        Pings,
+        MOST, //
+    },
+};
+
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
+/// Numbers from the front of some bytes; when they are used up everything is zero.
+struct Source<'a>(&'a [u8]);
+
+impl<'a> Source<'a> {
+    fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        first
+    }
+
+    fn bytes(&mut self, most: usize) -> &'a [u8] {
+        let (front, rest) = self.0.split_at(most.min(self.0.len()));
+        self.0 = rest;
+        front
+    }
+
+    /// A number that is small, large, or anything.
+    fn number(&mut self) -> u64 {
+        match self.u8() % 4 {
+            0 => u64::from(self.u8()),
+            1 => u64::MAX - u64::from(self.u8()),
+            2 => 1 << (self.u8() % 64),
+            _ => u64::from_be_bytes([(); 8].map(|()| self.u8())),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Default)]
+struct Connection {
+    assembly: Assembly,
+    /// Bytes of the message that is not complete.
+    kept: u32,
+    ended: bool,
+    owed: Owed,
+    acknowledged: Acknowledged,
+    pings: Pings,
+    sent: u64,
+}
+
+impl Connection {
+    /// A fragment with this number of bytes behind its header.
+    fn fragment(&mut self, header: &Header, payload: usize, credits: &mut Credits) {
+        let part = self.assembly.take(header, payload);
+        assert!(!self.ended || part == Err(Fault::Ended));
+        let Ok(part) = part else {
+            self.ended = true;
+            return;
+        };
+        match part {
+            Part::Acknowledgement => assert_eq!(payload, 0),
+            Part::Map { at, last } | Part::Message { at, last } => {
+                assert_eq!(at, self.kept);
+                self.kept = at + u32::try_from(payload).expect("a fragment is short");
+                assert!(self.kept <= MESSAGE_BYTES);
+                assert_eq!(last, self.kept == header.len);
+                if last {
+                    self.kept = 0;
+                    self.complete(header, part);
+                }
+            }
+        }
+        let before = self.acknowledged.applied();
+        self.acknowledged.heard(header.ack, self.sent);
+        if let Some(now) = self.acknowledged.advance(None) {
+            assert!(before < now && now <= self.sent);
+            self.pings.acknowledged(now);
+        }
+        if credits.granted(header.credit).is_err() {
+            assert!(credits.are_used());
+            self.ended = true;
+            self.assembly.end();
+        }
+    }
+
+    fn complete(&mut self, header: &Header, part: Part) {
+        let Part::Message { .. } = part else {
+            assert_eq!(header.len, MAP_BYTES);
+            return;
+        };
+        if is_ping(header) {
+            assert!(!is_answer(header));
+            let idle = self.sent != 0 && self.acknowledged.applied() >= self.sent;
+            if self.pings.ping(idle) {
+                self.sent = self.sent.saturating_add(1);
+                self.pings.answered(self.sent);
+            }
+        }
+        self.owed
+            .received(header.sequence, header.has(ACK_REQUIRED));
+        assert!(self.owed.piggyback() >= header.sequence);
+    }
+}
+
+/// Headers and extensions of any bytes.
+fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
+    let (header, payload) = Header::decode(bytes).ok()?;
+    let again = header.encode();
+    assert_eq!(Header::decode(&again), Ok((header, &[][..])));
+    assert_eq!(Header::of_own(&again), header);
+    let known: Vec<_> = extensions(&header.extensions).collect();
+    let mut more = header.extensions;
+    let added = Extension::Rdma { key: 7 };
+    if add(&mut more, added) {
+        let now: Vec<_> = extensions(&more).collect();
+        // What was behind the end may follow; headers of this host have nothing there.
+        assert_eq!(now.get(..known.len()), Some(&known[..]));
+        assert_eq!(now.get(known.len()), Some(&added));
+    } else {
+        assert_eq!(more, header.extensions);
+    }
+    Some((header, payload.len()))
+}
+
+/// The private data of requests and answers.
+fn hello(bytes: &[u8]) {
+    if let Ok(hello) = accept(bytes, OWN, PEER) {
+        assert_eq!((hello.from, hello.to), (PEER, OWN));
+        assert_eq!(hello.version.major, 3);
+        let (data, len) = hello.encode();
+        assert_eq!(Hello::decode(&data[..len], false), Some(hello));
+    }
+    for v6 in [false, true] {
+        if let Ok(hello) = accepted(bytes, v6) {
+            assert_eq!(Hello::decode(bytes, v6), Some(hello));
+        }
+    }
+}
+
+/// Runs these bytes.
+pub fn run(data: &[u8]) {
+    hello(data);
+    let mut source = Source(data);
+    let granted = source.number() as u32;
+    let mut credits = Credits::new(source.u8() & 1 != 0, granted, 128, 128);
+    let mut connection = Connection::default();
+    let mut last = Header::default();
+    let mut pinged = 0u32;
+    while !source.0.is_empty() {
+        match source.u8() % 6 {
+            0 => {
+                if let Some((header, payload)) = decode(source.bytes(64)) {
+                    last = header;
+                    connection.fragment(&header, payload, &mut credits);
+                }
+            }
+            // The rest of the last message, as a peer that keeps to the rules sends it.
+            1 => {
+                let rest = last.len.saturating_sub(connection.kept).min(FRAGMENT_BYTES);
+                connection.fragment(&last, rest as usize, &mut credits);
+            }
+            2 => {
+                last = Header {
+                    sequence: source.number(),
+                    ack: source.number(),
+                    len: source.number() as u32,
+                    sport: source.u8().into(),
+                    dport: source.u8().into(),
+                    flags: source.u8(),
+                    credit: source.u8(),
+                    extensions: last.extensions,
+                };
+                let payload = source.number() as usize;
+                connection.fragment(&last, payload, &mut credits);
+            }
+            3 => connection.sent = connection.sent.max(source.number() >> 1),
+            4 => credits.posted(source.u8().into()),
+            _ => {
+                if credits.spend().is_none() {
+                    assert!(credits.are_used());
+                }
+                if connection.pings.ping(false) {
+                    pinged += 1;
+                }
+                assert!(pinged <= MOST || connection.acknowledged.applied() != 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_inputs_that_the_fuzzer_has_found() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/fuzz/corpus/rds");
+    let mut count = 0;
+    for input in std::fs::read_dir(corpus).expect("a corpus") {
+        run(&std::fs::read(input.expect("a file").path()).expect("bytes"));
+        count += 1;
+    }
+    assert!(count > 5);
+}
+
+#[test]
+fn random_inputs() {
+    let mut random = crate::random::Random::new(5);
+    for _ in 0..2000 {
+        let len = random.below(400);
+        let data: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        run(&data);
+    }
+}
