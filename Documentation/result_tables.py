@@ -30,6 +30,10 @@ SERVER = {"passes": "passes of nfsd threads", "work_requests": "work requests",
           "pages": "pages allocated", "kmalloc": "kmalloc", "transport": "own instructions",
           "service": "with what they call", "atomics": "atomic instructions",
           "kernel": "whole kernel"}
+# What `tools/lab count --rds` counts of a message or an operation.
+RDS = {"work_requests": "work requests", "completions": "completions",
+       "transport": "own instructions", "service": "with what they call",
+       "own-atomics": "own atomic instructions", "wakeups": "wake-ups", "kernel": "whole kernel"}
 # A counter of the module, with what its comment says.
 COUNTER = re.compile(r'((?:^    /// .*\n)+)^    \w+ = "(\w+)",$', re.MULTILINE)
 # Where a planted fault must be noticed, by its flag.
@@ -256,6 +260,7 @@ TABLES = {
     "bench-scale": lambda: picked("bench-scale", load="load", ours="ours", in_tree="in-tree"),
     "bench-times": times,
     "server-counts": server,
+    "rds-counts": lambda: counts(RDS, "rds-counts", "module"),
     "processors": lambda: picked("processors", load="load", instructions="kernel",
                                  wake_ups="wake-ups", interrupts="interrupts",
                                  spin_locks_found_taken="contended"),

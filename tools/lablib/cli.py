@@ -12,7 +12,7 @@ from .artefacts import ide, kernel, module, root
 from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
-from .bench import baseline, bench, figures, report, serving
+from .bench import baseline, bench, figures, rds, report, serving
 from .checks import (
     arrows,
     beside,
@@ -430,13 +430,19 @@ def add_count(commands):
     sub.add_argument("--versions", action="store_true",
                      help="with --server: our server in version two of RPC-over-RDMA beside "
                           "version one, both with our client")
+    sub.add_argument("--rds", action="store_true",
+                     help="what a transport of RDS does for a message and an RDMA operation "
+                          "instead: ours and the in-tree one, both with the in-tree one at the "
+                          "other end (uses --rounds, --functions, --json)")
     sub.add_argument("--write", action="store_true",
-                     help="with --server: record the table in tools/results")
+                     help="with --server or --rds: record the table in tools/results")
     cpus_option(sub)
 
     def run(args):
         if args.versions and (args.write or not args.server):
             sub.error("--versions is for --server, and the page is about version one")
+        if args.rds:
+            return rds.count(args.kernel, args.rounds, args.functions, args.json, args.write)
         if args.server:
             return serving.count(args.kernel, args.rounds, args.functions, args.json, args.write,
                                  serving.VERSIONS if args.versions else serving.SERVERS)

@@ -19,6 +19,7 @@ KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}
 # Groups of code by address; a module that is not named is in the rest.
 GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "transport",
+          "rds_rdma_rs": "transport", "rds_rdma": "transport",
           "sunrpc": "sunrpc",
           "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}

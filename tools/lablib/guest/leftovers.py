@@ -20,6 +20,9 @@ ALLOWED_TAINT = 1 << 12 | 1 << 13 | 1 << 18
 AUXILIARY, FANOTIFY = 1 << 16, "Using fanotify permission checks"
 # A warning has been given.
 WARNED = 1 << 9
+INTREE_RDS = pathlib.Path("/sys/module/rds_rdma")
+OURS = ("xprtrdma_rs", "svcrdma_rs", "rds_rdma_rs")
+KINDS = ("pd", "cq", "qp", "cm_id", "mr")
 KMEMLEAK = pathlib.Path("/sys/kernel/debug/kmemleak")
 
 
@@ -39,11 +42,17 @@ def modules():
     """Transport modules that are still loaded."""
     names = [line.split()[0] for line in pathlib.Path("/proc/modules").read_text().splitlines()]
     return [f"module still loaded: {name}" for name in names
-            if name in ("xprtrdma_rs", "svcrdma_rs", "rpcrdma")]
+            if name in (*OURS, "rpcrdma")]
 
 
 def resources():
-    """RDMA objects beyond those that were there before the tests."""
+    """RDMA objects beyond those that were there before the tests; beside the in-tree transport of
+    RDS, which is not removed while it has connections, those of modules of ours."""
+    if INTREE_RDS.is_dir():
+        return [f"rdma resources: {kind} {line}" for kind in KINDS
+                for line in output("rdma", "resource", "show", kind).splitlines()
+                if any(f"[{name}]" in line for name in OURS)]
+
     def devices(text):
         # A device that a test made anew has another number in front of its name.
         return [line.partition(": ")[2] for line in text.splitlines()]

@@ -72,3 +72,37 @@ class Remote:
                 return json.loads(payload)["status"], output
             output += payload
         raise ConnectionError("the lab went away")
+
+
+class Program:
+    """A program of lablib.guest elsewhere, that answers each line of JSON with one."""
+
+    def __init__(self, where, module, *words, env=None):
+        there, self.pipe = os.pipe()
+        self.where, self.text = where, b""
+        self.frames = Remote(where).frames(
+            [sys.executable, "-B", "-m", f"lablib.guest.{module}", *words],
+            {"PYTHONPATH": "/repo/tools"} | (env or {}), there)
+
+    def ask(self, *words):
+        """Sends the words; returns the answer."""
+        os.write(self.pipe, json.dumps(words).encode() + b"\n")
+        for kind, _, payload in self.frames:
+            if kind == wire.OUT:
+                self.text += payload
+                if self.text.endswith(b"\n"):
+                    answer, self.text = json.loads(self.text), b""
+                    return answer
+            elif kind == wire.ERR:
+                sys.stderr.buffer.write(payload)
+                sys.stderr.flush()
+            else:
+                break
+        raise RuntimeError(f"the {self.where} machine: no answer to {' '.join(map(str, words))}")
+
+
+def obey(target):
+    """Such a program: each line names a method of `target`, then its arguments."""
+    for line in sys.stdin:
+        what, *words = json.loads(line)
+        print(json.dumps(getattr(target, what)(*words)), flush=True)

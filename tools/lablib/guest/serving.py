@@ -21,9 +21,8 @@ import subprocess
 import sys
 import time
 
-from ..machine import wire
 from . import count, instructions, loads, transport
-from .remote import Remote
+from .remote import Program, obey
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
 RDMA_VERSIONS = {"version 1": 1, "version 2": 2}
@@ -94,40 +93,6 @@ class There:
         loads.drop_caches()
         found = pathlib.Path("/proc/meminfo").read_text()
         return int(found.partition("MemFree:")[2].split()[0])
-
-    def obey(self):
-        loads.hold_still()
-        for line in sys.stdin:
-            what, *words = json.loads(line)
-            print(json.dumps(getattr(self, what)(*words)), flush=True)
-
-
-class Far:
-    """The way to it from the client machine."""
-
-    def __init__(self):
-        there, self.pipe = os.pipe()
-        self.frames = Remote("server").frames(
-            [sys.executable, "-B", "-m", "lablib.guest.serving", "there"],
-            {"PYTHONPATH": "/repo/tools", "LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]},
-            there)
-        self.text = b""
-
-    def ask(self, *words):
-        """Sends the words to the other machine; returns what it answers."""
-        os.write(self.pipe, json.dumps(words).encode() + b"\n")
-        for kind, _, payload in self.frames:
-            if kind == wire.OUT:
-                self.text += payload
-                if self.text.endswith(b"\n"):
-                    answer, self.text = json.loads(self.text), b""
-                    return answer
-            elif kind == wire.ERR:
-                sys.stderr.buffer.write(payload)
-                sys.stderr.flush()
-            else:
-                break
-        raise RuntimeError(f"the server machine: no answer to {' '.join(words)}")
 
 
 def version(server):
@@ -203,7 +168,9 @@ def idle(far):
 
 def main(rounds, servers):
     loads.hold_still()
-    far, entries, provider, memory = Far(), [], {}, {}
+    far = Program("server", "serving", "there",
+                  env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
+    entries, provider, memory = [], {}, {}
     with client(servers) as speak:
         for number in range(int(rounds)):
             for server in servers:
@@ -219,6 +186,7 @@ def main(rounds, servers):
 
 if __name__ == "__main__":
     if sys.argv[1] == "there":
-        There().obey()
+        loads.hold_still()
+        obey(There())
     else:
         main(sys.argv[1], sys.argv[2:])

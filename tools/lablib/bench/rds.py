@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What `tools/lab count --rds` prints and records."""
+
+import json
+import pathlib
+
+from ..artefacts import kernel, module, root
+from ..base import records
+from . import figures, instructions, report
+
+TRANSPORTS = ("ours", "intree")
+RECORD = "rds-counts"
+# Of the provider, then of the plugin.
+PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
+EXECUTED = ("transport", "service", "copies", "own-atomics", "switches", "wakeups", "kernel")
+COLUMNS = (*PROVIDER, *EXECUTED)
+
+
+def measure(spec, rounds):
+    """({transport: {operation: {column: each}}}, {transport: {operation: [Counts]}}, whether all
+    went well)"""
+    base = root.path()
+    built = module.build(base, kernel.get(base, spec), variant="rds")
+    seen, session, status = report.in_client(
+        spec, [f"/repo/{built}", str(rounds), *TRANSPORTS], "rds_counts", "none",
+        timeout=report.COUNT_SECONDS, plugin="instructions")
+    executed = instructions.load(session, seen["instructions"])
+    rows = instructions.medians(executed)
+    for transport, operations in seen["provider"].items():
+        for operation, counted in operations.items():
+            rows[transport][operation] |= counted
+    return rows, executed, not status and not session.complaints
+
+
+def table(rows):
+    """Both transports, one line each per operation."""
+    lines = ["each".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
+    for operation in rows["ours"]:
+        lines.extend(operation.ljust(26) + report.NAMES[transport].ljust(10) + "".join(
+            (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
+            for row in (rows[transport][operation],) for c in COLUMNS) for transport in rows)
+    return "\n".join(lines)
+
+
+def record(rows, release):
+    """Keeps the table."""
+    records.write(RECORD, ("release", "module", "load", *COLUMNS), [
+        (release, transport, load, *(figures.number(row[key]) for key in COLUMNS))
+        for transport in TRANSPORTS for load, row in rows[transport].items()])
+
+
+def count(spec, rounds, functions, output, write):
+    """The whole command; its exit status."""
+    rows, executed, good = measure(spec, rounds)
+    print(table(rows), flush=True)
+    for transport, operations in executed.items() if functions else ():
+        for operation, rounds_of in operations.items():
+            print(f"\n{report.NAMES[transport]}, {operation}, transport and what it calls:")
+            print(instructions.listing(
+                instructions.top(root.path(), rounds_of[-1], {instructions.TRANSPORT}, functions),
+                rows[transport][operation]["service"]), flush=True)
+    if output:
+        pathlib.Path(output).write_text(json.dumps(rows, indent=1) + "\n")
+    if write:
+        record(rows, kernel.get(root.path(), spec).release)
+    return 0 if good else 1

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a transport of RDS does for each message and each RDMA operation.
+
+In the client machine, where the plugin of lablib.machine.session is:
+
+    rds_counts.py MODULE ROUNDS TRANSPORT...
+
+measures each transport (ours, the file MODULE, or intree) in turn, ROUNDS times; intree must be the
+last, for it is not unloaded. The server machine has the in-tree transport. The client machine sends
+messages that come back, and is at either end of the page's requests: a client offers memory and a
+server reads or writes it. The counts of instructions and the symbols go to /results. A JSON object
+on standard output has the list that says which file holds what, and
+{transport: {operation: {counter: each}}} of the provider. The program starts itself in the server
+machine, with the word `there`.
+"""
+
+import dataclasses
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+
+from . import count, instructions, loads, transport
+from .remote import Program, obey
+
+RDS = "/repo/selftests/rds"
+NAMES = {"ours": "rds_rdma_rs", "intree": "rds_rdma"}
+KIB, MIB = 1 << 10, 1 << 20
+# Each transport of this machine has a connection of its own.
+TOS = {"ours": 1, "intree": 2}
+PORT = 4000
+SECONDS = 120
+REST_SECONDS = 0.3
+MESSAGES = {"8 B": 8, "4 KiB": 4 * KIB, "64 KiB": 64 * KIB}
+TRANSFERS = {"4 KiB": 4 * KIB, "1 MiB": MIB}
+SMALL = 64 * KIB
+# Operations of each kind: small ones, and large ones.
+COUNT, COUNT_LARGE = 128, 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """Operations of a kind, one at a time; `write`: whether the page's server writes the memory."""
+
+    name: str
+    kind: str   # message, offer (the page's client) or fetch (its server)
+    size: int
+    write: bool = False
+
+    @property
+    def count(self):
+        return COUNT if self.size <= SMALL else COUNT_LARGE
+
+
+def operations():
+    """What is counted, in this order."""
+    for name, size in MESSAGES.items():
+        yield Load(f"message, {name}", "message", size)
+    for name, size in TRANSFERS.items():
+        for write in (True, False):
+            what = f"{'write' if write else 'read'} {name}"
+            yield Load(f"client, {what}", "offer", size, write)
+            yield Load(f"server, {what}", "fetch", size, write)
+
+
+class End:
+    """A socket whose peer is the other machine's."""
+
+    def __init__(self, own, peer, tos):
+        sys.path.insert(0, RDS)
+        self.rds = importlib.import_module("rds")
+        self.socket, self.peer = self.rds.Rds(), (peer, PORT + tos)
+        self.socket.bind(own, PORT + tos)
+        self.socket.set_tos(tos)
+        self.node = self.rds.Node()
+        self.node.sockets["s"] = self.socket
+        self.node.buffer("m", MIB, 1)
+
+    def receive(self):
+        """The next message, which has to come."""
+        message = self.socket.recv(MIB, SECONDS)
+        if message is None or message["from"] is None:
+            raise RuntimeError(f"no message: {message}")
+        return message
+
+    def say(self, size, *cmsgs):
+        self.socket.send(*self.peer, bytes(size), [self.node.cmsg(spec) for spec in cmsgs])
+
+    def message(self, load, first):
+        """Send messages that come back, or send back what comes."""
+        for _ in range(load.count):
+            if first:
+                self.say(load.size)
+            self.receive()
+            if not first:
+                self.say(load.size)
+
+    def offer(self, load, there):
+        """Offer memory, each time anew, and wait for the RDMA ACK."""
+        if there:
+            self.receive()  # which says that all is counted from now on
+        for _ in range(load.count):
+            self.say(8, {"type": "map", "buf": "m", "len": load.size,
+                         "flags": self.rds.USE_ONCE | self.rds.INVALIDATE | (
+                             self.rds.READWRITE if load.write else 0)})
+            self.receive()
+
+    def fetch(self, load, there):
+        """Read or write what is offered, and acknowledge."""
+        if not there:
+            self.say(8)
+        flags = self.rds.NOTIFY_ME | self.rds.FENCE | (self.rds.READWRITE if load.write else 0)
+        for number in range(load.count):
+            cookie = self.receive()["cookie"]
+            self.say(8, {"type": "args", "cookie": cookie, "local": [["m", 0, load.size]],
+                         "flags": flags, "token": number})
+            self.told(number)
+
+    def told(self, token):
+        """Wait for the notification."""
+        got = self.socket.recv(0, SECONDS)
+        if got is None or got["status"] != [[token, "SUCCESS"]]:
+            raise RuntimeError(f"operation {token}: {got}")
+
+    def run(self, load, there):
+        """This end's part, in either machine."""
+        if load.kind == "message":
+            self.message(load, not there)
+        elif (load.kind == "offer") != there:
+            self.offer(load, there)
+        else:
+            self.fetch(load, there)
+
+
+class There:
+    """What the server machine does."""
+
+    def __init__(self, own, peer):
+        load_transport(NAMES["intree"])
+        self.ends = {tos: End(own, peer, tos) for tos in TOS.values()}
+
+    def begin(self, tos, fields):
+        """Do its part of a load, from now on."""
+        threading.Thread(target=self.ends[tos].run, args=(Load(*fields), True)).start()
+
+
+def load_transport(module):
+    """Load RDS with this transport, that has a name or a file."""
+    for argv in (["modprobe", "rds"], ["insmod" if "/" in module else "modprobe", module]):
+        transport.run(*argv)
+
+
+def operate(far, end, tos, load):
+    """One load, at both ends, and what is left to do afterwards."""
+    far.ask("begin", tos, dataclasses.astuple(load))
+    end.run(load, False)
+    time.sleep(REST_SECONDS)
+
+
+def measure(far, end, name, rounds):
+    """(an entry for each round and operation, {operation: {counter: each}})"""
+    symbols, plugin = instructions.Symbols(f"{name}.symbols"), instructions.Plugin("instructions")
+    instructions.tell_regions(plugin, symbols, NAMES[name])
+    entries, provider = [], {}
+    for number in range(rounds):
+        print(f"  round {number + 1}: {name}", file=sys.stderr, flush=True)
+        for place, load in enumerate(operations()):
+            file = f"{number}-{name}-{place}.counts"
+            operate(far, end, TOS[name], load)  # warm up
+            plugin.command("start")
+            operate(far, end, TOS[name], load)
+            plugin.stop(file)
+            entries.append({"client": name, "operation": load.name, "rpcs": load.count,
+                            "counts": file, "symbols": f"{name}.symbols"})
+    with count.Probe() as probe:
+        for load in operations():
+            probe.take()
+            operate(far, end, TOS[name], load)
+            provider[load.name] = {counter: times / load.count
+                                   for counter, times in probe.take().items()}
+    return entries, provider
+
+
+def main(module, rounds, names):
+    """Measure all."""
+    loads.hold_still()
+    peer = os.environ["NFS_SERVER"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, 9))
+        own = probe.getsockname()[0]
+    far, entries, provider = Program("server", "rds_counts", "there", peer, own), [], {}
+    for name in names:
+        load_transport(module if name == "ours" else NAMES[name])
+        end = End(own, peer, TOS[name])
+        found, provider[name] = measure(far, end, name, rounds)
+        entries += found
+        end.socket.close()
+        if name == "ours":
+            transport.unload(NAMES[name])
+    print(json.dumps({"instructions": entries, "provider": provider}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "there":
+        obey(There(*sys.argv[2:]))
+    else:
+        main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
