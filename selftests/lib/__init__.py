@@ -19,6 +19,7 @@ hostile  a responder that misbehaves (runs in the server machine)
 responder  orders to it, and the judgement of what follows
 load     writers that know what they were told, and the check of it
 rails    two devices, two addresses of the server, and what is wrong with one
+serving  this machine as a server, too
 showing  what programs that show something have in common
 wait     waiting for conditions
 

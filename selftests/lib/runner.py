@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 
-from . import faults, kmsg, ktap, module, mounts, namespace, server, stacks
+from . import faults, kmsg, ktap, module, mounts, namespace, server, serving, stacks
 from .case import Context, Skip
 from .env import ENV
 
@@ -75,6 +75,7 @@ class Runner:
             # Its own undoing may not have come that far.
             complaints += faults.repair(self.helper)
             namespace.leave()
+            serving.leave()
         return complaints
 
     def supervise(self, case, version):

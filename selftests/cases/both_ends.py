@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One machine with both halves: client of a server and server of a client, the same machine or
+another one."""
+
+import os
+import pathlib
+
+from lib import faults, pattern, serving, xprt
+from lib.case import case, check, equal
+from lib.env import ENV
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def fresh(path):
+    """The content of a file, from the server."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    return pathlib.Path(path).read_bytes()
+
+
+# covers: issue Q: each machine is a server of the other one, both with our client and our server.
+@case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
+def each_machine_mounts_the_other(t):
+    serving.begin(t)
+    serving.other_has_client(t)
+    mount, there = t.mount(), serving.There(t, serving.OWN, t.version)
+    top = t.directory(mount)
+    size = ENV.pick(small=2, full=64) * MIB
+    ours, theirs = pattern.data(1, 0, size), pattern.data(2, 0, size)
+    t.server.write(f"{top.there}/theirs", theirs)
+    # At the same time: each machine sends as a client while it is a server.
+    copied = t.server.send("run", ["cp", f"{top.there}/theirs", f"{there.where}/theirs"])
+    pathlib.Path(f"{top.here}/ours").write_bytes(ours)
+    equal(t.server.take(copied), [0, ""], "copy by the other machine")
+    t.server.expect(f"{top.there}/ours", ours)
+    serving.equals(serving.OWN / "theirs", theirs)
+    there.expect("theirs", theirs)
+    equal(fresh(f"{top.here}/theirs") == theirs, True, "what was read here is what was written")
+    equal((mount.connects(), serving.connections()), (1, 1), "connections")
+    there.remove()
+
+
+# covers: issue Q: a machine that mounts its own export; its server restarts under the hard mount.
+@case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
+def a_machine_mounts_itself(t):
+    serving.begin(t)
+    mount = t.mount(host=serving.address(), export=serving.name(serving.OWN))
+    content = pattern.data(1, 0, ENV.pick(small=4, full=64) * MIB)
+    pathlib.Path(f"{mount.where}/file").write_bytes(content)
+    serving.equals(serving.OWN / "file", content)
+    equal(fresh(f"{mount.where}/file") == content, True, "what was read is what was written")
+    check(serving.connections() > 0, "our server had no connection")
+    serving.restart()
+    more = pattern.data(2, 0, 100 * KIB)
+    pathlib.Path(f"{mount.where}/more").write_bytes(more)
+    serving.equals(serving.OWN / "more", more)
+    mount.remove()
+    xprt.wait_gone()
+
+
+# covers: issue Q: what is mounted from another server is exported again: data, locks, which nfsd
+# covers: refuses there, and clients that go on when either server was restarted.
+@case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=90)
+def a_mount_is_exported_again(t):
+    serving.begin(t)
+    serving.other_has_client(t)
+    mount = t.mount(where=str(serving.AGAIN))
+    top = t.directory(mount)
+    serving.export(serving.AGAIN)
+    there = serving.There(t, serving.AGAIN, t.version)
+    size = ENV.pick(small=1, full=64) * MIB
+    down, up = pattern.data(1, 0, size), pattern.data(2, 0, size)
+    t.server.write(f"{top.there}/down", down)
+    there.expect("case/down", down)
+    there.write("case/up", up)
+    t.server.expect(f"{top.there}/up", up)
+    equal((mount.connects(), serving.connections()), (1, 1), "connections")
+    status, text = t.server.call("run", ["flock", "-n", f"{there.where}/case/up", "true"])
+    check(status, "nfsd locks what lies on NFS")
+    t.note(text.strip())
+    faults.restart_nfsd(t.server)
+    faults.end_grace(t.server)
+    there.write("case/more", down)
+    t.server.expect(f"{top.there}/more", down)
+    serving.restart()
+    there.write("case/again", up)
+    t.server.expect(f"{top.there}/again", up)
+    there.remove()
+    serving.local("exportfs -au")

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0
+"""This machine as a server, with our module, beside what it is as a client; and the other machine
+as its client."""
+
+import itertools
+import os
+import pathlib
+import subprocess
+
+from . import module, namespace, pattern
+from .case import check
+from .env import ENV, PORT
+
+MODULE = os.environ.get("LAB_SERVER_MODULE", "")
+FILES = pathlib.Path("/sys/kernel/debug/svcrdma_rs")
+THREADS = 4
+# The root of the exports, and what lies there: a directory of ours, and a mount to export again.
+ROOT = pathlib.Path("/exports/srv")
+OWN, AGAIN = ROOT / "own", ROOT / "again"
+# The number in the file handles of each export.
+NUMBERS = {OWN: 1, AGAIN: 7}
+OPTIONS = "rw,no_root_squash,no_subtree_check,insecure,async"
+SERVE = f"""\
+set -eu
+modprobe nfsd
+insmod {MODULE}
+mkdir -p {ROOT.parent}
+mount -t tmpfs tmpfs {ROOT.parent}
+mkdir -p {OWN} {AGAIN}
+printf '[exports]\\nrootdir={ROOT.parent}\\n' > /etc/nfs.conf
+mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+mountpoint -q /var/lib/nfs/rpc_pipefs || mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs
+: > /etc/exports
+# Tests that lose the server must not wait minutes for its return.
+echo 10 > /proc/fs/nfsd/nfsv4leasetime
+echo 10 > /proc/fs/nfsd/nfsv4gracetime
+echo 10 > /proc/sys/fs/nfs/nlm_grace_period
+nfsdcld
+rpc.mountd
+"""
+LISTEN = f"""\
+set -eu
+rpc.nfsd {THREADS}
+grep -q 'rdma {PORT}' /proc/fs/nfsd/portlist || echo 'rdma {PORT}' > /proc/fs/nfsd/portlist
+for end in /proc/fs/nfsd/v4_end_grace /proc/fs/lockd/nlm_end_grace; do
+    # Refused if there is none.
+    echo Y > $end || true
+done
+"""
+STOP = "echo 0 > /proc/fs/nfsd/threads"
+LEAVE = f"""\
+set -eu
+{STOP}
+exportfs -au
+kill $(pidof rpc.mountd nfsdcld)
+for undo in "umount {ROOT.parent}" "rmmod svcrdma_rs"; do
+    timeout 20 sh -c "until $undo; do sleep 0.2; done"
+done
+"""
+PLACES = itertools.count()
+
+
+def local(script):
+    """Run a script in this machine, which must succeed."""
+    done = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=ENV.patience(60), check=False)
+    check(done.returncode == 0, f"exit status {done.returncode}: {done.stdout}")
+
+
+def begin(t):
+    """Serve until the case is over."""
+    check(MODULE, "needs a lab with our module in the server")
+    t.defer(leave)
+    local(SERVE)
+    export(OWN)
+    restart()
+
+
+def export(directory):
+    """Export a directory, to all."""
+    local(f"exportfs -o {OPTIONS},fsid={NUMBERS[directory]} '*:{name(directory)}'")
+
+
+def name(directory):
+    """The name of an exported directory for clients."""
+    return f"/{directory.relative_to(ROOT.parent)}"
+
+
+def restart():
+    """Stop and start nfsd, without a grace period."""
+    local(STOP)
+    local(LISTEN)
+
+
+def leave():
+    """Serve no more."""
+    if pathlib.Path("/sys/module/svcrdma_rs").is_dir():
+        local(LEAVE)
+
+
+def address():
+    """Of this machine."""
+    return namespace.addresses()[0].partition("/")[0]
+
+
+def connections():
+    """How many connections this server has, of which a call came."""
+    files = [file for file in FILES.glob("*/*:*") if file.is_file()]
+    return len([file for file in files if "version: " in file.read_text()])
+
+
+def other_has_client(t):
+    """Load our client in the other machine until the case is over."""
+    def unload():
+        t.server.run("sh", "-c", f"timeout 20 sh -c 'until rmmod {module.name('ours')}; do "
+                                 "sleep 0.2; done'")
+
+    t.defer(unload)
+    t.server.run("insmod", ENV.module_file)
+
+
+class There:
+    """A mount of an export of this machine, in the other one."""
+
+    def __init__(self, t, directory, version):
+        self.t, self.where = t, f"/run/there-{next(PLACES)}"
+        t.server.run("mkdir", "-p", self.where)
+        t.defer(t.server.run, "rmdir", self.where)
+        t.server.run("mount", "-t", "nfs", "-o", f"vers={version},proto=rdma,port={PORT}",
+                     f"{address()}:{name(directory)}", self.where)
+        self.mounted = True
+        t.defer(self.remove)
+
+    def remove(self):
+        if self.mounted:
+            self.t.server.run("umount", self.where)
+            self.mounted = False
+
+    def write(self, file, content):
+        """Write a file and have it stored."""
+        self.t.server.write(f"{self.where}/{file}", content)
+        self.t.server.run("sync", f"{self.where}/{file}")
+
+    def expect(self, file, content):
+        """Complain unless the file that it reads over RDMA is exactly `content`."""
+        self.t.server.run("sh", "-c", "echo 1 > /proc/sys/vm/drop_caches")
+        self.t.server.expect(f"{self.where}/{file}", content)
+
+
+def equals(path, content):
+    """Complain unless a file of this machine is exactly `content`."""
+    problem = pattern.difference(pathlib.Path(path).read_bytes(), content)
+    check(problem is None, f"{path}: {problem}")
