@@ -5,9 +5,9 @@ import os
 import pathlib
 import re
 
-from lib import faults, pattern, xprt
+from lib import bystanders, faults, namespace, pattern, xprt
 from lib.case import ENV, case, check, equal, wait
-from lib.workers import Crew
+from lib.workers import Crew, Worker
 
 # Below the lease time of ten seconds, after which a server that heard nothing
 # acts on its own.  A recall takes a few hundredths of a second.
@@ -173,3 +173,29 @@ def conflicts_are_seen_without_callbacks(t):
     t.server.write(there, b"behind")
     wait.until(lambda: pathlib.Path(here).read_bytes() == b"behind", ENV.patience(10),
                "the new content is seen")
+
+
+# covers: issue Q: what one client was given is taken back for another one.
+@case(versions=("4.2",), clients=("ours",), server="ours", stock_only=True, seconds=60)
+def another_client_has_a_delegation_recalled(t):
+    with namespace.beside() as space:
+        # Both have the name of this machine, and are two clients by this.
+        namespace.run("ip", "netns", "exec", space.file.name, "sh", "-c",
+                      f"echo {space.file.name} > /sys/fs/nfs/net/nfs_client/identifier")
+        near, far = t.mount(), t.unmounted("nosharecache")
+        top = t.directory(near)
+        Worker(bystanders.in_namespace, space.file, far).join(ENV.patience(60))
+        (there, on_server), held = top.path("file"), f"{far.where}/case/file"
+        t.server.write(on_server, b"before")
+        with open(held, "rb"):
+            wait_delegated(t, held)
+            clock = wait.Clock()
+            with open(there, "r+b") as file:
+                taken = clock.seconds()
+                equal(delegations(t, "file"), 0, "delegations left")
+                file.write(b"behind")
+            t.note(f"returned after {taken:.2f} s")
+            check(taken < RECALL_SECONDS, f"returned after {taken:.1f} s only")
+            equal(pathlib.Path(held).read_bytes(), b"behind", "content that the other client wrote")
+        far.remove()
+        near.remove()

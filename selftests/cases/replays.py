@@ -137,3 +137,15 @@ def lost_replies_from_another_address(t):
         equal(said, TWICE if again else dict.fromkeys(TWICE, ""), f"with address {address}")
         if t.version == "3":
             equal(found, 0 if again else len(TWICE), "calls found in the cache")
+
+
+# covers: issue Q: the same of our server, which knows a client across its connections: calls that
+# come again on another one are found.
+@case(versions=("3",), clients=("ours",), server="ours", stock_only=True, seconds=60)
+def calls_that_come_again_are_found(t):
+    mount = t.mount(export=ENV.disk)
+    at_first, = addresses()
+    before = hits(t)
+    said = interrupted(t, mount, at_first)
+    equal(said, dict.fromkeys(TWICE, ""), "what was said")
+    equal(hits(t) - before, len(TWICE), "calls found in the cache")

@@ -88,13 +88,16 @@ SHORT_CASES = (
 SERVER_CASES = (
     r"^mounts\.every_version",
     r"^data\.direct_transfers_around",
-    r"^callbacks\.(delegations_are|callbacks_work|many_recalls)",
+    r"^callbacks\.(another|delegations_are|callbacks_work|many_recalls)",
     r"^disconnects\.forced_disconnects_under_bulk_load vers=(3|4\.2)",
     r"^files\.large_directories_are_listed_whole vers=(3|4\.2)",
     r"^files\.symbolic_links_of_every_length",
     r"^install\.a_server_loads",
     r"^requester",
     r"^served_two",
+    r"^both_ends\.((each_machine|a_mount)[a-z_]* vers=4\.2|a_machine[a-z_]* vers=3)",
+    r"^fairness",
+    r"^replays\.calls",
 )
 # The same on the debug kernel, which is slow: memory of calls, and connections that end. It has no
 # verbs for programs, which the requester is.
