@@ -148,11 +148,12 @@ $(CHECKS):
 		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),$(patsubst check-%,%,$@)))
 
 # Four connections: PROVIDER=siw or mixed with NFSv4.2, DEBUG=1 (the debug kernel) with NFSv3, too.
+# SERVER=ours: with our server.
 RAILS_SMALL := $(if $(PROVIDER),[a-z_]*4? vers=4\.2,$(if $(DEBUG),[a-z_]*[46]? vers=(3|4\.2)))
 .PHONY: check-rails
 check-rails:
 	$(LAB) run $(KERNEL_OPTION) --rails 2 $(if $(PROVIDER),--provider $(PROVIDER)) \
-		$(if $(DEBUG),--debug) --timeout 5400 -- \
+		$(if $(DEBUG),--debug) $(if $(SERVER),--server $(SERVER)) --timeout 5400 -- \
 		./selftests/run --filter '^rails\.$(RAILS_SMALL)' --vers 3,4.0,4.2
 
 .PHONY: check-programs
@@ -231,7 +232,7 @@ help:
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown, check-rails-short'
 	@echo '                                one part of make check'
-	@echo '  make check-rails              mounts over two cables that fail in many ways (PROVIDER=siw|mixed, DEBUG=1: small)'
+	@echo '  make check-rails              mounts over two cables that fail in many ways (PROVIDER=siw|mixed, DEBUG=1: small; SERVER=ours)'
 	@echo "  make check-programs           other people's programs, beside the in-tree client (an hour)"
 	@echo '  make check-mutants            faults planted in the module: a test notices each (an hour)'
 	@echo '  make torture MINUTES=30 SEED=1  faults at random times (CLIENT=ours|intree|both, DEBUG=1, RAILS=1)'

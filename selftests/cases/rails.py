@@ -9,7 +9,7 @@ import subprocess
 
 from cases.callbacks import RECALL_SECONDS, recall, wait_delegated
 from cases.life import held_up
-from lib import faults, namespace, pattern, rails, wait, xprt
+from lib import faults, namespace, pattern, rails, served, wait, xprt
 from lib.case import ENV, Skip, case, check, equal
 from lib.env import REPO
 from lib.load import Load
@@ -97,8 +97,9 @@ def in_use(t):
     return t.random.choice([n for n, count in enumerate(rails.spread()) if count])
 
 
-def survives(t, connections, fault, bound, hold=5, mount=None):
-    """A rail that is in use fails under verified load: how long the longest call took."""
+def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
+    """A rail that is in use fails under verified load: how long the longest call took. With
+    `returning`, and that number of connections, it also waits until the rail works again."""
     mount = mount or mounted(t, connections)
     number = in_use(t)
     t.note(f"the rail of {rails.DEVICES[number]} fails")
@@ -115,7 +116,7 @@ def survives(t, connections, fault, bound, hold=5, mount=None):
             wait.until(lambda: rails.standing().get(rails.DEVICES[number]) in ("dead", None),
                        ENV.patience(PROBED), "it is dead")
         judge(t, longest, bound)
-        if connections == RETURNING:
+        if returning and connections == RETURNING:
             wait.until(lambda: set(rails.standing().values()) <= {"live", "returning"},
                        ENV.patience(30), "the rail works again")
 
@@ -195,6 +196,19 @@ def both_gone_and_one_back(t, connections):
         t.note(f"goes on {taken:.1f} s after one rail is back")
         check(taken <= ENV.patience(TRIED), f"goes on after {taken:.1f} s")
         equal(rails.spread()[1 - back], 0, "connections on the one that is gone")
+
+
+# covers: issue Q: one server with two addresses and devices serves a mount over both; a device of
+# covers: it that goes costs the connections of the other one nothing.
+@case(versions=("3", "4.2"), clients=CLIENTS, server="ours", seconds=150)
+def our_server_loses_a_device(t):
+    mount, half = mounted(t, 4), 2
+    found = served.devices(t)
+    equal([found.count(device) for device in rails.DEVICES], [half] * 2,
+          "connections of each device of the server")
+    survives(t, 2 * half, rails.server_device_gone, NOTICED, mount=mount, returning=False)
+    untouched = [file for file in xprt.DEBUGFS.glob("*/state") if not xprt.ends(file)]
+    equal(len(untouched), half, "transports that kept their connection")
 
 
 def moves():

@@ -20,6 +20,11 @@ def connections(t):
     return re.findall(r"^version: (\d)$", shown(t), re.MULTILINE)
 
 
+def devices(t):
+    """The device of each connection that the server has."""
+    return re.findall(r"^device: (\S+)$", shown(t), re.MULTILINE)
+
+
 def dropped(t):
     """How many messages were no call and no reply, on all connections that the server has."""
     return sum(map(int, re.findall(r"^messages dropped: (\d+)$", shown(t), re.MULTILINE)))
