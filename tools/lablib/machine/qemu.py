@@ -19,8 +19,10 @@ MONITOR_SECONDS = 30
 # The machines are tests, not targets: no mitigation is worth its time under
 # emulation.  A panic ends QEMU at once, and an oops is a panic.  What a debug kernel tests of
 # itself at boot is not ours (and with PREEMPT_RT one of these suites is wrong about interrupts).
+# A thread that yields to all others may wait for an emulated processor for half a minute.
 KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=0 apparmor=0 "
                 "random.trust_cpu=on net.ifnames=0 cryptomgr.notests "
+                "rcupdate.rcu_cpu_stall_timeout=60 "
                 "kasan_multi_shot kunit.filter_glob=none")
 
 
