@@ -13,6 +13,7 @@
 //! | [`lend`] | memory that is lent to a device |
 //! | [`log`] | how much is logged, and how |
 //! | `memory` | how much memory the host has (the server's module) |
+//! | `measuring` | the switch of what is measured on request |
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |
 //! | [`random`] | random numbers that cannot be foreseen |
@@ -46,6 +47,8 @@ pub mod holders;
 pub mod init_once;
 pub mod lend;
 pub mod log;
+#[cfg(not(xprtrdma_rds))]
+pub mod measuring;
 #[cfg(xprtrdma_server)]
 pub mod memory;
 pub mod net;

@@ -92,6 +92,7 @@ pub struct Transfer {
     _sges: KVec<bindings::ib_sge>,
     memory: Memory,
     kind: Kind,
+    tag: u64,
 }
 
 /// What a transfer reads or writes at this end.
@@ -181,6 +182,7 @@ impl Transfer {
             _sges: sges,
             memory: Memory::Own(pages),
             kind,
+            tag: 0,
         })
     }
 
@@ -229,7 +231,18 @@ impl Transfer {
             _sges: KVec::new(),
             memory: Memory::Lent(loan),
             kind,
+            tag: 0,
         })
+    }
+
+    /// Tags it with a number of the driver's, see [`Qp::oldest_transfer`](crate::qp::Qp).
+    pub fn tagged(self, tag: u64) -> Self {
+        Self { tag, ..self }
+    }
+
+    /// Returns the number that it was given.
+    pub fn tag(&self) -> u64 {
+        self.tag
     }
 
     /// Returns what it does.

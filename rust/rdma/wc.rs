@@ -27,7 +27,7 @@ impl WcStatus {
     /// The peer has no Receive for our message.
     pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
     /// The peer found no such memory, or no right to it.
-    #[cfg(xprtrdma_rds)]
+    #[cfg(any(xprtrdma_rds, xprtrdma_server))]
     pub const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
     /// The peer's device did not accept the request.
     #[cfg(xprtrdma_rds)]

@@ -2,7 +2,10 @@
 
 //! A call that the RPC server has.
 
-use crate::memory::Counted;
+use crate::{
+    latency::Since,
+    memory::Counted, //
+};
 use kernel::prelude::*;
 use xprtrdma_proto::responder::{
     admit::Ready,
@@ -21,15 +24,22 @@ pub(crate) struct Call {
     pub(crate) counted: Option<Counted>,
     /// Results that may travel in Write chunks.
     pub(crate) marks: KVec<Span>,
+    pub(crate) since: Since,
 }
 
 impl Call {
-    pub(crate) fn new(parked: Parked<Ready>, ticket: Ticket, counted: Option<Counted>) -> Self {
+    pub(crate) fn new(
+        parked: Parked<Ready>,
+        ticket: Ticket,
+        counted: Option<Counted>,
+        since: Since,
+    ) -> Self {
         Self {
             parked: Some(parked),
             ticket: Some(ticket),
             counted,
             marks: KVec::new(),
+            since,
         }
     }
 

@@ -2,7 +2,10 @@
 
 //! Counts how often each bound was reached, for `bounds` in debugfs.
 
-use crate::memory;
+use crate::{
+    memory,
+    sizes::IDLE, //
+};
 use core::{
     fmt,
     sync::atomic::{
@@ -76,6 +79,7 @@ pub(crate) fn ended(cause: Cause) {
         Cause::Overrun => &OVERRUN,
         Cause::Lost => &LOST,
         Cause::Left
+        | Cause::Refused
         | Cause::Starved
         | Cause::Unanswerable
         | Cause::Callbacks
@@ -94,6 +98,7 @@ pub(crate) fn file() -> Result<File<()>> {
 
 fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "memory_free_pages {}", memory::free())?;
+    writeln!(f, "memory_of_idle_connection {IDLE}")?;
     for count in [
         &ANSWERS, &SHARE, &ADDRESS, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &CROWDED,
         &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OPTIONS, &OVERRUN, &LOST,

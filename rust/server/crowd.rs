@@ -3,6 +3,7 @@
 //! The connections of a listener, from their requests on, and how each of them ends.
 
 use crate::{
+    breakers::Breakers,
     count,
     driver::Rdma,
     memory::Account,
@@ -138,13 +139,16 @@ impl Ending {
     }
 }
 
-/// The connections of a listener, in the order of their requests. The vector does not grow beyond
-/// its capacity.
-pub(crate) struct Crowd(Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>);
+/// The connections of a listener.
+pub(crate) struct Crowd {
+    /// In the order of their requests. The vector does not grow beyond its capacity.
+    all: Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>,
+    pub(crate) breakers: Breakers,
+}
 
 /// The place of a connection in the crowd: it leaves when this is dropped.
 pub(crate) struct Seat {
-    crowd: Arc<Crowd>,
+    pub(crate) crowd: Arc<Crowd>,
     pub(crate) ending: Arc<Ending>,
 }
 
@@ -154,17 +158,18 @@ impl Crowd {
         let most = (DOORWAY.connections as usize).saturating_mul(2);
         let all = KVec::with_capacity(most, GFP_KERNEL)?;
         let lock = new_spinlock!(all, "Crowd::all");
-        Ok(Arc::new(
-            Self(KBox::pin_init(lock, GFP_KERNEL)?),
-            GFP_KERNEL,
-        )?)
+        let crowd = Self {
+            all: KBox::pin_init(lock, GFP_KERNEL)?,
+            breakers: Breakers::new()?,
+        };
+        Ok(Arc::new(crowd, GFP_KERNEL)?)
     }
 
     /// Finds a place for a request, perhaps that of an idle connection. `None`: all are taken.
     pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
         let peer = peer.ip();
         let mut ending = Ending::new(peer).ok()?;
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         let mut found = door::Crowd {
             connections: 0,
             of_one: 0,
@@ -215,7 +220,7 @@ impl Crowd {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut all = self.crowd.0.lock();
+        let mut all = self.crowd.all.lock();
         let at = all
             .iter()
             .position(|other| Arc::ptr_eq(other, &self.ending));

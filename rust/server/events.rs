@@ -24,14 +24,23 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_proto::served::{
-    accept::{
-        accept,
-        Accepted,
-        Own,
-        Request, //
+use xprtrdma_proto::{
+    responder::{
+        call::{
+            Call,
+            Sorted, //
+        },
+        refusal::Refusal, //
     },
-    cause::Cause, //
+    served::{
+        accept::{
+            accept,
+            Accepted,
+            Own,
+            Request, //
+        },
+        cause::Cause, //
+    }, //
 };
 use xprtrdma_rdma::cm::{
     listen::RequestInfo,
@@ -85,6 +94,20 @@ impl Events {
     /// Ends the connection.
     pub(crate) fn end(&self, cause: Cause) {
         self.ending().end(cause);
+    }
+
+    /// Ends the connection because the client's device has refused a transfer of the call with this
+    /// xid: it is remembered.
+    #[cold]
+    pub(crate) fn refused(&self, xid: u32) {
+        self.seat.crowd.breakers.broke(self.peer.ip(), xid);
+        self.end(Cause::Refused);
+    }
+
+    /// Hands a call back, unless it broke connections of this client.
+    #[inline]
+    pub(crate) fn check<'a>(&self, call: Call<'a, Sorted>) -> Result<Call<'a, Sorted>, Refusal> {
+        self.seat.crowd.breakers.check(self.peer.ip(), call)
     }
 
     /// Returns whether the client has confirmed the connection.

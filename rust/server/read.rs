@@ -8,6 +8,7 @@
 
 use crate::{
     count,
+    latency::Since,
     memory::{
         self,
         Account,
@@ -72,6 +73,7 @@ pub(crate) struct Reading<H: QpHandler> {
     pages: u32,
     /// These pages, once there are as many.
     counted: Option<Counted>,
+    since: Since,
     /// Ready to be posted, and not yet posted.
     transfer: Option<KBox<Transfer>>,
 }
@@ -83,6 +85,7 @@ pub(crate) struct Fetched<H: QpHandler> {
     pub(crate) parked: Parked<Ready>,
     pub(crate) ticket: Ticket,
     pub(crate) counted: Option<Counted>,
+    pub(crate) since: Since,
 }
 
 /// Why a call cannot be processed.
@@ -167,6 +170,7 @@ impl<H: QpHandler> Reads<H> {
         ticket: Ticket,
         bytes: u32,
         pages: u32,
+        since: Since,
     ) -> Result {
         let reading = Reading {
             message,
@@ -175,6 +179,7 @@ impl<H: QpHandler> Reads<H> {
             bytes,
             pages,
             counted: None,
+            since,
             transfer: None,
         };
         let pushed = self.queues.lock().waiting.push_within_capacity(reading);
@@ -327,6 +332,7 @@ impl<H: QpHandler> Reading<H> {
             parked,
             ticket,
             counted,
+            since,
             ..
         } = self;
         let parked = parked.ok_or(EINVAL)?;
@@ -340,6 +346,7 @@ impl<H: QpHandler> Reading<H> {
                 parked,
                 ticket,
                 counted,
+                since,
             }),
             Err(refusal) => Err(Failed::Refused(ticket, refusal)),
         }
@@ -357,7 +364,8 @@ impl<H: QpHandler> Reading<H> {
             at: read.to,
         });
         let most_sges = qp.pd().max_send_sges() as usize;
-        let transfer = Transfer::new(Kind::Read, pages, most_sges, reads)?;
+        let transfer =
+            Transfer::new(Kind::Read, pages, most_sges, reads)?.tagged(call.xid().0.into());
         if transfer.wrs() > most_wrs {
             return Err(E2BIG);
         }
@@ -372,6 +380,7 @@ impl<H: QpHandler> Reading<H> {
             parked,
             ticket,
             bytes,
+            since,
             ..
         } = self;
         let len = message.bytes().len();
@@ -409,6 +418,7 @@ impl<H: QpHandler> Reading<H> {
             parked,
             ticket,
             counted: None,
+            since,
         })
     }
 }

@@ -6,6 +6,10 @@ use crate::{
     call::Call,
     driver::Rdma,
     events::Events,
+    latency::{
+        Since,
+        Stage, //
+    },
     memory::{
         self,
         Counted, //
@@ -155,7 +159,8 @@ impl Handler {
 
     /// Hands a call of which everything is here to the RPC server.
     fn push(&self, fetched: Fetched<Self>) -> Result {
-        let call = Call::new(fetched.parked, fetched.ticket, fetched.counted);
+        let since = fetched.since.end(Stage::Read);
+        let call = Call::new(fetched.parked, fetched.ticket, fetched.counted, since);
         self.inbox.push(fetched.message, fetched.place, call)
     }
 
@@ -241,6 +246,7 @@ impl QpHandler for Handler {
 
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
+        let since = Since::arrival();
         this.arrivals.messages.add(1);
         Counter::Received.add(1);
         this.outbox.grant.lock().received();
@@ -279,6 +285,7 @@ impl QpHandler for Handler {
                 return;
             }
         };
+        let call = call.and_then(|call| this.events.check(call));
         let taken = match call.and_then(|call| call.admit(&this.terms)) {
             Ok(call) => {
                 // NO-OVERFLOW: The RPC message is the end of the bytes.
@@ -323,14 +330,14 @@ impl QpHandler for Handler {
         let taken = match taken {
             Ok(Next::Call(start, parked, ticket, counted)) => {
                 let place = Place::Message { start };
-                let call = Call::new(parked, ticket, counted);
+                let call = Call::new(parked, ticket, counted, since.end(Stage::Read));
                 this.inbox
                     .push(message.hold(), place, call)
                     .map_err(Failed::Error)
             }
             Ok(Next::Wait(parked, ticket, bytes, pages)) => this
                 .reads
-                .add(message.hold(), parked, ticket, bytes, pages)
+                .add(message.hold(), parked, ticket, bytes, pages, since)
                 .map_err(Failed::Error)
                 .and_then(|()| Self::pump_reads(&qp)),
             Err(failed) => Err(failed),
@@ -351,6 +358,7 @@ impl QpHandler for Handler {
             }
         } else {
             this.reads.written(&transfer);
+            Since::end_transfer(transfer.tag());
         }
         Self::send_space(qp);
     }
@@ -385,7 +393,12 @@ impl QpHandler for Handler {
         }
     }
 
-    fn broken(qp: ArcBorrow<'_, Qp<Self>>, _status: WcStatus) {
-        qp.handler().events.end(Cause::Left);
+    fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
+        let events = &qp.handler().events;
+        match qp.oldest_transfer() {
+            // CAST: The lower half is the xid.
+            Some(tag) if status == WcStatus::REMOTE_ACCESS => events.refused(tag as u32),
+            _ => events.end(Cause::Left),
+        }
     }
 }

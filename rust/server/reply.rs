@@ -5,6 +5,7 @@
 use crate::{
     call::Call,
     connection::Connection,
+    latency::Stage,
     memory::{
         self,
         Counted, //
@@ -43,13 +44,15 @@ impl Connection {
         let handler = self.qp.handler();
         let parked = call.parked.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;
+        let since = call.since.end(Stage::Serve);
+        let tag = since.with(ready.xid().0);
         let plan = ready.reply(&call.marks, reply.len(), &handler.terms);
         let agreed = self.events.agreed.thresholds.remote_invalidation;
         let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
         let ticket = call.ticket.take().ok_or(EINVAL)?;
-        match plan {
+        let answered = match plan {
             Ok(plan) => {
-                let transfer = self.write(&plan, reply, &mut call.counted)?;
+                let transfer = self.write(&plan, reply, &mut call.counted, tag)?;
                 // CAST: A few kilobytes.
                 let most = handler.terms.longest_message(ready.version()) as usize;
                 handler.outbox.answer(
@@ -65,7 +68,9 @@ impl Connection {
                 )
             }
             Err(refusal) => Handler::refuse(&self.qp, ticket, refusal),
-        }
+        };
+        since.end(Stage::Reply);
+        answered
     }
 
     /// Makes the RDMA Writes of a reply, if it has some, of a copy of what they carry: the RPC
@@ -75,6 +80,7 @@ impl Connection {
         plan: &Plan<'_>,
         reply: &Reply<'_>,
         counted: &mut Option<Counted>,
+        tag: u64,
     ) -> Result<Option<KBox<Transfer>>> {
         let bytes = plan.writes().map(|write| write.span.length as usize).sum();
         if bytes == 0 {
@@ -111,7 +117,7 @@ impl Connection {
             }
         });
         let most_sges = self.qp.pd().max_send_sges() as usize;
-        let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?;
+        let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?.tagged(tag);
         if transfer.wrs() > self.qp.handler().sizes.transfer_wrs() {
             return Err(E2BIG);
         }

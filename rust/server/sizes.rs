@@ -51,6 +51,10 @@ const CALLBACKS: u16 = reverse::CALLS;
 const RECV_BATCH: u16 = 8;
 /// Work requests of the send queue.
 const SEND_WRS: u32 = 1024;
+/// Bytes of messages that an idle connection keeps: its Receives, and the ring of its answers.
+// NO-OVERFLOW: Small constants.
+pub(crate) const IDLE: usize =
+    (CALLS + SPARE + CALLBACKS + RECV_BATCH + CALLS) as usize * INLINE as usize;
 /// Bytes that the calls of all connections may hold at most, and at least: more than the longest
 /// call and its results. A connection may have a quarter of that.
 pub(crate) const MEMORY: usize = 128 << 20;

@@ -19,8 +19,10 @@
 //! | [`reverse`] | calls of nfsd to the client |
 //! | [`events`] | what the connection manager tells of a connection |
 //! | [`crowd`] | the connections of a listener, and how each of them ends |
+//! | [`breakers`] | calls that broke connections |
 //! | [`ticker`] | looks after connections from time to time |
 //! | [`count`] | counts how often each bound was reached |
+//! | [`latency`] | how long calls spend in each stage |
 //! | [`stats`] | what a connection has done |
 //! | [`board`] | what an administrator sees of listeners and connections |
 //! | [`driver`] | the name of the driver in the RPC server's types |
@@ -29,12 +31,14 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod breakers;
 mod call;
 mod connection;
 mod count;
 mod crowd;
 mod driver;
 mod events;
+mod latency;
 mod listener;
 mod memory;
 mod outbox;
@@ -79,6 +83,7 @@ const VERSIONS: core::ops::RangeInclusive<u32> = 1..=2;
 
 struct SvcRdma {
     _bounds: Option<File<()>>,
+    _latency: Option<[File<()>; 2]>,
     _class: Registration<driver::Rdma>,
 }
 
@@ -114,6 +119,7 @@ impl kernel::Module for SvcRdma {
         );
         Ok(Self {
             _bounds: bounds,
+            _latency: latency::files_of_latency().ok(),
             _class: class,
         })
     }

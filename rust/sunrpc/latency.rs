@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The times of calls, which a driver takes while they are wanted. While they are not, the question
-//! costs a jump that is not taken, like a tracepoint.
+//! The times of calls, which a driver takes while they are wanted.
 
 use crate::{
     call::Pinned,
     transport::Transport, //
 };
-use kernel::jump_label::static_branch_unlikely;
-use xprtrdma_bindings as bindings;
-
-/// Whether times are taken. In any context.
-#[inline(always)]
-pub fn is_measured() -> bool {
-    // SAFETY: The operand holds a static key that C defines.
-    unsafe { static_branch_unlikely!(bindings::xprtrdma_latency, bindings::xprtrdma_switch, key) }
-}
-
-/// Switches the measuring of times on or off, for all transports. Sleeps.
-pub fn measure(on: bool) {
-    // SAFETY: No requirements but that it may sleep.
-    unsafe { bindings::xprtrdma_set_latency(on) };
-}
+pub use xprtrdma_base::measuring::{
+    is_measured,
+    measure, //
+};
 
 /// Times of a call that the RPC client has recorded, in nanoseconds on the clock of
 /// [`now_ns`](crate::util::now_ns).

@@ -27,8 +27,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, files in debugfs, memory, network namespaces, time and work queues, for drivers: these
-/// have no arrow to `base`.
+/// Logging, measuring, files in debugfs, memory, network namespaces, time and work queues, for
+/// drivers: these have no arrow to `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{
@@ -36,6 +36,7 @@ pub mod util {
         compat::number,
         debugfs,
         log::*,
+        measuring,
         memory::host_pages,
         net::Net,
         queue::{
@@ -44,6 +45,7 @@ pub mod util {
         },
         time::{
             now_ms,
+            now_ns,
             Jiffies, //
         }, //
     };

@@ -6,6 +6,8 @@
 //! one. If its memory is at fault, that never ends. So a Call that broke two connections of a
 //! client is answered with an error.
 
+use core::net::IpAddr;
+
 use crate::{
     responder::{
         call::{
@@ -24,6 +26,8 @@ use crate::{
     wire::header::Xid, //
 };
 
+/// The most clients that are remembered, for a driver's table of [`OfClient`].
+pub const CLIENTS: usize = 16;
 /// The most Calls of one client that are remembered.
 pub const REMEMBERED: usize = 8;
 /// How many connections a Call may break.
@@ -35,6 +39,14 @@ pub const FORGOTTEN: Millis = Millis::from_secs(300);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breakers {
     slots: [Option<Breaker>; REMEMBERED],
+}
+
+/// A client, and its Calls that broke a connection. A slice of free places for them is a server's
+/// memory of its clients: see [`broke`] and [`check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfClient {
+    client: IpAddr,
+    breakers: Breakers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +99,61 @@ impl Breakers {
         Ok(call)
     }
 
+    /// When the last connection broke.
+    fn last(&self) -> Option<Time> {
+        self.slots.iter().flatten().map(|one| one.last).max()
+    }
+
     /// How many connections the Call with this xid broke.
     fn times(&self, xid: Xid, now: Time) -> u8 {
         let known = self.slots.iter().flatten();
         let mut known = known.filter(|one| one.xid == xid && !one.is_old(now));
         known.next().map_or(0, |one| one.times)
     }
+}
+
+/// Records that a connection of this client ends because an RDMA operation of the Call with this
+/// xid failed. If there is no place for the client, the one that was recorded longest ago is
+/// forgotten.
+pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Time) {
+    // The client's own place, else a free one, else the oldest.
+    let place = clients.iter_mut().min_by_key(|place| match place {
+        Some(one) if one.client == client => (0, None),
+        Some(one) => (2, one.breakers.last()),
+        None => (1, None),
+    });
+    let Some(place) = place else { return };
+    let mut breakers = match place {
+        Some(one) if one.client == client => one.breakers,
+        _ => Breakers::default(),
+    };
+    breakers.broke(xid, now);
+    *place = Some(OfClient { client, breakers });
+}
+
+/// Hands a Call of this client back, if it may be admitted.
+///
+/// # Errors
+///
+/// The answer to a Call that broke too many connections of the client.
+pub fn check<'a>(
+    clients: &[Option<OfClient>],
+    client: IpAddr,
+    call: Call<'a, Sorted>,
+    now: Time,
+) -> Result<Call<'a, Sorted>, Refusal> {
+    let mut known = clients.iter().flatten();
+    match known.find(|one| one.client == client) {
+        Some(one) => one.breakers.check(call, now),
+        None => Ok(call),
+    }
+}
+
+/// Returns whether every Call is forgotten.
+pub fn are_forgotten(clients: &[Option<OfClient>], now: Time) -> bool {
+    let mut known = clients.iter().flatten();
+    known.all(|one| {
+        let last = one.breakers.last();
+        last.is_none_or(|last| now.since(last) >= FORGOTTEN)
+    })
 }

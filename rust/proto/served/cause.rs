@@ -25,6 +25,8 @@ pub enum Cause {
     Options,
     /// A transfer failed: the client's memory is not as it said, or the path is broken.
     Transfer,
+    /// The client's device refused a Read or a Write: the Call named memory that is not there.
+    Refused,
     /// It was idle, and another connection took its place.
     Crowded,
     /// An answer could not be built or sent (RFC 8166 4.5.4).
@@ -41,7 +43,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Left,
         Self::HalfOpen,
         Self::Silent,
@@ -51,6 +53,7 @@ impl Cause {
         Self::Malformed,
         Self::Options,
         Self::Transfer,
+        Self::Refused,
         Self::Crowded,
         Self::Unanswerable,
         Self::Callbacks,
@@ -71,6 +74,7 @@ impl Cause {
             Self::Malformed => "too many malformed messages",
             Self::Options => "too many unknown options",
             Self::Transfer => "a transfer failed",
+            Self::Refused => "the client's device refused a Read or a Write",
             Self::Crowded => "idle, and another connection took its place",
             Self::Unanswerable => "an answer could not be sent",
             Self::Callbacks => "calls to the client could not be sent",

@@ -66,6 +66,14 @@ impl<H: QpHandler> Qp<H> {
         unsafe { ArcBorrow::from_raw(this) }
     }
 
+    /// Returns the number that the oldest transfer was given that has not completed. Work requests
+    /// complete in the order of posting: if the peer has refused a transfer, it is this one.
+    #[cfg(xprtrdma_server)]
+    #[cold]
+    pub fn oldest_transfer(&self) -> Option<u64> {
+        self.sq.lock().transfers.first().map(|first| first.tag())
+    }
+
     /// Bytes of the send ring and work requests of the send queue in use, for statistics.
     pub fn send_occupancy(&self) -> (usize, u32) {
         let sq = self.sq.lock();

@@ -2,6 +2,11 @@
 
 //! A client that sends a Call again and again, each time with memory that cannot be reached.
 
+use core::net::{
+    IpAddr,
+    Ipv4Addr, //
+};
+
 use crate::{
     common::XID,
     responder_rig::{
@@ -12,11 +17,21 @@ use crate::{
 use xprtrdma_proto::{
     responder::{
         breakers::{
+            self,
             Breakers,
+            OfClient,
+            CLIENTS,
             FORGOTTEN,
             REMEMBERED, //
         },
-        refusal::Fault, //
+        call::{
+            Call,
+            Sorted, //
+        },
+        refusal::{
+            Fault,
+            Refusal, //
+        }, //
     },
     time::Time,
     Xid, //
@@ -28,11 +43,18 @@ fn at(seconds: u64) -> Time {
 
 /// The verdict on the Call, at this time.
 fn found(breakers: &Breakers, xid: u32, now: Time) -> Option<Fault> {
+    verdict(xid, |call| breakers.check(call, now))
+}
+
+fn verdict(
+    xid: u32,
+    check: impl FnOnce(Call<'_, Sorted>) -> Result<Call<'_, Sorted>, Refusal>,
+) -> Option<Fault> {
     let mut call = message(&[], &[], None);
     call.xid = xid;
     call.payload[..4].copy_from_slice(&xid.to_be_bytes());
     let bytes = call.bytes();
-    match breakers.check(sorted(&bytes), now) {
+    match check(sorted(&bytes)) {
         Ok(call) => {
             assert_eq!(call.xid(), Xid(xid));
             None
@@ -86,4 +108,53 @@ fn the_calls_seen_last_are_remembered() {
     breakers.broke(Xid(many), at(60));
     let expected: Vec<u32> = [0].into_iter().chain(2..many + 1).collect();
     assert_eq!(refused(&breakers), expected);
+}
+
+/// A client's address.
+fn client(number: u8) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, number).into()
+}
+
+/// The verdict on a Call of this client.
+fn of(clients: &[Option<OfClient>], number: u8, xid: u32, now: Time) -> Option<Fault> {
+    verdict(xid, |call| {
+        breakers::check(clients, client(number), call, now)
+    })
+}
+
+#[test]
+fn a_call_of_another_client_is_another_call() {
+    let mut clients = [None; CLIENTS];
+    assert!(breakers::are_forgotten(&clients, at(0)));
+    for second in 1..=2 {
+        breakers::broke(&mut clients, client(1), Xid(XID), at(second));
+    }
+    assert_eq!(of(&clients, 1, XID, at(2)), Some(Fault::Breaks));
+    assert_eq!(of(&clients, 2, XID, at(2)), None);
+    breakers::broke(&mut clients, client(2), Xid(XID), at(3));
+    assert_eq!(of(&clients, 2, XID, at(3)), None);
+    assert_eq!(of(&clients, 1, XID, at(3)), Some(Fault::Breaks));
+    let forgotten = at(3).after(FORGOTTEN);
+    assert!(!breakers::are_forgotten(&clients, at(3)));
+    assert!(!breakers::are_forgotten(&clients, at(2).after(FORGOTTEN)));
+    assert!(breakers::are_forgotten(&clients, forgotten));
+}
+
+#[test]
+fn the_clients_seen_last_are_remembered() {
+    let mut clients = [None; CLIENTS];
+    let many = CLIENTS as u8;
+    for number in 0..many {
+        for _ in 0..2 {
+            breakers::broke(&mut clients, client(number), Xid(XID), at(number.into()));
+        }
+    }
+    // The first is seen again, so the second is the oldest.
+    breakers::broke(&mut clients, client(0), Xid(0), at(50));
+    for _ in 0..2 {
+        breakers::broke(&mut clients, client(many), Xid(XID), at(60));
+    }
+    let refused = |number: &u8| of(&clients, *number, XID, at(60)).is_some();
+    let expected: Vec<u8> = [0].into_iter().chain(2..=many).collect();
+    assert_eq!((0..=many).filter(refused).collect::<Vec<u8>>(), expected);
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls that broke connections, of all clients of a listener.
+
+use core::{
+    net::IpAddr,
+    sync::atomic::{
+        AtomicBool,
+        Ordering::Relaxed, //
+    }, //
+};
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::SpinLock, //
+};
+use xprtrdma_proto::{
+    responder::{
+        breakers::{
+            self,
+            OfClient,
+            CLIENTS, //
+        },
+        call::{
+            Call,
+            Sorted, //
+        },
+        refusal::Refusal, //
+    },
+    time::Time,
+    Xid, //
+};
+use xprtrdma_svc::util::now_ms;
+
+/// The Calls that are remembered.
+pub(crate) struct Breakers {
+    /// There are some. A call that comes while this changes is taken for one that broke nothing.
+    any: AtomicBool,
+    clients: Pin<KBox<SpinLock<KVec<Option<OfClient>>>>>,
+}
+
+impl Breakers {
+    pub(crate) fn new() -> Result<Self> {
+        let clients = KVec::from_elem(None, CLIENTS, GFP_KERNEL)?;
+        let lock = new_spinlock!(clients, "Breakers::clients");
+        Ok(Self {
+            any: AtomicBool::new(false),
+            clients: KBox::pin_init(lock, GFP_KERNEL)?,
+        })
+    }
+
+    /// Records that the call with this xid ends a connection of the client.
+    #[cold]
+    pub(crate) fn broke(&self, client: IpAddr, xid: u32) {
+        let now = Time::from_millis(now_ms());
+        breakers::broke(&mut self.clients.lock(), client, Xid(xid), now);
+        self.any.store(true, Relaxed);
+    }
+
+    /// Hands a call of the client back, if it may be admitted.
+    #[inline]
+    pub(crate) fn check<'a>(
+        &self,
+        client: IpAddr,
+        call: Call<'a, Sorted>,
+    ) -> Result<Call<'a, Sorted>, Refusal> {
+        match self.any.load(Relaxed) {
+            false => Ok(call),
+            true => self.look(client, call),
+        }
+    }
+
+    #[cold]
+    fn look<'a>(
+        &self,
+        client: IpAddr,
+        call: Call<'a, Sorted>,
+    ) -> Result<Call<'a, Sorted>, Refusal> {
+        let (clients, now) = (self.clients.lock(), Time::from_millis(now_ms()));
+        if breakers::are_forgotten(&clients, now) {
+            self.any.store(false, Relaxed);
+        }
+        breakers::check(&clients, client, call, now)
+    }
+}
