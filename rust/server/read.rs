@@ -205,7 +205,13 @@ impl<H: QpHandler> Reads<H> {
             }
             let transfer = match reading.transfer.take() {
                 Some(transfer) => transfer,
-                None => reading.prepare(qp, self.sizes.transfer_wrs())?,
+                None => match reading.prepare(qp, &self.sizes)? {
+                    Ok(transfer) => transfer,
+                    Err(refusal) => {
+                        self.give_back(reading.counted.take());
+                        return Err(Failed::Refused(reading.ticket, refusal));
+                    }
+                },
             };
             let wrs = transfer.wrs();
             let mut queues = self.queues.lock();
@@ -352,8 +358,8 @@ impl<H: QpHandler> Reading<H> {
         }
     }
 
-    /// Makes the Reads of the call.
-    fn prepare(&mut self, qp: &Qp<H>, most_wrs: u32) -> Result<KBox<Transfer>> {
+    /// Makes the Reads of the call, or its refusal if they do not fit into the send queue.
+    fn prepare(&mut self, qp: &Qp<H>, sizes: &Sizes) -> Result<Result<KBox<Transfer>, Refusal>> {
         let pages = Pages::new(self.bytes as usize)?.map(qp.pd(), Direction::FromDevice)?;
         let parked = self.parked.take().ok_or(EINVAL)?;
         let call = parked.resume(self.message.bytes()).ok_or(EINVAL)?;
@@ -366,11 +372,11 @@ impl<H: QpHandler> Reading<H> {
         let most_sges = qp.pd().max_send_sges() as usize;
         let transfer =
             Transfer::new(Kind::Read, pages, most_sges, reads)?.tagged(call.xid().0.into());
-        if transfer.wrs() > most_wrs {
-            return Err(E2BIG);
+        if let Err(refusal) = sizes.check(&call, &transfer) {
+            return Ok(Err(refusal));
         }
         self.parked = Some(call.park());
-        Ok(KBox::new(transfer, GFP_KERNEL)?)
+        Ok(Ok(KBox::new(transfer, GFP_KERNEL)?))
     }
 
     /// Brings the pieces of the call together.

@@ -167,10 +167,18 @@ impl Handler {
     /// Goes on with calls that wait for memory or for the post of their Reads.
     fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
         let this = qp.handler();
-        if this.reads.pump(qp, |fetched| this.push(fetched))? == Pumped::Short {
-            this.ticker.retry();
+        loop {
+            match this.reads.pump(qp, |fetched| this.push(fetched)) {
+                Ok(Pumped::All) => return Ok(()),
+                Ok(Pumped::Short) => {
+                    this.ticker.retry();
+                    return Ok(());
+                }
+                // Others may go on.
+                Err(Failed::Refused(ticket, refusal)) => Self::refused(qp, ticket, refusal)?,
+                Err(failed) => return Err(failed),
+            }
         }
-        Ok(())
     }
 
     /// Takes back the memory of a call that is over, and goes on with others.
@@ -183,15 +191,18 @@ impl Handler {
     fn failed(qp: ArcBorrow<'_, Qp<Self>>, failed: Failed) {
         let this = qp.handler();
         let answered = match failed {
-            Failed::Refused(ticket, refusal) => {
-                this.outbox.grant.lock().posted(1);
-                Self::refuse(&qp, ticket, refusal)
-            }
+            Failed::Refused(ticket, refusal) => Self::refused(&qp, ticket, refusal),
             Failed::Error(error) => Err(error),
         };
         if answered.is_err() {
             this.events.end(Cause::Unanswerable);
         }
+    }
+
+    /// Answers a call that is refused before the RPC server has it.
+    fn refused(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
+        qp.handler().outbox.grant.lock().posted(1);
+        Self::refuse(qp, ticket, refusal)
     }
 
     /// Answers a call that cannot be processed.

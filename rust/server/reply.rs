@@ -50,9 +50,22 @@ impl Connection {
         let agreed = self.events.agreed.thresholds.remote_invalidation;
         let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
         let ticket = call.ticket.take().ok_or(EINVAL)?;
-        let answered = match plan {
+        let made = match plan {
             Ok(plan) => {
-                let transfer = self.write(&plan, reply, &mut call.counted, tag)?;
+                let transfer = self.write(&plan, reply, tag)?;
+                let fits = match &transfer {
+                    Some(writes) => handler.sizes.check(&ready, writes),
+                    None => Ok(()),
+                };
+                fits.map(|()| (plan, transfer))
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let answered = match made {
+            Ok((plan, transfer)) => {
+                if let Some(writes) = &transfer {
+                    hand_over(&mut call.counted, writes)?;
+                }
                 // CAST: A few kilobytes.
                 let most = handler.terms.longest_message(ready.version()) as usize;
                 handler.outbox.answer(
@@ -79,18 +92,11 @@ impl Connection {
         &self,
         plan: &Plan<'_>,
         reply: &Reply<'_>,
-        counted: &mut Option<Counted>,
         tag: u64,
     ) -> Result<Option<KBox<Transfer>>> {
         let bytes = plan.writes().map(|write| write.span.length as usize).sum();
         if bytes == 0 {
             return Ok(None);
-        }
-        let count = memory::counted_writes(bytes);
-        if count != 0 {
-            // They are the transfer's now, and come back when it has completed.
-            let part = counted.as_mut().and_then(|counted| counted.split(count));
-            let _ = part.ok_or(E2BIG)?;
         }
         let mut pages = Pages::new(bytes)?;
         let mut at = 0usize;
@@ -118,9 +124,6 @@ impl Connection {
         });
         let most_sges = self.qp.pd().max_send_sges() as usize;
         let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?.tagged(tag);
-        if transfer.wrs() > self.qp.handler().sizes.transfer_wrs() {
-            return Err(E2BIG);
-        }
         Ok(Some(KBox::new(transfer, GFP_KERNEL)?))
     }
 
@@ -143,6 +146,17 @@ impl Connection {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
+}
+
+/// Moves the memory that RDMA Writes take from the call to them: it comes back when they have
+/// completed.
+fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> Result {
+    let count = memory::counted_writes(writes.bytes());
+    if count != 0 {
+        let part = counted.as_mut().and_then(|counted| counted.split(count));
+        let _ = part.ok_or(E2BIG)?;
+    }
+    Ok(())
 }
 
 /// Writes the message of a reply, and returns its length. Does not sleep.

@@ -4,7 +4,11 @@
 
 use crate::reverse;
 use xprtrdma_proto::{
-    responder::grant::GrantBounds,
+    responder::{
+        call::Call,
+        grant::GrantBounds,
+        refusal::Refusal, //
+    },
     served::{
         door::Doorway,
         life::Patience,
@@ -18,7 +22,8 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     device::DeviceInfo,
-    qp::QpConfig, //
+    qp::QpConfig,
+    transfer::Transfer, //
 };
 use xprtrdma_svc::sysctl;
 
@@ -144,9 +149,8 @@ impl Sizes {
         self.inbox()
     }
 
-    /// Returns the work requests of the longest transfer. More might wait for ever: some of the
-    /// queue may stay taken until more is posted.
-    pub(crate) fn transfer_wrs(&self) -> u32 {
-        self.0.sends / 4 * 3
+    /// Checks that the transfer of a call fits into the send queue.
+    pub(crate) fn check<S>(&self, call: &Call<'_, S>, transfer: &Transfer) -> Result<(), Refusal> {
+        self.0.check(call, transfer.wrs())
     }
 }

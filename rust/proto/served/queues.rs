@@ -5,6 +5,14 @@
 //! The wish is for a large device; a small one gets shorter queues and a smaller grant, not a
 //! failure. What the device cannot do at all is told before anything is made.
 
+use crate::responder::{
+    call::Call,
+    refusal::{
+        Fault,
+        Refusal, //
+    }, //
+};
+
 /// What a device allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -33,6 +41,26 @@ impl Queues {
     #[inline]
     pub const fn receives(&self) -> u32 {
         self.calls.saturating_add(self.extra)
+    }
+
+    /// Work requests of the longest transfer. More might wait for ever: some of the queue may stay
+    /// taken until more is posted.
+    pub const fn longest_transfer(&self) -> u32 {
+        self.sends / 4 * 3
+    }
+
+    /// Checks that the Reads or the Writes of a Call, this number of work requests, fit into the
+    /// send queue.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a Call that needs more. Its connection goes on: the client would send it again
+    /// on the next one.
+    pub fn check<S>(&self, call: &Call<'_, S>, wrs: u32) -> Result<(), Refusal> {
+        if wrs > self.longest_transfer() {
+            return Err(Refusal::new(call.xid(), call.version(), Fault::TooComplex));
+        }
+        Ok(())
     }
 
     /// The longest queues up to these that the device has. One work request of each queue is for

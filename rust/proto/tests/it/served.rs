@@ -2,10 +2,17 @@
 
 //! The life of a connection that a client made: accepted with what, how many, until when.
 
+use crate::responder_rig::{
+    admitted,
+    message, //
+};
 use std::collections::HashSet;
 use xprtrdma_proto::{
     private_data::PRIVATE_DATA_LEN,
-    responder::grant::Overdrawn,
+    responder::{
+        grant::Overdrawn,
+        refusal::Fault, //
+    },
     served::{
         accept::{
             accept,
@@ -453,6 +460,28 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
             assert!(calls || least);
             let sends = got.sends == wish.sends || got.sends + 1 == work_requests;
             assert!(sends || got.sends + got.receives() + 2 == completions);
+        }
+    }
+}
+
+#[test]
+fn a_call_that_needs_more_than_the_send_queue_is_refused() {
+    let bytes = message(&[], &[], None).bytes();
+    let call = admitted(&bytes);
+    for sends in [LEAST_SENDS, 1024] {
+        let queues = Queues {
+            sends,
+            calls: 1,
+            extra: 0,
+        };
+        // The rest stays for answers, so that what is taken is given back.
+        let most = sends / 4 * 3;
+        assert_eq!(queues.check(&call, 0), Ok(()));
+        assert_eq!(queues.check(&call, most), Ok(()));
+        for wrs in [most + 1, sends, u32::MAX] {
+            let refusal = queues.check(&call, wrs).expect_err("refused");
+            assert_eq!(refusal.xid, call.xid());
+            assert_eq!(refusal.fault, Fault::TooComplex);
         }
     }
 }
