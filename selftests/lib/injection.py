@@ -35,7 +35,7 @@ class Injection:
         """Spare allocations without a function of a module, of ours at first, among the callers."""
         start, end = text(name or module.name())
         # The last one fails other things, but counts what fails like the others.
-        for kind in (*self.kinds, "fail_sunrpc"):
+        for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))
             self.write(kind, "require-end", hex(end))

@@ -26,7 +26,7 @@ CONTROL = 18700
 CUT = ("nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; "
        "add rule inet cut in udp dport 4791 drop'")
 MEND = "nft delete table inet cut"
-PATIENCE = 15
+PATIENCE = 120
 PARENT = pathlib.Path("/usr/lib/modules")
 ALIAS = pathlib.Path("/etc/modprobe.d/rds-local.conf")
 

@@ -15,12 +15,14 @@ system call goes through libc, so the Python build need not know AF_RDS.
 """
 
 import argparse
+import contextlib
 import ctypes
 import errno
 import hashlib
 import json
 import mmap
 import os
+import pathlib
 import random
 import select
 import socket
@@ -1522,6 +1524,73 @@ def device_leaves(t):
             data = (t.b.recv("s", 5) or {}).get("data", "")
         t.want("messages go on", data, b"on".hex())
         t.note(f"{time.monotonic() - start:.1f} s after the device came back")
+
+
+class Failures(contextlib.ExitStack):
+    """Allocations of the module that fail in this machine, which must have the debug kernel."""
+
+    def __enter__(self):
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+        from lib.injection import Injection  # noqa: PLC0415 - not everywhere
+
+        self.defer = self.callback
+        self.injection = Injection(self)
+        self.injection.only_module("rds_rdma_rs")
+        return self
+
+
+def try_all(t):
+    """Everything that a program may ask of a transport; what comes of it does not matter."""
+    for one, other, host, port, back in ((t.a, t.b, t.b_addr, t.pb, (t.a_addr, t.pa)),
+                                         (t.b, t.a, t.a_addr, t.pa, (t.b_addr, t.pb))):
+        one.send_pattern("s", host, port, 1, 10000, socket.MSG_DONTWAIT)
+        other.recv("s", 0.3)
+        cookie = one.get_mr("s", "m", 5, 1 << 18)
+        if isinstance(cookie, int):
+            one.free_mr("s", cookie, INVALIDATE)
+        one.send("s", host, port, b"req".hex(), [
+            {"type": "map", "buf": "m", "len": 1 << 18, "flags": USE_ONCE}], socket.MSG_DONTWAIT)
+        cookie = (other.recv("s", 0.3) or {}).get("cookie")
+        if cookie:
+            for flags in (NOTIFY_ME, NOTIFY_ME | READWRITE):
+                other.send("s", *back, b"ack".hex(), [
+                    {"type": "args", "cookie": cookie, "local": [["m", 7, 1 << 17]],
+                     "flags": flags}], socket.MSG_DONTWAIT)
+        other.drain("s", 0.2)
+        one.drain("s", 0.2)
+
+
+@test("basic", fault=True)
+def failing_allocations(t):
+    """Allocations of the client's module fail here and there: it goes on, once they do not."""
+    met = []
+    with Failures() as failures:
+        for number, nth in enumerate((1, 2, 3, 7, 19)):
+            # Also the connection is made under failures.
+            t.pair(warm=False, tos=170 + number)
+            for node in (t.a, t.b):
+                node.buffer("m", 1 << 19, 1)
+            failures.injection.every(nth)
+            try_all(t)
+            met.append(failures.injection.stop())
+            t.a.send("s", t.b_addr, t.pb, b"on".hex())
+            end, data = time.monotonic() + 3 * MESSAGE_SECONDS, ""
+            while time.monotonic() < end and data != b"on".hex():
+                data = (t.b.recv("s") or {}).get("data", "")
+            t.want(f"every {nth}th fails: messages go on", data, b"on".hex())
+            # Sockets of their own: what is told late of the former operations goes elsewhere.
+            t.pair(tos=170 + number)
+            for write in (False, True):
+                t.want(f"every {nth}th fails: transfers afterwards", t.transfer(write), True)
+    t.want("some failed each time", all(met), True)
+    t.note(f"failures: {met}")
+
+
+@test("basic", fault=True)
+def hostile_peer(t):
+    """A peer that keeps to nothing is refused or cut off, and no other one notices."""
+    from hostile import attack  # noqa: PLC0415 - needs pyverbs
+    attack(t)
 
 
 def offer_for_ever(options):

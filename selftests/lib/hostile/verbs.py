@@ -104,11 +104,12 @@ class Listener:
 class Connection:
     """A connection; here the one that a client asked for."""
 
-    stage_bytes, outgoing_bytes = STAGE, OUTGOING
+    stage_bytes, outgoing_bytes, buffer_bytes = STAGE, OUTGOING, BUFFER
 
-    def __init__(self, device, cm_id, receive=BUFFER):
+    def __init__(self, device, cm_id, receive=None):
         self.id, self.received, self.done = cm_id, collections.deque(), {}
-        self.broken, self.number, self.receive = None, SEND_NUMBERS, receive
+        self.broken, self.number = None, SEND_NUMBERS
+        self.receive = receive or self.buffer_bytes
         self.channel, self.fd = with_descriptor(lambda: CompChannel(device.context),
                                                 "[infinibandevent]")
         self.cq = CQ(device.context, RECEIVES + SENDS, None, self.channel, 0)
@@ -116,7 +117,7 @@ class Connection:
         self.qp = QP(device.pd, QPInitAttr(
             qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, sq_sig_all=1,
             cap=QPCap(max_send_wr=SENDS, max_recv_wr=RECEIVES)))
-        self.buffers = MR(device.pd, RECEIVES * BUFFER, e.IBV_ACCESS_LOCAL_WRITE)
+        self.buffers = MR(device.pd, RECEIVES * self.buffer_bytes, e.IBV_ACCESS_LOCAL_WRITE)
         self.stage = MR(device.pd, self.stage_bytes, e.IBV_ACCESS_LOCAL_WRITE)
         self.outgoing_at = 0
         self.outgoing = MR(device.pd, self.outgoing_bytes, e.IBV_ACCESS_LOCAL_WRITE)
@@ -141,7 +142,8 @@ class Connection:
         self.id.accept(parameters)
 
     def post_receive(self, number):
-        entry = SGE(self.buffers.buf + number * BUFFER, self.receive, self.buffers.lkey)
+        entry = SGE(self.buffers.buf + number * self.buffer_bytes, self.receive,
+                    self.buffers.lkey)
         self.qp.post_recv(RecvWR(wr_id=number, num_sge=1, sg=[entry]))
 
     def drain(self):
@@ -162,7 +164,7 @@ class Connection:
         if wc.wr_id >= SEND_NUMBERS:
             self.done[wc.wr_id] = status
         elif status == OK:
-            self.received.append(self.buffers.read(wc.byte_len, wc.wr_id * BUFFER))
+            self.received.append(self.buffers.read(wc.byte_len, wc.wr_id * self.buffer_bytes))
             self.post_receive(wc.wr_id)
         if status != OK:
             self.broken = self.broken or status

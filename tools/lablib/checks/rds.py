@@ -20,6 +20,7 @@ SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "ge
 PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
     "rds": {
         "both ends": ("--reload", "3", "--", "--slow"),
+        "both ends, with a hostile peer beside them": ("--", "hostile-peer"),
         "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
         "the client": ("--server", "intree", "--", *CLIENT),
         "the server": ("--server", "intree", "--swap", "--", *SERVER)},
