@@ -19,10 +19,12 @@ void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir)
 	ib_dma_unmap_page(dev, addr, PAGE_SIZE, dir);
 }
 
-u64 xprtrdma_dma_map_part(struct ib_device *dev, struct page *page,
-			  unsigned long offset, size_t len, unsigned int dir)
+int xprtrdma_dma_map_part(struct ib_device *dev, struct page *page,
+			  unsigned long offset, size_t len, unsigned int dir,
+			  u64 *addr)
 {
-	return ib_dma_map_page(dev, page, offset, len, dir);
+	*addr = ib_dma_map_page(dev, page, offset, len, dir);
+	return ib_dma_mapping_error(dev, *addr);
 }
 
 void xprtrdma_dma_unmap_part(struct ib_device *dev, u64 addr, size_t len,

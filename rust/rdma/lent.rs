@@ -61,39 +61,40 @@ impl MappedLoan {
     /// Maps a piece, an element for each listed page.
     fn map(&mut self, piece: Piece<'_>) -> Result {
         let dev = self.pd.raw_device();
-        let (mut first, mut left) = (piece.first, piece.len);
-        let pages = Iterator::chain(core::iter::once(piece.page), piece.more.iter().copied());
-        let mut pages = pages.peekable();
-        while let Some(page) = pages.next() {
-            // The rest lies in the last one, and behind it. NO-OVERFLOW: A piece begins within its
+        let (mut page, mut first, mut left) = (piece.page, piece.first, piece.len);
+        let mut more = piece.more.iter();
+        loop {
+            let next = more.next();
+            // The rest lies in the last page, and behind it. NO-OVERFLOW: A piece begins within its
             // page, and `left` is not less than `len`.
-            let len = match pages.peek() {
+            let len = match next {
                 Some(_) => left.min(PAGE_SIZE - first),
                 None => left,
             };
             if self.sges.len() == self.sges.capacity() {
                 return Err(E2BIG);
             }
+            let (dir, mut addr) = (self.dir.raw(), 0);
             // SAFETY: The device exists while `pd` does; the bytes are there by the contract of a
             // loan.
-            let addr =
-                unsafe { bindings::xprtrdma_dma_map_part(dev, page, first, len, self.dir.raw()) };
-            // SAFETY: The device exists; `addr` is the result of a mapping call on it.
-            if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
+            let errno =
+                unsafe { bindings::xprtrdma_dma_map_part(dev, page, first, len, dir, &mut addr) };
+            if errno != 0 {
                 return Err(EIO);
             }
-            // INVARIANT: Mapped just now. There is room, so it does not fail.
             let sge = bindings::ib_sge {
                 addr,
                 // CAST: A piece of a message is short.
                 length: len as u32,
                 lkey: self.pd.local_dma_lkey(),
             };
-            self.sges.push(sge, GFP_ATOMIC)?;
-            left = left.saturating_sub(len);
-            first = 0;
+            // INVARIANT: Mapped just now. There is room, so it does not fail.
+            self.sges.push_within_capacity(sge).map_err(|_| E2BIG)?;
+            let Some(next) = next else {
+                return Ok(());
+            };
+            (page, first, left) = (*next, 0, left.saturating_sub(len));
         }
-        Ok(())
     }
 
     /// Returns the elements, which stay where they are.
