@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Rules of our server that one connection alone does not show."""
+
+from lib import wait
+from lib.asking import BLOCK, XIDS, Client, Stage
+from lib.buffers import Buffer
+from lib.case import ENV, case, check, equal
+from lib.hostile.message import REPLY, word
+from lib.requester import calls, tables
+from lib.served import counters
+
+CLIENTS = "ours", "intree"
+DEBUGFS = "/sys/kernel/debug/svcrdma_rs"
+# Connections that a call may break.
+BROKEN = 2
+# Idle connections whose memory is counted, and KiB that each may take. The queues of a device in
+# software are counted as well, and take more than the messages.
+IDLE, MOST_KIB = 24, 4096
+# Calls of a client that asks for all that it can get, and bytes of each.
+GREEDY, WANTED = 48, 1 << 20
+USED = r"""
+echo 3 > /proc/sys/vm/drop_caches
+awk '/^(MemFree|Buffers|Cached):/ { sum -= $2 } /^MemTotal:/ { sum += $2 } END { print sum }' \
+    /proc/meminfo
+awk '/^ +count:/ { sum += $2 } END { print sum * 4 }' /proc/zoneinfo
+"""
+
+
+# Allocations on behalf of the server's module fail: every nth; 0: no more. Messages of the
+# connection manager do not: it sends no DREQ later that found no memory, so a client would not be
+# told of the end of its connection. Nor do pages of slabs, of which others have objects as well.
+FAIL = """
+import pathlib, sys
+found = [line.split() for line in open("/proc/kallsyms")]
+found = sorted((int(address, 16), name, (*owner, "")[0]) for address, kind, name, *owner in found
+               if kind in "tT")
+def text(module):
+    own = [address for address, _, owner in found if owner == f"[{module}]"]
+    return own[0], own[-1] + 4096
+def function(wanted):
+    start = next(address for address, name, owner in found if name == wanted and not owner)
+    return start, next(address for address, *_ in found if address > start)
+every = int(sys.argv[1])
+required = text("svcrdma_rs")
+for kind, spared in ("failslab", text("ib_cm")), ("fail_page_alloc", function("new_slab")):
+    top = pathlib.Path("/sys/kernel/debug", kind)
+    def write(name, value):
+        (top / name).write_text(str(value))
+    write("probability", 0)
+    if kind == "fail_page_alloc":
+        write("min-order", 0)
+    for name, value in {"ignore-gfp-wait": "N", "verbose": 0, "stacktrace-depth": 32,
+                        "require-start": hex(required[0]), "require-end": hex(required[1]),
+                        "reject-start": hex(spared[0]), "reject-end": hex(spared[1]),
+                        "interval": max(every, 1), "times": 1 << 20}.items():
+        write(name, value)
+    write("probability", 100 if every else 0)
+"""
+# Every how many allocations fail, and calls that are sent then.
+FAILING, CALLS = (1, 3), 6
+
+
+def refused_reads(client):
+    """A WRITE from memory with another key."""
+    change = tables.Writing(change=lambda segment: segment.but(handle=segment.handle ^ 0xff00))
+    return change(client)
+
+
+def refused_writes(client):
+    """A READ into memory that may only be read."""
+    return tables.reading_into(client, tables.READ)
+
+
+# covers: RSP-110, RSP-111, RSP-112
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def a_call_that_broke_two_connections_gets_an_error(t):
+    stage = Stage(t)
+    for deed in (refused_reads, refused_writes):
+        xid = next(XIDS)
+        for _ in range(BROKEN):
+            with Client(stage) as client:
+                client.xid = xid
+                client.send(deed(client))
+                client.wait_ended()
+                # The server has ended it, and not the client, which is still there.
+                stage.wait_gone()
+        with Client(stage) as client:
+            client.xid = xid
+            client.send(deed(client))
+            answer, = client.ping(answers=1)
+            equal((answer.xid, answer.kind), (xid + 1, "RDMA_ERROR"), "the answer")
+            equal(answer.error[0], "ERR_CHUNK", "the error")
+            # Other calls of this client are calls as before.
+            client.send(tables.Writing()(client))
+            answer, = client.ping(answers=1)
+            equal(calls.outcome(answer.payload), ("nfs", 0), "the next call")
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: RSP-026
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def keys_that_a_client_wants_invalidated(t):
+    stage = Stage(t)
+    for key in (0, 1, 0x100, 0xffffffff):
+        with Client(stage) as client:
+            client.ping()
+            client.connection.send(client.message().octets(), invalidate=key)
+            client.wait_ended()
+            # The server has ended it, and not the client, which is still there.
+            stage.wait_gone()
+    stage.undisturbed()
+
+
+# covers: RSP-165
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def replies_that_no_call_waits_for(t):
+    stage = Stage(t)
+    with Client(stage) as client, Client(stage) as other:
+        # With the xid of a call that is being served on this connection, and on the other.
+        for _ in range(3):
+            call = client.message()
+            late = client.message(payload=word(call.xid, REPLY, 0, 0, 0, 0), xid=call.xid)
+            client.send(call)
+            client.send(late)
+            other.send(late)
+            client.send(late)
+            found = client.receive()
+            equal((found.xid, found.kind), (call.xid, "RDMA_MSG"), "the answer to a call")
+            equal(calls.outcome(found.payload), ("null",), "its outcome")
+        equal(client.ping(), [], "other answers")
+        equal(other.ping(), [], "answers on the other connection")
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+def used_kib(t):
+    """Memory in use that the server's kernel could not have back, in KiB."""
+    used, at_hand = map(int, t.server.run("sh", "-c", USED).split())
+    return used - at_hand
+
+
+# covers: RSP-201
+@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=90)
+def an_idle_connection_takes_little_memory(t):
+    stage, opened = Stage(t), []
+    stated = counters(t)["memory_of_idle_connection"]
+    for count in (1, IDLE):
+        while len(opened) < count:
+            client = Client(stage)
+            t.defer(client.connection.close)
+            client.connection.connect()
+            client.ping()
+            opened.append(client)
+        if count == 1:
+            before = used_kib(t)
+    each = (used_kib(t) - before) / (IDLE - 1)
+    t.note(f"KiB of an idle connection: {each:.0f}, stated: {stated / 1024:.0f}")
+    check(stated / 1024 / 2 <= each <= MOST_KIB, f"KiB of an idle connection: {each:.0f}")
+
+
+# covers: RSP-202: a client that asks for all that it can get costs no other its turn.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def a_greedy_client_starves_no_other(t):
+    stage, slowest = Stage(t), 0.0
+    with Client(stage) as client:
+        client.ping()
+        _, memory = client.memory(WANTED, tables.WRITE)
+        for _ in range(GREEDY):
+            xid = client.next()
+            rpc = calls.compound(xid, tables.PATH, calls.read(0, WANTED))
+            client.send(client.message(payload=rpc, xid=xid, writes=[[memory]]))
+        # Each call of the honest client finds its turn before the calls that came earlier are over.
+        for _ in range(8):
+            clock = wait.Clock()
+            Buffer(BLOCK).read(stage.fd, BLOCK, 0)
+            slowest = max(slowest, clock.seconds())
+        equal(len(client.ping(answers=GREEDY)), GREEDY, "answers to the greedy client")
+    t.note(f"a READ of the honest client took {slowest:.2f} s at most")
+    check(slowest < ENV.patience(2), f"a READ of the honest client took {slowest:.1f} s")
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+def all_are_answered_or_the_connection_ends(client, count):
+    for _ in range(count):
+        if client.receive(ENV.patience(20)) is None:
+            check(client.connection.ended(), "a call without an answer on a connection that lives")
+            return
+
+
+# covers: RSP-117, RSP-118
+@case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=60)
+def calls_that_find_no_memory_are_not_forgotten(t):
+    stage, ended = Stage(t), 0
+    t.defer(t.server.run, "python3", "-c", FAIL, "0")
+    deeds = tables.Writing(), tables.reading(tables.BLOCK, write=tables.BLOCK)
+    for every in FAILING:
+        for deed in deeds:
+            with Client(stage) as client:
+                client.ping()
+                octets = deed(client).octets()
+                t.server.run("python3", "-c", FAIL, str(every))
+                client.connection.send_many(octets, CALLS)
+                all_are_answered_or_the_connection_ends(client, CALLS)
+                t.server.run("python3", "-c", FAIL, "0")
+                ended += client.connection.ended()
+    t.note(f"{ended} of {len(FAILING) * len(deeds)} connections ended")
+    check(ended, "no allocation failed")
+    stage.read()
+    stage.tcp()
+    stage.wait_gone()
+
+
+STAGES = "read", "serve", "reply", "write"
+
+
+def times(t):
+    """How many times were counted, by stage of a call."""
+    head, *rows = t.server.run("cat", f"{DEBUGFS}/latency").splitlines()
+    columns = zip(*(row.split()[1:] for row in rows), strict=True)
+    sums = dict(zip(head.split()[1:], (sum(map(int, one)) for one in columns), strict=True))
+    return tuple(sums[stage] for stage in STAGES)
+
+
+def timed(t, stage, state, least):
+    """How many times are counted for three calls, of which one has a Write, at least so many."""
+    t.server.call("text", f"{DEBUGFS}/measure_latency", state)
+    before = times(t)
+    found = []
+    with Client(stage) as client:
+        for deed in (tables.Writing(), tables.reading(BLOCK, write=BLOCK), tables.null()):
+            client.send(deed(client))
+            check(client.receive() is not None, "no answer")
+
+    def counted():
+        found[:] = [now - then for now, then in zip(times(t), before, strict=True)]
+        return all(map(int.__ge__, found, least))
+
+    wait.until(counted, ENV.patience(5), f"times of each stage, with the switch at {state}")
+    return found
+
+
+# covers: the server: times of the stages of calls are counted while that is wanted, and only then.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def stages_of_calls_are_timed(t):
+    stage = Stage(t)
+    t.defer(t.server.call, "text", f"{DEBUGFS}/measure_latency", "0")
+    timed(t, stage, "1", (3, 3, 3, 1))
+    # Times of calls that were under way before may still come.
+    wait.until(lambda: not any(timed(t, stage, "0", (0,) * len(STAGES))), ENV.patience(5),
+               "no time is counted that is not wanted")
