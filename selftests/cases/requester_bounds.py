@@ -19,7 +19,7 @@ ANSWERS, BURST = 1400, 16
 
 
 # covers: the server: messages that are dropped or refused end a connection at a rate, not before.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=60)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def malformed_messages_end_a_connection(t):
     stage = Stage(t)
     before = counters(t)
@@ -35,7 +35,7 @@ def malformed_messages_end_a_connection(t):
 
 
 # covers: RSP-011
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=90)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_half_open_connection_ends(t):
     stage = Stage(t)
     before = counters(t)["ended_half_open"]
@@ -49,7 +49,7 @@ def a_half_open_connection_ends(t):
 
 
 # covers: the server: a client that takes no answers holds no thread, and its connection ends.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=90)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_client_that_takes_no_answers_is_ended(t):
     stage, slowest = Stage(t), 0.0
     before = counters(t)

@@ -37,7 +37,7 @@ def open_many(stage, count, begin):
 
 
 # covers: the server: connections that are never confirmed are no burden, and go with their client.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=90)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def half_open_connections(t):
     stage = Stage(t)
     opened = open_many(stage, 20, lambda client: client.connection.connect(establish=False))
@@ -50,7 +50,7 @@ def half_open_connections(t):
 
 
 # covers: the server: more requests than wait for a thread, from a client that leaves at once.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=120)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def a_flood_of_requests(t):
     stage = Stage(t)
     clients = []
@@ -67,7 +67,7 @@ def a_flood_of_requests(t):
 
 
 # covers: the server: answers that find no Receive are kept within bounds, and hold up nothing else.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=120)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def answers_that_nobody_takes(t):
     stage = Stage(t)
     for count in (CALLS // 4, 4 * CALLS):
@@ -81,7 +81,7 @@ def answers_that_nobody_takes(t):
 
 # covers: the server: Reads that are not answered, over many connections, take no thread, and of the
 # memory for calls no more than an address may have.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=120)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def reads_that_are_not_answered(t):
     stage, silent, before = Stage(t), [], counters(t)
     for _ in range(SILENT):
@@ -110,7 +110,7 @@ def reads_that_are_not_answered(t):
 
 
 # covers: the server: connections that end amid Reads, Writes and answers leave nothing behind.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=120)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def connections_that_end_amid_calls(t):
     stage = Stage(t)
     deeds = (tables.Writing(claimed=4 * tables.BLOCK, pieces=8), tables.reading(
@@ -125,7 +125,7 @@ def connections_that_end_amid_calls(t):
 
 
 # covers: the server: calls that get no answer cost their client's connection, not for ever.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=60)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def calls_that_get_no_answer(t):
     stage = Stage(t)
     with Client(stage) as client:
@@ -138,7 +138,7 @@ def calls_that_get_no_answer(t):
 
 
 # covers: the server: it stops amid connections in every state, and nothing is left of them.
-@case(versions=(), clients=CLIENTS, server="ours", stock_only=True, seconds=120)
+@case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def a_server_that_stops(t):
     stage = Stage(t)
     half = open_many(stage, 8, lambda client: client.connection.connect(establish=False))

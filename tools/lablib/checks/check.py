@@ -99,9 +99,9 @@ SERVER_CASES = (
     r"^fairness",
     r"^replays\.calls",
 )
-# The same on the debug kernel, which is slow: memory of calls, and connections that end. It has no
-# verbs for programs, which the requester is.
+# The same on the debug kernel, which is slow: memory of calls, and connections that end.
 SERVER_DEBUG_CASES = (
+    r"^requester(\.odd_room|_rules\.(a_call_that|calls_that_find))",
     r"^mounts\.every_version",
     r"^callbacks\.(delegations_are|callbacks_work)",
     r"^data\.direct_transfers_around",
