@@ -46,7 +46,7 @@ impl Queues {
     /// Work requests of the longest transfer. More might wait for ever: some of the queue may stay
     /// taken until more is posted.
     pub const fn longest_transfer(&self) -> u32 {
-        self.sends / 4 * 3
+        (self.sends / 4).saturating_mul(3)
     }
 
     /// Checks that the Reads or the Writes of a Call, this number of work requests, fit into the
