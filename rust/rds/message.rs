@@ -148,16 +148,19 @@ unsafe impl Send for Held {}
 unsafe impl Sync for Held {}
 
 impl Held {
-    /// Lends the memory of its operation, which is of this size.
-    pub fn lend(&self, operation: &Operation) -> OperationMemory {
+    /// Lends the memory of its operation. A message without an operation lends nothing.
+    pub fn lend(&self) -> OperationMemory {
         // SAFETY: Valid by the type invariant, so it has a reference that can be added to.
         unsafe { bindings::rds_message_addref(self.0.as_ptr()) };
         // INVARIANT: The reference is the new value's.
-        OperationMemory {
-            pieces: operation.pieces as usize,
-            bytes: operation.bytes as usize,
-            held: Held(self.0),
-        }
+        OperationMemory(Held(self.0))
+    }
+
+    fn facts(&self) -> bindings::rdsrdma_facts {
+        let mut facts = bindings::rdsrdma_facts::default();
+        // SAFETY: Valid by the type invariant; the callee writes all of `facts`.
+        unsafe { bindings::rdsrdma_facts(self.0.as_ptr(), &mut facts) };
+        facts
     }
 
     /// Copies from the memory of its operation. `EINVAL`: it is shorter. Does not sleep.
@@ -207,22 +210,19 @@ impl Held {
     }
 }
 
-/// Memory of a program between which and a region of the peer an operation moves bytes. It is
-/// pinned as long as the message is there. Dropping it may sleep.
-pub struct OperationMemory {
-    held: Held,
-    pieces: usize,
-    bytes: usize,
-}
+/// Memory of a program, which an RDMA operation reads or writes. The memory is pinned while the
+/// message exists. Dropping the value may sleep.
+pub struct OperationMemory(Held);
 
-// SAFETY: The pages of an operation are pinned until the last reference to its message is given up,
-// and the value, which is its own lender, has one. No code of this module makes a reference to
-// them. An entry of the table lies in one page.
+// SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
+// given up. The value owns a reference, and is its own lender. No code of this module makes a Rust
+// reference to the pages. Each entry of the table describes bytes of one page.
 unsafe impl Loan for OperationMemory {
     type Lender = Self;
 
     fn len(&self) -> usize {
-        self.bytes
+        // CAST: `usize` has 64 bits.
+        self.0.facts().op_bytes as usize
     }
 
     fn pieces(&self, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
@@ -230,11 +230,16 @@ unsafe impl Loan for OperationMemory {
             return;
         }
         // SAFETY: Valid by the type invariant of `Held`.
-        let table = unsafe { bindings::rdsrdma_op_table(self.held.0.as_ptr()) };
-        for index in 0..self.pieces {
-            // SAFETY: The table has as many entries.
+        let table = unsafe { bindings::rdsrdma_op_table(self.0.0.as_ptr()) };
+        if table.is_null() {
+            return;
+        }
+        // CAST: As above.
+        for index in 0..self.0.facts().op_pieces as usize {
+            // SAFETY: The message says how many entries its table has, and neither changes once the
+            // message is sent.
             let entry = unsafe { table.add(index) };
-            // SAFETY: As above; RDS has filled it in.
+            // SAFETY: As above; RDS has filled the entry in.
             let page = unsafe { bindings::rdsrdma_sg_page(entry) };
             // SAFETY: As above. Nothing writes to the entry.
             let (first, len) = unsafe { ((*entry).offset, (*entry).length) };

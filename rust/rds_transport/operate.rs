@@ -132,7 +132,7 @@ fn lend<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Trans
     };
     Transfer::of_loan(
         kind,
-        (message.lend(asked), asked.pieces as usize),
+        (message.lend(), asked.pieces as usize),
         qp.pd(),
         qp.pd().max_send_sges() as usize,
         (asked.key, asked.address),
