@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Slots for requests of the server on the same connection ([`Backchannel`]), RFC 8167. What is
-//! done with them is in [`callback`](crate::callback).
+//! Slots for callbacks ([`Backchannel`]): requests that the server sends on the same connection
+//! (RFC 8167). Delivery and replies are in [`callback`](crate::callback).
 //!
-//! A callback has a slot of its own from delivery until the callback service lets go of it. The
-//! slots are made when the upper layer sets its callback service up and live as long as the
-//! transport. There are twice as many as a connection may use: the server's credits begin again
-//! with each connection (BC-19), while callbacks of the last one may still be served; and with the
-//! reply the server has its credit back, before the service has let go.
+//! A callback occupies a slot from its delivery until the callback service frees it. The slots are
+//! made when the upper layer sets up its callback service, and live as long as the transport. There
+//! are twice as many slots as one connection may use, for two reasons. The server's credits begin
+//! again with each connection (BC-19), while callbacks of the previous connection may still be
+//! served. And the server gets its credit back with the reply, before the callback service frees
+//! the slot.
 
 use crate::{
     common::Common,
@@ -49,10 +50,10 @@ use xprtrdma_bindings as bindings;
 #[repr(C)]
 pub(crate) struct BcSlot {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
-    /// The connection on which the call came. The RPC client overwrites its own record of it in the
-    /// request.
+    /// Cookie of the connection on which the callback arrived. It is kept here because the RPC
+    /// client overwrites the cookie in the request.
     pub(crate) cookie: u32,
-    /// Whether this callback counts as being served; changed with the lock of the slots held.
+    /// Whether `Slots::served` includes this callback. Changed only under the lock of the slots.
     counted: Atomic<bool>,
     call: TaskBuf,
     reply: TaskBuf,
@@ -71,29 +72,29 @@ impl BcSlot {
         Ok(slot)
     }
 
-    /// A page for the call and one for the reply. Allocated once.
+    /// Returns one page for the call and one page for the reply, and allocates both at first use.
     pub(crate) fn buffers(&mut self) -> Result<(*mut c_void, *mut c_void)> {
         let call = self.call.ensure(PAGE_SIZE, |_| ())?;
         Ok((call, self.reply.ensure(PAGE_SIZE, |_| ())?))
     }
 }
 
-// SAFETY: Owned memory; used by one owner at a time.
+// SAFETY: A slot owns its memory, and only one thread uses the slot at a time.
 unsafe impl Send for BcSlot {}
 
-/// The free slots, and how many callbacks a connection has.
+/// The free slots, and the number of callbacks that the latest connection has in service.
 struct Slots {
     free: KVec<KBox<BcSlot>>,
     put_work: Option<Arc<PutWork>>,
-    /// The connection on which the last callback came, and how many of its callbacks are
-    /// unanswered.
+    /// Cookie of the connection on which the latest callback arrived. `served` is the number of its
+    /// callbacks that are not answered yet.
     cookie: u32,
     served: u16,
 }
 
 impl Slots {
-    /// Counts a callback as answered. The server may send another in its place, whichever
-    /// connection it came on.
+    /// Counts a callback as answered, so that the server may send another callback. Has no effect
+    /// if the callback arrived on an earlier connection.
     fn uncount(&mut self, slot: &BcSlot) {
         if slot.counted.xchg(false, Relaxed) && self.cookie == slot.cookie {
             self.served = self.served.saturating_sub(1);
@@ -101,12 +102,12 @@ impl Slots {
     }
 }
 
-/// Drops the last reference to a transport in a work item, which may wait for holders of the send
-/// lock.
+/// Drops the last reference to a transport from a work item, because dropping it may have to wait
+/// for holders of the send lock.
 ///
 /// # Invariants
 ///
-/// While the work is queued, the transport has a reference for it.
+/// While the work is queued, it owns a reference to the transport.
 #[pin_data]
 pub(crate) struct PutWork {
     #[pin]
@@ -115,9 +116,9 @@ pub(crate) struct PutWork {
     common: Arc<Common>,
 }
 
-// SAFETY: A reference to a transport does not belong to a thread.
+// SAFETY: Any thread may drop a reference to a transport.
 unsafe impl Send for PutWork {}
-// SAFETY: `&PutWork` gives nothing out.
+// SAFETY: A `&PutWork` gives no access to the fields.
 unsafe impl Sync for PutWork {}
 
 impl_has_work! {
@@ -129,13 +130,13 @@ impl PutWork {
     ///
     /// # Safety
     ///
-    /// `xprt` is a transport that waits, before it is freed, for the work on the queues of `common`
-    /// that have a reference to it.
+    /// `xprt` is a transport. Before it is freed, it waits for work on the queues of `common` that
+    /// owns a reference to it.
     pub(crate) unsafe fn new(
         xprt: NonNull<bindings::rpc_xprt>,
         common: Arc<Common>,
     ) -> Result<Arc<Self>> {
-        // INVARIANT: Not queued.
+        // INVARIANT: The new work is not queued, so it needs no reference.
         Arc::pin_init(
             pin_init!(Self {
                 work <- new_work!("PutWork::work"),
@@ -146,14 +147,14 @@ impl PutWork {
         )
     }
 
-    /// Queues the work that drops a reference.
+    /// Queues the work that drops the last reference to the transport. Does not sleep.
     ///
     /// # Safety
     ///
-    /// The caller has a reference to the transport, the last one, and gives it up.
+    /// The caller owns the last reference to the transport and passes it to this function.
     pub(crate) unsafe fn put_last(self: Arc<Self>) {
-        // INVARIANT: The caller's reference becomes that of the work. Only the last reference is
-        // given up here. So the work is not queued, as it would hold another one.
+        // INVARIANT: The caller's reference becomes the reference that the work owns. It is the
+        // last one, so the work is not queued already: queued work would own another reference.
         let queue = self.common.clone();
         let _ = queue.queue().queue().enqueue(self);
     }
@@ -163,7 +164,8 @@ impl WorkItem for PutWork {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // SAFETY: By the type invariant the reference belongs to the work, which runs once for it.
+        // SAFETY: By the type invariant the work owns a reference, and it runs once for that
+        // reference.
         unsafe { bindings::xprt_put(this.xprt.as_ptr()) };
     }
 }
@@ -191,17 +193,17 @@ impl<T: Transport> Backchannel<T> {
         })
     }
 
-    /// Whether the slots were made.
+    /// Returns whether the callback slots have been made.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Acquire)
     }
 
-    /// The work that drops the last reference; exists as soon as there are slots.
+    /// Returns the work item that drops the last reference. It exists if the slots exist.
     pub(crate) fn put_work(&self) -> Option<Arc<PutWork>> {
         self.slots.lock().put_work.clone()
     }
 
-    /// Makes the slots, once. Sleeps.
+    /// Makes the slots unless they exist already. Sleeps.
     pub(crate) fn setup(&self, put_work: impl FnOnce() -> Result<Arc<PutWork>>) -> Result {
         if self.is_ready() {
             return Ok(());
@@ -213,19 +215,20 @@ impl<T: Transport> Backchannel<T> {
         }
         let mut put_work = Some(put_work()?);
         let mut guard = self.slots.lock();
-        // Another client of the transport may have made the slots by now.
+        // Another RPC client that shares the transport may have made the slots by now.
         if !self.is_ready() {
             core::mem::swap(&mut guard.free, &mut slots);
             core::mem::swap(&mut guard.put_work, &mut put_work);
-            // ORDERING: Pairs with the loads: a thread that sees the flag set sees the slots.
+            // ORDERING: Pairs with the acquire in `is_ready`: a thread that sees the flag also sees
+            // the slots.
             self.ready.store(true, Release);
         }
         drop(guard);
         Ok(())
     }
 
-    /// Takes a slot for a callback of that connection; `None` if the connection has as many as it
-    /// may have.
+    /// Takes a slot for a callback that arrived on connection `cookie`. Returns `None` if this
+    /// connection already has the maximum number of callbacks in service.
     pub(crate) fn take(&self, cookie: u32) -> Option<KBox<BcSlot>> {
         let mut slots = self.slots.lock();
         if slots.cookie != cookie {
@@ -242,16 +245,17 @@ impl<T: Transport> Backchannel<T> {
         Some(slot)
     }
 
-    /// Records that the reply to a callback is about to be sent, which returns the server's credit.
+    /// Records that the reply to a callback is about to be sent: the reply returns the server's
+    /// credit.
     pub(crate) fn answering(&self, slot: &BcSlot) {
         self.slots.lock().uncount(slot);
     }
 
-    /// Returns a slot to the free ones.
+    /// Returns a slot to the list of free slots.
     pub(crate) fn put(&self, slot: KBox<BcSlot>) {
         let mut slots = self.slots.lock();
         slots.uncount(&slot);
-        // Cannot fail: the list got room for all slots when it was made.
+        // Cannot fail: the list was allocated with capacity for all slots.
         let _ = slots.free.push_within_capacity(slot);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request on its way out ([`Call`], and [`Encoded`] for reading it), while its task waits
-//! ([`Waiting`]), and on its way in ([`Pinned`]).
+//! The views of a request: while it is sent ([`Call`], and [`Encoded`] for reading it), while its
+//! task waits for the reply ([`Waiting`]), and while its reply is processed ([`Pinned`]).
 
 mod encoded;
 mod memory;
@@ -50,13 +50,13 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 /// A request that the holder of the send lock sends, perhaps on behalf of another task. Its methods
-/// are what [`Transport::send`] may do with it. The reply can come while the request is being sent,
-/// and end it.
+/// are what [`Transport::send`] may do with the request. The reply can arrive and end the request
+/// while it is still being sent.
 ///
 /// # Invariants
 ///
-/// As for [`Encoded`]; and there is one such value of a request at a time, in the hands of the
-/// thread that holds the send lock.
+/// The invariants of [`Encoded`] hold. At any time at most one `Call` exists for a request, and the
+/// thread that holds the send lock owns it.
 pub struct Call<'a, T: Transport> {
     encoded: Encoded<'a, T>,
     _of_this_thread: NotThreadSafe,
@@ -83,79 +83,82 @@ impl<'a, T: Transport> Call<'a, T> {
         }
     }
 
-    /// Makes the transaction ids of later calls of this procedure such that the server cannot
-    /// foresee them ([`Encoded::has_secret_xid`]).
+    /// Makes later calls of the same procedure use transaction ids that the server cannot foresee
+    /// ([`Encoded::has_secret_xid`]).
     #[cold]
     pub fn wants_secret_xid(&self, xprt: &Xprt<T>) {
-        // SAFETY: A request that is sent has a task, which has a procedure.
+        // SAFETY: A request that is being sent has a task, and the task has a procedure.
         let procedure = unsafe { (*(*(*self.rqst()).rq_task).tk_msg.rpc_proc).p_statidx };
         xprt.inner.xids.include(procedure);
     }
 
-    /// Takes one credit for the request unless it has one. Returns `false` if no credit is left;
-    /// the RPC client sends the request again when there is one.
+    /// Takes one credit for the request unless it has one already. Returns `false` if no credit is
+    /// left; the RPC client then sends the request again as soon as a credit is free.
     #[inline]
     pub fn take_credit(&self, xprt: &Xprt<T>) -> bool {
-        // SAFETY: The send lock is held.
+        // SAFETY: The caller holds the send lock, as a `Call` exists only under that lock.
         unsafe { bindings::xprt_request_get_cong(xprt.as_raw(), self.rqst()) }
     }
 
-    /// Lends a part of the call or of the reply's memory. Returns `None` if a part is lent already
-    /// and a reply is being processed; the call may be repeated later.
+    /// Lends a part of the call, or of the memory prepared for the reply. Returns `None` if another
+    /// part is lent already and a reply is being processed at the same time; the caller may try
+    /// again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
         if message == Message::Call {
-            // SAFETY: The request is being sent, so its task does not encode it now.
+            // SAFETY: The request is being sent, so its task does not encode it at the same time.
             let release = unsafe { (*self.rqst()).rq_release_snd_buf };
             if let Some(release) = release {
                 self.delay_release(release);
             }
         }
-        // SAFETY: The type invariant, for the request was queued before it is sent. The thread
-        // that ends it waits for leases.
+        // SAFETY: By the type invariant the request is encoded, and it was queued before it was
+        // sent. The thread that ends the request waits for its leases.
         unsafe { Loan::new(self.slot(), message, part) }
     }
 
-    /// Delays the release of the call's pages. They belong to its security flavour, which frees
-    /// them through `release` whenever the request is encoded again; from now on that waits for the
-    /// leases.
+    /// Delays the release of the call's pages. They belong to the security flavour, which frees
+    /// them with `release` when the request is encoded again. After this call, `release` waits
+    /// until the leases have ended.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
-        // SAFETY: Only we send the request, and its task does not encode it now.
+        // SAFETY: Only this thread sends the request, and its task does not encode it now.
         let before = unsafe { &mut *self.slot().release.get() };
-        // If it is set, `release` is ours already.
+        // If `before` is set, `release` is already `release_call`.
         if before.is_none() {
             *before = Some(release);
-            // SAFETY: As in `lend`.
+            // SAFETY: The request is being sent, so its task does not encode it at the same time.
             unsafe { (*self.rqst()).rq_release_snd_buf = Some(release_call::<T>) };
         }
     }
 
-    /// Zeroes the bytes that [`Pinned::placed_start`] reads, so that nothing old can be taken for a
-    /// reply (V1-070). `EBUSY` while memory is lent: it belongs to the device then, and the zeroes
-    /// could overwrite the reply. `EAGAIN` if a reply came before the request was sent.
+    /// Zeroes the bytes that [`Pinned::placed_start`] reads, so that old bytes cannot be mistaken
+    /// for a reply (V1-070). Returns `EBUSY` while memory of the request is lent: the device owns
+    /// that memory, and the zeroes could overwrite the reply. Returns `EAGAIN` if a reply arrived
+    /// before the request was sent.
     #[inline(never)]
     pub fn clear_reply(&self) -> Result {
-        // Only the caller could lend it.
+        // Only the caller could lend memory of this request now.
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
         // SAFETY: Valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
-        // SAFETY: The lock is held, and the RPC client has pinned what it sends.
+        // SAFETY: The queue lock is held. The RPC client pins a request while it is sent.
         if unsafe { *self.slot().pinned.get() || !RunState::of(self.rqst()).is_pending() } {
             return Err(EAGAIN);
         }
         if self.reply().head_len() >= START_LEN {
-            // SAFETY: The head has that many bytes. While the lock is held no thread looks the
-            // request up. Without a look-up no thread writes there or wakes the task, which would
-            // read.
+            // SAFETY: The head has at least `START_LEN` bytes. While the queue lock is held no
+            // thread looks the request up. So no thread writes a reply there, and none wakes the
+            // task, which would read the bytes.
             unsafe { memory::clear_start(&raw mut (*self.rqst()).rq_rcv_buf) };
         }
         Ok(())
     }
 
-    /// Ends the request with an error, as [`Pinned::fail`] does. `EBUSY` while memory is lent.
+    /// Ends the request with an error, as [`Pinned::fail`] does. Returns `EBUSY` while its memory
+    /// is lent.
     #[cold]
     pub fn fail(&self, error: Error) -> Result {
         if self.slot().is_leased() {
@@ -164,7 +167,7 @@ impl<'a, T: Transport> Call<'a, T> {
         self.slot().verdict.store(error.to_errno(), Relaxed);
         // SAFETY: Valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
-        // SAFETY: The lock is held, and the RPC client has pinned what it sends.
+        // SAFETY: The queue lock is held. The RPC client pins a request while it is sent.
         unsafe {
             if RunState::of(self.rqst()).is_pending() {
                 fail_pending(self.rqst(), error);
@@ -174,7 +177,7 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 }
 
-/// The state of a request's task, with what it waits for.
+/// The run state of a request's task, which tells what the task waits for.
 #[derive(Clone, Copy)]
 struct RunState(c_ulong);
 
@@ -183,21 +186,22 @@ impl RunState {
     ///
     /// # Safety
     ///
-    /// The queue lock is held, under which what can be asked here changes, and the request pinned.
+    /// The request is pinned, and the caller holds the queue lock. The bits that the methods of
+    /// `RunState` test change only under this lock.
     #[inline]
     unsafe fn of(rqst: *mut bindings::rpc_rqst) -> Self {
-        // SAFETY: By the caller's contract its task exists.
+        // SAFETY: The request is pinned by the caller's contract, so its task exists.
         Self(unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) })
     }
 
-    /// Whether the task waits for the reply. A request can be completed once; a second reply has no
-    /// effect.
+    /// Returns whether the task still waits for the reply. A request is completed only once, so a
+    /// second reply has no effect.
     #[inline]
     fn is_pending(self) -> bool {
         self.0 & (1 << bindings::RPC_TASK_NEED_RECV) != 0
     }
 
-    /// Whether the task waits for the last pin of the request.
+    /// Returns whether the task waits until the request is no longer pinned.
     #[inline]
     fn is_awaited(self) -> bool {
         self.0 & (1 << bindings::RPC_TASK_MSG_PIN_WAIT) != 0
@@ -210,11 +214,12 @@ impl RunState {
 ///
 /// As for [`RunState::of`].
 unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
-    // SAFETY: By the caller's contract its task exists.
+    // SAFETY: The request is pinned by the caller's contract, so its task exists.
     unsafe {
         (*(*rqst).rq_task).tk_status = error.to_errno();
-        // If the task is not asleep yet, it takes this for the loss of a connection. The cookie
-        // makes it one that does not exist any more.
+        // If the task is not asleep yet, it takes this error for the loss of a connection. The
+        // changed cookie names an earlier connection, so the RPC client does not close the current
+        // one.
         (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
         bindings::xprt_complete_rqst((*rqst).rq_task, 0);
     }

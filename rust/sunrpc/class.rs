@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport class, registered while a [`Registration`] lives; creation and destruction of
-//! transports.
+//! The transport class, registered while a [`Registration`] lives; creation of transports.
 
 use crate::{
     common::{
@@ -46,13 +45,13 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The registration of the module's one transport class, for driver `T`.
+/// The registration of driver `T` as the module's only transport class.
 ///
 /// # Invariants
 ///
 /// The class is registered while the value exists.
 pub struct Registration<T: Transport> {
-    // Dropped after the class is unregistered.
+    // This field is dropped after the class is unregistered.
     common: common::Owner,
     _driver: PhantomData<T>,
 }
@@ -60,16 +59,17 @@ pub struct Registration<T: Transport> {
 impl<T: Transport> Registration<T> {
     /// Registers the class "rdma" (ident 256, netids `rdma` and `rdma6`) for driver `T`.
     ///
-    /// `EEXIST`: another module owns the class. May sleep.
+    /// Returns `EEXIST` if another module owns the class. May sleep.
     ///
-    /// Namespaces get their [settings](crate::settings), of which the first are the module's
-    /// parameters: the caller has checked those with
+    /// Registers the [settings](crate::settings) of the network namespaces as well. Their initial
+    /// values are the module's parameters, which the caller must have checked with
     /// [`check_parameters`](crate::settings::check_parameters).
     pub fn new() -> Result<Self> {
         let common = common::Owner::new::<T>()?;
         let class = &raw mut bindings::xprtrdma_class;
-        // SAFETY: The class belongs to this module and is not registered: a second registration
-        // of it fails with `EEXIST` before anything is changed but this same pointer.
+        // SAFETY: The class belongs to this module and is not registered. If it were, registering
+        // it below would fail with `EEXIST`, and this store would write the value that `setup`
+        // already has.
         unsafe { (*class).setup = Some(setup::<T>) };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(class) })?;
@@ -80,7 +80,7 @@ impl<T: Transport> Registration<T> {
         })
     }
 
-    /// The state that the transports of the class share.
+    /// Returns the state that the transports of the class share.
     pub fn common(&self) -> &Arc<Common> {
         self.common.common()
     }
@@ -88,8 +88,8 @@ impl<T: Transport> Registration<T> {
 
 impl<T: Transport> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: Registered by the type invariant. Transports hold references to the module, so
-        // none exists when it is unloaded.
+        // SAFETY: The class is registered by the type invariant. Transports hold references to the
+        // module, so no transport exists when the module is unloaded.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::xprtrdma_class) };
     }
 }
@@ -118,7 +118,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     if args.addrlen > size_of::<bindings::__kernel_sockaddr_storage>() {
         return Err(EBADF);
     }
-    // SAFETY: The destination address is valid for `addrlen` bytes.
+    // SAFETY: The RPC client passes an address that is valid for `addrlen` bytes.
     let Some(peer) = (unsafe { addr_from_raw(args.dstaddr) }) else {
         pr_err!("only IPv4 and IPv6 servers are supported\n");
         return Err(Error::from_errno(compat::EAFNOSUPPORT));
@@ -144,14 +144,15 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         unsafe { bindings::xprt_alloc(args.net, size_of::<Xprt<T>>(), 0, limits.slots.into()) };
     let raw = NonNull::new(raw).ok_or(ENOMEM)?.as_ptr();
     let guard = ScopeGuard::new(move || {
-        // SAFETY: Not yet given away; its address strings are null or ours.
+        // SAFETY: No other code has the transport yet. Its address strings are null or were
+        // allocated by `set_strings`.
         unsafe {
             free_strings(raw);
             bindings::xprt_free(raw);
         }
     });
 
-    // SAFETY: `raw` is our allocation. The address fits, for it is one of an IP family.
+    // SAFETY: `raw` was allocated above. An IPv4 or IPv6 address fits into its address field.
     unsafe {
         let xprt = &mut *raw;
         ptr::copy_nonoverlapping(
@@ -162,13 +163,14 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.addrlen = args.addrlen;
         xprt.ops = &Ops::<T>::OPS;
         xprt.xprt_class = &raw const bindings::xprtrdma_class;
-        // Lock managers choose the transport of their side protocol by this.
+        // The lock managers choose their own transport protocol by this field.
         xprt.prot = compat::IPPROTO_TCP;
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);
         xprt.reestablish_timeout = ms(5_000);
-        // Otherwise the RPC client would start a timer after each lone call and stop it with the
-        // next. Drivers look at `Xprt::unused` from time to time.
+        // With an idle timeout the RPC client would start a timer after every call that leaves no
+        // other call in flight, and stop it at the next call. So drivers check `Xprt::unused` from
+        // time to time.
         xprt.idle_timeout = 0;
         xprt.connect_timeout = ms(limits.connect_timeout_ms);
         xprt.max_reconnect_timeout = ms(limits.reconnect_timeout_ms);
@@ -178,8 +180,9 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         }
     }
 
-    // SAFETY: As above; `inner` is uninitialised memory of its type, reached by no other thread,
-    // and `place` is used up here, long before the memory goes.
+    // SAFETY: `raw` was allocated above. `inner` is uninitialised memory of its own type that no
+    // other thread reaches. The `'static` reference is used in this block only, while the memory is
+    // valid.
     unsafe {
         let inner = &raw mut (*raw.cast::<Xprt<T>>()).inner;
         let place: &'static mut MaybeUninit<Inner<T>> = &mut *inner.cast();
@@ -193,13 +196,14 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         place.write_pin_init(init)?;
         (*raw).timeout = (*inner).timeout.get();
     }
-    // SAFETY: Everything is initialised.
+    // SAFETY: All fields of the transport are initialised.
     let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
     let inner_guard = ScopeGuard::new(move || {
         // SAFETY: No other thread knows the transport yet.
         T::stop(&mut unsafe { SendLock::new(xprt) });
         xprt.wait_for_back_refs();
-        // SAFETY: Initialised above, dropped once, no reference is left.
+        // SAFETY: `inner` was initialised above. It is dropped once, and no reference to it is
+        // left.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<Xprt<T>>()).inner) };
     });
     T::start(xprt)?;

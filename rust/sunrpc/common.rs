@@ -43,51 +43,54 @@ pub struct Common {
     looks: WorkQueue,
     debugfs: Arc<Dir>,
     servers: Arc<Servers>,
-    /// `None` once the class is unregistered; a thread may still hold a reference to this object
-    /// then.
+    /// The settings; `None` after the class is unregistered. A thread may still hold a reference to
+    /// the `Common` object at that time.
     #[pin]
     settings: Mutex<Option<Settings>>,
 }
 
 impl Common {
-    /// The work queue for all other work; safe under memory reclaim.
+    /// Returns the work queue for all work that needs no queue of its own. Safe under memory
+    /// reclaim.
     pub fn queue(&self) -> &WorkQueue {
         &self.queue
     }
 
-    /// The work queue of completions, for which work on [`Common::queue`] may wait; it has a
-    /// rescuer of its own.
+    /// Returns the work queue for completions. It has its own rescuer, as work on [`Common::queue`]
+    /// may wait for completions.
     pub fn completions(&self) -> &WorkQueue {
         &self.completions
     }
 
-    /// The work queue on which connections end, with a rescuer of its own: what is done there waits
-    /// for the device and for [`Common::completions`], never for memory of a request or for the RPC
-    /// client.
+    /// Returns the work queue that closes connections. It has its own rescuer. Closing a connection
+    /// waits for the device and for [`Common::completions`], but never for memory that a request
+    /// holds or for the RPC client.
     ///
-    /// Tasks wait for the end of their connection, also on the RPC client's queues and perhaps with
-    /// the send lock. When memory is short a queue may have no worker but its rescuer. So
-    /// connections do not end on
+    /// Tasks wait until their connection is closed. They may do so on the RPC client's queues, and
+    /// with the send lock held. When memory is short, the rescuer may be the only worker of a
+    /// queue. So connections are not closed on
     ///
-    /// - the RPC client's queues: their rescuer may be waiting for this end,
-    /// - [`Common::queue`]: its rescuer may be connecting for a minute, or waiting for memory that
-    ///   only the end of such a task frees,
-    /// - [`Common::completions`]: an end waits for work there.
+    /// - the RPC client's queues, because their rescuer may be waiting for this very connection to
+    ///   close,
+    /// - [`Common::queue`], because its rescuer may spend a minute connecting, or may be waiting
+    ///   for memory that is freed only when such a task ends,
+    /// - [`Common::completions`], because closing a connection waits for work on that queue.
     pub fn ends(&self) -> &WorkQueue {
         &self.ends
     }
 
-    /// The work queue for looks at connections, with a rescuer of its own.
+    /// Returns the work queue that checks connections periodically. It has its own rescuer.
     ///
-    /// A connection that is about to move takes no calls, and only such a look ends that state. It
-    /// cannot wait behind the attempts on [`Common::queue`], each of which may take a minute; nor
-    /// is it work for [`Common::ends`], for it asks for memory.
+    /// A connection that is about to move to another path takes no calls until such a check ends
+    /// this state. The check must not wait behind connection attempts on [`Common::queue`], each of
+    /// which may take a minute. It must not run on [`Common::ends`] either, because it allocates
+    /// memory.
     pub fn looks(&self) -> &WorkQueue {
         &self.looks
     }
 
-    /// Returns a share in the state that the transports of the server with this address have in
-    /// common. It is `fresh` if no other share exists. `ENOMEM`. Does not sleep.
+    /// Returns a handle to the state that all transports to the server at this address share. The
+    /// state is `fresh` if no other handle exists. Returns `ENOMEM` without memory. Does not sleep.
     pub fn server<T>(&self, net: &Net, peer: SocketAddr, fresh: Arc<T>) -> Result<Server<T>>
     where
         T: Any + Send + Sync,
@@ -96,7 +99,7 @@ impl Common {
     }
 
     /// Calls `f` with the present text of a setting of the namespace; `f` must not read a setting.
-    /// The text is empty if the class is not registered any more. May sleep.
+    /// The text is empty if the class is no longer registered. May sleep.
     pub fn setting<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         match &*self.settings.lock() {
             Some(settings) => settings.read(net, setting, f),
@@ -104,7 +107,7 @@ impl Common {
         }
     }
 
-    /// Returns a number that changes with every change of a setting of the namespace. May sleep.
+    /// Returns a number that differs after each change of a setting of the namespace. May sleep.
     pub fn setting_changes(&self, net: &Net) -> u32 {
         let settings = self.settings.lock();
         settings
@@ -112,23 +115,25 @@ impl Common {
             .map_or(0, |settings| settings.changes(net))
     }
 
-    /// The debugfs directory. Without debugfs it is a directory without files.
+    /// Returns the module's debugfs directory. In a kernel without debugfs its files do not exist.
     pub fn debugfs(&self) -> &Arc<Dir> {
         &self.debugfs
     }
 }
 
 global_lock! {
-    // SAFETY: Initialised by `Owner::new` before `READY` is done, which `get` waits for.
+    // SAFETY: `Owner::new` initialises it before `READY` is done, and `get` checks that `READY` is
+    // done.
     unsafe(uninit) static COMMON: Mutex<Option<Arc<Common>>> = None;
 }
 
 static READY: InitOnce = InitOnce::new();
 
-/// The shared state for a new transport; `ENODEV` when the class is not registered. May sleep.
+/// Returns the shared state for a new transport, or `ENODEV` if the class is not registered. May
+/// sleep.
 ///
-/// The RPC client passes nothing of ours to the set-up function of a class, so there must be a
-/// place where that finds it. No other code looks here.
+/// The RPC client passes no private pointer to the set-up function of a class, so the state has to
+/// be a global variable for that function. No other code uses this variable.
 pub(crate) fn get() -> Result<Arc<Common>> {
     if !READY.is_done() {
         return Err(ENODEV);
@@ -140,9 +145,9 @@ pub(crate) fn get() -> Result<Arc<Common>> {
 pub(crate) struct Owner(Arc<Common>);
 
 impl Owner {
-    /// Makes the shared state. `EBUSY`: it exists already. Sleeps.
+    /// Makes the shared state. Returns `EBUSY` if it exists already. Sleeps.
     pub(crate) fn new<C: Check>() -> Result<Self> {
-        // SAFETY: `READY` calls this once, before it is done.
+        // SAFETY: `READY` runs this function only once, and before `READY` is done.
         READY.call(|| unsafe { COMMON.init() })?;
         let mut place = COMMON.lock();
         if place.is_some() {
@@ -171,13 +176,13 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(COMMON.lock().take());
-        // Dropped here and not with the last reference, as the next class registers settings of its
-        // own.
+        // The settings are unregistered here, not with the last reference to `Common`, because the
+        // next class registers settings again.
         let settings = self.0.settings.lock().take();
         drop(settings);
-        // The transports are gone, so nothing is enqueued any more. But the last work item of a
-        // transport may still be ending, with a reference to this object. Its code must not be
-        // unloaded before it ends, and it must not destroy the queue on which it runs.
+        // All transports are gone, so no work is enqueued any more. But the last work item of a
+        // transport may still be returning, with a reference to `Common`. Its code must not be
+        // unloaded before it returns, and it must not destroy the queue that it runs on.
         self.0.queue.flush();
         self.0.ends.flush();
         self.0.looks.flush();

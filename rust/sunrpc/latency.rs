@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The times of calls, which a driver takes while they are wanted.
+//! Time stamps of calls. A driver reads them only while measuring is switched on.
 
 use crate::{
     call::Pinned,
@@ -11,7 +11,7 @@ pub use xprtrdma_base::measuring::{
     measure, //
 };
 
-/// Times of a call that the RPC client has recorded, in nanoseconds on the clock of
+/// The time stamps that the RPC client has recorded for a call, in nanoseconds on the clock of
 /// [`now_ns`](crate::util::now_ns).
 ///
 /// # Examples
@@ -28,22 +28,22 @@ pub use xprtrdma_base::measuring::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// When the task began.
+    /// When the RPC task was created.
     pub begun: u64,
-    /// When the request was last given to [`Transport::send`].
+    /// When the request was last passed to [`Transport::send`].
     pub given: u64,
-    /// When [`Xprt::lookup`](crate::xprt::Xprt::lookup) last found the request for a reply.
+    /// When [`Xprt::lookup`](crate::xprt::Xprt::lookup) last found this request for a reply.
     pub answered: u64,
 }
 
 impl<T: Transport> Pinned<T> {
-    /// Returns the times of the call. They need not be in order if it is sent again.
+    /// Returns the time stamps of the call. They might be out of order if the call is sent again.
     #[inline]
     pub fn times(&self) -> Times {
         let rqst = self.rqst();
-        // SAFETY: A task waits for the pin before it lets go of its request, so a pinned one has a
-        // task. The words may be written now, when the request is sent again; each is read
-        // once, as a whole.
+        // SAFETY: A task waits until its request is unpinned before it releases the request, so a
+        // pinned request has a task. If the request is sent again, the words may be written at the
+        // same time; each word is read once, as a whole.
         let [begun, given, taken] = unsafe {
             let task = (*rqst).rq_task;
             [

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of a request that is lent to the peer ([`Loan`], then [`Lease`]).
+//! Memory of a request that is lent to the peer: first a [`Loan`], then a [`Lease`].
 //!
-//! As long as a lease exists, the request can neither be completed nor released:
+//! While a lease exists, the request can be neither completed nor released:
 //! [`Pinned::complete`](crate::call::Pinned::complete) refuses, and the release path waits. So an
-//! RPC never ends while the server can reach its memory (V1-103, V1-105), whatever a driver does.
+//! RPC never ends while the server can still access its memory (V1-103, V1-105), whatever the
+//! driver does.
 //!
-//! The RPC client may encode a request again while it is lent; it does not ask the transport first.
-//! Head and pages then get other bytes of the same request. Pages that its security flavour
-//! allocated for the last encoding would be freed: [`Call::lend`](crate::call::Call::lend) delays
-//! that until the leases have ended.
+//! The RPC client may encode a request again while its memory is lent, without asking the
+//! transport. Then head and pages hold other bytes of the same request. Pages that the security
+//! flavour had allocated for the previous encoding would be freed;
+//! [`Call::lend`](crate::call::Call::lend) delays this until the leases have ended.
 
 use crate::{
     slot::Slot,
@@ -33,7 +34,7 @@ use xprtrdma_base::{
     }, //
 };
 
-/// A message of a request.
+/// The two RPC messages of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The call.
@@ -42,11 +43,11 @@ pub enum Message {
     Reply,
 }
 
-/// A part of a request's memory that may be lent, while the request is being sent.
+/// A part of a request's memory that may be lent while the request is being sent.
 ///
 /// # Invariants
 ///
-/// `buf` is a message of the request that the lease is about, for `'a`.
+/// `buf` is a message of the leased request and is valid for `'a`.
 pub struct Loan<'a, T: Transport> {
     lease: Lease<T>,
     buf: XdrBuf<'a>,
@@ -55,42 +56,43 @@ pub struct Loan<'a, T: Transport> {
 }
 
 impl<'a, T: Transport> Loan<'a, T> {
-    /// See [`Lease::new`].
+    /// Counts a lease for a part of a message. Returns `None` as [`Lease::new`] does.
     ///
     /// # Safety
     ///
-    /// The send lock is held by this thread for `'a`.
+    /// This thread holds the send lock for `'a`.
     ///
-    /// The request in the slot is encoded, and queued if a reply is expected. It is neither encoded
-    /// again nor released for `'a`, and its task does not wait for its leases before.
+    /// The request in the slot is encoded; if a reply is expected, it is also queued. During `'a`
+    /// it is neither encoded again nor released, and its task does not wait for its leases.
     #[inline]
     pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Option<Self> {
         let rqst = slot.rqst.get();
         let raw = match message {
             // SAFETY: By the caller's contract.
             Message::Call => unsafe { &raw const (*rqst).rq_snd_buf },
-            // The RPC client's copy, which does not change when the reply is decoded. It is empty
-            // if none is expected.
-            // SAFETY: By the caller's contract.
+            // This copy belongs to the RPC client and does not change when the reply is decoded. It
+            // is empty if no reply is expected.
+            // SAFETY: The slot has a request by the caller's contract.
             Message::Reply => unsafe { &raw const (*rqst).rq_private_buf },
         };
         Some(Self {
-            // SAFETY: By the caller's contract; leases of requests are made here alone.
+            // SAFETY: By the caller's contract, and only this function makes leases of requests.
             lease: unsafe { Lease::new(slot) }?,
             // SAFETY: By the caller's contract.
             buf: unsafe { XdrBuf::from_raw(raw) },
             part,
-            // SAFETY: By the caller's contract; it holds the send lock.
+            // SAFETY: By the caller's contract this thread holds the send lock, which protects the
+            // field.
             known_page: unsafe { &*slot.known_page.get() },
         })
     }
 }
 
-// SAFETY: There is a page for each byte: `prepare_reply` has made those that were missing. The
-// memory stays allocated until the lease is dropped: head and tail lie in the slot, or in the last
-// of the security flavour's pages; those are released by `Ops::release_call`, and all other pages
-// by the upper layer behind the end of the request. Both wait for the count. No Rust reference to
-// it exists: replies are placed through raw pointers, and when the count is zero.
+// SAFETY: Each byte has a page, as `prepare_reply` has allocated missing pages. The memory stays
+// allocated until the lease is dropped: head and tail lie in the slot or in the last page of the
+// security flavour. `release_call` frees the flavour's pages, and the upper layer frees all other
+// pages after the request has ended. Both wait for the count of leases. No Rust reference to the
+// memory exists: replies are placed through raw pointers, and only while the count is zero.
 unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     type Lender = Lease<T>;
 
@@ -115,12 +117,12 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     }
 }
 
-/// A part of a request's memory that is lent. The value does not say which part, as the request may
-/// be encoded again at any time.
+/// A lease on a part of a request's memory. The value does not record which part it is, because the
+/// request may be encoded again at any time.
 ///
 /// # Invariants
 ///
-/// `slot` is valid and its `leases` counts this value.
+/// `slot` is valid, and its counter `leases` includes this value.
 ///
 /// # Examples
 ///
@@ -143,24 +145,26 @@ pub struct Lease<T: Transport> {
     slot: NonNull<Slot<T>>,
 }
 
-// SAFETY: The slot outlives the lease and its count is atomic.
+// SAFETY: The slot outlives the lease, and the counter is atomic.
 unsafe impl<T: Transport> Send for Lease<T> {}
 
 impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
-    /// Returns `None` if the request has another lease and is pinned: the thread that pinned it may
-    /// end that lease by [`Pinned::end_lease`](crate::call::Pinned::end_lease).
+    /// Counts a lease. Returns `None` if the request has a lease already and is pinned: the thread
+    /// that pinned the request may be ending that lease with
+    /// [`Pinned::end_lease`](crate::call::Pinned::end_lease).
     ///
     /// # Safety
     ///
-    /// The slot has a request. During the call no other thread makes a lease of it or waits for the
-    /// end of its leases.
+    /// The slot has a request. During the call no other thread makes a lease of the request or
+    /// waits until its leases end.
     #[inline]
     pub(crate) unsafe fn new(slot: &Slot<T>) -> Option<Self> {
         // SAFETY: By the caller's contract.
         if unsafe { slot.leases.add_first() || Self::add_another(slot) } {
-            // INVARIANT: Counted just now; a slot with leases is neither reused nor freed.
+            // INVARIANT: The lease has just been counted. A slot with leases is neither reused nor
+            // freed.
             Some(Self {
                 slot: NonNull::from(slot),
             })
@@ -169,16 +173,18 @@ impl<T: Transport> Lease<T> {
         }
     }
 
-    /// Counts a lease that is not the only one, unless the request is pinned.
+    /// Counts a lease of a request that already has a lease, unless the request is pinned.
     ///
     /// # Safety
     ///
     /// As for [`Lease::new`].
     #[cold]
     unsafe fn add_another(slot: &Slot<T>) -> bool {
-        // SAFETY: By the caller's contract; a request keeps its transport.
+        // SAFETY: By the caller's contract the slot has a request, and a request keeps its
+        // transport.
         let _queue = unsafe { xprt_of::<T>(slot.rqst.get()) }.queue_lock().lock();
-        // SAFETY: The lock is held. A thread that pins the request later finds this lease counted.
+        // SAFETY: The queue lock is held. A thread that pins the request later sees this lease
+        // counted.
         let pinned = unsafe { *slot.pinned.get() };
         if !pinned {
             slot.leases.add();
@@ -186,23 +192,24 @@ impl<T: Transport> Lease<T> {
         !pinned
     }
 
-    /// Ends the lease, without an atomic instruction if it is the only one.
+    /// Ends the lease. Needs no atomic instruction if it is the request's only lease.
     ///
     /// # Safety
     ///
-    /// It is a lease of the request in `slot`, which the caller has as a
-    /// [`Pinned`](crate::call::Pinned) until this returns.
+    /// This is a lease of the request in `slot`, and the caller owns a
+    /// [`Pinned`](crate::call::Pinned) of that request until this function returns.
     #[inline(always)]
     pub(crate) unsafe fn end_while_pinned(self, slot: &Slot<T>) {
-        // SAFETY: This value is counted. By the caller's contract the request's task waits for no
-        // lease: before it does so it takes the request off its queues, and waits for the pin. And
-        // while there is a lease and `Slot::pinned` is set, no thread makes another: `add_another`.
+        // SAFETY: The counter includes this value. The request's task does not wait for leases now:
+        // before it does, it takes the request off its queues and waits until the request is
+        // unpinned, and the caller has pinned it. While `Slot::pinned` is set and a lease exists,
+        // `add_another` makes no other lease.
         if unsafe { slot.leases.remove_only() } {
             mem::forget(self);
         }
     }
 
-    /// Whether this is a lease of the request in this slot.
+    /// Returns whether this is a lease of the request in `slot`.
     #[inline]
     pub(crate) fn is_of(&self, slot: &Slot<T>) -> bool {
         ptr::eq(self.slot.as_ptr(), slot)
@@ -214,7 +221,7 @@ impl<T: Transport> Drop for Lease<T> {
     fn drop(&mut self) {
         // SAFETY: The slot is valid by the type invariant.
         let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
-        // SAFETY: As above, and this value is counted.
+        // SAFETY: The slot is valid by the type invariant, and the counter includes this value.
         unsafe { Holders::remove(leases) }
     }
 }

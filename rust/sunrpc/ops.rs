@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C operations made from a [`Transport`]: pointers become references, and one method is
-//! called.
+//! The table of C operations for a [`Transport`]. Each operation turns its pointers into references
+//! and calls one method.
 
 mod request;
 mod step;
@@ -70,24 +70,24 @@ impl<T: Transport> Ops<T> {
 
     /// # Safety
     ///
-    /// `raw` is a transport of class `T` for the duration of the caller.
+    /// `raw` is a transport of class `T`, and is valid while the caller uses the reference.
     unsafe fn xprt<'a>(raw: *mut bindings::rpc_xprt) -> &'a Xprt<T> {
         // SAFETY: By the caller's contract; the RPC client never passes null.
         unsafe { Xprt::from_raw(NonNull::new_unchecked(raw)) }
     }
 
     unsafe extern "C" fn set_port(xprt: *mut bindings::rpc_xprt, port: c_ushort) {
-        // SAFETY: Called by the RPC client for a transport of ours.
+        // SAFETY: The RPC client passes a valid transport of class `T`.
         unsafe { address::set_port(xprt, port) }
     }
 
     unsafe extern "C" fn connect(xprt: *mut bindings::rpc_xprt, task: *mut bindings::rpc_task) {
-        // SAFETY: As above; `task` holds the send lock.
+        // SAFETY: The RPC client passes a valid transport of class `T`; `task` holds the send lock.
         if let Some(lock) = unsafe { Self::xprt(xprt).lock_connect(task) } {
             T::connect(lock);
         } else {
-            // Cannot fail: the caller has just taken the lock for `task`.
-            // SAFETY: As above.
+            // Not reached: the RPC client has just taken the send lock for `task`.
+            // SAFETY: The RPC client passes a valid transport.
             unsafe { bindings::xprtrdma_xprt_clear_connecting(xprt) };
         }
     }
@@ -97,7 +97,7 @@ impl<T: Transport> Ops<T> {
         buf: *mut c_char,
         len: usize,
     ) -> c_int {
-        // SAFETY: As above.
+        // SAFETY: The RPC client passes a valid transport of class `T`.
         let Some(addr) = T::local_addr(unsafe { Self::xprt(xprt) }) else {
             return compat::ENOTCONN;
         };
@@ -109,7 +109,7 @@ impl<T: Transport> Ops<T> {
                 match out.get_mut(..text.len()) {
                     Some(out) => {
                         out.copy_from_slice(text);
-                        // CAST: An address has at most 40 characters.
+                        // CAST: The text of an address has at most 40 characters.
                         text.len() as c_int - 1
                     }
                     None => ENOSPC.to_errno(),
@@ -120,19 +120,20 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn get_srcport(xprt: *mut bindings::rpc_xprt) -> c_ushort {
-        // SAFETY: As above.
+        // SAFETY: The RPC client passes a valid transport of class `T`.
         T::local_addr(unsafe { Self::xprt(xprt) }).map_or(0, |addr| addr.port())
     }
 
     unsafe extern "C" fn close(xprt: *mut bindings::rpc_xprt) {
-        // SAFETY: As above; the send lock is held.
+        // SAFETY: The RPC client passes a valid transport of class `T` and holds its send lock.
         T::close(&mut unsafe { SendLock::new(Self::xprt(xprt)) });
-        // SAFETY: As above.
+        // SAFETY: The RPC client passes a valid transport.
         unsafe { bindings::xprt_disconnect_done(xprt) };
     }
 
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
-        // SAFETY: The last call for this transport; the send lock is held for good.
+        // SAFETY: This is the RPC client's last call for the transport. It holds the send lock and
+        // does not release it.
         unsafe { destroy::<T>(raw) }
     }
 
@@ -141,7 +142,7 @@ impl<T: Transport> Ops<T> {
         connect: c_ulong,
         reconnect: c_ulong,
     ) {
-        // SAFETY: As above.
+        // SAFETY: The RPC client passes a valid transport of class `T`.
         let xprt = unsafe { Self::xprt(xprt) };
         xprt.lower_timeouts(connect, reconnect);
         T::lower_timeouts(xprt, Jiffies(connect), Jiffies(reconnect));
@@ -151,13 +152,14 @@ impl<T: Transport> Ops<T> {
         xprt: *mut bindings::rpc_xprt,
         seq: *mut kernel::bindings::seq_file,
     ) {
-        // SAFETY: As above; the file is ours for the duration of the call.
+        // SAFETY: The RPC client passes a valid transport of class `T`, and a file that no other
+        // thread writes during the call.
         unsafe { T::show_stats(Self::xprt(xprt), SeqFile::from_raw(seq)) }
     }
 
     unsafe extern "C" fn enable_swap(_xprt: *mut bindings::rpc_xprt) -> c_int {
-        // Connecting allocates in rdma_cm and in the device's driver, which cannot promise
-        // progress while memory is being swapped out to this very transport.
+        // Connecting allocates memory in rdma_cm and in the device's driver. Neither of them
+        // promises progress while memory is being swapped out over this very transport.
         pr_warn!("swap files on NFS over RDMA are not supported\n");
         compat::EOPNOTSUPP
     }
@@ -165,12 +167,12 @@ impl<T: Transport> Ops<T> {
     unsafe extern "C" fn disable_swap(_xprt: *mut bindings::rpc_xprt) {}
 
     unsafe extern "C" fn inject_disconnect(xprt: *mut bindings::rpc_xprt) {
-        // SAFETY: As above.
+        // SAFETY: The RPC client passes a valid transport of class `T`.
         unsafe { Self::xprt(xprt) }.force_disconnect();
     }
 
     unsafe extern "C" fn bc_setup(xprt: *mut bindings::rpc_xprt, _min: c_uint) -> c_int {
-        // SAFETY: As above.
+        // SAFETY: The RPC client passes a valid transport of class `T`.
         let xprt = unsafe { Self::xprt(xprt) };
         xprt.setup_callbacks()
             .and_then(|()| T::start_callbacks(xprt))
@@ -179,7 +181,8 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn bc_maxpayload(xprt: *mut bindings::rpc_xprt) -> usize {
-        // SAFETY: As above; the destruction of a transport waits for RCU readers.
+        // SAFETY: The RPC client passes a transport of class `T` under RCU, and the destruction of
+        // a transport waits for RCU readers.
         T::callback_size(unsafe { Self::xprt(xprt) })
     }
 
@@ -188,11 +191,11 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn bc_free_rqst(rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: Called once for every callback that was delivered.
+        // SAFETY: The RPC client calls this once for each callback that was delivered.
         unsafe { Xprt::<T>::free_callback(rqst) }
     }
 
     unsafe extern "C" fn bc_destroy(_xprt: *mut bindings::rpc_xprt, _max: c_uint) {
-        // The requests are freed with the transport.
+        // Nothing to free here: the callback slots are freed with the transport.
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state that the transports of one server share ([`Server`]): an object of the driver.
+//! State of the driver that all transports to the same server share ([`Server`]).
 
 use core::{
     any::Any,
@@ -16,7 +16,8 @@ use kernel::{
     },
 };
 
-/// A server that has transports: a network namespace, by number, and an address with its port.
+/// Identifies a server that has transports: the number of the network namespace, and the server's
+/// address and port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     net: u32,
@@ -31,7 +32,7 @@ struct Entry {
     data: Data,
 }
 
-/// The servers that have transports.
+/// The shared state of all servers that have transports.
 #[pin_data]
 pub(crate) struct Servers {
     #[pin]
@@ -39,7 +40,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// An empty list. May sleep.
+    /// Makes an empty list. May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -50,8 +51,8 @@ impl Servers {
     }
 }
 
-/// A transport's share in the object of type `T` that the transports of its server have in common.
-/// The object is made with the first share and dropped with the last.
+/// A counted reference to the object of type `T` that all transports to the same server share. The
+/// object is added to the list with the first reference and removed with the last.
 ///
 /// # Examples
 ///
@@ -77,8 +78,9 @@ pub struct Server<T> {
 }
 
 impl<T: Any + Send + Sync> Server<T> {
-    /// Makes a share in the object of the server with this address, in the network namespace with
-    /// this number. The object is `fresh` if no other share exists. `ENOMEM`. Does not sleep.
+    /// Makes a reference to the object of the server at address `peer` in network namespace `net`.
+    /// The object is `fresh` if no other reference exists. Returns `ENOMEM` without memory. Does
+    /// not sleep.
     pub(crate) fn new(
         servers: &Arc<Servers>,
         net: u32,
@@ -89,7 +91,8 @@ impl<T: Any + Send + Sync> Server<T> {
         let mut entries = servers.entries.lock();
         let data: Data = match entries.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => {
-                // NO-OVERFLOW: Each user has a share in memory.
+                // NO-OVERFLOW: Each counted `Server` occupies memory, so there are fewer than 2^64
+                // of them.
                 entry.users = entry.users.wrapping_add(1);
                 entry.data.clone()
             }
@@ -112,12 +115,12 @@ impl<T: Any + Send + Sync> Server<T> {
         })
     }
 
-    /// The address.
+    /// Returns the server's address.
     pub fn peer(&self) -> SocketAddr {
         self.key.peer
     }
 
-    /// The object; `None` if the shares of the server are of another type.
+    /// Returns the shared object, or `None` if the object of this server is not a `T`.
     pub fn shared(&self) -> Option<&T> {
         (*self.data).downcast_ref()
     }
@@ -127,10 +130,10 @@ impl<T> Drop for Server<T> {
     fn drop(&mut self) {
         self.servers.entries.lock().retain(|entry| {
             if entry.key == self.key {
-                // NO-OVERFLOW: This share was counted.
+                // NO-OVERFLOW: The counter includes this `Server`, so it is at least one.
                 entry.users = entry.users.wrapping_sub(1);
             }
-            // The object is not dropped here, as this share still refers to it.
+            // The object is not freed under the lock, because `self` still refers to it.
             entry.users != 0
         });
     }

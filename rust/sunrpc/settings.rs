@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Texts that the administrator of a network namespace sets ([`Setting`]).
+//! Settings of a network namespace that are texts ([`Setting`]). The administrator sets them.
 //!
-//! Each is a parameter of the module, with which every namespace begins, and a file in the
-//! `/proc/sys/sunrpc` of each namespace. Writing it takes `CAP_NET_ADMIN` in the user namespace
-//! that owns the network namespace. The texts end with their namespace. The driver decides which
-//! texts are valid.
+//! Each setting is a module parameter, which provides the initial value, and a file in
+//! `/proc/sys/sunrpc` of each network namespace. Writing the file requires `CAP_NET_ADMIN` in the
+//! user namespace that owns the network namespace. The settings are freed with their namespace. The
+//! driver decides which texts are valid.
 
 use core::{
     marker::PhantomData,
@@ -30,15 +30,17 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Bytes of the longest text.
+/// Maximum length of a text, in bytes.
 pub const LONGEST: usize = 4096;
 
-/// A text that can be set.
+/// A setting whose value is a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// `rails`, `rdma_rails`: which local addresses and devices connections may take.
+    /// Module parameter `rails`, file `rdma_rails`: which local addresses and devices connections
+    /// may use.
     Rails,
-    /// `rail_servers`, `rdma_rail_servers`: which addresses belong to one server.
+    /// Module parameter `rail_servers`, file `rdma_rail_servers`: which addresses belong to one
+    /// server.
     RailServers,
 }
 
@@ -58,7 +60,7 @@ impl Setting {
             .ok_or(EINVAL)
     }
 
-    /// The name of the module's parameter.
+    /// Returns the name of the module parameter.
     pub fn parameter(self) -> &'static str {
         match self {
             Self::Rails => "rails",
@@ -67,10 +69,10 @@ impl Setting {
     }
 }
 
-/// Whether servers may invalidate regions, by the parameter `remote_invalidation`. `EINVAL`: it is
-/// neither "auto" nor "never".
+/// Returns whether the module parameter `remote_invalidation` allows servers to invalidate regions.
+/// Returns `EINVAL` if the parameter is neither "auto" nor "never".
 pub fn remote_invalidation() -> Result<bool> {
-    // SAFETY: No requirements.
+    // SAFETY: The function has no requirements.
     match unsafe { bindings::xprtrdma_remote_invalidation() } {
         0 => Ok(false),
         1 => Ok(true),
@@ -78,12 +80,12 @@ pub fn remote_invalidation() -> Result<bool> {
     }
 }
 
-/// Checks the texts of the module's parameters like texts that are written later. Called when the
-/// module is loaded, which fails with this error. May sleep.
+/// Checks the texts of the module parameters as if they were written to the files. Called when the
+/// module is loaded; loading fails with the error that this function returns. May sleep.
 pub fn check_parameters<C: Check>() -> Result {
     for setting in ALL {
-        // SAFETY: The function returns a string that is not changed as long as the module is
-        // loaded: its parameter cannot be written to.
+        // SAFETY: The function returns a string that does not change while the module is loaded,
+        // because the module parameter is read-only.
         let text =
             unsafe { CStr::from_char_ptr(bindings::xprtrdma_setting_parameter(setting.raw())) };
         check::<C>(setting, text.to_bytes())?;
@@ -91,70 +93,70 @@ pub fn check_parameters<C: Check>() -> Result {
     Ok(())
 }
 
-/// Decides what a text may say.
+/// Decides which texts are valid.
 pub trait Check {
-    /// Checks a text before it is set. If it is invalid, logs the reason and returns the error that
-    /// the write to the file reports. Process context, may sleep.
+    /// Checks a text before it is set. If the text is invalid, logs the reason and returns the
+    /// error for the write to the file. Process context, may sleep.
     fn check_setting(setting: Setting, text: &str) -> Result;
 }
 
-/// The registration of the texts of all namespaces.
+/// The registration of the settings of all network namespaces.
 ///
 /// # Invariants
 ///
-/// The texts are registered, by this value alone.
+/// The settings are registered, and this value is the only one.
 pub(crate) struct Settings(PhantomData<()>);
 
-/// Whether there are [`Settings`].
+/// Whether a [`Settings`] value exists.
 static REGISTERED: Atomic<bool> = Atomic::new(false);
 
 impl Settings {
-    /// Registers the texts of each namespace, of today's and of later ones. They begin as the
-    /// module's parameters.
+    /// Registers the settings for all present and future network namespaces. Their initial values
+    /// are the module parameters.
     ///
-    /// `EBUSY`: there are settings; `ENOMEM`. Sleeps.
+    /// Returns `EBUSY` if the settings are registered already, and `ENOMEM` without memory. Sleeps.
     pub(crate) fn register<C: Check>() -> Result<Self> {
         if REGISTERED.xchg(true, Full) {
             return Err(EBUSY);
         }
-        // SAFETY: The flag lets no thread come here before the last registration is given back. The
-        // function is part of this module, which outlives the registration.
+        // SAFETY: `REGISTERED` keeps other threads out until the previous registration has ended.
+        // The function is part of this module, which outlives the registration.
         let result = to_result(unsafe { bindings::xprtrdma_register_settings(Some(may_be::<C>)) });
         if let Err(e) = result {
             REGISTERED.store(false, Release);
             return Err(e);
         }
-        // INVARIANT: Registered just now.
+        // INVARIANT: The settings have just been registered.
         Ok(Self(PhantomData))
     }
 
-    /// Calls `f` with a text as it is now. May sleep; `f` must not set or read one.
+    /// Calls `f` with the present text of a setting. May sleep; `f` must not set or read a setting.
     ///
-    /// The reference keeps the namespace from ending, and its texts go at its end.
+    /// The reference `net` keeps the namespace and therefore its settings.
     pub(crate) fn read<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         let mut len = 0;
         // SAFETY: The texts are registered by the type invariant, and the namespace is referenced.
         let text =
             unsafe { bindings::xprtrdma_hold_setting(net.as_raw(), setting.raw(), &mut len) };
         let _held = Held(net);
-        // SAFETY: The text has that many bytes, and is not changed while it is held.
+        // SAFETY: The text has `len` bytes, and does not change before `_held` is dropped.
         let text = unsafe { slice::from_raw_parts(text.cast::<u8>(), len) };
-        // A text that is not UTF-8 was refused when it was set.
+        // The text is always UTF-8, because other texts were refused when they were set.
         f(from_utf8(text).unwrap_or_default())
     }
 
-    /// Returns a number that changes with every change of a text of this namespace. May be called
-    /// in any context.
+    /// Returns a number that differs after each change of a setting of this namespace. May be
+    /// called in any context.
     pub(crate) fn changes(&self, net: &Net) -> u32 {
         // SAFETY: The texts are registered by the type invariant, and the namespace is referenced.
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
     }
 
-    /// Sets a text, as a write to its file does.
+    /// Sets a text as a write to the file would.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn set(&self, net: &Net, setting: Setting, text: &[u8]) -> Result {
-        // SAFETY: The texts are registered by the type invariant, and the namespace is referenced;
-        // as many bytes may be read.
+        // SAFETY: The settings are registered by the type invariant, and the namespace is
+        // referenced. `text` has `text.len()` readable bytes.
         to_result(unsafe {
             bindings::xprtrdma_set_setting(
                 net.as_raw(),
@@ -168,20 +170,22 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // SAFETY: Registered by the type invariant. The callee waits for readers and writers of the
-        // files.
+        // SAFETY: The settings are registered by the type invariant. The callee waits for readers
+        // and writers of the files.
         unsafe { bindings::xprtrdma_unregister_settings() };
-        // ORDERING: Pairs with the exchange in `register`.
+        // ORDERING: Pairs with the exchange in `register`, so that the next registration comes
+        // after the end of this one.
         REGISTERED.store(false, Release);
     }
 }
 
-/// The text of a namespace, locked against changes.
+/// Locks the settings of a namespace against changes until it is dropped.
 struct Held<'a>(&'a Net);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // SAFETY: Made by `Settings::read` only, when this thread holds them.
+        // SAFETY: Only `Settings::read` makes this value, after this thread has locked the
+        // settings.
         unsafe { bindings::xprtrdma_release_settings(self.0.as_raw()) };
     }
 }
@@ -209,7 +213,8 @@ unsafe extern "C" fn may_be<C: Check>(
     text: *const c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: By this function's contract. There is a pointer even to no bytes.
+    // SAFETY: By this function's contract `text` has `len` bytes. The pointer is not null, even if
+    // `len` is zero.
     let text = unsafe { slice::from_raw_parts(text.cast::<u8>(), len) };
     from_result(|| {
         check::<C>(Setting::of(setting)?, text)?;

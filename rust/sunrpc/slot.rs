@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Request slots: [`Slot`] embeds a `struct rpc_rqst`, [`Pool`] hands them out.
+//! Request slots. A [`Slot`] embeds a `struct rpc_rqst`, and a [`Pool`] hands out free slots.
 
 use crate::{
     transport::Transport,
@@ -24,7 +24,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Memory of a request's messages, kept from one use of the slot to the next.
+/// Memory for a message of a request. The slot keeps it from one request to the next.
 pub(crate) struct TaskBuf {
     ptr: *mut c_void,
     len: usize,
@@ -38,8 +38,9 @@ impl TaskBuf {
         }
     }
 
-    /// Makes sure that there are at least `len` bytes. If the memory grows, its content is zeroes,
-    /// and `grown` is called with the number of bytes. Allocates as the calling RPC task may.
+    /// Makes sure that the buffer has at least `len` bytes. If the buffer grows, all its bytes are
+    /// zero, and `grown` is called with the number of additional bytes. Allocates with the GFP
+    /// flags of the calling RPC task.
     #[inline]
     pub(crate) fn ensure(&mut self, len: usize, grown: impl FnOnce(usize)) -> Result<*mut c_void> {
         if self.len < len || self.ptr.is_null() {
@@ -48,11 +49,11 @@ impl TaskBuf {
         Ok(self.ptr)
     }
 
-    /// Allocates memory for `len` bytes; returns by how many bytes it has grown.
+    /// Allocates memory for `len` bytes and returns the number of additional bytes.
     #[cold]
     fn grow(&mut self, len: usize) -> Result<usize> {
         let len = len.max(512).next_power_of_two();
-        // SAFETY: No requirements.
+        // SAFETY: The function has no requirements.
         let new = unsafe { bindings::xprtrdma_task_alloc(len) };
         if new.is_null() {
             return Err(ENOMEM);
@@ -65,20 +66,20 @@ impl TaskBuf {
 
 impl Drop for TaskBuf {
     fn drop(&mut self) {
-        // SAFETY: Null or allocated by `ensure`.
+        // SAFETY: The pointer is null or was allocated by `grow`.
         unsafe { kernel::bindings::kfree(self.ptr) }
     }
 }
 
-/// Message buffers of a slot; only accessed by the task that owns the slot, or by the pool while
+/// The message buffers of a slot. Only the task that owns the slot accesses them, or the pool while
 /// the slot is free.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
-    /// The memory for the next encoding of a call whose head may be lent, see
+    /// The memory for the next encoding of a call whose head may be lent; see
     /// [`part_encodings`](crate::call::part_encodings).
     pub(crate) next_call: TaskBuf,
     pub(crate) reply: TaskBuf,
-    /// Two pages whose common border is the border between a reply's head and tail.
+    /// Two pages. A reply's head ends, and its tail begins, at the boundary between these pages.
     pub(crate) bordered: TaskBuf,
 }
 
@@ -97,11 +98,11 @@ impl Buffers {
     }
 }
 
-/// One request slot: the RPC client's request and the driver's data about it.
+/// A request slot: the RPC client's request, and the driver's data for the request.
 ///
 /// # Invariants
 ///
-/// `rqst` is all zero while the slot is free, apart from what the RPC client ignores.
+/// While the slot is free, `rqst` is all zero, apart from fields that the RPC client ignores.
 ///
 /// # Examples
 ///
@@ -116,31 +117,35 @@ impl Buffers {
 #[pin_data]
 pub struct Slot<T: Transport> {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
-    /// [`Lease`](crate::lease::Lease)s of the request's memory. Its task waits for their end.
+    /// Counts the [`Lease`](crate::lease::Lease)s of the request's memory. The request's task waits
+    /// until it is zero.
     pub(crate) leases: Holders,
-    /// An errno that the request must end with, if it was completed before it slept.
+    /// A negative errno with which the request must end, if it failed before its task slept; else
+    /// 0.
     pub(crate) verdict: Atomic<i32>,
-    /// The request's own `rq_release_snd_buf` before [`release_call`](crate::call::release_call)
-    /// took its place; `None` if it did not.
+    /// The request's original `rq_release_snd_buf` if [`release_call`](crate::call::release_call)
+    /// has replaced it, else `None`.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
-    /// Whether there is a [`Pinned`](crate::call::Pinned) of the request. Protected by the queue
+    /// Whether a [`Pinned`](crate::call::Pinned) of the request exists. Protected by the queue
     /// lock.
     pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
-    /// Not taken since the last [`Pool::trim`]. Only the owner of the slot writes this.
+    /// Whether the slot has not been taken since the last [`Pool::trim`]. Only the owner of the
+    /// slot writes it.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
-    /// Only accessed with the send lock held.
+    /// Accessed only with the send lock held.
     pub(crate) known_page: UnsafeCell<KnownPage>,
     #[pin]
     driver_data: T::SlotData,
 }
 
-// SAFETY: `rqst` is only reached under the RPC client's rules, which this crate keeps.
+// SAFETY: `rqst` is accessed only under the RPC client's rules, which this crate follows.
 unsafe impl<T: Transport> Send for Slot<T> {}
-// SAFETY: As above; `buffers` is only reached by the task that owns the slot, or by the thread that
-// has taken it from the pool; `release` only by the sender of the request, or by its task while no
-// thread can send it; `pinned` only under the queue lock; `known_page` only under the send lock.
+// SAFETY: `rqst` is accessed only under the RPC client's rules. `buffers` is accessed only by the
+// task that owns the slot, or by the thread that has taken the slot from the pool; `release` only
+// by the sender of the request, or by the request's task while no thread can send it; `pinned` only
+// under the queue lock; `known_page` only under the send lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -167,19 +172,19 @@ impl<T: Transport> Slot<T> {
         unsafe { &*rqst.cast() }
     }
 
-    /// The driver's data about the request.
+    /// Returns the driver's data for the request.
     #[inline]
     pub fn driver_data(&self) -> &T::SlotData {
         &self.driver_data
     }
 
-    /// The slot's number, constant for its life.
+    /// Returns the slot's number, which never changes.
     #[inline]
     pub fn index(&self) -> u16 {
         self.index
     }
 
-    /// Whether memory of the request is lent out.
+    /// Returns whether memory of the request is lent.
     #[inline]
     pub(crate) fn is_leased(&self) -> bool {
         !self.leases.is_none()
@@ -190,24 +195,24 @@ impl<T: Transport> Slot<T> {
 ///
 /// # Invariants
 ///
-/// There is at least one slot. `free` has a bit for each, which is set if the slot is free; the
-/// thread that clears it owns the slot.
+/// There is at least one slot. `free` has one bit for each slot, which is set while the slot is
+/// free. The thread that clears the bit owns the slot.
 pub(crate) struct Pool<T: Transport> {
     slots: KVec<Pin<KBox<Slot<T>>>>,
     free: KVec<Atomic<usize>>,
-    /// Bytes in the buffers of all slots.
+    /// Total size of the buffers of all slots, in bytes.
     buffered: Atomic<usize>,
 }
 
-/// Number of idle slots that keep their buffers, so that requests that free memory can be sent when
-/// no memory is left.
+/// Number of idle slots that keep their buffers. They allow requests that free memory to be sent
+/// when no memory is left.
 pub(crate) const RESERVE: usize = 8;
 
-/// Bits in a word.
+/// Number of bits in a word of the bitmap.
 const BITS: usize = usize::BITS as usize;
 
 impl<T: Transport> Pool<T> {
-    /// `EINVAL` without a slot.
+    /// Makes a pool of `count` slots. Returns `EINVAL` if `count` is zero. Sleeps.
     pub(crate) fn new(count: u16) -> Result<Self> {
         if count == 0 {
             return Err(EINVAL);
@@ -227,7 +232,8 @@ impl<T: Transport> Pool<T> {
             };
             free.push(Atomic::new(bits), GFP_KERNEL)?;
         }
-        // INVARIANT: A word for each `BITS` slots, of which the last word may have fewer.
+        // INVARIANT: `free` has a set bit for each slot. The last word may have fewer than `BITS`
+        // bits set.
         Ok(Self {
             slots,
             free,
@@ -243,59 +249,61 @@ impl<T: Transport> Pool<T> {
         self.slots.iter().map(|s| &**s)
     }
 
-    /// The bitmap as C sees it.
+    /// Returns the bitmap as a pointer for C.
     #[inline]
     fn bits(&self) -> *mut c_ulong {
-        // CAST: An `Atomic<usize>` is an `unsigned long`.
+        // CAST: `Atomic<usize>` has the layout of an `unsigned long`.
         self.free.as_ptr().cast_mut().cast()
     }
 
-    /// Takes the first free slot, so that the last ones stay idle and can be trimmed.
+    /// Takes the free slot with the lowest number, so that slots with high numbers stay idle and
+    /// can be trimmed.
     #[inline]
     pub(crate) fn pop(&self) -> Option<&Slot<T>> {
-        // CAST: Both are words.
-        // SAFETY: By the type invariant.
+        // CAST: `usize` and `c_ulong` have the same width.
+        // SAFETY: By the type invariant the bitmap has a bit for each slot.
         let index =
             unsafe { bindings::xprtrdma_take_bit(self.bits(), self.slots.len() as c_ulong) };
-        // CAST: As above.
+        // CAST: `usize` and `c_ulong` have the same width.
         let slot = self.slots.get(index as usize).map(|s| &**s)?;
         slot.rested.write_once(false);
         Some(slot)
     }
 
-    /// Takes this slot, if it is free.
+    /// Takes this very slot if it is free. Returns whether it was free.
     fn pop_this(&self, slot: &Slot<T>) -> bool {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant the bitmap has a bit for this slot.
         unsafe { bindings::xprtrdma_take_this_bit(self.bits(), slot.index.into()) }
     }
 
-    /// Returns a slot to the pool. A full barrier against all that follows.
+    /// Returns a slot to the pool. This is a full barrier before all later accesses.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<T>) {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant the bitmap has a bit for this slot.
         unsafe { bindings::xprtrdma_put_bit(self.bits(), slot.index.into()) }
     }
 
-    /// Counts bytes by which the buffers of a slot have grown.
+    /// Adds `bytes`, by which the buffers of a slot have grown, to the total.
     pub(crate) fn count_buffered(&self, bytes: usize) {
         self.buffered.add(bytes, Relaxed);
     }
 
-    /// Bytes in the buffers of all slots.
+    /// Returns the total size of the buffers of all slots, in bytes.
     pub(crate) fn buffered(&self) -> usize {
         self.buffered.load(Relaxed)
     }
 
-    /// Slots that are not free. Only a hint: it may have changed already.
+    /// Returns the number of slots that are not free. Only a hint: it may have changed already.
     pub(crate) fn in_use(&self) -> usize {
         let free = self.free.iter().map(|word| word.read_once().count_ones());
-        // CAST: Wider.
+        // CAST: `usize` is wider than `u32`.
         self.slots.len().saturating_sub(free.sum::<u32>() as usize)
     }
 
-    /// Frees the buffers of the slots that were not used since the last call, except for the first
-    /// [`RESERVE`] of them. A full barrier against all that follows: this function owns each free
-    /// slot for a moment, so a task may have found none.
+    /// Frees the buffers of free slots that were not taken since the last call, except for the
+    /// first [`RESERVE`] such slots. This function owns each free slot for a moment, during which a
+    /// task may find no free slot. So it is a full barrier, and the caller must feed the backlog
+    /// afterwards.
     pub(crate) fn trim(&self) {
         let mut resting = 0;
         for slot in self.iter().filter(|slot| self.pop_this(slot)) {
@@ -303,7 +311,7 @@ impl<T: Transport> Pool<T> {
             slot.rested.write_once(true);
             resting += usize::from(rested);
             if rested && resting > RESERVE {
-                // SAFETY: This thread has the slot.
+                // SAFETY: This thread has taken the slot, so it owns the buffers.
                 let buffers = unsafe { &mut *slot.buffers.get() };
                 self.buffered.fetch_sub(buffers.len(), Relaxed);
                 *buffers = Buffers::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sysctls of the transport, in `/proc/sys/sunrpc`, under the in-tree module's names.
+//! The module's sysctls in `/proc/sys/sunrpc`, which have the names that the in-tree module uses.
 
 use core::{
     num::NonZero,
@@ -9,16 +9,16 @@ use core::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The sysctls.
+/// A sysctl of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sysctl {
-    /// `rdma_slot_table_entries`: requests in flight on one connection.
+    /// `rdma_slot_table_entries`: maximum number of requests in flight on one connection.
     Slots,
-    /// `rdma_max_inline_read`: largest message received without RDMA, in bytes.
+    /// `rdma_max_inline_read`: maximum size of a message received without RDMA, in bytes.
     InlineRead,
-    /// `rdma_max_inline_write`: largest message sent without RDMA, in bytes.
+    /// `rdma_max_inline_write`: maximum size of a message sent without RDMA, in bytes.
     InlineWrite,
-    /// `rdma_version`: which versions of the protocol may be spoken.
+    /// `rdma_version`: which protocol versions are allowed.
     Version,
 }
 
@@ -32,20 +32,20 @@ impl Sysctl {
         }
     }
 
-    /// Sets the value, its bounds, and the unit of which every value is a multiple; a value is
-    /// rounded down, now and when the file is written. Called once, before the table is registered;
-    /// afterwards the value is the administrator's.
+    /// Sets the initial value, the permitted range, and `unit`. Each value is rounded down to a
+    /// multiple of `unit`: this one, and those that are written to the file. Called once, before
+    /// the table is registered; after that only the administrator changes the value.
     pub fn preset(self, value: u32, range: &RangeInclusive<u32>, unit: NonZero<u32>) {
         let (least, most) = (*range.start(), *range.end());
-        // SAFETY: The index is one of the table's, and the unit not zero.
+        // SAFETY: The index is an index of the table, and the unit is not zero.
         unsafe {
             bindings::xprtrdma_preset_sysctl(self.index(), value, least, most, unit.get());
         }
     }
 
-    /// The present value. May be called in any context.
+    /// Returns the present value. May be called in any context.
     pub fn get(self) -> u32 {
-        // SAFETY: The index is one of the table's.
+        // SAFETY: The index is an index of the table.
         unsafe { bindings::xprtrdma_read_sysctl(self.index()) }
     }
 }
@@ -54,7 +54,7 @@ impl Sysctl {
 ///
 /// # Invariants
 ///
-/// The header is that of the registered table.
+/// The pointer is the header of the registered table.
 ///
 /// # Examples
 ///
@@ -68,26 +68,27 @@ impl Sysctl {
 /// ```
 pub struct Table(NonNull<bindings::ctl_table_header>);
 
-// SAFETY: The header is only unregistered, which any thread may do.
+// SAFETY: The only use of the header is to unregister the table, which any thread may do.
 unsafe impl Send for Table {}
-// SAFETY: Nothing can be done with a shared reference.
+// SAFETY: A shared reference to this type has no methods.
 unsafe impl Sync for Table {}
 
 impl Table {
-    /// Makes the files. `None`: no memory, or another module has files of these names; the
-    /// values that were preset hold then. May sleep.
+    /// Makes the files. Returns `None` without memory, or if another module has files of the same
+    /// names; then the preset values stay in force. May sleep.
     pub fn register() -> Option<Self> {
-        // SAFETY: The table is a complete static object. A second registration fails.
+        // SAFETY: The table is a complete static object. The callee refuses to register it a second
+        // time.
         let header = NonNull::new(unsafe { bindings::xprtrdma_register_sysctls() })?;
-        // INVARIANT: Registered just now.
+        // INVARIANT: The table has just been registered.
         Some(Self(header))
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: Registered by the type invariant. The callee waits for readers and writers of
-        // the files.
+        // SAFETY: The table is registered by the type invariant. The callee waits for readers and
+        // writers of the files.
         unsafe { bindings::xprtrdma_unregister_sysctls(self.0.as_ptr()) };
     }
 }

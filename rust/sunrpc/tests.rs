@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit suites of this crate, with the RPC client of the kernel above it and, in place of the
-//! driver, one that answers its own calls (`driver`).
+//! KUnit suites of this crate. They run the kernel's own RPC client on top of a test driver
+//! (`driver`), which answers calls itself.
 //!
-//! Compiled into `xprtrdma_rs_kunit.ko` only; see the suites of `rust/rdma`.
+//! Compiled only into `xprtrdma_rs_kunit.ko`; see the suites in `rust/rdma`.
 
 #[path = "../kunit/ensure.rs"]
 #[macro_use]

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoints of transports, `xprtrdma_rs:*` in tracefs.
+//! The tracepoints of a transport, `xprtrdma_rs:*` in tracefs.
 //!
-//! A tracepoint that is off costs a jump over it that never is taken. `xprt` is the transport's
-//! number ([`Xprt::id`](crate::xprt::Xprt::id)); xids are in host order and lengths in bytes. All
-//! may be called in any context. Those that every RPC passes take a closure, which is called only
-//! if the tracepoint is on: nothing is gathered for one that is off.
+//! A tracepoint that is off costs one branch that is not taken. `xprt` is the transport's number
+//! ([`Xprt::id`](crate::xprt::Xprt::id)); xids are in host byte order and lengths in bytes. All
+//! functions may be called in any context. Tracepoints on the path of every RPC take a closure, so
+//! that their arguments are computed only while the tracepoint is on.
 
 use kernel::jump_label::static_branch_unlikely;
 use xprtrdma_bindings as bindings;
 
-/// Calls a tracepoint's C entry if it is on.
+/// Calls the C function of a tracepoint if the tracepoint is on.
 macro_rules! trace {
     ($point:ident, |$args:pat_param| $all:expr, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: As below.
+        // SAFETY: As for the other arm of this macro, which has the same operands.
         unsafe {
             if static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) {
                 let $args = $all;
@@ -26,8 +26,8 @@ macro_rules! trace {
     };
     ($point:ident, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: The first operand is a tracepoint that C defines. Its entry copies its arguments:
-        // numbers, and text of the given length that is valid for the call.
+        // SAFETY: The first operand is a tracepoint that C defines. Its function copies its
+        // arguments: numbers, and text whose pointer and length are valid during the call.
         unsafe {
             if static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) {
                 bindings::$entry($($arg),*);
@@ -38,8 +38,8 @@ macro_rules! trace {
     };
 }
 
-/// A connection is made: largest messages without RDMA, sent and received, the credits asked for,
-/// and the version of the protocol.
+/// Records a new connection: the maximum sizes of messages sent and received without RDMA, the
+/// number of credits requested, and the protocol version.
 #[inline(always)]
 pub fn connected(xprt: u32, epoch: u32, call_max: u32, reply_max: u32, credits: u32, version: u32) {
     trace!(
@@ -48,7 +48,7 @@ pub fn connected(xprt: u32, epoch: u32, call_max: u32, reply_max: u32, credits: 
     );
 }
 
-/// A connection could not be made.
+/// Records that a connection attempt failed.
 #[inline(always)]
 pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     trace!(
@@ -62,7 +62,7 @@ pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     );
 }
 
-/// A connection is given up.
+/// Records that a connection is being closed.
 #[inline(always)]
 pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     trace!(
@@ -71,8 +71,9 @@ pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     );
 }
 
-/// A call is about to be posted: transport, xid, bytes of the message, segments of its Read list,
-/// Write chunk and Reply chunk.
+/// Records that a call is about to be posted. The arguments are the transport, the xid, the length
+/// of the message, and the numbers of segments in the Read list, the Write chunk and the Reply
+/// chunk.
 #[inline(always)]
 pub fn call(what: impl FnOnce() -> (u32, u32, u32, u32, u32, u32)) {
     trace!(
@@ -82,8 +83,9 @@ pub fn call(what: impl FnOnce() -> (u32, u32, u32, u32, u32, u32)) {
     );
 }
 
-/// Memory of a call is about to be registered: transport, xid, handle, offset, length, and whether
-/// the server may write to it (or read it).
+/// Records that memory of a call is about to be registered. The arguments are the transport, the
+/// xid, the handle, the offset, the length, and whether the server may write to the memory (else it
+/// may read).
 #[inline(always)]
 pub fn register(what: impl FnOnce() -> (u32, u32, u32, u64, u32, bool)) {
     trace!(
@@ -93,7 +95,8 @@ pub fn register(what: impl FnOnce() -> (u32, u32, u32, u64, u32, bool)) {
     );
 }
 
-/// A reply was accepted: transport, xid, bytes that came inline and by RDMA, credits granted.
+/// Records that a reply was accepted. The arguments are the transport, the xid, the bytes that
+/// arrived inline, the bytes that arrived by RDMA, and the credits granted.
 #[inline(always)]
 pub fn reply(what: impl FnOnce() -> (u32, u32, u32, u32, u32)) {
     trace!(
@@ -103,7 +106,7 @@ pub fn reply(what: impl FnOnce() -> (u32, u32, u32, u32, u32)) {
     );
 }
 
-/// The invalidation of a slot's regions is about to be posted.
+/// Records that the invalidation of a slot's regions is about to be posted.
 #[inline(always)]
 pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
     trace!(
@@ -112,7 +115,8 @@ pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
     );
 }
 
-/// A call ends: transport, xid, and 0 (with its reply) or a negative errno.
+/// Records that a call ends. The arguments are the transport, the xid, and 0 (with a reply) or a
+/// negative errno.
 #[inline(always)]
 pub fn complete(what: impl FnOnce() -> (u32, u32, i32)) {
     trace!(
@@ -122,7 +126,7 @@ pub fn complete(what: impl FnOnce() -> (u32, u32, i32)) {
     );
 }
 
-/// A request of the server came.
+/// Records that a callback has arrived from the server.
 #[inline(always)]
 pub fn callback(xprt: u32, xid: u32, len: u32) {
     trace!(
@@ -131,7 +135,8 @@ pub fn callback(xprt: u32, xid: u32, len: u32) {
     );
 }
 
-/// A message was dropped, and counted under this name; the xid is 0 when it is unknown.
+/// Records that a received message was dropped, and the name of the counter that counts it. The xid
+/// is 0 if it is unknown.
 #[inline(always)]
 pub fn discard(xprt: u32, xid: u32, counter: &str) {
     trace!(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver's side of a transport class: [`Transport`], with the arguments and results of its
-//! methods.
+//! The driver's side of a transport class: the trait [`Transport`], and the arguments and results
+//! of its methods.
 
 use crate::{
     call::{
@@ -30,53 +30,54 @@ use xprtrdma_base::{
     time::Jiffies, //
 };
 
-/// The RPC client's wishes for a new transport.
+/// What the RPC client requests for a new transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Create {
-    /// The server.
+    /// Address of the server.
     pub peer: SocketAddr,
-    /// Connect timeout in milliseconds, if the caller has a wish.
+    /// Connect timeout in milliseconds, if the RPC client requests one.
     pub connect_timeout_ms: Option<u32>,
-    /// Time between reconnects in milliseconds, if the caller has a wish.
+    /// Maximum time between reconnects in milliseconds, if the RPC client requests one.
     pub reconnect_timeout_ms: Option<u32>,
-    /// The connection is to be kept, however long nothing uses it.
+    /// Whether the connection must be kept even if no call uses it for a long time.
     pub keep_idle: bool,
 }
 
 /// Sizes and timeouts of a new transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests at a time.
+    /// Maximum number of requests at a time.
     pub slots: u16,
-    /// Bytes of data in one request.
+    /// Maximum number of bytes of data in one request.
     pub max_payload: usize,
     /// Default RPC timeout in milliseconds.
     pub rpc_timeout_ms: u32,
-    /// How long a connection attempt may take, in milliseconds.
+    /// Maximum duration of a connection attempt, in milliseconds.
     pub connect_timeout_ms: u32,
-    /// Longest pause between attempts, in milliseconds.
+    /// Maximum pause between connection attempts, in milliseconds.
     pub reconnect_timeout_ms: u32,
 }
 
 /// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
-    /// A resource is missing and [`Xprt::stop_senders`] was called.
+    /// A resource is missing, and the driver has called [`Xprt::stop_senders`].
     Wait,
-    /// No credit is left: [`Call::take_credit`] said so.
+    /// No credit is left: [`Call::take_credit`] returned `false`.
     NoCredit,
-    /// Memory is short: to be tried again after a moment.
+    /// Memory is short: the RPC client sends the request again after a moment.
     NoBuffers,
-    /// There is no connection.
+    /// The transport has no connection.
     NotConnected,
 }
 
 impl NotSent {
     pub(crate) fn errno(self) -> c_int {
-        // Only values that the RPC client retries: anything else could end another task's request.
+        // Only errors that the RPC client retries: any other error could end the request of another
+        // task.
         match self {
             Self::Wait => EAGAIN.to_errno(),
-            // EBADSLT means "no credit" to the RPC client.
+            // In the RPC client, EBADSLT means "no credit".
             Self::NoCredit => compat::EBADSLT,
             Self::NoBuffers => compat::ENOBUFS,
             Self::NotConnected => compat::ENOTCONN,
@@ -86,9 +87,9 @@ impl NotSent {
 
 /// A transport driver.
 ///
-/// `send`, `close`, `connect` and `stop` of one transport never run at the same time: all hold its
-/// send lock. Everything else may run at any time between creation and `stop`; [`Check`] also while
-/// there is no transport.
+/// `send`, `close`, `connect` and `stop` of one transport never run at the same time, because all
+/// of them hold its send lock. All other methods may run at any time between creation and `stop`.
+/// The methods of [`Check`] may run even while no transport exists.
 ///
 /// # Examples
 ///
@@ -204,94 +205,98 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     type Data: Send + Sync;
     /// State protected by the send lock.
     type Locked: Default + Send;
-    /// The driver's data about a request, kept from one use of a slot to the next.
+    /// The driver's data for a request. A slot keeps it from one request to the next.
     type SlotData: Send + Sync;
 
     /// Sizes of a new transport. Process context, may sleep.
     fn limits(create: &Create) -> Result<Limits>;
 
-    /// Makes the driver's data; `common` is shared with the other transports. Process context, may
+    /// Makes the driver's data of a transport. All transports share `common`. Process context, may
     /// sleep.
     fn new(create: &Create, common: &Arc<Common>) -> impl PinInit<Self::Data, Error>;
 
     /// Makes the driver's data of one slot. Process context, may sleep.
     fn new_slot_data() -> impl PinInit<Self::SlotData, Error>;
 
-    /// Called when the transport exists, before its first request. On error it is destroyed, with
-    /// [`Transport::stop`]. Process context, may sleep.
+    /// Called after the transport was made and before its first request. If it fails,
+    /// [`Transport::stop`] is called and the transport is destroyed. Process context, may sleep.
     fn start(xprt: &Xprt<Self>) -> Result;
 
     /// Starts a connection attempt that ends with [`ConnectLock::finish`]. Must not sleep.
     ///
-    /// The errors that an attempt may end with, because the RPC client retries them: `ENETDOWN`,
+    /// An attempt must end with one of the errors that the RPC client retries: `ENETDOWN`,
     /// `ENETUNREACH`, `ECONNREFUSED`, `ECONNRESET`, `ECONNABORTED`, `EHOSTUNREACH`, `EPIPE`,
     /// `EPROTO` (after 3 s), `EADDRINUSE`, `ENOTCONN`, `EAGAIN`, `ETIMEDOUT` (at once), `ENOBUFS`
-    /// (after 250 ms). Every other error ends the request.
+    /// (after 250 ms). Any other error ends the request.
     fn connect(lock: ConnectLock<Self>);
 
-    /// Ends the connection: when it returns, nothing of it is left. May sleep, under NOFS.
+    /// Closes the connection. When it returns, the driver has released all resources of the
+    /// connection. May sleep, under NOFS.
     fn close(lock: &mut SendLock<'_, Self>);
 
-    /// Sends a request. May sleep briefly; under NOFS, perhaps in a thread that reclaims memory.
-    /// The reply may be processed before it returns.
+    /// Sends a request. May sleep briefly, under NOFS, perhaps in a thread that reclaims memory.
+    /// The reply may be processed before this function returns.
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent>;
 
-    /// Polls for the reply to the only request in flight, in place of sleeping. Called after the
-    /// request was sent; when this returns, the task sleeps unless the request is over.
+    /// Polls for the reply to the only request in flight, instead of sleeping. Called after the
+    /// request was sent. When this function returns, the task sleeps unless the request has ended.
     ///
-    /// During the call the RPC client cannot wake, kill or time out the task, so the driver returns
-    /// after some seconds at the latest. It is not called for tasks whose timeout is short, nor in
-    /// threads of low priority. Task context without locks of the RPC client, NOFS; may sleep.
+    /// During the call the RPC client cannot wake, kill or time out the task, so the driver must
+    /// return within a few seconds. Not called for tasks with a short timeout, nor in threads of
+    /// low priority. Task context without locks of the RPC client, under NOFS; may sleep.
     fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
-    /// Sends the reply to a request of the server.
+    /// Sends the reply to a callback.
     fn send_callback_reply(
         lock: &mut SendLock<'_, Self>,
         callback: &Callback<'_>,
     ) -> Result<(), NotSent>;
 
-    /// Whether a request, just encoded, can be carried at all. An error ends it. Task context, may
-    /// sleep.
+    /// Checks whether the transport can carry a request, which has just been encoded. An error ends
+    /// the request. Task context, may sleep.
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result;
 
-    /// The request ends, or was given to `send` and is encoded again: brings its memory out of the
-    /// peer's reach, or starts to. The caller waits until no [`Lease`](crate::lease::Lease) is
-    /// left. Task context, may sleep; the request is not pinned and will not be looked up any more.
-    /// The task may hold the send lock or keep the RPC client's queues busy: if the connection is
-    /// broken, its end has to bring the memory back without either. Before, the driver may give the
-    /// peer some time with [`Leaving::wait_for_reply`].
+    /// Revokes the peer's access to the request's memory, or starts to. Called if the request ends,
+    /// or if it is encoded again after it was passed to `send`. The caller then waits until no
+    /// [`Lease`](crate::lease::Lease) is left. Before it revokes, the driver may give the peer some
+    /// time with [`Leaving::wait_for_reply`].
+    ///
+    /// Task context, may sleep. The request is not pinned and will not be looked up any more. The
+    /// task may hold the send lock or keep the RPC client's queues busy. So if the connection is
+    /// broken, closing it must return the memory without the send lock and without these queues.
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving);
 
-    /// The request gives its credit back. If it was sent and its reply is still to come, the server
-    /// is not done with it: returns how many requests may be in flight now, in units of 1/256.
-    /// Called under the transport's lock; must not sleep.
+    /// Called when a request returns its credit. If the request was sent and its reply has not
+    /// arrived, the server is still working on it; then this function returns the new congestion
+    /// window, in units of 1/256 request. Called under the transport's lock; must not sleep.
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32>;
 
-    /// The request's timeout has passed without a reply. Task context, may sleep.
+    /// Called when the request's timeout has passed without a reply. Task context, may sleep.
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
 
-    /// Limits the time of a connection attempt and of the pause between two; both limits only get
-    /// lower (pNFS gives up a data server sooner). Called under RCU, must not sleep.
+    /// Lowers the maximum duration of a connection attempt and the maximum pause between attempts.
+    /// Neither ever increases (pNFS gives up a data server sooner). Called under RCU, must not
+    /// sleep.
     fn lower_timeouts(xprt: &Xprt<Self>, connect: Jiffies, reconnect: Jiffies);
 
-    /// The driver's last call: ends everything that could call back or that holds a
+    /// The last method that is called: ends everything that could call back, or that holds a
     /// [`BackRef`](crate::xprt::BackRef). May sleep.
     fn stop(lock: &mut SendLock<'_, Self>);
 
-    /// Writes the line of `/proc/self/mountstats`. May sleep; the connection may come and go.
+    /// Writes the transport's line of `/proc/self/mountstats`. May sleep. The connection may be
+    /// made or closed at the same time.
     fn show_stats(xprt: &Xprt<Self>, m: &SeqFile);
 
-    /// Our address on the current or last connection. May sleep.
+    /// Returns this host's address on the current or latest connection. May sleep.
     fn local_addr(xprt: &Xprt<Self>) -> Option<SocketAddr>;
 
-    /// Gets ready for requests of the server, at least as many as
-    /// [`Transport::CALLBACK_SLOTS`] at a time. May sleep.
+    /// Prepares for callbacks: at least [`Transport::CALLBACK_SLOTS`] of them at a time. May sleep.
     fn start_callbacks(xprt: &Xprt<Self>) -> Result;
 
-    /// Requests of the server that are served at a time.
+    /// Maximum number of callbacks that are in service at a time on one connection.
     const CALLBACK_SLOTS: u16;
 
-    /// Longest request of the server, and longest reply to one, in bytes. Called under RCU, must
-    /// not sleep.
+    /// Returns the maximum length of a callback and of the reply to a callback, in bytes. Called
+    /// under RCU, must not sleep.
     fn callback_size(xprt: &Xprt<Self>) -> usize;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of one RPC message ([`XdrBuf`], [`XdrBytes`]): a head, an array of pages, a tail.
+//! The memory of one RPC message ([`XdrBuf`], [`XdrBytes`]): a head, an array of pages, and a tail.
 
 use core::{
     cell::Cell,
@@ -23,26 +23,26 @@ use xprtrdma_bindings as bindings;
 /// The parts of a message that can be lent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The pages alone: a data item that is reduced.
+    /// Only the pages: a data item that is sent separately from the message.
     Pages,
     /// Head, pages and tail: the whole message.
     Whole,
 }
 
-/// The shape of a `struct xdr_buf`.
+/// A view of a `struct xdr_buf`: the lengths and addresses of its parts.
 ///
-/// A reply's may be cut while it is looked at: the RPC client does it when it decodes, and
-/// [`Pinned::place_around`](crate::call::Pinned::place_around). So every look is one at one word,
-/// as with `READ_ONCE()`.
+/// The lengths of a reply may shrink while this view exists: the RPC client shortens the buffer
+/// when it decodes, and so does [`Pinned::place_around`](crate::call::Pinned::place_around). So
+/// each method reads one word once, as `READ_ONCE()` does.
 ///
 /// # Invariants
 ///
-/// The structure, its vectors and its pages stay valid while the view exists, and lengths do not
-/// grow; this is so between encoding and release of a request, which is when the views are made.
+/// The structure, its vectors and its pages stay valid while the view exists, and no length grows.
+/// This holds between the encoding and the release of a request, and views are made only then.
 #[derive(Clone, Copy)]
 pub struct XdrBuf<'a>(NonNull<bindings::xdr_buf>, PhantomData<&'a ()>);
 
-/// Reads one member of the structure of a view.
+/// Reads one field of the structure that a view refers to.
 macro_rules! look {
     ($view:expr, $($member:tt)+) => {{
         let raw = $view.0.as_ptr();
@@ -63,77 +63,77 @@ impl<'a> XdrBuf<'a> {
         Self(raw, PhantomData)
     }
 
-    /// Bytes of the head: exact in a message to be sent, the most that a reply's head may have.
+    /// Returns the length of the head: exact in a call, the maximum in a reply.
     #[inline]
     pub fn head_len(&self) -> usize {
         look!(self, head[0].iov_len)
     }
 
-    /// Bytes in the pages (capacity, in a reply).
+    /// Returns the number of bytes in the pages: exact in a call, the maximum in a reply.
     #[inline]
     pub fn page_len(&self) -> usize {
         look!(self, page_len) as usize
     }
 
-    /// Bytes of the tail (capacity, in a reply).
+    /// Returns the length of the tail: exact in a call, the maximum in a reply.
     #[inline]
     pub fn tail_len(&self) -> usize {
         look!(self, tail[0].iov_len)
     }
 
-    /// Bytes of the whole message to be sent.
+    /// Returns the length of the whole message in bytes, if it is to be sent.
     #[inline]
     pub fn len(&self) -> usize {
         look!(self, len) as usize
     }
 
-    /// Offset of the head in its page.
+    /// Returns the offset of the head in its page.
     #[inline]
     pub fn head_offset(&self) -> usize {
         look!(self, head[0].iov_base).addr() % PAGE_SIZE
     }
 
-    /// Offset of the page data in its first page.
+    /// Returns the offset at which the data begins in the first page.
     #[inline]
     pub fn page_offset(&self) -> usize {
         look!(self, page_base) as usize % PAGE_SIZE
     }
 
-    /// Offset of the tail in its page.
+    /// Returns the offset of the tail in its page.
     #[inline]
     pub fn tail_offset(&self) -> usize {
         look!(self, tail[0].iov_base).addr() % PAGE_SIZE
     }
 
-    /// Whether the message is empty.
+    /// Returns whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that a reply can have at most.
+    /// Returns the maximum length of a reply in bytes.
     #[inline]
     pub fn capacity(&self) -> usize {
         look!(self, buflen) as usize
     }
 
-    /// The pages are the data item of a READ.
+    /// Returns whether the pages are the data item of a READ.
     #[inline]
     pub fn is_read_data(&self) -> bool {
         look!(self, flags) & bindings::XDRBUF_READ != 0
     }
 
-    /// The pages are the data item of a WRITE or a symbolic link.
+    /// Returns whether the pages are the data item of a WRITE or of a symbolic link.
     #[inline]
     pub fn is_write_data(&self) -> bool {
         look!(self, flags) & bindings::XDRBUF_WRITE != 0
     }
 
-    /// Bytes in a part.
+    /// Returns the number of bytes in `part`.
     #[inline]
     pub fn part_len(&self, part: Part) -> usize {
         match part {
             Part::Pages => self.page_len(),
-            // NO-OVERFLOW: Parts of a message in memory.
+            // NO-OVERFLOW: The parts of a message all lie in memory, so the sum fits into a word.
             Part::Whole => {
                 let pages = self.page_len().wrapping_add(self.tail_len());
                 self.head_len().wrapping_add(pages)
@@ -141,7 +141,7 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// See [`xprtrdma_base::lend::Loan::pieces`].
+    /// Calls `take` with the pieces of `part`; see [`xprtrdma_base::lend::Loan::pieces`].
     #[inline]
     pub(crate) fn pieces(&self, part: Part, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
         let mut skip = start;
@@ -155,7 +155,8 @@ impl<'a> XdrBuf<'a> {
         };
     }
 
-    /// See [`Loan::only_piece`](xprtrdma_base::lend::Loan::only_piece).
+    /// Returns the only piece of `part`, if it has only one; see
+    /// [`Loan::only_piece`](xprtrdma_base::lend::Loan::only_piece).
     #[inline(always)]
     pub(crate) fn only_piece(&self, part: Part, known: &KnownPage) -> Option<Piece<'_>> {
         let pages = self.page_len();
@@ -167,7 +168,7 @@ impl<'a> XdrBuf<'a> {
                     return None;
                 }
                 let addr = head.iov_base.cast::<u8>();
-                // SAFETY: As in `piece_of`.
+                // SAFETY: The head of an RPC message lies in the linear mapping.
                 let page = unsafe { known.page_of(addr) };
                 Some(piece_at(addr, head.iov_len, page))
             }
@@ -175,7 +176,8 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// Takes what is left of the pages after skipping `skip` bytes; `false`: no more is wanted.
+    /// Calls `take` with the page data behind the first `skip` bytes. Returns `false` if `take`
+    /// wants no more.
     #[inline]
     fn rest_of_pages(&self, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
         let page_len = self.page_len();
@@ -188,25 +190,27 @@ impl<'a> XdrBuf<'a> {
         take(self.pages(skipped, len))
     }
 
-    /// The `len` bytes, at least one, behind the first `skipped` of the pages, which have both.
+    /// Returns the piece of `len` bytes behind the first `skipped` bytes of the page data. The page
+    /// data has at least `skipped + len` bytes, and `len` is not zero.
     #[inline(always)]
     fn pages(&self, skipped: usize, len: usize) -> Piece<'_> {
-        // NO-OVERFLOW: Offsets in memory, the first of 32 bits.
+        // NO-OVERFLOW: `page_base` has 32 bits, and `skipped` is the size of memory.
         let at = (look!(self, page_base) as usize).wrapping_add(skipped);
         let first = at % PAGE_SIZE;
         let pages = look!(self, pages);
         // SAFETY: By the type invariant the array has an entry for each page of the range.
         let entry = unsafe { pages.add(at / PAGE_SIZE) };
-        // NO-OVERFLOW: As above.
+        // NO-OVERFLOW: `first` is less than a page, and `len` is the size of memory.
         let end = first.wrapping_add(len);
         let more = if end <= PAGE_SIZE {
             &[]
         } else {
             let others = end.div_ceil(PAGE_SIZE).wrapping_sub(1);
-            // SAFETY: As above: behind the first there is an entry for each other page.
+            // SAFETY: By the type invariant the array has an entry for each page of the range, and
+            // `others` entries follow the first.
             unsafe { slice::from_raw_parts(entry.add(1), others) }
         };
-        // SAFETY: As above.
+        // SAFETY: By the type invariant the array has an entry for each page of the range.
         let page = unsafe { *entry };
         Piece {
             page,
@@ -217,12 +221,12 @@ impl<'a> XdrBuf<'a> {
     }
 }
 
-/// A message that is to be sent: nothing changes it.
+/// A message that is to be sent, so its bytes do not change.
 ///
 /// # Invariants
 ///
-/// Shape and bytes stay as they are while the view exists, but for what an earlier encoding of the
-/// same request lent to the peer, which only reads.
+/// Lengths and bytes do not change while the view exists. The peer may read memory that an earlier
+/// encoding of the same request lent to it.
 ///
 /// # Examples
 ///
@@ -264,14 +268,14 @@ impl XdrBytes<'_> {
         Self(unsafe { XdrBuf::from_raw(raw) })
     }
 
-    /// Copies the bytes `from..from + out.len()` of the message. Does not sleep.
+    /// Copies the bytes `from..from + out.len()` of the message to `out`. Does not sleep.
     #[inline(always)]
     pub fn read(&self, from: usize, out: &mut [u8]) -> Result {
         let head_len = self.head_len();
-        // Usually it is in the head.
+        // The range usually lies in the head.
         if from <= head_len && out.len() <= head_len.wrapping_sub(from) {
             let head = look!(self.0, head[0].iov_base).cast::<u8>();
-            // SAFETY: The head is valid for `head_len` bytes, and `out` is other memory.
+            // SAFETY: The head is valid for `head_len` bytes, and `out` does not overlap it.
             unsafe { ptr::copy_nonoverlapping(head.add(from), out.as_mut_ptr(), out.len()) };
             return Ok(());
         }
@@ -293,14 +297,14 @@ impl XdrBytes<'_> {
     }
 }
 
-/// The address that was asked for last, and its page. Memory stays with its slot, so this saves 10
-/// instructions of an RPC. The page of an address does not change while the memory is allocated;
-/// where memory cannot be unplugged, it never changes (x86 and arm64 have the map of all pages in
-/// one virtual array).
+/// A cache of one entry: the address that was translated last, and its page. A slot keeps its
+/// buffers, so the cache usually hits, which saves 10 instructions per RPC. The page of an address
+/// does not change while the memory is allocated. Where memory cannot be unplugged, it never
+/// changes (on x86 and arm64 the map of all pages is one virtual array).
 ///
 /// # Invariants
 ///
-/// The page is that of the address, unless that is null.
+/// If the address is not null, `page` is the page of this address.
 pub(crate) struct KnownPage(Cell<(*mut u8, *mut page)>);
 
 impl KnownPage {
@@ -310,7 +314,7 @@ impl KnownPage {
 
     /// # Safety
     ///
-    /// The address is one of the linear mapping.
+    /// `addr` is an address of the linear mapping.
     #[inline(always)]
     unsafe fn page_of(&self, addr: *mut u8) -> *mut page {
         let (known, page) = self.0.get();
@@ -328,14 +332,14 @@ impl KnownPage {
     unsafe fn learn(&self, addr: *mut u8) -> *mut page {
         // SAFETY: By the caller's contract.
         let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
-        // INVARIANT: As was just told.
+        // INVARIANT: `xprtrdma_virt_to_page` has just returned the page of this address.
         self.0.set((addr, page));
         page
     }
 }
 
-/// Calls `take` with the rest of a vector of an RPC message behind the first `skip` bytes; `false`:
-/// no more is wanted.
+/// Calls `take` with the bytes of `vector`, part of an RPC message, behind its first `skip` bytes.
+/// Returns `false` if `take` wants no more.
 #[inline]
 fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);
@@ -343,18 +347,19 @@ fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> b
     skipped == vector.iov_len || take(piece_of(vector, skipped))
 }
 
-/// Returns the bytes behind the first `skipped` of a vector of an RPC message, which has more.
+/// Returns the bytes of `vector`, part of an RPC message, behind its first `skipped` bytes. The
+/// vector must have more than `skipped` bytes.
 #[inline]
 fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     let addr = vector.iov_base.cast::<u8>().wrapping_add(skipped);
     // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
     // `buf_alloc`, or are parts of pages that the security flavour allocated.
     let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
-    // NO-OVERFLOW: By the caller's contract.
+    // NO-OVERFLOW: By the caller's contract the vector has more than `skipped` bytes.
     piece_at(addr, vector.iov_len.wrapping_sub(skipped), page)
 }
 
-/// Returns the piece at `addr` of the linear mapping, whose page is `page`.
+/// Returns the piece at address `addr` of the linear mapping. Its first page is `page`.
 #[inline(always)]
 fn piece_at(addr: *mut u8, len: usize, page: *mut page) -> Piece<'static> {
     Piece {

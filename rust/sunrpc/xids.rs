@@ -2,16 +2,18 @@
 
 //! Transaction ids that a server cannot foresee ([`Xids`]).
 //!
-//! The RPC client counts its xids up, so a server knows the next one. A reply that repeats such a
-//! number does not prove that its call had left. A number of this room does.
+//! The RPC client increments its xid for each call, so a server knows the next xid in advance. A
+//! reply with such an xid does not prove that the server has received the call. A reply with an xid
+//! from this module does.
 //!
-//! It comes from a bag. A call puts the number that the RPC client gave it into a random place of
-//! the bag and takes what was there. So each number is used once, at a random time, and of the
-//! [`NUMBERS`] in the bag each is as likely as the others, whatever was used before.
+//! The xids come from a bag. A call puts the xid that the RPC client gave to it into a random slot
+//! of the bag, and takes the xid that was in the slot. So each xid is used once, at a random time.
+//! Each of the [`NUMBERS`] xids in the bag is equally likely, whichever xids were used before.
 //!
-//! Only calls of procedures that need it take part, as the driver says
-//! ([`Call::wants_secret_xid`](crate::call::Call::wants_secret_xid)). One bit tells both kinds of
-//! numbers apart, so they never meet. Within 2^30 calls no number is used twice.
+//! Only calls of certain procedures take part: those that the driver selects with
+//! [`Call::wants_secret_xid`](crate::call::Call::wants_secret_xid). One bit distinguishes xids from
+//! the bag from the RPC client's own, so the two sets are disjoint. No xid is used twice within
+//! 2^30 calls.
 
 use kernel::{
     prelude::*,
@@ -25,32 +27,33 @@ use xprtrdma_base::{
     random::unforeseen16, //
 };
 
-/// Numbers in the bag: 14 bits that a server would have to guess.
+/// Number of xids in the bag: a server would have to guess 14 bits.
 pub(crate) const NUMBERS: u32 = 1 << 14;
 
-/// Set in a number from the bag. The RPC client's counter is in host order, as all numbers here
-/// are.
+/// This bit is set in each xid from the bag. It refers to host byte order, as do all xids in this
+/// file.
 const SECRET: u32 = 1 << 31;
 
-/// A place of the bag without a number. A place with a number has the [`SECRET`] bit.
+/// Marks a slot of the bag that holds no xid. A slot with an xid has the [`SECRET`] bit.
 const EMPTY: u32 = 0;
 
-/// Number of calls after which a number is not used any more, because the counter wraps around.
+/// Number of calls after which an xid is discarded, because the RPC client's counter wraps around.
 pub(crate) const OLD: u32 = 1 << 30;
 
-/// The unforeseeable numbers of a transport.
+/// The xids of a transport that a server cannot foresee.
 pub(crate) struct Xids {
-    /// The procedures whose calls take part: a set of bits. The bit is the procedure's number in
-    /// the statistics, modulo the bits of a word. Two procedures that share a bit both take part.
+    /// The procedures whose calls use the bag, as a bitmap. The bit of a procedure is its number in
+    /// the statistics modulo the bits of a word. So if two procedures share a bit, both use the
+    /// bag.
     procedures: Atomic<usize>,
     bag: KVVec<Atomic<u32>>,
-    /// The counter when the bag was last searched for old numbers.
+    /// The RPC client's counter at the time when the bag was last searched for old xids.
     searched: Atomic<u32>,
 }
 
 impl Xids {
-    /// Makes a bag of [`NUMBERS`] numbers. They begin at `counter`, that of the RPC client, which
-    /// goes on behind them. May sleep.
+    /// Fills a bag with [`NUMBERS`] xids, beginning with `counter`, and advances `counter`, the RPC
+    /// client's, past them. May sleep.
     pub(crate) fn new(counter: &mut u32) -> Result<Self> {
         let mut bag = KVVec::with_capacity(NUMBERS as usize, GFP_KERNEL)?;
         for _ in 0..NUMBERS {
@@ -64,22 +67,22 @@ impl Xids {
         })
     }
 
-    /// Whether a number comes from a bag.
+    /// Returns whether an xid comes from a bag.
     #[inline]
     pub(crate) fn is_secret(xid: u32) -> bool {
         xid & SECRET != 0
     }
 
-    /// Makes later calls of this procedure take part.
+    /// Makes later calls of this procedure use the bag.
     #[cold]
     pub(crate) fn include(&self, procedure: u32) {
         let bits = self.procedures.load(Relaxed);
-        // If another thread adds a procedure at this moment, one of the two is lost. It is added
-        // again with its next call.
+        // If another thread includes another procedure at the same time, one of the two may be
+        // lost. The next call of the lost procedure includes it again.
         self.procedures.store(bits | bit(procedure), Relaxed);
     }
 
-    /// Replaces the number that the RPC client gave to a call of this procedure.
+    /// Replaces the xid that the RPC client gave to a call of this procedure.
     #[inline]
     pub(crate) fn renumber(&self, xid: &mut u32, procedure: u32) {
         *xid &= !SECRET;
@@ -93,11 +96,11 @@ impl Xids {
         *xid = self.draw(*xid, unforeseen16().into());
     }
 
-    /// Puts a number into the bag and takes another one; returns `plain` itself if the bag is empty
-    /// or old.
+    /// Puts `plain` into a random slot of the bag, and returns the xid that was in the slot.
+    /// Returns `plain` itself if the slot was empty or its xid too old.
     #[inline]
     pub(crate) fn draw(&self, plain: u32, random: u32) -> u32 {
-        // CAST: Wider.
+        // CAST: `usize` is wider than `u32`.
         let Some(place) = self.bag.get((random % NUMBERS) as usize) else {
             return plain;
         };
@@ -108,8 +111,8 @@ impl Xids {
         }
     }
 
-    /// Removes old numbers. Must be called at least every 2^28 calls; `counter` is the RPC
-    /// client's.
+    /// Removes old xids from the bag. `counter` is the RPC client's counter. Must be called at
+    /// least once in 2^28 calls.
     pub(crate) fn trim(&self, counter: u32) {
         const SELDOM: u32 = 1 << 28;
         if counter.wrapping_sub(self.searched.load(Relaxed)) < SELDOM {
@@ -119,14 +122,14 @@ impl Xids {
         for place in &self.bag {
             let number = place.load(Relaxed);
             if !is_usable(number, counter) {
-                // If a call has just taken the old number, another number is there.
+                // If a call has just taken the old xid, the slot holds a new xid, which stays.
                 let _ = place.cmpxchg(number, EMPTY, Relaxed);
             }
         }
     }
 }
 
-/// Whether a number from the bag may be used while the RPC client's counter has this value.
+/// Returns whether an xid from the bag may be used now, when the RPC client's counter is `counter`.
 #[inline]
 fn is_usable(drawn: u32, counter: u32) -> bool {
     drawn != EMPTY && counter.wrapping_sub(drawn) & !SECRET < OLD

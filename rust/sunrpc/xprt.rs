@@ -54,8 +54,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// Allocated by `xprt_alloc` with `xprt` at offset 0, initialised by
-/// [`Registration`](crate::class::Registration)'s set-up function, freed by its destroy function.
+/// Allocated by `xprt_alloc`, with `xprt` at offset 0. Initialised by the set-up function of
+/// [`Registration`](crate::class::Registration), and freed by the `destroy` operation.
 #[repr(C)]
 pub struct Xprt<T: Transport> {
     xprt: Opaque<bindings::rpc_xprt>,
@@ -68,7 +68,8 @@ pub(crate) struct Inner<T: Transport> {
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
     back_refs: Holders,
     locked: UnsafeCell<T::Locked>,
-    // Teardown order: the driver's data first, then the slots that it may refer to.
+    // The field order is the teardown order: the driver's data first, then the slots, to which the
+    // data may refer.
     #[pin]
     pub(crate) data: T::Data,
     pub(crate) pool: Pool<T>,
@@ -99,10 +100,11 @@ impl<T: Transport> Inner<T> {
     }
 }
 
-// SAFETY: The C part is used under the RPC client's rules, which this crate keeps.
+// SAFETY: The C part is used only under the RPC client's rules, which this crate follows.
 unsafe impl<T: Transport> Send for Xprt<T> {}
 
-// SAFETY: As above; `locked` is only reached through a `SendLock`.
+// SAFETY: The C part is used only under the RPC client's rules. `locked` is accessed only through a
+// `SendLock`.
 unsafe impl<T: Transport> Sync for Xprt<T> {}
 
 impl<T: Transport> Xprt<T> {
@@ -127,85 +129,88 @@ impl<T: Transport> Xprt<T> {
 
     #[inline]
     pub(crate) fn queue_lock(&self) -> &SpinLock<()> {
-        // SAFETY: Initialised by `xprt_alloc`, valid as long as the transport.
+        // SAFETY: `xprt_alloc` has initialised the lock, which is valid as long as the transport.
         unsafe { SpinLock::from_raw(&raw mut (*self.as_raw()).queue_lock) }
     }
 
     fn transport_lock(&self) -> &SpinLock<()> {
-        // SAFETY: As in `queue_lock`.
+        // SAFETY: `xprt_alloc` has initialised the lock, which is valid as long as the transport.
         unsafe { SpinLock::from_raw(&raw mut (*self.as_raw()).transport_lock) }
     }
 
-    /// The driver's data.
+    /// Returns the driver's data of the transport.
     #[inline]
     pub fn data(&self) -> &T::Data {
         &self.inner.data
     }
 
-    /// The state that this transport shares with the other transports.
+    /// Returns the state that all transports share.
     pub fn common(&self) -> &Arc<Common> {
         &self.inner.common
     }
 
-    /// The transport's number in sysfs and debugfs.
+    /// Returns the transport's number in sysfs and debugfs.
     #[inline]
     pub fn id(&self) -> u32 {
-        // SAFETY: Constant after creation.
+        // SAFETY: The field is constant after the transport's creation.
         unsafe { (*self.as_raw()).id }
     }
 
-    /// The server's address; an administrator can change it between connections.
+    /// Returns the server's address. The administrator can change it between connections.
     pub fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: Written only with the send lock held, which callers that connect hold; others
-        // may see a mixture of two addresses.
+        // SAFETY: The address is written only with the send lock held. A caller that connects holds
+        // that lock; any other caller may see a mixture of two addresses.
         unsafe { addr_from_raw((&raw const (*self.as_raw()).addr).cast()) }
     }
 
-    /// The network namespace.
+    /// Returns the network namespace of the transport.
     pub fn net(&self) -> &Net {
         // SAFETY: The transport holds a reference to its namespace.
         unsafe { Net::from_raw((*self.as_raw()).xprt_net) }
     }
 
-    /// The slots, in the order of their numbers.
+    /// Returns all slots, in the order of their numbers.
     pub fn slots(&self) -> impl Iterator<Item = &Slot<T>> {
         self.pool().iter()
     }
 
-    /// Number of slots that tasks own, waiting or not. Only a hint: it may have changed already.
+    /// Returns the number of slots that tasks own, whether they wait or not. Only a hint: it may
+    /// have changed already.
     pub fn slots_in_use(&self) -> usize {
         self.pool().in_use()
     }
 
-    /// Bytes in the message buffers of all slots.
+    /// Returns the total size of the message buffers of all slots, in bytes.
     pub fn buffered(&self) -> usize {
         self.pool().buffered()
     }
 
-    /// Frees the message buffers of slots that were not used since the last call, except for a few.
+    /// Frees the message buffers of slots that were not used since the last call, except for a few
+    /// slots.
     pub fn trim_slots(&self) {
         self.pool().trim();
-        // SAFETY: Valid by the type invariant. Calls that begin now change the counter, which does
-        // not matter here.
+        // SAFETY: Valid by the type invariant. Calls that begin now may change the counter, but
+        // trimming needs only an approximate value.
         let counter = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).xid) };
         self.inner.xids.trim(counter);
         self.feed_backlog();
     }
 
-    /// One slot.
+    /// Returns the slot with this number.
     #[inline]
     pub fn slot(&self, index: u16) -> Option<&Slot<T>> {
         self.pool().get(index)
     }
 
-    /// Number of the current connection, changed by every connect and every close.
+    /// Returns the cookie of the current connection, which changes with every connect and every
+    /// close.
     #[inline]
     pub fn connect_cookie(&self) -> u32 {
         // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_cookie) }
     }
 
-    /// Whether the RPC client considers the transport connected.
+    /// Returns whether the RPC client considers the transport connected.
     #[inline]
     pub fn is_connected(&self) -> bool {
         // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
@@ -213,51 +218,54 @@ impl<T: Transport> Xprt<T> {
         state & (1 << bindings::XPRT_CONNECTED) != 0
     }
 
-    /// Whether no task waits for a slot. Only a hint: it may have changed already.
+    /// Returns whether no task waits for a slot. Only a hint: it may have changed already.
     #[inline]
     pub(crate) fn is_backlog_empty(&self) -> bool {
         // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).backlog.qlen) == 0 }
     }
 
-    /// How long a connection attempt may take.
+    /// Returns the maximum duration of a connection attempt.
     pub fn connect_timeout(&self) -> Jiffies {
-        // SAFETY: A plain number; a stale value is as good.
+        // SAFETY: One word of a valid transport; an outdated value does no harm.
         Jiffies(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_timeout) })
     }
 
-    /// Whether a request with this id has been looked up, and its [`Pinned`] exists.
+    /// Returns whether the request with this xid has been looked up and its [`Pinned`] still
+    /// exists.
     #[cold]
     pub fn is_pinned(&self, xid: u32) -> bool {
         let _queue = self.queue_lock().lock();
         self.slots().any(|slot| {
-            // SAFETY: The lock is held. A request that is pinned has an id, which stays.
+            // SAFETY: The queue lock is held. A pinned request has an xid, which does not change.
             unsafe { *slot.pinned.get() && (*slot.rqst.get()).rq_xid == xid.to_be() }
         })
     }
 
-    /// Asks for the connection to be closed: [`Transport::close`] will be called. Does not sleep.
+    /// Asks the RPC client to close the connection: it will call [`Transport::close`]. Does not
+    /// sleep.
     pub fn force_disconnect(&self) {
         // SAFETY: The transport is valid.
         unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
     }
 
-    /// Whether the last user of the transport has gone; its destruction may be waiting.
+    /// Returns whether the last user of the transport has gone. Then the RPC client destroys the
+    /// transport, perhaps later.
     pub fn is_dying(&self) -> bool {
         // SAFETY: The transport's memory is valid; the count is read as an atomic.
         unsafe { bindings::xprtrdma_is_dying(self.as_raw()) }
     }
 
-    /// How long ago the last request ended or the connection was made. Not meaningful while
-    /// [`Xprt::is_busy`].
+    /// Returns how long ago the last request ended, or the connection was made if that was later.
+    /// The result has no meaning while [`Xprt::is_busy`] returns true.
     pub fn unused(&self) -> Jiffies {
-        // SAFETY: A plain number.
+        // SAFETY: One word of a valid transport, read once.
         Jiffies::since(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).last_used) })
     }
 
     pub(crate) fn lower_timeouts(&self, connect: usize, reconnect: usize) {
         let _transport = self.transport_lock().lock();
-        // SAFETY: The lock is held.
+        // SAFETY: The transport's lock is held, which protects these fields.
         unsafe {
             let xprt = self.as_raw();
             if reconnect < (*xprt).max_reconnect_timeout {
@@ -265,7 +273,7 @@ impl<T: Transport> Xprt<T> {
             }
             if connect < (*xprt).connect_timeout {
                 (*xprt).connect_timeout = connect;
-                // The RPC client reads these without a lock; each is one word.
+                // The RPC client reads these timeouts without a lock. Each is one word.
                 let timeout = self.inner.timeout.get();
                 let floor = Jiffies::from_ms(10_000).0;
                 (*timeout).to_initval = connect.max(floor);
@@ -275,7 +283,7 @@ impl<T: Transport> Xprt<T> {
     }
 }
 
-/// The request's transport.
+/// Returns the transport of a request.
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An encoded request, for reading ([`Encoded`]).
+//! A read-only view of an encoded request ([`Encoded`]).
 
 use crate::{
     slot::Slot,
@@ -15,12 +15,12 @@ use crate::{
 };
 use xprtrdma_bindings as bindings;
 
-/// An encoded request, for reading.
+/// A read-only view of an encoded request.
 ///
 /// # Invariants
 ///
-/// The request is encoded, unless it ends before that, and no other thread encodes it again or
-/// releases it while the value exists.
+/// The request is encoded, unless it ends before it is encoded. While the value exists, no other
+/// thread encodes the request again or releases it.
 pub struct Encoded<'a, T: Transport> {
     slot: &'a Slot<T>,
 }
@@ -37,47 +37,49 @@ impl<'a, T: Transport> Encoded<'a, T> {
         self.slot.rqst.get()
     }
 
-    /// The slot with the driver's data.
+    /// Returns the slot, which contains the driver's data.
     #[inline]
     pub fn slot(&self) -> &'a Slot<T> {
         self.slot
     }
 
-    /// The transaction id, in host order.
+    /// Returns the transaction id, in host byte order.
     #[inline]
     pub fn xid(&self) -> u32 {
-        // SAFETY: Valid by the type invariant; constant while the request is encoded.
+        // SAFETY: The request is valid by the type invariant. Its xid is constant while it is
+        // encoded.
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 
-    /// Whether the server could not foresee the transaction id.
+    /// Returns whether the server could not foresee the transaction id.
     #[inline]
     pub fn has_secret_xid(&self) -> bool {
-        // SAFETY: As above.
+        // SAFETY: The request is valid by the type invariant. Its xid is constant while it is
+        // encoded.
         Xids::is_secret(unsafe { (*self.rqst()).rq_xid })
     }
 
-    /// The encoded call.
+    /// Returns the encoded call.
     #[inline]
     pub fn message(&self) -> XdrBytes<'_> {
-        // SAFETY: The type invariant implies that of the view.
+        // SAFETY: The invariant of `Encoded` implies the invariant of `XdrBytes`.
         unsafe { XdrBytes::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
     }
 
-    /// The memory for the reply.
+    /// Returns the memory for the reply.
     #[inline]
     pub fn reply(&self) -> XdrBuf<'_> {
-        // SAFETY: The type invariant implies that of the view.
+        // SAFETY: The invariant of `Encoded` implies the invariant of `XdrBuf`.
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
     }
 
-    /// Whether the security flavour allows data items to travel apart from the message (V1-119,
-    /// V1-121).
+    /// Returns whether the security flavour allows data items to be sent separately from the
+    /// message (V1-119, V1-121).
     #[inline]
     pub fn ddp_allowed(&self) -> bool {
         // SAFETY: Valid by the type invariant.
         let cred = unsafe { (*self.rqst()).rq_cred };
-        // A request that ends before it was encoded has no credential.
+        // A request that ended before it was encoded has no credential.
         if cred.is_null() {
             return false;
         }
@@ -86,24 +88,26 @@ impl<'a, T: Transport> Encoded<'a, T> {
         flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
     }
 
-    /// Whether a reply is expected: `rpc_reply_expected()`, without the call of a helper function.
+    /// Returns whether a reply is expected. Same as `rpc_reply_expected()`, without calling a C
+    /// helper.
     #[inline]
     pub fn reply_expected(&self) -> bool {
-        // SAFETY: The request has a task until it is released, and the task its procedure, if any.
+        // SAFETY: The request has a task until it is released. The task's pointer to its procedure
+        // is null or valid.
         unsafe {
             let procedure = (*(*self.rqst()).rq_task).tk_msg.rpc_proc;
             !procedure.is_null() && (*procedure).p_decode.is_some()
         }
     }
 
-    /// How long the timer of this request runs, or how long the timer that has just fired ran.
+    /// Returns the period of this request's timer, which is running or has just fired.
     pub fn timer_span(&self) -> Jiffies {
         // SAFETY: Valid by the type invariant.
         Jiffies(unsafe { (*self.rqst()).rq_timeout })
     }
 
-    /// Whether this very request was already sent on the current connection: sending it twice
-    /// there is forbidden (ULB-34).
+    /// Returns whether this request was sent on the current connection already. It must not be sent
+    /// twice on the same connection (ULB-34).
     #[inline]
     pub fn sent_on_this_connection(&self, xprt: &Xprt<T>) -> bool {
         // SAFETY: Valid by the type invariant.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory for a reply, before its request is sent.
+//! Preparation of the memory for a reply, before the call is sent.
 
 use crate::{
     slot::Slot,
@@ -13,20 +13,21 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The bytes at the start of a reply that identify it: the transaction id and the type of the
-/// message.
+/// Number of bytes at the start of a reply that identify it: its transaction id and its message
+/// type.
 pub(super) const START_LEN: usize = 8;
 
 /// Prepares the memory for a reply before the request is queued. Sleeps.
 ///
 /// # Safety
 ///
-/// The slot's request is being queued by its own task, after encoding, and nothing of it is lent.
+/// The slot's request has been encoded, its own task is queueing it, and none of its memory is
+/// lent.
 #[inline]
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     // SAFETY: By the caller's contract no other thread touches the request now.
     let buf = unsafe { &mut (*slot.rqst.get()).rq_rcv_buf };
-    // SAFETY: As above.
+    // SAFETY: By the caller's contract no other thread accesses the request now.
     let allocated = unsafe { (*slot.rqst.get()).rq_rcvsize };
     if buf.head[0].iov_len > allocated {
         lengthen(slot, buf, allocated)?;
@@ -36,27 +37,29 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
         prepare_pages(slot, buf)?;
     }
     if buf.head[0].iov_len >= START_LEN {
-        // Cleared, so that nothing old can be taken for a reply, see [`Pinned::placed_start`]
+        // Cleared, so that old bytes cannot be mistaken for a reply; see [`Pinned::placed_start`]
         // (V1-070).
-        // SAFETY: The head has that many bytes. By the caller's contract they are not lent.
+        // SAFETY: The head has at least `START_LEN` bytes, which are not lent by the caller's
+        // contract.
         unsafe { clear_start(buf) };
     }
     Ok(())
 }
 
-/// Allocates more memory for a reply whose head is longer than the `allocated` bytes that it has.
+/// Allocates more memory for a reply if its head is longer than the `allocated` bytes.
 ///
-/// The RPC client keeps the length of the verifier that it expects once for all servers of a
-/// flavour, and corrects it with each reply. A reply of any server that comes between the
-/// allocation and the encoding can move the end of the head behind that of the memory, and the
-/// length of the tail, what was allocated less the head, below zero.
+/// The RPC client keeps one expected length of the verifier for each security flavour, shared by
+/// all servers, and corrects it with each reply. If a reply from any server arrives between the
+/// allocation and the encoding of this request, the end of the head can move past the end of its
+/// memory. The length of the tail, computed as the allocated length less the head, then drops below
+/// zero.
 #[cold]
 fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated: usize) -> Result {
     let head = buf.head[0].iov_len;
     let whole = head.checked_add(allocated).ok_or(EMSGSIZE)?;
-    // SAFETY: The slot's buffers belong to this task.
+    // SAFETY: The slot's buffers belong to the calling task.
     let buffers = unsafe { &mut *slot.buffers.get() };
-    // SAFETY: The request is in use.
+    // SAFETY: The slot has a request, so the request has a transport.
     let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
     let grown = |bytes| xprt.pool().count_buffered(bytes);
     let base = buffers.reply.ensure(whole, grown)?;
@@ -65,29 +68,30 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
     buf.tail[0].iov_len = allocated;
     let capacity = whole.checked_add(buf.page_len as usize).ok_or(EMSGSIZE)?;
     buf.buflen = u32::try_from(capacity)?;
-    // SAFETY: The field belongs to the task. The memory that it named is freed, or is this memory.
+    // SAFETY: The field belongs to the calling task. Its old value is memory that was freed, or
+    // `base`.
     unsafe { (*slot.rqst.get()).rq_rbuffer = base };
     Ok(())
 }
 
-/// Length up to which a head may travel in a Read chunk, in bytes: the smallest inline message
-/// (V1-025) less the shortest header, seven words (RFC 8166, 4.2).
+/// Length below which a head is never sent in a Read chunk, in bytes: the smallest inline message
+/// (V1-025) less the shortest header, which has seven words (RFC 8166, 4.2).
 const LONG_HEAD: usize = 1024 - 28;
 
-/// Makes the next encoding of a call whose head may be lent use other memory. Sleeps.
+/// Makes the next encoding of a call use other memory, if the head of the call may be lent. Sleeps.
 ///
-/// The RPC client encodes a call again without asking. With `sec=krb5p` it writes the arguments in
-/// plain into the head, and encrypts them there afterwards; the region of the last transmission
-/// must not show them.
+/// The RPC client may encode a call again without asking the transport. With `sec=krb5p` it writes
+/// the arguments into the head in plain text and encrypts them there. The region that was
+/// registered for the previous transmission must not expose the plain text.
 ///
 /// # Safety
 ///
-/// As for [`prepare_reply`].
+/// The contract of [`prepare_reply`] applies.
 #[inline]
 pub(crate) unsafe fn part_encodings<T: Transport>(slot: &Slot<T>) -> Result {
     let rqst = slot.rqst.get();
-    // The security flavour has pages of its own, or the call is long.
-    // SAFETY: By the caller's contract.
+    // The head may be lent if the security flavour has pages of its own, or if the call is long.
+    // SAFETY: By the caller's contract no other thread accesses the request now.
     let lent = unsafe {
         (*rqst).rq_release_snd_buf.is_some() || (*rqst).rq_snd_buf.head[0].iov_len >= LONG_HEAD
     };
@@ -100,16 +104,16 @@ pub(crate) unsafe fn part_encodings<T: Transport>(slot: &Slot<T>) -> Result {
 #[cold]
 fn use_other<T: Transport>(slot: &Slot<T>) -> Result {
     let rqst = slot.rqst.get();
-    // SAFETY: The slot's buffers belong to this task.
+    // SAFETY: The slot's buffers belong to the calling task.
     let buffers = unsafe { &mut *slot.buffers.get() };
-    // SAFETY: The field belongs to the task.
+    // SAFETY: The field belongs to the calling task.
     let call_len = unsafe { (*rqst).rq_callsize };
-    // SAFETY: The request is in use.
+    // SAFETY: The slot has a request, so the request has a transport.
     let xprt = unsafe { xprt_of::<T>(rqst) };
     let grown = |bytes| xprt.pool().count_buffered(bytes);
     let other = buffers.next_call.ensure(call_len, grown)?;
     core::mem::swap(&mut buffers.call, &mut buffers.next_call);
-    // SAFETY: The field belongs to the task, and is read when the request is encoded.
+    // SAFETY: The field belongs to the calling task, which reads it when it encodes the request.
     unsafe { (*rqst).rq_buffer = other };
     Ok(())
 }
@@ -118,7 +122,7 @@ fn use_other<T: Transport>(slot: &Slot<T>) -> Result {
 ///
 /// # Safety
 ///
-/// The head has that many bytes, which no other thread reads or writes.
+/// The head has at least `START_LEN` bytes, and no other thread reads or writes them.
 #[inline]
 pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
     // SAFETY: By the caller's contract.
@@ -128,14 +132,15 @@ pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
     }
 }
 
-/// Prepares a reply's memory if its pages are sparse, or if the reply is not a READ's.
+/// Prepares the memory of a reply that has pages. Allocates missing pages. If the reply is not that
+/// of a READ, moves head and tail next to the pages where possible.
 #[inline(never)]
 fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
         let count = (buf.page_base as usize + buf.page_len as usize).div_ceil(PAGE_SIZE);
         for i in 0..count {
-            // SAFETY: The array has an entry for each page of the range; the array's owner frees
-            // the pages.
+            // SAFETY: The array has an entry for each page of the range. The owner of the array
+            // frees the pages.
             unsafe {
                 let entry = buf.pages.add(i);
                 if (*entry).is_null() {
@@ -147,8 +152,8 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
             }
         }
     }
-    // The peer will place a reply with pages as a whole, unless it is a READ's. If head and tail
-    // meet the pages at page borders, one region covers all three.
+    // The peer places a reply with pages as a whole unless it is the reply to a READ. If head and
+    // tail meet the pages at page boundaries, a single region covers all three.
     let head = buf.head[0].iov_len;
     let page_end = buf.page_base as usize + buf.page_len as usize;
     if buf.flags & bindings::XDRBUF_READ == 0
@@ -157,13 +162,13 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
         && buf.page_base as usize % PAGE_SIZE == 0
         && page_end % PAGE_SIZE == 0
     {
-        // SAFETY: The slot's buffers belong to this task.
+        // SAFETY: The slot's buffers belong to the calling task.
         let buffers = unsafe { &mut *slot.buffers.get() };
-        // SAFETY: The request is in use.
+        // SAFETY: The slot has a request, so the request has a transport.
         let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
         let grown = |bytes| xprt.pool().count_buffered(bytes);
-        // Memory whose size is a power of two is aligned to its size, so its border is a page
-        // border.
+        // A buffer whose size is a power of two is aligned to its size, so its middle is a page
+        // boundary.
         if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE, grown) {
             let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);
             buf.head[0].iov_base = border.wrapping_sub(head).cast();

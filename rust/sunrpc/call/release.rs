@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The release of a call's pages, which waits until the peer cannot read them.
+//! The release of a call's pages, which waits until the peer can no longer read them.
 
 use super::{
     encoded::Encoded,
@@ -13,25 +13,25 @@ use crate::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Stands in for the function with which the security flavour releases the pages of a call that was
-/// lent ([`Call::lend`](super::Call::lend)). Releases them when the peer cannot reach them any
-/// more. Sleeps.
+/// Replaces the function with which the security flavour releases the pages of a call. Installed
+/// when a part of the call is lent ([`Call::lend`](super::Call::lend)). Waits until the peer can no
+/// longer access the pages, then releases them. Sleeps.
 ///
-/// The RPC client calls it when it encodes the request again, long before `prepare_request`, and
-/// perhaps without coming that far: encoding may fail and be tried again later. The second
-/// caller is the end of the request, which has waited already. Both are the request's task,
-/// without locks.
+/// It has two callers, both in the request's own task without locks. The first is the RPC client
+/// when it encodes the request again. This comes long before `prepare_request`, which may never be
+/// called, as encoding may fail and be repeated later. The second caller is the end of the request,
+/// which has waited for the leases already.
 ///
 /// # Safety
 ///
-/// Called by the RPC client only, as `rpc_rqst::rq_release_snd_buf` of a request in a slot of a
+/// Called only by the RPC client, as `rpc_rqst::rq_release_snd_buf` of a request in a slot of a
 /// transport of type `T`.
 pub(super) unsafe extern "C" fn release_call<T: Transport>(rqst: *mut bindings::rpc_rqst) {
-    // SAFETY: The request is in a slot of ours.
+    // SAFETY: By the caller's contract the request is in a slot of a transport of type `T`.
     let slot = unsafe { Slot::<T>::from_rqst(rqst) };
     if slot.is_leased() {
-        // SAFETY: As above. The request is off all queues and not pinned, so no other thread
-        // works on it; the thread that encodes it again is this one.
+        // SAFETY: The request is valid. It is on no queue and not pinned, so no other thread works
+        // on it. Only this thread could encode it again.
         unsafe {
             T::revoke(
                 xprt_of::<T>(rqst),
@@ -41,10 +41,12 @@ pub(super) unsafe extern "C" fn release_call<T: Transport>(rqst: *mut bindings::
         };
         slot.leases.wait();
     }
-    // SAFETY: The request is not being sent, so its task, which calls this, has it alone.
+    // SAFETY: The request is not being sent, so only its task, which is the caller, accesses the
+    // field.
     let release = unsafe { &mut *slot.release.get() }.take();
     if let Some(release) = release {
-        // SAFETY: The function was the request's own; the memory that it frees is lent no more.
+        // SAFETY: This is the request's original function. The memory that it frees is no longer
+        // lent.
         unsafe { release(rqst) };
     }
 }

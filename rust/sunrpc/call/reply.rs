@@ -36,22 +36,22 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A request whose reply is being processed. It is neither released nor encoded again until it is
-/// unpinned.
+/// A request whose reply is being processed. While it is pinned, it is neither released nor encoded
+/// again.
 ///
-/// Dropping this value leaves the request pending.
+/// Dropping this value unpins the request and leaves it pending.
 ///
 /// # Invariants
 ///
-/// The request is pinned for this value, of which there is one: [`Xprt::lookup`] sets
-/// `Slot::pinned`, and makes none while it is set.
+/// This value owns a pin of the request. At most one such value exists for a request:
+/// [`Xprt::lookup`] sets `Slot::pinned`, and makes no value while the flag is set.
 ///
 /// # Examples
 ///
 /// ```
 /// # use kernel::prelude::*;
 /// # use xprtrdma_sunrpc::{transport::Transport, xprt::Xprt};
-/// /// Completes the call that a message answers.
+/// /// Completes the call to which `message` is the reply.
 /// fn receive<T: Transport>(xprt: &Xprt<T>, message: &[u8]) -> Result {
 ///     let xid = message.first_chunk().ok_or(EBADMSG)?;
 ///     let mut call = xprt.lookup(u32::from_be_bytes(*xid)).ok_or(ENOENT)?;
@@ -63,38 +63,39 @@ pub struct Pinned<T: Transport> {
     slot: NonNull<Slot<T>>,
 }
 
-// SAFETY: A pin does not belong to a thread.
+// SAFETY: Any thread may use or drop a pin.
 unsafe impl<T: Transport> Send for Pinned<T> {}
 
 impl<T: Transport> Pinned<T> {
     /// # Safety
     ///
-    /// `rqst` is in a slot, which was marked as pinned just now, and has been pinned.
+    /// `rqst` is in a slot. The caller has just pinned `rqst` and set `Slot::pinned`.
     pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
         // SAFETY: By the caller's contract.
         let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
         Self { slot }
     }
 
-    /// The slot with the driver's data.
+    /// Returns the slot, which contains the driver's data.
     #[inline]
     pub fn slot(&self) -> &Slot<T> {
-        // SAFETY: A pinned request keeps its slot, by the type invariant.
+        // SAFETY: By the type invariant the request is pinned, so it keeps its slot.
         unsafe { self.slot.as_ref() }
     }
 
-    /// The transport.
+    /// Returns the transport.
     #[inline]
     pub fn xprt(&self) -> &Xprt<T> {
         // SAFETY: A pinned request belongs to its transport, which outlives it.
         unsafe { xprt_of(self.rqst()) }
     }
 
-    /// Ends a lease, without an atomic instruction if it is this request's only one.
+    /// Ends a lease. Needs no atomic instruction if it is the only lease of this request.
     #[inline(always)]
     pub fn end_lease(&self, lease: Lease<T>) {
         if lease.is_of(self.slot()) {
-            // SAFETY: By the type invariant, and the look.
+            // SAFETY: By the type invariant the request is pinned, and `is_of` has shown that it is
+            // the request that the lease belongs to.
             unsafe { lease.end_while_pinned(self.slot()) }
         }
     }
@@ -103,34 +104,35 @@ impl<T: Transport> Pinned<T> {
         self.slot().rqst.get()
     }
 
-    /// The transaction id, in host order.
+    /// Returns the transaction id, in host byte order.
     pub fn xid(&self) -> u32 {
-        // SAFETY: Constant while the request is encoded.
+        // SAFETY: The xid is constant while the request is encoded.
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 
-    /// The memory for the reply.
+    /// Returns the memory for the reply.
     pub fn reply(&self) -> XdrBuf<'_> {
         // SAFETY: A pinned request keeps its buffers.
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
     }
 
-    /// The first bytes of a reply that the peer placed in the reply's memory; zeroes if its head
-    /// cannot have so many.
+    /// Returns the first bytes of a reply that the peer placed in the memory for the reply. Returns
+    /// zeroes if memory of the request is still lent or the head is too short.
     #[inline]
     pub fn placed_start(&self) -> [u8; START_LEN] {
         if self.slot().is_leased() || self.reply().head_len() < START_LEN {
             return [0; START_LEN];
         }
-        // SAFETY: The head has that many bytes, which no thread writes now.
+        // SAFETY: The head has at least `START_LEN` bytes. The request has no leases, so neither a
+        // device nor a thread writes them now.
         unsafe {
             let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
             head.cast::<[u8; START_LEN]>().read()
         }
     }
 
-    /// Copies a reply that arrived inline into the reply's memory. `EMSGSIZE` if it does not fit
-    /// (MAL-094), `EBUSY` while memory is lent.
+    /// Copies a reply that arrived inline into the memory for the reply. Returns `EMSGSIZE` if the
+    /// reply does not fit (MAL-094), and `EBUSY` while memory of the request is lent.
     #[inline(always)]
     pub fn place_inline(&mut self, message: &[u8]) -> Result {
         if self.slot().is_leased() {
@@ -138,7 +140,7 @@ impl<T: Transport> Pinned<T> {
         }
         let rqst = self.rqst();
         // SAFETY: The buffer is valid while the request is pinned. By the type invariant no other
-        // thread places anything there, and without leases no device does.
+        // thread writes to it, and as the request has no leases no device does.
         unsafe {
             let head = (*rqst).rq_rcv_buf.head[0];
             if message.len() > head.iov_len {
@@ -150,24 +152,26 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Copies the inline part of a reply whose data item, `data` bytes, is already in the pages:
-    /// what precedes the item to the head, what follows it to the tail. `EMSGSIZE` if it does not
-    /// fit, `EBUSY` while memory is lent.
+    /// Copies the inline part of a reply whose data item, `data` bytes long, is in the pages
+    /// already. The bytes before the item go to the head, and the bytes after it to the tail.
+    /// Returns `EMSGSIZE` if they do not fit, and `EBUSY` while memory of the request is lent.
     ///
-    /// The decoder expects the data right behind the head, so the head is cut to what arrived.
+    /// The decoder expects the data immediately behind the head, so the head is shortened to the
+    /// bytes that arrived.
     #[inline(always)]
     pub fn place_around(&mut self, message: &[u8], data: usize) -> Result {
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
         let rqst = self.rqst();
-        // SAFETY: As in `place_inline`.
+        // SAFETY: The buffer is valid while the request is pinned, and no other thread or device
+        // writes to it.
         unsafe {
             let head = (*rqst).rq_rcv_buf.head[0];
             if message.len() != head.iov_len {
                 return place_around_item(rqst, message, data);
             }
-            // Usually the head is as long as was expected, and nothing follows the item.
+            // The usual case: the head has the expected length, and nothing follows the data item.
             let head = head.iov_base.cast();
             ptr::copy_nonoverlapping(message.as_ptr(), head, message.len());
         }
@@ -175,51 +179,52 @@ impl<T: Transport> Pinned<T> {
     }
 
     /// Completes the request with a reply of `len` bytes, which the caller has placed. A byte that
-    /// the caller has not placed is zero, or of an earlier reply: the slot's buffers are allocated
-    /// with zeroes. (The pages belong to the upper layer, which only reads back what it put there.)
+    /// was not placed is zero or belongs to an earlier reply, as the slot's buffers are allocated
+    /// with zeroes. (Pages belong to the upper layer, which then only reads back its own bytes.)
     ///
     /// # Errors
     ///
-    /// Returns `self` while any memory of the request is lent, as such a request cannot end, and if
-    /// the buffer has no room for such a reply.
+    /// Returns `self` while memory of the request is lent, because such a request cannot end, and
+    /// if `len` exceeds the memory for the reply.
     #[inline(always)]
     pub fn complete(self, len: usize) -> Result<(), Self> {
         if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
             return Err(self);
         }
         self.finish(|rqst| {
-            // CAST: There is memory for the reply, which is less than 2 GiB.
-            // SAFETY: The lock is held, the request pinned.
+            // CAST: The reply fits into its memory, which is less than 2 GiB.
+            // SAFETY: `finish` holds the queue lock, and the request is pinned.
             unsafe { bindings::xprt_complete_rqst((*rqst).rq_task, len as c_int) }
         });
         Ok(())
     }
 
-    /// Ends the request, which was given to [`Transport::send`], with an error. Gives it back while
-    /// any of its memory is lent.
+    /// Ends the request, which was passed to [`Transport::send`], with an error. Returns `self`
+    /// while memory of the request is lent.
     ///
-    /// The error reaches the task whether or not it already sleeps: a task that was not asleep
-    /// encodes the request again and meets the error there.
+    /// The error reaches the task whether or not the task sleeps already. A task that does not
+    /// sleep yet encodes the request again, and this step returns the error.
     pub fn fail(self, error: Error) -> Result<(), Self> {
         if self.slot().is_leased() {
             return Err(self);
         }
         self.slot().verdict.store(error.to_errno(), Relaxed);
         self.finish(|rqst| {
-            // SAFETY: The lock is held, the request pinned.
+            // SAFETY: `finish` holds the queue lock, and the request is pinned.
             unsafe { fail_pending(rqst, error) }
         });
         Ok(())
     }
 
-    /// Drops the pin of `self`, the only one that [`Xprt::lookup`] has made.
+    /// Drops the pin that `self` owns and that [`Xprt::lookup`] made.
     ///
     /// # Safety
     ///
-    /// The queue lock is held, and was since the task's `state` was read. `self` is not used again.
+    /// The caller has held the queue lock since it read `state`, and does not use `self` any more.
     #[inline]
     unsafe fn unpin(&self, state: RunState) {
-        // SAFETY: By the caller's contract, and the type invariant.
+        // SAFETY: The queue lock is held by the caller's contract, and `self` owns a pin by the
+        // type invariant.
         unsafe {
             *self.slot().pinned.get() = false;
             unpin(self.rqst(), state);
@@ -231,87 +236,93 @@ impl<T: Transport> Pinned<T> {
         let rqst = self.rqst();
         {
             let _queue = self.xprt().queue_lock().lock();
-            // SAFETY: The lock is held, the request pinned.
+            // SAFETY: The queue lock is held, and the request is pinned.
             let state = unsafe { RunState::of(rqst) };
             if state.is_pending() {
                 end(rqst);
             }
-            // SAFETY: The lock is held; `self` is not used again.
+            // SAFETY: The queue lock has been held since `state` was read. `self` is forgotten
+            // below.
             unsafe { self.unpin(state) };
         }
         core::mem::forget(self);
     }
 }
 
-// Each function that changes the count of a request's pins is called with the queue lock held, by
-// its contract, so it needs no atomic instruction. The waiter reads the count without the lock.
+// By their contract, all functions that change the number of a request's pins are called with the
+// queue lock held. So they need no atomic read-modify-write instruction. The waiting task reads the
+// number without the lock.
 
-/// The count of a request's pins.
+/// Returns the number of a request's pins.
 ///
 /// # Safety
 ///
 /// `rqst` is valid for `'a`.
 unsafe fn pins<'a>(rqst: *mut bindings::rpc_rqst) -> &'a AtomicI32 {
-    // SAFETY: By the caller's contract. `atomic_t` is one `int`, which is changed atomically.
+    // SAFETY: `rqst` is valid by the caller's contract. `atomic_t` is one `int`, which is accessed
+    // only atomically.
     unsafe { AtomicI32::from_ptr(&raw mut (*rqst).rq_pin.counter) }
 }
 
-/// As `xprt_pin_rqst()`.
+/// Does what `xprt_pin_rqst()` does.
 ///
 /// # Safety
 ///
-/// The queue lock is held, and `rqst` is on a queue.
+/// The caller holds the queue lock, and `rqst` is on a queue.
 #[inline(always)]
 unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
     // SAFETY: By the caller's contract.
     let pins = unsafe { pins(rqst) };
-    // NO-OVERFLOW: There is one pin of ours, and one of the sender.
+    // NO-OVERFLOW: A request has at most two pins: the sender's, and that of a `Pinned`.
     pins.store(
         pins.load(Ordering::Relaxed).wrapping_add(1),
         Ordering::Relaxed,
     );
 }
 
-/// As `xprt_unpin_rqst()`.
+/// Does what `xprt_unpin_rqst()` does.
 ///
 /// # Safety
 ///
-/// The queue lock is held, and was since the task's `state` was read. `rqst` is pinned by the
-/// caller, which does not use it any more.
+/// The caller has held the queue lock since it read the task's `state`. It owns a pin of `rqst`,
+/// and does not use `rqst` any more.
 #[inline(always)]
 unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     if state.is_awaited() {
         // SAFETY: By the caller's contract.
         return unsafe { bindings::xprt_unpin_rqst(rqst) };
     }
-    // SAFETY: As above.
+    // SAFETY: `rqst` is valid, because the caller has pinned it.
     let pins = unsafe { pins(rqst) };
-    // NO-OVERFLOW: It counts the caller's.
-    // ORDERING: `Release` orders the caller's work before the end of the request.
+    // NO-OVERFLOW: The number includes the caller's pin, so it is at least one.
+    // ORDERING: `Release` orders the caller's accesses before the end of the request: the waiting
+    // task reads the number before it ends the request.
     pins.store(
         pins.load(Ordering::Relaxed).wrapping_sub(1),
         Ordering::Release,
     );
 }
 
-// Rare steps are in functions without a `Pinned` parameter, so that the usual path need not put it
-// into memory.
+// Rare steps are in functions without a `Pinned` parameter, so that the usual path can keep the
+// `Pinned` in registers.
 
-/// As [`Pinned::place_inline`], for a reply that is longer than its head may be.
+/// Does what [`Pinned::place_inline`] does, for a reply that is longer than its head.
 ///
 /// # Safety
 ///
 /// `rqst` is pinned by a [`Pinned`], and none of its memory is lent.
 #[inline(never)]
 unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Result {
-    // SAFETY: By the caller's contract, as in `place_inline`.
+    // SAFETY: By the caller's contract the buffer is valid, and no other thread or device writes to
+    // it.
     unsafe {
         let buf = &raw mut (*rqst).rq_rcv_buf;
         let part_len = XdrBuf::from_raw(buf).part_len(Part::Whole);
         if message.len() > part_len {
             return Err(EMSGSIZE);
         }
-        // The callee's bound is `len`, which is the capacity until the request completes.
+        // The callee does not write beyond `len`. Until the request completes, `len` is the
+        // capacity.
         let len = (*buf).len;
         (*buf).len = u32::try_from(part_len)?;
         let err = bindings::write_bytes_to_xdr_buf(
@@ -325,21 +336,22 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
     }
 }
 
-/// As [`Pinned::place_around`], for a reply of any length.
+/// Does what [`Pinned::place_around`] does, for a reply of any length.
 ///
 /// # Safety
 ///
-/// As for [`place_beyond_head`].
+/// The contract of [`place_beyond_head`] applies.
 #[inline(never)]
 unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data: usize) -> Result {
-    // SAFETY: By the caller's contract, as in `place_inline`. The reply's shape is changed in both
-    // copies of the buffer structure alike, which is what the RPC client checks.
+    // SAFETY: By the caller's contract the buffer is valid, and no other thread or device writes to
+    // it. The RPC client has two copies of the buffer structure and compares their lengths, so both
+    // copies are changed in the same way.
     unsafe {
         let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
-            // Bytes that follow a short item belong into the pages behind it; only a reply without
-            // an item has any.
+            // Bytes that follow a short data item would belong into the pages behind it. Only a
+            // reply without a data item may have such bytes.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {
@@ -360,7 +372,8 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
             (*buf).head[0].iov_len = head.len();
             (*buf).buflen -= cut;
         }
-        // The item's padding is not sent (V1-053): it lies in front of the tail.
+        // The padding of the data item is not sent (V1-053): this code writes it to the start of
+        // the tail.
         let pad = data.wrapping_neg() % 4;
         let tail = (*rqst).rq_rcv_buf.tail[0];
         if rest.is_empty() {
@@ -379,28 +392,30 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
 impl<T: Transport> Drop for Pinned<T> {
     fn drop(&mut self) {
         let _queue = self.xprt().queue_lock().lock();
-        // SAFETY: The lock is held; `self` is not used again.
+        // SAFETY: The queue lock is held, and `self` is not used again.
         unsafe { self.unpin(RunState::of(self.rqst())) };
     }
 }
 
 impl<T: Transport> Xprt<T> {
-    /// The slot of a request of this transport; `None` if it is another's.
+    /// Returns the slot of a pinned request, or `None` if the request belongs to another transport.
     #[inline]
     pub fn slot_of(&self, pinned: &Pinned<T>) -> Option<&Slot<T>> {
         if !ptr::eq(pinned.xprt(), self) {
             return None;
         }
-        // SAFETY: A slot lives as long as its transport, which is this one.
+        // SAFETY: The slot belongs to this transport, and lives as long as the transport.
         Some(unsafe { pinned.slot.as_ref() })
     }
 
-    /// Looks up a pending request and pins it. The RPC client counts a bad xid if no request has
-    /// it. A request that is pinned already is not found, either; see [`Xprt::is_pinned`].
+    /// Looks up a pending request and pins it. Returns `None` if no request has this xid (the RPC
+    /// client then counts a bad xid), or if the request is pinned already (see
+    /// [`Xprt::is_pinned`]).
     #[inline]
     pub fn lookup(&self, xid: u32) -> Option<Pinned<T>> {
         let _queue = self.queue_lock().lock();
-        // SAFETY: The lock is held. All requests on the receive queue are in our slots.
+        // SAFETY: The queue lock is held. All requests on the receive queue are in slots of this
+        // transport.
         unsafe {
             let rqst = bindings::xprt_lookup_rqst(self.as_raw(), xid.to_be());
             if rqst.is_null() {

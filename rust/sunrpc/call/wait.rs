@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tasks that wait: for a reply ([`Waiting`]), or for their memory ([`Leaving`]).
+//! What a task waits for: a reply ([`Waiting`]), or the end of the leases of its memory
+//! ([`Leaving`]).
 
 use super::encoded::Encoded;
 use crate::{
@@ -14,7 +15,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A request that was sent and whose task is awake, in the task's own context.
+/// A request that was sent, while its task is still awake and this code runs in the task's context.
 pub struct Waiting<'a, T: Transport> {
     xprt: &'a Xprt<T>,
     task: *mut bindings::rpc_task,
@@ -23,17 +24,18 @@ pub struct Waiting<'a, T: Transport> {
 impl<'a, T: Transport> Waiting<'a, T> {
     /// # Safety
     ///
-    /// `task` runs in this thread, has a request of `xprt`, and does nothing else for `'a`.
+    /// `task` runs in this thread and has a request of `xprt`. During `'a` the task does nothing
+    /// else.
     pub(crate) unsafe fn new(xprt: &'a Xprt<T>, task: *mut bindings::rpc_task) -> Self {
         Self { xprt, task }
     }
 
-    /// Whether the task need not wait any more: the request was answered or has failed, the task
-    /// was killed, or the connection is gone. Does not sleep.
+    /// Returns whether the task need not wait any longer: its request was answered or has failed,
+    /// the task was killed, or the connection is closed. Does not sleep.
     #[inline]
     pub fn is_over(&self) -> bool {
-        // SAFETY: The task and its request exist, by the contract of `new`. What others write is
-        // one word each.
+        // SAFETY: By the contract of `new` the task and its request exist. Other threads may write
+        // the words that are read here; each is read once, as a whole.
         unsafe {
             let task = self.task;
             let runstate = ptr::read_volatile(&raw const (*task).tk_runstate);
@@ -46,40 +48,40 @@ impl<'a, T: Transport> Waiting<'a, T> {
     }
 }
 
-/// How a request leaves the transport without an answer.
+/// Why a request leaves the transport without a reply.
 pub struct Leaving {
     task: *mut bindings::rpc_task,
 }
 
 impl Leaving {
-    /// The request is encoded again, and its task wants to go on.
+    /// Makes the reason "the request is encoded again": its task must not wait.
     pub(crate) fn to_be_encoded() -> Self {
         Self {
             task: ptr::null_mut(),
         }
     }
 
-    /// It ends.
+    /// Makes the reason "the request ends".
     ///
     /// # Safety
     ///
-    /// `task` runs in this thread and has the request for as long as the result exists.
+    /// `task` runs in this thread and owns the request as long as the returned value exists.
     pub(crate) unsafe fn for_good(task: *mut bindings::rpc_task) -> Self {
         Self { task }
     }
 
-    /// Waits until none of the request's memory is lent any more, for `ms` milliseconds at most.
-    /// Waits only if this thread may wait for the peer: the request ends, it belongs to a process,
-    /// and the thread is no worker. An asynchronous task may run on the thread that has to end its
+    /// Waits until none of the request's memory is lent any more, for at most `ms` milliseconds.
+    /// Returns at once unless the request ends, its task is synchronous, and this thread is no
+    /// kernel worker: an asynchronous task may run on the very thread that has to close its
     /// connection. Sleeps.
     #[cold]
     pub fn wait_for_reply<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {
             return;
         }
-        // SAFETY: By the contract of `for_good`.
+        // SAFETY: By the contract of `for_good` the task runs in this thread and owns the request.
         let (flags, rqst) = unsafe { ((*self.task).tk_flags, (*self.task).tk_rqstp) };
-        // CAST: A single bit.
+        // CAST: The flag is a single bit below bit 16.
         let own = flags & bindings::RPC_TASK_ASYNC as u16 == 0 && ptr::eq(rqst, call.rqst());
         if own && may_wait() {
             call.slot().leases.wait_at_most(Jiffies::from_ms(ms));

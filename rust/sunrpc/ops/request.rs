@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations about one request, in the order of its life.
+//! The operations on one request, in the order in which they are called.
 
 use super::Ops;
 use crate::{
@@ -41,12 +41,13 @@ impl<T: Transport> Ops<T> {
         xprt: *mut bindings::rpc_xprt,
         task: *mut bindings::rpc_task,
     ) {
-        // SAFETY: Called by the RPC client for a transport of ours.
+        // SAFETY: The RPC client passes a valid transport of class `T`.
         unsafe { Self::xprt(xprt).alloc_slot(task) }
     }
 
     pub(super) unsafe extern "C" fn buf_alloc(task: *mut bindings::rpc_task) -> c_int {
-        // SAFETY: The task has a request, which is in a slot of ours and belongs to the task.
+        // SAFETY: The task has a request, which is in a slot of a transport of class `T` and
+        // belongs to the task.
         let (rqst, slot) = unsafe {
             let rqst = (*task).tk_rqstp;
             (rqst, Slot::<T>::from_rqst(rqst))
@@ -56,7 +57,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The slot's buffers belong to this task.
         let buffers = unsafe { &mut *slot.buffers.get() };
         let alloc = || -> Result<(*mut c_void, *mut c_void)> {
-            // SAFETY: As above.
+            // SAFETY: The task's request belongs to a transport of class `T`.
             let grown = |bytes| unsafe { xprt_of::<T>(rqst) }.pool().count_buffered(bytes);
             Ok((
                 buffers.call.ensure(call_len, grown)?,
@@ -65,21 +66,23 @@ impl<T: Transport> Ops<T> {
         };
         match { alloc }() {
             Ok((call, reply)) => {
-                // SAFETY: As above.
+                // SAFETY: These fields belong to the task.
                 unsafe {
                     (*rqst).rq_buffer = call;
                     (*rqst).rq_rbuffer = reply;
                 }
-                // SAFETY: A task that gets memory has a procedure, which told how much.
+                // SAFETY: A task for which memory is allocated has a procedure, which determines
+                // the length.
                 let procedure = unsafe { (*(*task).tk_msg.rpc_proc).p_statidx };
-                // SAFETY: The transport of a request of ours.
+                // SAFETY: The task's request belongs to a transport of class `T`.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
-                // A request that still has its memory, as when it is sent again from the start,
-                // does not come here.
+                // A request that still has its buffers, for example one that is sent again from the
+                // start, does not get here: it keeps its xid.
                 // SAFETY: The field belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
-                // SAFETY: As above. The RPC client's debugfs shows it at any time: no reference.
+                // SAFETY: The field belongs to the task. The RPC client's debugfs file may read it
+                // at any time, so it is written without a reference.
                 unsafe { ptr::write_volatile(&raw mut (*rqst).rq_xid, xid) };
                 0
             }
@@ -91,30 +94,32 @@ impl<T: Transport> Ops<T> {
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,
     ) -> c_int {
-        // An error about the call's buffer would be lost, so it is not reported.
-        // SAFETY: Called by the RPC client for a request of ours.
+        // The RPC client ignores an error about the buffer of the call, so none is reported.
+        // SAFETY: The RPC client passes a request of a transport of class `T`.
         if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;
         }
-        // SAFETY: As above, and it is not a callback.
+        // SAFETY: The RPC client passes a request of a transport of class `T`, and it is not a
+        // callback.
         unsafe { Self::prepare(rqst) }
     }
 
-    /// Gets a request ready to be queued. Returns 0 or an errno. Sleeps.
+    /// Prepares a request to be queued. Returns 0 or a negative errno. Sleeps.
     ///
-    /// Out of line: half the calls of `prepare_request` end before they need a frame.
+    /// Not inlined: half of the calls of `prepare_request` return before they need a stack frame.
     ///
     /// # Safety
     ///
-    /// `rqst` is in a slot of ours, and its task is about to queue it.
+    /// `rqst` is in a slot of a transport of class `T`, and its task is about to queue it.
     #[inline(never)]
     unsafe fn prepare(rqst: *mut bindings::rpc_rqst) -> c_int {
         // SAFETY: By the caller's contract.
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
-        // SAFETY: The request is on no queue and not pinned.
+        // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
-        // It is zero in a slot that is handed out, and set by `send_request`.
-        // SAFETY: By the caller's contract.
+        // `rq_xtime` is zero in a new request, and `send_request` sets it. So it is not zero if the
+        // request was sent before.
+        // SAFETY: By the caller's contract the request is valid.
         let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {
             let verdict = slot.verdict.xchg(0, Relaxed);
@@ -124,46 +129,46 @@ impl<T: Transport> Ops<T> {
             T::revoke(xprt, &call, Leaving::to_be_encoded());
         }
         slot.leases.wait();
-        // SAFETY: By the caller's contract, and no lease is left.
+        // SAFETY: By the caller's contract, and the request has no lease.
         let result = unsafe { part_encodings(slot) }
-            // SAFETY: As above.
+            // SAFETY: By the caller's contract, and the request has no lease.
             .and_then(|()| unsafe { prepare_reply(slot) })
             .and_then(|()| T::check(xprt, &call));
         result.err().map_or(0, Error::to_errno)
     }
 
     pub(super) unsafe extern "C" fn send_request(rqst: *mut bindings::rpc_rqst) -> c_int {
-        // SAFETY: Called by the RPC client for a request of ours, with the send lock held and the
-        // request pinned.
+        // SAFETY: The RPC client passes a request of a transport of class `T`. It holds the send
+        // lock and has pinned the request.
         let (xprt, callback) = unsafe { (xprt_of::<T>(rqst), is_callback(rqst)) };
         if !xprt.is_connected() {
             return NotSent::NotConnected.errno();
         }
-        // SAFETY: The send lock is held by the thread that called us.
+        // SAFETY: The calling thread of the RPC client holds the send lock.
         let mut lock = unsafe { SendLock::new(xprt) };
-        // SAFETY: `rq_xtime` is ours to set, before the reply can arrive.
+        // SAFETY: The reply cannot arrive yet, so no other thread accesses the field.
         unsafe { (*rqst).rq_xtime = kernel::bindings::ktime_get() };
         let sent = if callback {
-            // SAFETY: The request is a callback that `Backchannel` made.
+            // SAFETY: The request is a callback, so it is in a slot of `Backchannel`.
             let callback = unsafe { Callback::new(rqst) };
-            // Before the reply is sent, as the server's next callback may come at once.
+            // Called before the reply is sent, because the server may send its next callback at
+            // once.
             xprt.inner.backchannel.answering(callback.slot());
             T::send_callback_reply(&mut lock, &callback)
         } else {
-            // SAFETY: The request is encoded and pinned, and only the holder of the send lock sends
-            // it.
+            // SAFETY: The request is encoded and pinned. Only the holder of the send lock sends it.
             T::send(&mut lock, &unsafe { Call::new(Slot::from_rqst(rqst)) })
         };
         match sent {
             Ok(()) => {
-                // SAFETY: The request is pinned, so it is still the same one.
+                // SAFETY: The request is pinned, so its slot has not been reused.
                 unsafe {
                     let sent = (*rqst).rq_snd_buf.len as usize;
-                    // NO-OVERFLOW: A statistic, which may wrap.
+                    // NO-OVERFLOW: This is a statistic, which may wrap.
                     (*rqst).rq_xmit_bytes_sent = (*rqst).rq_xmit_bytes_sent.wrapping_add(sent);
                 };
                 if !callback {
-                    // SAFETY: The request is pinned and was sent just now.
+                    // SAFETY: The request is pinned and has just been sent under the send lock.
                     unsafe { Self::add_step(xprt, rqst) };
                 }
                 0
@@ -176,19 +181,20 @@ impl<T: Transport> Ops<T> {
         xprt: *mut bindings::rpc_xprt,
         task: *mut bindings::rpc_task,
     ) {
-        // SAFETY: Called by the RPC client for a transport and a request of ours.
+        // SAFETY: The RPC client passes a transport of class `T`, and a task whose request belongs
+        // to it.
         let (xprt, slot) = unsafe { (Self::xprt(xprt), Slot::<T>::from_rqst((*task).tk_rqstp)) };
-        // SAFETY: The request belongs to this task, whose context this is.
+        // SAFETY: The request belongs to this task, and this code runs in the task's context.
         T::timed_out(xprt, &unsafe { Encoded::new(slot) });
     }
 
     pub(super) unsafe extern "C" fn release_request(task: *mut bindings::rpc_task) {
-        // SAFETY: Called by the RPC client with the transport's lock held, which protects `rq_cong`
-        // and the window, for a task with a request of ours that is on no queue.
+        // SAFETY: The RPC client holds the transport's lock, which protects `rq_cong` and the
+        // window. The task has a request in a slot of class `T`, and the request is on no queue.
         unsafe {
             let rqst = (*task).tk_rqstp;
             if is_callback(rqst) {
-                // The reply to a callback took no forward credit.
+                // The reply to a callback uses no forward credit.
                 (*rqst).rq_cong = 0;
                 return;
             }
@@ -196,7 +202,7 @@ impl<T: Transport> Ops<T> {
                 return;
             }
             let xprt = xprt_of::<T>(rqst);
-            // The window gets smaller before the credit is free, so that no task takes it in
+            // The window shrinks before the credit is returned, so that no task takes the credit in
             // between.
             if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
                 (*xprt.as_raw()).cwnd = cwnd as usize;
@@ -204,29 +210,30 @@ impl<T: Transport> Ops<T> {
             if xprt.sender_may_wait() {
                 bindings::xprt_release_rqst_cong(task);
             } else {
-                // This does what the callee does if no task waits, without its four atomic
-                // instructions.
+                // Does what `xprt_release_rqst_cong` does if no task waits, but without its four
+                // atomic instructions.
                 (*rqst).rq_cong = 0;
                 let cong = &mut (*xprt.as_raw()).cong;
-                // CAST: Wider.
-                // NO-OVERFLOW: The request has a credit, which is counted.
+                // CAST: `usize` is wider than `u32`.
+                // NO-OVERFLOW: `cong` includes the credit of this request.
                 *cong = cong.wrapping_sub(bindings::RPC_CWNDSCALE as usize);
             }
         }
     }
 
     pub(super) unsafe extern "C" fn buf_free(task: *mut bindings::rpc_task) {
-        // SAFETY: As in `buf_alloc`.
+        // SAFETY: The task has a request, which is in a slot of a transport of class `T` and
+        // belongs to the task.
         let (rqst, xprt, slot) = unsafe {
             let rqst = (*task).tk_rqstp;
             (rqst, xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst))
         };
-        // SAFETY: The request is off all queues and not pinned, so no other thread works on it.
+        // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
-        // SAFETY: The task runs here.
+        // SAFETY: This code runs in the task's own thread, and the task owns the request.
         T::revoke(xprt, &call, unsafe { Leaving::for_good(task) });
         slot.leases.wait();
-        // The memory stays with the slot.
+        // The slot keeps the memory for its next request.
         // SAFETY: These fields belong to the task.
         unsafe {
             (*rqst).rq_buffer = ptr::null_mut();
@@ -238,8 +245,8 @@ impl<T: Transport> Ops<T> {
         xprt: *mut bindings::rpc_xprt,
         rqst: *mut bindings::rpc_rqst,
     ) {
-        // SAFETY: Called by the RPC client for a transport of ours, with a request that
-        // `alloc_slot` gave out; `buf_free` has waited for its leases.
+        // SAFETY: The RPC client passes a valid transport of class `T` and a request that
+        // `alloc_slot` assigned. `buf_free` has waited until the request had no leases.
         unsafe { Self::xprt(xprt).free_slot(rqst) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A step of ours between the sending of a request and its task's sleep.
+//! An additional step of an RPC task, between sending its request and sleeping.
 
 use super::Ops;
 use crate::{
@@ -19,7 +19,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A task whose request times out earlier, in jiffies, is not asked to [`Transport::busy_poll`].
+/// Minimum remaining time before a request times out, in jiffies: below it,
+/// [`Transport::busy_poll`] is not called.
 const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
 
 #[expect(
@@ -27,19 +28,20 @@ const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
     reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
 )]
 impl<T: Transport> Ops<T> {
-    /// Adds a step of ours as the next one of the task, if the request is its own and
+    /// Makes an additional step the next step of the task, if the sent request is the task's own
+    /// and
     ///
-    /// - sending it has failed: the step detaches the request from the connection, or
-    /// - the task waits for it and no other request is in flight: the step may wait for the reply
-    ///   in [`Transport::busy_poll`].
+    /// - sending the request has failed: the step then detaches the request from the connection, or
+    /// - the task waits for the reply and no other request is in flight: the step may then wait for
+    ///   the reply in [`Transport::busy_poll`].
     ///
     /// # Safety
     ///
-    /// `rqst` is pinned and has a task; the send lock is held by the caller's task.
+    /// `rqst` is pinned and has a task. The calling task holds the send lock.
     #[inline]
     pub(super) unsafe fn add_step(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: By the caller's contract. If the task holds the send lock it is the one that runs
-        // here; then its next step, and nothing before that, looks at the callback.
+        // SAFETY: By the caller's contract. If the request's task holds the send lock, it is the
+        // task that runs here, and only its next step reads `tk_callback`.
         unsafe {
             let task = (*rqst).rq_task;
             let failed = Slot::<T>::from_rqst(rqst).verdict.read_once() != 0;
@@ -52,17 +54,17 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Whether the RPC client can do without the task of a request for a while, and no other task
-    /// waits for its connection.
+    /// Returns whether the RPC client can do without the task of a request for a while, and no
+    /// other request is in flight.
     ///
     /// # Safety
     ///
-    /// As for [`Ops::add_step`].
+    /// The contract of [`Ops::add_step`] applies.
     #[inline]
     unsafe fn may_busy_poll(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
         // SAFETY: By the caller's contract.
         unsafe {
-            // CAST: A single bit.
+            // CAST: The flag is a single bit below bit 16.
             (*(*rqst).rq_task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
                 && !xprt.has_others()
                 && (*rqst).rq_timeout >= POLL_FROM
@@ -70,11 +72,11 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// The step of a task whose request failed while it was sent. After
-    /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the connection in
-    /// the request, and would end it.
+    /// The additional step of a task whose request failed while it was being sent. After
+    /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the current
+    /// connection in the request, and would close that connection.
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
-        // SAFETY: As for `busy_poll`.
+        // SAFETY: The RPC client calls this as the task's next step, and the task has a request.
         unsafe {
             let rqst = (*task).tk_rqstp;
             (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
@@ -82,12 +84,12 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn busy_poll(task: *mut bindings::rpc_task) {
-        // SAFETY: Called by the RPC client as the task's next step, as `add_step` asked for: the
-        // task has a request of ours, and does nothing else now.
+        // SAFETY: The RPC client calls this as the task's next step, because of `add_step`. The
+        // task has a request of class `T` and does nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
-            // A thread of low priority would delay the replies to other requests. The thread is
-            // under NOFS: the RPC client enters that scope for each step of a task.
+            // A thread of low priority would delay the replies to other requests. This thread is
+            // under NOFS, because the RPC client enters that scope for each step of a task.
             if is_prompt() {
                 T::busy_poll(xprt, &Waiting::new(xprt, task));
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The addresses of a transport as the RPC client shows them.
+//! The addresses of a transport, as the RPC client shows them.
 
 use core::{
     net::{
@@ -17,21 +17,21 @@ use kernel::{
 use xprtrdma_base::log::Show;
 use xprtrdma_bindings as bindings;
 
-/// A C string on the heap that `kfree` frees.
+/// Allocates a C string, to be freed with `kfree`.
 fn kstring(text: fmt::Arguments<'_>) -> Result<*const c_char> {
     let text = CString::try_from_fmt(text)?;
-    // SAFETY: A C string.
+    // SAFETY: The pointer is to a C string.
     let copy = unsafe { bindings::xprtrdma_kstrdup(text.as_char_ptr()) };
     NonNull::new(copy)
         .map(|p| p.as_ptr().cast_const())
         .ok_or(ENOMEM)
 }
 
-/// The RPC client's names of the addresses of a transport.
+/// Sets the strings with which the RPC client shows the server's address. Sleeps.
 ///
 /// # Safety
 ///
-/// `raw` is being created.
+/// `raw` is a transport that is being created, so no other thread uses it.
 pub(crate) unsafe fn set_strings(raw: *mut bindings::rpc_xprt, peer: &SocketAddr) -> Result {
     // SAFETY: By the caller's contract.
     let strings = unsafe { &mut (*raw).address_strings };
@@ -91,10 +91,11 @@ const OWNED_STRINGS: [bindings::rpc_display_format_t; 4] = [
 ///
 /// # Safety
 ///
-/// The strings of `raw` are not read any more.
+/// No thread reads the strings of `raw` any more.
 pub(crate) unsafe fn free_strings(raw: *mut bindings::rpc_xprt) {
     for which in OWNED_STRINGS {
-        // SAFETY: By the caller's contract; null or allocated by `kstring`.
+        // SAFETY: By the caller's contract no thread reads the string, which is null or was
+        // allocated by `kstring`.
         unsafe {
             if let Some(entry) = (*raw).address_strings.get_mut(which as usize) {
                 kernel::bindings::kfree(entry.cast());
@@ -108,18 +109,19 @@ pub(crate) unsafe fn free_strings(raw: *mut bindings::rpc_xprt) {
 ///
 /// # Safety
 ///
-/// Called as `rpc_xprt_ops::set_port`.
+/// Called only as `rpc_xprt_ops::set_port`.
 pub(crate) unsafe fn set_port(raw: *mut bindings::rpc_xprt, port: u16) {
     let Ok(text) = kstring(fmt!("{port}")) else {
         return;
     };
     let Ok(hex) = kstring(fmt!("{port:4x}")) else {
-        // SAFETY: Allocated just now, and stored nowhere.
+        // SAFETY: The string was allocated above, and no other code has the pointer.
         unsafe { kernel::bindings::kfree(text.cast()) };
         return;
     };
-    // SAFETY: By the caller's contract the transport is being bound, so no thread connects. Readers
-    // of the strings are under RCU, which is why the old ones are freed after a grace period.
+    // SAFETY: By the caller's contract the transport is being bound, so no thread connects it.
+    // Readers of the strings hold the RCU read lock, so the old strings are freed after a grace
+    // period.
     unsafe {
         bindings::xprtrdma_set_port(raw, port);
         let mut old = [

@@ -11,12 +11,13 @@ use core::{
 use xprtrdma_base::holders::Holders;
 
 impl<T: Transport> Xprt<T> {
-    /// A counted reference from something that the driver's data owns back to the transport.
+    /// Makes a counted reference to the transport, for an object that the driver's data owns.
     ///
-    /// Destruction of the transport waits, after [`Transport::stop`], until all of them are gone.
+    /// After [`Transport::stop`], the destruction of the transport waits until no such reference is
+    /// left.
     pub fn back_ref(&self) -> BackRef<T> {
         self.inner.back_refs.add();
-        // INVARIANT: Counted just now.
+        // INVARIANT: The new reference has just been counted.
         BackRef(NonNull::from(self))
     }
 
@@ -26,11 +27,11 @@ impl<T: Transport> Xprt<T> {
     }
 }
 
-/// See [`Xprt::back_ref`].
+/// A counted reference to a transport; see [`Xprt::back_ref`].
 ///
 /// # Invariants
 ///
-/// The transport is valid, and counts this value.
+/// The transport is valid, and its `back_refs` counts this value.
 ///
 /// # Examples
 ///
@@ -47,10 +48,10 @@ impl<T: Transport> Xprt<T> {
 /// ```
 pub struct BackRef<T: Transport>(NonNull<Xprt<T>>);
 
-// SAFETY: `Xprt<T>` is `Sync` and the count atomic.
+// SAFETY: `Xprt<T>` is `Sync`, and the counter is atomic.
 unsafe impl<T: Transport> Send for BackRef<T> {}
 
-// SAFETY: As above.
+// SAFETY: `Xprt<T>` is `Sync`, and the counter is atomic.
 unsafe impl<T: Transport> Sync for BackRef<T> {}
 
 impl<T: Transport> Deref for BackRef<T> {
@@ -58,7 +59,7 @@ impl<T: Transport> Deref for BackRef<T> {
 
     #[inline]
     fn deref(&self) -> &Xprt<T> {
-        // SAFETY: By the type invariant.
+        // SAFETY: The transport is valid by the type invariant.
         unsafe { self.0.as_ref() }
     }
 }
@@ -73,7 +74,7 @@ impl<T: Transport> Drop for BackRef<T> {
     fn drop(&mut self) {
         // SAFETY: Valid by the type invariant.
         let count = unsafe { &raw const (*self.0.as_ptr()).inner.back_refs };
-        // SAFETY: As above, and this value is counted.
+        // SAFETY: The counter is valid and includes this value, by the type invariant.
         unsafe { Holders::remove(count) }
     }
 }

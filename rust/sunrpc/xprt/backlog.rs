@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Slots for tasks, and tasks that wait for slots: the backlog.
+//! Assigns slots to tasks. Tasks that find no free slot wait on the backlog.
 
 use super::Xprt;
 use crate::{
@@ -16,17 +16,17 @@ use xprtrdma_base::{
 use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {
-    /// Assigns a slot to `task` or puts it on the backlog.
+    /// Assigns a slot to `task`, or puts the task on the backlog if no slot is free.
     ///
     /// # Safety
     ///
-    /// Called as `rpc_xprt_ops::alloc_slot` of the transport.
+    /// Called only as `rpc_xprt_ops::alloc_slot` of this transport.
     pub(crate) unsafe fn alloc_slot(&self, task: *mut bindings::rpc_task) {
         let Some(slot) = self.pool().pop() else {
             // SAFETY: By the caller's contract.
             return unsafe { self.wait_for_slot(task) };
         };
-        // SAFETY: The task is ours for the duration of the call.
+        // SAFETY: During the call only this thread uses the task.
         unsafe {
             (*task).tk_rqstp = slot.rqst.get();
             (*task).tk_status = 0;
@@ -40,34 +40,34 @@ impl<T: Transport> Xprt<T> {
     /// As for [`Xprt::alloc_slot`].
     #[cold]
     unsafe fn wait_for_slot(&self, task: *mut bindings::rpc_task) {
-        // SAFETY: The task is ours for the duration of the call; the callee queues it.
+        // SAFETY: Only this thread uses the task until the callee queues it.
         unsafe {
             (*task).tk_status = EAGAIN.to_errno();
             bindings::xprt_add_backlog_noncongested(self.as_raw(), task);
         }
-        // ORDERING: See `feed_backlog`.
+        // ORDERING: Orders the queueing of the task before `feed_backlog` looks for a free slot.
         compat::smp_mb();
         self.feed_backlog();
     }
 
-    /// Takes back a slot.
+    /// Returns a slot to the pool, or hands it to a task on the backlog.
     ///
     /// # Safety
     ///
-    /// `rqst` is embedded in a slot of this transport and no thread uses it any more.
+    /// `rqst` is embedded in a slot of this transport, and no thread uses it any more.
     pub(crate) unsafe fn free_slot(&self, rqst: *mut bindings::rpc_rqst) {
         // SAFETY: By the caller's contract.
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
         slot.verdict.write_once(0);
         if !self.is_backlog_empty() {
-            // SAFETY: The callee zeroes the request and gives it to the first waiter, if there is
-            // one.
+            // SAFETY: No thread uses the request. The callee zeroes it and gives it to the first
+            // task on the backlog, if there is such a task.
             let taken = unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), rqst) };
             if taken {
                 return;
             }
         }
-        // SAFETY: The request is ours.
+        // SAFETY: By the caller's contract no other thread uses the request.
         unsafe { ptr::write_bytes(rqst, 0, 1) };
         self.pool().push(slot);
         if !self.is_backlog_empty() {
@@ -75,25 +75,27 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Assigns free slots to waiting tasks.
+    /// Assigns free slots to tasks on the backlog.
     ///
-    /// A task that finds the pool empty goes to the backlog, and a slot that finds the backlog
-    /// empty goes to the pool. The second of the two looks at the other side again, so neither
-    /// waits for the other.
+    /// A task that finds the pool empty goes to the backlog. A thread that frees a slot and finds
+    /// the backlog empty puts the slot into the pool. Each of them then looks at the other list
+    /// once more. So the later one finds the earlier one, and no task waits while a slot is free.
     ///
-    /// ORDERING: A full barrier has ordered the caller's own change (slots pushed, or task queued)
-    /// before this look at the other side; the other party does the same.
+    /// ORDERING: The caller has made its own change (pushed a slot, or queued a task) before a full
+    /// barrier, and this function looks at the other list after it. Both callers do the same.
     #[cold]
     pub(super) fn feed_backlog(&self) {
         while !self.is_backlog_empty() {
             let Some(slot) = self.pool().pop() else {
                 return;
             };
-            // SAFETY: The slot was free, so its request is ours to give away.
+            // SAFETY: The slot was free, and this thread has taken it, so it may give the request
+            // away.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
-                // Another thread has just served the last waiter. Until the slot is returned a task
-                // may find the pool empty, so this counts as a slot that was freed.
-                // ORDERING: This is a full barrier again.
+                // Another thread has just served the last task on the backlog. Until the slot is
+                // returned, a new task may find the pool empty. So the loop looks at the backlog
+                // once more.
+                // ORDERING: `push` is a full barrier.
                 self.pool().push(slot);
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a transport.
+//! The destruction of a transport.
 
 use super::{
     address::free_strings,
@@ -14,23 +14,23 @@ use core::ptr::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Ends a transport. Sleeps.
+/// Destroys a transport. Sleeps.
 ///
 /// # Safety
 ///
-/// Called once as `rpc_xprt_ops::destroy` for a transport that the class's set-up function made.
+/// Called once, as `rpc_xprt_ops::destroy`, for a transport that the class's set-up function made.
 pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
     // SAFETY: By the caller's contract.
     let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
-    // SAFETY: The RPC client holds the send lock for good.
+    // SAFETY: The RPC client holds the send lock and does not release it.
     T::stop(&mut unsafe { SendLock::new(xprt) });
     xprt.wait_for_back_refs();
-    // Readers that found the transport through a client under RCU may still be in
+    // Threads that found the transport through an RPC client under RCU may still be running
     // `Transport::callback_size`.
-    // SAFETY: This is process context.
+    // SAFETY: This is process context, so the function may sleep.
     unsafe { kernel::bindings::synchronize_rcu() };
-    // SAFETY: Initialised when it was made; nothing refers to it any more. The reference to the
-    // module is given up last.
+    // SAFETY: `inner` was initialised by the set-up function, and nothing refers to it any more.
+    // The reference to the module is dropped last, because this code belongs to the module.
     unsafe {
         ptr::drop_in_place(&raw mut (*raw.cast::<Xprt<T>>()).inner);
         free_strings(raw);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send lock: as evidence ([`SendLock`]), and in the hands of an attempt ([`ConnectLock`]).
+//! The send lock: a proof that it is held ([`SendLock`]), and the lock as a connection attempt owns
+//! it ([`ConnectLock`]).
 
 use super::Xprt;
 use crate::transport::Transport;
@@ -13,11 +14,12 @@ use xprtrdma_base::time::Jiffies;
 use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {
-    /// Moves the send lock from `task` to a connection attempt.
+    /// Transfers the send lock from `task` to a connection attempt. Returns `None` if `task` does
+    /// not hold the lock.
     ///
     /// # Safety
     ///
-    /// Called as `rpc_xprt_ops::connect` of this transport for `task`.
+    /// Called only as `rpc_xprt_ops::connect` of this transport, for `task`.
     pub(crate) unsafe fn lock_connect(
         &self,
         task: *mut bindings::rpc_task,
@@ -27,75 +29,76 @@ impl<T: Transport> Xprt<T> {
         if !unsafe { bindings::xprt_lock_connect(self.as_raw(), task, cookie) } {
             return None;
         }
-        // SAFETY: The task is ours for the duration of the call.
+        // SAFETY: During the call only this thread uses the task.
         let flags = unsafe { (*task).tk_flags };
         Some(ConnectLock {
             xprt: NonNull::from(self),
-            // CAST: A single bit.
+            // CAST: The flag is a single bit below bit 16.
             for_trial: flags & bindings::RPC_TASK_SOFTCONN as u16 != 0,
         })
     }
 }
 
-/// Evidence that the current context holds the transport's send lock (`XPRT_LOCKED`). It gives
-/// access to the state that the lock protects.
+/// Proof that the current context holds the transport's send lock (`XPRT_LOCKED`). Gives access to
+/// the state that the lock protects.
 pub struct SendLock<'a, T: Transport>(&'a Xprt<T>);
 
 impl<'a, T: Transport> SendLock<'a, T> {
     /// # Safety
     ///
-    /// The caller holds `XPRT_LOCKED` of `xprt` for `'a` and no other `SendLock` of it exists.
+    /// The caller holds `XPRT_LOCKED` of `xprt` for `'a`, and no other `SendLock` of `xprt` exists.
     pub(crate) unsafe fn new(xprt: &'a Xprt<T>) -> Self {
         Self(xprt)
     }
 
-    /// The transport.
+    /// Returns the transport.
     #[inline]
     pub fn xprt(&self) -> &'a Xprt<T> {
         self.0
     }
 
-    /// The state under the lock.
+    /// Returns the state that the send lock protects.
     #[inline]
     pub fn state(&mut self) -> &mut T::Locked {
-        // SAFETY: The lock is held by the type's meaning, and `self` is borrowed exclusively.
+        // SAFETY: A `SendLock` proves that the lock is held, and `self` is borrowed exclusively.
         unsafe { &mut *self.0.inner.locked.get() }
     }
 }
 
-/// The send lock, held by a connection attempt, which may span threads.
+/// The send lock, owned by a connection attempt, which may move between threads.
 ///
 /// While this value exists no request is sent, and the transport is neither closed nor destroyed.
-/// Dropping it without [`ConnectLock::finish`] ends the attempt with `EAGAIN`.
+/// Dropping the value without [`ConnectLock::finish`] ends the attempt with `EAGAIN`.
 pub struct ConnectLock<T: Transport> {
     xprt: NonNull<Xprt<T>>,
     for_trial: bool,
 }
 
-// SAFETY: The lock belongs to its cookie, not to a thread.
+// SAFETY: The cookie, not a thread, identifies the owner of the lock.
 unsafe impl<T: Transport> Send for ConnectLock<T> {}
 
 impl<T: Transport> ConnectLock<T> {
-    /// The transport.
+    /// Returns the transport.
     pub fn xprt(&self) -> &Xprt<T> {
         // SAFETY: The destruction of the transport waits for the lock.
         unsafe { self.xprt.as_ref() }
     }
 
-    /// Whether the task that asked for the connection gives up after one failure
+    /// Returns whether the task that requested the connection gives up after one failure
     /// (`RPC_TASK_SOFTCONN`), as the first task of a mount does.
     pub fn is_for_trial(&self) -> bool {
         self.for_trial
     }
 
-    /// Returns the lock as evidence.
+    /// Returns the proof that the send lock is held.
     pub fn send_lock(&mut self) -> SendLock<'_, T> {
-        // SAFETY: `self` is the lock; the borrow excludes another one.
+        // SAFETY: `self` owns the lock, and the exclusive borrow allows no other `SendLock`.
         unsafe { SendLock::new(self.xprt.as_ref()) }
     }
 
-    /// Ends the attempt. On success the transport is connected from now on; an error reaches the
-    /// waiting tasks, and must be one that they retry (see [`Transport::connect`]).
+    /// Ends the attempt. If `result` is `Ok`, the transport is connected from now on. An error
+    /// reaches the waiting tasks, and must be one that the RPC client retries (see
+    /// [`Transport::connect`]).
     pub fn finish(self, result: Result) {
         self.end(result);
         core::mem::forget(self);
@@ -104,14 +107,14 @@ impl<T: Transport> ConnectLock<T> {
     fn end(&self, result: Result) {
         let this = self.xprt();
         let xprt = this.as_raw();
-        // A task that is woken with 0 would take it for "another task has reconnected"; so it is
-        // woken with `EAGAIN`, and looks at the connected flag.
+        // A task that is woken with 0 would believe that another task has reconnected. So the tasks
+        // are woken with `EAGAIN`, and test whether the transport is connected.
         let status = result.err().unwrap_or(EAGAIN).to_errno();
-        // SAFETY: The lock is held, so no other thread connects or closes. After the unlock only
-        // the pending queue is touched, whose tasks keep the transport.
+        // SAFETY: The send lock is held, so no other thread connects or closes. After the unlock
+        // only the pending queue is accessed, and the tasks on this queue keep the transport.
         unsafe {
-            // The cookie also changes after a failure: what the waiting tasks then do about "their"
-            // connection must not affect the next attempt.
+            // The cookie changes after a failure as well. The waiting tasks may then close the
+            // connection of the old cookie, which must not affect the next attempt.
             (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
             if result.is_ok() {
                 (*xprt).stat.connect_count += 1;
@@ -120,8 +123,8 @@ impl<T: Transport> ConnectLock<T> {
                 bindings::xprtrdma_xprt_set_connected(xprt);
             }
             bindings::xprtrdma_xprt_clear_connecting(xprt);
-            // The waiting tasks are woken before the lock is released, as the transport may be
-            // destroyed afterwards.
+            // The waiting tasks are woken before the lock is released, because the transport may be
+            // destroyed after the release.
             bindings::xprt_wake_pending_tasks(xprt, status);
             bindings::xprt_unlock_connect(xprt, ptr::from_ref(&this.inner).cast_mut().cast());
         }

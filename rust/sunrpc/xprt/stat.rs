@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counters that the RPC client keeps.
+//! The statistics counters of a transport.
 
 use super::Xprt;
 use crate::transport::Transport;
@@ -33,11 +33,12 @@ pub struct XprtStat {
 }
 
 impl<T: Transport> Xprt<T> {
-    /// Returns the counters that the RPC client keeps.
+    /// Returns the counters that the RPC client keeps for this transport.
     pub fn stat(&self) -> XprtStat {
         let connected = self.is_connected();
         let _transport = self.transport_lock().lock();
-        // SAFETY: Plain numbers; the lock protects most of them.
+        // SAFETY: The fields are plain numbers. The lock protects most of them; the others may be
+        // outdated.
         unsafe {
             let xprt = &*self.as_raw();
             let ms = |j: usize| u64::from(Jiffies(j).as_ms());
