@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `READ_ONCE()`, `WRITE_ONCE()`, `smp_load_acquire()` and `smp_store_release()` for atomic
+//! Inlined `READ_ONCE()`, `WRITE_ONCE()`, `smp_load_acquire()` and `smp_store_release()` for atomic
 //! variables ([`AccessOnce`]).
 
 use core::sync::atomic::{
@@ -12,11 +12,12 @@ use core::sync::atomic::{
 };
 use kernel::sync::atomic::Atomic;
 
-/// Loads and stores, inlined.
+/// Inlined loads and stores of atomic variables.
 ///
-/// They do what `load(Relaxed)`, `store(.., Relaxed)` and `load(Acquire)` do. Those call a C helper
-/// unless the kernel was built with LLVM: five instructions where one suffices, and the caller must
-/// save its registers. An RPC takes fifteen relaxed accesses and five acquiring loads.
+/// They do what `load(Relaxed)`, `store(.., Relaxed)`, `load(Acquire)` and `store(.., Release)` do.
+/// Unless the kernel was built with LLVM, the kernel's own methods call a C helper: this takes five
+/// instructions instead of one, and the caller must save its registers. An RPC makes fifteen
+/// relaxed accesses and five acquiring loads.
 ///
 /// # Examples
 ///
@@ -28,16 +29,16 @@ use kernel::sync::atomic::Atomic;
 /// assert!(ready.read_acquire());
 /// ```
 pub trait AccessOnce<T> {
-    /// `READ_ONCE()`.
+    /// Loads the value, as `READ_ONCE()` does.
     fn read_once(&self) -> T;
 
-    /// `WRITE_ONCE()`.
+    /// Stores a value, as `WRITE_ONCE()` does.
     fn write_once(&self, value: T);
 
-    /// `smp_load_acquire()`.
+    /// Loads the value, as `smp_load_acquire()` does.
     fn read_acquire(&self) -> T;
 
-    /// `smp_store_release()`.
+    /// Stores a value, as `smp_store_release()` does.
     fn write_release(&self, value: T);
 }
 
@@ -46,29 +47,36 @@ macro_rules! access_once {
         impl AccessOnce<$type> for Atomic<$type> {
             #[inline(always)]
             fn read_once(&self) -> $type {
-                // SAFETY: Valid and aligned, as `as_ptr` guarantees. All other accesses are atomic
-                // or volatile, and so is this one: volatile, and no wider than a word.
+                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. All accesses to the
+                // variable are atomic or volatile; this access is volatile and no wider than a
+                // word.
                 unsafe { self.as_ptr().read_volatile() }
             }
 
             #[inline(always)]
             fn write_once(&self, value: $type) {
-                // SAFETY: As above.
+                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. All accesses to the
+                // variable are atomic or volatile; this access is volatile and no wider than a
+                // word.
                 unsafe { self.as_ptr().write_volatile(value) }
             }
 
-            // ORDERING: An acquiring load is one in both memory models: accesses that follow in
-            // program order come after it. It compiles to the same instruction as the kernel's.
+            // ORDERING: In the memory models of both Rust and the kernel, later accesses in program
+            // order come after an acquiring load. It compiles to the same instruction as the
+            // kernel's.
             #[inline(always)]
             fn read_acquire(&self) -> $type {
-                // SAFETY: As above; the two atomic types have the layout of the type itself.
+                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. Both atomic types have
+                // the layout of the plain type.
                 unsafe { <$core>::from_ptr(self.as_ptr()) }.load(Ordering::Acquire)
             }
 
-            // ORDERING: As for an acquiring load.
+            // ORDERING: In the memory models of both Rust and the kernel, earlier accesses in
+            // program order come before a releasing store.
             #[inline(always)]
             fn write_release(&self, value: $type) {
-                // SAFETY: As above.
+                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. Both atomic types have
+                // the layout of the plain type.
                 unsafe { <$core>::from_ptr(self.as_ptr()) }.store(value, Ordering::Release)
             }
         }

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parts of the kernel crate that only some versions have, or that have another signature there.
-//! Nothing else in the module depends on the version.
+//! Items that the kernel crate lacks, or declares differently, in some kernel versions. Other code
+//! in the module does not depend on the kernel version.
 
 use core::borrow::Borrow;
 use kernel::ffi::c_int;
 use xprtrdma_bindings as bindings;
 
-/// No interface or device has the address.
+/// Errno: no interface or device has the address.
 pub const EADDRNOTAVAIL: c_int = -(bindings::EADDRNOTAVAIL as c_int);
-/// Address family not supported.
+/// Errno: the address family is not supported.
 pub const EAFNOSUPPORT: c_int = -(bindings::EAFNOSUPPORT as c_int);
-/// An error code of the RPC client: no credit.
+/// Errno: no credit is left (the RPC client's meaning).
 pub const EBADSLT: c_int = -(bindings::EBADSLT as c_int);
-/// No buffer space.
+/// Errno: no buffer space is available.
 pub const ENOBUFS: c_int = -(bindings::ENOBUFS as c_int);
-/// Not connected.
+/// Errno: the transport is not connected.
 pub const ENOTCONN: c_int = -(bindings::ENOTCONN as c_int);
-/// Operation not supported.
+/// Errno: the operation is not supported.
 pub const EOPNOTSUPP: c_int = -(bindings::EOPNOTSUPP as c_int);
-/// As in C, where it is a member of an anonymous enumeration.
+/// The number of the TCP protocol. In C it is a member of an anonymous enumeration.
 pub const IPPROTO_TCP: c_int = 6;
 
-/// Returns the number of a module's parameter, which some kernels hand out by reference.
+/// Returns the value of a numeric module parameter, which some kernel versions return by reference.
 pub fn number(value: impl Borrow<u32>) -> u32 {
     *value.borrow()
 }
 
-/// Orders all memory accesses before it against all accesses after it, among processors.
+/// Orders all earlier memory accesses of this processor before all later ones, as other processors
+/// see them.
 #[inline]
 pub fn smp_mb() {
     // SAFETY: A barrier has no requirements.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Files in debugfs that keep the module while they are open.
+//! Files in debugfs that keep the module loaded while they are open.
 //!
-//! debugfs runs the release function of an open file also after the file was removed, with the
-//! module perhaps gone. The files of [`kernel::debugfs`] have no owner, so `rmmod` succeeds while
-//! one is open, and the `close` that follows runs freed code. These have one: `rmmod` says that
-//! the module is in use.
+//! debugfs calls the release function of an open file even after the file was removed, when the
+//! module may be unloaded. The files of [`kernel::debugfs`] have no owner: `rmmod` succeeds while a
+//! file is open, and the later `close` runs freed code. The files of this module have an owner, so
+//! `rmmod` reports that the module is in use.
 //!
 //! # Examples
 //!
@@ -40,14 +40,14 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Writes the content of a file. Runs in a reader's task and may sleep.
+/// Writes the content of a file. Runs in the task that reads the file, and may sleep.
 pub type Show<T> = fn(&T, &mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// Handles what was written to a file. Runs in a writer's task and may sleep.
+/// Handles data written to a file. Runs in the task that writes to the file, and may sleep.
 pub type Write<T> = fn(&T, &mut UserSliceReader) -> Result;
 
-/// A directory. Without debugfs it has no effect, nor have directories and files that are made in
-/// it.
+/// A directory in debugfs. In a kernel without debugfs it has no effect, and neither have the files
+/// and directories that are made in it.
 ///
 /// # Invariants
 ///
@@ -55,32 +55,34 @@ pub type Write<T> = fn(&T, &mut UserSliceReader) -> Result;
 /// error.
 pub struct Dir {
     dentry: *mut dentry,
-    // Removing a directory removes all that it contains, so the parent lives longer.
+    // Removing a directory removes everything in it, so the parent must live longer than its
+    // children.
     _parent: Option<Arc<Dir>>,
 }
 
-// SAFETY: debugfs has locks of its own.
+// SAFETY: debugfs does its own locking.
 unsafe impl Send for Dir {}
 
-// SAFETY: As above.
+// SAFETY: debugfs does its own locking.
 unsafe impl Sync for Dir {}
 
 impl Dir {
-    /// Makes a directory in the root of debugfs. `ENOMEM`. Sleeps.
+    /// Makes a directory in the root of debugfs. Returns `ENOMEM` without memory. Sleeps.
     pub fn new(name: &CStr) -> Result<Arc<Self>> {
         Self::make(name, core::ptr::null_mut(), None)
     }
 
-    /// Makes a directory in this one. `ENOMEM`. Sleeps.
+    /// Makes a directory in this directory. Returns `ENOMEM` without memory. Sleeps.
     pub fn subdir(self: &Arc<Self>, name: &CStr) -> Result<Arc<Self>> {
         Self::make(name, self.dentry, Some(self.clone()))
     }
 
     fn make(name: &CStr, parent: *mut dentry, keep: Option<Arc<Self>>) -> Result<Arc<Self>> {
-        // SAFETY: The name ends with a NUL; the parent is the root, or a directory that exists or
-        // an error by the type invariant.
+        // SAFETY: The name ends with a NUL. The parent is null (the root), or by the type invariant
+        // an existing directory or an error.
         let dentry = unsafe { bindings::xprtrdma_debugfs_dir(name.as_char_ptr(), parent) };
-        // INVARIANT: It was returned just now. If there is no memory for the object, it is dropped.
+        // INVARIANT: `debugfs_create_dir` has just returned it. If no memory is left for the `Arc`,
+        // `dir` is dropped.
         let dir = Self {
             dentry,
             _parent: keep,
@@ -91,13 +93,12 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; it is not used again.
+        // SAFETY: By the type invariant the entry exists or is an error. It is not used again.
         unsafe { bindings::xprtrdma_debugfs_remove(self.dentry) };
     }
 }
 
-/// The data that the file operations reach. `raw` comes first, so that a pointer to it is a pointer
-/// to the whole.
+/// The data of a file. `raw` is the first field, so a pointer to `raw` is a pointer to the whole.
 #[repr(C)]
 struct Content<T> {
     raw: bindings::xprtrdma_file,
@@ -106,7 +107,8 @@ struct Content<T> {
     write: Option<Write<T>>,
 }
 
-/// A file. Dropping it waits for readers and writers, but not until the file is closed.
+/// A file in debugfs. Dropping it waits until no read or write is in progress, but not until the
+/// file is closed.
 ///
 /// # Invariants
 ///
@@ -118,15 +120,17 @@ pub struct File<T> {
     _dir: Arc<Dir>,
 }
 
-// SAFETY: debugfs has locks of its own, and readers in any thread have a `&T` only.
+// SAFETY: debugfs does its own locking, and the threads that read or write the file only get a
+// `&T`.
 unsafe impl<T: Send + Sync> Send for File<T> {}
 
-// SAFETY: As above.
+// SAFETY: debugfs does its own locking, and the threads that read or write the file only get a
+// `&T`.
 unsafe impl<T: Send + Sync> Sync for File<T> {}
 
 impl<T: Send + Sync> File<T> {
-    /// Makes a file for root in a directory. It can be read if there is a `show`, and written if
-    /// there is a `write`. `ENOMEM`. Sleeps.
+    /// Makes a file that only root can access. It is readable if `show` is given, and writable if
+    /// `write` is given. Returns `ENOMEM` without memory. Sleeps.
     pub fn new(
         dir: &Arc<Dir>,
         name: &CStr,
@@ -144,8 +148,9 @@ impl<T: Send + Sync> File<T> {
             write,
         };
         let content = Arc::new(content, GFP_KERNEL)?;
-        // SAFETY: The name ends with a NUL, the directory exists or is an error, and the content
-        // stays where it is until `drop` has removed the file. CAST: `Content` begins with it.
+        // SAFETY: The name ends with a NUL. The directory exists or is an error. The content does
+        // not move before `drop` has removed the file.
+        // CAST: `Content` begins with `raw`.
         let dentry = unsafe {
             bindings::xprtrdma_debugfs_file(
                 name.as_char_ptr(),
@@ -153,7 +158,7 @@ impl<T: Send + Sync> File<T> {
                 Arc::as_ptr(&content).cast(),
             )
         };
-        // INVARIANT: It was returned just now.
+        // INVARIANT: `debugfs_create_file` has just returned the entry for `content`.
         Ok(Self {
             dentry,
             content: ManuallyDrop::new(content),
@@ -164,14 +169,15 @@ impl<T: Send + Sync> File<T> {
 
 impl<T> Drop for File<T> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; it is not used again. The directory exists still.
+        // SAFETY: By the type invariant the entry exists or is an error. It is not used again.
+        // `_dir` keeps the directory.
         unsafe { bindings::xprtrdma_debugfs_remove(self.dentry) };
-        // SAFETY: Dropped once, here. No callback runs behind the removal.
+        // SAFETY: The content is dropped only here. After the removal no callback uses it.
         unsafe { ManuallyDrop::drop(&mut self.content) };
     }
 }
 
-/// The text that a [`Show`] writes, for printing.
+/// Prints the text that a [`Show`] function writes.
 struct Shown<'a, T>(&'a T, Show<T>);
 
 impl<T> kernel::fmt::Display for Shown<'_, T> {
@@ -182,12 +188,14 @@ impl<T> kernel::fmt::Display for Shown<'_, T> {
 
 /// # Safety
 ///
-/// `file` begins a `Content<T>` that is not changed; `seq` is valid and the caller's alone.
+/// `file` is the first field of a `Content<T>` that does not change during the call. `seq` is
+/// valid, and only the caller uses it.
 unsafe extern "C" fn show_raw<T>(
     file: *const bindings::xprtrdma_file,
     seq: *mut seq_file,
 ) -> c_int {
-    // SAFETY: By this function's contract. CAST: `Content` begins with it.
+    // SAFETY: By this function's contract `file` points to a `Content<T>`.
+    // CAST: `Content` begins with `raw`.
     let content = unsafe { &*file.cast::<Content<T>>() };
     // SAFETY: By this function's contract.
     let seq = unsafe { SeqFile::from_raw(seq) };
@@ -199,13 +207,14 @@ unsafe extern "C" fn show_raw<T>(
 
 /// # Safety
 ///
-/// `file` begins a `Content<T>` that is not changed.
+/// `file` is the first field of a `Content<T>` that does not change during the call.
 unsafe extern "C" fn write_raw<T>(
     file: *const bindings::xprtrdma_file,
     from: *mut c_void,
     len: usize,
 ) -> isize {
-    // SAFETY: By this function's contract. CAST: `Content` begins with it.
+    // SAFETY: By this function's contract `file` points to a `Content<T>`.
+    // CAST: `Content` begins with `raw`.
     let content = unsafe { &*file.cast::<Content<T>>() };
     let mut reader = UserSlice::new(UserPtr::from_ptr(from), len).reader();
     let result = match content.write {
@@ -213,7 +222,7 @@ unsafe extern "C" fn write_raw<T>(
         None => Err(EINVAL),
     };
     match result {
-        // CAST: A length of memory.
+        // CAST: The length of a buffer in memory is less than `isize::MAX`.
         Ok(()) => len as isize,
         Err(e) => e.to_errno() as isize,
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A count of holders, and the wait for the last of them ([`Holders`]).
+//! A counter of an object's holders ([`Holders`]), on which the owner waits until it is zero.
 
 use crate::{
     access_once::AccessOnce,
@@ -13,14 +13,17 @@ use kernel::sync::atomic::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The bit of the count that says that the owner waits. It is more than there can be holders.
+/// The bit of the counter that is set while the owner waits. There are always fewer holders than
+/// this.
 const AWAITED: i32 = 1 << 30;
 
-/// Counts the holders of an object that its owner must not end before the last of them is gone.
+/// Counts the holders of an object. The owner must not destroy the object before the last holder is
+/// gone.
 ///
-/// A thread that waits says so in the count itself, so that only then a wake-up is paid for. All
-/// changes of one atomic variable have one order: either the last holder goes after that and sees
-/// that it must wake, or before, and then the owner sees that it need not sleep.
+/// A waiting owner sets a bit of the counter, so a wake-up is needed only if the bit is set. All
+/// changes of one atomic variable have a single order. Either the last holder leaves after the bit
+/// was set, and sees that it must wake the owner; or it leaves before, and the owner sees that it
+/// need not sleep.
 ///
 /// # Examples
 ///
@@ -50,20 +53,20 @@ impl Holders {
     /// Counts a holder.
     #[inline]
     pub fn add(&self) {
-        // ORDERING: The object of a thread that counts itself is kept by other means until then.
+        // ORDERING: `Relaxed`: until the holder is counted, something else keeps the object.
         self.0.add(1, Relaxed);
     }
 
-    /// Like [`Holders::add`] for the first holder, without an atomic instruction. `false`: there
-    /// are other holders, and nothing was done.
+    /// Counts the first holder without an atomic read-modify-write. Returns `false` and does
+    /// nothing if there are holders already.
     ///
     /// # Safety
     ///
-    /// No other thread adds a holder or waits during the call. If another thread did so before,
-    /// that came before the call in the order of this thread's memory.
+    /// During the call no other thread adds a holder or waits. If another thread did so earlier,
+    /// that access happened before this call.
     #[inline]
     pub unsafe fn add_first(&self) -> bool {
-        // While there is no holder no other thread changes the count.
+        // While there is no holder, no other thread changes the counter.
         let first = self.0.read_once() == 0;
         if first {
             self.0.write_once(1);
@@ -71,18 +74,19 @@ impl Holders {
         first
     }
 
-    /// Like [`Holders::remove`] for the only holder, without an atomic instruction. `false`: there
-    /// are other holders, and nothing was done.
+    /// Stops counting the only holder, without an atomic read-modify-write. Returns `false` and
+    /// does nothing if there are other holders.
     ///
     /// # Safety
     ///
-    /// The caller is counted. During the call no thread waits, and none adds a holder but with
-    /// [`Holders::add_first`], which does nothing then.
+    /// The counter includes the caller. During the call no thread waits, and no thread adds a
+    /// holder except with [`Holders::add_first`], which does nothing while the caller is counted.
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
-        // Only the caller is counted then, so no other thread changes the count.
-        // ORDERING: What other holders did before they went, and the caller did, comes before
-        // whatever the end lets happen. A thread that waits later looks first, with an acquire.
+        // If only the caller is counted, no other thread changes the counter.
+        // ORDERING: The acquire orders the work of earlier holders, and the release orders the
+        // caller's work, before what follows the wait. A thread that waits later first reads the
+        // counter with an acquire.
         let only = self.0.read_acquire() == 1;
         if only {
             self.0.write_release(0);
@@ -90,30 +94,32 @@ impl Holders {
         only
     }
 
-    /// Stops counting a holder, and wakes the owner if this was the last holder that it waits for.
+    /// Stops counting a holder. Wakes the owner if it waits and this was the last holder.
     ///
     /// # Safety
     ///
-    /// `this` is valid and counts the caller; it may end during the call.
+    /// `this` is valid and counts the caller. The object may be freed before the call returns.
     #[inline]
     pub unsafe fn remove(this: *const Self) {
-        // ORDERING: `Full` orders the holder's work before all that may follow the end, and the
-        // count before the look for a sleeping thread.
-        // SAFETY: By the caller's contract; the end comes after this.
+        // ORDERING: `Full` orders the holder's work before all that follows the wait, and the
+        // change of the counter before the check for a sleeping thread.
+        // SAFETY: `this` is valid by the caller's contract: the object is not freed before this
+        // subtraction.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {
-            // SAFETY: Only the address is used, so it does not matter that the count may be gone.
+            // SAFETY: The callee only uses the address, so the counter may be freed already.
             unsafe { bindings::xprtrdma_wake_var(this.cast_mut().cast()) };
         }
     }
 
-    /// Whether there is no holder.
+    /// Returns whether there is no holder.
     #[inline]
     pub fn is_none(&self) -> bool {
-        // ORDERING: Pairs with the release in `remove`.
+        // ORDERING: Pairs with the release in `remove`, so the work of all earlier holders is
+        // visible.
         self.0.read_acquire() & !AWAITED == 0
     }
 
-    /// Waits until there is no holder; one thread at a time. Sleeps.
+    /// Waits until there is no holder. Only one thread may wait at a time. Sleeps.
     #[inline]
     pub fn wait(&self) {
         if !self.is_none() {
@@ -123,32 +129,33 @@ impl Holders {
 
     #[cold]
     fn wait_for_last(&self) {
-        // ORDERING: `Full` orders this before the callee's look at the count.
+        // ORDERING: `Full` orders this change before the callee reads the counter.
         self.0.fetch_add(AWAITED, Full);
         let count = &raw const self.0;
-        // CAST: `Atomic<i32>` and `atomic_t` are both one `int`.
-        // SAFETY: The count is valid for the duration of the call.
+        // CAST: `Atomic<i32>` and `atomic_t` both have the layout of an `int`.
+        // SAFETY: The counter is valid for the duration of the call.
         unsafe { bindings::xprtrdma_wait_value(count.cast_mut().cast(), AWAITED) };
-        // ORDERING: The callee ended with an acquiring look; no other thread reads it.
+        // ORDERING: `Relaxed`: the callee's last read was an acquire, and no other thread reads
+        // this change.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 
-    /// Like [`Holders::wait`], but for at most `span`.
+    /// Does what [`Holders::wait`] does, but waits for at most `span`.
     #[cold]
     pub fn wait_at_most(&self, span: Jiffies) {
-        // ORDERING: As in `wait_for_last`.
+        // ORDERING: `Full` orders this change before the callee reads the counter.
         self.0.fetch_add(AWAITED, Full);
         let count = &raw const self.0;
-        // CAST: As in `wait_for_last`.
-        // SAFETY: The count is valid for the duration of the call.
+        // CAST: `Atomic<i32>` and `atomic_t` both have the layout of an `int`.
+        // SAFETY: The counter is valid for the duration of the call.
         unsafe {
             bindings::xprtrdma_wait_value_timeout(count.cast_mut().cast(), AWAITED, span.count())
         };
-        // ORDERING: As in `wait_for_last`. The remaining holders wake no thread from here on.
+        // ORDERING: `Relaxed`: after this change, the remaining holders do not wake any thread.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 
-    /// Whether the owner waits.
+    /// Returns whether the owner waits.
     #[cfg(xprtrdma_kunit)]
     pub fn is_awaited(&self) -> bool {
         self.0.load(Relaxed) & AWAITED != 0

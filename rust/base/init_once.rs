@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Something that is initialised once ([`InitOnce`]).
+//! One-time initialisation of a static object ([`InitOnce`]).
 
 use kernel::{
     prelude::*,
@@ -12,7 +12,7 @@ use kernel::{
     },
 };
 
-/// Whether a static object was initialised, which the first user does.
+/// Records whether a static object has been initialised. The first caller initialises it.
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ pub struct InitOnce {
 }
 
 impl InitOnce {
-    /// Makes one whose object is not initialised.
+    /// Makes an `InitOnce` for an object that is not initialised.
     #[expect(clippy::new_without_default, reason = "a static object has no default")]
     pub const fn new() -> Self {
         Self {
@@ -41,11 +41,13 @@ impl InitOnce {
         }
     }
 
-    /// Calls `init` if no caller has done so before. `EBUSY`: the first caller is still at work.
+    /// Calls `init` unless another caller has done so. Returns `EBUSY` while the first caller is
+    /// still running `init`.
     pub fn call(&self, init: impl FnOnce()) -> Result {
         if !self.called.xchg(true, Full) {
             init();
-            // ORDERING: Pairs with the acquire in `is_done`.
+            // ORDERING: Pairs with the acquire in `is_done`, so that a thread that sees the flag
+            // sees the object.
             self.done.store(true, Release);
         } else if !self.is_done() {
             return Err(EBUSY);
@@ -53,9 +55,11 @@ impl InitOnce {
         Ok(())
     }
 
-    /// Returns whether the object was initialised; what `init` has written is seen then.
+    /// Returns whether the object has been initialised. If so, the caller sees what `init` has
+    /// written.
     pub fn is_done(&self) -> bool {
-        // ORDERING: Pairs with the release in `call`.
+        // ORDERING: Pairs with the release in `call`, so that the caller sees what `init` has
+        // written.
         self.done.load(Acquire)
     }
 }

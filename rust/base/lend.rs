@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is lent to a device ([`Loan`]), and its keeper until it is back ([`Lender`]).
+//! Memory that is lent to a device ([`Loan`]), and the object that keeps it until it is returned
+//! ([`Lender`]).
 
 use kernel::bindings::page;
 
-/// A piece of memory, which is not empty.
+/// A contiguous piece of memory, which is not empty.
 #[derive(Clone, Copy)]
 pub struct Piece<'a> {
-    /// Its first page, which is not null.
+    /// The first page of the piece; not null.
     pub page: *mut page,
-    /// The pages that follow, none of which is null. Bytes behind the last listed page lie in the
-    /// pages that follow it physically.
+    /// The following pages of the piece, none of which is null. If the piece continues behind the
+    /// last listed page, it does so in physically contiguous pages.
     pub more: &'a [*mut page],
-    /// Where it begins in its first page.
+    /// Offset at which the piece begins in its first page.
     pub first: usize,
-    /// Bytes.
+    /// Length of the piece in bytes.
     pub len: usize,
 }
 
@@ -22,10 +23,10 @@ pub struct Piece<'a> {
 ///
 /// # Safety
 ///
-/// Every piece that [`Loan::pieces`] and [`Loan::only_piece`] tell of lies in memory that stays
+/// Every piece that [`Loan::pieces`] and [`Loan::only_piece`] report lies in memory that stays
 /// allocated until [`Loan::into_lender`] has been called and its result is dropped. Until then no
-/// code reads or writes that memory through a Rust reference; the device may. A piece has `first`
-/// less than a page, and `more` no longer than its bytes need.
+/// code reads or writes that memory through a Rust reference, but the device may access it. In
+/// every piece, `first` is less than the page size, and `more` has no more pages than `len` needs.
 ///
 /// # Examples
 ///
@@ -62,31 +63,31 @@ pub struct Piece<'a> {
 /// }
 /// ```
 pub unsafe trait Loan {
-    /// Keeps the memory while it is lent.
+    /// The type that keeps the memory while it is lent.
     type Lender: Lender;
 
-    /// Bytes lent.
+    /// Returns the length of the lent memory in bytes.
     fn len(&self) -> usize;
 
-    /// Calls `take` with the pieces of the lent memory in order, beginning with the byte at
-    /// `start`, until it returns `false`. Does not sleep.
+    /// Calls `take` with the pieces of the lent memory in order, beginning with byte `start`, until
+    /// `take` returns `false`. Does not sleep.
     fn pieces(&self, start: usize, take: impl FnMut(Piece<'_>) -> bool);
 
-    /// Returns the one piece that all of the lent memory consists of, if that is easily seen.
-    /// Mapping it is faster then.
+    /// Returns the piece if the lent memory is a single piece, and this can be determined cheaply.
+    /// Mapping a single piece is faster.
     fn only_piece(&self) -> Option<Piece<'_>> {
         None
     }
 
-    /// Turns the loan into the keeper of its memory. The borrower has the pieces now, and only the
-    /// memory must be kept.
+    /// Converts the loan to a keeper of its memory. Called after the borrower has read the pieces,
+    /// so only the memory itself must be kept.
     fn into_lender(self) -> Self::Lender;
 
-    /// Whether nothing is lent.
+    /// Returns whether no memory is lent.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The keeper of memory that is lent to a device, until it is dropped; see [`Loan`].
+/// Keeps memory that is lent to a device until it is dropped; see [`Loan`].
 pub trait Lender: Send {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Log lines: their rate, the version, and values of `core`.
+//! Log lines: the rate limit, the module's version, and formatting of values of `core`.
 
 use kernel::{
     fmt,
@@ -8,7 +8,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Formats a value of `core`, such as an address, with the kernel's macros.
+/// Formats a value of a `core` type, such as an address, with the kernel's macros.
 ///
 /// # Examples
 ///
@@ -28,14 +28,15 @@ impl<V: core::fmt::Display> fmt::Display for Show<'_, V> {
     }
 }
 
-/// The module's version, as `modinfo` shows it.
+/// Returns the module's version, as `modinfo` shows it.
 pub fn version() -> &'static CStr {
     // SAFETY: The function returns a string literal.
     unsafe { CStr::from_char_ptr(bindings::xprtrdma_version()) }
 }
 
-/// Whether a log line may be written now: at most 20 in five seconds for the whole module.
+/// Returns whether a log line may be written now. The limit is 20 lines in five seconds for the
+/// whole module.
 pub fn may_log() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_may_log() }
 }

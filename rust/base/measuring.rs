@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The switch of what is measured on request. While it is off, the question costs a jump that is
-//! not taken, like a tracepoint.
+//! The switch for measurements on request. While it is off, the test costs one branch that is not
+//! taken, as with a tracepoint.
 
 use kernel::jump_label::static_branch_unlikely;
 use xprtrdma_bindings as bindings;
 
-/// Whether times are taken. In any context.
+/// Returns whether measuring is switched on. May be called in any context.
 #[inline(always)]
 pub fn is_measured() -> bool {
-    // SAFETY: The operand holds a static key that C defines.
+    // SAFETY: The operand refers to a static key that C code defines.
     unsafe { static_branch_unlikely!(bindings::xprtrdma_latency, bindings::xprtrdma_switch, key) }
 }
 
-/// Switches the measuring of times on or off, for the whole module. Sleeps.
+/// Switches measuring on or off for the whole module. Sleeps.
 pub fn measure(on: bool) {
-    // SAFETY: No requirements but that it may sleep.
+    // SAFETY: The function's only requirement is that the caller may sleep.
     unsafe { bindings::xprtrdma_set_latency(on) };
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much memory the host has.
+//! The amount of memory of the host.
 
 use core::ptr;
 
-/// Returns the number of pages that the host has.
+/// Returns the host's memory size in pages.
 ///
 /// # Examples
 ///
@@ -14,7 +14,8 @@ use core::ptr;
 /// assert!(host_pages() > 0);
 /// ```
 pub fn host_pages() -> usize {
-    // SAFETY: One word, which the kernel updates when memory is added or removed; it is only read.
+    // SAFETY: A single word, which the kernel updates when memory is added or removed, and which
+    // this code only reads.
     let pages = unsafe { ptr::read_volatile(&raw const kernel::bindings::_totalram_pages.counter) };
     // CAST: The number is never negative.
     pages as usize

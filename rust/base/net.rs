@@ -39,33 +39,33 @@ impl Net {
         unsafe { &*raw.cast() }
     }
 
-    /// Calls `f` with the namespace of the current task. Process context.
+    /// Calls `f` with the network namespace of the current task. Must be called in process context.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
-        // SAFETY: The function only requires process context, in which the current task has
-        // namespaces.
+        // SAFETY: The function requires process context, in which the current task has namespaces.
         let raw = unsafe { bindings::xprtrdma_current_net() };
-        // SAFETY: The current task refers to its namespace. Only the task itself can leave it,
-        // which it does not do during this call.
+        // SAFETY: The current task refers to its namespace. Only the task itself can leave the
+        // namespace, which it does not do during this call.
         f(unsafe { Self::from_raw(raw) })
     }
 
-    /// The namespace itself.
+    /// Returns the C structure.
     pub fn as_raw(&self) -> *mut net {
         self.0.get()
     }
 
     /// Returns the inode number of the namespace, by which programs such as lsns(8) identify it.
     pub fn number(&self) -> u32 {
-        // SAFETY: The namespace is valid by its type; its number is constant.
+        // SAFETY: By the meaning of `Net` the namespace is valid. Its number is constant.
         unsafe { bindings::xprtrdma_netns_number(self.0.get()) }
     }
 }
 
-/// Converts a C socket address; `None` for another family.
+/// Converts a C socket address. Returns `None` if its family is neither IPv4 nor IPv6.
 ///
 /// # Safety
 ///
-/// `addr` points to a `sockaddr_in` or `sockaddr_in6` where the family says so.
+/// `addr` is valid. If its family is `AF_INET` it points to a `sockaddr_in`, if `AF_INET6` to a
+/// `sockaddr_in6`.
 pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
     use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
@@ -80,7 +80,7 @@ pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
         AF_INET6 => {
             // SAFETY: The family says that this is a `sockaddr_in6`.
             let sin6 = unsafe { &*addr.cast::<sockaddr_in6>() };
-            // SAFETY: All views of the union are plain bytes.
+            // SAFETY: All members of the union are plain bytes.
             let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
             let port = u16::from_be(sin6.sin6_port);
             let flow = u32::from_be(sin6.sin6_flowinfo);
@@ -90,7 +90,7 @@ pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// Calls `f` with `addr` in C's form, which is valid during the call.
+/// Calls `f` with a C socket address for `addr`. The pointer is valid only during the call.
 pub fn with_raw<R>(addr: &SocketAddr, f: impl FnOnce(*const sockaddr) -> R) -> R {
     match addr {
         SocketAddr::V4(a) => {
@@ -110,7 +110,7 @@ pub fn with_raw<R>(addr: &SocketAddr, f: impl FnOnce(*const sockaddr) -> R) -> R
                 sin6_scope_id: a.scope_id(),
                 ..Default::default()
             };
-            // CAST: An IPv6 address is 16 bytes in network order in every view of the union.
+            // CAST: In every member of the union an IPv6 address is 16 bytes in network byte order.
             sin6.sin6_addr.in6_u.u6_addr8 = a.ip().octets();
             f(ptr::from_ref(&sin6).cast())
         }

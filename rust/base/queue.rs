@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A work queue of our own ([`WorkQueue`]).
+//! The module's own work queues ([`WorkQueue`]).
 
 use core::ptr::NonNull;
 use kernel::{
@@ -16,10 +16,11 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// An unbound work queue with a rescuer, so that it makes progress under memory reclaim.
-/// Administrators find it in sysfs.
+/// An unbound work queue with a rescuer, so that it makes progress under memory reclaim. The
+/// administrator finds it in sysfs.
 ///
-/// Dropping it waits for the work on it; so code that runs there is never unloaded under it.
+/// Dropping the queue waits until all its work has ended, so the code of a work item is never
+/// unloaded while it runs.
 ///
 /// # Invariants
 ///
@@ -38,9 +39,9 @@ use xprtrdma_bindings as bindings;
 /// ```
 pub struct WorkQueue(NonNull<kernel::bindings::workqueue_struct>);
 
-// SAFETY: Work queues have no thread affinity.
+// SAFETY: Any thread may use or destroy a work queue.
 unsafe impl Send for WorkQueue {}
-// SAFETY: Queueing is safe from several threads.
+// SAFETY: Several threads may queue work at the same time.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
@@ -48,32 +49,32 @@ impl WorkQueue {
     pub fn new(name: &CStr) -> Result<Self> {
         // SAFETY: `name` is a C string; the callee copies it.
         let wq = unsafe { bindings::xprtrdma_alloc_workqueue(name.as_char_ptr()) };
-        // INVARIANT: Created just now.
+        // INVARIANT: The queue has just been created.
         Ok(Self(NonNull::new(wq).ok_or(ENOMEM)?))
     }
 
-    /// Waits until all work that is on the queue now has ended. Sleeps.
+    /// Waits until all work that is on the queue at the time of the call has ended. Sleeps.
     pub fn flush(&self) {
         // SAFETY: Valid by the type invariant.
         unsafe { kernel::bindings::__flush_workqueue(self.0.as_ptr()) }
     }
 
-    /// The queue, for enqueueing.
+    /// Returns the queue, for queueing work.
     pub fn queue(&self) -> &Queue {
-        // SAFETY: Valid by the type invariant for as long as `self`.
+        // SAFETY: By the type invariant the queue is valid as long as `self`.
         unsafe { Queue::from_raw(self.0.as_ptr()) }
     }
 }
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // SAFETY: Valid by the type invariant and not used again.
+        // SAFETY: The queue is valid by the type invariant, and is not used again.
         unsafe { kernel::bindings::destroy_workqueue(self.0.as_ptr()) }
     }
 }
 
-/// Removes a delayed work item from its queue, or waits for its end if it runs. During the wait the
-/// item cannot queue itself again. Sleeps.
+/// Cancels a delayed work item. If the item is running, waits until it has ended; during the wait
+/// the item cannot queue itself again. Sleeps.
 pub fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
@@ -83,9 +84,9 @@ where
     let work = unsafe { Work::<T, ID>::raw_get(T::raw_get_work(raw.cast_mut())) };
     // SAFETY: By the contract of `HasDelayedWork` the work is part of a delayed work.
     let delayed = unsafe { container_of!(work, kernel::bindings::delayed_work, work) };
-    // SAFETY: An initialised delayed work, kept by `item`; this may sleep.
+    // SAFETY: The delayed work is initialised, and `item` keeps it. The caller may sleep.
     if unsafe { kernel::bindings::cancel_delayed_work_sync(delayed) } {
-        // SAFETY: The queue held one reference for the work that will not run now.
+        // SAFETY: The queue owned a reference for the cancelled work, which will not run.
         drop(unsafe { Arc::from_raw(raw) });
     }
 }

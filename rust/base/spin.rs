@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel crate's spin lock, without the cost of lockdep in a kernel that does not have it
+//! The kernel crate's spin lock without the cost of lockdep in kernels without lockdep
 //! ([`SpinLock`]).
 
 use kernel::{
@@ -14,8 +14,8 @@ use kernel::{
     },
 };
 
-/// A spin lock that is the same as [`kernel::sync::SpinLock`], but calls no function that is empty
-/// in a kernel without lockdep. For locks that are taken several times for every RPC.
+/// Does what [`kernel::sync::SpinLock`] does. In a kernel without lockdep it calls no empty
+/// functions, which pays off for locks that every RPC takes several times.
 ///
 /// # Examples
 ///
@@ -43,45 +43,45 @@ pub type SpinLockGuard<'a, T> = Guard<'a, T, Spin>;
 /// The backend of a [`SpinLock`].
 pub struct Spin;
 
-// SAFETY: All work is done by a backend that keeps the contract.
+// SAFETY: `SpinLockBackend` does all the work and fulfils the contract of `Backend`.
 unsafe impl Backend for Spin {
     type State = <SpinLockBackend as Backend>::State;
     type GuardState = <SpinLockBackend as Backend>::GuardState;
 
     #[inline]
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
-        // SAFETY: By the caller's contract, which is the same.
+        // SAFETY: By the caller's contract: the callee has the same contract.
         unsafe { SpinLockBackend::init(ptr, name, key) }
     }
 
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
-        // SAFETY: By the caller's contract, which is the same.
+        // SAFETY: By the caller's contract: the callee has the same contract.
         unsafe { SpinLockBackend::lock(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
-        // SAFETY: By the caller's contract, which is the same.
+        // SAFETY: By the caller's contract: the callee has the same contract.
         unsafe { SpinLockBackend::try_lock(ptr) }
     }
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
-        // SAFETY: By the caller's contract, which is the same.
+        // SAFETY: By the caller's contract: the callee has the same contract.
         unsafe { SpinLockBackend::unlock(ptr, guard_state) }
     }
 
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         if cfg!(CONFIG_LOCKDEP) {
-            // SAFETY: By the caller's contract, which is the same.
+            // SAFETY: By the caller's contract: the callee has the same contract.
             unsafe { SpinLockBackend::assert_is_held(ptr) }
         }
     }
 }
 
-/// Makes an initialiser of a [`SpinLock`] with a lock class of its own.
+/// Makes an initialiser of a [`SpinLock`] that has its own lock class.
 #[macro_export]
 macro_rules! new_spinlock {
     ($inner:expr, $name:literal) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit suites of this crate; see those of `rust/rdma`.
+//! KUnit suites of this crate; see the suites in `rust/rdma`.
 
 #[path = "../kunit/ensure.rs"]
 #[macro_use]

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calling thread: whether it may wait, and how it allocates.
+//! Properties of the calling thread: whether it may wait, its priority, and how it allocates.
 
 use xprtrdma_bindings as bindings;
 
-/// Whether other threads are waiting for the processor on which this is called. Only a hint: it may
-/// have changed already.
+/// Returns whether other threads are waiting for the processor on which this function runs. Only a
+/// hint: it may have changed already.
 #[inline]
 pub fn others_want_this_cpu() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: The function has no requirements.
     unsafe { !bindings::single_task_running() }
 }
 
-/// Whether the calling thread may wait for a while: it is no worker, for whose queue others may
-/// wait, and does not reclaim memory.
+/// Returns whether the calling thread may wait for a while: it is no kernel worker, as other work
+/// may wait for the worker's queue, and it does not reclaim memory.
 pub fn may_wait() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_may_linger() }
 }
 
-/// Whether the calling thread gets a processor about as soon as a worker does: it has neither a
-/// lower priority nor a limited budget of time. Limits by a control group are not seen.
+/// Returns whether the scheduler runs the calling thread about as soon as it runs a kernel worker:
+/// the thread has no lower priority and no limited run-time budget. Limits that a control group
+/// imposes are not considered.
 #[inline]
 pub fn is_prompt() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_is_prompt() }
 }
 
-/// A scope in which allocations of this thread do not wait for a file system.
+/// A scope in which the allocations of this thread do not wait for a file system.
 ///
-/// The thread that makes it must drop it.
+/// The thread that enters the scope must also drop it.
 ///
 /// # Examples
 ///
@@ -51,7 +52,8 @@ impl NoFs {
     #[inline]
     pub fn enter() -> Self {
         Self {
-            // SAFETY: Undone in `drop`, on the same thread since the type is not `Send`.
+            // SAFETY: `drop` restores the flags on the same thread, because this type is not
+            // `Send`.
             flags: unsafe { bindings::xprtrdma_memalloc_nofs_save() },
             _not_send: core::marker::PhantomData,
         }
@@ -61,7 +63,7 @@ impl NoFs {
 impl Drop for NoFs {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `flags` is what the matching save returned.
+        // SAFETY: `flags` is the value that the matching save returned.
         unsafe { bindings::xprtrdma_memalloc_nofs_restore(self.flags) }
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Time, and chance.
+//! Jiffies, milliseconds, and random jitter.
 
 use core::ptr;
 use xprtrdma_bindings as bindings;
 
-/// A time in jiffies, as the RPC client counts it.
+/// A point in time or a duration in jiffies, as the RPC client counts them.
 ///
 /// # Examples
 ///
@@ -18,59 +18,61 @@ use xprtrdma_bindings as bindings;
 pub struct Jiffies(pub usize);
 
 impl Jiffies {
-    /// The present.
+    /// Returns the present time.
     #[inline]
     pub fn now() -> Self {
-        // SAFETY: One word, which the kernel updates; it is only read.
+        // SAFETY: A single word, which the kernel updates and this code only reads.
         Self(unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) })
     }
 
-    /// The span since a time that [`Jiffies::count`] returned.
+    /// Returns the time elapsed since `count`, which [`Jiffies::count`] returned.
     pub fn since(count: usize) -> Self {
         Self(Self::now().0.wrapping_sub(count))
     }
 
-    /// Whether this time, counted as the kernel does, is at least `span` jiffies ahead.
+    /// Returns whether this point in time is at least `span` jiffies in the future. Handles the
+    /// wrap-around of jiffies.
     #[inline]
     pub fn is_at_least_ahead(self, span: usize) -> bool {
-        // CAST: As in C, a time in the past is a negative distance.
+        // CAST: As in C, a point in time in the past has a negative distance.
         self.0.wrapping_sub(Self::now().0) as isize >= span as isize
     }
 
-    /// A span of milliseconds.
+    /// Converts milliseconds to jiffies.
     pub fn from_ms(ms: u32) -> Self {
-        // SAFETY: No requirements.
+        // SAFETY: The function has no requirements.
         Self(unsafe { bindings::xprtrdma_msecs_to_jiffies(ms) })
     }
 
-    /// This span, in milliseconds.
+    /// Converts this duration to milliseconds.
     pub fn as_ms(self) -> u32 {
-        // SAFETY: No requirements.
+        // SAFETY: The function has no requirements.
         unsafe { bindings::xprtrdma_jiffies_to_msecs(self.0) }
     }
 
-    /// This span, in jiffies.
+    /// Returns the number of jiffies.
     #[inline]
     pub fn count(self) -> usize {
         self.0
     }
 }
 
-/// Milliseconds since boot, monotonic.
+/// Returns the monotonic time since boot, in milliseconds.
 pub fn now_ms() -> u64 {
     now_ns() / 1_000_000
 }
 
-/// Nanoseconds since boot, monotonic: what `ktime_get()` returns. In any context.
+/// Returns the monotonic time since boot in nanoseconds, as `ktime_get()` does. May be called in
+/// any context.
 pub fn now_ns() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: The function has no requirements.
     let ns = unsafe { kernel::bindings::ktime_get() };
     // CAST: The monotonic clock is never negative.
     ns as u64
 }
 
-/// A random number, good enough for jitter.
+/// Returns a random number that is good enough for jitter.
 pub fn random() -> u32 {
-    // SAFETY: No requirements.
+    // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_random() }
 }

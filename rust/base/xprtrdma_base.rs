@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Utilities for the other crates of the module: parts of the kernel that its own Rust crate does
-//! not have, or not like this. Knows of neither RDMA nor RPC.
+//! Utilities for the other crates of the module: parts of the kernel that the kernel crate lacks or
+//! implements differently. This crate knows of neither RDMA nor RPC.
 //!
 //! | Module | Concept |
 //! | --- | --- |
-//! | [`access_once`] | loads and stores that are no calls |
-//! | `buffer` | memory that is passed on as an address (the server's module) |
+//! | [`access_once`] | inlined atomic loads and stores |
+//! | `buffer` | memory that is passed on as an address (server module only) |
 //! | [`compat`] | differences among kernel versions |
-//! | [`debugfs`] | files in debugfs that keep the module while they are open |
-//! | [`holders`] | the wait for the last holder |
+//! | [`debugfs`] | files in debugfs that keep the module loaded while they are open |
+//! | [`holders`] | waiting for the last holder of an object |
 //! | [`lend`] | memory that is lent to a device |
-//! | [`log`] | how much is logged, and how |
-//! | `memory` | how much memory the host has (the server's module) |
-//! | `measuring` | the switch of what is measured on request |
+//! | [`log`] | the log's rate limit, formatting of log lines |
+//! | `measuring` | the switch for measurements on request |
+//! | `memory` | the amount of memory of the host (server module only) |
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |
-//! | [`random`] | random numbers that cannot be foreseen |
+//! | [`random`] | random numbers that cannot be predicted |
 //! | [`spin`] | spin locks |
-//! | [`thread`] | priority and rights of the calling thread |
+//! | [`thread`] | priority and permissions of the calling thread |
 //! | [`time`] | jiffies, milliseconds, jitter |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// The prefix of log lines. The other crates import it in their roots, where the macros of
-/// [`kernel::print`] look for it.
+/// The prefix of the module's log lines. The other crates import this constant in their roots,
+/// where the macros of [`kernel::print`] expect it.
 pub const __LOG_PREFIX: &[u8] = NAME.to_bytes_with_nul();
 
-/// The name of the module that these crates are built into.
+/// The name of the module, when these crates are built into the client.
 #[cfg(not(xprtrdma_server))]
 pub const NAME: &kernel::prelude::CStr = c"xprtrdma_rs";
-/// The name of the module that these crates are built into.
+/// The name of the module, when these crates are built into the server.
 #[cfg(all(xprtrdma_server, not(xprtrdma_rds)))]
 pub const NAME: &kernel::prelude::CStr = c"svcrdma_rs";
-/// The name of the module that these crates are built into.
+/// The name of the module, when these crates are built into the RDS transport.
 #[cfg(xprtrdma_rds)]
 pub const NAME: &kernel::prelude::CStr = c"rds_rdma_rs";
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The wait for the last holder of a thing.
+//! Tests of the wait for the last holder of an object.
 
 use super::{
     ensure::Test,
@@ -26,10 +26,10 @@ use kernel::{
     },
 };
 
-/// Something that is held.
+/// An object that has holders.
 struct Held {
     holders: Holders,
-    /// The object has ended.
+    /// Whether the owner has ended the object.
     over: Atomic<bool>,
 }
 
@@ -46,11 +46,11 @@ impl Held {
     }
 
     fn remove(&self) {
-        // SAFETY: Each test counts as many as it removes.
+        // SAFETY: Each test adds every holder that it removes.
         unsafe { Holders::remove(&self.holders) }
     }
 
-    /// Ends the object on another thread, once it has no holder.
+    /// Ends the object on another thread as soon as it has no holder.
     fn end_on(held: &Arc<Self>, queue: &WorkQueue) -> Result {
         let held = held.clone();
         queue.queue().try_spawn(GFP_KERNEL, move || {
@@ -80,7 +80,7 @@ mod suite {
     #[test]
     fn the_last_holder_ends_the_wait() -> Test {
         let queue = WorkQueue::new(c"kunit-holders")?;
-        // Done twice: after the first wait the owner must be able to announce the next one.
+        // Two rounds: the owner must be able to wait a second time after the first wait.
         let held = Held::new(0)?;
         for _ in 0..2 {
             held.over.store(false, Release);
@@ -113,7 +113,7 @@ mod suite {
         ensure!(!held.holders.is_awaited());
         let other = held.clone();
         queue.queue().try_spawn(GFP_KERNEL, move || {
-            // Longer than the test waits.
+            // The limit is longer than the test's patience.
             other.holders.wait_at_most(Jiffies::from_ms(600_000));
             other.over.store(true, Release);
         })?;
@@ -131,7 +131,7 @@ mod suite {
         for round in 0..300 {
             let held = Held::new(1)?;
             Held::end_on(&held, &queue)?;
-            // Before, while or after the other thread begins to wait.
+            // The holders leave before, while or after the other thread begins to wait.
             if round % 3 == 0 {
                 wait_until(|| held.holders.is_awaited())?;
             }

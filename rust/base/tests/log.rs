@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The log.
+//! Tests of the log's rate limit.
 
 use super::ensure::Test;
 use crate::log::may_log;
@@ -13,7 +13,8 @@ mod suite {
     #[test]
     fn the_log_has_a_limit() -> Test {
         let shown = (0..1000).filter(|_| may_log()).count();
-        // The number of lines in five seconds, twice: a second period may begin during the loop.
+        // Twice the limit for five seconds, because the loop may run into a second period of five
+        // seconds.
         ensure!(shown <= 40);
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work queue.
+//! Tests of work queues.
 
 use super::{
     allocations::each_allocation,
@@ -28,7 +28,7 @@ use kernel::{
     },
 };
 
-/// Work that counts how often it ran.
+/// A work item that counts how often it ran.
 #[pin_data]
 struct Counter {
     #[pin]
@@ -86,14 +86,15 @@ mod suite {
     fn delayed_work_can_be_taken_back() -> Test {
         let queue = WorkQueue::new(c"kunit")?;
         let item = counter()?;
-        // Not queued.
+        // The item is not queued yet.
         cancel_delayed_sync(&item);
         for _ in 0..3 {
             queue
                 .queue()
                 .enqueue_delayed(item.clone(), 100_000)
                 .map_err(|_| EBUSY)?;
-            // Queued: its reference comes back. A leak is for kmemleak to find.
+            // The item is queued, so cancelling returns its reference. kmemleak would find a leaked
+            // reference.
             cancel_delayed_sync(&item);
         }
         ensure_eq!(item.runs.load(Relaxed), 0);
@@ -103,7 +104,7 @@ mod suite {
             .map_err(|_| EBUSY)?;
         queue.flush();
         ensure_eq!(item.runs.load(Relaxed), 1);
-        // Done.
+        // The item has already run.
         cancel_delayed_sync(&item);
         drop(queue);
         Ok(())
