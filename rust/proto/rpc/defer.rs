@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work that waits for room in a queue ([`PostQueue`]).
+//! Work that waits for free entries in a full queue ([`PostQueue`]).
 //!
-//! A queue announces that it has room again, but only after a post found it full, and only once.
-//! Deferred items are in a list that the announcement empties. So after an item was put on the list
-//! the queue has to be asked once more: an announcement in between found an empty list.
+//! After a post found the queue full, the queue announces a single time that it has free entries
+//! again. The announcement posts the items of the deferred list. If the announcement comes after
+//! the failed post but before the item is on the list, it misses the item. So the poster asks the
+//! queue again after the poster has put the item on the list.
 
-/// A queue, and the list of items that wait for it. Other contexts may use both at any time.
+/// A queue with a list of deferred items. Other contexts may use the queue and the list any time.
 pub trait PostQueue {
-    /// Posts `item`. Returns `false` if there is no room; [`resume`] is called when there is.
+    /// Posts `item`. Returns `false` if the queue is full; the queue then calls [`resume`] as soon
+    /// as it has free entries.
     fn post(&self, item: u16) -> bool;
 
-    /// Returns whether there is room for `item`. If not, [`resume`] is called when there is, even
-    /// if it was called for an earlier promise in between.
+    /// Returns whether the queue has free entries for `item`. If not, the queue calls [`resume`] as
+    /// soon as it has, even if it has already called [`resume`] after an earlier failed post.
     fn has_room(&self, item: u16) -> bool;
 
-    /// Puts `item` on the list.
+    /// Puts `item` on the deferred list.
     fn defer(&self, item: u16);
 
-    /// Takes an item from the list.
+    /// Takes an item from the deferred list.
     fn next_deferred(&self) -> Option<u16>;
 }
 
-/// Posts `item`, now or as soon as there is room.
+/// Posts `item` now, or defers it until the queue has free entries.
 #[inline]
 pub fn post(queue: &impl PostQueue, item: u16) {
     if !queue.post(item) && wait(queue, item) {
@@ -30,8 +32,8 @@ pub fn post(queue: &impl PostQueue, item: u16) {
     }
 }
 
-/// Posts deferred items until the list is empty or the queue has no room. The announcement calls
-/// this.
+/// Posts deferred items until the deferred list is empty or the queue is full. The queue calls this
+/// function when it has free entries again.
 pub fn resume(queue: &impl PostQueue) {
     while let Some(item) = queue.next_deferred() {
         if !queue.post(item) && !wait(queue, item) {
@@ -40,7 +42,7 @@ pub fn resume(queue: &impl PostQueue) {
     }
 }
 
-/// Defers an item. Returns whether there is room by now.
+/// Defers `item`. Returns whether the queue has free entries for it by now.
 fn wait(queue: &impl PostQueue, item: u16) -> bool {
     queue.defer(item);
     queue.has_room(item)

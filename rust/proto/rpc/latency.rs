@@ -2,10 +2,10 @@
 
 //! Where the time of a call goes: its stages ([`Stage`]), and buckets to count them in.
 //!
-//! Bucket 0 is for less than a microsecond, each other one for spans up to twice as long as those
-//! of the one before it, the last one for all that are longer.
+//! Bucket 0 counts spans shorter than 1 us. Bucket `n` counts spans of at least 2^(n-1) us that are
+//! shorter than 2^n us. The last bucket has no upper limit.
 
-/// A part of a call's life. Each stage begins where the one before it ends.
+/// A part of a call's life. Each stage begins when the preceding stage ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// From the beginning of the RPC until the transport was last given the call to send: it waits
@@ -21,10 +21,10 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All of them, in their order.
+    /// All stages, in the order in which a call passes through them.
     pub const ALL: [Self; 4] = [Self::Wait, Self::Register, Self::Answer, Self::Complete];
 
-    /// The name in files.
+    /// Returns the name of the stage in debugfs files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wait => "wait",
@@ -35,20 +35,20 @@ impl Stage {
     }
 }
 
-/// How many buckets there are: the last one is for 67 s and more.
+/// Number of buckets. The last bucket counts spans of 67 s and more.
 pub const BUCKETS: usize = 28;
 
-/// The bucket of a span in nanoseconds, less than [`BUCKETS`].
+/// Returns the index (below [`BUCKETS`]) of the bucket that counts a span of `ns` nanoseconds.
 pub fn bucket(ns: u64) -> usize {
     let us = ns / 1000;
-    // As many as a number has binary digits.
+    // The index of the bucket is the number of binary digits of the span in microseconds.
     let digits = u64::BITS.saturating_sub(us.leading_zeros());
-    // CAST: at most 64.
+    // CAST: A `u64` has at most 64 binary digits, which fit a `usize`.
     (digits as usize).min(BUCKETS - 1)
 }
 
-/// The number of microseconds that all spans in a bucket are shorter than; `None` for the last one,
-/// which has no limit, and for numbers that no bucket has.
+/// Returns the exclusive upper limit, in microseconds, of the spans in a bucket. Returns `None` for
+/// the last bucket, which has no upper limit, and for an index without a bucket.
 pub fn below_us(bucket: usize) -> Option<u64> {
     if bucket >= BUCKETS - 1 {
         return None;
@@ -67,13 +67,14 @@ pub struct Stamps {
     pub posted: u64,
     /// The reply had arrived.
     pub answered: u64,
-    /// It ends.
+    /// The call ended.
     pub ended: u64,
 }
 
 impl Stamps {
-    /// Returns how long each stage took, in nanoseconds. `None` if a point is missing or they are
-    /// not in order: measuring was off when the call was posted, or it has been sent again since.
+    /// Returns how long each stage took, in nanoseconds. Returns `None` if a time stamp is missing
+    /// or earlier than its predecessor: measuring was off when the call was posted, or the call was
+    /// sent again after it was posted.
     pub fn spans(&self) -> Option<[(Stage, u64); 4]> {
         if self.begun == 0 || self.posted == 0 {
             return None;

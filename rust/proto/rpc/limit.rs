@@ -7,19 +7,19 @@ use crate::time::{
     Time, //
 };
 
-/// Discarded messages on one connection after which it is closed, unless set otherwise.
+/// Default number of discarded messages after which a connection is closed.
 pub const DEFAULT_DISCARD_LIMIT: u32 = 16;
-/// Bad replies after which a call is given up.
+/// Number of bad replies to one call after which the call fails.
 pub const CALL_STRIKES: u8 = 3;
 
-/// Number of bad replies to one call, on all its connections together.
+/// Number of bad replies to one call, summed over all connections on which it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strikes(u8);
 
 /// What to do after a message was dropped and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// Nothing.
+    /// Do nothing.
     Ignore,
     /// Close the connection, connect again with back-off.
     Reconnect,
@@ -28,21 +28,21 @@ pub enum Reaction {
     FailCall,
 }
 
-/// One dropped message is forgotten after this time.
+/// Interval after which [`DiscardLimit`] lowers its count by one dropped message.
 const FORGOTTEN: Millis = Millis::from_secs(60);
 
-/// Counts dropped messages on one connection, and forgets them one by one: a connection may last
-/// for months, and a peer that is wrong once a week may keep it.
+/// Counts the messages that were dropped on one connection. The count falls by one each minute:
+/// a connection may last for months, and one bad message a week must not close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscardLimit {
     limit: u32,
     seen: u32,
-    /// When a message was last forgotten, or when the count was last zero.
+    /// Time at which the count last fell by one, or at which `tick` last found it zero.
     since: Time,
 }
 
 impl DiscardLimit {
-    /// The state of a new connection; `limit` is at least one.
+    /// Returns the state of a new connection. A `limit` of zero is raised to one.
     #[inline]
     pub fn new(limit: u32, now: Time) -> Self {
         Self {
@@ -52,8 +52,8 @@ impl DiscardLimit {
         }
     }
 
-    /// Forgets messages that are old enough. Must be called regularly: a message may be forgotten
-    /// too early, by at most the time between two calls.
+    /// Lowers the count by one for each minute that has passed. Must be called regularly: a dropped
+    /// message may leave the count too early, by at most the time between two calls of `tick`.
     pub fn tick(&mut self, now: Time) {
         while self.seen > 0 && now.since(self.since) >= FORGOTTEN {
             self.seen = self.seen.saturating_sub(1);

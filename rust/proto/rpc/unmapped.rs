@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that the device does not map.
+//! Limit for calls whose memory cannot be mapped for the device ([`Unmapped`]).
 
 use crate::error::Error;
 
-/// How often a call may find that its memory cannot be mapped before it fails.
+/// Number of failed attempts to map the memory of a call after which the next one fails the call.
 pub const RETRIES: u8 = 8;
 
-/// How often in a row the memory of a call could not be mapped. The RPC client retries without end,
-/// so the core counts.
+/// Counts how often in a row the memory of one call could not be mapped on one connection. The RPC
+/// client retries without a limit, so this counter ends the retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unmapped {
-    /// Xid and connection.
+    /// The xid of the counted call, and the number of its connection.
     call: (u32, u32),
     times: u8,
 }
 
 impl Unmapped {
-    /// The memory of the call with this xid could not be mapped on the connection with this number.
-    /// Returns what that means for the call.
+    /// Records that the memory of the call `xid` could not be mapped on the connection with the
+    /// number `connection`. Returns the error for the call: after [`Error::NoBuffers`] the RPC
+    /// client retries, [`Error::Unmappable`] fails the call.
     pub fn again(&mut self, xid: u32, connection: u32) -> Error {
         if self.call != (xid, connection) {
             self.call = (xid, connection);

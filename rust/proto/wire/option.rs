@@ -8,17 +8,17 @@ use crate::wire::xdr::{
     Reader, //
 };
 
-/// The header of an option, behind the fixed words. What the option means is not known.
+/// The header of a version 2 option. The transport does not interpret the option itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionHeader {
     /// The direction word as received; not checked.
     pub(crate) direction: u32,
-    /// All of the option's own bytes are there.
+    /// Whether the message contains all bytes (with XDR padding) of the option's value.
     pub(crate) complete: bool,
 }
 
 impl OptionHeader {
-    /// Takes the direction, the type and the length, and looks whether that much follows.
+    /// Decodes direction, type and length, and checks that `length` padded bytes follow.
     pub(crate) fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let direction = input.u32()?;
         let _type = input.u32()?;

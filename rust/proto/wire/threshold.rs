@@ -12,7 +12,7 @@ pub use super::private_data::MIN_THRESHOLD;
 /// The threshold that every version 2 peer supports (V2-01), in bytes.
 pub const MIN_THRESHOLD_V2: u32 = 4096;
 
-/// The agreement of one connection.
+/// What the peers of one connection agreed on when they connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Largest message from us to the server: forward Calls and reverse Replies, in bytes.
@@ -24,15 +24,15 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// The values without an agreement, and after a peer did not keep its announcement (CM-24).
+    /// The values for a peer that announced nothing, or that broke what it announced (CM-24).
     pub const MINIMUM: Self = Self {
         call: MIN_THRESHOLD,
         reply: MIN_THRESHOLD,
         remote_invalidation: false,
     };
 
-    /// Combines what we announced with what the peer did, `None` if it announced nothing valid
-    /// (CM-08 to CM-10).
+    /// Combines our announcement with the peer's. `peer` is `None` if the peer announced nothing
+    /// valid (CM-08 to CM-10).
     ///
     /// Our own sizes are the maximum (CM-23). A version 2 peer supports at least
     /// [`MIN_THRESHOLD_V2`], whatever it announces.
@@ -69,6 +69,6 @@ impl Thresholds {
 }
 
 const fn overhead(version: Version) -> u32 {
-    // CAST: 28 or 32.
+    // CAST: The shortest header has 28 bytes (version 1) or 32 bytes (version 2).
     version.min_header_len() as u32
 }
