@@ -54,7 +54,7 @@ class Fault:
     stock: bool            # needs a stock kernel
     versions: tuple        # of NFS that it means something for
     transports: tuple      # versions of RPC-over-RDMA that it can be with
-    responder: bool        # needs the responder of these tests
+    server: str | None     # the transport of the server that it needs
     rails: bool            # needs two cables, and mounts over both
 
     @property
@@ -64,7 +64,7 @@ class Fault:
     def belongs(self, w):
         """Whether it is for runs like this one, whatever the kernel is."""
         return (w.transport in self.transports and (w.over_rails or not self.rails)
-                and (w.by_responder or not self.responder))
+                and self.server in (None, ENV.serving))
 
     def applies(self, w):
         """Whether such a run can have it with this kernel."""
@@ -80,11 +80,11 @@ FAULTS = []
 
 
 def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2"),
-          transports=(1, 2), responder=False, rails=False):
+          transports=(1, 2), server=None, rails=False):
     """Make a generator function a row of the table."""
     def decorate(function):
         FAULTS.append(Fault(contextlib.contextmanager(function), what, hold, share, debug, stock,
-                            versions, transports, responder, rails))
+                            versions, transports, server, rails))
         return function
     return decorate
 
@@ -120,7 +120,8 @@ between("knfsd_restart", "knfsd stopped and started", (0, 2),
         faults.stop_nfsd, faults.start_nfsd)
 
 
-@fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2)
+# Our server grants the same always.
+@fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2, server="intree")
 def few_credits(w):
     with w.granting(FEWEST_CREDITS):
         yield
@@ -138,7 +139,7 @@ def server_device(w):
 
 
 @fault("the server of version two ended and started anew", hold=(0, 2), transports=(2,),
-       responder=True)
+       server="intree")
 def responder_restart(w):
     with w.without_responder():
         yield
@@ -146,7 +147,7 @@ def responder_restart(w):
 
 # NFSv4 would find out that it is the same server, and go on by the connection that there is.
 @fault("a server that speaks version two no more, amid calls", hold=(0, 2), share=2,
-       versions=("3",), transports=(2,), responder=True)
+       versions=("3",), transports=(2,), server="intree")
 def version_change(w):
     with contextlib.ExitStack() as undo:
         other = undo.enter_context(w.another_responder())
