@@ -230,7 +230,7 @@ unsafe impl Loan for OperationMemory {
             return;
         }
         // SAFETY: Valid by the type invariant of `Held`.
-        let table = unsafe { bindings::rdsrdma_op_table(self.0.0.as_ptr()) };
+        let table = unsafe { bindings::rdsrdma_op_table(self.0 .0.as_ptr()) };
         if table.is_null() {
             return;
         }
