@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What bindgen reads. Types of other headers come from kernel::bindings. */
+/*
+ * The headers that bindgen reads. Types of other headers come from
+ * kernel::bindings.
+ */
 #include <linux/module.h>
 #include <linux/random.h>
 #include <linux/sched/stat.h>

@@ -2,7 +2,7 @@
 /*
  * The C side of xprtrdma_rs: wrappers of static inlines and macros, the
  * transport class object, whose flexible array Rust cannot define, and the
- * table of sysctls. No decision is taken here.
+ * table of sysctls. This file makes no policy decisions.
  */
 #include <linux/bitops.h>
 #include <linux/debugfs.h>
@@ -44,8 +44,9 @@ int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		       const struct ib_send_wr **bad)
 {
 	/*
-	 * As ib_post_send(), without its local variable for an unused "bad": the
-	 * compiler guards the stack for that, which costs twelve instructions.
+	 * Does what ib_post_send() does, without its local variable for a "bad"
+	 * pointer that is not used. Because of that variable the compiler adds
+	 * a stack guard, which costs twelve instructions.
 	 */
 	return qp->device->ops.post_send(qp, wr, bad);
 }
@@ -136,9 +137,10 @@ u32 xprtrdma_dma_max_entry(struct ib_device *dev)
 }
 
 /*
- * Whether a module of this name is loaded that was not built in the kernel's
- * own tree. All modules are in the set that this one is in. The reference keeps
- * the module: freeing it waits until its last kobject reference is gone.
+ * Returns whether a module of this name is loaded that was not built in the
+ * kernel's own tree. All modules are in the kset of this module. The reference
+ * to the kobject keeps the module: it is freed only after the last reference to
+ * its kobject is dropped.
  */
 bool xprtrdma_is_out_of_tree(const char *module)
 {
@@ -149,7 +151,9 @@ bool xprtrdma_is_out_of_tree(const char *module)
 
 	if (!kobj)
 		return false;
-	/* NULL: a built-in module, which has a kobject for its parameters. */
+	/*
+	 * NULL for a built-in module, which has a kobject for its parameters.
+	 */
 	found = container_of(kobj, struct module_kobject, kobj)->mod;
 	foreign = found && test_bit(TAINT_OOT_MODULE, &found->taints);
 	kobject_put(kobj);
@@ -181,7 +185,9 @@ static unsigned int ipv4_addresses(struct net_device *dev,
 			to[found] = (struct xprtrdma_address) {
 				.interface = dev->ifindex,
 				.prefix_len = ifa->ifa_prefixlen,
-				/* This flag is that of secondary addresses. */
+				/*
+				 * For IPv4 this flag marks secondary addresses.
+				 */
 				.passing = READ_ONCE(ifa->ifa_flags) &
 					   PASSING & ~IFA_F_TEMPORARY,
 			};
@@ -220,8 +226,8 @@ static unsigned int ipv6_addresses(struct net_device *dev,
 }
 
 /*
- * Writes the addresses of the interfaces that are up, as far as there is room;
- * returns how many there are.
+ * Writes the addresses of all interfaces that are up to the array, at most
+ * "room" of them. Returns the number of addresses that exist.
  */
 unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
 				unsigned int room)
@@ -262,7 +268,10 @@ unsigned int xprtrdma_memalloc_nofs_save(void)
 
 bool xprtrdma_is_prompt(void)
 {
-	/* The priority of a deadline task is negative. */
+	/*
+	 * The priority of a deadline task is negative, so the cast makes it
+	 * high.
+	 */
 	return (unsigned int)current->prio <= DEFAULT_PRIO &&
 	       current->policy != SCHED_IDLE;
 }
@@ -273,7 +282,7 @@ void xprtrdma_memalloc_nofs_restore(unsigned int flags)
 }
 
 #ifndef XPRTRDMA_RDS
-/* .setup is filled in by Registration::new() before the class is registered. */
+/* Registration::new() sets .setup before it registers the class. */
 struct xprt_class xprtrdma_class = {
 	.list = LIST_HEAD_INIT(xprtrdma_class.list),
 	.ident = XPRT_TRANSPORT_RDMA,
@@ -299,7 +308,7 @@ void xprtrdma_xprt_clear_cwnd_wait(struct rpc_xprt *xprt)
 
 void xprtrdma_xprt_wake_locker(struct rpc_xprt *xprt)
 {
-	/* Between the release of the lock and the look for a waiter. */
+	/* Orders the release of the lock before the check for waiting tasks. */
 	smp_mb();
 	wake_up_bit(&xprt->state, XPRT_LOCKED);
 }
@@ -348,7 +357,7 @@ struct xprtrdma_switch xprtrdma_latency = { .key = STATIC_KEY_FALSE_INIT };
 
 void xprtrdma_set_latency(bool on)
 {
-	/* The two calls must not run at the same time. */
+	/* Enabling and disabling must not run at the same time. */
 	static DEFINE_MUTEX(lock);
 
 	guard(mutex)(&lock);
@@ -367,7 +376,7 @@ static struct xprtrdma_sysctl {
 	[0 ... XPRTRDMA_SYSCTLS - 1] = { .unit = 1 },
 };
 
-/* A written value is rounded down before any reader can see it. */
+/* Rounds a written value down before a reader can see it. */
 static int xprtrdma_sysctl_value(const struct ctl_table *table, int write,
 				 void *buffer, size_t *lenp, loff_t *ppos)
 {
@@ -470,14 +479,18 @@ bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit)
 
 void xprtrdma_put_bit(unsigned long *bits, unsigned long bit)
 {
-	/* A full barrier: the next owner comes after the caller's work ... */
+	/*
+	 * The caller's accesses come before those of the bit's next owner ...
+	 */
 	smp_mb__before_atomic();
 	set_bit(bit, bits);
-	/* ... and the caller's look for a waiter comes after the release. */
+	/*
+	 * ... and the caller's check for waiting tasks comes after set_bit().
+	 */
 	smp_mb__after_atomic();
 }
 
-/* No signal tells a kernel thread that it must freeze. */
+/* A kernel thread gets no signal when it must freeze, so test for that. */
 static bool is_poller_called(const atomic_t *poller)
 {
 	return atomic_read(poller) != XPRTRDMA_POLLER_WAITS ||
@@ -489,12 +502,17 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 	might_sleep();
 	prepare_to_rcuwait(w);
 	do {
-		/* Before the check, so that a later change of the poller wakes. */
+		/*
+		 * Set before the check, so that a later change of the poller
+		 * wakes us.
+		 */
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (is_poller_called(poller) || signal_pending(current))
 			break;
 		schedule();
-		/* Usually the poller was called, and the loop ends. */
+		/*
+		 * The poller has usually been called by now, and the loop ends.
+		 */
 	} while (!is_poller_called(poller));
 	finish_rcuwait(w);
 }
@@ -575,8 +593,9 @@ static ssize_t xprtrdma_file_write(struct file *filp, const char __user *buf,
 }
 
 /*
- * debugfs calls the release of an open file also when the file is long removed.
- * The owner keeps that code: rmmod is refused while a file is open.
+ * debugfs calls the release function of an open file even if the file was
+ * removed long ago. The owner keeps the code of that function loaded: rmmod
+ * fails while a file is open.
  */
 static const struct file_operations xprtrdma_file_ops = {
 	.owner = THIS_MODULE,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Prototypes of the C side: one function for each static inline or macro that
- * Rust cannot call, and the objects that only C can define. bindgen reads this
- * file and helpers.c includes it, so the compiler checks both sides.
+ * Prototypes of the C side: a function for each static inline or macro that
+ * Rust cannot call, and objects that only C can define. bindgen reads this file
+ * and helpers.c includes it, so the compiler checks the C definitions and the
+ * Rust callers against the same prototypes.
  */
 #ifndef _XPRTRDMA_RS_HELPERS_H
 #define _XPRTRDMA_RS_HELPERS_H
@@ -17,17 +18,19 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-/* What rust/version.sh said when the module was built. */
+/* The version that rust/version.sh printed when the module was built. */
 const char *xprtrdma_version(void);
 
 /* ib_core */
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		       const struct ib_send_wr **bad);
-/* A counter of a port of a device by its name; 0 without one. May sleep. */
+/*
+ * Returns a port's counter by its name, or 0 if it does not exist. May sleep.
+ */
 u64 xprtrdma_port_counter(struct ib_device *dev, u32 port, const char *name);
 bool xprtrdma_req_notify(struct ib_cq *cq);
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
-/* As numbers: Rust sees the kernel's type differently from version to version. */
+/* Numbers, as the kernel's type reaches Rust differently in each version. */
 enum xprtrdma_dma_direction {
 	XPRTRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
 	XPRTRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,
@@ -56,15 +59,17 @@ bool xprtrdma_is_out_of_tree(const char *module);
 bool xprtrdma_port_is_active(struct rdma_cm_id *id);
 
 /* networks */
-/* An address of an interface that is up. */
+/* An IP address of an interface that is up. */
 struct xprtrdma_address {
-	/* IPv6 or, in the first four, IPv4. */
+	/* The IPv6 address, or the IPv4 address in the first four bytes. */
 	u8 bytes[16];
 	u32 interface;
-	/* Of the network that is on this link. */
+	/* Prefix length of the network on the interface's link. */
 	u8 prefix_len;
 	bool ipv6;
-	/* Not in use yet, or any more, or soon; or made to be given up. */
+	/*
+	 * Tentative, failed in duplicate detection, deprecated, or temporary.
+	 */
 	bool passing;
 };
 
@@ -94,7 +99,7 @@ bool xprtrdma_put_unless_last(struct rpc_xprt *xprt);
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port);
 char *xprtrdma_kstrdup(const char *s);
 
-/* Whether the stages of calls are timed. A struct, as Rust's macro wants one. */
+/* Whether the stages of calls are timed. Rust's macro needs a struct. */
 struct xprtrdma_switch {
 	struct static_key_false key;
 };
@@ -102,7 +107,7 @@ struct xprtrdma_switch {
 extern struct xprtrdma_switch xprtrdma_latency;
 void xprtrdma_set_latency(bool on);
 
-/* The table in /proc/sys/sunrpc. */
+/* Indexes of the sysctls in /proc/sys/sunrpc. */
 enum xprtrdma_sysctl_index {
 	XPRTRDMA_SYSCTL_SLOTS,
 	XPRTRDMA_SYSCTL_INLINE_READ,
@@ -120,14 +125,14 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 /* The parameter: 1 for "auto", 0 for "never", negative for anything else. */
 int xprtrdma_remote_invalidation(void);
 
-/* Texts of network namespaces. */
+/* The settings of a network namespace, whose values are texts. */
 enum xprtrdma_setting {
 	XPRTRDMA_SETTING_RAILS,
 	XPRTRDMA_SETTING_RAIL_SERVERS,
 	XPRTRDMA_SETTINGS,
 };
 
-/* Whether a text may be set; it has no NUL at its end. */
+/* Checks a text before it is set; the text does not end with a NUL. */
 typedef int xprtrdma_setting_check(enum xprtrdma_setting index,
 				   const char *text, size_t len);
 
@@ -136,13 +141,16 @@ int xprtrdma_register_settings(xprtrdma_setting_check *may_be);
 void xprtrdma_unregister_settings(void);
 int xprtrdma_set_setting(struct net *net, enum xprtrdma_setting index,
 			 const char *text, size_t len);
-/* Keeps the texts of the namespace as they are until they are released. */
+/* Locks the settings of the namespace until xprtrdma_release_settings(). */
 const char *xprtrdma_hold_setting(struct net *net, enum xprtrdma_setting index,
 				  size_t *len);
 void xprtrdma_release_settings(struct net *net);
 unsigned int xprtrdma_settings_changes(struct net *net);
 
-/* Bits, one at least, that threads take and put back; a full barrier each. */
+/*
+ * Bitmaps of at least one bit. Threads take and return bits; each operation is
+ * a full barrier.
+ */
 unsigned long xprtrdma_take_bit(unsigned long *bits, unsigned long count);
 bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit);
 void xprtrdma_put_bit(unsigned long *bits, unsigned long bit);
@@ -161,18 +169,21 @@ struct workqueue_struct *xprtrdma_alloc_workqueue(const char *name);
 u32 xprtrdma_random(void);
 bool xprtrdma_may_log(void);
 
-/* A file in debugfs, which keeps this module while it is open. */
+/* A file in debugfs, which keeps this module loaded while it is open. */
 struct xprtrdma_file {
 	int (*show)(const struct xprtrdma_file *file, struct seq_file *seq);
 	ssize_t (*write)(const struct xprtrdma_file *file, void *from,
 			 size_t len);
 };
 
-/* These return an error as a pointer, which each takes as an argument. */
+/*
+ * These functions return an error as a pointer, and accept such a pointer as
+ * the directory or the parent.
+ */
 struct dentry *xprtrdma_debugfs_file(const char *name, struct dentry *dir,
 				     const struct xprtrdma_file *file);
 struct dentry *xprtrdma_debugfs_dir(const char *name, struct dentry *parent);
-/* Waits for readers and writers. */
+/* Waits until no read or write of the file is in progress. */
 void xprtrdma_debugfs_remove(struct dentry *entry);
 
 #endif

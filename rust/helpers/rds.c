@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of rds_rdma_rs alone: the transport object, the sysctls, and
- * wrappers of static inlines and of bit fields. No decision is taken here.
+ * The C code that only rds_rdma_rs has: the transport object, the sysctls, and
+ * wrappers of static inlines and bit fields. This file makes no policy
+ * decisions.
  */
 #include <linux/dma-mapping.h>
 #include <linux/list.h>
@@ -41,7 +42,7 @@ struct rds_transport rdsrdma_transport = {
 void rdsrdma_begin_unloading(void)
 {
 	WRITE_ONCE(unloading, true);
-	/* RDS looks, and makes what it makes, within one RCU section. */
+	/* RDS tests the flag and makes a connection within one RCU section. */
 	synchronize_rcu();
 }
 
@@ -51,7 +52,7 @@ struct net *rdsrdma_init_net(void)
 }
 
 static int flow_control;
-/* Units of 4 KiB. */
+/* In units of 4 KiB. */
 static unsigned long max_recv_allocation;
 
 static const struct ctl_table sysctls[] = {
@@ -98,7 +99,7 @@ unsigned long rdsrdma_max_recv_allocation(void)
 }
 
 static LIST_HEAD(nodes);
-/* RDS frees a connection that lost a race with interrupts off. */
+/* RDS may free a connection that lost a race, with interrupts disabled. */
 static DEFINE_SPINLOCK(nodes_lock);
 
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn)

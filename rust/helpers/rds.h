@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Prototypes of the C side that the module of RDS alone has; see helpers.h.
- */
+/* Prototypes of the C code that only the RDS module has; see helpers.h. */
 #ifndef _XPRTRDMA_RS_RDS_H
 #define _XPRTRDMA_RS_RDS_H
 
@@ -9,19 +7,22 @@
 #include <linux/types.h>
 #include <rds.h>
 
-/* The object that RDS knows; Rust fills in the operations. */
+/* The transport object that RDS uses; Rust fills in its operations. */
 extern struct rds_transport rdsrdma_transport;
 
 struct net *rdsrdma_init_net(void);
 
-/* Makes the sysctls of the transport; fails if another module has them. */
+/* Makes the transport's sysctls. Fails if another module has made them. */
 int rdsrdma_register_sysctls(void);
 void rdsrdma_unregister_sysctls(void);
 int rdsrdma_flow_control(void);
-/* How much of all peers may wait for programs, in units of 4 KiB. */
+/*
+ * Maximum amount of received data that may wait for programs, for all peers
+ * together, in units of 4 KiB.
+ */
 unsigned long rdsrdma_max_recv_allocation(void);
 
-/* The connections of this module, each in the list until it is freed. */
+/* A connection of this module, in the list of all until it is freed. */
 struct rdsrdma_node {
 	struct list_head item;
 	struct rds_connection *conn;
@@ -37,25 +38,28 @@ struct rdsrdma_count {
 	unsigned long all;
 };
 
-/* Counts connections: all, with this peer, and whether this one is there. */
+/*
+ * Counts all connections and those to this peer, and tells whether a connection
+ * with these addresses and this type of service exists.
+ */
 void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 const struct in6_addr *faddr, u8 tos,
 			 struct rdsrdma_count *to);
 
-/* From now on RDS makes no connection of this transport. Sleeps. */
+/* Makes RDS stop making connections of this transport. Sleeps. */
 void rdsrdma_begin_unloading(void);
 
 bool rdsrdma_is_v4(const struct in6_addr *addr);
 int rdsrdma_state(struct rds_connection *conn);
-/* Under the lock of the connection manager's handlers. Sleeps. */
+/* Takes the lock that the connection manager's handlers hold. Sleeps. */
 bool rdsrdma_begin_connecting(struct rds_connection *conn);
 void rdsrdma_wake_sender(struct rds_connection *conn);
-/* Sets a word of the congestion map of the peer; returns what it was. */
+/* Sets a word of the peer's congestion map and returns its old value. */
 u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word);
 
 struct rds_message *rdsrdma_message_of(struct rm_rdma_op *op);
 
-/* What a message asks for. */
+/* The properties of a message that is to be sent. */
 struct rdsrdma_facts {
 	u64 cookie;
 	u64 remote_addr;
@@ -73,7 +77,7 @@ struct rdsrdma_facts {
 };
 
 void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to);
-/* Bytes of the payload in front of this place. */
+/* Returns the number of payload bytes before this scatterlist position. */
 u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 		   unsigned int off);
 size_t rdsrdma_copy_payload(struct rds_message *rm, size_t at, void *to,
@@ -82,19 +86,19 @@ size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 			    size_t len);
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 			  size_t len);
-/* The table of the memory of its operation, with op_pieces entries. */
+/* The scatterlist of the RDMA operation, with op_pieces entries. */
 struct scatterlist *rdsrdma_op_table(struct rds_message *rm);
-/* The status that the socket is told when the message is dropped. */
+/* Sets the status that the socket gets when the message is dropped. */
 void rdsrdma_set_failure(struct rds_message *rm, int status);
 
 /* regions */
-/* Sleeps; the queue pair is new, and the id is bound. */
+/* The queue pair must be new, and the id bound to an address. Sleeps. */
 int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id);
 void rdsrdma_sg_set_page(struct scatterlist *sg, struct page *page,
 			 unsigned int len, unsigned int offset);
 struct page *rdsrdma_sg_page(struct scatterlist *sg);
 u64 rdsrdma_sg_dma_address(const struct scatterlist *sg);
-/* For both directions. */
+/* Maps and unmaps for DMA in both directions. */
 int rdsrdma_dma_map(struct ib_device *dev, struct scatterlist *sg, int nents);
 void rdsrdma_dma_unmap(struct ib_device *dev, struct scatterlist *sg,
 		       int nents);
@@ -104,7 +108,7 @@ void rdsrdma_dma_sync_for_device(struct ib_device *dev, struct scatterlist *sg,
 				 int nents);
 const struct in6_addr *rdsrdma_bound_address(const struct rds_sock *rs);
 
-/* The flags of a region, whose key is to be stored at this place. */
+/* The flags of the memory region whose key RDS stores at address "key". */
 struct rdsrdma_mr_flags {
 	bool use_once;
 	bool invalidate;
@@ -113,7 +117,7 @@ struct rdsrdma_mr_flags {
 void rdsrdma_mr_flags(const u32 *key, struct rdsrdma_mr_flags *to);
 void rdsrdma_unpin(struct page **pages, unsigned long count,
 		   struct scatterlist *sg);
-/* Takes a reference to each page, for ever. */
+/* Takes a reference to each page. These references are never dropped. */
 void rdsrdma_keep(struct page *const *pages, unsigned long count);
 
 int rdsrdma_copy_to_iter(const void *from, size_t len, struct iov_iter *to);

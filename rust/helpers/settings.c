@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Texts that the administrator of a network namespace sets: parameters of the
- * module, and in each namespace files in /proc/sys/sunrpc that begin with the
- * parameters' texts. Rust decides what they may say.
+ * Settings of a network namespace that are texts. Each is a parameter of the
+ * module, which is the initial value, and a file in /proc/sys/sunrpc of each
+ * namespace. Rust decides which texts are valid.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -32,9 +32,9 @@ static char *rail_servers = "";
 module_param(rail_servers, charp, 0444);
 MODULE_PARM_DESC(rail_servers, "Further addresses of servers: groups of addresses of one server, joined by = (default none)");
 
-/* The texts of a namespace, freed with it. */
+/* The settings of one namespace, freed with the namespace. */
 struct space {
-	/* Held to read and to change the texts. */
+	/* Held while the texts are read or changed. */
 	struct mutex lock;
 	struct setting {
 		enum xprtrdma_setting index;
@@ -42,9 +42,11 @@ struct space {
 		char *text;
 		size_t len;
 	} settings[XPRTRDMA_SETTINGS];
-	/* How often one of them was changed. */
+	/* Number of changes of these settings. */
 	unsigned int changes;
-	/* Our copy of the table; the interface of 7.2 wants a writable one. */
+	/*
+	 * A copy of the table, as the interface of 7.2 needs a writable table.
+	 */
 	void *table;
 	struct ctl_table_header *header;
 };
@@ -63,7 +65,7 @@ static int set(struct setting *setting, const char *text, size_t len)
 	char *copy;
 	int err;
 
-	/* echo adds one. */
+	/* echo appends a newline. */
 	if (len && text[len - 1] == '\n')
 		len--;
 	err = check(setting->index, text, len);
@@ -88,7 +90,9 @@ static int handle(const struct ctl_table *table, int write, void *buffer,
 	int ret;
 
 	if (write) {
-		/* A text is set as a whole, by one call of write(2). */
+		/*
+		 * A text must be written as a whole, with one call of write(2).
+		 */
 		ret = *ppos ? -EINVAL : set(setting, buffer, *lenp);
 		if (!ret)
 			*ppos += *lenp;
@@ -112,7 +116,7 @@ static void free_space(struct space *space)
 	kfree(space->table);
 }
 
-/* Makes the files of a namespace. */
+/* Makes the files of a namespace's settings. */
 static int make_files(struct net *net, struct space *space)
 {
 	const struct ctl_table table[] = {
@@ -133,7 +137,7 @@ static int make_files(struct net *net, struct space *space)
 	space->table = kmemdup(table, sizeof(table), GFP_KERNEL_ACCOUNT);
 	if (!space->table)
 		return -ENOMEM;
-	/* Without the files the parameters hold. */
+	/* If this fails, the module parameters stay in force. */
 	space->header = register_net_sysctl_sz(net, "sunrpc", space->table,
 					       ARRAY_SIZE(table));
 	return 0;

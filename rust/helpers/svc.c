@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of svcrdma_rs alone: the transport class object and wrappers of
- * static inlines of the RPC server. No decision is taken here.
+ * The C code that only svcrdma_rs has: the transport class object, and wrappers
+ * of static inlines of the RPC server. This file makes no policy decisions.
  */
 #include <linux/bitops.h>
 #include <linux/module.h>
@@ -12,7 +12,7 @@
 
 #include "svc.h"
 
-/* .xcl_ops is filled in before the class is registered. */
+/* Rust sets .xcl_ops before it registers the class. */
 struct svc_xprt_class svcrdma_class = {
 	.xcl_name = "rdma",
 	.xcl_owner = THIS_MODULE,
@@ -20,17 +20,19 @@ struct svc_xprt_class svcrdma_class = {
 	.xcl_ident = XPRT_TRANSPORT_RDMA,
 };
 
-/* .setup is filled in before the class is registered. */
+/* Rust sets .setup before it registers the class. */
 struct xprt_class svcrdma_reverse_class = {
 	.list = LIST_HEAD_INIT(svcrdma_reverse_class.list),
 	.ident = XPRT_TRANSPORT_BC_RDMA,
 	.owner = THIS_MODULE,
 	.name = "rdma backchannel",
-	/* nfsd alone asks for it, by its number. */
+	/*
+	 * Only nfsd uses this class, and finds it by its ident, not its netid.
+	 */
 	.netid = { "" },
 };
 
-/* nfsd brings time limits of its own. */
+/* A default only: nfsd passes its own timeouts. */
 const struct rpc_timeout svcrdma_reverse_timeout = {
 	.to_initval = 60 * HZ,
 	.to_maxval = 60 * HZ,
@@ -62,7 +64,7 @@ void svcrdma_free_reverse(struct rpc_xprt *xprt)
 void svcrdma_unlock_reverse(struct rpc_xprt *xprt)
 {
 	clear_bit_unlock(XPRT_LOCKED, &xprt->state);
-	/* Orders the look for a waiter behind the bit, see wake_up_bit(). */
+	/* Orders the unlock before the check for waiters; see wake_up_bit(). */
 	smp_mb__after_atomic();
 	wake_up_bit(&xprt->state, XPRT_LOCKED);
 }
@@ -87,7 +89,7 @@ void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag)
 void svcrdma_clear_flag(struct svc_xprt *xprt, unsigned int flag)
 {
 	clear_bit(flag, &xprt->xpt_flags);
-	/* The caller looks at its queue behind this. */
+	/* Orders the change of the flag before the caller checks its queue. */
 	smp_mb__after_atomic();
 }
 
@@ -99,23 +101,31 @@ void svcrdma_set_local(struct svc_xprt *xprt, const struct sockaddr *local)
 void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote)
 {
 	svc_xprt_set_remote(xprt, remote, svc_addr_len(remote));
-	/* The duplicate request cache knows a client across its connections. */
+	/*
+	 * Without the port, the duplicate request cache recognises a client
+	 * that has reconnected.
+	 */
 	rpc_set_port((struct sockaddr *)&xprt->xpt_remote, 0);
 }
 
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 {
-	/* Flags stay from the transport that this thread served before. */
+	/*
+	 * The thread's flags may remain from a transport that it served before.
+	 */
 	set_bit(RQ_SECURE, &rqstp->rq_flags);
 	clear_bit(RQ_LOCAL, &rqstp->rq_flags);
-	/* As the in-tree transport: it is a part of the key of that cache. */
+	/*
+	 * The in-tree transport does the same. The protocol number is part of
+	 * the key of the duplicate request cache.
+	 */
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
 }
 
 /*
- * The sysctls that the in-tree server has, in sunrpc/svc_rdma. A counter shows
- * what it has counted since it was last written.
+ * The sysctls in sunrpc/svc_rdma, with the names that the in-tree server uses.
+ * A counter shows what was counted since it was last written.
  */
 static DEFINE_PER_CPU(unsigned long [SVCRDMA_COUNTERS], svcrdma_counters);
 static unsigned long svcrdma_counted[SVCRDMA_COUNTERS];

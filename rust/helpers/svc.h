@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Prototypes of the C side that the server's module alone has; see helpers.h.
- */
+/* Prototypes of the C code that only the server module has; see helpers.h. */
 #ifndef _XPRTRDMA_RS_SVC_H
 #define _XPRTRDMA_RS_SVC_H
 
@@ -9,32 +7,35 @@
 #include <linux/sunrpc/xprt.h>
 
 extern struct svc_xprt_class svcrdma_class;
-/* Transports on which nfsd calls its clients, each on a connection of the class above. */
+/*
+ * The transports on which nfsd sends callbacks to its clients. Each belongs to
+ * a connection of class svcrdma_class.
+ */
 extern struct xprt_class svcrdma_reverse_class;
 extern const struct rpc_timeout svcrdma_reverse_timeout;
 
-/* On error the transport is as good as new to svcrdma_free_reverse(). */
+/* After an error svcrdma_free_reverse() still works on the transport. */
 int svcrdma_set_reverse_peer(struct rpc_xprt *xprt, const struct sockaddr *peer);
 void svcrdma_free_reverse(struct rpc_xprt *xprt);
-/* For the destroy operation alone, which is called with the lock held. */
+/* For the destroy operation only, which is called with the lock held. */
 void svcrdma_unlock_reverse(struct rpc_xprt *xprt);
 void svcrdma_refuse_to_connect(struct rpc_xprt *xprt);
-/* Whether it is of our class, and no listener. */
+/* Returns whether the transport is of our class, and not a listener. */
 bool svcrdma_is_connection(struct svc_xprt *xprt);
 
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag);
 void svcrdma_clear_flag(struct svc_xprt *xprt, unsigned int flag);
-/* Either address is of an IP family. */
+/* Both set an IPv4 or IPv6 address. */
 void svcrdma_set_local(struct svc_xprt *xprt, const struct sockaddr *local);
 void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote);
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt);
 
-/* What sysctls show: sizes, and what has been counted on all processors. */
+/* What the sysctls show: sizes, and the sums of per-CPU counters. */
 enum svcrdma_size {
 	SVCRDMA_MAX_REQUESTS,
 	SVCRDMA_MAX_REQ_SIZE,
 	SVCRDMA_MAX_READS,
-	/* The highest version of the protocol; it can be written. */
+	/* The highest protocol version. This sysctl is writable. */
 	SVCRDMA_VERSION,
 	SVCRDMA_SIZES,
 };
@@ -44,16 +45,16 @@ enum svcrdma_counter {
 	SVCRDMA_STAT_READ,
 	SVCRDMA_STAT_WRITE,
 	SVCRDMA_STAT_SQ_STARVE,
-	/* Counters of things that this server does not have; always zero. */
+	/* Counters of features that this server lacks; always zero. */
 	SVCRDMA_STAT_NONE,
 	SVCRDMA_COUNTERS,
 };
 
-/* In any context. */
+/* May be called in any context. */
 void svcrdma_count(enum svcrdma_counter counter, unsigned long more);
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size);
 unsigned int svcrdma_get_size(enum svcrdma_size which);
-/* Without memory, or if another module has the names, there are no files. */
+/* Without memory, or if another module has these sysctls, no files are made. */
 void svcrdma_register_sysctls(void);
 void svcrdma_unregister_sysctls(void);
 

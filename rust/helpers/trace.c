@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The tracepoints of trace.h, with entries for Rust. */
+/* The tracepoints of trace.h, with entry functions that Rust calls. */
 #define CREATE_TRACE_POINTS
 #define CREATE_RUST_TRACE_POINTS
 #include "trace.h"

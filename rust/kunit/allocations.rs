@@ -5,13 +5,12 @@
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
 
-/// Runs `attempt` with the first, second, ... allocation of this thread failing, until it makes
-/// fewer; returns how often it ended with an error. After each run `after` checks what is left. An
-/// allocation may be one of the debugging facilities, or one that has a substitute; then the
-/// attempt succeeds.
+/// Runs `attempt` repeatedly: in the nth run the nth allocation of this thread fails. Stops when a
+/// run makes fewer than n allocations. Returns the number of runs that ended with an error. After
+/// each run `after` checks what is left.
 ///
-/// An allocation may be one of the debugging facilities, or one that has a substitute; then the
-/// attempt succeeds.
+/// A run may succeed despite the failed allocation, if that is an allocation of a debugging
+/// facility, or if the code can do without it.
 pub(crate) fn each_allocation<T>(
     mut before: impl FnMut() -> Result<T>,
     mut attempt: impl FnMut(&T) -> Result,
@@ -20,10 +19,10 @@ pub(crate) fn each_allocation<T>(
     let mut errors = 0;
     for nth in 1..1000 {
         let subject = before()?;
-        // SAFETY: No requirements; ended below.
+        // SAFETY: The function has no requirements. `fake_alloc_failed` ends the injection.
         unsafe { bindings::fake_fail_alloc(nth) };
         let result = attempt(&subject);
-        // SAFETY: As above.
+        // SAFETY: The function has no requirements.
         let failed = unsafe { bindings::fake_alloc_failed() };
         after(subject)?;
         match result {

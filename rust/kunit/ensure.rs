@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Macros that end a test with an error. A failed `assert!` of KUnit ends the thread at once. These
-//! return, so everything that the test holds is dropped.
+//! macros return from the test, so everything that the test owns is dropped.
 
 use core::panic::Location;
 use kernel::prelude::*;
@@ -9,7 +9,7 @@ use kernel::prelude::*;
 /// A test's result.
 pub(crate) type Test<T = ()> = core::result::Result<T, Failure>;
 
-/// The reason why a test failed; the log has the place.
+/// The error of a failed test. The log shows the file and the line.
 #[derive(Debug)]
 pub(crate) struct Failure;
 

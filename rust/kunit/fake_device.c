@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An RDMA device for the KUnit suites.
+ * A fake RDMA device for the KUnit suites.
  *
- * It is an iWARP device on a network interface of its own, so that the connection
- * manager works with it and all that the peer says comes from here. Its memory
- * is mapped for a platform device: other than rxe and siw it makes the DMA
- * layer work, with bounce buffers where the kernel has them. Nothing completes
- * by itself: the suites say what completes, and when.
+ * It is an iWARP device on its own network interface, so that the connection
+ * manager works with it and this file decides what the peer says. Its memory is
+ * mapped for a platform device. So unlike rxe and siw it exercises the DMA
+ * layer, with bounce buffers if the kernel has them. Nothing completes by
+ * itself: the suites say what completes, and when.
  */
 #include <linux/completion.h>
 #include <linux/delay.h>
@@ -42,7 +42,7 @@ struct fake_wqe {
 	struct ib_cqe *cqe;
 	struct fake_posted posted;
 	struct ib_mr *mr;
-	/* Executed, and behind one that is not acknowledged. */
+	/* Executed, but an earlier work request is not acknowledged yet. */
 	bool done;
 };
 
@@ -61,7 +61,7 @@ struct fake_cq {
 	u32 count;
 	bool armed;
 	/*
-	 * A completion that comes late. Mute: it has come, and events have not
+	 * A completion that comes late. Mute: it has come, and no event has
 	 * been requested since.
 	 */
 	struct ib_wc late;
@@ -80,7 +80,7 @@ struct fake_qp {
 	struct completion unused;
 };
 
-/* Pages, or in a region with gaps, pieces. */
+/* A page of a region, or a piece of any length in a region with gaps. */
 struct fake_piece {
 	u64 addr;
 	u32 len;
@@ -94,25 +94,25 @@ struct fake_mr {
 	u32 access;
 	u32 pieces;
 	u32 depth;
-	/* Of the last registration that was executed: the key, and the range. */
+	/* The key and the range of the last registration that was executed. */
 	u32 registered;
 	u64 iova;
 	u64 length;
-	/* The key that it was allocated with. */
+	/* The key with which the region was allocated. */
 	u32 first_key;
-	/* The list that it was mapped with, until that is unmapped. */
+	/* The list that was mapped for the region, until it is unmapped. */
 	const struct scatterlist *list_mapped;
-	/* The peer invalidated it, or has tried to. */
+	/* The peer has invalidated the region, or has tried to. */
 	bool taken;
 	struct fake_piece piece[] __counted_by(depth);
 };
 
-/* One device; the suites run one after the other. */
+/* The only device: the suites run one after the other. */
 static struct {
 	struct ib_device *dev;
 	struct platform_device *parent;
 	struct net_device *netdev;
-	/* Protects everything below. Raw: probes take it, which must not sleep. */
+	/* Protects all later fields. A raw lock, as kprobes take it. */
 	raw_spinlock_t lock;
 	struct list_head qps;
 	struct list_head mrs;
@@ -123,7 +123,7 @@ static struct {
 	bool limited;
 	u32 breaches;
 	u32 completions;
-	/* Since the device was made. */
+	/* Counted since the device was made, not since the test began. */
 	u64 sent_again;
 	u64 not_sent;
 	u32 longest_entry;
@@ -152,7 +152,7 @@ static void breach(const char *what)
 	fake.breaches++;
 }
 
-/* Counts a call. True: it has to fail. */
+/* Counts a call. Returns true if the call has to fail. */
 static bool fails_locked(enum fake_verb verb)
 {
 	return ++fake.calls[verb] == fake.fails_at[verb];
@@ -217,7 +217,7 @@ static bool fake_bounce;
 module_param_named(bounce, fake_bounce, bool, 0644);
 MODULE_PARM_DESC(bounce, "the fake device's memory is bounced, on a kernel with swiotlb=force");
 
-/* The machine's bounce buffers; NULL if it has none. */
+/* The machine's bounce buffers, or NULL if it has no bounce buffers. */
 static struct io_tlb_mem *bounce_buffers;
 
 static const struct fake_limits own_limits = {
@@ -231,7 +231,7 @@ void fake_begin(void)
 {
 	fake.parent->dev.dma_io_tlb_mem = fake_bounce ? bounce_buffers : NULL;
 	fake_max_entry(UINT_MAX);
-	/* The parent is set up before there is a device. */
+	/* The parent device is set up before the RDMA device exists. */
 	if (fake.dev)
 		fake_limits(&own_limits);
 	guard(raw_spinlock_irqsave)(&fake.lock);
@@ -277,7 +277,7 @@ u32 fake_longest_entry(void)
 	return fake.longest_entry;
 }
 
-/* What ib_core does when the device does not: it gives up. It also warns. */
+/* Does not wait, as ib_core's drain does if it fails, but does not warn. */
 static void fake_drain(struct ib_qp *qp)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
@@ -314,8 +314,8 @@ bool fake_alloc_failed(void)
 }
 
 /*
- * The DMA layer is probed, not replaced: a call that has to fail finds a device
- * whose bounce buffers are used up.
+ * The DMA layer is probed, not replaced: for a call that has to fail, the probe
+ * gives the device bounce buffers that are used up.
  */
 static struct io_tlb_mem no_bounce_buffers = { .force_bounce = true };
 
@@ -372,7 +372,7 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 	return 0;
 }
 
-/* For the driver, whose devices map whatever they are asked to. */
+/* For tests of the driver, whose devices otherwise map everything. */
 static bool fake_unmapped;
 module_param_named(unmapped, fake_unmapped, bool, 0644);
 MODULE_PARM_DESC(unmapped, "no device of the machine maps memory for a region");
@@ -384,7 +384,7 @@ static int region_entry(struct kretprobe_instance *ri, struct pt_regs *regs)
 
 static int region_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
-	/* Entries mapped. */
+	/* The return value is the number of entries mapped. */
 	regs_set_return_value(regs, 0);
 	return 0;
 }
@@ -397,19 +397,28 @@ static int unmap_entry(struct kprobe *p, struct pt_regs *regs)
 	return 0;
 }
 
-/* As rxe: what is sent again is executed again. A fence waits for all before it. */
+/*
+ * Returns whether the device behaves like rxe: a work request that is sent
+ * again is executed again, and a fence waits for all earlier work requests.
+ */
 static bool executes_again(void)
 {
 	return fake.dev->ops.driver_id == RDMA_DRIVER_RXE;
 }
 
-/* Such a device looks at the region with each access, others at the registration. */
+/*
+ * A device like rxe checks the region at each access; other devices check it
+ * only at the registration.
+ */
 static bool covers_bytes(const struct fake_mr *mr)
 {
 	return !executes_again() || READ_ONCE(mr->base.length);
 }
 
-/* A queue pair of the region's domain is at work. */
+/*
+ * Returns whether a queue pair of the region's protection domain is
+ * operational.
+ */
 static bool is_reached(const struct fake_mr *mr)
 {
 	struct fake_qp *qp;
@@ -470,7 +479,7 @@ static void ring_bell(struct fake_cq *cq, bool ring)
 		cq->base.comp_handler(&cq->base, cq->base.cq_context);
 }
 
-/* True: the bell must be rung, without the lock. */
+/* Returns true if the caller must ring the bell after it drops the lock. */
 static bool push_wc(struct fake_cq *cq, const struct ib_wc *wc)
 {
 	bool ring = cq->armed;
@@ -602,7 +611,7 @@ static struct fake_mr *find_mr(u32 key)
 	return NULL;
 }
 
-/* False: the device refuses, and the queue pair fails. */
+/* Returns false if the device refuses; then the queue pair fails. */
 static bool execute(const struct fake_wqe *wqe)
 {
 	struct fake_mr *mr;
@@ -645,7 +654,10 @@ static bool is_local(const struct fake_wqe *wqe)
 	       wqe->posted.opcode == IB_WR_LOCAL_INV;
 }
 
-/* Takes one work request off the send queue. True: the bell must be rung. */
+/*
+ * Takes a work request off the send queue. Returns true if the caller must ring
+ * the bell.
+ */
 static bool complete_one(struct fake_qp *qp, const struct fake_wqe *wqe,
 			 u32 status)
 {
@@ -655,7 +667,10 @@ static bool complete_one(struct fake_qp *qp, const struct fake_wqe *wqe,
 		.qp = &qp->base,
 	};
 
-	/* The opcode is valid only without an error, this number only with one. */
+	/*
+	 * A completion has a valid opcode only if it succeeded, and a vendor
+	 * error only if it failed.
+	 */
 	if (status == IB_WC_SUCCESS)
 		wc.opcode = wc_opcode(wqe->posted.opcode);
 	else
@@ -703,7 +718,7 @@ static int tell(struct iw_cm_id *cm_id, enum iw_cm_event_type type, int status)
 	return cm_id->event_handler(cm_id, &event);
 }
 
-/* The connection is over: tells its owner, once. */
+/* Reports the end of the connection to its owner, only once. */
 static void close_connection(struct fake_qp *qp)
 {
 	struct iw_cm_id *cm_id;
@@ -799,7 +814,10 @@ static int fake_destroy_qp(struct ib_qp *base, struct ib_udata *udata)
 	if (fails(FAKE_DESTROY_QP))
 		return -EAGAIN;
 	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
-		/* A drain has flushed everything; without one nothing was posted. */
+		/*
+		 * By now a drain has flushed everything, or nothing was ever
+		 * posted.
+		 */
 		if (fake.death == FAKE_LIVES && (qp->sq.count || qp->rq.count))
 			violation("destroy a queue pair with work posted");
 		list_del(&qp->list);
@@ -896,7 +914,7 @@ static int fake_post_recv(struct ib_qp *base, const struct ib_recv_wr *wr,
 	return err;
 }
 
-/* Domains and regions */
+/* Protection domains and memory regions */
 
 static int fake_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {
@@ -1022,7 +1040,7 @@ static struct ib_mr *fake_reg_user_mr(struct ib_pd *pd, u64 start, u64 len,
 
 /* Connections */
 
-/* Drops the device's reference to a connection that did not come up. */
+/* Drops the device's reference to a connection that was not established. */
 static void forget_connection(struct fake_qp *qp, struct iw_cm_id *cm_id)
 {
 	scoped_guard(raw_spinlock_irqsave, &fake.lock) {
@@ -1122,7 +1140,7 @@ static int fake_iw_destroy_listen(struct iw_cm_id *cm_id)
 	return 0;
 }
 
-/* What the suites tell the device */
+/* Functions with which the suites control the device */
 
 u32 fake_sends(struct ib_qp *qp)
 {
@@ -1188,7 +1206,10 @@ u32 fake_run_ahead(struct ib_qp *base)
 				wqe->done = true;
 				continue;
 			}
-			/* The oldest: it is over. */
+			/*
+			 * The work request is the oldest in the queue, so it
+			 * completes.
+			 */
 			bell |= complete_one(to_qp(base), ring_pop(ring), IB_WC_SUCCESS);
 			i--;
 		}
@@ -1219,7 +1240,10 @@ u32 fake_send_again(struct ib_qp *base)
 			again++;
 			if (execute(wqe))
 				continue;
-			/* As rxe, which says no more than this. */
+			/*
+			 * Like rxe, the device only flushes: it reports no
+			 * other error.
+			 */
 			bell = flush(to_qp(base));
 			break;
 		}
@@ -1228,16 +1252,16 @@ u32 fake_send_again(struct ib_qp *base)
 	return again;
 }
 
-/* The device's view of memory: a DMA address, which may be a bounce buffer's. */
+/* Returns the memory at a DMA address, which may be in a bounce buffer. */
 static void *device_memory(u64 addr)
 {
 	return phys_to_virt(dma_to_phys(&fake.parent->dev, addr));
 }
 
 /*
- * A message invalidates a region. False: it may not. A device that does not
- * refuse finds the region by the key's number, whatever the byte that changes,
- * as siw does.
+ * Executes the invalidation that a message requests. Returns false if the
+ * device refuses it. A device that never refuses ignores the variable byte of
+ * the key when it looks up the region, as siw does.
  */
 static bool invalidate(u32 key)
 {
@@ -1304,7 +1328,7 @@ int fake_dma_read(u64 addr, void *buf, u32 len)
 	return 0;
 }
 
-/* The key that a device knows is the registration's. */
+/* Finds a region by the key of the registration that was last executed. */
 static struct fake_mr *find_registered(u32 key)
 {
 	struct fake_mr *mr;
@@ -1330,7 +1354,7 @@ static int remote_access(u32 rkey, u64 iova, void *buf, u32 len, u32 right)
 	if (iova < first || iova - first + len > length)
 		return -ERANGE;
 	skip = iova - first;
-	/* A page is known from its beginning, whatever the offset in it. */
+	/* A page is mapped from its start, so the offset in it is added. */
 	if (!mr->gaps)
 		skip += first & ~PAGE_MASK;
 	for (i = 0; i < mr->pieces && len; i++) {
@@ -1363,7 +1387,7 @@ int fake_remote_read(u32 rkey, u64 iova, void *buf, u32 len)
 	return remote_access(rkey, iova, buf, len, IB_ACCESS_REMOTE_READ);
 }
 
-/* The device itself */
+/* Verbs of the device itself */
 
 static int fake_query_device(struct ib_device *dev, struct ib_device_attr *attr,
 			     struct ib_udata *udata)
@@ -1415,7 +1439,7 @@ static int fake_query_gid(struct ib_device *dev, u32 port, int index,
 	return 0;
 }
 
-/* As rxe's. */
+/* The same counters as those of rxe. */
 static const struct rdma_stat_desc fake_counters[] = {
 	{ .name = "completer_retry_err" },
 	{ .name = "send_err" },
@@ -1522,7 +1546,9 @@ static void remove_interface(void)
 	free_netdev(fake.netdev);
 }
 
-/* Makes the interface; it gives itself a link-local address when it is up. */
+/*
+ * Makes the network interface, which gets a link-local address when it is up.
+ */
 static int make_interface(void)
 {
 	struct net_device *netdev = alloc_etherdev(0);
@@ -1533,7 +1559,9 @@ static int make_interface(void)
 		return -ENOMEM;
 	strscpy(netdev->name, "fake%d");
 	netdev->netdev_ops = &fake_netdev_ops;
-	/* No other host has its address, so the kernel need not ask for it. */
+	/*
+	 * No other host uses the address, so neighbour discovery is not needed.
+	 */
 	netdev->flags |= IFF_NOARP;
 	eth_hw_addr_set(netdev, fake_mac);
 	err = register_netdev(netdev);
@@ -1600,7 +1628,7 @@ static int __init fake_init(void)
 	err = dma_coerce_mask_and_coherent(&fake.parent->dev, DMA_BIT_MASK(64));
 	if (err)
 		goto no_interface;
-	/* A bounce buffer begins where the memory does in its page. */
+	/* A bounce buffer keeps the offset of the memory in its page. */
 	dma_set_min_align_mask(&fake.parent->dev, PAGE_SIZE - 1);
 	bounce_buffers = fake.parent->dev.dma_io_tlb_mem;
 	fake_begin();

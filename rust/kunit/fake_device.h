@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The other side of the KUnit suites: an RDMA device that is not there, on a
- * platform device that is, and injected failures. Only in xprtrdma_rs_kunit.ko.
+ * A fake RDMA device for the KUnit suites. The RDMA device is simulated, on top
+ * of a real platform device. The suites inject failures. Only in
+ * xprtrdma_rs_kunit.ko.
  */
 #ifndef _XPRTRDMA_RS_FAKE_DEVICE_H
 #define _XPRTRDMA_RS_FAKE_DEVICE_H
@@ -10,7 +11,7 @@
 #include <net/net_namespace.h>
 #include <rdma/ib_verbs.h>
 
-/* What can be made to fail, and is counted. */
+/* The calls that are counted, and that can be made to fail. */
 enum fake_verb {
 	FAKE_ALLOC_PD,
 	FAKE_CREATE_CQ,
@@ -27,57 +28,63 @@ enum fake_verb {
 	FAKE_VERBS,
 };
 
-/* What is alive, and what the driver did that a device would not forgive. */
+/*
+ * The numbers of objects that exist, and the number of driver errors that a
+ * real device would not tolerate.
+ */
 struct fake_census {
 	int pds;
 	int cqs;
 	int qps;
 	int mrs;
-	/* Mappings, whether of one buffer or of a list. */
+	/* DMA mappings; a list counts as one, like a single buffer. */
 	int mappings;
-	/* References to connections. */
+	/* The device's references to connections of the connection manager. */
 	int connections;
 	int violations;
 };
 
-/* How the peer answers a connect request. */
+/* The peer's reply to a connect request. */
 enum fake_peer {
 	FAKE_ACCEPTS,
 	FAKE_REFUSES,
 	FAKE_IS_SILENT,
-	/* Not the peer: the device tries for half a second, and fails. */
+	/* The device, not the peer: the attempt fails after half a second. */
 	FAKE_FAILS_LATE,
 };
 
-/* A posted work request of a send queue, as the device sees it. */
+/* A work request that was posted to a send queue, as the device sees it. */
 struct fake_posted {
 	u32 opcode;
 	u32 signalled;
-	/* Of a Send. */
+	/* Set for a Send: the address and length of its message. */
 	u64 addr;
 	u32 len;
-	/* Of a registration or an invalidation. */
+	/* Set for a registration or an invalidation of a region. */
 	u32 key;
 	u32 access;
 };
 
 struct net *fake_net(void);
-/* Writes the device's IPv6 address, 16 bytes; returns its scope. */
+/* Writes the device's IPv6 address (16 bytes) and returns its scope id. */
 u32 fake_address(u8 *address);
 
-/* Makes the nth call from now on fail (0: none), counts from zero again. */
+/*
+ * Makes the nth call from now on fail (0: no call), and resets the counter of
+ * calls.
+ */
 void fake_fail(enum fake_verb verb, u32 nth);
 u32 fake_calls(enum fake_verb verb);
 void fake_census(struct fake_census *census);
-/* Regions from now on cover one entry less than they are given. */
+/* Makes regions cover one entry less than the list that is passed. */
 void fake_short_maps(bool on);
 /*
- * Whose device it passes for, and whether it refuses a message that invalidates
- * a key that is not valid.
+ * Sets the driver id that the device reports, and whether it refuses a received
+ * message that invalidates an invalid key.
  */
 void fake_invalidations(enum rdma_driver_id driver, bool refuses);
 
-/* What an adapter offers; the device then refuses what goes beyond it. */
+/* The limits that the device reports; it refuses requests beyond them. */
 struct fake_limits {
 	u32 send_sges;
 	u32 pages;
@@ -85,28 +92,35 @@ struct fake_limits {
 	u8 gaps;
 };
 
-/* Until the next test begins. */
+/* Sets the device's limits until the next test begins. */
 void fake_limits(const struct fake_limits *limits);
 /*
- * Since the test began: how often memory went back to its owner while a key
- * reached it, or a registration that was executed reached memory that was back.
+ * Returns how often, since the test began, memory was returned to its owner
+ * while a valid key still covered it, or a registration was executed for memory
+ * that had been returned.
  */
 u32 fake_breaches(void);
-/* Since the test began: entries of completion queues. */
+/* Returns the number of completions since the test began. */
 u32 fake_completions(void);
 
 /*
- * Before each test: whether the device has bounce buffers, which it has if the
- * parameter "bounce" is set and the kernel forces them on every device; no
- * limit of its own for the entries of a list; the device's own limits.
+ * Resets the device before each test: it gets its own limits, and none for the
+ * entries of a list. It has bounce buffers if the module parameter "bounce" is
+ * set and the kernel forces bounce buffers on all devices.
  */
 void fake_begin(void);
-/* Bytes of the longest entry of a list that the DMA layer takes. */
+/* Sets the DMA layer's maximum length of a list entry, in bytes. */
 void fake_max_entry(u32 bytes);
-/* Bytes of the longest entry of the last list that was mapped for a region. */
+/*
+ * Returns the length in bytes of the longest entry of the list that was last
+ * mapped for a region.
+ */
 u32 fake_longest_entry(void);
 
-/* What a device that is going away does no more; a drain of it does not wait. */
+/*
+ * What a device that is being removed no longer does. Draining its queues does
+ * not wait.
+ */
 enum fake_death {
 	FAKE_LIVES,
 	FAKE_NO_MODIFY,
@@ -115,66 +129,75 @@ enum fake_death {
 
 void fake_dies(enum fake_death how);
 
-/* Makes the nth allocation of this thread fail (0: none). */
+/* Makes the nth allocation of this thread fail (0: no allocation). */
 void fake_fail_alloc(u32 nth);
-/* Ends that; whether it has happened. */
+/* Ends fake_fail_alloc(); returns whether an allocation has failed. */
 bool fake_alloc_failed(void);
 
 void fake_peer_answers(enum fake_peer how);
-/* The peer of the queue pair answers late, or ends the connection. */
+/*
+ * Makes the peer of the queue pair send a late reply to the connect request, or
+ * close the connection.
+ */
 int fake_peer_answer(struct ib_qp *qp, enum fake_peer how);
 int fake_peer_closes(struct ib_qp *qp);
-/* The device tells an event of enum ib_event_type, of a port. */
+/* Makes the device report an event (enum ib_event_type) of a port. */
 void fake_tells(u32 event, u32 port);
-/* Private data of the last connect request; its length. */
+/* Copies the private data of the last connect request; returns its length. */
 u32 fake_connect_data(void *buf, u32 size);
 
-/* What the device says of the reason when a work request of a send queue fails. */
+/* The vendor's error code in a failed completion of a send queue. */
 #define FAKE_VENDOR_ERR	0x81
 
 u32 fake_sends(struct ib_qp *qp);
 u32 fake_receives(struct ib_qp *qp);
 int fake_look(struct ib_qp *qp, u32 nth, struct fake_posted *posted);
-/* Completes up to count work requests of the send queue; how many. */
+/* Completes up to count work requests of the send queue; returns how many. */
 u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
 
 /*
- * Begins everything in the send queue that may begin, though nothing is
- * acknowledged; how many work requests. What is local is executed, and over if it
- * is the oldest.
+ * Begins all work requests of the send queue that may begin, although nothing
+ * was acknowledged; returns how many began. Local work requests are executed.
+ * The oldest work request completes if it is local.
  */
 u32 fake_run_ahead(struct ib_qp *qp);
 /*
- * The peer's acknowledgements are late: everything that was begun and is not over
- * is executed again; how many work requests.
+ * Simulates late acknowledgements from the peer: all work requests that have
+ * begun and have not completed are executed again; returns how many.
  */
 u32 fake_send_again(struct ib_qp *qp);
-/* A packet could not be sent. */
+/* Simulates a packet that could not be sent. */
 void fake_sends_nothing(void);
 
-/* A message that arrives. */
+/* A message that arrives from the peer. */
 struct fake_message {
 	const void *data;
 	u32 len;
 	u32 status;
-	/* Region that it invalidates. */
+	/* The key of the region that the message invalidates. */
 	u32 rkey;
 	u8 invalidates;
 	u8 immediate;
 	u8 written;
-	/* Takes the Receive posted last, not the first. */
+	/*
+	 * Consumes the Receive that was posted last instead of the first one.
+	 */
 	u8 last;
 	/*
-	 * Completes when others have been taken off the queue. The device reports
-	 * it at once, though no report was requested. The next request for missed
-	 * events does not tell of it. A dead device does the same.
+	 * The completion is added only after earlier ones were polled. The
+	 * device reports it at once, although no event was requested; the next
+	 * request for missed events does not report it. A removed device
+	 * behaves like this.
 	 */
 	u8 late;
 };
 
 int fake_receive(struct ib_qp *qp, const struct fake_message *message);
 
-/* What the device reaches: bytes of a mapping, bytes of a valid region. */
+/*
+ * Memory that the device can access: bytes of a DMA mapping, and bytes of a
+ * valid region.
+ */
 int fake_dma_read(u64 addr, void *buf, u32 len);
 int fake_remote_write(u32 rkey, u64 iova, const void *buf, u32 len);
 int fake_remote_read(u32 rkey, u64 iova, void *buf, u32 len);

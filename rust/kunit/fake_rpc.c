@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the RPC client's users do, for the KUnit suites of the transport class.
- * The server is the suites' own driver, which answers its own calls.
+ * Does what users of the RPC client do, for the KUnit suites of the transport
+ * class. The server is the test driver of the suites, which answers calls
+ * itself.
  */
 #include <linux/completion.h>
 #include <linux/cred.h>
@@ -44,8 +45,8 @@ static void release_copies(struct rpc_rqst *rqst)
 }
 
 /*
- * What auth_gss does for privacy, in the same order: first the pages of the
- * last encoding go, then there are new ones.
+ * Does what auth_gss does for privacy, in the same order: it frees the pages of
+ * the previous encoding first, then allocates new pages.
  */
 static void send_copies(struct rpc_rqst *rqst)
 {
@@ -85,7 +86,7 @@ static void encode_get(struct rpc_rqst *rqst, struct xdr_stream *xdr,
 {
 	const struct fake_io *io = arg;
 
-	/* The opaque's length is in the head. */
+	/* The length field of the opaque is in the head. */
 	rpc_prepare_reply_pages(rqst, io->pages, io->base, io->len,
 				1 + io->longer);
 	if (io->sparse)
@@ -257,7 +258,7 @@ static void no_timer(struct timer_list *timer)
 
 static const struct rpc_xprt_ops *real_ops;
 
-/* The delivery has just found no service for the callback. */
+/* Called when the delivery has found no service for the callback. */
 static void leave_and_free(struct rpc_rqst *rqst)
 {
 	rqst->rq_xprt->ops = real_ops;
@@ -272,7 +273,7 @@ int fake_leave_amid(struct rpc_xprt *xprt,
 	static struct rpc_xprt_ops ops;
 	bool soon;
 
-	/* What xprt_create_transport() makes. */
+	/* Initialises the fields that xprt_create_transport() initialises. */
 	timer_setup(&xprt->timer, no_timer, 0);
 	real_ops = xprt->ops;
 	ops = *real_ops;
@@ -384,7 +385,7 @@ int fake_wait(struct rpc_task *task)
 {
 	int status;
 
-	/* As rpc_wait_for_completion_task() does, without regard for signals. */
+	/* Waits like rpc_wait_for_completion_task(), but ignores signals. */
 	wait_on_bit(&task->tk_runstate, RPC_TASK_ACTIVE, TASK_UNINTERRUPTIBLE);
 	status = task->tk_status;
 	rpc_put_task(task);
@@ -418,7 +419,7 @@ bool fake_is_zero(const struct xdr_buf *buf)
 	if (memchr_inv(buf->head[0].iov_base, 0, buf->head[0].iov_len) ||
 	    memchr_inv(buf->tail[0].iov_base, 0, buf->tail[0].iov_len))
 		return false;
-	/* As long as the pages begin at the start of the first. */
+	/* Correct only if the data begins at the start of the first page. */
 	for (i = 0; i < buf->page_len / PAGE_SIZE; i++)
 		if (memchr_inv(page_address(buf->pages[i]), 0, PAGE_SIZE))
 			return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work that takes a moment ([`Later`]).
+//! A work item that takes 50 ms ([`Later`]).
 
 use kernel::{
     impl_has_work, new_mutex,
@@ -21,7 +21,7 @@ use kernel::{
     },
 };
 
-/// A work item that takes a moment and then drops its value.
+/// A work item that takes 50 ms and then drops its value.
 #[pin_data]
 pub(crate) struct Later<V: Send + Unpin + 'static> {
     #[pin]
@@ -48,7 +48,7 @@ impl<V: Send + Unpin + 'static> Later<V> {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        // ORDERING: Pairs with the release in `run`.
+        // ORDERING: Pairs with the release in `run`, so that the end of the delay is visible.
         self.done.load(Acquire)
     }
 }
@@ -57,7 +57,7 @@ impl<V: Send + Unpin + 'static> WorkItem for Later<V> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // SAFETY: Work may sleep.
+        // SAFETY: A work item may sleep.
         unsafe { kernel::bindings::msleep(50) };
         this.done.store(true, Release);
         let value = this.value.lock().take();

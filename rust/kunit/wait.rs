@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The wait for a condition that no event reports.
+//! Waiting for a condition that no event signals.
 
 use kernel::prelude::*;
 
-/// How long a wait may take, in milliseconds: the debug kernel is slow.
+/// Maximum time that a test waits, in milliseconds. It is long because the debug kernel is slow.
 const PATIENCE_MS: u32 = 60_000;
 
-/// Waits until the condition holds; `ETIMEDOUT` if that takes too long.
+/// Waits until the condition is true. Returns `ETIMEDOUT` after [`PATIENCE_MS`]. Sleeps.
 pub(crate) fn wait_until(is: impl Fn() -> bool) -> Result {
     for _ in 0..PATIENCE_MS {
         if is() {

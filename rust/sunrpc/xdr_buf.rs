@@ -57,7 +57,7 @@ impl<'a> XdrBuf<'a> {
     /// The type invariant must hold for `'a`.
     #[inline]
     pub(crate) unsafe fn from_raw(raw: *const bindings::xdr_buf) -> Self {
-        // SAFETY: By the caller's contract it is valid.
+        // SAFETY: By the caller's contract `raw` is valid, so it is not null.
         let raw = unsafe { NonNull::new_unchecked(raw.cast_mut()) };
         // INVARIANT: By the caller's contract.
         Self(raw, PhantomData)
