@@ -6,17 +6,18 @@
 pub mod errno {
     /// Local failure that ends the RPC.
     pub const EIO: i32 = 5;
-    /// No RDMA device; ends the I/O of a hard mount, so for the first mount only.
+    /// No RDMA device. This errno would end the I/O of a hard mount, so it is used only for the
+    /// first mount.
     pub const ENODEV: i32 = 19;
     /// The peer does not speak our version.
     pub const EPROTONOSUPPORT: i32 = 93;
     /// No RDMA device or route, on an established mount.
     pub const ENETUNREACH: i32 = 101;
-    /// Nothing free; retry after a delay.
+    /// No buffer or other resource is free; retry after a delay.
     pub const ENOBUFS: i32 = 105;
     /// Not connected; reconnect and retransmit.
     pub const ENOTCONN: i32 = 107;
-    /// No answer from the peer.
+    /// The peer did not answer in time.
     pub const ETIMEDOUT: i32 = 110;
     /// The peer rejected the connection.
     pub const ECONNREFUSED: i32 = 111;
@@ -37,13 +38,13 @@ pub enum Error {
     BadChunk,
     /// No combination of chunks lets this call travel within the thresholds (V1-097).
     Unbuildable,
-    /// The device does not map the memory of this call, however often it is asked.
+    /// The device cannot map the memory of this call; a retry would fail in the same way.
     Unmappable,
     /// RDMA_ERROR: the peer could not process our chunk lists.
     RemoteChunk,
     /// RDMA_ERROR: the peer does not speak the version of the call.
     RemoteVersion,
-    /// Data is in the wrong place: inline instead of in a chunk, or the other way round (V1-101).
+    /// Data came inline that belongs in a chunk, or in a chunk that belongs inline (V1-101).
     DdpViolation,
     /// The Reply chunk does not hold a Reply to this call (V1-070).
     BadPayload,
@@ -51,7 +52,7 @@ pub enum Error {
     BadReplies,
     /// The connection is gone.
     Disconnected,
-    /// A resource is missing, and no event says when it is there; retry after a delay.
+    /// A resource is missing, and no event will announce that it is free; retry after a delay.
     NoBuffers,
     /// The peer rejected the connection.
     Refused,
@@ -61,7 +62,7 @@ pub enum Error {
     TimedOut,
     /// No usable RDMA device leads to the peer.
     NoDevice,
-    /// As [`NoDevice`](Self::NoDevice), when the mount has never been connected.
+    /// No usable RDMA device leads to the peer, and the mount has never been connected.
     NoDeviceAtMount,
 }
 
@@ -97,9 +98,9 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// All of them, in index order.
+            /// All counters, in index order.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)+];
-            /// How many there are.
+            /// Number of counters.
             pub const COUNT: usize = Self::ALL.len();
 
             /// The name shown to the administrator.
@@ -119,20 +120,20 @@ counters! {
     BadVers = "bad_vers",
     /// Unknown or obsolete procedure; dropped.
     BadProc = "bad_proc",
-    /// No request waits for this reply, nor was one given up; dropped.
+    /// A reply to a request that is neither waiting nor abandoned; dropped.
     BadXid = "bad_xid",
     /// A second reply to the same request; dropped.
     DupReply = "dup_reply",
     /// Chunk lists that cannot belong to the request; dropped.
     BadChunk = "bad_chunk",
-    /// Neither a call nor a reply where one must be; dropped, or `EIO` if it was in a Reply
-    /// chunk.
+    /// A payload that is neither an RPC call nor an RPC reply; dropped, or the request fails with
+    /// `EIO` if the payload was in a Reply chunk.
     BadPayload = "bad_payload",
     /// Too short for an RPC message, or a callback that is too long; dropped.
     BadPayloadLen = "bad_payload_len",
-    /// The RPC inside has another number than the message; dropped.
+    /// The XID of the RPC message differs from the XID of the transport header; dropped.
     XidMismatch = "xid_mismatch",
-    /// Version 2 only: a message that goes neither way, or the wrong one; dropped.
+    /// Version 2 only: a message with an unknown or a wrong direction; dropped.
     BadDirection = "bad_direction",
     /// An error report that cannot be read; dropped.
     ErrUndecodable = "err_undecodable",
@@ -144,9 +145,9 @@ counters! {
     Imm = "imm",
     /// A request's regions were invalidated after it had moved to another connection; ignored.
     StaleEpoch = "stale_epoch",
-    /// The server granted no credit; taken as one.
+    /// The server granted zero credits; counted as a grant of one credit.
     CreditZero = "credit_zero",
-    /// The server granted more than we asked for; reduced. Harmless.
+    /// The server granted more credits than we asked for; the grant was reduced. Harmless.
     CreditClamped = "credit_clamped",
     /// The server did not return a Write chunk that it did not use. Harmless.
     WlistMissing = "wlist_missing",
@@ -154,39 +155,42 @@ counters! {
     RchunkMissing = "rchunk_missing",
     /// A returned segment has another handle or offset; ignored, or dropped with `strict=1`.
     SegMismatch = "seg_mismatch",
-    /// The server sent data in the wrong place; the request failed with `EIO`.
+    /// The server sent data inline that belongs in a chunk, or in a chunk that belongs inline; the
+    /// request failed with `EIO`.
     DdpViolation = "ddp_violation",
-    /// Regions that the server invalidated, as agreed. Good.
+    /// Regions that the server invalidated, as agreed at connection setup. Normal.
     Reminv = "reminv",
-    /// Regions that a server invalidated which did not announce it (Linux). Just as good.
+    /// Regions that a server invalidated without having announced remote invalidation (Linux).
+    /// Normal.
     ReminvUnannounced = "reminv_unannounced",
-    /// The server invalidated a region of something else, or with a dropped message;
-    /// disconnected. From the third time on it is not asked to invalidate any.
+    /// The server invalidated a region that does not belong to the answered request, or did so
+    /// with a message that was dropped; disconnected. From the third time on, the server is not
+    /// asked to invalidate regions.
     ReminvWrong = "reminv_wrong",
-    /// Regions that we invalidated: the server had not, or its reply did not prove it. Not a
-    /// fault.
+    /// Regions that we invalidated, because the server did not, or because its reply did not
+    /// prove that it did. Not a fault.
     LocalInv = "local_inv",
-    /// Connections that were lost because the device (rxe) executed a registration again; from the
-    /// first one on a fence prevents that on the device.
+    /// Connections that were lost because the device (rxe) executed a registration twice. After
+    /// the first loss a fence prevents this on the device.
     RepeatedRegistration = "repeated_registration",
-    /// A callback although none was agreed; dropped.
+    /// A callback although no backchannel was set up; dropped.
     BcDisabled = "bc_disabled",
     /// More callbacks than the server may send; disconnected.
     BcOverflow = "bc_overflow",
-    /// The answer to a callback does not fit; disconnected.
+    /// The reply to a callback does not fit into a message; disconnected.
     BcReplyTooBig = "bc_reply_too_big",
     /// Connections to a server without valid private data: messages of 1024 bytes, no remote
     /// invalidation.
     CmDefault = "cm_default",
-    /// Connections that send at most 1024 bytes for ten minutes, because two ended within two
-    /// seconds of their first larger message.
+    /// Connections that send at most 1024 bytes per message. This holds for ten minutes after two
+    /// connections ended within two seconds of their first larger message.
     CmFallback = "cm_fallback",
-    /// Version 2 only: unknown options, faster than their refusals; disconnected.
+    /// Version 2 only: unknown options arrived faster than we could refuse them; disconnected.
     OptFlood = "opt_flood",
     /// Version 2 only: an option in a reply; dropped.
     OptReply = "opt_reply",
-    /// The server does not speak the version; with version 1 `EPROTONOSUPPORT`, with version 2
-    /// a new connection.
+    /// The server does not speak the protocol version of a request. With version 1 the request
+    /// fails with `EPROTONOSUPPORT`; with version 2 a new connection is made.
     ErrVers = "err_vers",
     /// The server could not process a request's header or chunks; `EREMOTEIO`.
     ErrChunk = "err_chunk",
@@ -194,9 +198,9 @@ counters! {
     ErrBadHeader = "err_bad_header",
     /// Version 2 only: the server could not process a request's option; `EREMOTEIO`.
     ErrInvalOption = "err_inval_option",
-    /// Regions made since the mount. Not a fault.
+    /// Memory regions allocated since the mount. Not a fault.
     MrsAllocated = "mrs_allocated",
-    /// Regions that requests hold now. Not a fault.
+    /// Memory regions that requests hold at present. Not a fault.
     MrsInUse = "mrs_in_use",
 }
 
@@ -207,20 +211,20 @@ const _: () = assert!(Counter::COUNT <= 64);
 pub struct Notes(u64);
 
 impl Notes {
-    /// Nothing to count.
+    /// The empty set: there is nothing to count.
     pub const NONE: Self = Self(0);
 
     /// Adds a counter.
     #[inline]
     pub const fn insert(&mut self, counter: Counter) {
-        // CAST: `Counter` is `repr(u8)` and below 64.
+        // CAST: `Counter` is `repr(u8)`, and there are at most 64 counters.
         self.0 |= 1u64.wrapping_shl(counter as u32);
     }
 
     /// True if `counter` is in the set.
     #[inline]
     pub const fn contains(self, counter: Counter) -> bool {
-        // CAST: as above.
+        // CAST: `Counter` is `repr(u8)`, and there are at most 64 counters.
         self.0 & 1u64.wrapping_shl(counter as u32) != 0
     }
 

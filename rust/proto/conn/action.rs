@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What comes out of the connection machine.
+//! The actions that the connection machine asks the driver to perform.
 
 use super::{
     cause::{
@@ -19,9 +19,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Create a CM id for this epoch and resolve the server's address. The action may come again
-    /// for the same epoch; the new id replaces the one before.
+    /// for the same epoch; the new CM id replaces the previous CM id.
     ResolveAddr {
-        /// The type of service to set on the id.
+        /// Which attempt.
         epoch: Epoch,
         /// The timeout to pass to the connection manager.
         timeout: Millis,
@@ -42,7 +42,7 @@ pub enum Action {
     Connect {
         /// Which attempt.
         epoch: Epoch,
-        /// Use no larger call threshold than this on this connection, whatever the peer says
+        /// Upper limit of the call threshold on this connection, even if the peer announces more
         /// (CM-24).
         inline_cap: Option<u32>,
     },
@@ -57,7 +57,7 @@ pub enum Action {
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
-        /// The protocol version to speak on it.
+        /// The protocol version to speak on the connection.
         version: Version,
     },
     /// Release all objects of a failed attempt, then report
@@ -70,10 +70,10 @@ pub enum Action {
     Fail {
         /// The error for the RPC tasks.
         error: Error,
-        /// For the log.
+        /// Why the attempt failed, for the log.
         reason: ConnectError,
     },
-    /// Post one keepalive probe. If that fails, report [`Cause::PostFailed`].
+    /// Post one keepalive probe. If posting fails, report [`Cause::PostFailed`].
     Keepalive {
         /// Which connection.
         epoch: Epoch,
@@ -85,12 +85,12 @@ pub enum Action {
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
-        /// Why.
+        /// Why the connection ends.
         cause: Cause,
     },
 }
 
-/// Where the transport stands, for logs and debugfs.
+/// State of the transport, for logs and debugfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// No connection, and none is wanted.

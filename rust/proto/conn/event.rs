@@ -16,12 +16,12 @@ use crate::{
     v2::negotiate::ProbeAnswer, //
 };
 
-/// Identifies one connection attempt and the connection that comes of it.
+/// Identifies a connection attempt and the connection that results from the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// No connection: no attempt ever has this number.
+    /// Means that there is no connection; no attempt ever gets this number.
     pub const NONE: Self = Self(0);
 
     /// The number, for work-request identities, logs and debugfs.
@@ -52,23 +52,23 @@ pub struct Accepted {
 pub enum CmEvent {
     /// The address was resolved to a device.
     AddrResolved,
-    /// It was not.
+    /// The address was not resolved.
     AddrError(AddrFault),
     /// The route was resolved.
     RouteResolved,
-    /// It was not.
+    /// The route was not resolved.
     RouteError,
-    /// The address was not resolved, because no answer came in time.
+    /// The route was not resolved, because no answer came in time.
     RouteSilent,
-    /// The peer accepted.
+    /// The peer accepted the connection request.
     Established(Accepted),
     /// A step of the connection manager failed on our side.
     ConnectError,
     /// The peer did not answer.
     Unreachable,
-    /// The peer rejected the request.
+    /// The peer rejected the connection request.
     Rejected {
-        /// It did so because it still knows an older connection of ours.
+        /// Whether the peer rejected the request because it still holds our previous connection.
         stale: bool,
     },
     /// The connection ended.
@@ -82,14 +82,15 @@ pub enum CmEvent {
 }
 
 impl CmEvent {
-    /// Returns the cause of a connection's end by this event; `None` if the event ends none.
+    /// Returns the cause for which this event ends an established connection; `None` if the event
+    /// does not end a connection.
     pub(super) const fn loss(self) -> Option<Cause> {
         match self {
             Self::Disconnected
             | Self::TimewaitExit
             | Self::ConnectError
             | Self::Rejected { .. } => Some(Cause::PeerClosed),
-            // An established connection is probed before it ends.
+            // The caller does not end the connection at once: it first probes the peer.
             Self::Unreachable => Some(Cause::PeerUnreachable),
             Self::AddrChange => Some(Cause::AddrChanged),
             Self::DeviceRemoval => Some(Cause::DeviceRemoved),
@@ -102,7 +103,7 @@ impl CmEvent {
         }
     }
 
-    /// A short name for logs and debugfs, of an event that ends a connection.
+    /// Returns a short name, for logs and debugfs, of an event that ends a connection.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ConnectError => "connect error",
@@ -120,13 +121,13 @@ impl CmEvent {
 /// Why an address was not resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddrFault {
-    /// No RDMA device leads there (`-ENODEV`).
+    /// No RDMA device leads to the address (`-ENODEV`).
     NoDevice,
-    /// No route leads there (`-ENETUNREACH`, `-EHOSTUNREACH`).
+    /// No route leads to the address (`-ENETUNREACH`, `-EHOSTUNREACH`).
     NoRoute,
-    /// No answer in time (`-ETIMEDOUT`).
+    /// No answer came in time (`-ETIMEDOUT`).
     TimedOut,
-    /// Anything else.
+    /// The address was not resolved for another reason.
     Other,
 }
 
@@ -145,7 +146,7 @@ impl AddrFault {
 /// What failed on our side when an action was performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalFault {
-    /// Memory, queue pairs or another resource ran out; the same may work later.
+    /// Memory, queue pairs or another resource ran out; a later attempt may succeed.
     NoResources,
     /// The device lacks something we cannot do without.
     DeviceUnsuitable,
@@ -167,22 +168,23 @@ impl LocalFault {
     }
 }
 
-/// Something that happened.
+/// An event that the connection machine handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The RPC layer wants a connection. `timeout` bounds the attempt if it is shorter than our own
-    /// limit. The attempt waits until the back-off has passed; its time counts from its real start.
+    /// The RPC layer wants a connection. The attempt waits until the back-off has passed; only then
+    /// does the time limit of the attempt begin to run.
     /// The event changes nothing while there is an attempt or a connection.
     Start {
-        /// The caller's bound.
+        /// Time limit that the caller sets for the attempt; it counts if it is shorter than the
+        /// configured limit.
         timeout: Option<Millis>,
-        /// The caller gives up when the attempt fails, as the first call of a mount does.
+        /// Whether the caller gives up when the attempt fails, as the first call of a mount does.
         trial: bool,
     },
-    /// The time of [`Conn::deadline`](super::api::Conn::deadline) has come, or the driver calls
-    /// early.
+    /// The time of [`Conn::deadline`](super::api::Conn::deadline) has come; an earlier tick does no
+    /// harm.
     Tick(Activity),
-    /// The connection manager reported something.
+    /// The connection manager reported an event.
     Cm(Epoch, CmEvent),
     /// [`Action::CreateQp`](super::action::Action::CreateQp) was performed and the Receives are
     /// posted.
@@ -191,58 +193,58 @@ pub enum Event {
     LocalFault(Epoch, LocalFault),
     /// The version probe was answered.
     VersionAnswer(Epoch, ProbeAnswer),
-    /// A valid reply arrived. Needed once for each connection; more reports do no harm.
+    /// A valid reply arrived. The driver must report this at least once for each connection.
     Replied(Epoch),
     /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes was
-    /// posted. Needed once for each connection.
+    /// posted. The driver must report this at least once for each connection.
     LargeSend(Epoch),
     /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD)
-    /// bytes. Needed once for each connection.
+    /// bytes. The driver must report this at least once for each connection.
     LargeSendTaken(Epoch),
-    /// Memory of a call that the server has not answered is being taken back.
+    /// The server's access to the memory of an unanswered call is being revoked.
     MemoryRevoked(Epoch),
     /// The keepalive probe completed successfully.
     KeepaliveAnswered(Epoch),
-    /// The send queue had no room for the keepalive probe. The work requests that fill it stand in
-    /// for the probe.
+    /// The send queue had no space for the keepalive probe. The work requests that fill the queue
+    /// serve as the probe.
     KeepaliveNotSent(Epoch),
-    /// The connection is unusable: a failed work request, a rule the peer broke, a bound it
-    /// exceeded.
+    /// The connection is unusable: a work request failed, or the peer broke a rule or exceeded a
+    /// limit.
     Lost(Epoch, Cause),
     /// An RPC timer fired for a call that was sent under this cookie.
     ///
     /// If replies have arrived, the peer's host is probed, and a slow server keeps its connection.
-    /// It ends when timers fire again and again without any message ([`Cause::Unserved`]). A call
-    /// that is sent again all the same ends the connection ([`Cause::Retransmit`]).
+    /// The connection ends when timers fire repeatedly and no message comes ([`Cause::Unserved`]).
+    /// It also ends when the RPC client retransmits a call ([`Cause::Retransmit`]).
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
         /// The driver's knowledge of the timer.
         timer: RpcTimer,
     },
-    /// End the present connection or attempt, whichever it is.
+    /// End the present connection, or the present attempt.
     ///
     /// [`Cause::Idle`] is refused, without any action, while a backchannel is bound (BC-16).
     Close(Cause),
-    /// Callbacks may arrive over this transport from now on, or no longer.
+    /// A backchannel was bound or unbound: callbacks may arrive while one is bound.
     Backchannel {
         /// Whether a backchannel is bound.
         bound: bool,
     },
-    /// The driver disconnects this lost connection now. What the connection manager reports about
-    /// it afterwards is our own doing.
+    /// The driver disconnects this lost connection now. Later events of the connection manager about
+    /// this connection are consequences of our disconnect.
     Disconnecting(Epoch),
-    /// The device's report about the end of a lost connection; comes after `Disconnecting`.
+    /// The device's report about the end of a lost connection. It follows [`Event::Disconnecting`].
     Seen(Epoch, Seen),
-    /// All work of this epoch is drained and out of the server's reach.
+    /// All work requests of this epoch are drained, and the server can no longer reach the memory.
     TornDown(Epoch),
     /// End everything; no further attempt will start.
     Shutdown,
 }
 
 impl Event {
-    /// Whether this event replaces `other`, which still waits for the machine: the same event, an
-    /// older state, or the timer of another call.
+    /// Returns whether this event replaces `older`, which still waits for the machine. An event
+    /// replaces an equal event, an older backchannel state, or an RPC timer with the same cookie.
     pub(super) fn replaces(&self, older: &Self) -> bool {
         match (self, older) {
             (Self::Backchannel { .. }, Self::Backchannel { .. }) => true,
@@ -253,11 +255,10 @@ impl Event {
         }
     }
 
-    /// The attempt or connection that the event is about; the event counts only for the present
-    /// one.
+    /// Returns the epoch of an event that is dropped unless its epoch is the present one.
     ///
-    /// [`Event::Seen`] has none: it may come when the next attempt has begun, and the history finds
-    /// its connection.
+    /// Returns `None` for [`Event::Seen`], which may arrive after the next attempt has begun. The
+    /// history finds the connection that it describes.
     pub(super) const fn epoch(&self) -> Option<Epoch> {
         match *self {
             Self::Cm(epoch, _)

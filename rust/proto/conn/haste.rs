@@ -5,15 +5,15 @@
 use super::cause::ConnectError;
 use crate::rail::MAX_RAILS;
 
-/// Attempts without a pause between them: a few over each rail.
+/// Maximum number of connection attempts without a pause between them: a few over each rail.
 const AT_ONCE: usize = 4 * MAX_RAILS;
 
-/// Number of attempts without a pause after a peer that still knew an older connection. Each
-/// attempt makes the peer forget one. The peer may know one for each connection that a device had
-/// before it was removed and made again.
+/// Maximum number of attempts without a pause that fail because the peer still holds an older
+/// connection. Each attempt makes the peer drop one old connection. The peer may hold one for each
+/// connection that a device had before the device was removed and created again.
 const STALE_AT_ONCE: usize = 8;
 
-/// The attempts that have failed one after the other.
+/// Counts the attempts that have failed in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Haste {
     failed: usize,

@@ -24,38 +24,39 @@ use crate::{
 /// One failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Why.
+    /// Why the attempt failed.
     pub reason: ConnectError,
-    /// The errno of the step that this host refused; 0 for any other reason.
+    /// The errno of the step that this host refused; 0 if the attempt failed for another reason.
     pub errno: i32,
-    /// When it failed.
+    /// When the attempt failed.
     pub at: Time,
-    /// How long it took, without the back-off before it.
+    /// How long the attempt took, without the back-off before the attempt.
     pub lasted: Millis,
 }
 
 /// One finished connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect {
-    /// Which connection.
+    /// The epoch that identifies the connection.
     pub epoch: Epoch,
-    /// Why it ended.
+    /// Why the connection ended.
     pub cause: Cause,
-    /// When it ended.
+    /// When the connection ended.
     pub at: Time,
-    /// How long it was established.
+    /// How long the connection was established.
     pub lasted: Millis,
-    /// Whether at least one reply arrived on it.
+    /// Whether at least one reply arrived on the connection.
     pub useful: bool,
-    /// How long a probe had been unanswered; nothing if none was under way.
+    /// How long the keepalive probe had been unanswered; zero if no probe was in flight.
     pub unanswered: Millis,
-    /// The connection manager's event of the end, if it came before we disconnected.
+    /// The connection manager's first event about the end of the connection, if that event came
+    /// before the driver disconnected.
     pub cm: Option<CmEvent>,
-    /// The device's report.
+    /// What the device reported about the end of the connection.
     pub seen: Seen,
 }
 
-/// By then an adapter that can be reached has answered a probe, whatever its host does.
+/// Time in which a reachable adapter answers a keepalive probe, whatever its host does.
 const UNANSWERED: Millis = Millis::from_secs(1);
 
 impl Disconnect {
@@ -71,9 +72,9 @@ impl Disconnect {
     }
 
     /// Whether the rail of the connection may be to blame, though nothing says so, if calls were in
-    /// flight. Where nothing gets through to the peer, but something does from there, the peer's
-    /// device may be the first to give up; what we hear then is its disconnect request, or only
-    /// that work requests were flushed.
+    /// flight. If packets reach us from the peer, but not the peer from us, the peer's device may
+    /// be the first to give up. All we see is the peer's disconnect request, or flushed work
+    /// requests.
     pub fn doubts_rail(&self) -> bool {
         let says_nothing = |status| matches!(status, WcStatus::Flushed | WcStatus::Other);
         let is_unexplained = match self.cause {
@@ -85,7 +86,7 @@ impl Disconnect {
     }
 }
 
-/// How many finished connections are remembered.
+/// Number of finished connections that are remembered.
 pub const HISTORY: usize = 8;
 
 /// The last [`HISTORY`] finished connections.
@@ -95,14 +96,14 @@ pub struct History {
 }
 
 impl History {
-    /// Remembers `disconnect`; forgets the oldest one if there is no room.
+    /// Remembers `disconnect`; forgets the oldest finished connection if the history is full.
     pub(super) fn push(&mut self, disconnect: Disconnect) {
         self.ring.rotate_right(1);
         let [newest, ..] = &mut self.ring;
         *newest = Some(disconnect);
     }
 
-    /// Returns the newest entry, if it is of this connection.
+    /// Returns the newest entry, if it belongs to the connection of `epoch`.
     pub(super) fn newest(&mut self, epoch: Epoch) -> Option<&mut Disconnect> {
         let [newest, ..] = &mut self.ring;
         newest.as_mut().filter(|newest| newest.epoch == epoch)

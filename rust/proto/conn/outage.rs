@@ -8,27 +8,27 @@ use crate::time::{
     Time, //
 };
 
-/// The pause after the first message, unless the reason changes. Each pause is twice as long as the
-/// one before.
+/// Pause between the first log message and the second. A new failure reason is reported without a
+/// pause. Each further pause is twice as long as the previous pause.
 const FIRST_PAUSE: Millis = Millis::from_secs(60);
 
 /// The longest pause between two messages.
 const LONGEST_PAUSE: Millis = Millis::from_secs(3600);
 
-/// Number of attempts in a row without an answer after which the device is suspected. One attempt
-/// lasts a minute, in which the request is sent a dozen times.
+/// Number of unanswered attempts in a row after which the log names the device as a suspect. One
+/// attempt lasts a minute, in which the connection request is sent a dozen times.
 const SILENT_ATTEMPTS: u32 = 2;
 
 /// What the log says about a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Write a message.
+    /// Whether to write a log message.
     pub tell: bool,
     /// Attempts that failed since the last connection, including this one.
     pub attempts: u32,
-    /// The time since the first of them began.
+    /// Time since the first of these failed attempts began.
     pub since: Millis,
-    /// The log should say that the device may be the reason.
+    /// Whether the log message must name the device as a possible reason.
     pub suspect_device: bool,
 }
 
@@ -40,9 +40,9 @@ pub struct Outage {
     /// When the pause ends; its length is in `pause`.
     next: Time,
     pause: Millis,
-    /// The reasons that were reported in this pause, one bit each.
+    /// The failure reasons that were reported in this pause, one bit for each reason.
     told: u32,
-    /// Attempts in a row that got no answer over a port that is active.
+    /// Number of attempts in a row that got no answer although the local port was active.
     silent: u32,
     suspected: bool,
 }
@@ -63,7 +63,7 @@ impl Outage {
 
     /// Records an attempt that failed at `now`, after `lasted`. `port_active` says that the device
     /// reports an active port. `may_tell` is called when there is something to report; if it
-    /// refuses, the report is due again with the next failure.
+    /// returns false, the report is due at the next failure.
     pub fn failed(
         &mut self,
         reason: ConnectError,
@@ -90,8 +90,8 @@ impl Outage {
         }
     }
 
-    /// Records a new connection. Returns how many attempts failed before it, and the time since the
-    /// first of them began.
+    /// Records a new connection. Returns the number of attempts that failed before the connection,
+    /// and the time since the first failed attempt began.
     pub fn ended(&mut self, now: Time) -> (u32, Millis) {
         let found = (self.attempts, now.since(self.begin));
         *self = Self::new();
@@ -99,7 +99,7 @@ impl Outage {
     }
 
     fn tell(&mut self, reason: ConnectError, now: Time, may_tell: impl FnOnce() -> bool) -> bool {
-        // CAST: There are few reasons, without data, so each is a small number.
+        // CAST: `ConnectError` has no fields and fewer than 32 variants, so the number is below 32.
         let bit = 1u32.wrapping_shl(reason as u32);
         let in_pause = self.told != 0 && now < self.next;
         if in_pause && self.told & bit != 0 || !may_tell() {

@@ -7,46 +7,47 @@ use crate::wire::header::MAX_SEGMENTS;
 /// The largest payload of one request, in bytes: the NFS client's maximum.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Work requests of a call with one region: registration, Send, invalidation.
+/// Work requests that a call with one region needs: registration, Send, invalidation.
 const CALL_WRS: u32 = 3;
 
-/// Work requests of the longest message: the registrations of two chunks of the most segments, and
-/// the Send.
-// CAST: 16.
+/// Work requests that the longest message needs: one registration for each segment of two chunks
+/// with the maximum number of segments, and the Send.
+// CAST: `MAX_SEGMENTS` is a small constant that fits into `u16`.
 const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 
-/// Work requests for all else: further regions, replies to callbacks, refusals, the probe.
+/// Work requests for other purposes: further regions, replies to callbacks, refusals, the probe.
 const SPARE_WRS: u32 = 160;
 
-/// How many messages of the largest size the send ring holds at least.
+/// Minimum number of messages of the largest size that the send ring holds.
 const LEAST_MESSAGES: usize = 4;
 
-/// How many messages of the largest size the send ring holds, up to [`RING_ENOUGH`].
+/// Number of messages of the largest size that the send ring holds, unless this would exceed
+/// [`RING_ENOUGH`] bytes.
 const RING_MESSAGES: usize = 16;
 
 /// The largest useful send ring, in bytes.
 const RING_ENOUGH: usize = 256 << 10;
 
-/// The most Receives that are posted at once.
+/// Maximum number of Receives in one batch: they are posted together.
 const MAX_BATCH: u32 = 32;
 
 /// The limits of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Most work requests of a send or of a receive queue (`ib_device_attr.max_qp_wr`).
+    /// Maximum number of work requests in a send or receive queue (`ib_device_attr.max_qp_wr`).
     pub queue_wrs: u32,
-    /// Most entries of a completion queue (`ib_device_attr.max_cqe`).
+    /// Maximum number of entries in a completion queue (`ib_device_attr.max_cqe`).
     pub completions: u32,
-    /// A message with registrations takes one work request more, a fence.
+    /// Whether a message with registrations needs one more work request, for a fence.
     pub fences: bool,
 }
 
-/// The sizes that are wanted.
+/// What the driver wants to send and receive on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDemand {
-    /// Calls that sunrpc can have in flight.
+    /// Number of calls that sunrpc can have in flight.
     pub slots: usize,
-    /// Calls of the server that may come at once.
+    /// Number of callbacks that the server may have in flight.
     pub callbacks: u16,
     /// The longest message that is sent, in bytes.
     pub send_size: usize,
@@ -55,26 +56,26 @@ pub struct QueueDemand {
 /// Sizes of the queues of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSizes {
-    /// Calls in flight; calls ask for this many credits. At least one.
+    /// Maximum number of calls in flight, at least one. Calls ask for this number of credits.
     pub credits: u32,
-    /// The send ring, in bytes.
+    /// Wanted size of the send ring, in bytes.
     pub send_bytes: usize,
-    /// The least size of the send ring, in bytes.
+    /// Minimum size of the send ring, in bytes.
     pub least_send_bytes: usize,
-    /// Work requests of the send queue.
+    /// Number of work requests in the send queue.
     pub send_wrs: u32,
-    /// Work requests of the longest message.
+    /// Number of work requests that the longest message needs.
     pub message_wrs: u16,
-    /// Receives that are posted: one for each reply and each callback (V1-018, BC-07).
+    /// Number of Receives that are posted: one for each reply and each callback (V1-018, BC-07).
     pub recv_count: u16,
-    /// Receives that may wait to be posted again, besides those that are posted.
+    /// Number of Receives that may wait to be posted again, in addition to `recv_count`.
     pub recv_batch: u16,
 }
 
 impl QueueSizes {
-    /// Returns the sizes that are wanted, or less where the device offers less. Each queue needs
-    /// one more entry than its size, for the drain; [`QueueLimits`] leave room for it. Both queues
-    /// together have at most as many entries as a completion queue.
+    /// Returns the sizes that `demand` asks for, reduced to the `limits` of the device. One entry
+    /// of each queue stays unused here, because draining the queue needs one. The entries of the
+    /// send and receive queues together fit into one completion queue.
     pub fn new(limits: &QueueLimits, demand: &QueueDemand) -> Self {
         let depth = limits.queue_wrs.min(limits.completions / 2);
         let depth = depth.saturating_sub(1);
@@ -96,31 +97,31 @@ impl QueueSizes {
             send_wrs: send_wrs.min(depth),
             message_wrs: MESSAGE_WRS.saturating_add(fence),
             recv_count: u16::try_from(credits.saturating_add(callbacks)).unwrap_or(u16::MAX),
-            // CAST: at most `MAX_BATCH`.
+            // CAST: `batch` is at most `MAX_BATCH`, which fits into `u16`.
             recv_batch: batch as u16,
         }
     }
 
-    /// How many regions of `pages` pages of `page_size` bytes may be in use at once: each call may
-    /// have two chunks of the largest payload.
+    /// Returns how many regions may be in use at once, if a region has `pages` pages of `page_size`
+    /// bytes. Each call may have two chunks that each carry the largest payload.
     pub fn regions(&self, pages: u32, page_size: usize) -> usize {
-        // An unaligned payload is in one page more than it is long.
+        // An unaligned payload spans one page more than an aligned payload of the same length.
         let needed = MAX_PAYLOAD.checked_div(page_size).unwrap_or(0);
         let needed = needed.saturating_add(1);
         let chunk = needed.div_ceil(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
-        // CAST: widening.
+        // CAST: Widens the number without loss.
         (self.credits as usize)
             .saturating_mul(2)
             .saturating_mul(chunk)
     }
 }
 
-/// Returns how many pages of `page_size` bytes hold as much as `pages` pages of 4 KiB; at least
-/// one.
+/// Returns how many pages of `page_size` bytes, at least one, hold as much as `pages` pages of
+/// 4 KiB.
 pub fn pages_of(pages: u32, page_size: usize) -> u32 {
     const UNIT: u64 = 4096;
     let bytes = u64::from(pages).saturating_mul(UNIT);
-    // CAST: widening.
+    // CAST: Widens the number without loss.
     let whole = bytes.div_ceil((page_size as u64).max(1)).max(1);
     u32::try_from(whole).unwrap_or(u32::MAX)
 }
@@ -129,7 +130,7 @@ pub fn pages_of(pages: u32, page_size: usize) -> u32 {
 /// `page_size` bytes.
 pub fn max_payload(pages: u32, page_size: usize) -> usize {
     let pages = usize::try_from(pages).unwrap_or(usize::MAX);
-    // An unaligned payload is in one page more than it is long.
+    // An unaligned payload spans one page more than an aligned payload of the same length.
     let whole = pages.saturating_mul(MAX_SEGMENTS).saturating_sub(1);
     MAX_PAYLOAD.min(whole.saturating_mul(page_size))
 }

@@ -2,20 +2,22 @@
 
 //! Finding a server whose software is dead while its adapter answers.
 //!
-//! Keepalive asks the adapter alone, and an NFSv4 client sends nothing again on a connection that
-//! lives. So a server that hangs would be waited for without end, though its address may have moved
-//! to another machine of a cluster. RPC timers tell: they fire for calls without an answer.
+//! A keepalive probe reaches the adapter only, and an NFSv4 client never retransmits on a live
+//! connection. So the client would wait for a hung server for ever, though the server's address may
+//! have moved to another machine of a cluster. RPC timers reveal the hang: they fire for calls
+//! without a reply.
 //!
 //! A connection ends when [`ROUNDS`] timers have fired one after the other without a *message* in
-//! between. Timers of calls that wait side by side count as one: the next one counts when as much
-//! time has passed as it ran. A server that answers any call, such as the renewal of the lease, is
-//! not affected. If the next connection brings no message either, the server may be slow rather
-//! than dead: then twice as many timers have to fire, up to [`MOST_ROUNDS`].
+//! between. Timers of calls that wait at the same time count as one timer: a timer counts only if
+//! about its own running time has passed since the last timer that counted. A server that answers
+//! any call, such as the renewal of the lease, is not affected. If the next connection brings no
+//! message either, the server may be slow rather than dead. So the number of timers doubles for
+//! each such connection, up to [`MOST_ROUNDS`].
 //!
 //! RFC 8267, section 6.7.2 recommends (SHOULD) a credit that is reserved for a health check, which
-//! a Responder answers quickly. Its purpose is kept, its means is not: a NULL call would be a call
-//! that the RPC client does not know of, and a credit less for those that it does. The calls that
-//! wait ask the same question.
+//! a Responder answers quickly. This module serves the same purpose without such a credit. A NULL
+//! call as a health check would be unknown to the RPC client, and would take a credit away from the
+//! client's own calls. The calls that already wait test the server just as well.
 
 use crate::time::{
     Millis,
@@ -25,19 +27,20 @@ use crate::time::{
 /// Number of timers without a message after which a connection ends.
 const ROUNDS: u32 = 3;
 
-/// Greatest number of such timers, for a server that never sends a message.
+/// Maximum number of timers without a message after which a connection ends. It is reached for a
+/// server that sends no message on several connections in a row.
 const MOST_ROUNDS: u32 = 8 * ROUNDS;
 
-/// Two timers count only if they fire at least this far apart. `timeo=1` is a tenth of a second, in
-/// which a healthy server may not send its next message.
+/// Minimum time between two timers that count. With `timeo=1` timers fire every tenth of a second,
+/// and a healthy server might need longer than that to send its next message.
 const LEAST: Millis = Millis::from_secs(1);
 
 /// An RPC timer that fired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcTimer {
-    /// How long it ran.
+    /// How long the timer ran.
     pub span: Millis,
-    /// When the last message came on the connection.
+    /// When the last message arrived on the connection.
     pub heard: Time,
 }
 
@@ -45,12 +48,12 @@ pub struct RpcTimer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     rounds: u32,
-    /// When the last timer that counts has fired.
+    /// When the last timer that counts fired.
     counted: Time,
 }
 
 impl Timers {
-    /// Records a timer that fired. Returns how many count.
+    /// Records a timer that fired. Returns how many timers count since the last message.
     pub(super) fn fired(&mut self, timer: RpcTimer, now: Time) -> u32 {
         if timer.heard >= self.counted {
             self.rounds = 0;
@@ -66,12 +69,12 @@ impl Timers {
     }
 }
 
-/// How many timers must fire before a connection ends.
+/// Number of RPC timers that must fire without a message before a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// The value for a server of which nothing is known.
+    /// Makes the initial number, for a server of which nothing is known.
     pub(super) const fn new() -> Self {
         Self(ROUNDS)
     }
