@@ -6,38 +6,40 @@
 //!
 //! | Module | Concept |
 //! | --- | --- |
-//! | `mailbox` | where events are handed in, by each driver of the machine |
+//! | `mailbox` | where the driver delivers events |
 //! | `api` | the machine as the driver sees it |
 //! | `machine` | what leads from one state to the next |
 //! | `state`, `attempt`, `established` | the states |
 //! | `peer` | what is known of the peer from one connection to the next |
-//! | `backoff`, `inline_fallback`, `history` | parts of that |
-//! | `keepalive`, `unserved` | finding a dead peer, and a dead server on a live one |
-//! | `outage` | what the log tells of failed attempts |
-//! | `event`, `action`, `config` | what goes in, what comes out, what is decided beforehand |
-//! | `sizes` | how large the queues of a connection are |
-//! | `cause`, `failure_details` | why it ended |
-//! | `queue` | what waits its turn |
+//! | `backoff`, `inline_fallback`, `history` | parts of the knowledge in `peer` |
+//! | `keepalive`, `unserved` | detection of a dead peer, and of a hung server whose host lives |
+//! | `outage` | log messages about failed attempts |
+//! | `event`, `action`, `config` | input, output and settings of the machine |
+//! | `sizes` | sizes of a connection's queues |
+//! | `cause`, `failure_details` | why a connection ended |
+//! | `queue` | a queue for events and actions that wait |
 //!
 //! # Rules kept here
 //!
-//! * Only errors that the RPC client retries leave, except on a first mount
+//! * RPC tasks get only errors that the RPC client retries, except on a first mount
 //!   ([`ConnectError::error`]).
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
-//! * A connection that carried a reply is replaced at once if it lasted, or if we ended it: see
-//!   below.
+//! * A connection that carried a reply is replaced at once if it lasted for five seconds, or if we
+//!   ended it: see "At once or later".
 //! * Two quick losses after the first large Send make the next connections use 1024 bytes (CM-24).
 //! * No idle disconnect while a backchannel is bound (BC-16).
 //! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
-//! * A server that sends no message while RPC timers fire is given up, ever later.
-//! * With several rails silence is noticed sooner, delays stay short, and the first attempt over a
-//!   rail against which nothing speaks follows the failure of another one at once ([`RailFacts`]).
-//! * An RPC timer counts only against the connection its call was sent on.
+//! * A server that sends no message while RPC timers fire loses its connection. The number of
+//!   timers doubles each time.
+//! * With several rails, silence is noticed sooner and delays stay short. After one rail fails, the
+//!   first attempt over a rail that is not known to fail starts at once ([`RailFacts`]).
+//! * An RPC timer counts only against the connection over which its call was sent.
 //!
 //! # At once or later
 //!
-//! Every user of the mount waits while there is no connection. A delay has two purposes: it spares
-//! a peer that cannot keep connections, and it spreads the clients of a server that comes back.
+//! Every user of the mount waits while there is no connection. A delay has two purposes: it reduces
+//! the load on a peer that cannot keep connections, and it spreads the reconnects of the clients
+//! after a server restart.
 //!
 //! | The connection                                  | Next attempt                            |
 //! |-------------------------------------------------|-----------------------------------------|
@@ -49,17 +51,18 @@
 //! | had carried a reply                             | after the first delay of the back-off   |
 //! | never carried a reply                           | after the back-off, which keeps growing |
 //!
-//! A peer that ends a young connection has a reason, and half a second costs little. For example,
+//! A peer that ends a young connection has a reason to do so, and a delay of half a second costs
+//! little. For example,
 //! knfsd accepts connections on a device that is being removed, and the removal then waits for them
 //! for ever.
 //!
-//! Three acts of ours end connections: we send a call again; we send a call that leaves the credits
-//! unknown; we take memory back, because the process of its call was killed, and the server writes
-//! to it. In the last case the server sees a refused write, and we see a flushed queue pair or the
-//! peer's disconnect. Only the time tells this from a failure of the peer: a loss within five
-//! seconds after memory was revoked counts as its consequence ([`Cause::GivenUpCall`]). A server
-//! cannot use this to drop connections at will, because each of them needs a user who kills a
-//! process.
+//! Three acts of ours end connections. We retransmit a call. We send a call that leaves the number
+//! of credits unknown. Or we revoke memory, because the process that made the call was killed, and
+//! the server then writes to that memory. In this last case the server sees a refused write, and we
+//! see a flushed queue pair or the peer's disconnect. Only the time distinguishes this case from a
+//! failure of the peer: a loss within five seconds after memory was revoked counts as a consequence
+//! of the revocation ([`Cause::GivenUpCall`]). A server cannot use this rule to drop connections at
+//! will, because each such loss needs a user who kills a process.
 
 mod action;
 mod api;

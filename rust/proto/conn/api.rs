@@ -47,7 +47,7 @@ use crate::{
 ///
 /// One attempt runs in a worker that may sleep:
 ///
-/// | The machine asks                    | The driver answers                                    |
+/// | Action of the machine               | Response of the driver                                |
 /// |-------------------------------------|-------------------------------------------------------|
 /// | (the RPC layer wants a connection)  | [`Event::Start`]                                      |
 /// | [`Action::ResolveAddr`]             | [`CmEvent::AddrResolved`], [`CmEvent::AddrError`]     |
@@ -63,14 +63,14 @@ use crate::{
 /// | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is    |
 /// |                                     | over                                                  |
 ///
-/// Whatever happens, an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a
+/// In every case an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a
 /// peer ends the connection instead of answering the version probe, the attempt goes on after
 /// `TearDown` with another connection. The end is reached, or a tear-down asked for, no later than
 /// the deadline of the attempt.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until
-/// that report no new attempt starts, so two connections are never of use at once.
+/// that report no new attempt starts, so two connections are never in use at the same time.
 ///
 /// # Epochs and cookies
 ///
@@ -139,8 +139,8 @@ impl Conn {
         self.machine.deadline()
     }
 
-    /// Lowers the bound of an attempt and of the back-off, as `set_connect_timeout` asks (pNFS).
-    /// Values above the present ones change nothing.
+    /// Lowers the time limits of an attempt and of the back-off, as `set_connect_timeout` asks
+    /// (pNFS). A value above the present limit changes nothing.
     pub fn limit_timeouts(&mut self, connect: Millis, reconnect: Millis) {
         self.machine.limit_timeouts(connect, reconnect);
     }
@@ -150,19 +150,20 @@ impl Conn {
         self.machine.take_rail_facts(facts);
     }
 
-    /// Sets what the transports of the server know of its version 2, before an attempt (V2-12).
+    /// Sets what other transports to the same server know of its support for version 2. Call this
+    /// before an attempt (V2-12).
     pub fn learn_version(&mut self, known: Known) {
         self.machine.learn_version(known);
     }
 
-    /// Where the transport stands.
+    /// Returns the state of the transport, for logs and debugfs.
     pub const fn phase(&self) -> Phase {
         self.machine.state().phase()
     }
 
-    /// Whether the machine has asked for the end of `epoch` and the end is still to come. The
-    /// driver's lock must be held from this call until the end was ordered. An order that comes
-    /// later would end the next connection.
+    /// Whether the machine has asked for the end of `epoch`, and the driver has not yet reported
+    /// that end. Hold the driver's lock from this call until the end is ordered; a later order
+    /// could end the next connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {
         epoch == self.epoch() && self.machine.state().is_closing()
@@ -205,7 +206,8 @@ impl Conn {
         self.machine.peer().version.known()
     }
 
-    /// Idle time after which a connection without a backchannel is closed; `None` keeps it.
+    /// Returns the idle time after which a connection without a backchannel is closed; `None` means
+    /// never.
     pub const fn idle_timeout(&self) -> Option<Millis> {
         self.machine.config().idle_timeout
     }

@@ -54,7 +54,8 @@ impl Stage {
         }
     }
 
-    /// How the attempt fails when this step is overdue; `None` if the negotiation decides.
+    /// Returns the error for an attempt whose present step is overdue; `None` if the version
+    /// negotiation decides.
     pub(super) const fn overdue(self) -> Option<ConnectError> {
         match self {
             Self::Address => Some(ConnectError::AddrSilent),
@@ -66,15 +67,16 @@ impl Stage {
     }
 }
 
-/// If the machine is called later than a deadline by this much, the host stood still.
+/// If the machine is called this long after a deadline, this host must have been suspended or
+/// stalled.
 const LATE: Millis = Millis::from_secs(1);
 
-/// The least time that must be left of an attempt for it to start again from the beginning.
+/// Minimum time that an attempt must have left to start again from the beginning.
 const ENOUGH: Millis = Millis::from_secs(1);
 
 /// What an event of the connection manager does to an attempt.
 pub(super) enum Step {
-    /// The address is not known yet: ask again, with this much time left.
+    /// The address is not known yet: resolve it again, with this time left for the step.
     Address(Millis),
     /// The address is known: resolve the route.
     Route,
@@ -82,11 +84,11 @@ pub(super) enum Step {
     QueuePair,
     /// The peer accepted.
     Accepted(Accepted),
-    /// The path to the peer changed: start again from the beginning, with this much time left.
+    /// The path to the peer may have changed: start again from the beginning, with this time left.
     Again(Millis),
     /// The attempt fails.
     Fail(ConnectError),
-    /// Nothing.
+    /// The event changes nothing.
     Ignore,
 }
 
@@ -98,7 +100,7 @@ pub(super) struct Attempt {
     stage_end: Time,
     /// When the whole attempt is overdue.
     end: Time,
-    /// The attempt got more time, because the machine was called late.
+    /// Whether the attempt has got more time because the machine was called late.
     excused: bool,
 }
 
@@ -123,9 +125,9 @@ impl Attempt {
         self.stage_end.min(self.end)
     }
 
-    /// Whether the machine was called so late that this host must have stood still. Then an answer
-    /// that has arrived may not have been looked at either, so the attempt gets one more second,
-    /// once.
+    /// Whether the machine was called so late that this host must have been suspended or stalled. An
+    /// answer may then have arrived that was not processed yet. So the attempt gets one more
+    /// second, but only a single time.
     pub(super) fn excuses(&mut self, now: Time) -> bool {
         let late = now.since(self.deadline()) >= LATE;
         if !late || self.excused {
@@ -137,13 +139,13 @@ impl Attempt {
         true
     }
 
-    /// `span`, or what is left of the attempt if that is less.
+    /// Returns `span`, or the time left for the attempt if that is shorter.
     pub(super) fn remaining(&self, span: Millis, now: Time) -> Millis {
         span.min(self.end.since(now))
     }
 
-    /// Moves on to the next step, which has a limit of its own besides the attempt's. `first_mount`
-    /// says that the mount command waits for the attempt.
+    /// Moves on to the next step, and sets the time limit of that step. `first_mount` says that the
+    /// mount command waits for the attempt.
     pub(super) fn enter(&mut self, next: Stage, config: &Config, first_mount: bool, now: Time) {
         let limit = match next {
             Stage::Address | Stage::Route => Some(config.resolve_timeout),
@@ -155,8 +157,8 @@ impl Attempt {
         self.stage_end = limit.map_or(self.end, |span| now.after(span));
     }
 
-    /// How long the attempt may still last with version 1, if it fails at the probe for a reason
-    /// that a peer without version 2 may have.
+    /// Returns how long the attempt may continue with version 1; `None` if it must not. It may
+    /// continue if the version probe fails in a way that is typical of a peer without version 2.
     pub(super) fn left_for_version_1(
         &self,
         reason: ConnectError,
@@ -179,13 +181,13 @@ impl Attempt {
             (Stage::Address, CmEvent::AddrError(AddrFault::TimedOut)) if now < self.deadline() => {
                 return Step::Address(self.deadline().since(now));
             }
-            // Most often the hardware address of the peer or of a router changed. A peer that does
-            // not answer is found by the bound of the attempt.
+            // The usual reason is a changed hardware address of the peer or of a router. If the
+            // peer does not answer at all, the time limit of the attempt ends the attempt.
             (_, CmEvent::Unreachable) if self.end.since(now) >= ENOUGH => {
                 let left = self.end.since(now).get();
                 return Step::Again(Millis::new(left.saturating_sub(SPREAD.get())));
             }
-            // An answer to a question that was not asked changes nothing.
+            // An event that does not belong to the present step changes nothing.
             (_, CmEvent::AddrResolved | CmEvent::RouteResolved | CmEvent::Established(_)) => {
                 return Step::Ignore;
             }

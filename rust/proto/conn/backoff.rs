@@ -10,12 +10,13 @@ use crate::{
     },
 };
 
-/// Bounds of the reconnect delay.
+/// Limits of the reconnect delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffConfig {
-    /// Upper bound of the delay after the first failure; it doubles with each further failure.
+    /// Upper limit of the delay after the first failure. The limit doubles with each further
+    /// failure.
     pub first: Millis,
-    /// Upper bound of every delay.
+    /// Upper limit of every delay.
     pub max: Millis,
 }
 
@@ -29,22 +30,22 @@ impl Default for BackoffConfig {
     }
 }
 
-/// Number of failures in a row after which a further bound of the delays also doubles with each
-/// failure.
+/// Number of failures in a row after which the limit set by [`Backoff::bound`] doubles with each
+/// further failure.
 const BOUNDED: u32 = 16;
 
-/// The span over which first attempts that need no pause are spread.
+/// Time over which the reconnects of many clients are spread if no back-off is due.
 pub(super) const SPREAD: Millis = Millis::new(250);
 
 /// Exponential back-off with jitter.
 ///
 /// The delay doubles with every failure in a row. It is drawn from the upper half of its range, so
-/// that the clients of a restarted server come back spread out. Only a reply resets it: the delay
-/// keeps growing with a peer that accepts and then drops every connection (MAL-152).
+/// that the clients of a restarted server come back spread out. Only a reply resets the
+/// delay, which keeps growing for a peer that accepts and then drops every connection (MAL-152).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     config: BackoffConfig,
-    /// A further bound of the delays to come.
+    /// A limit in addition to those in `config`; see [`Backoff::bound`].
     bound: Option<Millis>,
     failures: u32,
     not_before: Time,
@@ -77,12 +78,13 @@ impl Backoff {
         self.not_before = now;
     }
 
-    /// Starts the next attempt within `SPREAD`, at random, so that not all clients come at once.
+    /// Sets a random delay below `SPREAD` for the next attempt, so that the clients of a server do
+    /// not all reconnect at the same moment.
     pub fn spread(&mut self, now: Time) {
         self.not_before = now.after(Millis::new(self.random.below(SPREAD.get())));
     }
 
-    /// Starts the next attempt within `SPREAD`, but not at once.
+    /// Sets a delay between half of `SPREAD` and `SPREAD` for the next attempt.
     pub fn pause(&mut self, now: Time) {
         self.not_before = now.after(self.random.upper_half(SPREAD));
     }
@@ -93,13 +95,13 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Lowers the upper bound of the delay; a larger value than the present one changes nothing. It
-    /// is never less than the first delay: the value may come from the server.
+    /// Lowers the upper limit of the delay to `max`, but not below the first delay, because `max`
+    /// may come from the server. A `max` above the present limit changes nothing.
     pub fn limit(&mut self, max: Millis) {
         self.config.max = self.config.max.min(max.max(self.config.first));
     }
 
-    /// Sets or removes a further bound of the delays that begin from now on.
+    /// Sets or removes an additional upper limit for delays that begin after this call.
     pub fn bound(&mut self, bound: Option<Millis>) {
         self.bound = bound;
     }
@@ -116,11 +118,11 @@ impl Backoff {
         self.failures
     }
 
-    /// The upper bound of the delay the next failure brings.
+    /// Returns the upper limit of the delay after the next failure.
     fn ceiling(&self) -> Millis {
         let delay = doubled(self.config.first, self.failures);
         let bound = self.bound.unwrap_or(self.config.max);
-        // A peer that is away for long is asked less often.
+        // If the peer stays unreachable for long, attempts become rarer.
         let bound = doubled(bound, self.failures.saturating_sub(BOUNDED));
         delay.min(bound).min(self.config.max)
     }

@@ -8,7 +8,7 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// Why an established connection was given up.
+/// Why an established connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The peer closed the connection.
@@ -17,7 +17,7 @@ pub enum Cause {
     Completion(WcStatus),
     /// A chain of work requests could not be posted.
     PostFailed,
-    /// A region could not be invalidated after its reply (V1-098).
+    /// A region could not be invalidated after the reply to its call arrived (V1-098).
     InvalidateFailed,
     /// The peer invalidated a region that is not part of the answered call (MAL-014, MAL-015).
     WrongInvalidate,
@@ -25,30 +25,31 @@ pub enum Cause {
     Immediate,
     /// Too many undecodable replies on one connection (ground rule 6).
     BadReplies,
-    /// A bad reply answered a call that is pending here.
+    /// An unusable reply arrived for a call that is still pending.
     BadReply,
-    /// More callbacks than reverse credits (MAL-111).
+    /// The server sent more callbacks than we granted reverse credits (MAL-111).
     BackchannelOverflow,
-    /// A callback's reply does not fit (MAL-131).
+    /// The reply to a callback does not fit into a message (MAL-131).
     BackchannelReplyTooBig,
-    /// Unknown version 2 options beyond the bound (MAL-184).
+    /// The peer sent more unknown version 2 options than the limit allows (MAL-184).
     OptionFlood,
-    /// The peer refuses the version that it agreed to (MAL-023).
+    /// The peer refuses the protocol version to which it agreed (MAL-023).
     VersionRefused,
     /// An RPC timer fired, and nothing shows that the peer is alive.
     RpcTimeout,
-    /// RPC timers fired again and again, and no message came, though the peer's adapter answers.
+    /// RPC timers fired repeatedly and no message came, although the peer's adapter answers.
     Unserved,
-    /// The RPC layer wants to send a call again, which one connection must not carry twice.
+    /// The RPC layer wants to retransmit a call; one connection must not carry the same call twice.
     Retransmit,
-    /// A call without a reply was sent, or calls were given up long ago: the credits are unknown.
+    /// The number of free credits is unknown, because a call that gets no reply was sent, or because
+    /// calls were abandoned long ago.
     CreditResync,
-    /// The server wrote to memory that was taken back, because the process of the call was killed
-    /// or the RPC client gave the call up.
+    /// The server wrote to memory that we had revoked, because the process that made the call was
+    /// killed or the RPC client abandoned the call.
     GivenUpCall,
     /// The keepalive probe stayed unanswered.
     PeerDead,
-    /// The connection manager took the peer for unreachable, and a probe stayed unanswered.
+    /// The connection manager reported the peer as unreachable, and a probe stayed unanswered.
     PeerUnreachable,
     /// An address of the path changed.
     AddrChanged,
@@ -58,9 +59,9 @@ pub enum Cause {
     PortDown,
     /// The connection was healthy, and moves to another rail.
     RailMove,
-    /// Asked for by the administrator or a test.
+    /// The administrator or a test asked for the end of the connection.
     Forced,
-    /// Nothing used the connection for the idle time.
+    /// The connection was unused for the idle timeout.
     Idle,
     /// The RPC layer closed the transport.
     Closed,
@@ -78,10 +79,10 @@ impl Cause {
     }
 
     /// Whether the rail of the connection is to blame: no packet gets through, or the port or
-    /// device is going away. A peer that closed a connection could be heard; see
+    /// device is going away. A peer that closed a connection reached us over the rail; see
     /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does not answer
-    /// calls may have answered all probes, as its adapter answers those. If the adapter does not,
-    /// the connection ends as [`Cause::PeerDead`].
+    /// calls does not prove a bad rail, because its adapter may have answered all probes. If the
+    /// adapter does not answer probes, the connection ends as [`Cause::PeerDead`].
     pub(super) const fn blames_rail(self) -> bool {
         self.is_of_this_host()
             || matches!(
@@ -106,9 +107,9 @@ impl Cause {
         )
     }
 
-    /// Whether this loss can follow when a peer writes to revoked memory, or invalidates it. Our
-    /// queue pair refuses the access and fails. Devices report that differently; some report only
-    /// flushed work requests.
+    /// Whether this loss can follow when a peer writes to revoked memory or invalidates its region.
+    /// Our queue pair refuses the access and fails. Devices report this failure differently; some
+    /// report only flushed work requests.
     pub(super) const fn fits_refused_write(self) -> bool {
         matches!(
             self,
@@ -174,9 +175,9 @@ impl Cause {
 /// What a failed attempt says about its rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// Another rail would not help.
+    /// The failure says nothing about the rail: another rail would not help.
     Nothing,
-    /// The peer answered and refused. It may listen at another address, or nowhere.
+    /// The peer answered and refused. The server may listen at another address, or not at all.
     Refusal,
     /// The peer did not answer in time. A request may have been lost.
     Silence,
@@ -193,7 +194,7 @@ pub enum ConnectError {
     VersionSilent,
     /// No host answered with the link address of the peer or of the next router.
     AddrSilent,
-    /// The address could not be resolved for another reason.
+    /// The address could not be resolved for a reason other than silence.
     AddrUnresolved,
     /// There is no route, or the peer's host cannot be reached.
     NoRoute,
@@ -201,13 +202,13 @@ pub enum ConnectError {
     RouteSilent,
     /// The peer did not answer the connection request.
     Unanswered,
-    /// No RDMA device serves the address, or it lacks what we need.
+    /// No RDMA device serves the address, or the device lacks a feature that we need.
     NoDevice,
-    /// The peer rejected the request.
+    /// The peer rejected the connection request.
     Refused,
-    /// The peer still knows an older connection of ours.
+    /// The peer rejected the connection request because it still holds our previous connection.
     Stale,
-    /// The connection manager gave up for a reason of its own.
+    /// The connection manager reported an error that it does not explain.
     Aborted,
     /// The connection manager or the device of this host refused a step.
     HostFault,
@@ -223,14 +224,14 @@ pub enum ConnectError {
     NoResources,
     /// The peer will never issue RDMA Reads, so no Read chunk can work (MAL-151).
     NoReadCapability,
-    /// No protocol version in common (V2-30).
+    /// We and the peer have no protocol version in common (V2-30).
     VersionUnsupported,
-    /// The attempt was called off by us.
+    /// We cancelled the attempt.
     Cancelled,
 }
 
 impl ConnectError {
-    /// Returns the reason with which an attempt fails that is ended for this cause.
+    /// Returns the reason with which a running attempt fails when `cause` ends it.
     pub(super) const fn ended_by(cause: Cause) -> Self {
         match cause {
             Cause::DeviceRemoved => Self::DeviceRemoved,
@@ -243,7 +244,8 @@ impl ConnectError {
         }
     }
 
-    /// Whether an attempt that failed for this reason says something about the peer (V2-31).
+    /// Returns which side ended an attempt that failed for this reason. Only a failure that the
+    /// peer caused says something about the peer's versions (V2-31).
     pub(super) const fn ended_by_whom(self) -> EndedBy {
         match self {
             Self::PeerClosed
@@ -255,7 +257,7 @@ impl ConnectError {
         }
     }
 
-    /// What the reason says about the rail that the attempt took.
+    /// Returns what the reason says about the rail that the attempt used.
     pub const fn blame(self) -> Blame {
         match self {
             Self::AddrSilent
@@ -282,8 +284,8 @@ impl ConnectError {
 
     /// The error for the RPC tasks that wait for the connection (section 4.7).
     ///
-    /// `first_mount` says that this transport was never connected, and that the call which asks for
-    /// it gives up without a connection. A permanent fault then ends the mount with an error that
+    /// `first_mount` says that this transport was never connected, and that the call which asks
+    /// for the connection fails if the attempt fails. A permanent fault then ends the mount with an error that
     /// says why. Later the same fault must not end the I/O of a hard mount, because the server may
     /// be replaced by one that works. The result is then an error that the RPC client retries.
     ///

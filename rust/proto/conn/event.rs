@@ -231,8 +231,8 @@ pub enum Event {
         /// Whether a backchannel is bound.
         bound: bool,
     },
-    /// The driver disconnects this lost connection now. Later events of the connection manager about
-    /// this connection are consequences of our disconnect.
+    /// The driver disconnects this lost connection now. Later events of the connection manager
+    /// about this connection are consequences of our disconnect.
     Disconnecting(Epoch),
     /// The device's report about the end of a lost connection. It follows [`Event::Disconnecting`].
     Seen(Epoch, Seen),

@@ -11,20 +11,20 @@ use crate::{
 /// The kind of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// A Send: it sends a message.
+    /// A Send, which carries a message.
     Send,
     /// A registration of a region.
     RegMr,
     /// An invalidation of a region, or the fence in front of registrations.
     LocalInv,
-    /// The probe: it asks the peer for a sign of life.
+    /// A keepalive probe: an RDMA Write of zero bytes.
     RdmaWrite,
-    /// A Receive: it takes a message.
+    /// A Receive, which accepts a message.
     Recv,
 }
 
 impl Opcode {
-    /// Its name in verbs, for logs and debugfs.
+    /// Returns the name of the operation in verbs, for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Send => "SEND",
@@ -39,16 +39,16 @@ impl Opcode {
 /// A work request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedWork {
-    /// What it was.
+    /// The operation of the work request.
     pub opcode: Opcode,
     /// The number in `ib_wc.status`.
     pub status: u32,
-    /// The number in `ib_wc.vendor_err`, which only the device's vendor can read.
+    /// The number in `ib_wc.vendor_err`, whose meaning only the device's vendor knows.
     pub vendor_err: u32,
 }
 
 impl FailedWork {
-    /// The class of its status.
+    /// Returns the class of the status.
     pub const fn class(&self) -> WcStatus {
         WcStatus::from_raw(self.status)
     }
@@ -57,15 +57,15 @@ impl FailedWork {
 /// An asynchronous event of a failing queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpEvent {
-    /// The queue pair failed, for a reason of the device.
+    /// The queue pair failed because of an internal error of the device.
     Fatal,
     /// A request of the peer was malformed.
     RequestError,
-    /// A request of the peer was for memory that it may not reach.
+    /// The peer tried to access memory for which it has no permission.
     AccessError,
     /// The device failed.
     DeviceFatal,
-    /// Any other.
+    /// Any other event.
     Other,
 }
 
@@ -93,19 +93,19 @@ impl QpEvent {
     }
 }
 
-/// The device's report about the end of a connection. A flushed work request only says that
-/// something else failed before; the report may say what.
+/// What the device reported about the end of a connection. A flushed work request only says that an
+/// earlier failure flushed the queue; the other fields may name that failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The first work request that failed before we ended the connection.
     pub first: Option<FailedWork>,
-    /// The first one that failed in another way than being flushed.
+    /// The first failed work request whose status is not "flushed".
     pub reason: Option<FailedWork>,
-    /// The first asynchronous event of a failure.
+    /// The first asynchronous event that reports a failure of the queue pair or device.
     pub event: Option<QpEvent>,
-    /// The device has executed a registration again while its region was valid (rxe).
+    /// The device executed a registration twice, the second time while the region was valid (rxe).
     pub repeated: bool,
-    /// An event of the device or the port, and how long before the end it came
+    /// An event of the device or port, and how long before the connection's end the event came
     /// ([`DeviceLog::explains`]).
     ///
     /// [`DeviceLog::explains`]: super::DeviceLog::explains
@@ -113,14 +113,14 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Returns the statuses of the failed work requests, as far as they are kept.
+    /// Returns the statuses of the failed work requests `first` and `reason`.
     pub(super) fn statuses(&self) -> impl Iterator<Item = WcStatus> {
         let seen = [self.first, self.reason].into_iter().flatten();
         seen.map(|work| work.class())
     }
 
-    /// Whether work requests failed and none says why, as all were only flushed, and the device
-    /// gives no other reason.
+    /// Whether work requests failed without a known reason: all were only flushed, and no repeated
+    /// registration was seen.
     pub const fn lacks_a_reason(&self) -> bool {
         self.first.is_some() && self.reason.is_none() && !self.repeated
     }

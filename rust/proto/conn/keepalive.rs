@@ -2,23 +2,24 @@
 
 //! Keepalive: detection of a dead peer, without harm to a slow one.
 //!
-//! A reliable connection notices a dead host only when it sends something. The probe is a work
+//! A reliable connection notices a dead host only when data is sent. The probe is a work
 //! request that the peer's *adapter* acknowledges by itself, without a credit, a Receive or the
 //! server's software (the driver uses an RDMA Write of zero bytes). So a server that is busy for
 //! minutes answers every probe and keeps its connection. A host that is gone is found within twice
 //! `busy_after` and `timeout`.
 //!
-//! Over iWARP the probe proves nothing: an RDMA Write has ended when TCP has it (RFC 5040, 5.5).
-//! But it is data that TCP sends again and again, and so TCP finds the host gone, when it gives up.
-//! With several rails silence is noticed sooner ([`Rails::watch`](crate::rail::Rails::watch)).
+//! Over iWARP the probe's completion proves nothing: an RDMA Write completes when TCP has accepted
+//! the data (RFC 5040, 5.5). But TCP retransmits the data, and detects a dead host when its
+//! retransmissions time out. With several rails silence is noticed sooner
+//! ([`Rails::watch`](crate::rail::Rails::watch)).
 //!
-//! A host that stood still looks late, and then finds a probe whose time is long over, though the
-//! answer may have come. It gives the probe its time once more.
+//! If our own host was suspended or stalled, it checks late and finds a probe that is long overdue,
+//! although its answer may have arrived. So the probe gets its full time limit once more.
 //!
-//! A Responder need not take RDMA Writes of a Requester, which initiates none by the model of RFC
-//! 8166, section 3.1. One that refuses a probe gets no more of them
-//! ([`Peer`](super::peer::Peer)); its silence is found by RPC timers
-//! ([`unserved`](super::unserved)), and a host that is gone when something is sent.
+//! A Responder need not accept RDMA Writes from a Requester, because a Requester initiates none in
+//! the model of RFC 8166, section 3.1. A Responder that refuses a probe gets no further probes
+//! ([`Peer`](super::peer::Peer)). RPC timers then detect a silent server
+//! ([`unserved`](super::unserved)), and a dead host is detected when data is sent.
 
 use crate::time::{
     Millis,
@@ -37,7 +38,7 @@ pub struct KeepaliveConfig {
 }
 
 impl Default for KeepaliveConfig {
-    /// Five seconds when busy, thirty when idle, five for the answer.
+    /// Probes after five seconds when busy and thirty when idle; the answer may take five seconds.
     fn default() -> Self {
         Self {
             busy_after: Millis::from_secs(5),
@@ -47,8 +48,8 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// What the driver has seen of the connection; it reads this without a lock when a deadline has
-/// come.
+/// What the driver has seen on the connection. The driver reads it without a lock when a deadline
+/// has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// When the peer was last known to be alive: a Receive, or a successful signalled completion.
@@ -62,7 +63,7 @@ pub struct Activity {
 /// What the keepalive asks for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing; look again at [`Keepalive::deadline`].
+    /// No action is needed; check again at [`Keepalive::deadline`].
     Fine,
     /// Post one probe.
     Probe,
@@ -71,21 +72,22 @@ pub enum Verdict {
 }
 
 /// How long a probe may stay unanswered after a sign that the peer may be out of reach. A short
-/// change, such as that of a neighbour entry for some milliseconds, may make the connection manager
-/// suspicious and swallow the probe. The device then sends it again after its ACK timeout, which is
-/// about half a second on RoCE. There is time for that to happen twice.
+/// disturbance, such as a neighbour entry that changes for some milliseconds, may cause the sign
+/// and lose the probe. The device then retransmits the probe after its ACK timeout, which is about
+/// half a second on RoCE. The limit leaves time for two retransmissions.
 pub const SUSPICION: Millis = Millis::new(1500);
 
 /// A probe that has been sent and not answered.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     sent: Time,
-    /// How long it may stay unanswered, from `since` on.
+    /// How long the probe may stay unanswered, counted from `since`.
     limit: Millis,
     since: Time,
     /// There is a sign that the peer may be out of reach.
     suspicious: bool,
-    /// There was such a sign since the probe was sent, so its answer may be older than the sign.
+    /// A sign that the peer may be out of reach came after the probe was sent, so the answer to the
+    /// probe may be older than the sign.
     doubted: bool,
     /// The probe got more time, because the machine was called late.
     excused: bool,
@@ -106,7 +108,8 @@ pub struct Keepalive {
     looked: Time,
     busy: bool,
     probe: Option<Probe>,
-    /// A doubted probe was answered, which proves nothing: another one is due.
+    /// The answer to the last probe may be older than a sign that the peer is out of reach. Such an
+    /// answer proves nothing, so a new probe is due.
     doubtful: bool,
 }
 
@@ -144,7 +147,7 @@ impl Keepalive {
         let Some(probe) = &mut self.probe else {
             return self.probe(now);
         };
-        // The host stood still, so an answer that has arrived may not have been looked at either.
+        // If this host stalled, the driver may not yet have processed an answer that has arrived.
         let late = now.since(probe.due()) >= probe.limit;
         if late && !probe.excused {
             probe.excused = true;
@@ -156,7 +159,7 @@ impl Keepalive {
 
     /// Asks for an early probe, because an RPC timer fired.
     ///
-    /// Returns [`Verdict::Fine`] when one is already under way.
+    /// Returns [`Verdict::Fine`] if a probe is already in flight.
     pub fn probe(&mut self, now: Time) -> Verdict {
         if self.probe.is_some() {
             return Verdict::Fine;
@@ -173,9 +176,9 @@ impl Keepalive {
     }
 
     /// Asks for a probe at once, with little time for its answer, because of a sign that the peer
-    /// may be out of reach. Returns [`Verdict::Fine`] when a probe is already under way; its time
-    /// gets shorter. When that one is answered, [`Keepalive::check`] asks for another, as the
-    /// answer may have been on its way already.
+    /// may be out of reach. Returns [`Verdict::Fine`] if a probe is already in flight, and
+    /// shortens the time limit of that probe. After its answer [`Keepalive::check`] asks for a
+    /// second probe, because the answer may be older than the sign.
     pub fn suspect(&mut self, now: Time) -> Verdict {
         let verdict = self.probe(now);
         if let Some(probe) = &mut self.probe {
@@ -197,8 +200,8 @@ impl Keepalive {
     }
 
     /// Records that the probe was not sent, because the send queue is full. The completion of a
-    /// work request in the queue proves as much as an answer, and has as much time as an answer
-    /// usually has: nothing else would end a suspicion.
+    /// work request in the queue proves as much as an answer to a probe. So the time limit becomes
+    /// the usual one, and any received message counts as an answer.
     pub fn not_sent(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.limit = self.config.timeout;
@@ -206,18 +209,18 @@ impl Keepalive {
         }
     }
 
-    /// Whether a probe is under way.
+    /// Whether a probe is in flight.
     pub const fn is_probing(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// Whether there is a sign, during the probe that is under way, that the peer may be out of
-    /// reach.
+    /// Whether a probe is in flight and has a short time limit because of a sign that the peer may
+    /// be out of reach.
     pub fn is_suspicious(&self) -> bool {
         self.probe.is_some_and(|probe| probe.suspicious)
     }
 
-    /// How long a probe has been unanswered; nothing if none is under way.
+    /// Returns how long the probe in flight has been unanswered; zero if no probe is in flight.
     pub fn unanswered(&self, now: Time) -> Millis {
         let unanswered = self.probe.map(|probe| now.since(probe.sent));
         unanswered.unwrap_or_default()
@@ -225,15 +228,15 @@ impl Keepalive {
 
     fn received(&mut self, last_rx: Time) {
         self.last_rx = self.last_rx.max(last_rx);
-        // A message that was received after the probe was posted is as good as its answer, unless
-        // it is doubtful whether anything reaches the peer.
+        // A message that was received after the probe was posted counts as an answer, unless there
+        // is a sign that our packets do not reach the peer.
         let answers = |probe: Probe| last_rx > probe.sent && !probe.suspicious;
         if self.probe.is_some_and(answers) {
             self.probe = None;
         }
     }
 
-    /// When the keepalive has to act, unless a message is received before.
+    /// Returns when the keepalive must act, unless a message is received before that time.
     fn due(&self) -> Time {
         match self.probe {
             Some(probe) => probe.due(),

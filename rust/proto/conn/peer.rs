@@ -38,13 +38,13 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// What one transport remembers of its peer: how attempts and connections ended, and what follows
-/// for the next ones.
+/// What one transport remembers about its peer: how attempts and connections ended, and how the
+/// next attempts and connections must behave.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     backoff: Backoff,
     inline: InlineFallback,
-    /// How the peer answered to version 2.
+    /// What is known about the peer's support for version 2.
     pub(super) version: Negotiator,
     history: History,
     last_failure: Option<Failure>,
@@ -53,9 +53,9 @@ pub(super) struct Peer {
     ever_connected: bool,
     facts: RailFacts,
     patience: Patience,
-    /// The last connection ended with a probe under way.
+    /// Whether a keepalive probe was in flight when the last connection ended.
     probed_at_end: bool,
-    /// The peer's adapter refuses the Writes that serve as probes.
+    /// Whether the peer's adapter refuses the RDMA Writes that serve as keepalive probes.
     refuses_probes: bool,
 }
 
@@ -108,13 +108,13 @@ impl Peer {
         self.inline.sent(now);
     }
 
-    /// Records that the peer took a large Send.
+    /// Records that the peer received a large Send.
     pub(super) fn large_send_taken(&mut self) {
         self.inline.taken();
     }
 
-    /// Records the loss of connection `up`; `cause` is the cause that we see. Returns the cause
-    /// that is recorded.
+    /// Records the loss of connection `up`. `cause` is the apparent cause. Returns the recorded
+    /// cause, which may differ after memory was revoked.
     pub(super) fn connection_lost(
         &mut self,
         up: &Up,
@@ -143,14 +143,14 @@ impl Peer {
         if up.is_replaced_at_once(cause, now) {
             self.backoff.closed_cleanly(now);
             if cause == Cause::PeerClosed {
-                // Perhaps the server restarts: all its clients notice it in the same moment.
+                // The server may be restarting: all its clients then lose their connections at once.
                 self.backoff.spread(now);
             }
         } else {
             self.backoff.failed(now);
         }
         self.inline.lost(cause, now);
-        // The version is agreed on, so no version probe is left that the server did not answer.
+        // The version was agreed before, so this loss is not an answer to a version probe.
         self.version.lost(EndedBy::Us, now);
         if cause == Cause::VersionRefused && !up.is_useful() {
             self.version.went_back_on_it(now);
@@ -178,8 +178,8 @@ impl Peer {
     }
 
     /// Records that a work request of the last connection, perhaps the probe, ended with this
-    /// status. If the peer seems to refuse probes, none are sent from now on. If the work request
-    /// was a Send that the peer refused, RPC timers still find a silent peer.
+    /// status. If the peer seems to refuse probes, no more probes are sent. That may be an error, if
+    /// the peer refused a Send instead; RPC timers then still detect a silent peer.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,
@@ -193,12 +193,12 @@ impl Peer {
         !self.refuses_probes
     }
 
-    /// How many RPC timers may fire without a message.
+    /// Returns how many RPC timers may fire without a message before the connection ends.
     pub(super) const fn patience(&self) -> Patience {
         self.patience
     }
 
-    /// Makes the next attempt begin soon, but not at once.
+    /// Sets a short delay for the next attempt.
     pub(super) fn pause(&mut self, now: Time) {
         self.backoff.pause(now);
     }
@@ -230,7 +230,8 @@ impl Peer {
         self.backoff.not_before()
     }
 
-    /// The largest call threshold for a connection requested at `now`, if it has to be limited.
+    /// Returns the maximum call threshold of a connection requested at `now`; `None` if there is no
+    /// limit.
     pub(super) fn inline_cap(&self, now: Time) -> Option<u32> {
         self.inline.cap(now)
     }

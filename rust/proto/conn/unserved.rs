@@ -84,7 +84,8 @@ impl Patience {
         rounds >= self.0
     }
 
-    /// Whether a connection to this server has ended for its silence, without a message since.
+    /// Whether a connection to this server ended because the server sent nothing, and no reply has
+    /// arrived since then.
     pub(super) const fn was_tried(self) -> bool {
         self.0 > ROUNDS
     }
