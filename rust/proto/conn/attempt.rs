@@ -125,8 +125,8 @@ impl Attempt {
         self.stage_end.min(self.end)
     }
 
-    /// Whether the machine was called so late that this host must have been suspended or stalled. An
-    /// answer may then have arrived that was not processed yet. So the attempt gets one more
+    /// Whether the machine was called so late that this host must have been suspended or stalled.
+    /// An answer may then have arrived that was not processed yet. So the attempt gets one more
     /// second, but only a single time.
     pub(super) fn excuses(&mut self, now: Time) -> bool {
         let late = now.since(self.deadline()) >= LATE;

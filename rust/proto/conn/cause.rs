@@ -41,8 +41,8 @@ pub enum Cause {
     Unserved,
     /// The RPC layer wants to retransmit a call; one connection must not carry the same call twice.
     Retransmit,
-    /// The number of free credits is unknown, because a call that gets no reply was sent, or because
-    /// calls were abandoned long ago.
+    /// The number of free credits is unknown, because a call that gets no reply was sent, or calls
+    /// were abandoned long ago.
     CreditResync,
     /// The server wrote to memory that we had revoked, because the process that made the call was
     /// killed or the RPC client abandoned the call.
@@ -285,8 +285,8 @@ impl ConnectError {
     /// The error for the RPC tasks that wait for the connection (section 4.7).
     ///
     /// `first_mount` says that this transport was never connected, and that the call which asks
-    /// for the connection fails if the attempt fails. A permanent fault then ends the mount with an error that
-    /// says why. Later the same fault must not end the I/O of a hard mount, because the server may
+    /// for the connection fails if the attempt fails. A permanent fault then ends the mount with
+    /// an error that says why. Later the same fault must not end the I/O of a hard mount, because the server may
     /// be replaced by one that works. The result is then an error that the RPC client retries.
     ///
     /// A peer that does not answer is *unreachable* to a first mount. After "timed out" the RPC

@@ -14,32 +14,33 @@ use crate::{
 /// Settings of the administrator and the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Bound of one whole attempt; the caller may ask for less.
+    /// Time limit of one whole attempt; the caller may ask for a shorter limit.
     pub connect_timeout: Millis,
-    /// Bound of the address step and of the route step.
+    /// Time limit of the address step, and of the route step.
     pub resolve_timeout: Millis,
-    /// Bound of one question for an address. Afterwards the address is asked for again, because the
-    /// connection manager may miss an answer that comes before it waits: then it notices the answer
-    /// only at the end of the question.
+    /// Time limit of one address query. After this time the query is repeated. The connection
+    /// manager may miss an answer that comes before it waits for the answer; it then notices the
+    /// answer only when the query times out.
     pub address_timeout: Millis,
-    /// Bound of the wait for the answer to the connection request of a first mount. The mount
-    /// command waits for it, and the address may be mistyped. The connection manager repeats the
+    /// Time limit for the answer to the connection request of a first mount. The mount command
+    /// waits for that answer, and the address may be mistyped. The connection manager repeats the
     /// request after about five seconds without an answer. So there is time for three requests, of
     /// which two may be lost.
     pub first_request_timeout: Millis,
-    /// Bound of the wait for the answer to the version probe.
+    /// Time limit for the answer to the version probe.
     pub version_timeout: Millis,
     /// Delays between attempts.
     pub backoff: BackoffConfig,
     /// Probing of silent peers; `None` switches it off.
     pub keepalive: Option<KeepaliveConfig>,
-    /// The same while there are other rails: silence must be noticed before users do.
+    /// Probing of silent peers while there are other rails: it must detect silence before users
+    /// notice a delay.
     pub rail_keepalive: KeepaliveConfig,
-    /// The longest delay between the first failed attempts in a row while there are several rails,
-    /// as one of them may work again. The RPC client itself waits three seconds after most
+    /// The longest delay between the first failed attempts in a row while there are several rails.
+    /// The delay is short because a failed rail may work again. The RPC client itself waits three seconds after most
     /// failures.
     pub rail_back_off: Millis,
-    /// Idle time after which the connection is closed; `None` keeps it.
+    /// Idle time after which the connection is closed; `None` means never.
     pub idle_timeout: Option<Millis>,
     /// Which protocol versions may be used.
     pub version: VersionPolicy,
@@ -75,18 +76,19 @@ impl Default for Config {
     }
 }
 
-/// The driver's knowledge of the rail that an attempt takes; the default without rails.
+/// The driver's knowledge of the rail that an attempt uses. The default is for a transport without
+/// rails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFacts {
-    /// No delay is due: another rail failed, and this one is not known to fail.
+    /// Whether the back-off is skipped: another rail failed, and this rail is not known to fail.
     pub at_once: bool,
-    /// There are other rails.
+    /// Whether there are other rails.
     pub watched: bool,
 }
 
-/// The shortest total bound of an attempt that a caller can ask for.
+/// The shortest time limit of a whole attempt that a caller can ask for.
 pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);
 
-/// The shortest bound of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts) can
+/// The shortest time limit of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts) can
 /// set. It comes from the server's lease time, which may be zero.
 pub const LEAST_LIMIT: Millis = Millis::from_secs(5);

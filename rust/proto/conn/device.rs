@@ -8,8 +8,8 @@ use crate::time::{
     Time, //
 };
 
-/// A connection that fails because of its device or port has noticed this within the following
-/// time: the device's retries and the keepalive's probe take less.
+/// Time within which a failure of a device or port ends its connections: the device's retries and
+/// the keepalive probe take less time.
 const NOTICED: Millis = Millis::from_secs(60);
 
 /// An asynchronous event of a device, or of the port that a connection uses.
@@ -25,18 +25,18 @@ pub enum DeviceEvent {
     AddressChanged,
     /// The partitions of the port changed.
     PartitionsChanged,
-    /// Another subnet manager.
+    /// A different subnet manager took over the fabric.
     ManagerChanged,
-    /// The subnet manager wants everything registered again.
+    /// The subnet manager asks all clients to register again.
     Reregister,
     /// The addresses of the port changed (GID table), e.g. because of the interface's IP addresses.
     AddressesChanged,
-    /// Any other.
+    /// Any other event.
     Other,
 }
 
 impl DeviceEvent {
-    /// Number of kinds.
+    /// Number of event types.
     const COUNT: usize = Self::Other as usize + 1;
 
     /// Classifies the number of an `enum ib_event_type`.
@@ -54,7 +54,7 @@ impl DeviceEvent {
         }
     }
 
-    /// Whether the event ends connections; others may only explain an end.
+    /// Whether the event ends connections. Other events may only explain the end of a connection.
     const fn is_grave(self) -> bool {
         matches!(self, Self::Fatal | Self::PortDown)
     }
@@ -78,15 +78,15 @@ impl DeviceEvent {
 /// An event, and when it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// What.
+    /// The event.
     pub event: DeviceEvent,
-    /// When.
+    /// When the event came.
     pub at: Time,
 }
 
 /// The newest event of each kind, of whatever device and port the connections of a transport used.
 ///
-/// One of each kind: a storm of one cannot drive out the others.
+/// The log keeps one event of each type, so many events of one type cannot displace other types.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLog {
     /// Newest first.
@@ -104,7 +104,7 @@ impl DeviceLog {
     /// Notes an event.
     pub fn told(&mut self, event: DeviceEvent, now: Time) {
         let is_of_kind = |told: &Option<Told>| told.is_none_or(|told| told.event == event);
-        // There is a place for the event, as there are as many places as kinds.
+        // The log always has a slot for the event, because it has one slot for each event type.
         let place = self.ring.iter().position(is_of_kind);
         if let Some(newer) = place.and_then(|place| self.ring.get_mut(..=place)) {
             newer.rotate_right(1);
@@ -123,9 +123,10 @@ impl DeviceLog {
         self.ring.iter().flatten()
     }
 
-    /// What may explain the end of a connection that had lasted so long, and how long before that
-    /// it was told: not before the connection was made, and not too long before the end. Of several
-    /// the newest that ends connections, or else the newest.
+    /// Returns the event that may explain the end of a connection that had lasted for `lasted`, and
+    /// how long before the end that event came. An event counts only if it came while the
+    /// connection existed, and at most `NOTICED` before its end. The newest event that ends
+    /// connections is preferred to newer events of other types.
     pub fn explains(&self, ended: Time, lasted: Millis) -> Option<(DeviceEvent, Millis)> {
         let recent = lasted.min(NOTICED);
         let mut fitting = self

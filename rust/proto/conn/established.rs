@@ -24,7 +24,7 @@ use crate::time::{
 /// A connection that carried a reply and lasted for at least this time is replaced without delay.
 const WORKED: Millis = Millis::from_secs(5);
 
-/// A loss this soon after memory was revoked is taken for the consequence of a write to that
+/// A loss within this time after memory was revoked counts as a consequence of a write to that
 /// memory.
 const REVOKED: Millis = Millis::from_secs(5);
 
@@ -32,16 +32,17 @@ const REVOKED: Millis = Millis::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct Up {
     since: Time,
-    /// When the upper layer last used it.
+    /// When the upper layer last used the connection.
     used: Time,
     /// At least one reply arrived.
     useful: bool,
-    /// When memory of an unanswered call was last taken back.
+    /// When the memory of an unanswered call was last revoked.
     revoked: Option<Time>,
     keepalive: Option<Keepalive>,
-    /// The interval at which the driver looks if the peer refuses probes, so that none are sent.
+    /// The interval at which the driver checks the connection if the peer refuses probes, so that
+    /// no probes are sent.
     unprobed: Option<Millis>,
-    /// When the driver looked last.
+    /// When the driver last checked the connection.
     looked: Time,
     timers: Timers,
 }
@@ -73,7 +74,7 @@ impl Up {
         self.useful
     }
 
-    /// Records that memory of an unanswered call was taken back.
+    /// Records that the memory of an unanswered call was revoked.
     pub(super) fn memory_revoked(&mut self, now: Time) {
         self.revoked = Some(now);
     }
@@ -102,8 +103,8 @@ impl Up {
     ) -> Result<Verdict, Cause> {
         let rounds = self.timers.fired(timer, now);
         let watched = self.unprobed.is_some() || self.keepalive.is_some();
-        // If no reply ever came, it is useless to wait longer (MAL-153), unless the server may be a
-        // slow one.
+        // If no reply ever came on this connection, waiting longer is useless (MAL-153), unless an
+        // earlier silent connection suggests that the server is slow.
         if !watched || !(self.useful || patience.was_tried()) {
             return Err(Cause::RpcTimeout);
         }
@@ -120,7 +121,7 @@ impl Up {
         keepalive.map_or(Verdict::Fine, |keepalive| keepalive.suspect(now))
     }
 
-    /// The cause of the end if a probe stays unanswered.
+    /// Returns the cause to record if a probe stays unanswered.
     pub(super) fn cause_of_silence(&self) -> Cause {
         match &self.keepalive {
             Some(keepalive) if keepalive.is_suspicious() => Cause::PeerUnreachable,
@@ -128,19 +129,19 @@ impl Up {
         }
     }
 
-    /// Whether a probe is under way.
+    /// Whether a probe is in flight.
     pub(super) fn is_probing(&self) -> bool {
         let keepalive = self.keepalive.as_ref();
         keepalive.is_some_and(Keepalive::is_probing)
     }
 
-    /// How long a probe has been unanswered; nothing if none is under way.
+    /// Returns how long the probe in flight has been unanswered; zero if no probe is in flight.
     pub(super) fn unanswered(&self, now: Time) -> Millis {
         let keepalive = self.keepalive.as_ref();
         keepalive.map_or(Millis::default(), |keepalive| keepalive.unanswered(now))
     }
 
-    /// Takes note of what the driver saw. Returns the decision of the keepalive.
+    /// Records what the driver saw on the connection. Returns the decision of the keepalive.
     pub(super) fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
         // A connection with an outstanding reply is in use.
         let used = if activity.busy {
@@ -156,7 +157,8 @@ impl Up {
         }
     }
 
-    /// When to check again, if the connection ends after being unused for this time.
+    /// Returns when to check the connection next. `idle_timeout` is the idle time after which the
+    /// connection ends.
     pub(super) fn deadline(&self, idle_timeout: Option<Millis>) -> Option<Time> {
         let idle = self.idle_deadline(idle_timeout);
         let silent = self.keepalive.as_ref().map(Keepalive::deadline);
@@ -179,7 +181,7 @@ impl Up {
         now.since(self.since)
     }
 
-    /// Returns the cause of the end, given the `cause` that we see.
+    /// Returns the cause to record, given the apparent `cause`.
     pub(super) fn cause_of_end(&self, cause: Cause, now: Time) -> Cause {
         let revoked = self.revoked.is_some_and(|at| now.since(at) <= REVOKED);
         if revoked && cause.fits_refused_write() {

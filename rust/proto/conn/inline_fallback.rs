@@ -11,19 +11,20 @@ use crate::{
     wire::threshold::MIN_THRESHOLD, //
 };
 
-/// Number of losses in a row after which the announced size is not believed.
+/// Number of losses in a row after which the Receive size that the peer announces is ignored.
 const LOSSES: u8 = 2;
 
 /// A loss that comes later than this after the large Send has another reason.
 const IMMEDIATE: Millis = Millis::from_secs(2);
 
-/// How long the smallest size is used before the announced size is tried again.
+/// How long Sends are limited to [`MIN_THRESHOLD`] before the announced size is tried again.
 const HOLD: Millis = Millis::from_secs(600);
 
-/// Watches what becomes of the first Send larger than [`MIN_THRESHOLD`] on each connection.
+/// Tracks the fate of the first Send larger than [`MIN_THRESHOLD`] on each connection.
 #[derive(Clone, Debug, Default)]
 pub struct InlineFallback {
-    /// When the first large Send of this connection was posted; empty once the peer has taken it.
+    /// When the first large Send of this connection was posted; `None` after the peer has
+    /// received the Send.
     pending: Option<Time>,
     /// Whether this connection has posted its first large Send.
     seen: bool,
@@ -32,7 +33,7 @@ pub struct InlineFallback {
 }
 
 impl InlineFallback {
-    /// Makes the initial state: the announced size is believed.
+    /// Makes the initial state, in which the announced size is used.
     pub const fn new() -> Self {
         Self {
             pending: None,
@@ -56,7 +57,7 @@ impl InlineFallback {
         }
     }
 
-    /// Records that the peer took a large Send, so its announced size is right.
+    /// Records that the peer received a large Send, so the announced size is right.
     pub fn taken(&mut self) {
         self.pending = None;
         self.losses = 0;

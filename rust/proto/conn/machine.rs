@@ -54,10 +54,10 @@ use crate::{
     wire::header::Version, //
 };
 
-/// Room for all actions of one attempt and connection, and for the failure of the attempt before.
-/// The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are nine. The
-/// next attempt needs a `TornDown`, which counts only after the driver has taken the final action,
-/// and with it all before.
+/// Space for all actions of one attempt and its connection, and for the failure of the previous
+/// attempt. The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are
+/// nine actions. The next attempt needs a `TornDown`, which counts only after the driver has taken
+/// the final action and therefore all earlier actions.
 const ACTIONS: usize = 12;
 
 /// The state of one transport, and the actions that are due.
@@ -67,13 +67,13 @@ pub(super) struct Machine {
     state: State,
     epoch: Epoch,
     cookie: u32,
-    /// The caller that asked for the present attempt gives up when it fails.
+    /// Whether the caller that asked for the present attempt gives up if the attempt fails.
     trial: bool,
     stopping: bool,
     backchannel: bool,
     /// When the present or last attempt began.
     begun: Time,
-    /// The driver is disconnecting the lost connection.
+    /// Whether the driver is disconnecting the lost connection.
     disconnecting: bool,
     peer: Peer,
     actions: Queue<Action, ACTIONS>,
@@ -140,7 +140,7 @@ impl Machine {
     // Handles a command of the RPC layer.
 
     pub(super) fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
-        // A caller that joins an attempt does not change its bounds.
+        // A caller that joins a running attempt does not change the time limits of the attempt.
         if let State::Down | State::Closing { .. } | State::Stopped = self.state {
             self.trial = trial;
         }
@@ -210,7 +210,7 @@ impl Machine {
         self.resolve_addr(timeout);
     }
 
-    /// Asks for the address, or asks again, in an attempt that has `left` time for it.
+    /// Asks the driver to resolve the address. `left` is the time left for the address step.
     fn resolve_addr(&mut self, left: Millis) {
         let timeout = left.min(self.config.address_timeout);
         let epoch = self.epoch;
@@ -342,15 +342,15 @@ impl Machine {
         self.actions.push(Action::TearDown { epoch });
     }
 
-    /// Releases the objects of an attempt, which starts again soon and may take what is `left` of
-    /// its time.
+    /// Releases the objects of the attempt and starts the attempt again soon, with `left` as its
+    /// time limit.
     fn again(&mut self, left: Millis, now: Time) {
         self.peer.version.lost(EndedBy::Us, now);
         self.peer.pause(now);
         self.tear_down(Then::Restart(left));
     }
 
-    /// Whether the mount waits for this attempt, and ends with its error.
+    /// Whether the mount command waits for this attempt and fails with the error of the attempt.
     const fn is_first_mount(&self) -> bool {
         self.trial && !self.peer.was_connected()
     }
@@ -373,7 +373,7 @@ impl Machine {
                     return self.fail(reason, now);
                 }
                 match self.peer.version.timed_out(now) {
-                    // No probe was sent that could be answered, so nothing would end the attempt.
+                    // No version probe is outstanding, so no other event would end the attempt.
                     Outcome::Ignored => self.fail(ConnectError::VersionSilent, now),
                     outcome => self.negotiated(outcome, now),
                 }
@@ -395,7 +395,7 @@ impl Machine {
         }
     }
 
-    /// Returns the idle time after which a connection ends, if it may end for idleness now.
+    /// Returns the idle time after which the connection ends; `None` if it must not end when idle.
     const fn idle_limit(&self) -> Option<Millis> {
         if self.backchannel {
             None
@@ -410,7 +410,7 @@ impl Machine {
         self.disconnecting = true;
     }
 
-    /// Records an event that says more about the end of the connection.
+    /// Records an event that explains the end of the connection, unless we disconnected first.
     fn note_end(&mut self, event: CmEvent) {
         if !self.disconnecting && event.loss().is_some() {
             self.peer.note_end(self.epoch, event);

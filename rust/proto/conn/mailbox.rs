@@ -10,11 +10,12 @@ use super::{
 };
 use crate::time::Time;
 
-/// Number of events that can wait for the worker. An attempt causes fewer, so an event that does
-/// not fit is not needed.
+/// Maximum number of events that can wait for the worker. An attempt causes fewer events, so an
+/// event that does not fit can be dropped.
 const ROOM: usize = 16;
 
-/// Room for actions. One event causes fewer, and a worker leaves fewer undone.
+/// Maximum number of actions returned at once. One event causes fewer actions, and a worker leaves
+/// fewer actions undone.
 const ACTIONS: usize = 4;
 
 /// The actions to perform, in this order.
@@ -27,10 +28,10 @@ pub type Actions = [Option<Action>; ACTIONS];
 /// start. So no other thread takes the actions that the worker has to perform.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
-    /// The machine, for the worker and for the task that closes a connection. The two never run at
-    /// the same time.
+    /// The machine, for the worker and for the task that closes a connection. The worker and that
+    /// task never run at the same time.
     pub conn: Conn,
-    /// Whether a worker runs; events wait for it.
+    /// Whether a worker runs; if so, events wait for the worker.
     worker_active: bool,
     mail: Queue<Event, ROOM>,
 }
@@ -69,7 +70,7 @@ impl Mailbox {
     /// waits for the worker, which the caller has to wake.
     pub fn deliver(&mut self, event: Event, now: Time) -> Option<Actions> {
         if self.worker_active {
-            // An event for which there is no room is not needed, see `ROOM`.
+            // If the queue is full the event can be dropped; see `ROOM`.
             self.mail
                 .offer_instead(event, |queued| event.replaces(queued));
             return None;

@@ -143,7 +143,7 @@ impl Peer {
         if up.is_replaced_at_once(cause, now) {
             self.backoff.closed_cleanly(now);
             if cause == Cause::PeerClosed {
-                // The server may be restarting: all its clients then lose their connections at once.
+                // The server may be restarting: then all its clients lose connections at once.
                 self.backoff.spread(now);
             }
         } else {
@@ -178,8 +178,8 @@ impl Peer {
     }
 
     /// Records that a work request of the last connection, perhaps the probe, ended with this
-    /// status. If the peer seems to refuse probes, no more probes are sent. That may be an error, if
-    /// the peer refused a Send instead; RPC timers then still detect a silent peer.
+    /// status. If the peer seems to refuse probes, no more probes are sent. If the peer
+    /// refused a Send instead, RPC timers still detect a silent peer.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,

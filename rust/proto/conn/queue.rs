@@ -15,20 +15,20 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
         }
     }
 
-    /// Appends `item`, for which there is room, unless an equal item is in the queue.
+    /// Appends `item` unless an equal item is in the queue. The queue must have space for the item.
     pub(super) fn push(&mut self, item: T) {
         let fits = self.offer(item);
-        // For the tests of the machine; the kernel's object contains no panic.
+        // The assertion serves tests on the host; the kernel's object file contains no panic.
         debug_assert!(fits || cfg!(CONFIG_RUST));
     }
 
-    /// Appends `item` unless the same is in the queue. Returns whether there was room.
+    /// Appends `item` unless an equal item is in the queue. Returns false if the queue is full.
     pub(super) fn offer(&mut self, item: T) -> bool {
         self.offer_instead(item, |queued| *queued == item)
     }
 
-    /// Puts `item` in the place of the one that it `replaces`, or else at the end. Returns whether
-    /// there was room.
+    /// Puts `item` into the slot of the first queued item for which `replaces` is true, or else at
+    /// the end. Returns false if the queue is full.
     pub(super) fn offer_instead(&mut self, item: T, replaces: impl Fn(&T) -> bool) -> bool {
         let mut slots = self.slots.iter_mut();
         let slot = slots.find(|slot| slot.as_ref().is_none_or(&replaces));

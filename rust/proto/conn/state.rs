@@ -26,7 +26,7 @@ pub(super) enum State {
     Up(Up),
     /// The objects of an attempt or a connection are being released.
     Closing {
-        /// The driver has taken the action, and will answer it with `TornDown`.
+        /// Whether the driver has taken the tear-down action, which it answers with `TornDown`.
         told: bool,
         then: Then,
     },
@@ -34,24 +34,24 @@ pub(super) enum State {
     Stopped,
 }
 
-/// What follows after the release.
+/// What the machine does after the driver has released the objects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Then {
-    /// Nothing: the RPC layer will ask again.
+    /// Nothing: the RPC layer asks for the next connection when it needs one.
     Rest,
     /// Report the failure of the attempt.
     Fail(ConnectError),
-    /// The RPC layer asked again: make an attempt of at most this length.
+    /// Make an attempt of at most this length.
     Restart(Millis),
 }
 
 impl State {
-    /// A release whose action the driver has not taken yet.
+    /// Makes the closing state before the driver has taken the tear-down action.
     pub(super) const fn closing(then: Then) -> Self {
         Self::Closing { told: false, then }
     }
 
-    /// Records that the driver has taken the action.
+    /// Records that the driver has taken the tear-down action.
     pub(super) fn told(&mut self) {
         if let Self::Closing { told, .. } = self {
             *told = true;

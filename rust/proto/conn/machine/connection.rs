@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// Carries out the decision of the keepalive; `cause` is the cause for a dead peer.
+    /// Carries out the decision of the keepalive. `cause` is recorded if the peer is dead.
     pub(super) fn probe_or_lose(&mut self, verdict: Verdict, cause: Cause, now: Time) {
         let epoch = self.epoch;
         match verdict {
@@ -88,7 +88,7 @@ impl Machine {
 
     /// Handles a failure of the connection or the attempt.
     pub(crate) fn lost(&mut self, cause: Cause, now: Time) {
-        // While the next attempt waits there is no connection that could be lost.
+        // While the next attempt waits for the back-off, no connection exists that could be lost.
         if !matches!(self.state, State::Waiting { .. }) {
             self.end(cause, now);
         }
