@@ -37,7 +37,8 @@ pub struct Config {
     /// notice a delay.
     pub rail_keepalive: KeepaliveConfig,
     /// The longest delay between the first failed attempts in a row while there are several rails.
-    /// The delay is short because a failed rail may work again. The RPC client itself waits three seconds after most
+    /// The delay is short because a failed rail may work again. The RPC client itself waits three
+    /// seconds after most
     /// failures.
     pub rail_back_off: Millis,
     /// Idle time after which the connection is closed; `None` means never.
@@ -89,6 +90,6 @@ pub struct RailFacts {
 /// The shortest time limit of a whole attempt that a caller can ask for.
 pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);
 
-/// The shortest time limit of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts) can
-/// set. It comes from the server's lease time, which may be zero.
+/// The shortest time limit of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts)
+/// can set. It comes from the server's lease time, which may be zero.
 pub const LEAST_LIMIT: Millis = Millis::from_secs(5);
