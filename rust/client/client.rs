@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport ([`Client`]): the operations of the RPC client, each passed on to a room below.
+//! //! A transport ([`Client`]): implements the operations that the RPC client calls, and passes
+//! each on to a module below.
 
 use crate::{
     connection::{
@@ -72,7 +73,7 @@ pub(crate) struct Client {
 
 impl Transport for Rdma {
     type Data = Client;
-    /// The connection, for the holder of the send lock. It may have ended: see [`Link`].
+    /// The connection, which the holder of the send lock uses. It may have ended: see [`Link`].
     type Locked = Option<Arc<Qp<Connection>>>;
     type SlotData = Request;
 
@@ -146,7 +147,7 @@ impl Transport for Rdma {
 
     #[inline]
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result {
-        // Only a device with small regions makes calls that cannot be carried.
+        // Calls can be too large to carry only on a device whose regions are small.
         let link = &xprt.data().link;
         if link.region_pages() >= SMALL_REGION {
             return Ok(());
@@ -159,7 +160,7 @@ impl Transport for Rdma {
 
     #[inline]
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
-        // Usually its reply has come.
+        // Usually the reply has come already, so nothing is left to revoke.
         if call.slot().driver_data().is_at_work() {
             let link = &xprt.data().link;
             rpc::revoke(xprt, || link.current(), call, leaving);
@@ -168,12 +169,13 @@ impl Transport for Rdma {
 
     #[inline]
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
-        // This does not read the call's state, whose lock is taken before the transport's.
+        // This does not read the call's state: its lock must be taken before the transport's lock,
+        // which is held here.
         let request = call.slot().driver_data();
         if !request.is_owed() {
             return None;
         }
-        // The reply may be arriving at this moment.
+        // The reply may arrive at this moment: only one thread takes the mark that says it is owed.
         let owed_on = request.take_owed();
         xprt.data()
             .link
@@ -190,7 +192,8 @@ impl Transport for Rdma {
             let heard = link.with_current(|conn| Some(conn.heard()));
             let timer = RpcTimer {
                 span: Millis::new(call.timer_span().as_ms().into()),
-                // Without a connection the event concerns none.
+                // Without a connection, the event concerns no connection, so the time does not
+                // matter.
                 heard: heard.unwrap_or_default(),
             };
             link.react(xprt, Event::RpcTimeout { cookie, timer });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! One connection ([`Connection`]): the state that lives as long as its queue pair. The code that
-//! uses it is in the rooms above: [`rpc`](crate::rpc) handles the messages of RPCs and contains the
-//! completion handlers; [`link`](crate::link) makes, watches and ends connections.
+//! uses this state is in the modules above: [`rpc`](crate::rpc) handles the messages of RPCs and
+//! contains the completion handlers; [`link`](crate::link) makes, watches and ends connections.
 
 mod belief;
 mod credits;
@@ -95,7 +95,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The connection machine. It holds the [`QpOwner`] of the connection that is established.
+/// The connection machine. It holds the [`QpOwner`] of the established connection.
 pub(crate) type Machine = machine::Machine<QpOwner<Connection>>;
 
 /// The objects that all connections of a transport share.
@@ -108,7 +108,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Makes counters and device history. May sleep.
+    /// Allocates the counters and the device history. May sleep.
     pub(crate) fn new(common: Arc<Common>, machine: Arc<Machine>) -> Result<Self> {
         Ok(Self {
             common,
@@ -140,8 +140,8 @@ pub(crate) struct Connection {
     xprt: BackRef<Rdma>,
     services: Services,
     epoch: Epoch,
-    /// The thresholds that the peers agreed on; set, with the version, before the first call is
-    /// sent.
+    /// The thresholds that the peers agreed on. They are set, with the version, before the first
+    /// call is sent.
     agreement: Agreement,
     /// The number of the protocol version.
     version: Atomic<u32>,
@@ -150,16 +150,16 @@ pub(crate) struct Connection {
     probe_answered: Once,
     regions: Pools,
     device: DeviceInfo,
-    /// The registration that notes the device's events.
+    /// The registration for the device's events, which are recorded while it exists.
     _events: DeviceEvents,
-    /// Whether returned segments must equal ours.
+    /// Whether the segments that a reply returns must equal the segments that the call offered.
     strict: bool,
-    /// Whether this side believes that the server has invalidated a region, if that is proven.
+    /// Whether this side believes a proven report that the server has invalidated a region.
     believes: Atomic<bool>,
     disbelief: Option<Disbelief>,
-    /// When the last message came, in jiffies.
+    /// Time (in jiffies) at which the last message arrived.
     last_rx: Atomic<usize>,
-    /// When a message that we sent last completed, in jiffies.
+    /// Time (in jiffies) of the last successful completion of a message that we sent.
     last_end: Atomic<usize>,
     /// The credits that every call requests.
     requested: Credits,
@@ -181,7 +181,8 @@ struct Locked {
     /// Refusals that were sent and that the peer's device has not acknowledged yet.
     #[pin]
     refusals: SpinLock<Refusals>,
-    /// Slots whose invalidation waits for room in the send queue; has room for every slot.
+    /// Slots whose invalidation waits for space in the send queue. The list has capacity for every
+    /// slot.
     #[pin]
     deferred: SpinLock<KVec<u16>>,
 }
@@ -192,25 +193,26 @@ impl Connection {
         &self.xprt
     }
 
-    /// The connection's number.
+    /// The number that identifies the connection.
     #[inline]
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The protocol version that is spoken; version 1 before the peers agreed.
+    /// The protocol version of the connection; version 1 until the peers have agreed.
     #[inline]
     pub(crate) fn version(&self) -> Version {
         const V2: u32 = Version::V2.number();
-        // The version is set before the first call is posted, and a completion handler runs after
-        // the message that it answers was posted.
+        // A plain load suffices: the version is set before the first call is posted, and a
+        // completion handler runs only after the message whose completion or reply it handles was
+        // posted.
         match self.version.read_once() {
             V2 => Version::V2,
             _ => Version::V1,
         }
     }
 
-    /// Where messages and completions are handled.
+    /// The workqueue on which received messages and completions are handled.
     #[inline]
     pub(crate) fn completions(&self) -> &Queue {
         self.services.common.completions().queue()
@@ -235,15 +237,15 @@ impl Connection {
         self.device
     }
 
-    /// Whether returned segments must equal ours.
+    /// Whether the segments that a reply returns must equal the segments that the call offered.
     pub(crate) fn is_strict(&self) -> bool {
         self.strict
     }
 
-    /// Whether this side believes that the server has invalidated a region, if that is proven.
+    /// Whether this side believes a proven report that the server has invalidated a region.
     #[inline]
     pub(crate) fn believes(&self) -> bool {
-        // Only completion handlers call this, one at a time.
+        // Only completion handlers call this, and they run one at a time.
         self.believes.read_once()
     }
 
@@ -252,8 +254,8 @@ impl Connection {
         self.disbelief
     }
 
-    /// Records that the server has invalidated a region that it should not have. It may be guessing
-    /// keys, so no invalidation by it is believed from now on.
+    /// Records that the server has invalidated a region wrongly. The server may be guessing keys,
+    /// so this connection believes none of its later invalidations.
     pub(crate) fn doubt(&self) {
         self.believes.write_once(false);
     }
@@ -276,24 +278,24 @@ impl Connection {
         self.agreement.set(thresholds);
     }
 
-    /// Records the xid of the version probe, which is about to be sent. It is the only message
-    /// before the agreement.
+    /// Records the xid of the version probe, which is about to be sent. Before the peers agree, the
+    /// probe is the only message.
     pub(crate) fn begin_probing(&self, xid: Xid) {
         self.probe.populate(xid);
     }
 
-    /// Records that the version probe was answered. Only completion handlers call this, one at a
-    /// time.
+    /// Records that the version probe was answered. Only completion handlers call this, and they
+    /// run one at a time.
     pub(crate) fn end_probing(&self) {
         let _ = self.probe_answered.is_first();
     }
 
-    /// Whether the version probe has its answer.
+    /// Whether the reply to the version probe has arrived.
     pub(crate) fn is_probe_answered(&self) -> bool {
         self.probe_answered.was()
     }
 
-    /// The xid of the version probe, until there is an agreement.
+    /// The xid of the version probe; `None` after the peers have agreed.
     pub(crate) fn probing(&self) -> Option<Xid> {
         match self.agreement.was_made() {
             false => self.probe.copy(),
@@ -301,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// Handles completions in the thread of a call that is the only one in flight, until the call
-    /// is over.
+    /// Polls for completions in the thread of a call, while this call is the only one in flight and
+    /// has not completed.
     #[inline]
     pub(crate) fn busy_poll(&self, qp: &Qp<Self>, waiting: &Waiting<'_, Rdma>) {
         let alone = || !self.xprt.has_others();
@@ -318,13 +320,14 @@ impl Connection {
             .expect_nothing();
     }
 
-    /// Ends the connection.
+    /// Reports that the connection is lost, which ends it.
     #[cold]
     pub(crate) fn lost(&self, cause: Cause) {
         self.react(Event::Lost(self.epoch, cause));
     }
 
-    /// Posts a probe, which the peer's device acknowledges. `Closed`: the connection is ending.
+    /// Posts a keepalive probe, which the peer's device acknowledges. `Closed`: the connection is
+    /// ending.
     pub(crate) fn probe(qp: &Qp<Self>) -> Result<(), SendError> {
         let batch = qp.begin(0, 1)?;
         batch.post_probe().map_err(|_| SendError::Closed)
@@ -336,32 +339,34 @@ impl Connection {
         self.last_rx.write_once(Jiffies::now().count());
     }
 
-    /// Records that a message of ours completed without an error.
+    /// Records that a message that we sent completed without an error.
     #[inline]
     pub(crate) fn note_end(&self) {
         self.last_end.write_once(Jiffies::now().count());
     }
 
-    /// Returns how long ago the last sign of life came: a message of the peer, or the completion of
-    /// one of ours. On iWARP a completion proves no life. It counts here all the same, as the
-    /// keepalive leaves to TCP what TCP has accepted.
+    /// Returns how long ago the peer last showed a sign of life: a message from it, or the
+    /// completion of a message that we sent. On iWARP a completion does not prove that the peer is
+    /// alive. It counts here nevertheless, because the keepalive leaves to TCP whatever TCP has
+    /// accepted.
     pub(crate) fn silence(&self) -> Jiffies {
         let ended = Jiffies::since(self.last_end.read_once());
         Jiffies(ended.count().min(self.unheard().count()))
     }
 
-    /// How long ago the last message came.
+    /// The time since the last message arrived.
     fn unheard(&self) -> Jiffies {
         Jiffies::since(self.last_rx.read_once())
     }
 
-    /// When the last message came.
+    /// The time at which the last message arrived, as the protocol core counts time.
     pub(crate) fn heard(&self) -> Time {
         let ago = u64::from(self.unheard().as_ms());
         Time::from_millis(machine::now().as_millis().saturating_sub(ago))
     }
 
-    /// Returns how long ago the last sign came that the path to the peer works.
+    /// Returns how long ago there was last a sign that the path to the peer works. On iWARP only a
+    /// received message is such a sign.
     pub(crate) fn rail_silence(&self) -> Jiffies {
         if self.device.ends_early {
             self.unheard()
@@ -370,7 +375,8 @@ impl Connection {
         }
     }
 
-    /// Counts a message that was dropped, against a call if it seems to be for one.
+    /// Counts a dropped message; also counts it against a call if the message seems to belong to
+    /// that call.
     pub(crate) fn count_discard(&self, strikes: Option<&mut Strikes>) -> Reaction {
         self.locked.discards.lock().discard(strikes)
     }
@@ -385,18 +391,18 @@ impl Connection {
         self.locked.refusals.lock().end();
     }
 
-    /// Forgets dropped messages as time passes.
+    /// Lowers the count of dropped messages as time passes.
     pub(crate) fn forgive_discards(&self) {
         self.locked.discards.lock().tick(machine::now());
     }
 
     /// Defers the invalidation of a slot's regions until the send queue has room.
     pub(crate) fn defer_invalidation(&self, slot: u16) {
-        // Cannot fail: there is room for every slot, and each is in it at most once.
+        // Cannot fail: the list has capacity for every slot, and contains each slot at most once.
         let _ = self.locked.deferred.lock().push_within_capacity(slot);
     }
 
-    /// Returns a slot whose invalidation waits for room.
+    /// Removes and returns a slot whose invalidation was deferred.
     pub(crate) fn deferred_invalidation(&self) -> Option<u16> {
         self.locked.deferred.lock().pop()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether servers may invalidate regions, and why not ([`Disbelief`]).
+//! Whether a connection uses remote invalidation, and the reason if it does not ([`Disbelief`]).
 
 use crate::{
     counters::Counters,
@@ -9,23 +9,24 @@ use crate::{
 use xprtrdma_proto::Counter;
 use xprtrdma_rdma::device::DeviceInfo;
 
-/// Number of wrong invalidations after which a server is not believed any more, on any connection
-/// of the transport. Each of them has ended a connection. So this is how often a server may guess.
+/// Number of wrong invalidations by a server after which the transport believes no invalidation, on
+/// any connection. Each wrong invalidation ends its connection, so a server can guess only this
+/// many keys.
 const STRIKES: u64 = 3;
 
-/// Why a server is not asked to invalidate regions, and not believed if it does.
+/// The reason why a server is not asked to invalidate regions, and is not believed if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disbelief {
-    /// The parameter `remote_invalidation` says so.
+    /// The parameter `remote_invalidation` is set to `never`.
     Never,
-    /// On this device a message proves no invalidation.
+    /// On this device, a received message does not prove that a region was invalidated.
     Device,
-    /// The server has invalidated a region that it should not have.
+    /// The server has invalidated too many regions wrongly.
     Server,
 }
 
 impl Disbelief {
-    /// Whether there is a reason now, for a connection on this device.
+    /// Returns the reason against remote invalidation, if any, for a new connection on this device.
     pub(crate) fn of(device: &DeviceInfo, counters: &Counters) -> Option<Self> {
         if !params::remote_invalidation() {
             Some(Self::Never)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The credits of a connection: what the server grants, what calls that were given up still hold,
-//! and what we grant for the server's own calls.
+//! The credits of a connection: those that the server grants, those that abandoned calls still
+//! hold, and those that we grant for the server's own calls.
 
 use super::Connection;
 use crate::{
@@ -19,17 +19,19 @@ use xprtrdma_proto::{
 };
 use xprtrdma_sunrpc::xprt::SendLock;
 
-/// Requests of the server that are served at the same time.
+/// Maximum number of the server's requests that are served at the same time.
 pub(crate) const CALLBACK_SLOTS: u16 = 16;
 
-/// What we grant the server for its requests (BC-04).
+/// The credits that we grant the server for its requests (BC-04).
 pub(crate) fn callback_credits() -> Credits {
     Credits(CALLBACK_SLOTS.into())
 }
 
-/// The RPC client's window for our credits, in its units of 1/256.
+/// The congestion window of the RPC client that corresponds to our credits, in units of 1/256
+/// request.
 fn cwnd(credits: &ForwardCredits) -> u32 {
-    // CAST: We never ask for more credits than a transport has slots, and get no more than that.
+    // CAST: Cannot truncate: the credits that are used never exceed the number of the transport's
+    // slots.
     credits.cwnd() as u32
 }
 
@@ -45,16 +47,16 @@ impl Connection {
         *self.locked.credits.lock()
     }
 
-    /// The RPC client starts with the credits that this connection has.
+    /// Sets the RPC client's window to the credits of this new connection.
     pub(crate) fn open_window(&self, send: &SendLock<'_, Rdma>) {
         self.xprt.reset_window(send, cwnd(&self.credits()));
     }
 
-    /// Takes note of the grant and of the other news in an accepted reply. Only the handler of
-    /// completions calls this.
+    /// Applies the credit grant in an accepted reply, and records that the connection works. Only
+    /// completion handlers call this.
     #[inline]
     pub(crate) fn take_grant(&self, accept: &Accept) {
-        // Usually nothing has changed.
+        // Usually the grant has not changed.
         if !self.known_grant.is(accept.grant) {
             self.take_new_grant(accept.grant);
         }
@@ -84,7 +86,8 @@ impl Connection {
         granted
     }
 
-    /// The back-off starts again from its shortest pause after this connection has ended.
+    /// Reports that replies arrive on this connection, so that the back-off after its end starts
+    /// from the shortest pause.
     fn proved_useful(&self) {
         if self.first_reply.is_first() {
             self.react(Event::Replied(self.epoch));
@@ -94,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// A message above the minimum threshold was posted (CM-24).
+    /// Records that a message above the minimum threshold was posted (CM-24).
     #[inline]
     pub(crate) fn large_send(&self) {
         if self.large.sent() {
@@ -105,33 +108,36 @@ impl Connection {
 
     fn update_window(&self) {
         self.xprt.set_window(|| cwnd(&self.locked.credits.lock()));
-        // The answered request ends later, and perhaps much later: its task may be frozen.
+        // Senders are woken here, not when the answered request is released: this may take long,
+        // because its task may be frozen.
         self.xprt.nudge_senders();
     }
 
-    /// Stops new calls, so that those in flight end (`closed`), or allows them again.
+    /// With `closed`, stops new calls, so that the calls in flight can drain; without, allows new
+    /// calls again.
     pub(crate) fn close_window(&self, closed: bool) {
         self.locked.credits.lock().close(closed);
         self.update_window();
     }
 
-    /// Records that a call ends whose reply this connection still owes: the server keeps its
-    /// credit. Returns the RPC client's window. Called with the lock of the window held.
+    /// Records that a call is abandoned before its reply has come on this connection: the server
+    /// still holds its credit. Returns the RPC client's window. The caller holds the lock of the
+    /// window.
     pub(crate) fn abandon(&self) -> u32 {
         let mut credits = self.locked.credits.lock();
         credits.abandon();
         cwnd(&credits)
     }
 
-    /// Returns whether calls that were given up have held every credit for so long that their
-    /// replies will not come: a server may drop a call that it takes for a repetition. Called from
-    /// time to time, with the present state of the credits.
+    /// Returns whether abandoned calls have held every credit for so long that their replies will
+    /// not come: a server may drop a call that it takes for a retransmission. `credits` is the
+    /// present state of the credits. Called periodically.
     pub(crate) fn starves(&self, credits: &ForwardCredits) -> bool {
         self.starvation.lasts(credits.cwnd() > 0)
     }
 
-    /// Handles a reply that matches no waiting call. Returns true if it can be that of an abandoned
-    /// call, whose credit is free then.
+    /// Handles a reply that matches no waiting call. Returns true if it may belong to an abandoned
+    /// call, whose credit it then releases.
     pub(crate) fn unmatched_reply(&self) -> bool {
         let late = self.locked.credits.lock().unmatched_reply();
         if late {

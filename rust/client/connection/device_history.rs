@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of the devices and ports that a transport used ([`DeviceHistory`]).
+//! Events of the devices and ports that a transport has used ([`DeviceHistory`]).
 
 use crate::machine::now;
 use kernel::{
@@ -20,7 +20,7 @@ use xprtrdma_proto::{
     time::Millis,
 };
 
-/// Events of the devices of this and of earlier connections.
+/// Events of the devices that this connection and earlier ones have used.
 #[pin_data]
 pub(crate) struct DeviceHistory {
     #[pin]
@@ -28,7 +28,7 @@ pub(crate) struct DeviceHistory {
 }
 
 impl DeviceHistory {
-    /// Makes an empty one. May sleep.
+    /// Makes an empty history. May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -38,23 +38,23 @@ impl DeviceHistory {
         )
     }
 
-    /// Records an event of the device or of the port of a connection.
+    /// Records an event of the device or the port that a connection uses.
     pub(crate) fn told(&self, event: DeviceEvent) {
         self.log.lock().told(event, now());
     }
 
-    /// Forgets the record, because a connection was made.
+    /// Clears the history, because a connection was made.
     pub(crate) fn forget(&self) {
         self.log.lock().forget();
     }
 
-    /// Returns the event that may explain the end of a connection, and how long before the end it
-    /// came.
+    /// Returns the event that may explain why a connection ended, and the time between the event
+    /// and that end.
     pub(crate) fn explains(&self, lost: &Disconnect) -> Option<(DeviceEvent, Millis)> {
         self.log.lock().explains(lost.at, lost.lasted)
     }
 
-    /// A copy of the record.
+    /// Returns a copy of the recorded events.
     pub(crate) fn snapshot(&self) -> DeviceLog {
         self.log.lock().clone()
     }

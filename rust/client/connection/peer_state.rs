@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Facts about the peer that the handler of completions and senders share.
+//! Facts about the peer that completion handlers and senders share.
 
 use kernel::sync::atomic::{
     Atomic,
@@ -14,9 +14,9 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
 
-/// The thresholds that the peers agreed on; the minimum until then. These are plain atomics,
-/// because reading a `SetOnce` calls into C, which is 20 instructions for each RPC. They are set
-/// before the first call can be sent.
+/// The thresholds that the peers agreed on; before the agreement, the minimum. The fields are plain
+/// atomics, because reading a `SetOnce` calls into C, which costs 20 instructions for each RPC.
+/// They are set before the first call can be sent.
 pub(super) struct Agreement {
     call: Atomic<u32>,
     reply: Atomic<u32>,
@@ -39,7 +39,7 @@ impl Agreement {
         }
     }
 
-    /// Called once.
+    /// Records the agreement. Called at most once for each connection.
     pub(super) fn set(&self, thresholds: Thresholds) {
         self.call.write_once(thresholds.call);
         self.reply.write_once(thresholds.reply);
@@ -69,9 +69,10 @@ impl Agreement {
     }
 }
 
-/// The last grant that was accepted unchanged. A reply that repeats it needs no further work.
+/// The last grant that was accepted unchanged. A reply that repeats this grant needs no further
+/// work.
 ///
-/// Zero: there is no such grant, so the next reply is looked at in full.
+/// Zero means that no such grant is known, so the next reply is examined in full.
 pub(super) struct KnownGrant(Atomic<u32>);
 
 impl KnownGrant {
@@ -85,11 +86,12 @@ impl KnownGrant {
         self.0.read_once() == grant.0 && grant.0 != 0
     }
 
-    /// Records `grant`, or that no grant is known.
+    /// Records `grant`; `None` means that no grant is known.
     ///
-    /// ORDERING: Full, between this and the caller's look for a large message
-    /// ([`LargeSend::taken`]). The sender of one writes the two in the opposite order
-    /// ([`LargeSend::sent`]), so it cannot be missed for good.
+    /// ORDERING: Full, between this store and the caller's later check for a large message
+    /// ([`LargeSend::taken`]). The sender of a large message first stores that it was sent
+    /// ([`LargeSend::sent`]) and then clears the grant. So either this thread sees the large
+    /// message, or the grant stays cleared and the next reply is examined in full.
     pub(super) fn set(&self, grant: Option<Credits>) {
         self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
     }
@@ -100,7 +102,7 @@ impl KnownGrant {
     }
 }
 
-/// A thing that happens at most once to a connection.
+/// An event that is recorded at most once for each connection.
 pub(super) struct Once(Atomic<bool>);
 
 impl Once {
@@ -108,13 +110,12 @@ impl Once {
         Self(Atomic::new(false))
     }
 
-    /// Whether it has happened.
+    /// Whether the event has happened.
     pub(super) fn was(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Records that it happened; returns whether this is the first time. One thread calls this at a
-    /// time.
+    /// Records the event; returns whether this is the first time. Callers are serialized.
     pub(super) fn is_first(&self) -> bool {
         let first = !self.0.load(Relaxed);
         if first {
@@ -124,18 +125,18 @@ impl Once {
     }
 }
 
-/// The fate of the first Send above the minimum threshold (CM-24).
+/// State of the first Send above the minimum threshold (CM-24).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Large {
-    /// None was posted.
+    /// No large Send was posted.
     None,
-    /// It was posted.
+    /// A large Send was posted.
     Sent,
-    /// A reply has come since.
+    /// A reply has arrived since the large Send was posted.
     Taken,
 }
 
-/// A [`Large`] that several threads use.
+/// An atomic [`Large`], which senders and completion handlers share.
 pub(super) struct LargeSend(Atomic<u32>);
 
 impl LargeSend {
@@ -148,13 +149,13 @@ impl LargeSend {
         self.0.read_once() == what as u32
     }
 
-    /// Records that a large message was posted; returns whether it is the first. One sender calls
-    /// this at a time.
+    /// Records that a large message was posted; returns whether it is the first. Only one sender at
+    /// a time calls this.
     #[inline]
     pub(super) fn sent(&self) -> bool {
         let first = self.is(Large::None);
         if first {
-            // ORDERING: Full, see `KnownGrant::set`.
+            // ORDERING: Full, before the sender clears the known grant: see `KnownGrant::set`.
             self.0.xchg(Large::Sent as u32, Full);
         }
         first
@@ -170,11 +171,12 @@ impl LargeSend {
     }
 }
 
-/// For how long calls for which no task waits may hold every credit, in milliseconds.
+/// Time limit, in milliseconds: if abandoned calls hold every credit for longer, the connection is
+/// starved.
 const STARVED_MS: u32 = 60_000;
 
-/// The time since which calls that were given up have held every credit, in jiffies; zero if they
-/// do not.
+/// Time (in jiffies) at which a periodic check first found that abandoned calls hold all credits;
+/// zero while a credit is available.
 pub(super) struct Starvation(Atomic<usize>);
 
 impl Starvation {
@@ -182,7 +184,7 @@ impl Starvation {
         Self(Atomic::new(0))
     }
 
-    /// Returns whether no credit was free for so long that none will be. Called from time to time.
+    /// Returns whether the credits have been exhausted for [`STARVED_MS`]. Called periodically.
     pub(super) fn lasts(&self, has_credit: bool) -> bool {
         if has_credit {
             self.0.store(0, Relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a call polls for its own reply ([`Polling`]).
+//! Decides whether a call polls for its own reply ([`Polling`]).
 
 use kernel::sync::atomic::Atomic;
 use xprtrdma_rdma::{
@@ -8,18 +8,18 @@ use xprtrdma_rdma::{
     cq::PollOutcome,
 };
 
-/// After a call that polled was interrupted by another, this many calls sleep.
+/// Number of calls that sleep after another call has interrupted a polling call.
 const COOLDOWN: u32 = 16;
 
-/// How the next calls of a connection wait.
+/// How the next calls on a connection wait for their replies.
 enum Mode {
     /// A call that is the only one in flight polls for its reply.
     Poll,
-    /// The next calls, this many, sleep.
+    /// This many further calls sleep instead of polling.
     Cooldown(u32),
 }
 
-/// A [`Mode`] that threads share. `Relaxed`: nothing is ordered by it.
+/// An atomic [`Mode`]. `Relaxed`: no other memory access depends on its order.
 pub(super) struct Polling(Atomic<u32>);
 
 impl Polling {
@@ -43,7 +43,7 @@ impl Polling {
         });
     }
 
-    /// Polls for the only call in flight, unless it is too early to poll again.
+    /// Polls for the only call in flight, unless the cooldown lasts.
     #[inline]
     pub(super) fn busy_poll(&self, poll: impl FnOnce() -> PollOutcome) {
         match self.mode() {
@@ -52,7 +52,7 @@ impl Polling {
                     self.set(Mode::Cooldown(COOLDOWN));
                 }
             }
-            // It does not matter whether another thread counts the same call.
+            // Two threads may count the same call: the length of the cooldown need not be exact.
             Mode::Cooldown(calls) => self.set(Mode::Cooldown(calls - 1)),
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pools of a connection's regions ([`Pools`]).
+//! The pools of memory regions of one connection ([`Pools`]).
 
 use super::{
     regions::{
@@ -25,17 +25,17 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::xprt::BackRef;
 
-/// How many regions a call needs.
+/// Number of regions that a call needs, by kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needed {
-    /// For what the server may read.
+    /// Number of regions for memory that the server may read.
     pub(crate) reads: usize,
-    /// For what it may write.
+    /// Number of regions for memory that the server may write.
     pub(crate) results: usize,
 }
 
 impl Needed {
-    /// Needs one region for this access.
+    /// Needs exactly one region, for this kind of access.
     pub(crate) fn one(access: Access) -> Self {
         match access {
             Access::RemoteRead => Self {
@@ -53,7 +53,7 @@ impl Needed {
         self.reads + self.results
     }
 
-    /// Whether one for this access is among them.
+    /// Whether any needed region is for this kind of access.
     fn has(self, access: Access) -> bool {
         !self.each().contains(&(access, 0))
     }
@@ -66,19 +66,19 @@ impl Needed {
     }
 }
 
-/// The pools of a connection's regions: one, or one for each kind of access on a device that
-/// executes registrations again. A region keeps to one kind there
-/// ([`IdleMr::allows`](xprtrdma_rdma::mr::IdleMr::allows)).
+/// The pools of memory regions of one connection. Usually there is one pool. On a device that may
+/// execute a registration twice there is one for each kind of access, as a region there keeps to
+/// one kind of access ([`IdleMr::allows`](xprtrdma_rdma::mr::IdleMr::allows)).
 pub(crate) struct Pools {
     read: Arc<RegionPool>,
     write: Arc<RegionPool>,
-    /// They are two.
+    /// Whether `read` and `write` are different pools.
     split: bool,
 }
 
 impl Pools {
-    /// Makes the pools with their first regions, of `pages` pages each. `bound`: how many a pool
-    /// may have. Sleeps.
+    /// Makes the pools with their first regions, of `pages` pages each. `bound`: maximum number of
+    /// regions in a pool. Sleeps.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         device: &DeviceInfo,
@@ -104,7 +104,7 @@ impl Pools {
         Ok(Self { read, write, split })
     }
 
-    /// The pool of regions that may be mapped for this access.
+    /// Returns the pool whose regions may be mapped for this kind of access.
     #[inline]
     pub(crate) fn of(&self, access: Access) -> &Arc<RegionPool> {
         match access {
@@ -113,13 +113,13 @@ impl Pools {
         }
     }
 
-    /// Whether a region is one that may be mapped for this access.
+    /// Whether a region may be mapped for this kind of access.
     #[inline]
     pub(crate) fn suits(&self, mr: &IdleMr, access: Access) -> bool {
         mr.access() == access || !self.split
     }
 
-    /// Whether a region is one of those that are `needed`.
+    /// Whether the call that needs `needed` can use this region.
     pub(crate) fn are_meant(&self, needed: Needed, mr: &IdleMr) -> bool {
         match self.split {
             true => needed.has(mr.access()),
@@ -127,8 +127,8 @@ impl Pools {
         }
     }
 
-    /// Moves regions into `out`, for this many of each kind that are `needed` and not there yet, or
-    /// some of them if there are too few.
+    /// Moves regions into `out` until it contains all that are `needed`; `out` may contain some
+    /// already. On failure `out` may have received a part of the missing regions.
     pub(crate) fn take(&self, needed: Needed, out: &mut KVec<IdleMr>) -> Result<(), Shortage> {
         if !self.split {
             return match needed.all().saturating_sub(out.len()) {
@@ -146,12 +146,13 @@ impl Pools {
         Ok(())
     }
 
-    /// Whether it is worth asking for this many regions now, see [`RegionPool::has`].
+    /// Whether the pools have all needed regions, or will report a lack of memory: see
+    /// [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());
         }
-        // Each is asked, for each may be the one that is waited for.
+        // Every pool is asked, as each call of `has` also registers the wish for a wake-up.
         needed
             .each()
             .into_iter()
@@ -165,12 +166,12 @@ impl Pools {
         self.of(mr.access()).put(mr);
     }
 
-    /// Most pages in one region.
+    /// Maximum number of pages in one region.
     pub(crate) fn pages(&self) -> u32 {
         self.read.pages()
     }
 
-    /// Whether a region may have gaps.
+    /// Whether the memory that a region maps may have gaps.
     pub(crate) fn gaps(&self) -> bool {
         self.read.gaps()
     }
@@ -180,31 +181,31 @@ impl Pools {
         pools.into_iter().flatten()
     }
 
-    /// Whether it is time to deregister unneeded regions. True once in each period.
+    /// Whether it is time to deregister unneeded regions. Returns true once in each period.
     pub(crate) fn is_time_to_trim(&self) -> bool {
         self.read.is_time_to_trim()
     }
 
     /// Deregisters the regions that were not needed since the last call of this function and that
-    /// no send queue may have. Sleeps.
+    /// no posted work request uses. Sleeps.
     ///
-    /// Returns whether there may be more to deregister the next time.
+    /// Returns whether a later call may find more regions to deregister.
     pub(crate) fn trim(&self) -> bool {
         self.each().fold(false, |more, pool| pool.trim() || more)
     }
 
-    /// Makes no more regions.
+    /// Stops the pools from making more regions.
     pub(crate) fn stop(&self) {
         self.each().for_each(|pool| pool.stop());
     }
 
-    /// Deregisters all free regions and makes no more. Regions that return later go with their
-    /// pool. Sleeps.
+    /// Deregisters all free regions and makes no more. A region that is returned later is
+    /// deregistered when its pool is dropped. Sleeps.
     pub(crate) fn close(&self) {
         self.each().for_each(|pool| pool.close());
     }
 
-    /// Regions that exist and that are free, for statistics; none of closed pools.
+    /// Number of existing regions and of free regions, for statistics. Closed pools count as empty.
     pub(crate) fn usage(&self) -> (usize, usize) {
         self.each().fold((0, 0), |(made, free), pool| {
             let (more_made, more_free) = pool.usage();

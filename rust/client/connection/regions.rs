@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory regions of one connection ([`RegionPool`]).
+//! One pool of memory regions of a connection ([`RegionPool`]).
 //!
-//! The send path only takes from the pool and never waits for memory. A worker fills it: a little
-//! when the connection is made, more whenever the pool ran low, up to a bound. What was not needed
-//! for a while goes back to the device.
+//! The send path only takes regions from the pool and never waits for memory. A work item fills the
+//! pool: with a few regions when the connection is made, with more whenever the pool runs low, up
+//! to a limit. Regions that were not needed for a while are deregistered.
 //!
-//! A region that a reply brought back stays with the slot of its call, whose next call then needs
-//! nothing from the pool, unless a sender waits for regions. Which of the two happens is decided
-//! under the lock of the slot's request, and a sender first says that it waits, and then looks at
-//! every slot ([`collect_idle`](crate::rpc::map::collect_idle)): so it finds what was kept before,
-//! and gets what comes later.
+//! When a reply arrives, the regions of its call stay with the call's slot, so that the slot's next
+//! call takes nothing from the pool. But if a sender waits for regions, they return to the pool.
+//! This is decided under the lock of the slot's request. A waiting sender first announces that it
+//! waits, and then searches every slot ([`collect_idle`](crate::rpc::map::collect_idle)). So the
+//! search finds the regions that slots kept earlier, and later ones return to the pool.
 
 use super::Services;
 use crate::driver::Rdma;
@@ -50,31 +50,32 @@ use xprtrdma_sunrpc::{
     xprt::BackRef, //
 };
 
-/// Regions that were not needed for this long are given back, in milliseconds.
+/// Regions that were not needed for this time, in milliseconds, are deregistered.
 const TRIM_MS: u32 = 30_000;
 
-/// Number of regions that are made with a connection, that a refill adds at least, and that an idle
-/// pool keeps.
+/// Number of regions that are made with a connection. It is also the minimum that a refill adds,
+/// and the number that an idle pool keeps.
 pub(super) const FIRST: usize = 8;
 
 struct Inner {
     free: KVec<IdleMr>,
-    /// The fewest that were free at a time since the last [`RegionPool::trim`].
+    /// Minimum number of free regions since the last [`RegionPool::trim`].
     least: usize,
     made: usize,
     closed: bool,
     /// Number of regions that a sender waits for; zero if no sender waits.
     wanted: usize,
-    /// The last attempt to make more failed.
+    /// Whether the last attempt to make more regions failed.
     short: bool,
 }
 
-/// Why there are no regions for a call.
+/// The reason why a call gets no regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Other calls use them. The senders are woken when enough have come back or were made.
+    /// Other calls use the regions. Senders are woken when enough regions have been returned or
+    /// made.
     Wait,
-    /// There is no memory for more: try again after a while.
+    /// There is no memory for more regions: the caller should retry later.
     NoMemory,
     /// There are free regions, but the device cannot map the call's memory now, or never.
     Unmapped,
@@ -87,15 +88,16 @@ pub(crate) struct RegionPool {
     pages: u32,
     gaps: bool,
     access: Access,
-    /// As [`FIRST`], of this pool.
+    /// Number of regions that this pool starts with: see [`FIRST`].
     first: usize,
     bound: usize,
     xprt: BackRef<Rdma>,
     services: Services,
-    /// When unneeded regions were last given back, in jiffies.
+    /// Time (in jiffies) at which unneeded regions were last deregistered.
     trimmed: Atomic<usize>,
-    /// Whether a sender waits for regions. Changed with `Inner::wanted`, under its lock. `Relaxed`:
-    /// the locks of requests order it against the look at their slots.
+    /// Whether a sender waits for regions. Changes together with `Inner::wanted`, under the lock of
+    /// `inner`. `Relaxed`: the locks of the requests order this flag against the search of their
+    /// slots.
     scarce: Atomic<bool>,
     #[pin]
     inner: SpinLock<Inner>,
@@ -108,8 +110,8 @@ impl_has_work! {
 }
 
 impl RegionPool {
-    /// Makes a pool with its first regions, of this shape and for this access in the first place:
-    /// `first`, and later as many as `bound`. Sleeps.
+    /// Makes a pool of regions with this shape, meant for this kind of access: `first` regions now,
+    /// and later up to `bound`. Sleeps.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         (pages, gaps, access): (u32, bool, Access),
