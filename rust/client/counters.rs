@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! [`Counters`] of one transport, and the [`Tally`] of each of its slots.
+//! The [`Counters`] of one transport, and the [`Tally`] of each request slot.
 
 use kernel::sync::atomic::{
     Atomic,
@@ -18,7 +18,7 @@ use xprtrdma_proto::{
     Notes, //
 };
 
-/// A number that only grows. `Relaxed`: nothing is ordered by it.
+/// A number that only grows. `Relaxed`: no other memory access depends on its order.
 struct Count(Atomic<u64>);
 
 impl Count {
@@ -36,26 +36,26 @@ impl Count {
     }
 }
 
-/// Counters beside the [`Counter`]s of the protocol core, which count unusual events.
+/// Counters of ordinary events. The [`Counter`]s of the protocol core count unusual events.
 #[derive(Clone, Copy)]
 pub(crate) enum Ordinary {
     /// Calls that could not be prepared for sending.
     FailedMarshal,
-    /// Messages that were dropped.
+    /// Received messages that were dropped.
     BadReply,
-    /// Calls that went as a Read chunk.
+    /// Calls whose whole message was sent as a Read chunk.
     LongCalls,
-    /// Times that a sender found the send queue full.
+    /// Number of times that a sender found the send queue full.
     SendQueueFull,
-    /// Times that a sender found no region.
+    /// Number of times that a sender found no free region.
     NoRegion,
-    /// Requests of the server.
+    /// Calls that the server sent to us.
     Callbacks,
-    /// Replies to calls that had been given up.
+    /// Replies to calls that had been abandoned.
     LateReplies,
-    /// Healthy connections that moved to another rail.
+    /// Moves of a healthy connection to another rail.
     RailMoves,
-    /// Attempts and connections whose rail died while there was another live one.
+    /// Attempts and connections that ended because their rail died while another rail was alive.
     RailFailovers,
 }
 
@@ -67,8 +67,8 @@ impl Ordinary {
 pub(crate) struct Counters {
     unusual: [Count; Counter::COUNT],
     ordinary: [Count; Ordinary::COUNT],
-    /// How many calls spent how long in a stage: `[stage][bucket]`. Completion handlers count, of a
-    /// connection one at a time.
+    /// Number of calls by the time that they spent in each stage: `[stage][bucket]`. Only
+    /// completion handlers add to it, and the handlers of one connection run one at a time.
     latency: [[Count; BUCKETS]; Stage::ALL.len()],
 }
 
@@ -81,7 +81,7 @@ impl Counters {
         }
     }
 
-    /// Counts something ordinary.
+    /// Counts one ordinary event.
     #[inline]
     pub(crate) fn add(&self, what: Ordinary) {
         if let Some(count) = self.ordinary.get(what as usize) {
@@ -89,24 +89,24 @@ impl Counters {
         }
     }
 
-    /// Counts an ordinary event.
+    /// Returns how many ordinary events of this type were counted.
     pub(crate) fn ordinary(&self, what: Ordinary) -> u64 {
         self.ordinary.get(what as usize).map_or(0, Count::get)
     }
 
-    /// Counts something unusual.
+    /// Counts one unusual event.
     pub(crate) fn count(&self, counter: Counter) {
         self.count_many(counter, 1);
     }
 
-    /// Counts an ordinary event `n` times.
+    /// Counts an unusual event `n` times.
     pub(crate) fn count_many(&self, counter: Counter, n: u64) {
         if let Some(count) = self.unusual.get(counter as usize) {
             count.add(n);
         }
     }
 
-    /// Counts the oddities of an accepted message.
+    /// Counts the peculiarities of an accepted message.
     #[inline(always)]
     pub(crate) fn note(&self, notes: Notes) {
         if !notes.is_empty() {
@@ -121,7 +121,7 @@ impl Counters {
         }
     }
 
-    /// Counts the stages of a call, if they are known.
+    /// Counts the time that a call spent in each stage whose begin and end were measured.
     pub(crate) fn passed(&self, stamps: &Stamps) {
         for (stage, ns) in stamps.spans().into_iter().flatten() {
             if let Some(count) = self.of_stage(stage, bucket(ns)) {
@@ -130,7 +130,7 @@ impl Counters {
         }
     }
 
-    /// Returns how many calls spent a time of this bucket in a stage.
+    /// Returns how many calls spent a time within `bucket` in this stage.
     pub(crate) fn latency(&self, stage: Stage, bucket: usize) -> u64 {
         self.of_stage(stage, bucket).map_or(0, Count::get)
     }
@@ -139,24 +139,25 @@ impl Counters {
         self.latency.get(stage as usize)?.get(bucket)
     }
 
-    /// Counts an unusual event.
+    /// Returns how many unusual events of this type were counted.
     pub(crate) fn unusual(&self, counter: Counter) -> u64 {
         self.unusual.get(counter as usize).map_or(0, Count::get)
     }
 }
 
-/// The kind of results for which a call offered memory.
+/// The type of chunk by which a call offers memory for its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// For a data item: a Write chunk.
+    /// A Write chunk, for one data item.
     Write,
-    /// For everything: a Reply chunk.
+    /// A Reply chunk, for the whole reply.
     Reply,
 }
 
-/// The data that the calls of one slot have moved, counted under the lock of their state.
+/// The amounts of data that the calls of one slot have moved. The lock of the slot's request
+/// protects them.
 ///
-/// NO-OVERFLOW: 64 bits last for centuries.
+/// NO-OVERFLOW: Counters of 64 bits do not overflow within centuries.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
     read_segments: u64,
@@ -166,22 +167,22 @@ pub(crate) struct Tally {
     placed_bytes: u64,
     copied_out: u64,
     copied_in: u64,
-    /// Regions that the server invalidated, as agreed.
+    /// Regions that the server invalidated after both peers had announced support.
     invalidated: u64,
-    /// Regions that the server invalidated because we announced support; it did not announce its
-    /// own.
+    /// Regions that the server invalidated although only we had announced support.
     invalidated_unannounced: u64,
 }
 
 impl Tally {
-    /// A call was posted with this many bytes inline and segments to be read.
+    /// Counts a call that was posted with `inline` bytes in its message and this many segments to
+    /// read.
     #[inline]
     pub(crate) fn sent(&mut self, inline: usize, read_segments: usize) {
         self.copied_out = self.copied_out.wrapping_add(inline as u64);
         self.read_segments = self.read_segments.wrapping_add(read_segments as u64);
     }
 
-    /// Counts a call that offered memory of `length` bytes, in this many segments.
+    /// Counts a call that offered memory of `length` bytes for results, in this many segments.
     #[inline]
     pub(crate) fn offered(&mut self, offer: Offer, segments: usize, length: u32) {
         let count = match offer {
@@ -192,7 +193,7 @@ impl Tally {
         self.offered_bytes = self.offered_bytes.wrapping_add(length.into());
     }
 
-    /// Counts an accepted reply.
+    /// Counts the bytes that came with an accepted reply.
     #[inline]
     pub(crate) fn accepted(&mut self, accept: &Accept) {
         let placed = u64::from(accept.placed).wrapping_add(accept.reply_len.into());
@@ -200,7 +201,7 @@ impl Tally {
         self.placed_bytes = self.placed_bytes.wrapping_add(placed);
     }
 
-    /// Counts a region that the server invalidated, under `counter`.
+    /// Counts a region that the server invalidated; `counter` says whether this was agreed.
     #[inline]
     pub(crate) fn invalidated(&mut self, counter: Counter) {
         let count = if counter == Counter::Reminv {
@@ -211,7 +212,7 @@ impl Tally {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds the numbers of another slot.
+    /// Adds the amounts of another slot.
     pub(crate) fn add(&mut self, other: &Self) {
         self.read_segments += other.read_segments;
         self.write_segments += other.write_segments;
@@ -224,9 +225,9 @@ impl Tally {
         self.invalidated_unannounced += other.invalidated_unannounced;
     }
 
-    /// The numbers: segments for reading, for data items and for replies; bytes of the memory that
-    /// was offered and of what the server placed there; bytes that were copied into and out of
-    /// messages.
+    /// Returns the segments of Read, Write and Reply chunks; the bytes of memory offered for
+    /// results, and the bytes that the server placed there; the bytes copied into sent messages and
+    /// out of received messages.
     pub(crate) fn columns(&self) -> [u64; 7] {
         [
             self.read_segments,
@@ -239,8 +240,8 @@ impl Tally {
         ]
     }
 
-    /// How often the server invalidated a region: as agreed ([`Counter::Reminv`]), or without
-    /// having announced it ([`Counter::ReminvUnannounced`]).
+    /// Returns how many regions the server invalidated as agreed ([`Counter::Reminv`]), and how
+    /// many without having announced support ([`Counter::ReminvUnannounced`]).
     pub(crate) fn invalidations(&self) -> (u64, u64) {
         (self.invalidated, self.invalidated_unannounced)
     }

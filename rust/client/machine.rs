@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection machine of a transport ([`Machine`]): the protocol core's, behind a lock.
+//! The connection machine of a transport ([`Machine`]): protects the protocol core's machine with a
+//! lock.
 //!
 //! One worker makes a connection: it performs the machine's actions and waits for events of the
-//! connection manager answers. While it works, all events go to its mailbox. Afterwards a thread
-//! that has an event hands it to the machine at once ([`Machine::react`]).
+//! connection manager. While this worker runs, all events go to its mailbox. At other times, a
+//! thread that has an event hands it to the machine directly ([`Machine::react`]).
 //!
-//! The end of a connection has two halves. [`Machine::end`] brings it out of the server's reach,
-//! and with it the memory of all its calls. That needs no lock of the RPC client's, so tasks may
-//! wait for it whatever they hold and wherever they run. The other half is the RPC client's
-//! business, for which the send lock must be free: it lets go of the connection, of which nothing
-//! may be left for the next one. When the machine wants an end, both are ordered: a work item for
-//! the first half, and [`Xprt::force_disconnect`] for the second, which does the first as well if
-//! that is not done yet.
+//! The end of a connection has two halves. In the first, [`Machine::end`] revokes the server's
+//! access to the connection and to the memory of all its calls. That needs no lock of the RPC
+//! client, so tasks may wait for it whatever locks they hold and wherever they run. The second half
+//! concerns the RPC client and needs the send lock: the RPC client drops its references, so that
+//! nothing of the old connection remains for the next one. When the machine wants to end the
+//! connection, it orders both halves: a work item for the first, and [`Xprt::force_disconnect`] for
+//! the second. The second half also does the first if that is not done yet.
 //!
-//! What is left then is out of reach. A device may take seconds to have it back, and a
-//! call that can go out over another rail does not wait for that: a further work item gives it back
-//! ([`Machine::destroy_ended`]).
+//! After that, the server can reach nothing of the connection. Destroying the remains may take a
+//! device seconds. A call that can be sent over another rail does not wait for this: a separate
+//! work item destroys them ([`Machine::destroy_ended`]).
 //!
-//! This room needs nothing of the driver's but its name. What it wishes of the rooms above it
-//! returns ([`Todo`]), and what an end consists of they implement ([`Established`]).
+//! Of the driver, this module needs only the marker type [`Rdma`]. It returns work for the modules
+//! above as [`Todo`], and they implement the end of a connection through [`Established`].
 
 use crate::driver::Rdma;
 use kernel::{
@@ -67,14 +68,14 @@ use xprtrdma_sunrpc::{
     xprt::Xprt,
 };
 
-/// How often a waiting worker looks whether it is still needed, in milliseconds.
+/// Interval, in milliseconds, at which a waiting worker checks whether the transport still exists.
 const LOOK_MS: u32 = 250;
 
-/// The numbers of the work items that end a connection and give it back to the device.
+/// Numbers of the work items that end a connection and that destroy what remains of it.
 const END: u64 = 0;
 const DESTRUCTION: u64 = 1;
 
-/// The present time, as the protocol core counts it.
+/// The present time, in the protocol core's type.
 pub(crate) fn now() -> Time {
     Time::from_millis(now_ms())
 }
@@ -84,15 +85,16 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
     /// The connection's number.
     fn epoch(&self) -> Epoch;
 
-    /// Brings the connection, and the memory of all its calls, out of the server's reach. Sleeps.
-    /// A thread that this waits for must not wait for the send lock or the RPC client's queues.
+    /// Revokes the server's access to the connection and to the memory of all its calls. Sleeps. A
+    /// thread that this waits for must not itself wait for the send lock or the RPC client's
+    /// queues.
     fn end(&mut self, machine: &Machine<Self>);
 
-    /// Destroys what is left after [`Established::end`]. Sleeps, perhaps seconds.
+    /// Destroys what remains after [`Established::end`]. Sleeps, perhaps for seconds.
     fn destroy(self);
 }
 
-/// Work that an event leaves to the caller.
+/// Work that the machine leaves to the thread that reported an event.
 #[must_use]
 pub(crate) enum Todo {
     Nothing,
@@ -101,7 +103,8 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Only ticks and timeouts of calls produce a `Todo`; this was another event.
+    /// Does nothing: only ticks and timeouts of calls produce a `Todo`, and the caller reported
+    /// another event.
     pub(crate) fn expect_nothing(self) {}
 }
 
@@ -114,13 +117,13 @@ pub(crate) struct Machine<C: Established> {
     /// Wakes the worker when an event is in the mailbox.
     #[pin]
     arrived: CondVar,
-    /// The connection, until its end. The ending thread holds the lock, so that another thread that
-    /// wants the end waits until it is done.
+    /// The established connection, until it ends. The thread that ends it holds this lock, so
+    /// another thread that wants to end the connection waits until that is done.
     #[pin]
     owner: Mutex<Option<C>>,
     #[pin]
     end: Work<Machine<C>, END>,
-    /// A connection that has ended. Locked while it is destroyed.
+    /// A connection that has ended. The lock is held while the connection is destroyed.
     #[pin]
     ended: Mutex<Option<C>>,
     #[pin]
@@ -153,8 +156,8 @@ impl<C: Established> Machine<C> {
         )
     }
 
-    /// Hands an event to the machine: through the worker's mailbox while there is a worker,
-    /// otherwise directly. In the latter case it also carries out the actions. Does not sleep.
+    /// Hands an event to the machine: through the mailbox while a worker runs, otherwise directly.
+    /// If directly, it also carries out the resulting actions. Does not sleep.
     pub(crate) fn react(self: &Arc<Self>, xprt: &Xprt<Rdma>, event: Event) -> Todo {
         let handed_in = self.mailbox.lock().deliver(event, now());
         match handed_in {
@@ -166,14 +169,14 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Carries out the machine's actions while there is no worker.
+    /// Carries out the machine's actions while no worker runs.
     fn carry_out(self: &Arc<Self>, xprt: &Xprt<Rdma>, actions: Actions) -> Todo {
         let mut todo = Todo::Nothing;
         for action in actions.into_iter().flatten() {
             match action {
                 Action::Disconnect { epoch, cause, .. } => self.order_end(xprt, epoch, cause),
                 Action::Keepalive { epoch } => todo = Todo::Probe(epoch),
-                // The other actions belong to attempts, which have a worker.
+                // The other actions belong to a connection attempt, which always has a worker.
                 _ => {}
             }
         }
@@ -183,40 +186,40 @@ impl<C: Established> Machine<C> {
     /// Orders both halves of the connection's end. Does not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        // With the lock held: the order is not needed if the connection was closed since, and no
-        // other connection is made before the order is given.
+        // The lock stays held for two reasons: nothing is ordered if the connection was closed
+        // since, and no new connection can be made before the order is given.
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
-            // An error means that it is queued and has not begun yet.
+            // An error means that the work item is queued already and has not started.
             let ends = self.common.ends().queue();
             let _ = ends.enqueue::<Arc<Self>, END>(self.clone());
         }
     }
 
-    /// Takes over the connection that was made.
+    /// Stores the owner of the connection that was just made.
     pub(crate) fn own(&self, connection: C) {
         let old = self.owner.lock().replace(connection);
         // `old` is empty: an older connection ended before this attempt began.
         drop(old);
     }
 
-    /// Ends the connection if `is_meant` says so, or waits until another thread has ended it. Also
-    /// waits until the connection before it is destroyed. Sleeps.
+    /// Ends the connection if `is_meant` accepts it, or waits until another thread has ended it.
+    /// Also destroys what remains of the connection that ended before. Sleeps.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
             connection.end(self);
             self.destroy_ended();
             *self.ended.lock() = Some(connection);
-            // An error means that it is queued and has not begun yet.
+            // An error means that the work item is queued already and has not started.
             let ends = self.common.ends().queue();
             let _ = ends.enqueue::<Arc<Self>, DESTRUCTION>(self.clone());
         }
     }
 
-    /// Destroys what is left of a connection, or waits until another thread has done so. Sleeps,
-    /// perhaps seconds.
+    /// Destroys what remains of an ended connection, or waits until another thread has done so.
+    /// Sleeps, perhaps for seconds.
     pub(crate) fn destroy_ended(&self) {
         let mut ended = self.ended.lock();
         if let Some(connection) = ended.take() {
@@ -224,8 +227,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Reports an event while this thread closes the connection. If the machine wants an end, that
-    /// is under way already; so this orders none.
+    /// Reports an event while this thread closes the connection. If the machine wants to end the
+    /// connection, nothing is ordered, because that is under way.
     pub(crate) fn close(&self, xprt: &Xprt<Rdma>, event: Event) {
         self.handle(event);
         while let Some(action) = self.poll_action() {
@@ -235,12 +238,13 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Sets what is known of the server's version.
+    /// Tells the machine what is known about the server's support for version 2.
     pub(crate) fn learn_version(&self, known: Known) {
         self.mailbox.lock().conn.learn_version(known);
     }
 
-    /// Begins an attempt over this rail: from now on events wait for the worker.
+    /// Begins an attempt over the rail that `facts` describe: from now on, events go to the
+    /// mailbox.
     pub(crate) fn begin(&self, timeout: Millis, trial: bool, facts: RailFacts) {
         let mut mailbox = self.mailbox.lock();
         mailbox.worker_started();
@@ -250,8 +254,8 @@ impl<C: Established> Machine<C> {
         self.handle(Event::Start { timeout, trial });
     }
 
-    /// Ends the attempt's mailbox: from now on events go to the machine directly, and those that
-    /// are left go first.
+    /// Closes the mailbox when the worker leaves: from now on, events go to the machine directly.
+    /// Events that are still in the mailbox are handled first.
     pub(crate) fn leave(self: &Arc<Self>, xprt: &Xprt<Rdma>) -> Todo {
         let left = self.mailbox.lock().worker_left(now());
         self.carry_out(xprt, left)
@@ -262,8 +266,8 @@ impl<C: Established> Machine<C> {
         self.mailbox.lock().conn.poll_action()
     }
 
-    /// Hands an event to the machine. Only for the worker, and for the thread that ends a
-    /// connection.
+    /// Hands an event to the machine directly. Only the worker and the thread that ends a
+    /// connection may call this.
     pub(crate) fn handle(&self, event: Event) {
         self.mailbox.lock().conn.handle(event, now());
     }
@@ -277,38 +281,40 @@ impl<C: Established> Machine<C> {
             }
             let left = match mailbox.conn.deadline() {
                 Some(deadline) => deadline.since(now()).get(),
-                // Every step of an attempt has a deadline; if it had none, look again soon.
+                // Every step of an attempt has a deadline; if there were none, check again soon.
                 None => 1000,
             };
             if left == 0 {
                 return tick();
             }
-            // No event reports that the transport's last user has gone, so this looks from time to
-            // time.
+            // No event reports that the last user of the transport has gone, so this thread checks
+            // periodically.
             if xprt.is_dying() {
                 return Event::Close(Cause::Shutdown);
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads get no signals; however the wait ends, the loop looks again.
+            // Kernel threads get no signals. However the wait ends, the loop checks everything
+            // again.
             let _ = self.arrived.wait_interruptible_timeout(&mut mailbox, span);
         }
     }
 
-    /// Returns when the machine wants a tick.
+    /// Returns the time until the machine needs its next tick; `None` if it needs no tick.
     pub(crate) fn until_tick(&self) -> Option<Millis> {
         let deadline = self.with_conn(Conn::deadline)?;
         Some(deadline.since(now()))
     }
 
-    /// Attempts and the pauses between them get no longer than this. Must not sleep.
+    /// Limits the timeout of attempts and the pauses between attempts to these times. Must not
+    /// sleep.
     pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
         let ms = |time: Jiffies| Millis::new(time.as_ms().into());
         let mut mailbox = self.mailbox.lock();
         mailbox.conn.limit_timeouts(ms(connect), ms(reconnect));
     }
 
-    /// Calls a function with the machine.
+    /// Calls `f` with the protocol core's machine, while its lock is held.
     pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
         f(&self.mailbox.lock().conn)
     }
@@ -327,7 +333,7 @@ impl<C: Established> WorkItem<END> for Machine<C> {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // By now the end that was ordered may be done, and another connection made.
+        // By now the connection may have ended, and another one may exist, which must stay.
         this.end(|epoch| this.with_conn(|conn| conn.is_ending(epoch)));
     }
 }

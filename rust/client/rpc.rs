@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One RPC, in the order in which it happens.
+//! The steps of one RPC: sending, completion, invalidation, abandonment.
 
 mod callback;
 mod complete;

@@ -147,17 +147,17 @@ impl RegionPool {
         Ok(pool)
     }
 
-    /// Most pages in one region.
+    /// Maximum number of pages in one region.
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Whether a region may have gaps.
+    /// Whether the memory that a region maps may have gaps.
     pub(crate) fn gaps(&self) -> bool {
         self.gaps
     }
 
-    /// Moves `count` regions into `out`, or none.
+    /// Moves exactly `count` regions into `out`, or none on failure.
     pub(crate) fn take(
         self: &Arc<Self>,
         count: usize,
@@ -168,7 +168,7 @@ impl RegionPool {
             let result = if inner.free.len() >= count {
                 for _ in 0..count {
                     if let Some(mr) = inner.free.pop() {
-                        // Cannot fail: the caller has reserved the room.
+                        // Cannot fail: the caller has reserved the capacity.
                         let _ = out.push_within_capacity(mr);
                     }
                 }
@@ -189,9 +189,9 @@ impl RegionPool {
         result
     }
 
-    /// Returns whether a call should ask for `count` regions now: they are free, or no memory is
-    /// left for more, which [`RegionPool::take`] will report. If false, the senders are woken when
-    /// that changes, even if they were promised a wake-up before and got it in between.
+    /// Returns whether a call should take `count` regions now: enough are free, or there is no
+    /// memory for more, which [`RegionPool::take`] then reports. If false, the senders are woken
+    /// when this changes, even if an earlier wake-up has already happened.
     pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
         let more = {
             let mut inner = self.inner.lock();
@@ -207,7 +207,8 @@ impl RegionPool {
         false
     }
 
-    /// Queues the work item that makes more regions. An error means that it is queued already.
+    /// Queues the work item that makes more regions. An error means that the item is queued
+    /// already.
     fn refill(self: &Arc<Self>) {
         let _ = self.services.common().queue().queue().enqueue(self.clone());
     }
@@ -217,14 +218,14 @@ impl RegionPool {
         self.scarce.store(true, Relaxed);
     }
 
-    /// Clears the wish of waiting senders; returns whether there was one.
+    /// Clears the number of regions that senders wait for; returns whether any sender waited.
     fn satisfy(&self, inner: &mut Inner) -> bool {
         self.scarce.store(false, Relaxed);
         core::mem::replace(&mut inner.wanted, 0) != 0
     }
 
-    /// Returns whether a sender waits for regions, so that no slot may keep one. Called with the
-    /// lock of the request that would keep it.
+    /// Returns whether a sender waits for regions, in which case no slot may keep a region. The
+    /// caller holds the lock of the request that would keep the region.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         self.scarce.read_once()
@@ -234,8 +235,8 @@ impl RegionPool {
     pub(crate) fn put(&self, mr: IdleMr) {
         let (left, wake) = {
             let mut inner = self.inner.lock();
-            // There is room for every region that was made. A closed pool accepts a region as well,
-            // as a sender that returns one may not sleep.
+            // The list has capacity for every region that was made. A closed pool accepts a region
+            // as well: the sender that returns the region must not sleep, as deregistration would.
             let left = inner.free.push_within_capacity(mr).err().map(|e| e.0);
             let enough = inner.wanted != 0 && inner.free.len() >= inner.wanted;
             (left, enough && self.satisfy(&mut inner))
@@ -246,7 +247,7 @@ impl RegionPool {
         }
     }
 
-    /// Whether it is time to give unneeded regions back. True once in each period.
+    /// Whether it is time to deregister unneeded regions. Returns true once in each period.
     pub(crate) fn is_time_to_trim(&self) -> bool {
         let due = Jiffies::since(self.trimmed.load(Relaxed)).as_ms() >= TRIM_MS;
         if due {
@@ -256,9 +257,9 @@ impl RegionPool {
     }
 
     /// Deregisters the regions that were not needed since the last call of this function and that
-    /// no send queue may have. Sleeps.
+    /// no posted work request uses. Sleeps.
     ///
-    /// Returns whether there may be more to deregister the next time.
+    /// Returns whether a later call may find more regions to deregister.
     pub(crate) fn trim(&self) -> bool {
         let spare = {
             let inner = self.inner.lock();
@@ -267,8 +268,8 @@ impl RegionPool {
         for _ in 0..spare {
             let spared = {
                 let mut inner = self.inner.lock();
-                // The first was used the longest time ago. The regions of a pool that was closed in
-                // between go after their queue pair.
+                // The first region in the list was unused for the longest time. If the pool was
+                // closed since, its regions are deregistered after the queue pair is destroyed.
                 let spared = match inner.free.first() {
                     Some(mr) if !inner.closed && mr.is_retired() => inner.free.remove(0).ok(),
                     _ => None,
@@ -285,17 +286,17 @@ impl RegionPool {
         inner.made > self.first
     }
 
-    /// Makes no more regions.
+    /// Stops the pool from making more regions.
     pub(crate) fn stop(&self) {
         self.inner.lock().closed = true;
     }
 
-    /// Deregisters all free regions and makes no more. Regions that return later go with the pool.
-    /// Sleeps.
+    /// Deregisters all free regions and makes no more. A region that is returned later is
+    /// deregistered when the pool is dropped. Sleeps.
     pub(crate) fn close(&self) {
         self.stop();
         loop {
-            // The list stays allocated for these regions.
+            // The list keeps its capacity for regions that are returned later.
             let free = self.inner.lock().free.pop();
             if free.is_none() {
                 return;
@@ -303,8 +304,8 @@ impl RegionPool {
         }
     }
 
-    /// Returns how many regions exist and how many are free, for statistics. A closed pool has
-    /// none.
+    /// Returns the number of existing regions and of free regions, for statistics. Both are zero
+    /// for a closed pool.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         if inner.closed {
@@ -313,17 +314,18 @@ impl RegionPool {
         (inner.made, inner.free.len())
     }
 
-    /// Makes `count` regions more, or as many as possible. No other thread makes regions at the
-    /// same time.
+    /// Makes `count` more regions, within the pool's limit. Only one thread at a time makes
+    /// regions.
     fn grow(&self, count: usize) -> Result {
         let room = self.inner.lock().made.saturating_add(count).min(self.bound);
-        // The memory for the longer list is allocated outside of the lock, once.
+        // The longer list is allocated in one piece, and before the lock is taken, because this may
+        // sleep.
         let mut list = KVec::with_capacity(room, GFP_KERNEL)?;
         {
             let mut inner = self.inner.lock();
             if inner.free.capacity() < room && !inner.closed {
                 while let Some(mr) = inner.free.pop() {
-                    // Cannot fail: the new list is longer.
+                    // Cannot fail: the new list has more capacity than the old one.
                     let _ = list.push_within_capacity(mr);
                 }
                 core::mem::swap(&mut inner.free, &mut list);
@@ -350,10 +352,10 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // The first refill makes one region for each call. If as many exist already, some calls
-        // take several: the pool grows by a quarter then. More regions would cost memory and time,
-        // and may never be needed. A waiting sender is woken only when it has all the regions that
-        // it lacks.
+        // A refill aims at one region for each call. If there are that many regions already, some
+        // calls need several, so the pool grows by a quarter. Making more would cost memory and
+        // time, perhaps for nothing. But the refill also covers all that a waiting sender lacks, as
+        // the sender is woken only then.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

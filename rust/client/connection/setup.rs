@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The parts of a connection: queue sizes, regions and a queue pair.
+//! Makes a connection from its parts: queue sizes, regions and a queue pair.
 
 use super::{
     credits::CALLBACK_SLOTS,
@@ -66,13 +66,13 @@ use xprtrdma_sunrpc::{
     xprt::BackRef, //
 };
 
-/// Work requests in a row of which one is signalled; most calls take two.
+/// One work request in this many is signalled; most calls take two work requests.
 const SIGNAL_EVERY: u32 = 64;
 
-/// Work requests that may wait for one doorbell.
+/// Maximum number of work requests that wait for one doorbell.
 const WAITING_WRS: u16 = 31;
 
-/// How large the queues of a connection are, for `slots` calls at a time on this device.
+/// Computes the queue sizes of a connection that carries `slots` calls at a time on this device.
 fn queue_sizes(device: &DeviceInfo, slots: usize, send_size: u32) -> QueueSizes {
     QueueSizes::new(
         &QueueLimits {
@@ -95,11 +95,11 @@ pub(crate) struct Setup<'a> {
     pub(crate) id: &'a Arc<CmId>,
     pub(crate) pd: &'a Arc<Pd>,
     pub(crate) device: DeviceInfo,
-    /// The handler of the device's events.
+    /// The handler that is told of the device's events.
     pub(crate) events: Arc<dyn DeviceHandler>,
-    /// Why the server is not asked to invalidate regions.
+    /// The reason why the server is not asked to invalidate regions; `None` if it is asked.
     pub(crate) disbelief: Option<Disbelief>,
-    /// Bytes of the largest messages that are sent and received.
+    /// Sizes of the largest messages that are sent and received without RDMA, in bytes.
     pub(crate) inline_sizes: (u32, u32),
 }
 

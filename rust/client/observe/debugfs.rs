@@ -57,13 +57,13 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The objects that the files of one transport show.
+/// The objects from which the files of one transport are made.
 pub(crate) struct Shown {
     xprt: BackRef<Rdma>,
     link: Arc<Link>,
 }
 
-/// The files of one transport. Dropping them waits for readers and writers.
+/// The files of one transport. Dropping them waits for their readers and writers.
 pub(crate) type Files = [File<Arc<Shown>>; 4];
 
 /// Makes the files of a transport. Sleeps.
@@ -83,7 +83,7 @@ pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Files> {
     ])
 }
 
-/// The files of the module. Dropping them waits for readers and writers.
+/// The files of the module. Dropping them waits for their readers and writers.
 pub(crate) type Global = (File<Arc<Common>>, File<()>);
 
 /// Makes the files of the module. Sleeps.
@@ -175,7 +175,8 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?;
         match conn.disbelief() {
             None => {
-                // Servers act on what we announce, whatever they announce themselves.
+                // A server may use remote invalidation because we announce it, even if the server
+                // does not announce it.
                 let (agreed, unannounced) = moved(xprt).invalidations();
                 writeln!(
                     f,
@@ -246,8 +247,8 @@ fn yes_or_no(is: bool) -> &'static str {
     }
 }
 
-/// Regions that exist, and regions that no call uses. While calls come and go the two numbers may
-/// not match.
+/// Returns the number of existing regions and of regions that no call uses. While calls are in
+/// progress, the two numbers may be inconsistent.
 fn usage(xprt: &Xprt<Rdma>, conn: &Connection) -> (usize, usize) {
     let (made, free) = conn.regions().usage();
     let kept: usize = xprt
@@ -321,7 +322,7 @@ fn write_disconnect(shown: &Arc<Shown>, reader: &mut UserSliceReader) -> Result 
     }
 }
 
-/// Reads what was written: `0` or `1`, perhaps with a newline. `EINVAL` for all else.
+/// Reads `0` or `1`, with or without a newline. Returns `EINVAL` for any other input.
 fn read_digit(reader: &mut UserSliceReader) -> Result<u8> {
     let mut text = [0u8; 2];
     let len = reader.len();

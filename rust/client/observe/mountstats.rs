@@ -17,8 +17,8 @@ use kernel::{
 use xprtrdma_proto::Counter;
 use xprtrdma_sunrpc::xprt::Xprt;
 
-/// Writes the `xprt:` line. The columns and their order are what `mountstats` and `nfsiostat`
-/// parse by position: ten of the RPC client, then sixteen of this transport and a constant.
+/// Writes the `xprt:` line. `mountstats` and `nfsiostat` parse its columns by position: ten columns
+/// of the RPC client, then sixteen of this transport and a constant.
 pub(crate) fn show(xprt: &Xprt<Rdma>, counters: &Counters, m: &SeqFile) {
     let s = xprt.stat();
     seq_print!(

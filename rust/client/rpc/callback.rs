@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests of the server, and our replies to them.
+//! The server's calls (callbacks), and our replies to them.
 
 use crate::{
     connection::{
@@ -36,7 +36,7 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Sends the reply to a callback. It takes no forward credit.
+/// Sends the reply to a callback. The reply consumes no credit that the server granted.
 pub(crate) fn send_callback_reply(
     xprt: &Xprt<Rdma>,
     qp: &Arc<Qp<Connection>>,
@@ -44,8 +44,8 @@ pub(crate) fn send_callback_reply(
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
     if !callback.came_on_this_connection(xprt) {
-        // A reply never goes out on another connection (BC-27). It is dropped, and the server asks
-        // again.
+        // A reply must not be sent on another connection than its callback (BC-27). It is dropped,
+        // and the server will send the callback again.
         return Ok(());
     }
     let reply = callback.reply();
@@ -93,15 +93,15 @@ impl Connection {
                 counters.count(Counter::BcOverflow);
                 self.lost(Cause::BackchannelOverflow);
             }
-            // The last user of the transport has just gone; the connection will end soon.
+            // The last user of the transport has just gone, so the connection will end soon.
             Err(e) if e == ENODEV => {}
             Err(_) => self.discard(qp, Counter::BadPayloadLen, None, None),
         }
     }
 
     pub(super) fn send_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal) {
-        // A peer that sends many malformed messages is broken. One that sends options is not, and
-        // waits for the answers (MAL-184).
+        // A peer that sends many malformed messages is broken. A peer that sends unknown options is
+        // not broken, and it waits for the refusals (MAL-184).
         let counted = refusal.kind == RefusalKind::InvalOption;
         if counted && self.begin_refusal().is_err() {
             self.counters().count(Counter::OptFlood);
@@ -118,10 +118,12 @@ impl Connection {
         }
     }
 
-    /// Posts a refusal; returns true if it was posted. With `confirmed` its arrival is reported.
+    /// Posts a refusal; returns whether it was posted. With `confirmed`, the peer's acknowledgement
+    /// is reported.
     fn post_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal, confirmed: bool) -> bool {
         let credits = callback_credits();
-        // Without room the refusal is lost, which the server must expect of any error.
+        // Without space in the send queue the refusal is dropped. The server must expect that an
+        // error message gets lost.
         let Ok(mut batch) = qp.begin(xprtrdma_proto::header::ERROR_LEN, 1) else {
             return false;
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a call that was answered.
+//! Completes calls whose reply has arrived.
 
 use crate::{
     counters::Counters,
@@ -41,15 +41,15 @@ use xprtrdma_sunrpc::{
 };
 
 impl Answer {
-    /// Ends the call, whose regions are all out of the server's reach now.
+    /// Completes the call. The server can reach none of its regions any more.
     pub(super) fn complete(self, counters: &Counters) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
         complete_judged(counters, self.pinned, &self.verdict, self.result, message);
     }
 }
 
-/// Carries out the verdict on a reply that was not predicted, or whose regions we had to
-/// invalidate; like [`complete_rpc`].
+/// Carries out the verdict on a reply that did not have the predicted form, or whose call's regions
+/// this side had to invalidate. Otherwise like [`complete_rpc`].
 #[inline(never)]
 pub(super) fn complete_judged(
     counters: &Counters,
@@ -62,13 +62,13 @@ pub(super) fn complete_judged(
         Verdict::Accept(accept) => complete_rpc(counters, pinned, *accept, result, message),
         // The reply was counted when it arrived.
         Verdict::Fail(error, _) => fail(counters, pinned, *error),
-        // Dropped messages end no call.
+        // A dropped message completes no call.
         Verdict::Discard(_) => {}
     }
 }
 
-/// Records that the call is answered. Returns its pin if all its regions are out of the server's
-/// reach; otherwise keeps the pin with the call until they are.
+/// Records that the reply has arrived. Returns the call's pin if the server can reach none of the
+/// call's regions; otherwise keeps the pin in the call's state until the regions are invalidated.
 #[inline(always)]
 pub(super) fn complete_or_park(
     request: &Request,
@@ -85,7 +85,7 @@ pub(super) fn complete_or_park(
     None
 }
 
-/// Keeps the verdict until the regions of the call are out of the server's reach.
+/// Keeps the verdict until the call's regions are invalidated.
 #[inline(never)]
 fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Verdict) {
     state.answer = Some(Answer {
@@ -97,12 +97,13 @@ fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Ver
     request.set_phase(state, Phase::Answered);
 }
 
-/// Leaves a call pending. A value that is dropped in place would have to be in memory.
+/// Drops the pin of a call, which stays pending. Out of line, so that the fast path can keep the
+/// pin in registers.
 #[cold]
 #[inline(never)]
 pub(super) fn leave_pending(_: Pinned<Rdma>) {}
 
-/// Ends a call whose reply was accepted and whose regions are all out of the server's reach.
+/// Completes a call whose reply was accepted and of whose regions the server can reach none.
 #[inline(always)]
 pub(super) fn complete_rpc(
     counters: &Counters,
@@ -111,7 +112,7 @@ pub(super) fn complete_rpc(
     result: ResultChunk,
     message: &[u8],
 ) {
-    // NO-OVERFLOW: The numbers are lengths of parts of the message, or zero.
+    // NO-OVERFLOW: Offset and length lie within the message, or are zero.
     let end = accept.inline_offset.wrapping_add(accept.inline_len);
     let inline = message.get(accept.inline_offset..end).unwrap_or(&[]);
     let padded = (accept.placed as usize).next_multiple_of(4);
@@ -132,8 +133,8 @@ pub(super) fn complete_rpc(
     match placed {
         Ok(()) => {
             ends(counters, &pinned, 0);
-            // The call has no region left, so it has no lease. But the buffer may have no room for
-            // the item's padding.
+            // The call has no regions left, so it has no lease and can complete. It fails here only
+            // if the buffer has no space for the padding of the data item.
             if let Err(pinned) = pinned.complete(len) {
                 fail(counters, pinned, xprtrdma_proto::Error::BadPayload);
             }
@@ -145,12 +146,12 @@ pub(super) fn complete_rpc(
 #[cold]
 fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
     ends(counters, &pinned, error.to_errno());
-    // The call has no region left, so it has no lease.
+    // Cannot fail: the call has no regions left, so it has no lease.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
 
-/// Traces and measures an answered call that is about to end. `status`: zero if it ends with its
-/// reply, or a negative errno.
+/// Traces and measures a call that is about to complete. `status`: zero if it completes with its
+/// reply, otherwise a negative errno.
 #[inline(always)]
 fn ends(counters: &Counters, pinned: &Pinned<Rdma>, status: i32) {
     trace::complete(|| (pinned.xprt().id(), pinned.xid(), status));

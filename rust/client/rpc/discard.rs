@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Dropped messages, and the consequences of too many.
+//! Drops invalid messages, and reacts if there are too many.
 
 use crate::{
     connection::Connection,
@@ -31,8 +31,8 @@ use xprtrdma_sunrpc::{
 };
 
 impl Connection {
-    /// Drops a message. If the message invalidated a region, it is not known what else is wrong
-    /// (MAL-015, MAL-016), so the connection ends.
+    /// Drops a message. If the message invalidated a region, ends the connection, because other
+    /// regions may be wrongly invalid as well (MAL-015, MAL-016).
     #[cold]
     pub(super) fn drop_message(
         &self,
@@ -50,7 +50,7 @@ impl Connection {
         }
     }
 
-    /// Handles a message that invalidated a region which it should not have: ends the connection.
+    /// Handles a message that wrongly invalidated a region: ends the connection.
     #[cold]
     pub(super) fn wrongly_invalidated(&self) {
         self.doubt();
@@ -58,7 +58,7 @@ impl Connection {
         self.lost(Cause::WrongInvalidate);
     }
 
-    /// Drops a message, and acts if that happens too often.
+    /// Drops a message, and reacts if there were too many such messages.
     #[cold]
     pub(super) fn discard(
         &self,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fast path out, for calls with one region.
+//! The fast path for sending: calls with exactly one region.
 
 use crate::{
     connection::{
@@ -56,19 +56,19 @@ use xprtrdma_sunrpc::{
     xdr_buf::Part, //
 };
 
-/// How a call with one region travels, as nearly all calls do.
+/// The form of a call with one region, which nearly all calls have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum One {
-    /// The reply's pages in a Write chunk.
+    /// A Write chunk for the pages of the reply.
     Write,
-    /// The call's pages in a Read chunk.
+    /// A Read chunk for the pages of the call.
     Read,
-    /// All of the reply in a Reply chunk.
+    /// A Reply chunk for the whole reply.
     Reply,
 }
 
 impl One {
-    /// The plan.
+    /// Returns the plan of a call with this form.
     fn plan(self, call: &Encoded<'_, Rdma>, version: Version) -> Plan {
         let (message, reply) = (call.message(), call.reply());
         let (reads, results) = match self {
@@ -98,7 +98,7 @@ impl One {
         }
     }
 
-    /// Bytes of its header.
+    /// Returns the length of the transport header, in bytes.
     #[inline(always)]
     const fn header_len(self, version: Version) -> usize {
         let lists = match self {
@@ -110,8 +110,8 @@ impl One {
     }
 }
 
-// One function for each form of version 1. Its code contains all that does not depend on the call,
-// so it takes a third of the instructions of the slow path.
+// There is one function for each form of version 1. The compiler resolves everything in it that
+// does not depend on the call, so it takes a third of the instructions of the slow path.
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk(
@@ -137,7 +137,7 @@ pub(super) fn send_with_reply_chunk(
     send_one(qp, call, One::Reply, Version::V1)
 }
 
-/// The same in version 2: one function for all forms.
+/// Sends a call with one region in version 2: one function for all forms.
 #[inline(never)]
 pub(super) fn send_in_version_2(
     qp: &Qp<Connection>,
@@ -149,9 +149,9 @@ pub(super) fn send_in_version_2(
 
 /// Why a call was not posted on the fast path.
 enum Failed {
-    /// The call is rare in some way, and takes the slow path.
+    /// The call has a rare property, so it must take the slow path.
     Rare,
-    /// For this reason.
+    /// The call was not posted at all, for this reason.
     Unsent(Unsent),
 }
 
@@ -161,7 +161,7 @@ impl From<Unsent> for Failed {
     }
 }
 
-/// As [`send_any`], for a call with one region. A call that is rare in some way takes the slow
+/// Sends a call with one region, like [`send_any`]. A call with a rare property takes the slow
 /// path.
 #[inline(always)]
 fn send_one(
@@ -172,10 +172,11 @@ fn send_one(
 ) -> Result<(), NotSent> {
     let sending = Sending::new(qp, call);
     let crowded = sending.is_crowded();
-    // A call with memory for a reply expects one; only for others this must be asked.
+    // A call that offers memory for its reply expects a reply; only a call with a Read chunk must
+    // be asked.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
-    // The lock is dropped in each case by itself: so the usual one needs no test of the result.
+    // Each arm drops the lock itself, so that the usual case needs no second test of the result.
     match post_one(sending, form, version, (crowded, expected), &mut state) {
         Ok(len) => {
             drop(state);
@@ -193,7 +194,7 @@ fn send_one(
     }
 }
 
-/// Maps, writes and posts a call; returns the bytes of its message.
+/// Maps, encodes and posts a call; returns the length of its message in bytes.
 #[inline(always)]
 fn post_one(
     sending: Sending<'_>,
@@ -203,8 +204,9 @@ fn post_one(
     state: &mut State,
 ) -> Result<usize, Failed> {
     let (conn, call) = (sending.conn(), sending.call());
-    // Usually the slot's last call has left a region, and the list that held it, which has room.
-    // A call with a Reply chunk is new: the slow path clears the memory of one that is sent again.
+    // Usually the slot keeps a region from its last call, and a region list with spare capacity. A
+    // call with a Reply chunk that is sent again takes the slow path, which clears the memory for
+    // its reply.
     let ready = state.regions.is_empty() && (form != One::Reply || state.xid != call.xid());
     let kept = if ready { state.kept.take() } else { None };
     let mr = kept.ok_or(Failed::Rare)?;
@@ -240,7 +242,7 @@ fn post_one(
         One::Read => {
             let (pages, tail) = (message.page_len(), message.tail_len());
             let pad = (pages.wrapping_neg() % 4).min(tail);
-            // NO-OVERFLOW: Parts of a message in memory.
+            // NO-OVERFLOW: The numbers are lengths of parts of a message in memory.
             let behind = message.head_len().wrapping_add(pages).wrapping_add(pad);
             (message.head_len(), behind, tail.wrapping_sub(pad))
         }
@@ -257,7 +259,7 @@ fn post_one(
     };
     sending.trace_region(&segment, access);
 
-    // NO-OVERFLOW: As above.
+    // NO-OVERFLOW: The numbers are lengths of parts of a message in memory, and of a header.
     let inline = first.wrapping_add(second);
     let len = form.header_len(version).wrapping_add(inline);
     let mut batch = sending.begin(len, 2)?;
@@ -278,12 +280,12 @@ fn post_one(
         [One::Read, One::Write, One::Reply].map(|of| usize::from(form == of))
     });
 
-    // That of a call with a Reply chunk is new in any case, see above.
+    // The xid of a call with a Reply chunk is always new here: `ready` requires it.
     let is_new = form == One::Reply || state.xid != call.xid();
     sending.set_pending(state, is_new, form == One::Read);
     state.offer.offer(result, segment, sending.non_data());
     let [region] = &mut *state.regions else {
-        // The region was put there above.
+        // Cannot happen: this function has put the region into the list.
         return Err(Unsent::NotPosted.into());
     };
     sending.post(batch, len, (crowded, expected), slice::from_mut(region))?;
@@ -303,14 +305,14 @@ fn post_one(
     Ok(len)
 }
 
-/// Returns a region to its pool because the call does not use it.
+/// Returns a region to its pool, because the call does not use the region.
 #[cold]
 #[inline(never)]
 fn put_back(conn: &Connection, mr: IdleMr) {
     conn.regions().put(mr);
 }
 
-/// Returns the call's region to the pool, because it does not hold all that it was mapped for.
+/// Returns the call's region to the pool, because the region is too small for the call's memory.
 #[cold]
 fn unmap_one(conn: &Connection, state: &mut State) {
     if let Some(Ok((mr, _lease))) = state.regions.pop().map(|region| region.unposted()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bringing a call's memory out of the server's reach.
+//! Revokes the server's access to the memory of calls.
 
 use crate::{
     connection::Connection,
@@ -54,7 +54,7 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// A message invalidated a region that is none of the call's.
+/// Reports that a message invalidated a region that does not belong to its call.
 pub(super) struct Foreign;
 
 #[inline]
@@ -62,7 +62,8 @@ fn handle(region: &Region) -> Handle {
     Handle(region.window().handle)
 }
 
-/// Takes the region with this key from a call that has several, or none.
+/// Takes the region with this key from a call that has no region, several regions, or no known
+/// echo.
 #[inline(never)]
 fn one_of_many(
     state: &mut State,
@@ -79,17 +80,18 @@ fn one_of_many(
     }
 }
 
-/// The message does not prove that the region is invalid: this side invalidates all the same.
+/// Keeps a region with its call, because the message does not prove that the region is invalid.
+/// This side will invalidate the region.
 #[inline(never)]
 fn not_taken_back(state: &mut State, region: Region) {
-    // The region was taken from there.
+    // Cannot fail: the region was taken from this list, so the list has capacity for it.
     let _ = state.regions.push_within_capacity(region);
 }
 
 impl Connection {
-    /// Takes back the region that the reply's message invalidated, if that is proven. It must be
-    /// one of this call, which may be pinned. `echo` is what the reply to a call with one region
-    /// repeats, if it is known.
+    /// Takes back the region that the reply invalidated, if the reply proves this. An error means
+    /// that the region does not belong to this call. `pinned` is the pin of the call, if it has
+    /// one. `echo` says what the reply to a call with one region repeats, if this is known.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
@@ -99,7 +101,7 @@ impl Connection {
         echo: Option<Echo>,
     ) -> Result<(), Foreign> {
         let lease = match (&*state.regions, echo) {
-            // Usually the call has one region.
+            // Usually the call has exactly one region.
             ([only], Some(echo)) => {
                 let rkey = Some(Handle(proof.rkey()));
                 let agreed = self.remote_invalidation();
@@ -122,8 +124,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes a region back, if the message proves that it is invalid. Returns the lease of its
-    /// memory.
+    /// Takes a region back if the message proves that the region is invalid. Returns the lease of
+    /// the memory that the region mapped.
     #[inline(always)]
     fn believe(
         &self,
@@ -149,8 +151,8 @@ impl Connection {
         }
     }
 
-    /// Leaves a region with the slot for its next call, unless the slot has one or a sender waits
-    /// for regions.
+    /// Keeps a region in the slot for its next call, or returns it to the pool if a sender waits
+    /// for regions. If the slot has kept a region before, that region returns to the pool.
     #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
         if self.regions().of(mr.access()).is_scarce() {
@@ -160,13 +162,13 @@ impl Connection {
         }
     }
 
-    /// Invalidates the regions of a slot: now, or as soon as there is room in the send queue.
+    /// Invalidates the regions of a slot: now, or as soon as the send queue has space.
     pub(super) fn invalidate(&self, qp: &Qp<Connection>, index: u16) {
         defer::post(&Invalidations(qp), index);
     }
 
-    /// Invalidates the regions of a slot; returns `false` if the queue has no room. If the
-    /// invalidation fails the connection ends, and its end takes the regions back (V1-098).
+    /// Invalidates the regions of a slot. Returns `false` if the send queue has no space. If the
+    /// invalidation fails, the connection ends, which takes the regions back (V1-098).
     fn try_invalidate(&self, qp: &Qp<Connection>, index: u16) -> bool {
         let Some(slot) = self.xprt().slot(index) else {
             return true;
@@ -195,7 +197,7 @@ impl Connection {
     }
 }
 
-/// The invalidations of a connection, by the numbers of their slots.
+/// The invalidations that a connection posts, identified by the numbers of their slots.
 pub(super) struct Invalidations<'a>(pub(super) &'a Qp<Connection>);
 
 impl PostQueue for Invalidations<'_> {
@@ -218,22 +220,22 @@ impl PostQueue for Invalidations<'_> {
     }
 }
 
-/// How long the task of a call that ends without its reply waits for the reply, in milliseconds.
+/// Maximum time, in milliseconds, for which the task of an abandoned call waits for its reply.
 const REPLY_WAIT_MS: u32 = 1000;
 
 /// Revokes the server's access to the memory of a call that was sent and has not completed.
 ///
-/// Usually its process was killed while the server works on the call. If the server writes to
-/// memory that was revoked, its queue pair and ours fail, and all users of the mount wait for the
-/// next connection. With a server that answers within milliseconds that would happen nearly every
-/// time. So this function waits some time for the reply.
+/// Usually the process of the call was killed while the server works on the call. If the server
+/// writes to memory that was revoked, its queue pair and ours fail, and all users of the mount wait
+/// for the next connection. With a server that replies within milliseconds, this would happen
+/// nearly every time. So this function waits some time for the reply.
 ///
-/// The memory does not stay exposed any longer than the call exists: pages of the page cache or of
-/// the process would be used for something else while the server could still read or write them. So
-/// the task waits. No user sees that: its process is at its end. During the wait the task holds its
-/// slot, and what its process holds, such as the lock of a directory. So it waits at most a second.
-/// Only tasks of processes wait ([`Leaving::wait_for_reply`]), and only while the connection that
-/// owes the reply exists: the end of the connection takes the regions, and so ends the wait.
+/// The memory must not stay exposed after the call is released: its pages would be used for
+/// something else while the server could still read or write them. So the task itself waits. No
+/// user sees that, because the process is exiting. But during the wait the task holds its slot and
+/// the locks of its process, such as the lock of a directory, so it waits at most a second. Only
+/// tasks of processes wait ([`Leaving::wait_for_reply`]), and only while the connection that owes
+/// the reply exists: when the connection ends, it takes the regions back and so ends the wait.
 #[cold]
 pub(crate) fn revoke(
     xprt: &Xprt<Rdma>,
@@ -248,7 +250,7 @@ pub(crate) fn revoke(
     };
     let current = || current().filter(|qp| qp.handler().epoch() == epoch);
     if exposed && xprt.is_connected() && current().is_some() {
-        // For the reply see `Connection::departed`.
+        // `Connection::departed` handles the reply for which the task waits here.
         leaving.wait_for_reply(call, REPLY_WAIT_MS);
     }
     {
@@ -263,8 +265,8 @@ pub(crate) fn revoke(
         }
         request.set_phase(&mut state, Phase::Revoked);
     }
-    // If the connection has ended or is about to, its end looks at every slot and takes these
-    // regions.
+    // If the connection has ended or is about to end, its teardown searches every slot and takes
+    // these regions back.
     if let Some(qp) = current() {
         let conn = qp.handler();
         conn.react(Event::MemoryRevoked(epoch));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Replies to calls that have ended or were taken back.
+//! Replies to calls that were abandoned or have ended.
 
 use crate::{
     connection::Connection,
@@ -48,9 +48,9 @@ impl Connection {
         Remaining::Nothing
     }
 
-    /// Handles a reply to a call that has left the RPC client's queue and is still in its slot. The
-    /// call is ending, perhaps its task waits for this very reply, or it is encoded again. That is
-    /// no fault of the server. The message is of no use any more, but the call's regions and its
+    /// Handles a reply to a call that has left the RPC client's queue but is still in its slot: the
+    /// call is ending (its task may be waiting for this very reply), or it is being encoded again.
+    /// The server is not at fault. The message itself is not used, but the call's regions and its
     /// credit are taken back. Returns `None` if there is no such call.
     fn departed(&self, xid: Xid, message: &Received<'_, Self>) -> Option<Remaining> {
         for slot in self.xprt().slots() {
@@ -78,7 +78,7 @@ impl Connection {
             }
             drop(state);
             if owed && request.take_owed() == self.epoch().raw() {
-                // The credit is free when the call has ended.
+                // The release of the call will free its credit.
                 self.counters().add(Ordinary::LateReplies);
             } else {
                 self.unmatched_reply();
@@ -96,10 +96,10 @@ impl Connection {
         None
     }
 
-    /// Handles a reply to a call whose regions were taken back before. If the reply invalidated one
-    /// of them, nothing has happened, as that region was invalid already. But one time in 256 its
-    /// key is in use again. Then the region of another call is invalid now, and only a new
-    /// connection helps.
+    /// Handles a reply to a call whose regions were taken back earlier. If the reply invalidated
+    /// one of these regions, this does no harm, as the region was invalid already. But with a
+    /// probability of 1 in 256 the region's key is in use again. In this case a region of another
+    /// call is invalid now, so the connection must end.
     pub(super) fn check_revoked(&self, message: &Received<'_, Self>) {
         let Some(proof) = message.invalidation() else {
             return;

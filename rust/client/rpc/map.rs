@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The regions of a call: maps its memory, and returns regions that were not posted.
+//! Maps the memory of calls to regions, and returns regions that were not posted.
 
 use crate::{
     connection::{
@@ -42,14 +42,14 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Source and destination of the regions that are mapped.
+/// The idle regions that a call takes, and the list of regions that it has mapped.
 struct Mapping<'a> {
     idle: &'a mut KVec<IdleMr>,
     regions: &'a mut KVec<Region>,
 }
 
 impl Mapping<'_> {
-    /// Maps a part of a message, region by region.
+    /// Maps one part of a message, with as many regions as it needs.
     #[inline(always)]
     fn add_chunk(
         &mut self,
@@ -70,7 +70,8 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    /// Maps as much as a region can hold, from the byte at `start` on; returns how much that was.
+    /// Maps memory from offset `start` on to one region, up to its capacity; returns the bytes
+    /// mapped.
     // Out of line: inlined into the loop, it would make the compiler prepare for a second region,
     // which is rare.
     #[inline(never)]
@@ -107,7 +108,7 @@ impl Mapping<'_> {
             offset: window.offset,
         };
         sending.trace_region(&segment, access);
-        // There is room: the caller has reserved it.
+        // Cannot fail: the caller has reserved the capacity.
         let _ = self.regions.push_within_capacity(region);
         if chunk.push(segment) {
             Ok(window.length as usize)
@@ -117,7 +118,8 @@ impl Mapping<'_> {
     }
 }
 
-/// Maps the chunks of the plan. After an error the regions mapped so far stay with the call.
+/// Maps the memory for the chunks of the plan. After an error, the call keeps the regions mapped so
+/// far.
 pub(super) fn map_call(
     sending: Sending<'_>,
     planned: &Plan,
@@ -134,7 +136,8 @@ pub(super) fn map_call(
     // Usually the slot has kept a region that the call needs.
     if let Some(mr) = state.kept.take() {
         match pools.are_meant(needed, &mr) {
-            // Cannot fail: the call needs one.
+            // Cannot fail: capacity is reserved for all regions that the call needs, which is at
+            // least one.
             true => drop(idle.push_within_capacity(mr)),
             false => pools.put(mr),
         }
@@ -178,14 +181,15 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     while let Some(region) = regions.pop() {
         match region.unposted() {
             Ok((mr, _lease)) => qp.handler().regions().put(mr),
-            // The post of this call failed, so the end of the connection takes these regions.
+            // A post of this call failed, so these regions stay until the connection's teardown
+            // takes them.
             Err(region) => {
                 let _ = regions.push_within_capacity(region);
                 break;
             }
         }
     }
-    // The list stays for the next call.
+    // The slot keeps the list's allocation for its next call.
     call.slot().driver_data().state.lock().regions = regions;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages in: the completion handlers of a connection.
+//! Received messages: the completion handlers of a connection.
 //!
-//! A message is classified and judged by the protocol core before anything in it is believed.
-//! Only an accepted reply changes the state of a call, and only a call whose regions are all out of
-//! the server's reach is completed.
+//! The protocol core classifies and judges a message before the driver trusts anything in it. Only
+//! an accepted reply changes the state of a call, and a call completes only after the server can
+//! reach none of its regions.
 
 use crate::{
     connection::Connection,
@@ -87,8 +87,8 @@ impl QpHandler for Connection {
         self.completions()
     }
 
-    // Inlined, as it has one caller, with all steps of a predicted reply. That saves 136
-    // instructions of a READ, as long as rare steps are out of line.
+    // Inlined into its only caller, together with all steps for a predicted reply. This saves 136
+    // instructions of a READ, as long as the rare steps stay out of line.
     #[inline(always)]
     fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
@@ -151,7 +151,7 @@ impl QpHandler for Connection {
     }
 
     fn send_space(qp: ArcBorrow<'_, Qp<Connection>>) {
-        // Invalidations first: they end calls, whose ends free room for senders.
+        // Invalidations go first: they complete calls, which frees space for senders.
         defer::resume(&Invalidations(&qp));
         qp.handler().xprt().wake_senders();
     }
@@ -163,15 +163,16 @@ impl QpHandler for Connection {
 }
 
 impl Connection {
-    /// Handles a Receive that completed without a message.
+    /// Handles a Receive that was consumed by immediate data alone, without a message: ends the
+    /// connection.
     #[cold]
     fn only_immediate(&self, _: Received<'_, Self>) {
         self.counters().count(Counter::Imm);
         self.lost(Cause::Immediate);
     }
 
-    /// Handles a message with immediate data, which say nothing. It is handled as one that was not
-    /// predicted, so that nothing needs to be known of such data behind the first look.
+    /// Handles a message with immediate data, which has no meaning here. The message is treated as
+    /// unpredicted, so that the fast path need not consider immediate data.
     #[cold]
     fn with_immediate(&self, qp: &Qp<Connection>, message: Received<'_, Self>) {
         self.counters().count(Counter::Imm);
@@ -180,8 +181,8 @@ impl Connection {
         self.unpredicted(qp, message, found);
     }
 
-    /// Handles a message of a connection in this version. Compiled for each version, so that the
-    /// usual one pays nothing for the other.
+    /// Handles a message on a connection with this version. Compiled separately for each version,
+    /// so that version 1 pays nothing for version 2.
     #[inline(always)]
     fn sort(&self, qp: &Qp<Connection>, message: Received<'_, Self>, version: Version) {
         let found = call_xid(message.bytes(), version).and_then(|xid| self.xprt().lookup(xid.0));
@@ -201,13 +202,13 @@ impl Connection {
         self.sort(qp, message, Version::V2);
     }
 
-    /// Does what remains after a message was handled.
+    /// Does the work that remains after a message was handled.
     #[inline(never)]
     fn finish(&self, qp: &Qp<Connection>, message: Received<'_, Self>, remaining: Remaining) {
         let Remaining::Invalidation(index) = remaining else {
             return;
         };
-        // The reply waits in its buffer until the call's regions are invalidated.
+        // The reply stays in its receive buffer until the call's regions are invalidated.
         if let Some(slot) = self.xprt().slot(index) {
             let held = message.hold();
             if let Some(answer) = &mut slot.driver_data().state.lock().answer {
@@ -217,8 +218,8 @@ impl Connection {
         self.invalidate(qp, index);
     }
 
-    /// Handles the reply that `pinned` expects, which nearly every message is. Otherwise returns
-    /// the call.
+    /// Completes the call `pinned` if the message is the reply that it expects, as nearly every
+    /// message is. If not, returns the call.
     #[inline(always)]
     fn predicted(
         &self,
@@ -233,7 +234,8 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // Each form has code of its own, which contains all that does not depend on the message.
+        // Each form is compiled separately, so that the code for one form tests nothing but the
+        // message.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
             form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),
@@ -241,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Ends the call if the message is the reply that it expects; otherwise returns the call.
+    /// Accepts the reply if it has the predicted form; otherwise returns the call.
     #[inline(always)]
     fn accept(
         &self,
@@ -262,7 +264,7 @@ impl Connection {
         }
     }
 
-    /// Handles any other message.
+    /// Handles a message that is not a predicted reply.
     #[cold]
     fn unpredicted(
         &self,
@@ -310,7 +312,7 @@ impl Connection {
         })
     }
 
-    /// Handles a message that is no reply.
+    /// Handles a message that is not a reply.
     #[cold]
     fn no_reply(
         &self,
@@ -321,7 +323,8 @@ impl Connection {
     ) -> Remaining {
         match inbound {
             Inbound::Error(error) => return self.remote_error(qp, error, message, found),
-            // A region that it invalidated belongs to no call of this message.
+            // The message answers no call, so the region that it invalidated belongs to no call
+            // that it answers.
             Inbound::ReverseCall(_) | Inbound::Refuse(_) if message.invalidation().is_some() => {
                 self.wrongly_invalidated()
             }
@@ -330,7 +333,7 @@ impl Connection {
             Inbound::Discard(Discard { counter, xid }) => {
                 self.drop_message(qp, message, *counter, *xid, found)
             }
-            // Such messages are not passed to this function.
+            // Cannot happen: the caller handles replies and resolves ambiguous messages.
             Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
         }
         Remaining::Nothing
@@ -350,8 +353,8 @@ impl Connection {
             (RemoteErrorKind::InvalOption, _) => Counter::ErrInvalOption,
         };
         if counter == Counter::ErrVers && self.version() == Version::V2 && found.is_some() {
-            // The peer denies the version that was agreed on. The next connection asks again, and
-            // the calls are sent again there (MAL-023).
+            // The peer denies the version that was agreed on. So the connection ends, the next one
+            // asks for the version again, and the calls are sent there again (MAL-023).
             self.drop_message(qp, message, counter, Some(error.xid), found);
             return Remaining::Nothing;
         }
@@ -363,7 +366,7 @@ impl Connection {
         })
     }
 
-    /// Judges an answer to the call that was found, and carries out the verdict.
+    /// Judges a reply or an error for the call `found`, and carries out the verdict.
     fn on_reply(
         &self,
         qp: &Qp<Connection>,
@@ -385,8 +388,8 @@ impl Connection {
             Phase::Sent if state.epoch == self.epoch() => judge(&state),
             Phase::Answered => Verdict::Discard(Counter::DupReply),
             _ if request.owed_on.read_once() == self.epoch().raw() => {
-                // The call was encoded again since it was sent, as happens while its connection
-                // ends. This is the reply to the earlier transmission.
+                // The call was encoded again after it had been sent, as happens when its connection
+                // ends. This message is the reply to the earlier transmission.
                 request.owed_on.write_once(Epoch::NONE.raw());
                 drop(state);
                 self.counters().add(Ordinary::LateReplies);
@@ -411,8 +414,8 @@ impl Connection {
         }
     }
 
-    /// Takes back the region that the message invalidated, if it did. Returns `None` if the region
-    /// is none of the call's; the connection ends then.
+    /// Takes back the region that the message invalidated, if any. If that region does not belong
+    /// to the call, ends the connection and returns `None`.
     #[inline(always)]
     fn take_back<'a>(
         &self,
@@ -432,7 +435,8 @@ impl Connection {
         Some(state)
     }
 
-    /// Ends the call of an accepted reply.
+    /// Handles an accepted reply: completes its call, or parks it until its regions are
+    /// invalidated.
     #[inline(always)]
     fn accept_reply(
         &self,
@@ -468,7 +472,7 @@ impl Connection {
         }
     }
 
-    /// Ends the call of a reply that reports a failure.
+    /// Handles a reply that makes its call fail.
     #[cold]
     fn fail_reply(
         &self,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls at the end of their connection.
+//! Reclaims the regions of calls when their connection ends.
 
 use crate::connection::Connection;
 
-/// Takes the regions of a drained connection from every slot: they go back to the pool, and their
-/// memory to its owners. A reply that only waited for this ends its call. Sleeps.
+/// Takes the regions of a drained connection from every slot: returns them to the pool, and the
+/// memory that they mapped to its owners. Completes every call whose reply only waited for this.
+/// Sleeps.
 pub(crate) fn reclaim(conn: &Connection) {
     for slot in conn.xprt().slots() {
         let (regions, kept, answer) = {
@@ -20,7 +21,8 @@ pub(crate) fn reclaim(conn: &Connection) {
             )
         };
         for region in regions {
-            // A region that is not drained belongs to another connection, whose end takes it.
+            // A region that is not drained belongs to another connection, which reclaims it when it
+            // ends.
             if let Ok((mr, _lease)) = region.drained() {
                 conn.regions().put(mr);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls that cannot be carried at all.
+//! Fails calls that the transport cannot carry.
 
 use crate::{
     counters::{
@@ -18,14 +18,14 @@ use xprtrdma_sunrpc::{
     util::may_log, //
 };
 
-/// Ends a call that cannot be carried (V1-097).
+/// Fails a call that cannot be carried (V1-097).
 pub(super) fn refuse(counters: &Counters, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
     report(counters, call, error);
-    // Nothing was mapped, so nothing is lent.
+    // Cannot fail: no memory of the call was mapped, so none is lent.
     let _ = call.fail(Error::from_errno(error.to_errno()));
 }
 
-/// Counts a call that cannot be carried, and says so in the log.
+/// Counts and logs a call that cannot be carried.
 pub(super) fn report(counters: &Counters, call: &Encoded<'_, Rdma>, error: xprtrdma_proto::Error) {
     counters.add(Ordinary::FailedMarshal);
     if may_log() {

@@ -46,17 +46,17 @@ use xprtrdma_sunrpc::{
     lease::Lease, //
 };
 
-/// A region that a call uses.
+/// A region that is mapped for a call.
 pub(super) type Region = ExposedMr<Lease<Rdma>>;
 
-/// A reply that waits for the invalidation of its call's regions.
+/// A reply whose call completes only after the call's regions are invalidated.
 pub(super) struct Answer {
     pub(super) pinned: Pinned<Rdma>,
     /// The verdict that is carried out after the invalidation.
     pub(super) verdict: Verdict,
     /// The memory that was offered for the reply.
     pub(super) result: ResultChunk,
-    /// The message, if its inline part is needed.
+    /// The received message, if its inline part is needed.
     pub(super) message: Option<Held<Connection>>,
 }
 
@@ -66,54 +66,56 @@ pub(super) struct Answer {
 pub(super) enum Remaining {
     /// Nothing.
     Nothing,
-    /// The regions of the slot with this number must be invalidated, before its call can end.
+    /// The regions of the slot with this number must be invalidated before its call can complete.
     Invalidation(u16),
 }
 
-/// Where an RPC is, as far as the connection is concerned.
+/// The state of an RPC, from the connection's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not sent, or answered.
+    /// Not sent, or completely handled.
     Idle,
-    /// Sent on the connection with this epoch, and not answered yet.
+    /// Sent on the connection with this epoch; its reply has not arrived yet.
     Sent,
-    /// Answered; its regions are being invalidated, and its [`State::answer`] waits for that.
-    Answered,
-    /// Given up by the RPC client, whether or not its reply has come since; its regions are being
+    /// The reply has arrived. It waits in [`State::answer`] until the call's regions are
     /// invalidated.
+    Answered,
+    /// Abandoned by the RPC client; its regions are being invalidated. Its reply may have arrived
+    /// since.
     Revoked,
 }
 
 /// The state of one RPC.
 ///
-/// The regions are those of the Read chunk (the whole call's or its data item's), then those of
-/// the Write chunk or of the Reply chunk.
+/// `regions` holds first the regions of the Read chunk (for the whole call or for its data item),
+/// then those of the Write or Reply chunk.
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// Set in [`Phase::Answered`] only.
+    /// The reply that waits for an invalidation; set only in [`Phase::Answered`].
     pub(super) answer: Option<Answer>,
     pub(super) epoch: Epoch,
     pub(super) regions: KVec<Region>,
-    /// The region of the connection `epoch` that is kept for the slot's next call, see
+    /// A region of the connection `epoch` that the slot keeps for its next call: see
     /// [`Pools`](crate::connection::Pools).
     pub(super) kept: Option<IdleMr>,
-    /// Regions that a call is about to use.
+    /// Unmapped regions that the call is about to map.
     pub(super) idle: KVec<IdleMr>,
     /// The Read chunk.
     pub(super) reads: Chunk,
     pub(super) offer: Offered,
-    /// Bad replies to the RPC with this xid, on all its connections together.
+    /// Number of bad replies to the RPC with this xid, on all connections together.
     pub(super) strikes: Strikes,
     pub(super) xid: u32,
-    /// When the call was about to be posted, in nanoseconds; old or zero if that was not measured.
+    /// Time (in nanoseconds) just before the call was posted; stale or zero while latency is not
+    /// measured.
     pub(super) posted: u64,
     pub(super) unmapped: Unmapped,
     /// The data that the calls of this slot have moved.
     pub(super) tally: Tally,
 }
 
-/// The regions of one chunk, as the header shows them. It stays with the slot and is filled in
-/// place, as a copy would cost more than the encoding.
+/// The segments of one chunk, as they appear in the header. The array belongs to the slot and is
+/// filled in place, as copying it would cost more than encoding it.
 pub(super) struct Chunk {
     segments: [Segment; MAX_SEGMENTS],
     count: usize,
@@ -129,12 +131,12 @@ impl Chunk {
         count: 0,
     };
 
-    /// Forgets the segments.
+    /// Removes all segments.
     pub(super) fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Adds a segment; `false` if there is no room.
+    /// Adds a segment; returns `false` if the chunk is full.
     pub(super) fn push(&mut self, segment: Segment) -> bool {
         match self.segments.get_mut(self.count) {
             Some(place) => {
@@ -151,20 +153,21 @@ impl Chunk {
     }
 }
 
-/// The memory that a call offered to the server.
+/// The memory that a call offers to the server.
 pub(super) struct Offered {
     pub(super) result: ResultChunk,
     /// The Write or Reply chunk.
     pub(super) chunk: Chunk,
-    /// Capacity of the reply apart from the data item.
+    /// Maximum length of the reply outside its data item, in bytes.
     pub(super) non_data: u32,
-    /// The server could not know the xid before this Send left: the xid could not be foreseen, and
-    /// was not sent before.
+    /// Whether the server could not know the xid before this Send was posted: the xid was
+    /// unpredictable and had never been sent before.
     pub(super) secret_xid: bool,
 }
 
 impl Offered {
-    /// Adds the segment to the offer, if it is for results.
+    /// Sets the offer of a call with one region; the segment is a part of it only if it is for
+    /// results.
     #[inline(always)]
     pub(super) fn offer(&mut self, result: ResultChunk, segment: Segment, non_data: u32) {
         self.chunk.clear();
@@ -175,9 +178,9 @@ impl Offered {
         self.non_data = non_data;
     }
 
-    /// Returns what a reply repeats that the server can only know from the Send of this region. For
-    /// a Write or Reply chunk that is the region's offset, which the reply returns. A Read chunk is
-    /// not returned, so there it is the xid.
+    /// Returns what in a reply proves that the server has received the Send that described this
+    /// region. For a Write or Reply chunk it is the region's offset, which the reply repeats. A
+    /// reply does not repeat a Read chunk, so there it is the xid.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,
@@ -185,7 +188,8 @@ impl Offered {
         }
     }
 
-    /// The same for the predicted reply to a call with one region for this result.
+    /// Returns the same proof as `echo`, for the predicted reply to a call with one region and this
+    /// `result`.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
         let returned = match result {
@@ -204,7 +208,8 @@ impl Offered {
         }
     }
 
-    /// Returns the offer if it is for this result and the reply can be predicted.
+    /// Returns the predicted form of the reply, if the call has this `result` and at most one
+    /// result segment.
     #[inline(always)]
     pub(super) fn expected(&self, result: ResultChunk) -> Option<Expected<'_>> {
         match (result, self.chunk.segments()) {
@@ -216,30 +221,31 @@ impl Offered {
     }
 }
 
-/// The chunk for a call's results.
+/// The type of chunk that a call offers for its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultChunk {
-    /// No chunk: the whole reply comes inline.
+    /// No chunk: the whole reply is sent inline.
     None,
     /// A Write chunk for the data item.
     Write,
-    /// A Reply chunk for everything.
+    /// A Reply chunk for the whole reply.
     Reply,
 }
 
 /// The driver's part of a request slot.
 #[pin_data]
 pub(crate) struct Request {
-    /// The number of the connection that owes the reply; zero after the reply. The number of an
-    /// ended connection means nothing. `Relaxed`: the sender, the reply handler and the release of
-    /// the RPC never run at the same time, except that a reply may come when the RPC ends. For that
-    /// see [`Request::take_owed`].
+    /// The number of the connection that still owes the reply; zero after the reply. The number of
+    /// an ended connection has no meaning. `Relaxed`: the sender, the reply handler and the release
+    /// of the RPC never run at the same time, with one exception: a reply may arrive while the RPC
+    /// is released. For this exception see [`Request::take_owed`].
     pub(super) owed_on: Atomic<u32>,
-    /// Whether the phase is not [`Phase::Idle`]. Changed with the phase, under its lock. The
-    /// request's own task reads this without the lock when the request ends, after all other users
-    /// of the request.
+    /// Whether the phase differs from [`Phase::Idle`]. Changes together with the phase, under the
+    /// lock of `state`. When the request ends, its own task reads this without the lock: all other
+    /// users of the request have finished by then.
     at_work: Atomic<bool>,
-    /// Taken before the send queue's lock, see [`xprtrdma_rdma::qp::SendBatch`].
+    /// The driver's state of the RPC. Its lock is taken before the send queue's lock: see
+    /// [`xprtrdma_rdma::qp::SendBatch`].
     #[pin]
     pub(super) state: SpinLock<State>,
 }
@@ -272,18 +278,18 @@ impl Request {
         })
     }
 
-    /// The connection that the call was sent on last.
+    /// Returns the number of the connection on which the call was last sent.
     pub(crate) fn sent_on(&self) -> Epoch {
         self.state.lock().epoch
     }
 
-    /// Whether a connection owes the reply to the call. Called when the RPC ends.
+    /// Returns whether a connection still owes the reply to the call. Called when the RPC ends.
     #[inline]
     pub(crate) fn is_owed(&self) -> bool {
         self.owed_on.read_once() != Epoch::NONE.raw()
     }
 
-    /// How many regions of that connection the slot keeps for its next call.
+    /// Returns how many regions of the connection `epoch` the slot keeps for its next call.
     pub(crate) fn kept(&self, epoch: Epoch) -> usize {
         let state = self.state.lock();
         match state.epoch == epoch {
@@ -297,14 +303,15 @@ impl Request {
         self.state.lock().tally
     }
 
-    /// Whether the request was sent and is not over. Must not race with sending it.
+    /// Returns whether the request was sent and has not completed. Must not race with sending the
+    /// request.
     #[inline]
     pub(crate) fn is_at_work(&self) -> bool {
         self.at_work.read_once()
     }
 
-    /// Takes the number of the connection that owes the reply. If the release of the RPC and its
-    /// reply handler both try, only one of them gets it.
+    /// Takes the number of the connection that owes the reply, leaving zero. If the release of the
+    /// RPC and the reply handler do this at the same time, only one of them gets the number.
     #[cold]
     pub(crate) fn take_owed(&self) -> u32 {
         self.owed_on.xchg(Epoch::NONE.raw(), Relaxed)
@@ -317,7 +324,8 @@ impl Request {
         state.phase = phase;
     }
 
-    /// Makes the request that `state` belongs to idle; returns the reply that was waiting.
+    /// Makes the request that `state` belongs to idle; returns the reply that waited for
+    /// invalidations.
     pub(super) fn take_answer(&self, state: &mut State) -> Option<Answer> {
         self.set_phase(state, Phase::Idle);
         state.answer.take()

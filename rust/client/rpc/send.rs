@@ -6,9 +6,9 @@
 //!   plan ──▶ map regions ──▶ room in the send ring ──▶ header, message ──▶ one post
 //! ```
 //!
-//! Until the post nothing is visible to the server, so every failure before it just undoes. Nearly
-//! all calls have one region and take [the fast path](crate::rpc::fast_path); all others take
-//! [the slow path](crate::rpc::slow_path).
+//! Before the post, the server can see nothing of the call, so any earlier failure is simply
+//! undone. Nearly all calls need one region and take [the fast path](crate::rpc::fast_path); all
+//! other calls take [the slow path](crate::rpc::slow_path).
 
 use crate::{
     connection::Connection,
@@ -39,8 +39,8 @@ use xprtrdma_sunrpc::{
     transport::NotSent, //
 };
 
-/// Sends a call. The send lock is held. So this does not race with the sending of another call, nor
-/// with the beginning or end of a connection.
+/// Sends a call. The caller holds the send lock, so this races neither with the sending of another
+/// call, nor with the setup or teardown of a connection.
 #[inline(always)]
 pub(crate) fn send_call(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
@@ -48,7 +48,7 @@ pub(crate) fn send_call(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<()
         conn.lost(Cause::Retransmit);
         return Err(NotSent::NotConnected);
     }
-    // Compiled for each version, so that the usual one pays nothing for the other.
+    // Compiled separately for each version, so that version 1 pays nothing for version 2.
     match conn.version() {
         Version::V1 => plan_and_send(qp, call, Version::V1),
         Version::V2 => plan_and_send_in_version_2(qp, call),
@@ -60,13 +60,13 @@ fn plan_and_send_in_version_2(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Res
     plan_and_send(qp, call, Version::V2)
 }
 
-/// How a call travels, as far as another function sends it.
+/// The form of a call, which decides the function that sends the call.
 enum Form {
     /// Without chunks.
     Inline,
     /// With one region.
     One(One),
-    /// In another way.
+    /// With any other combination of chunks.
     Rare,
 }
 
@@ -89,7 +89,7 @@ impl Form {
     }
 }
 
-/// Sends a call on a connection in this version.
+/// Plans and sends a call on a connection with this version.
 #[inline(always)]
 fn plan_and_send(
     qp: &Qp<Connection>,
@@ -97,7 +97,7 @@ fn plan_and_send(
     version: Version,
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
-    // Of the plan only this is kept while the credit is taken.
+    // Only the form is kept while the credit is taken, not the whole plan, to save registers.
     let form = match plan_call(qp, call, version, conn.thresholds()) {
         Ok(planned) => Form::of(&planned),
         Err(error) => {
@@ -118,14 +118,14 @@ fn plan_and_send(
     }
 }
 
-/// Sends a call that has its credit and has no usual form. It plans the call again: to pass a plan
-/// on, the compiler would complete it and put it into memory for each call.
+/// Sends a call that has taken its credit and has a rare form. It makes the plan a second time: if
+/// the caller passed its plan on, the compiler would store the whole plan in memory for every call.
 #[inline(never)]
 fn send_rare(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
     match plan_call(qp, call, conn.version(), conn.thresholds()) {
         Ok(planned) => send_any(qp, call, planned),
-        // The plan was made before from the same input, so it cannot fail.
+        // Cannot fail: the same input has already produced a plan.
         Err(error) => {
             refuse(conn.counters(), call, error);
             Ok(())

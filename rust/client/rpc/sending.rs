@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The steps of sending that all calls take ([`Sending`]).
+//! The steps that the fast path and the slow path of sending share ([`Sending`]).
 
 use crate::{
     connection::{
@@ -45,11 +45,11 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Why a call with a plan and a credit was not posted.
+/// The reason why a call that has a plan and a credit was not posted.
 pub(super) enum Unsent {
-    /// Some of the regions, or memory for them, are missing.
+    /// Regions are missing, or memory could not be mapped to them.
     NoRegions(Shortage, Needed),
-    /// The send queue has no room for this many bytes and work requests.
+    /// The send queue has no space for this many bytes and work requests.
     // Both have the size of a word: so the compiler keeps them apart from the kind of the reason.
     NoRoom(SendError, usize, usize),
     /// The header cannot be encoded.
@@ -58,7 +58,7 @@ pub(super) enum Unsent {
     NotPosted,
 }
 
-/// A call on its way to the send queue of a connection. The send lock is held.
+/// A call that is being sent on a connection. The send lock is held.
 #[derive(Clone, Copy)]
 pub(super) struct Sending<'a> {
     qp: &'a Qp<Connection>,
@@ -86,8 +86,8 @@ impl<'a> Sending<'a> {
         self.conn().xprt()
     }
 
-    /// Returns whether other calls are in flight. If so, a thread that polls for its own reply
-    /// leaves the replies to the work item.
+    /// Returns whether other calls are in flight. If so, stops a thread that polls for its own
+    /// reply, so that the work item handles all replies.
     #[inline(always)]
     pub(super) fn is_crowded(self) -> bool {
         let crowded = self.xprt().has_others();
@@ -97,15 +97,16 @@ impl<'a> Sending<'a> {
         crowded
     }
 
-    /// Returns the bytes that a reply may have apart from the data item.
+    /// Returns the maximum number of bytes in the reply outside its data item.
     #[inline(always)]
     pub(super) fn non_data(self) -> u32 {
         let room = self.call.reply();
-        // NO-OVERFLOW: Parts of a message in memory.
+        // NO-OVERFLOW: The numbers are lengths of parts of a message in memory.
         shape32(room.head_len().wrapping_add(room.tail_len()))
     }
 
-    /// Reserves room for a message of up to `max_len` bytes and `wrs` work requests.
+    /// Reserves space in the send queue for a message of up to `max_len` bytes and for `wrs` work
+    /// requests.
     #[inline(always)]
     pub(super) fn begin(
         self,
@@ -113,12 +114,13 @@ impl<'a> Sending<'a> {
         wrs: u32,
     ) -> Result<SendBatch<'a, Connection>, Unsent> {
         let batch = self.qp.begin(max_len, wrs);
-        // CAST: Wider.
+        // CAST: Cannot truncate: `usize` has at least 32 bits.
         batch.map_err(|error| Unsent::NoRoom(error, max_len, wrs as usize))
     }
 
-    /// Makes the call pending: its reply may come before the post returns. `is_new`: the slot has
-    /// not sent this xid before. `reads`: the call has a Read chunk.
+    /// Makes the call pending. This must precede the post, as the reply may come before the post
+    /// returns. `is_new`: the slot has not sent this xid before. `reads`: the call has a Read
+    /// chunk.
     #[inline(always)]
     pub(super) fn set_pending(self, state: &mut State, is_new: bool, reads: bool) {
         let (conn, call) = (self.conn(), self.call);
@@ -141,11 +143,11 @@ impl<'a> Sending<'a> {
         request.owed_on.write_once(conn.epoch().raw());
     }
 
-    /// Posts the registrations of `regions`, then the first `len` bytes of the batch's buffer. They
-    /// wait for more calls if those will follow soon: amid other calls (`crowded`), and on a
-    /// processor that other threads want. Two messages never wait: one whose reply is not
-    /// `expected`, for the RPC client would not send it again, and one above the least threshold,
-    /// whose post is an event of its own (CM-24).
+    /// Posts the registrations of `regions`, then the first `len` bytes of the batch's buffer. The
+    /// doorbell may be deferred if more calls will follow soon: when other calls are in flight
+    /// (`crowded`) and other threads want this processor. It is never deferred for a message
+    /// without an `expected` reply, which the RPC client would not send again, nor for a message
+    /// above the minimum threshold, whose post is an event of its own (CM-24).
     #[inline(always)]
     pub(super) fn post(
         self,
@@ -163,14 +165,15 @@ impl<'a> Sending<'a> {
         posted.map_err(|_| Unsent::NotPosted)
     }
 
-    /// Tells the connection of a call that was posted. The lock of the call's state is not held.
+    /// Tells the connection that a call was posted. The caller must not hold the lock of the call's
+    /// state.
     #[inline(always)]
     pub(super) fn was_posted(self, len: usize, expected: bool) {
         if is_large(len) {
             self.conn().large_send();
         }
         if !expected {
-            // No reply will say how many credits are left (V1-012).
+            // No reply will tell how many credits are left, so the connection ends (V1-012).
             self.conn().lost(Cause::CreditResync);
         }
     }
@@ -192,8 +195,8 @@ impl<'a> Sending<'a> {
         });
     }
 
-    /// Traces the call: the bytes of its message, and the segments of its Read, Write and Reply
-    /// chunks.
+    /// Traces the call: the length of its message in bytes, and the number of segments in its Read,
+    /// Write and Reply chunks.
     #[inline(always)]
     pub(super) fn trace_call(self, len: usize, segments: impl FnOnce() -> [usize; 3]) {
         trace::call(|| {
@@ -204,14 +207,14 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Returns whether a message of `len` bytes is above the least threshold.
+/// Returns whether a message of `len` bytes is above the minimum threshold.
 #[inline(always)]
 fn is_large(len: usize) -> bool {
     len > MIN_THRESHOLD as usize
 }
 
-/// Copies bytes of a message, given as (offset, length), to a place of the buffer; returns where
-/// they end.
+/// Copies a range of a message, given as (offset, length), to offset `at` of `out`; returns the
+/// offset behind the copy.
 #[inline(always)]
 pub(super) fn copy(
     message: &XdrBytes<'_>,
@@ -226,6 +229,6 @@ pub(super) fn copy(
     message
         .read(from, room)
         .map_err(|_| xprtrdma_proto::Error::NoSpace)?;
-    // NO-OVERFLOW: Within the buffer.
+    // NO-OVERFLOW: The end of the copy lies within `out`.
     Ok(at.wrapping_add(count))
 }

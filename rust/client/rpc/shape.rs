@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a call travels: its shape, and the plan for it.
+//! Computes the shape of a call, and the plan that decides how the call travels.
 
 use crate::{
     connection::Connection,
@@ -28,7 +28,7 @@ use xprtrdma_sunrpc::{
     xdr_buf::XdrBuf, //
 };
 
-/// A length or an offset in a message, as the protocol counts.
+/// Converts a length or an offset in a message to the 32 bits that the protocol core uses.
 #[inline(always)]
 pub(super) fn shape32(len: usize) -> u32 {
     // CAST: The RPC client counts the bytes of a whole message with 32 bits (`xdr_buf::buflen`).
@@ -42,13 +42,13 @@ pub(super) fn run(offset: usize, length: usize) -> Run {
     }
 }
 
-/// The run of a message's pages.
+/// Returns the position and the length of a message's pages.
 #[inline(always)]
 pub(super) fn pages(buf: &XdrBuf<'_>) -> Run {
     run(buf.page_offset(), buf.page_len())
 }
 
-/// The runs of a message.
+/// Returns the position and the length of a message's head, pages and tail.
 fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
     [
         run(buf.head_offset(), buf.head_len()),
@@ -57,7 +57,7 @@ fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
     ]
 }
 
-/// The capacity of a region.
+/// Returns the limits of a region with this number of pages.
 #[inline(always)]
 fn region_limits(pages: u32, gaps: bool) -> RegionLimits {
     RegionLimits {
@@ -86,7 +86,7 @@ impl Segmentation for Counted<'_> {
     }
 
     fn reduced_call(&self) -> usize {
-        // The rest of a reduced call is never sent by a chunk of its own.
+        // A reduced call (one without its data item) is never sent in a chunk of its own.
         0
     }
 
@@ -97,7 +97,8 @@ impl Segmentation for Counted<'_> {
 
     #[inline(always)]
     fn reply(&self) -> usize {
-        // Parts of it, as a structure would have to be in memory in the usual case, too.
+        // Only parts of `self` are passed on: otherwise the compiler would store all of it in
+        // memory, even when this is not needed.
         let (buf, regions) = (self.reply, self.regions);
         if buf.page_len() == 0 && buf.tail_len() == 0 {
             return regions.segments_of_one(run(buf.head_offset(), buf.head_len()));
@@ -111,7 +112,7 @@ fn segments_of_all(pages: u32, gaps: bool, buf: XdrBuf<'_>) -> usize {
     region_limits(pages, gaps).segments(&whole(&buf))
 }
 
-/// Decides how a call travels.
+/// Plans how a call and its reply travel.
 #[inline(always)]
 pub(super) fn plan_call(
     qp: &Qp<Connection>,
@@ -147,7 +148,7 @@ pub(super) fn plan_call(
     plan::plan(&shape, &reply_shape, &counts, call.ddp_allowed(), &limits)
 }
 
-/// Whether a call can be carried on a connection.
+/// Checks whether a call can be carried on a connection.
 #[cold]
 pub(crate) fn check(qp: &Qp<Connection>, call: &Encoded<'_, Rdma>) -> Result {
     let conn = qp.handler();
@@ -160,5 +161,5 @@ pub(crate) fn check(qp: &Qp<Connection>, call: &Encoded<'_, Rdma>) -> Result {
     }
 }
 
-/// Regions of at least this many pages can carry every request of the RPC client.
+/// Minimum number of pages in a region with which every request of the RPC client can be carried.
 pub(crate) const SMALL_REGION: u32 = 64;

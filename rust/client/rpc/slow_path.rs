@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path out, for calls of any plan.
+//! The slow path for sending: calls with any plan.
 
 use crate::{
     connection::{
@@ -44,7 +44,7 @@ use xprtrdma_sunrpc::{
     xdr_buf::XdrBytes, //
 };
 
-/// Sends a call that has its credit, whatever its plan is.
+/// Sends a call that has taken its credit, with any plan.
 #[inline(never)]
 pub(super) fn send_any(
     qp: &Qp<Connection>,
@@ -73,21 +73,21 @@ pub(super) fn send_any(
     Ok(())
 }
 
-/// Clears the reply's memory again. It was cleared when the call was encoded, but if a post has
-/// failed the server may have reached it since.
+/// Clears the memory for the reply again. It was cleared when the call was encoded, but if an
+/// earlier post of the call failed, the server may have written to it since.
 ///
-/// Called before the memory is mapped, as afterwards it belongs to the device. If the memory is
-/// still lent, the connection is ending.
+/// Called before the memory is mapped, because mapped memory belongs to the device. If the memory
+/// is still lent, the connection is ending.
 #[cold]
 fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     call.clear_reply().map_err(|e| match e {
-        // A reply came before the call was sent.
+        // A reply came before the call was sent again.
         e if e == EAGAIN => NotSent::NoBuffers,
         _ => NotSent::NotConnected,
     })
 }
 
-/// Maps, writes and posts a call; returns the bytes of its message.
+/// Maps, encodes and posts a call; returns the length of its message in bytes.
 #[inline]
 fn post_call(
     sending: Sending<'_>,
@@ -101,7 +101,7 @@ fn post_call(
         results: planned.result_segments,
     };
     let needed = regions.all();
-    // The regions of the slot's last call.
+    // Clears the segments of the slot's last call.
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {
@@ -124,7 +124,7 @@ fn post_call(
         CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => [(0, 0), (0, 0)],
     };
     let inline = pieces[0].1 + pieces[1].1;
-    // At least what is needed: contiguous memory may need fewer regions than were counted.
+    // This reserves enough: contiguous memory may need fewer regions than the plan counted.
     let mut batch = sending.begin(planned.header_len + inline, needed as u32 + 1)?;
 
     let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());
@@ -175,7 +175,7 @@ fn post_call(
     Ok(len)
 }
 
-/// Writes header and inline pieces; returns how long they are together.
+/// Writes the header and the inline pieces; returns their total length in bytes.
 #[inline]
 fn encode(
     header: &CallHeader<'_>,

@@ -29,7 +29,7 @@ use xprtrdma_sunrpc::{
     transport::NotSent, //
 };
 
-/// Undoes what was done for the call, and says what the RPC client does with it.
+/// Undoes the preparation of a call that was not posted, and tells the RPC client how to go on.
 // Inlined, as the reason would have to be in memory otherwise, of each call that is posted, too.
 #[inline(always)]
 pub(super) fn not_sent(
@@ -79,7 +79,7 @@ fn no_room_for_call(
     (len, wrs): (usize, usize),
 ) -> Result<(), NotSent> {
     unmap(qp, call);
-    // CAST: It was a number of 32 bits.
+    // CAST: Cannot truncate: the number was converted from 32 bits in `Sending::begin`.
     Err(no_room(qp, error, len, wrs as u32))
 }
 
@@ -95,8 +95,8 @@ fn no_header(
     Ok(())
 }
 
-/// The regions stay with the slot, where the end of the connection finds them. The RPC client will
-/// send the call again.
+/// Ends the connection after a failed post. The regions stay in the slot until the connection's
+/// teardown takes them back. The RPC client will send the call again.
 #[cold]
 #[inline(never)]
 fn not_posted(qp: &Qp<Connection>) -> Result<(), NotSent> {
@@ -104,8 +104,9 @@ fn not_posted(qp: &Qp<Connection>) -> Result<(), NotSent> {
     Err(NotSent::NotConnected)
 }
 
-/// The DMA layer refused the call's memory. It may have run out of room, so the RPC client tries
-/// again. After some refusals in a row the call ends, as nothing else would ever end it.
+/// Handles a call whose memory the DMA layer refused to map. The DMA layer may be short of
+/// resources, so the RPC client retries. After several refusals in a row the call fails, as nothing
+/// else would end it.
 fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().driver_data().state.lock();
@@ -118,7 +119,7 @@ fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     Ok(())
 }
 
-/// Makes the senders wait for room in the send queue.
+/// Makes senders wait for space in the send queue; returns the result for the RPC client.
 pub(super) fn no_room(qp: &Qp<Connection>, error: SendError, len: usize, wrs: u32) -> NotSent {
     let conn = qp.handler();
     match error {
@@ -126,7 +127,7 @@ pub(super) fn no_room(qp: &Qp<Connection>, error: SendError, len: usize, wrs: u3
         SendError::Full => {
             conn.counters().add(Ordinary::SendQueueFull);
             conn.xprt().stop_senders();
-            // The room may have become free before the senders were stopped.
+            // Space may have become free before the senders were stopped.
             if qp.has_room(len, wrs) {
                 conn.xprt().wake_senders();
             }

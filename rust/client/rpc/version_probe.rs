@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The version probe, and what comes before the version is agreed on (V2-26 to V2-35).
+//! The version probe, and messages before the peers agree on a version (V2-26 to V2-35).
 //!
-//! The probe is no call of the RPC client's: it has no slot and no task, and its answer goes to the
-//! connection machine. It is alone on the connection, so whatever else comes is dropped.
+//! The probe is not a call of the RPC client: it has no slot and no task, and its reply goes to the
+//! connection machine. While the probe is in flight, no call is, so every other message is dropped.
 
 use crate::{
     connection::Connection,
@@ -34,7 +34,7 @@ use xprtrdma_sunrpc::{
 };
 
 impl Connection {
-    /// Asks the peer whether it speaks version 2, with a call that does nothing. An error is the
+    /// Asks the peer whether it supports version 2, with a call that does nothing. An error is the
     /// event to report to the machine.
     pub(crate) fn send_version_probe(qp: &Qp<Self>) -> Result<(), Event> {
         let this = qp.handler();
@@ -49,8 +49,8 @@ impl Connection {
             .map_err(|_| Event::Lost(this.epoch(), Cause::PostFailed))
     }
 
-    /// Handles a message that came before the agreement, while the probe has this xid. The first
-    /// answer counts: later messages are neither taken for an answer nor answered.
+    /// Handles a message that arrives before the agreement; `probe` is the xid of the version
+    /// probe. Only the first reply to the probe counts: later messages are dropped.
     #[cold]
     pub(super) fn while_probing(&self, qp: &Qp<Self>, probe: Xid, message: &Received<'_, Self>) {
         let drop = |counter| self.drop_message(qp, message, counter, None, None);
