@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The name of this driver in sunrpc's types ([`Rdma`]).
+//! The marker type that stands for this driver in sunrpc's generic types ([`Rdma`]).
 
-/// Names the driver: `Xprt<Rdma>`, `Pinned<Rdma>`, `Lease<Rdma>`.
+/// Marks sunrpc's generic types as this driver's: `Xprt<Rdma>`, `Pinned<Rdma>`, `Lease<Rdma>`.
 ///
-/// Every room can name it and is below [`client`](crate::client), which says what it does
-/// (`impl Transport`) and has its data.
+/// Every module can name this type. The module [`client`](crate::client), which is above the
+/// others, implements `Transport` for it and defines its data.
 pub(crate) struct Rdma;

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections of a transport ([`Link`]): the one that there is, and what lasts from one to
-//! the next.
+//! The connections of a transport ([`Link`]): the present connection, and the state that outlives
+//! it.
 //!
-//! [`attempt`] makes a connection: it performs what the connection machine asks for. [`keepalive`]
-//! looks after it. [`rails`] sees to the way that it takes, [`probe`] to ways that did not work,
-//! [`port_events`] hears what its device tells. [`teardown`] ends it, in this order:
+//! [`attempt`] makes a connection: it performs the actions of the connection machine. [`keepalive`]
+//! checks the connection periodically. [`rails`] chooses its rail, [`probe`] tests rails that
+//! failed, and [`port_events`] receives the events of its device. [`teardown`] ends the connection
+//! in this order:
 //!
-//! 1. the queue pair is disconnected and drained, so no handler runs any more, nothing is posted,
-//!    and the server reaches nothing;
-//! 2. each slot gives up the regions of this connection to the pool, which ends the loans of the
-//!    request's memory; a reply that had arrived and only waited for that completes its call;
-//! 3. the send path and the request paths lose sight of it (send lock, [`Link::current`]), which
-//!    is first if nothing was faster than [`Link::close`];
-//! 4. the queue pair is destroyed, then the pool's regions are;
-//! 5. the completion queue, the rings, the device's events, the protection domain and the id.
+//! 1. The queue pair is disconnected and drained: no handler runs any more, nothing is posted, and
+//!    the server can reach no memory.
+//! 2. Each slot returns the regions of this connection to the pool, which ends the loans of the
+//!    request's memory. A call whose reply had arrived and only waited for this completes.
+//! 3. The send path and the request paths drop their references (send lock, [`Link::current`]).
+//!    This step comes first if [`Link::close`] started the teardown.
+//! 4. The queue pair is destroyed, and then the regions in the pool.
+//! 5. The completion queue, the rings, the registration for the device's events, the protection
+//!    domain and the identifier of the connection manager are destroyed.
 //!
-//! With rails only the end of the transport waits for the last two: the device of a rail that
-//! died may take its time.
+//! With rails, only the end of the transport waits for the last two steps, because the device of a
+//! dead rail may take seconds.
 //!
-//! In between senders find the send queue closed, and their mapped regions go back to the pool.
+//! Between these steps, senders find the send queue closed, and return their mapped regions to the
+//! pool.
 
 mod attempt;
 mod cm_events;
@@ -98,21 +101,22 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// When a silent peer is asked for a sign of life, and when it is given up without an answer.
+/// Times after which a silent peer is probed, and after which a peer that does not respond is given
+/// up.
 const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
     busy_after: Millis::from_secs(5),
     idle_after: Millis::from_secs(30),
     timeout: Millis::from_secs(10),
 };
 
-/// The numbers of the work items that make a connection and look after it.
+/// Numbers of the work items of a link: each makes, checks or probes a connection.
 const CONNECT: u64 = 0;
 const KEEPALIVE_WORK: u64 = 1;
 const SUSPICION_WORK: u64 = 2;
 const PROBE_WORK: u64 = 3;
 
-/// The longest callback before there was a connection, in bytes: what the smallest inline threshold
-/// leaves (RFC 8166, section 3.3.3).
+/// Maximum length of a callback, in bytes, before the first connection: the smallest inline
+/// threshold minus the transport header (RFC 8166, section 3.3.3).
 const LEAST_CALLBACK: u32 = 1024 - 28;
 
 /// See the module's documentation.
@@ -122,46 +126,47 @@ pub(crate) struct Link {
     /// The connection, for threads that do not hold the send lock.
     #[pin]
     current: SpinLock<Option<Arc<Qp<Connection>>>>,
-    /// Our address on the present or last connection.
+    /// The local address of the present or last connection.
     #[pin]
     local: SpinLock<Option<SocketAddr>>,
-    /// Longest callback and callback reply on the present or last connection, in bytes.
+    /// Maximum length of a callback or its reply on the present or last connection, in bytes.
     callback_size: Atomic<u32>,
-    /// Most pages in a region of the present or last connection.
+    /// Maximum number of pages in a region of the present or last connection.
     region_pages: Atomic<u32>,
-    /// What the transports of the server share; only needed if `rdma_version` or rails make it
-    /// matter.
+    /// The state that all transports of the server share; used only with version 2 or with rails.
     #[pin]
     server: SpinLock<Option<Arc<Server>>>,
-    /// The place of the present attempt or connection among the rails to the server.
+    /// The use of a rail by the present attempt or connection.
     #[pin]
     place: SpinLock<Option<Place>>,
-    /// How many places there have been.
+    /// Number of [`Place`]s that this link has made, which numbers each of them.
     places: Atomic<u32>,
-    /// Whether the last attempt or connection ended because its rail died. The thread that ends it
-    /// writes this. The next attempt, which waits for that thread, reads it; so nothing else is
-    /// ordered by it.
+    /// Whether the last attempt or connection ended because its rail died. Written by the thread
+    /// that ends it, and read by the next attempt, which waits for that thread. So no other memory
+    /// access depends on its order.
     rail_died: Atomic<bool>,
-    /// Largest messages sent and received without RDMA so far, in bytes.
+    /// Sizes of the largest messages sent and received without RDMA so far, in bytes. They never
+    /// shrink.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
-    /// The private data of the peer of the present attempt.
+    /// The private data that the peer of the present attempt sent.
     #[pin]
     peer: SpinLock<Option<PrivateData>>,
     #[pin]
     job: SpinLock<Option<ConnectLock<Rdma>>>,
-    /// The failed attempts that were logged.
+    /// Record of the failed attempts since the last connection, which limits how many are logged.
     #[pin]
     outage: SpinLock<Outage>,
     #[pin]
     connect: Work<Link, CONNECT>,
-    /// Looks after the present connection. Cancelled before its end.
+    /// Checks the present connection periodically. Cancelled before the connection ends.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
-    /// Posts the probe that asks a peer that may be out of reach. Cancelled before the connection
-    /// ends.
+    /// Reports the time to the machine while the peer may be out of reach. Cancelled before the
+    /// connection ends.
     #[pin]
     suspicion: DelayedWork<Link, SUSPICION_WORK>,
-    /// Asks a peer that may be out of reach. Cancelled likewise.
+    /// Posts a keepalive probe to a peer that may be out of reach. Cancelled before the connection
+    /// ends.
     #[pin]
     probe: DelayedWork<Link, PROBE_WORK>,
 }
@@ -234,42 +239,43 @@ impl Link {
         self.services.machine()
     }
 
-    /// The connection, if there is one. It may have ended.
+    /// Returns the present connection, if any. It may have ended already.
     pub(crate) fn current(&self) -> Option<Arc<Qp<Connection>>> {
         self.current.lock().clone()
     }
 
-    /// Calls a function with the connection. Locks are held during the call, under which the last
-    /// reference to the connection must not be dropped; so this takes no reference.
+    /// Calls `f` with the present connection. No reference is taken: dropping the last reference to
+    /// a connection is forbidden under the locks that are held here.
     pub(crate) fn with_current<R>(&self, f: impl FnOnce(&Connection) -> Option<R>) -> Option<R> {
         f(self.current.lock().as_ref()?.handler())
     }
 
-    /// Which versions may be spoken.
+    /// Returns which protocol versions this transport may use.
     fn version_policy(&self) -> VersionPolicy {
         self.machine().with_conn(Conn::version_policy)
     }
 
-    /// Our address on the present or last connection.
+    /// Returns the local address of the present or last connection.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         *self.local.lock()
     }
 
-    /// Longest callback and callback reply on the present or last connection, in bytes.
+    /// Returns the maximum length of a callback or its reply, in bytes, on the present or last
+    /// connection.
     pub(crate) fn callback_size(&self) -> usize {
         self.callback_size.load(Relaxed) as usize
     }
 
-    /// Most pages in a region of the present or last connection.
+    /// Returns the maximum number of pages in a region of the present or last connection.
     #[inline]
     pub(crate) fn region_pages(&self) -> u32 {
         self.region_pages.read_once()
     }
 
-    /// The sizes of the largest messages without RDMA on a connection that is made now, sent and
-    /// received: never less than before, for an NFSv4.1 session was promised the callbacks that
-    /// its first connection could carry. If version 2 may be spoken, Receives hold what that allows
-    /// a server to send. Attempts come one after the other.
+    /// Returns the sizes of the largest messages that a new connection sends and receives without
+    /// RDMA. They never shrink, because an NFSv4.1 session was promised the callbacks that its
+    /// first connection could carry. If version 2 is allowed, Receives are large enough for what
+    /// version 2 lets a server send. Attempts are serialized, so nothing races.
     fn inline_sizes(&self) -> (u32, u32) {
         let grown = |kept: &Atomic<u32>, wanted: u32| {
             let size = wanted.max(kept.load(Relaxed));
@@ -289,12 +295,12 @@ impl Link {
         let old = self.job.lock().replace(lock);
         // `old` is empty: the send lock of an older job would have kept this attempt from starting.
         drop(old);
-        // Cannot fail: the last worker ended before the send lock became free.
+        // Cannot fail: the previous worker ended before the send lock became free.
         let queue = self.services.common().queue().queue();
         let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
-    /// Hands an event to the machine, and does the work that it leaves.
+    /// Hands an event to the machine, and does the work that the machine leaves to its caller.
     pub(crate) fn react(&self, xprt: &Xprt<Rdma>, event: Event) {
         let todo = self.machine().react(xprt, event);
         self.fulfil(xprt, todo);
@@ -310,7 +316,8 @@ impl Link {
                 };
                 let failed = match Connection::probe(&qp) {
                     Ok(()) => return,
-                    // The work requests that fill the queue serve as well as a probe.
+                    // The queue is full of work requests that prove the peer alive just as a probe
+                    // would.
                     Err(SendError::Full) => Event::KeepaliveNotSent(epoch),
                     Err(SendError::Closed) => Event::Lost(epoch, Cause::PostFailed),
                 };
@@ -324,12 +331,14 @@ impl Link {
         self.react(xprt, Event::Close(Cause::Forced));
     }
 
-    /// Callbacks may come from now on: the connection is not idle without calls (BC-16).
+    /// Reports that callbacks may come from now on, so that the connection is not idle even without
+    /// calls (BC-16).
     pub(crate) fn bind_backchannel(&self, xprt: &Xprt<Rdma>) {
         self.react(xprt, Event::Backchannel { bound: true });
     }
 
-    /// Attempts and the pauses between them get no longer than this. Must not sleep.
+    /// Limits the timeout of attempts and the pauses between attempts to these times. Must not
+    /// sleep.
     pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
         self.machine().lower_timeouts(connect, reconnect);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Log lines: names of connections, details of their ends, failed attempts.
+//! Formats log lines: names of connections, details of disconnects, failed attempts.
 
 use crate::driver::Rdma;
 use core::fmt::{
@@ -30,7 +30,7 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// The name of a transport in log lines: that in sysfs, and the server's address.
+/// The name of a transport in log lines: its name in sysfs, and the server's address.
 pub(crate) struct Named<'a>(pub(crate) &'a Xprt<Rdma>);
 
 impl Display for Named<'_> {
@@ -62,10 +62,10 @@ impl Display for Work {
     }
 }
 
-/// Why rxe loses a connection without a fence, see [`xprtrdma_rdma::device`].
+/// The reason why rxe loses a connection without a fence: see [`xprtrdma_rdma::device`].
 const REPEATED: &str = "the device has executed a registration again";
 
-/// Details of the end of a connection, in parentheses; empty without any.
+/// The details of a disconnect, in parentheses; empty if there are none.
 pub(crate) struct Details<'a>(pub(crate) &'a Disconnect);
 
 impl Display for Details<'_> {
@@ -104,7 +104,7 @@ impl Display for Details<'_> {
     }
 }
 
-/// How many attempts in a row have failed, unless this is the first, and over which time.
+/// The number of attempts in a row that failed, and their total time; empty for the first attempt.
 struct Repeated(u32, Millis);
 
 impl Display for Repeated {
@@ -116,7 +116,7 @@ impl Display for Repeated {
     }
 }
 
-/// How many attempts failed before this connection was made, and since when.
+/// The number of attempts that failed before this connection was made, and their total time.
 pub(crate) struct Again(pub(crate) u32, pub(crate) Millis);
 
 impl Display for Again {
@@ -129,7 +129,7 @@ impl Display for Again {
     }
 }
 
-/// Why the server is not asked to invalidate regions, if it is not.
+/// The reason why the server is not asked to invalidate regions; empty if it is asked.
 pub(crate) struct Uninvalidated(pub(crate) Option<&'static str>);
 
 impl Display for Uninvalidated {
@@ -141,7 +141,7 @@ impl Display for Uninvalidated {
     }
 }
 
-/// A rail: `192.0.2.2 (rxe0/1) to 192.0.2.1`.
+/// A rail in log lines: `192.0.2.2 (rxe0/1) to 192.0.2.1`.
 pub(crate) struct Over<'a>(pub(crate) &'a Rail);
 
 impl Display for Over<'_> {
@@ -156,7 +156,7 @@ impl Display for Over<'_> {
     }
 }
 
-/// An entry of a list of local ends, as it was written.
+/// An entry of the list of local ends, as the administrator wrote it.
 pub(crate) struct Entry(pub(crate) Pick);
 
 impl Display for Entry {
@@ -169,7 +169,7 @@ impl Display for Entry {
     }
 }
 
-/// The server's address on this rail, if it is not the address of the mount.
+/// The server's address on this rail, if it differs from the address of the mount.
 pub(crate) struct To(pub(crate) Option<SocketAddr>, pub(crate) Option<Rail>);
 
 impl Display for To {
@@ -183,7 +183,7 @@ impl Display for To {
     }
 }
 
-/// The rail over which an attempt was made, if rails are set.
+/// The rail over which an attempt was made; empty if rails are not set.
 struct On(Option<Rail>);
 
 impl Display for On {
@@ -195,7 +195,7 @@ impl Display for On {
     }
 }
 
-/// Why an attempt failed, with the errno of a step that this host refused, or 0.
+/// The reason why an attempt failed, and the errno if this host refused a step, otherwise zero.
 pub(crate) struct Reason(pub(crate) ConnectError, pub(crate) i32);
 
 impl Display for Reason {
@@ -208,7 +208,7 @@ impl Display for Reason {
     }
 }
 
-/// A span in seconds and tenths.
+/// A time span, shown in seconds with one decimal.
 pub(crate) struct Seconds(pub(crate) Millis);
 
 impl Display for Seconds {
@@ -218,8 +218,8 @@ impl Display for Seconds {
     }
 }
 
-/// Logs a failed attempt, unless `report` suppresses it. `lasted`: its duration; `device`: the
-/// device, if the attempt got that far; `rail`: its rail, if rails are set.
+/// Logs a failed attempt, unless `report` suppresses it. `lasted`: duration of the attempt.
+/// `device`: its device, if the address was resolved. `rail`: its rail, if rails are set.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
     reason: Reason,

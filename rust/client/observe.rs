@@ -11,7 +11,7 @@ use crate::{
 };
 use xprtrdma_sunrpc::xprt::Xprt;
 
-/// The data that the calls of all slots have moved.
+/// Returns the sum of the data amounts that the calls of all slots have moved.
 fn moved(xprt: &Xprt<Rdma>) -> Tally {
     let mut sum = Tally::default();
     for slot in xprt.slots() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator can set, with its bounds ([`check`]): parameters when the module is
-//! loaded, and sysctls afterwards, whose first values are the parameters.
+//! The settings for administrators, with their limits ([`check`]): module parameters, which are
+//! read when the module is loaded, and sysctls, which start with the values of the parameters.
 
 use crate::{
     driver::Rdma,
@@ -44,11 +44,11 @@ use xprtrdma_sunrpc::{
 const SLOTS: RangeInclusive<u32> = 4..=4096;
 const INLINE: RangeInclusive<u32> = 1024..=65536;
 const VERSION: RangeInclusive<u32> = 1..=3;
-/// Peers announce sizes in units of this (RFC 8797).
+/// Unit of the inline sizes that peers announce, in bytes (RFC 8797).
 const INLINE_UNIT: NonZero<u32> = NonZero::new(1024).unwrap();
 
-/// Checks the parameters when the module starts, and sets the first values of the sysctls. Returns
-/// an error if a parameter is out of its range or makes no sense.
+/// Checks the parameters when the module starts, and initializes the sysctls with them. Returns an
+/// error if a parameter is out of its range or invalid.
 pub(crate) fn check() -> Result {
     settings::check_parameters::<Rdma>()?;
     let slots = number(module_parameters::slots.value());
@@ -101,7 +101,7 @@ impl Check for Rdma {
             Setting::RailServers => Servers::parse(text).map(drop),
         };
         read.map_err(|refusal| {
-            // The administrator of a container may write, too.
+            // The administrator of a container can write here as well, so the log is rate-limited.
             if may_log() {
                 pr_err!("{} refused: {}\n", setting.parameter(), Show(&refusal));
             }
@@ -110,8 +110,8 @@ impl Check for Rdma {
     }
 }
 
-/// Shows the values for connections and mounts that are made now, by the names of the parameters,
-/// those of the namespace of the task that asks. Process context, may sleep.
+/// Shows the values that apply to new connections and mounts in the network namespace of the
+/// current task, by the names of the parameters. Process context, may sleep.
 pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (out, back) = inline_sizes();
     writeln!(f, "slots: {}", slots())?;
@@ -137,7 +137,7 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", setting.parameter())?;
         Net::with_current(|net| {
             common.setting(net, setting, |text| {
-                // The text may end with newlines.
+                // The text may contain newlines.
                 let mut entries = text.split_ascii_whitespace().peekable();
                 if entries.peek().is_none() {
                     return write!(f, " {nothing}");
@@ -150,14 +150,14 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Requests in flight on one connection of a transport that is made now.
+/// Returns the number of requests in flight on one connection, for a new transport.
 pub(crate) fn slots() -> u16 {
-    // CAST: The sysctl keeps to its range.
+    // CAST: Cannot truncate: the value is at most `SLOTS.end()`, which fits into 16 bits.
     Sysctl::Slots.get().min(*SLOTS.end()) as u16
 }
 
-/// Sizes of the largest messages without RDMA on a connection that is made now, in bytes,
-/// multiples of 1024: sent and received.
+/// Returns the sizes of the largest messages that a new connection sends and receives without RDMA,
+/// in bytes. Both are multiples of 1024.
 pub(crate) fn inline_sizes() -> (u32, u32) {
     let size = |knob: Sysctl| {
         let size = knob.get().clamp(*INLINE.start(), *INLINE.end());
@@ -166,7 +166,7 @@ pub(crate) fn inline_sizes() -> (u32, u32) {
     (size(Sysctl::InlineWrite), size(Sysctl::InlineRead))
 }
 
-/// Which versions of the protocol a transport that is made now may speak (V2-31).
+/// Returns which protocol versions a new transport may use (V2-31).
 pub(crate) fn version_policy() -> VersionPolicy {
     match Sysctl::Version.get() {
         3 => VersionPolicy::V2Only,
@@ -175,7 +175,7 @@ pub(crate) fn version_policy() -> VersionPolicy {
     }
 }
 
-/// The parameter's value for this policy.
+/// Returns the value of the parameter `rdma_version` for this policy.
 pub(crate) fn number_of(policy: VersionPolicy) -> u32 {
     match policy {
         VersionPolicy::V1Only => 1,
@@ -184,8 +184,8 @@ pub(crate) fn number_of(policy: VersionPolicy) -> u32 {
     }
 }
 
-/// Most pages in one region. The parameter counts 4 KiB, whatever size pages have, so that it says
-/// the same on all kernels.
+/// Returns the maximum number of pages in one region. The parameter counts units of 4 KiB, whatever
+/// the page size, so that it means the same on all kernels.
 pub(crate) fn region_pages() -> u32 {
     conn::pages_of(
         number(module_parameters::region_pages.value()),
@@ -193,7 +193,7 @@ pub(crate) fn region_pages() -> u32 {
     )
 }
 
-/// How long nothing uses a connection before it is closed; `None` keeps it.
+/// Returns the time after which an unused connection is closed; `None` if it is never closed.
 pub(crate) fn idle_timeout() -> Option<Millis> {
     match number(module_parameters::idle_timeout.value()) {
         0 => None,
@@ -201,7 +201,7 @@ pub(crate) fn idle_timeout() -> Option<Millis> {
     }
 }
 
-/// Which local ends rails may have in the namespace. May sleep.
+/// Calls `f` with the configured local ends of rails in the namespace. May sleep.
 pub(crate) fn rails<R>(common: &Common, net: &Net, f: impl FnOnce(&Locals) -> R) -> R {
     common.setting(net, Setting::Rails, |text| {
         // The sysctl refuses a text that cannot be parsed.
@@ -209,30 +209,31 @@ pub(crate) fn rails<R>(common: &Common, net: &Net, f: impl FnOnce(&Locals) -> R)
     })
 }
 
-/// Whether there are to be rails in the namespace. May sleep.
+/// Returns whether rails are configured in the namespace. May sleep.
 pub(crate) fn has_rails(common: &Common, net: &Net) -> bool {
     rails(common, net, |locals| !locals.is_off())
 }
 
-/// Which addresses belong to one server. May sleep.
+/// Returns which addresses belong to one server, as configured in the namespace. May sleep.
 pub(crate) fn rail_servers(common: &Common, net: &Net) -> Servers {
     common.setting(net, Setting::RailServers, |text| {
         Servers::parse(text).unwrap_or(Servers::NONE)
     })
 }
 
-/// Whether returned segments must equal ours (MAL-068, MAL-069).
+/// Whether the segments that a reply returns must equal those that the call offered (MAL-068,
+/// MAL-069).
 pub(crate) fn strict() -> bool {
     number(module_parameters::strict.value()) != 0
 }
 
-/// Whether servers may invalidate regions where that is proven.
+/// Whether servers may invalidate regions, provided that the device proves it.
 pub(crate) fn remote_invalidation() -> bool {
-    // The start of the module refuses any other value.
+    // The check at module start refuses any other value, so the error cannot occur.
     settings::remote_invalidation().unwrap_or(false)
 }
 
-/// Bytes of data in one request when a region holds `pages` pages.
+/// Returns the maximum number of data bytes in one request if a region holds `pages` pages.
 pub(crate) fn max_payload(pages: u32) -> usize {
     conn::max_payload(pages, kernel::page::PAGE_SIZE)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the transports of one server share ([`Shared`]), and the place of a connection among its
-//! rails ([`Place`]); probes of rails that are dead or doubted ([`ProbeJob`]).
+//! The state that all transports of one server share ([`Shared`]), the use of a rail by a
+//! connection ([`Place`]), and probes of rails that are dead or doubted ([`ProbeJob`]).
 
 use crate::{
     driver::Rdma,
@@ -45,25 +45,25 @@ use xprtrdma_sunrpc::{
 /// A transport's reference to the state that all transports of one server share.
 pub(crate) type Server = servers::Server<Shared>;
 
-/// The state that the transports of a server share.
+/// The state that all transports of one server share.
 #[pin_data]
 pub(crate) struct Shared {
-    /// What is known of the server's version 2, as a word.
+    /// What is known about the server's support for version 2, encoded as a word.
     version: Atomic<u64>,
     #[pin]
     rails: SpinLock<KBox<Rails>>,
-    /// When the rails were last enumerated, in milliseconds; zero: never.
+    /// Time (in milliseconds) at which the rails were last enumerated; zero before the first time.
     looked: Atomic<u64>,
-    /// The number of changes of the tables at that time.
+    /// How often the tables had changed when the rails were last enumerated.
     tables: Atomic<u32>,
-    /// The number of changes of the tables, plus one, for which the log was told what is missing.
+    /// One plus the number of changes of the tables when missing entries were last logged.
     told: Atomic<u32>,
-    /// How many rails were left out for lack of room.
+    /// Number of rails that were left out because the list of rails is full.
     left_out: Atomic<u32>,
 }
 
 impl Shared {
-    /// Makes the state of a server of which nothing is known. May sleep.
+    /// Makes the state for a server about which nothing is known. May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let rails = no_rails()?;
         Arc::pin_init(
@@ -79,7 +79,7 @@ impl Shared {
         )
     }
 
-    /// What is known of the version. `Relaxed`: the word is all there is.
+    /// Returns what is known about version 2. `Relaxed`: the word refers to no other memory.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Relaxed)
     }
@@ -93,9 +93,9 @@ impl Shared {
         f(&mut self.rails.lock())
     }
 
-    /// Returns whether the rails must be enumerated again: the last time is `age` or longer ago, or
-    /// the tables have changed since, which `changes` counts. `Relaxed`: two callers may both be
-    /// told so.
+    /// Returns whether the rails must be enumerated again: the last time is at least `age` ago, or
+    /// the tables have changed since. `changes` counts the changes of the tables. `Relaxed`: it
+    /// does no harm if two callers both get true.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);
@@ -108,35 +108,37 @@ impl Shared {
         is_due
     }
 
-    /// Records the tables from which rails were made. Returns whether they are new.
+    /// Records the version of the tables from which the rails were made. Returns whether it is new.
     pub(crate) fn note_tables(&self, changes: u32) -> bool {
         let number = changes.wrapping_add(1);
         self.told.xchg(number, Full) != number
     }
 
-    /// Records how many rails were left out for lack of room. Returns whether that is new.
+    /// Records how many rails were left out because the list is full. Returns whether that number
+    /// is new.
     pub(crate) fn note_left_out(&self, count: u32) -> bool {
         self.left_out.xchg(count, Full) != count && count > 0
     }
 }
 
-/// Makes the rails of a server. They take kilobytes, which are on the stack once: in a frame of
-/// their own, which has ended when the attempt goes on. May sleep.
+/// Makes an empty list of rails. Its kilobytes are on the stack for a short time. Not inlined, so
+/// that this stack frame is gone when the attempt continues. May sleep.
 #[inline(never)]
 fn no_rails() -> Result<KBox<Rails>> {
     let memory = KBox::<Rails>::new_uninit(GFP_KERNEL)?;
     Ok(memory.write(Rails::new(u64::from(random()))))
 }
 
-/// The place of an attempt, and then of its connection, on a rail.
+/// The use of a rail by an attempt, and afterwards by its connection.
 pub(crate) struct Place {
     server: Arc<Server>,
-    /// `None` only while it is being returned.
+    /// `None` only while the seat is being returned.
     seat: Option<Seat>,
     rail: Rail,
-    /// Distinguishes the places of one transport.
+    /// Distinguishes this place from other places of the same transport.
     number: u32,
-    /// The time since which no calls are sent, because the connection is to move.
+    /// Time at which the connection stopped sending new calls in order to move; `None` if it does
+    /// not move.
     closing_since: Option<Time>,
 }
 
@@ -171,12 +173,12 @@ impl Place {
         self.closing_since = since;
     }
 
-    /// Releases the place for another one of the same server, and returns its seat.
+    /// Dissolves the place and returns its seat, for a new place on a rail to the same server.
     pub(crate) fn into_seat(mut self) -> Option<Seat> {
         self.seat.take()
     }
 
-    /// Calls `f` with the rails and the place on them. `f` must not sleep.
+    /// Calls `f` with the rails and this place's seat. `f` must not sleep.
     pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut Rails, &mut Seat) -> R) -> Option<R> {
         let seat = self.seat.as_mut()?;
         let shared = self.server.shared()?;
@@ -192,11 +194,12 @@ impl Drop for Place {
     }
 }
 
-/// A probe of a rail that is to be made. If it is dropped without a result, the policy is told so.
+/// A probe of a rail that is due or under way. If dropped without a result, it is reported as not
+/// tried.
 pub(crate) struct ProbeJob {
     xprt: BackRef<Rdma>,
     server: Arc<Server>,
-    /// `None` only while it is being returned.
+    /// `None` only while the result is being reported.
     probe: Option<Probe>,
     rail: Rail,
 }
@@ -219,7 +222,7 @@ impl ProbeJob {
         self.rail
     }
 
-    /// Reports the outcome to the policy.
+    /// Reports the outcome of the probe to the policy.
     pub(crate) fn end(mut self, outcome: Probed) {
         self.tell(outcome);
     }

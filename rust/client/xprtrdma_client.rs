@@ -2,8 +2,8 @@
 
 //! The driver: carries the kernel NFS client's RPCs over RDMA.
 //!
-//! The rules of the protocol are in `xprtrdma_proto`, the kernel's contracts in `xprtrdma_sunrpc`
-//! and `xprtrdma_rdma`. What is left here is moving bytes between them.
+//! The rules of the protocol are in `xprtrdma_proto`, and the contracts with the kernel in
+//! `xprtrdma_sunrpc` and `xprtrdma_rdma`. The driver only moves bytes between these crates.
 //!
 //! | Room | What is in it |
 //! | --- | --- |
@@ -78,9 +78,9 @@ module! {
 }
 
 struct XprtRdma {
-    // Dropped before the directory that contains it.
+    // Dropped before `_class`, which owns the directory that contains these files.
     _files: Option<observe::debugfs::Global>,
-    // Dropped first: the in-tree module has files of the same names.
+    // Dropped before `_class`: the in-tree module has files of the same names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<driver::Rdma>,
 }
@@ -116,8 +116,8 @@ impl kernel::Module for XprtRdma {
         if sysctls.is_none() {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
-        // Nothing behind the registration may fail: a mount may use the class by now, and the
-        // kernel frees a module whose start fails, even if it is used.
+        // Nothing after the registration may fail: a mount may use the class already, and the
+        // kernel frees a module whose initialization fails, even if the module is in use.
         let files = observe::debugfs::global(class.common());
         if files.is_err() {
             pr_warn!("no memory for files in /sys/kernel/debug/xprtrdma_rs\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One connection attempt.
+//! Performs one connection attempt.
 
 use crate::{
     connection::{
@@ -87,19 +87,21 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The objects that a connection attempt has made so far; dropped in this order.
+/// The objects that a connection attempt has made so far. They are dropped in the order of the
+/// fields.
 #[derive(Default)]
 struct Attempt {
     qp: Option<QpOwner<Connection>>,
     pd: Option<Arc<Pd>>,
     id: Option<Arc<CmId>>,
     device: Option<DeviceInfo>,
-    /// Our own private data.
+    /// The private data that we send.
     own: Option<PrivateData>,
 }
 
 impl Attempt {
-    /// The device that the attempt uses, if it has got that far, and whether the port is active.
+    /// Returns the device of the attempt, if the address was resolved, and whether its port is
+    /// active.
     fn place(&self) -> Option<(DeviceInfo, bool)> {
         let active = self.id.as_ref()?.is_port_active();
         Some((self.device?, active))
@@ -107,7 +109,7 @@ impl Attempt {
 }
 
 impl Link {
-    /// Makes a connection.
+    /// Makes a connection; if a rail fails, tries further rails at once.
     fn attempt(self: &Arc<Self>, mut lock: ConnectLock<Rdma>) {
         let xprt = lock.xprt().back_ref();
         let known = self.learn_version(&xprt);
@@ -123,8 +125,8 @@ impl Link {
         if result.is_err() {
             self.leave_rail();
         }
-        // From here on events go to the machine directly. Events that are left in the mailbox go
-        // first.
+        // From here on, events go to the machine directly. Events that are still in the mailbox are
+        // handled first.
         let todo = self.machine().leave(&xprt);
         self.tell_version(known);
         self.fulfil(&xprt, todo);
@@ -134,8 +136,8 @@ impl Link {
         lock.finish(result);
     }
 
-    /// Makes a connection over one rail. An error holds the reason of the failure, and the error
-    /// for the tasks that wait for the connection.
+    /// Makes a connection over one rail. An error contains the errno for the tasks that wait for
+    /// the connection, and the reason of the failure.
     fn attempt_once(
         self: &Arc<Self>,
         lock: &mut ConnectLock<Rdma>,
@@ -147,8 +149,8 @@ impl Link {
         *self.peer.lock() = None;
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (facts, timeout) = self.take_rail(xprt, timeout);
-        // With `nconnect` a transport may be connected long after the mount, by a call that waits
-        // without a limit.
+        // Whether this is a trial must be known: with `nconnect`, a transport may be connected long
+        // after the mount, by a call that waits without a time limit.
         machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {
@@ -182,12 +184,12 @@ impl Link {
         }
     }
 
-    /// Tells the machine what the server's transports know of the server's version (V2-12).
-    /// Returns what the machine knows now.
+    /// Tells the machine what is known about the server's support for version 2 (V2-12). All
+    /// transports of the server share this knowledge. Returns what the machine knows now.
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {
-            // Without memory each transport finds out the version by itself.
+            // If memory is short, each transport finds out by itself.
             let server = self.server(xprt);
             if let Some(shared) = server.as_deref().and_then(Server::shared) {
                 machine.learn_version(Known::from_word(shared.version()));
@@ -196,7 +198,7 @@ impl Link {
         machine.with_conn(Conn::version_known)
     }
 
-    /// Tells the other transports of the server what this attempt found out.
+    /// Shares what this attempt found out about version 2 with the other transports of the server.
     fn tell_version(&self, before: Known) {
         let known = self.machine().with_conn(Conn::version_known);
         if known != before {
@@ -207,8 +209,8 @@ impl Link {
         }
     }
 
-    /// Logs the attempt's failure. `place`: the rail that the attempt used, and whether its port is
-    /// active.
+    /// Logs the failure of an attempt. `place`: the device that the attempt used, and whether its
+    /// port is active.
     fn log_failure(
         &self,
         xprt: &Xprt<Rdma>,
@@ -266,8 +268,8 @@ impl Link {
                 if let Some(rail) = rail {
                     id.bind_addr(&SocketAddr::new(rail.local, 0))
                         .map_err(refused)?;
-                    // The port is down: nothing would be sent, and rxe could never send again if it
-                    // tried.
+                    // If the port is down, nothing would be sent, and rxe could never send again
+                    // after trying.
                     self.check_port(&id, epoch)?;
                 }
                 id.resolve_addr(&peer, ms32(timeout)).map_err(refused)
@@ -281,8 +283,8 @@ impl Link {
             Action::CreateQp { epoch } => {
                 self.create_qp(xprt, attempt, epoch)
                     .map_err(|fault| Event::LocalFault(epoch, fault))?;
-                // From now on events of the port are reported; one may have come since the port was
-                // looked at.
+                // From now on, events of the port are reported. But one may have been missed since
+                // the last check.
                 if let Some(id) = &attempt.id {
                     self.check_port(id, epoch)?;
                 }
@@ -323,7 +325,8 @@ impl Link {
         }
     }
 
-    /// An attempt over a rail whose port is down ends, so that the next one takes another rail.
+    /// Fails an attempt over a rail whose port is down, so that the next attempt takes another
+    /// rail.
     fn check_port(&self, id: &CmId, epoch: Epoch) -> Result<(), Event> {
         if self.rail().is_some() && !id.is_port_active() {
             return Err(Event::Lost(epoch, Cause::PortDown));
@@ -331,7 +334,7 @@ impl Link {
         Ok(())
     }
 
-    /// Makes the queue pair of an attempt, and all that lives as long.
+    /// Makes the queue pair of an attempt, and the objects that live as long as the queue pair.
     fn create_qp(
         self: &Arc<Self>,
         xprt: &BackRef<Rdma>,
@@ -348,12 +351,12 @@ impl Link {
         attempt.device = Some(device);
         let pd = Pd::alloc(id.clone()).map_err(resources)?;
         attempt.pd = Some(pd.clone());
-        // The sizes are read once for each connection, so the announced sizes are those of the
-        // posted Receives.
+        // The sizes are read only once for each connection, so that the announced sizes equal the
+        // sizes of the posted Receives.
         let inline_sizes = self.inline_sizes();
         let disbelief = Disbelief::of(&device, self.services.counters());
         attempt.own = Some(PrivateData {
-            // Remote invalidation is not requested where it would not be believed.
+            // Remote invalidation is not announced if this side would not believe it.
             remote_invalidation: disbelief.is_none(),
             send_size: inline_sizes.0,
             receive_size: inline_sizes.1,
@@ -416,7 +419,7 @@ impl Link {
         );
         *send.state() = Some(qp);
         self.rail_connected();
-        // Events from before the connection explain no later fault.
+        // Events that precede this connection cannot explain a later failure.
         self.services.devices().forget();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
@@ -443,7 +446,7 @@ impl Link {
     }
 }
 
-/// Converts a span for the connection manager.
+/// Converts a time span to the milliseconds that the connection manager takes.
 fn ms32(span: Millis) -> u32 {
     u32::try_from(span.get()).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of the connection manager.
+//! Handles events of the connection manager.
 
 use crate::{
     driver::Rdma,
@@ -74,7 +74,7 @@ impl CmHandler for Listener {
     }
 }
 
-/// Reports that a step of an attempt failed at once. This host refused it, not the peer.
+/// Converts the error of a step that failed at once: this host refused the step, not the peer.
 pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
     let fault = match error {
         e if e == ENOMEM => LocalFault::NoResources,
@@ -83,9 +83,9 @@ pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
     Event::LocalFault(epoch, fault)
 }
 
-/// Translates the connection manager's error about an address.
+/// Classifies the connection manager's error for an address.
 pub(super) fn addr_fault(error: Error) -> AddrFault {
-    // By number, as not every kernel has Rust names for all of them.
+    // Compares numbers, as not every kernel has Rust names for these errors.
     // NO-OVERFLOW: An errno is a small negative number.
     match error.to_errno().wrapping_neg() {
         errno::ENODEV => AddrFault::NoDevice,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks after a connection.
+//! Checks a connection periodically.
 //!
 //! A reliable connection does not notice a dead peer as long as nothing is sent. So a work item
-//! looks at it from time to time. The connection machine decides whether to ask the peer for a sign
-//! of life, and whether to give it up. The same work item returns memory that is not needed.
+//! checks the connection from time to time. The connection machine decides whether to probe the
+//! peer, and whether to give it up. The same work item frees memory that is not needed.
 
 use crate::{
     connection::Connection,
@@ -50,13 +50,13 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// How soon to look while the peer may be out of reach: an answer may make another probe due at
-/// once.
+/// Interval of the checks while the peer may be out of reach: a response may make another probe due
+/// at once.
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
-    /// Queues a look at the connection for the time when the machine wants to be told the time
-    /// again, or sooner.
+    /// Queues the next check of the connection, for the time of the machine's next tick or after
+    /// `soon`, whichever is earlier.
     pub(super) fn look_again(self: &Arc<Self>, soon: Option<Millis>) {
         let Some(span) = self.machine().until_tick() else {
             return;
@@ -65,11 +65,11 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // An error means that it is being cancelled, or that a look will come soon anyway.
+        // An error means that the work item is being cancelled, or that a check is queued already.
         let _ = queue.enqueue_delayed::<Arc<Self>, KEEPALIVE_WORK>(self.clone(), delay);
     }
 
-    /// Looks after the connection.
+    /// Performs one check of the connection.
     fn check_connection(&self, qp: &Qp<Connection>) {
         let conn = qp.handler();
         let credits = conn.credits();
@@ -79,10 +79,11 @@ impl Link {
         }
         let xprt = conn.xprt();
         if conn.regions().is_time_to_trim() {
-            // Slots in use get their regions again with the next call.
+            // A slot that is in use gets a region again with its next call.
             collect_idle(xprt, conn.regions());
             let more = conn.regions().trim();
-            // So that those which are not needed may go the next time.
+            // Retires the registrations in the send queue, so that unneeded regions can be freed
+            // the next time.
             if more && qp.retire_registrations() == Err(SendError::Closed) {
                 conn.lost(Cause::PostFailed);
             }
@@ -94,12 +95,13 @@ impl Link {
         self.tell_time(qp);
     }
 
-    /// Reports the time, and what came over the connection, to the machine.
+    /// Reports the time and the activity of the connection to the machine.
     fn tell_time(&self, qp: &Qp<Connection>) {
         let conn = qp.handler();
         let xprt = conn.xprt();
         let credits = conn.credits();
-        // First, so that a request that ends now counts as a use of the connection.
+        // `busy` is read first, so that a request that ends now still counts as a use of the
+        // connection.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
         let before =
@@ -112,13 +114,15 @@ impl Link {
         self.react(xprt, Event::Tick(activity));
     }
 
-    /// Tells the machine that the peer of this connection or attempt may be out of reach; called by
-    /// the connection manager, in its handler.
+    /// Tells the machine that the peer of this connection or attempt may be out of reach. The
+    /// connection manager's event handler calls this.
     pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
-        // A probe needs a reference to the queue pair. Its last one may not be dropped here: the
-        // connection manager's identifier goes with it, and waits for its handler.
+        // The probe is posted by a work item, because it needs a reference to the queue pair. The
+        // last reference must not be dropped here: that destroys the connection manager's
+        // identifier, which waits for this handler.
         let probe = matches!(self.machine().react(xprt, event), Todo::Probe(_));
-        // Under the lock: the end of the connection takes it first, and cancels the work then.
+        // The work is queued under the lock: the teardown takes this lock before it cancels the
+        // work.
         self.with_current(|conn| {
             (conn.epoch() == epoch).then(|| match probe {
                 true => self.probe_soon(),
@@ -127,15 +131,16 @@ impl Link {
         });
     }
 
-    /// Queues the probe that the machine asked for. The work is its own, for `suspicion` may be
-    /// queued for later.
+    /// Queues the probe that the machine asked for. It has a work item of its own, because
+    /// `suspicion` may already be queued for a later time.
     fn probe_soon(self: &Arc<Self>) {
         let queue = self.services().common().looks().queue();
-        // An error means that it is being cancelled, or queued already.
+        // An error means that the work item is being cancelled, or is queued already.
         let _ = queue.enqueue_delayed::<Arc<Self>, PROBE_WORK>(self.clone(), 1);
     }
 
-    /// The answer has little time; without a suspicion the next look is far away.
+    /// Queues a check if the machine suspects the peer, as the time limit for its response is
+    /// short.
     fn look_while_suspicious(self: &Arc<Self>) {
         let left = self.machine().until_tick();
         if let Some(left) = left.filter(|left| *left <= SUSPICION) {
@@ -147,7 +152,7 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // An error means that it is being cancelled, or is under way.
+        // An error means that the work item is being cancelled, or is queued already.
         let _ = queue.enqueue_delayed::<Arc<Self>, SUSPICION_WORK>(self.clone(), delay);
     }
 }
@@ -183,7 +188,8 @@ impl WorkItem<KEEPALIVE_WORK> for Link {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // It gives regions back, and the thread that closes the connection waits for it.
+        // NOFS: this work item frees regions, and the thread that closes the connection waits for
+        // it.
         let _nofs = NoFs::enter();
         if let Some(qp) = this.current() {
             this.check_connection(&qp);

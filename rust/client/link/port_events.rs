@@ -19,13 +19,13 @@ use xprtrdma_rdma::events::{
 };
 use xprtrdma_sunrpc::xprt::BackRef;
 
-/// Receives the events of a device for one attempt and its connection.
+/// Receives a device's events on behalf of one attempt and its connection.
 pub(super) struct PortListener {
     pub(super) link: Arc<Link>,
     pub(super) xprt: BackRef<Rdma>,
     pub(super) epoch: Epoch,
     pub(super) port: u32,
-    /// The number of its place, if it uses a rail.
+    /// The number of the [`Place`](crate::server::Place) of the connection, if it uses a rail.
     pub(super) place: Option<u32>,
 }
 
@@ -42,8 +42,8 @@ impl DeviceHandler for PortListener {
         };
         match event {
             conn::DeviceEvent::PortDown | conn::DeviceEvent::Fatal => {
-                // Without a better rail the connection stays, as without rails: the port may be
-                // back soon.
+                // Without a better rail the connection stays, as it does without rails: the port
+                // may soon be active again.
                 if self.link.port_down(place) {
                     let lost = Event::Lost(self.epoch, Cause::PortDown);
                     self.link.react(&self.xprt, lost);

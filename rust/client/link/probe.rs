@@ -69,14 +69,14 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// How long a probe may take: the connection manager repeats a request after 4.1 to 4.6 seconds,
-/// and one may be lost.
+/// Time limit of a probe: the connection manager repeats a request after 4.1 to 4.6 seconds, and
+/// one request may be lost.
 const LIMIT: Millis = Millis::from_secs(10);
 
-/// How often it looks whether it is still needed, in milliseconds.
+/// Interval, in milliseconds, at which a probe checks whether its transport still exists.
 const LOOK_MS: u32 = 250;
 
-/// The sizes of the smallest possible queue pair.
+/// The queue sizes of the smallest possible queue pair.
 const QUEUES: QpConfig = QpConfig {
     send_bytes: 4096,
     least_send_bytes: 4096,
@@ -100,7 +100,7 @@ impl Link {
     ) {
         let job = ProbeJob::new(xprt.back_ref(), server.clone(), probe, rail);
         let queue = self.services.common().queue().queue();
-        // Without memory the job is dropped, and the policy asks for another probe later.
+        // If memory is short, the job is dropped, and the policy asks for another probe later.
         let _ = queue.try_spawn(GFP_KERNEL, move || {
             let _nofs = NoFs::enter();
             let outcome = match connects(job.xprt(), &job.rail()) {
@@ -114,27 +114,27 @@ impl Link {
     }
 }
 
-/// The answers of the connection manager, in the order in which they come.
+/// The steps of a connection that the connection manager reports, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reached {
     Nothing,
     Address,
     Route,
     Peer,
-    /// No more answers will come.
+    /// The connection failed or ended: no more reports will come.
     End,
 }
 
-/// Why a probe makes no connection.
+/// The reason why a probe made no connection.
 enum Fault {
-    /// This host lacks something, which says nothing of the rail.
+    /// This host lacks a resource, which says nothing about the rail.
     Ours,
     /// The rail is to blame.
     Rails,
 }
 
 impl Fault {
-    /// The outcome of a probe if a step that needs the rail fails like this.
+    /// Classifies the error of a step that needs the rail.
     fn of_step(error: Error) -> Self {
         match error {
             ENOMEM | EAGAIN => Self::Ours,
@@ -143,7 +143,7 @@ impl Fault {
     }
 }
 
-/// Waits for them.
+/// Waits for the reports of the connection manager.
 #[pin_data]
 struct Answers {
     #[pin]
@@ -179,7 +179,8 @@ impl Answers {
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads get no signals; however the wait ends, the loop looks again.
+            // Kernel threads get no signals. However the wait ends, the loop checks everything
+            // again.
             let _ = self.told.wait_interruptible_timeout(&mut reached, span);
         }
     }
@@ -223,15 +224,16 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     let ours = |_: Error| Fault::Ours;
     let port = xprt.peer().ok_or(Fault::Ours)?.port();
     let deadline = now().after(LIMIT);
-    // CAST: A few seconds.
+    // CAST: Cannot truncate: the limit is a few seconds, in milliseconds.
     let limit = LIMIT.get() as u32;
     let answers = Answers::new().map_err(ours)?;
-    // Dropped in the opposite order: queue pair, domain, id.
+    // Dropped last: first the queue pair is dropped, then the protection domain, then this
+    // identifier.
     let id = CmId::create(xprt.net(), answers.clone()).map_err(ours)?;
     let id = Arc::new(id, GFP_KERNEL).map_err(|_| Fault::Ours)?;
     id.bind_addr(&SocketAddr::new(rail.local, 0))
         .map_err(Fault::of_step)?;
-    // The port is down: nothing would be sent, and rxe could never send again if it tried.
+    // If the port is down, nothing would be sent, and rxe could never send again after trying.
     if !id.is_port_active() {
         return Err(Fault::Rails);
     }
@@ -240,7 +242,8 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     answers.wait(xprt, Reached::Address, deadline)?;
     id.resolve_route(limit).map_err(Fault::of_step)?;
     answers.wait(xprt, Reached::Route, deadline)?;
-    // If the device lacks something for a queue pair, it lacks it on every rail.
+    // If the device lacks a resource for a queue pair, it does so on every rail, so this is no
+    // rail's fault.
     let pd = Pd::alloc(id.clone()).map_err(ours)?;
     let _qp = Qp::create(&pd, &QUEUES, Idle(xprt.common().clone())).map_err(ours)?;
     let asks = id.connect(&ConnectParam {

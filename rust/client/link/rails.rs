@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rails of a link: which one an attempt takes, what becomes of it, and when the connection
-//! moves to another one.
+//! The rails of a link: chooses the rail for an attempt, reports what happens on the rail, and
+//! decides when the connection moves to another rail.
 //!
-//! The policy is the protocol core's ([`Rails`](xprtrdma_proto::rail::Rails)), shared by all
-//! transports of a server. This room, attempts, the end of connections and the events of ports tell
-//! it what happens.
+//! The policy is in the protocol core ([`Rails`](xprtrdma_proto::rail::Rails)), and all transports
+//! of a server share its state. This module reports attempts, ends of connections and port events
+//! to it.
 
 use crate::{
     connection::Connection,
@@ -68,23 +68,23 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Greatest age of the list of rails, for an attempt and for the keepalive of a connection.
+/// Maximum age of the list of rails, for an attempt ([`FRESH`]) and for the keepalive ([`RECENT`]).
 const FRESH: Millis = Millis::new(250);
 const RECENT: Millis = Millis::from_secs(5);
 
-/// Interval of the keepalive while there are several rails, so that an idle connection leaves a
-/// dead rail, too.
+/// Interval of the keepalive while there are several rails, so that even an idle connection soon
+/// leaves a dead rail.
 const LOOK: Millis = Millis::from_secs(1);
 
-/// How long a healthy connection that is to move waits for its calls to end.
+/// Maximum time for which a healthy connection waits for its calls to complete before it moves.
 const CLOSING: Millis = Millis::from_secs(2);
 
-/// Interval at which such a connection is looked at.
+/// Interval of the checks while a connection waits for its calls before it moves.
 const CLOSING_LOOK: Millis = Millis::new(20);
 
 impl Link {
-    /// Returns what the transports of the server share. `None` without memory, or without an
-    /// address. May sleep.
+    /// Returns the state that all transports of the server share. Returns `None` if memory is short
+    /// or if the transport has no peer address. May sleep.
     pub(super) fn server(&self, xprt: &Xprt<Rdma>) -> Option<Arc<Server>> {
         let peer = xprt.peer()?;
         let known = self.server.lock().clone();
@@ -132,13 +132,13 @@ impl Link {
         (facts, timeout.min(choice.limit.unwrap_or(timeout)))
     }
 
-    /// The rail of the present attempt or connection, with the number of its place.
+    /// Returns the rail of the present attempt or connection, and the number of its [`Place`].
     pub(super) fn rail(&self) -> Option<(Rail, u32)> {
         let place = self.place.lock();
         place.as_ref().map(|place| (place.rail(), place.number()))
     }
 
-    /// Leaves the place, as the attempt made no connection.
+    /// Releases the rail, because the attempt made no connection.
     pub(super) fn leave_rail(&self) {
         let place = self.place.lock().take();
         drop(place);
@@ -151,10 +151,10 @@ impl Link {
         }
     }
 
-    /// Reports that the attempt failed. Returns whether another rail is to be tried at once.
+    /// Reports that the attempt failed. Returns whether another rail should be tried at once.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
-            // The peer has already forgotten that connection; the device was made again since.
+            // The peer has forgotten the old connection, and the device was created anew since.
             self.rail_died.store(true, Relaxed);
             return true;
         }
@@ -168,8 +168,8 @@ impl Link {
         self.count_failover(others)
     }
 
-    /// Reports an event of the present rail to the policy. Returns whether another rail can take a
-    /// connection.
+    /// Reports an event on the present rail to the policy. Returns whether another rail can take
+    /// the connection.
     fn tell(&self, what: impl FnOnce(&mut Rails, &mut Seat) -> bool) -> bool {
         let mut place = self.place.lock();
         let place = (*place).as_mut();
@@ -185,17 +185,17 @@ impl Link {
         others
     }
 
-    /// Reports that the connection ended, perhaps because of its rail. The next attempt waits as
-    /// ever. Otherwise a peer that closes each connection after accepting it would be asked without
-    /// pause, over one rail after the other.
+    /// Reports that the connection ended, perhaps because of its rail. The next attempt waits for
+    /// the usual pause. Without it, a peer that accepts each connection and then closes it would be
+    /// asked without pause, over one rail after the other.
     fn doubt_rail(&self) {
         if let Some(place) = &mut *self.place.lock() {
             place.with(|rails, seat| rails.doubted(seat, now()));
         }
     }
 
-    /// Reports that the port of a rail is down. Returns whether the connection or attempt with this
-    /// place should end.
+    /// Reports that the port of a rail is down. Returns whether the connection or attempt whose
+    /// [`Place`] has this number should end.
     pub(super) fn port_down(&self, number: u32) -> bool {
         let mut place = self.place.lock();
         let Some(place) = (*place).as_mut().filter(|place| place.number() == number) else {
@@ -209,7 +209,7 @@ impl Link {
         others
     }
 
-    /// Reports that the port of a rail works again.
+    /// Reports that the port of a rail is active again.
     pub(super) fn port_works(&self, number: u32) {
         let mut place = self.place.lock();
         if let Some(place) = (*place).as_mut().filter(|place| place.number() == number) {
@@ -217,10 +217,10 @@ impl Link {
         }
     }
 
-    /// Reports how the connection ended; `busy`: with calls in flight. The place is returned unless
-    /// the connection moves.
+    /// Reports how the connection ended. `busy`: calls were in flight. Releases the rail, unless
+    /// the connection moves to another one.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
-        // The event of the port has already been reported.
+        // If the port is down, its event has already been reported.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
             if lost.blames_rail() {
                 let of_this_host = lost.cause.is_of_this_host();
@@ -250,7 +250,7 @@ impl Link {
         let Some(shared) = server.as_deref().and_then(Server::shared) else {
             return Ok(());
         };
-        // Each entry is copied, as the function that shows it may sleep.
+        // Each entry is copied, because `show` may sleep.
         for index in 0..2 * MAX_RAILS {
             let view = shared.with_rails(|rails| rails.views(now()).nth(index));
             match view {
@@ -261,8 +261,8 @@ impl Link {
         Ok(())
     }
 
-    /// Looks after the rails while there is a connection. Returns when to look again, if soon.
-    /// Sleeps.
+    /// Updates the rails while there is a connection. Returns the time until the next check, if it
+    /// is soon. Sleeps.
     pub(super) fn update_rails(self: &Arc<Self>, qp: &Qp<Connection>) -> Option<Millis> {
         let conn = qp.handler();
         let xprt = conn.xprt();
@@ -290,8 +290,8 @@ impl Link {
         soon.or(several.then_some(again.map_or(LOOK, |again| again.min(LOOK))))
     }
 
-    /// Looks whether the connection is silent without a reason. Returns when to look again, if
-    /// that matters.
+    /// Checks whether the peer is silent although it should respond. Returns the time until the
+    /// next check, if one is needed.
     fn watch(&self, conn: &Connection) -> Option<Millis> {
         let (busy, heard) = signs(conn);
         let mut place = self.place.lock();
@@ -299,7 +299,7 @@ impl Link {
         (*place).as_mut()?.with(watch)?
     }
 
-    /// The connection was made before there were rails.
+    /// Assigns a rail to a connection that was made before rails were set.
     fn adopt(&self, xprt: &Xprt<Rdma>, server: &Arc<Server>) {
         let (Some(local), Some(peer), Some(shared)) =
             (self.local_addr(), xprt.peer(), server.shared())
@@ -355,7 +355,7 @@ impl Link {
     }
 }
 
-/// Whether calls are in flight, and when something last came from the server.
+/// Returns whether calls are in flight, and when the last sign of life came from the server.
 fn signs(conn: &Connection) -> (bool, Time) {
     let busy = conn.xprt().is_busy() || conn.credits().abandoned() > 0;
     let silence = u64::from(conn.rail_silence().as_ms());
@@ -363,13 +363,13 @@ fn signs(conn: &Connection) -> (bool, Time) {
     (busy, Time::from_millis(heard))
 }
 
-/// Looks which rails there are, if that was some time ago. Sleeps.
+/// Enumerates the rails, unless the list is younger than `age`. Sleeps.
 fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     let (common, net) = (xprt.common(), xprt.net());
     if !shared.shall_look(common.setting_changes(net), age) {
         return;
     }
-    // Without memory the list stays as it is.
+    // If memory is short, the list stays as it is.
     let Ok(found) = local::locals(net) else {
         return;
     };
@@ -379,7 +379,7 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     }
 }
 
-/// Converts addresses that devices have into local ends of rails.
+/// Converts the addresses of RDMA devices to local ends of rails.
 fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     found.iter().filter_map(|end| {
         Some(Local {
@@ -391,9 +391,10 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// The tables take kilobytes of the stack, and so does logging. So these run one after the other.
+// The tables and logging each take kilobytes of stack. So these functions are not inlined, and run
+// one after the other.
 
-/// Makes rails of the local ends and the tables. May sleep.
+/// Builds the rails from the local ends and the tables. May sleep.
 #[inline(never)]
 fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let Some(peer) = xprt.peer() else {
@@ -420,8 +421,8 @@ fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     }
 }
 
-/// Logs the entries of the tables that do not exist on this host, and whether there is no second
-/// rail. May sleep.
+/// Logs the entries of the tables that do not exist on this host, and a lack of redundancy. May
+/// sleep.
 #[inline(never)]
 fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let (common, net, name) = (xprt.common(), xprt.net(), Named(xprt));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a connection.
+//! Ends a connection.
 
 use crate::{
     connection::{
@@ -85,23 +85,23 @@ impl Established for QpOwner<Connection> {
 
     fn destroy(self) {
         let qp = self.handle();
-        // Destroys the queue pair, in front of the regions.
+        // Destroys the queue pair before the regions.
         drop(self);
         qp.handler().regions().close();
     }
 }
 
 impl Link {
-    /// Ends the connection. Waits until nothing of it is left, unless there may be another rail.
-    /// `event`: the reason.
+    /// Ends the connection because of `event`. Waits until the connection is destroyed, unless
+    /// rails are set.
     fn end(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>, event: Event) {
         let xprt = lock.xprt();
-        // Calls of the connection keep their credits until they end or are sent again.
+        // Calls on the connection keep their credits until they complete or are sent again.
         let busy = xprt.is_busy();
         let qp = lock.state().take();
         *self.current.lock() = None;
         cancel_delayed_sync::<Self, KEEPALIVE_WORK>(self);
-        // First the work item that queues the other one.
+        // `PROBE_WORK` is cancelled first, because it queues `SUSPICION_WORK`.
         cancel_delayed_sync::<Self, PROBE_WORK>(self);
         cancel_delayed_sync::<Self, SUSPICION_WORK>(self);
         self.machine().close(xprt, event);
@@ -109,10 +109,11 @@ impl Link {
             let epoch = qp.handler().epoch();
             self.machine().end(|of| of == epoch);
             self.rail_left(lost(self.machine(), epoch), busy);
-            // Regions that senders have returned since are destroyed with the pool. No sender runs
-            // now.
+            // Regions that senders have returned since the teardown are destroyed with the pool. No
+            // sender runs now, because the send lock is held.
             drop(qp);
-            // Calls that may be sent over another rail do not wait for it.
+            // Calls that may be sent over another rail need not wait until this connection is
+            // destroyed.
             if !params::has_rails(xprt.common(), xprt.net()) {
                 self.machine().destroy_ended();
             }
@@ -122,12 +123,12 @@ impl Link {
 
     /// Ends the connection. Sleeps.
     pub(crate) fn close(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
-        // Unless the RPC client closes the connection (for example an idle one), the machine has
-        // asked for this.
+        // The RPC client closes the connection by itself only in rare cases, for example when it is
+        // idle. In all other cases the machine has asked for this and knows the cause.
         self.end(lock, Event::Close(Cause::Closed));
     }
 
-    /// Ends the transport's last connection. Nothing of it is left afterwards.
+    /// Ends the last connection of the transport, and destroys everything that remains of it.
     pub(crate) fn shut_down(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         self.end(lock, Event::Shutdown);
         self.machine().destroy_ended();
@@ -135,14 +136,14 @@ impl Link {
     }
 }
 
-/// Records how the connection with this number ended, unless a later one has ended.
+/// Returns how the connection `epoch` ended, unless a later connection has ended since.
 fn lost(machine: &Machine, epoch: Epoch) -> Option<Disconnect> {
     let lost = machine.with_conn(|conn| conn.history().iter().next().copied());
     lost.filter(|lost| lost.epoch == epoch)
 }
 
-/// Logs the end of a connection when no more can become known about it. The cause that is known at
-/// first may be the least important one, such as that all work requests were flushed.
+/// Logs the end of a connection after everything about it is known. The cause that is known first
+/// may be the least informative, such as that all work requests were flushed.
 fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     let Some(lost) = lost(machine, epoch) else {
         return;
@@ -154,9 +155,9 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     }
 }
 
-/// The device's reports of a failure: those before we ended the connection, and all of them. When
-/// the connection ends, every work request that is left is flushed, which says nothing; but if
-/// another one failed, that is the reason.
+/// Combines the device's failure reports from before we ended the connection with those from
+/// afterwards. The end flushes all remaining work requests, which explains nothing. But if one of
+/// them failed with another status, that is the reason.
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {
