@@ -396,7 +396,7 @@ impl Connection {
         self.locked.discards.lock().tick(machine::now());
     }
 
-    /// Defers the invalidation of a slot's regions until the send queue has room.
+    /// Defers the invalidation of a slot's regions until the send queue has space.
     pub(crate) fn defer_invalidation(&self, slot: u16) {
         // Cannot fail: the list has capacity for every slot, and contains each slot at most once.
         let _ = self.locked.deferred.lock().push_within_capacity(slot);

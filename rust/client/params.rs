@@ -101,7 +101,7 @@ impl Check for Rdma {
             Setting::RailServers => Servers::parse(text).map(drop),
         };
         read.map_err(|refusal| {
-            // The administrator of a container can write here as well, so the log is rate-limited.
+            // The administrator of a container can write here as well, so logging must be limited.
             if may_log() {
                 pr_err!("{} refused: {}\n", setting.parameter(), Show(&refusal));
             }

@@ -50,7 +50,7 @@ pub(super) enum Unsent {
     /// Regions are missing, or memory could not be mapped to them.
     NoRegions(Shortage, Needed),
     /// The send queue has no space for this many bytes and work requests.
-    // Both have the size of a word: so the compiler keeps them apart from the kind of the reason.
+    // Both numbers have the size of a word, so that the compiler keeps the enum in registers.
     NoRoom(SendError, usize, usize),
     /// The header cannot be encoded.
     NoHeader(xprtrdma_proto::Error),

@@ -30,7 +30,7 @@ use xprtrdma_sunrpc::{
 };
 
 /// Undoes the preparation of a call that was not posted, and tells the RPC client how to go on.
-// Inlined, as the reason would have to be in memory otherwise, of each call that is posted, too.
+// Inlined: otherwise the compiler would store the reason in memory, for each posted call as well.
 #[inline(always)]
 pub(super) fn not_sent(
     qp: &Qp<Connection>,
