@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sorting of received messages before any call is looked up.
+//! Classification of received messages, before the call of a reply is looked up.
 //!
-//! [`classify`] looks at the length, the fixed words and the direction, in that order, and says
-//! what a message is. It never says that a message is good: a
-//! [`Reply`](crate::wire::inbound::Reply) still has to pass [`judge`](super::judge::judge) against
-//! what its call offered.
+//! [`classify`] looks at the length, the fixed header words and the direction, in that order, and
+//! returns the type of the message. The type does not mean that the message is valid: a
+//! [`Reply`](crate::wire::inbound::Reply) still has to pass [`judge`](super::judge::judge), which
+//! compares the reply with the chunks that its call offered.
 
 use crate::{
     error::{
@@ -37,10 +37,10 @@ use crate::{
     }, //
 };
 
-/// Sorts a received message.
+/// Classifies a received message.
 ///
-/// `version` is the one spoken on this connection (the probe's while a negotiation is under
-/// way); `backchannel` says whether reverse Calls are expected.
+/// `version` is the protocol version of this connection (the version of the probe during the
+/// negotiation); `backchannel` says whether reverse Calls are expected.
 #[inline]
 pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<'_> {
     let mut input = Reader::new(message);
@@ -50,8 +50,8 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     if fixed.procedure == proc_nr::ERROR {
         return classify_error(&fixed, version, input);
     }
-    // Behind the fixed words the layout is that of another version, so the direction is unknown.
-    // ERR_VERS may answer a Call alone, so it is never sent (MAL-117).
+    // What follows the fixed words has the layout of another version, so the direction is unknown.
+    // Only a Call may be answered with ERR_VERS, so no ERR_VERS is sent (MAL-117).
     if fixed.version != version.number() {
         return discard(Counter::BadVers, Some(fixed.xid));
     }
@@ -67,20 +67,21 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     };
     match (fixed.procedure, version) {
         (proc_nr::MSG | proc_nr::NOMSG, _) if message.len() < version.min_header_len() => {
-            // The xid of such a message cannot be trusted (RFC 8166, section 4.5).
+            // The xid of a message that is too short cannot be trusted (RFC 8166, section 4.5).
             discard(Counter::ShortMsg, None)
         }
         (proc_nr::MSG | proc_nr::NOMSG, Version::V1) => classify_v1(&context, message, input),
         (proc_nr::MSG | proc_nr::NOMSG, Version::V2) => classify_v2(&context, message, input),
         (proc_nr::OPTIONAL, Version::V2) => classify_optional(&context, input),
-        // `RDMA_DONE` answers no call (RFC 8166, section 4.6.2), so it took no reply's place.
-        // Version 2 has no such procedure.
+        // `RDMA_DONE` answers no call (RFC 8166, section 4.6.2), so no waiting call is charged with
+        // a bad reply. Version 2 does not have the procedure `RDMA_DONE`.
         (proc_nr::DONE, Version::V1) => discard(Counter::BadProc, None),
         _ => discard(Counter::BadProc, Some(fixed.xid)),
     }
 }
 
-/// Version 1: the direction is the RPC header's `msg_type`, where that is inline (BC-01).
+/// Classifies a version 1 message. The direction is the `msg_type` of the RPC header if the RPC
+/// header is inline (BC-01).
 #[inline]
 fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
     let Ok(lists) = Lists::decode(&mut input) else {
@@ -88,8 +89,8 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
     };
     let payload = input.rest();
     if context.fixed.procedure == proc_nr::NOMSG {
-        // A Call has its message in a Read list, which no Reply has (RFC 8166, section 4.3.1).
-        // Without a Read list and a Reply chunk there is no place for a message.
+        // A long Call has its RPC message in a Read list. A Reply has no Read list (RFC 8166,
+        // section 4.3.1). A header without any chunk has no RPC message at all.
         return if !lists.reads.is_empty() {
             context.long_call()
         } else if lists.is_empty() {
@@ -106,8 +107,8 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
     }
 }
 
-/// Error messages. ERR_VERS means the same under every version number, the others only under
-/// ours.
+/// Classifies an error message. ERR_VERS has the same meaning under every version number.
+/// The other errors count only if they carry the version of this connection.
 fn classify_error(fixed: &Fixed, version: Version, mut input: Reader<'_>) -> Inbound<'static> {
     let undecodable = discard(Counter::ErrUndecodable, Some(fixed.xid));
     let mut notes = Notes::NONE;

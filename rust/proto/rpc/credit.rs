@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credits of our calls. The credits of the server's calls are counted apart (BC-03).
+//! Credits for the client's calls. Credits for the server's reverse calls are counted separately
+//! (BC-03).
 
 use crate::{
     error::Counter,
     wire::header::Credits, //
 };
 
-/// The sunrpc congestion window of one credit is `1 << CWND_SHIFT`.
+/// Shift between credits and sunrpc's congestion window: one credit is `1 << CWND_SHIFT`.
 pub const CWND_SHIFT: u32 = 8;
 
-/// How many calls of ours may be in flight.
+/// Credit state of a connection: how many of the client's calls may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardCredits {
     requested: u32,
     granted: u32,
-    /// Calls for which no task waits any more, with their replies still to come.
+    /// Number of calls that no task waits for any more, but whose replies have not arrived yet.
     abandoned: u32,
-    /// Replies without a waiting call that came before the end of their call was reported.
+    /// Number of replies that no call waited for, and whose calls [`Self::abandon`] has not
+    /// reported yet.
     strays: u32,
-    /// No call may be sent.
+    /// True while no call must be sent.
     closed: bool,
 }
 
@@ -28,13 +30,14 @@ pub struct ForwardCredits {
 pub struct Granted {
     /// The congestion window has changed; set [`ForwardCredits::cwnd`] before completing the call.
     pub changed: bool,
-    /// An oddity to count.
+    /// The counter to raise if the grant was zero or larger than the request.
     pub note: Option<Counter>,
 }
 
 impl ForwardCredits {
-    /// The credits of a new connection: one (V1-014). `requested` is what every call asks for: the
-    /// number of calls that we can have in flight, at least one.
+    /// Returns the credit state of a new connection, which has one credit (V1-014). `requested` is
+    /// the number of credits that every call requests: the number of calls that the client can have
+    /// in flight, at least one.
     #[inline]
     pub fn new(requested: u32) -> Self {
         Self {
@@ -46,20 +49,20 @@ impl ForwardCredits {
         }
     }
 
-    /// The credit word of our calls.
+    /// Returns the credit word for the headers of the client's calls.
     #[inline]
     pub const fn request(&self) -> Credits {
         Credits(self.requested)
     }
 
-    /// How many calls may be in flight now, abandoned ones included.
+    /// Returns how many calls may be in flight now, abandoned calls included.
     #[inline]
     pub const fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// How many calls may wait for their reply, in the unit of sunrpc's congestion window. Zero
-    /// while abandoned calls hold every credit, or none may go out.
+    /// Returns how many calls may wait for their replies, in the unit of sunrpc's congestion
+    /// window. Zero while abandoned calls hold every credit, and while no call must be sent.
     #[inline]
     pub const fn cwnd(&self) -> u64 {
         if self.closed {
@@ -69,27 +72,27 @@ impl ForwardCredits {
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 
-    /// Stops the sending of calls, whatever is granted, or allows it again.
+    /// Forbids the sending of calls, whatever the grant is, if `closed`; allows it if not.
     pub fn close(&mut self, closed: bool) {
         self.closed = closed;
     }
 
-    /// Records that a call ends before its reply. The server still works on it, so its credit is
-    /// not free before the reply comes (V1-013) or the connection ends.
+    /// Records that the client gave up a call before its reply. The server still works on the
+    /// call, so its credit stays in use until the reply arrives (V1-013) or the connection is lost.
     #[inline]
     pub fn abandon(&mut self) {
         if self.strays > 0 {
-            // The reply came before the report of the call's end.
+            // The reply arrived before the client reported that it gave up the call.
             self.strays = self.strays.wrapping_sub(1);
         } else {
             self.abandoned = self.abandoned.saturating_add(1);
         }
     }
 
-    /// Records a Reply for which no call waits. Returns `true` if it is taken for the reply to an
-    /// abandoned call, whose credit is free now. Otherwise the end of its call may not have been
-    /// reported yet. Or the server is wrong; then it gets one call more than it granted for each
-    /// such reply.
+    /// Records a Reply that no call waits for. Returns `true` if the Reply is taken for the reply
+    /// to an abandoned call; the credit of that call is free now. Returns `false` if no abandoned
+    /// call is known: perhaps [`Self::abandon`] has not reported the call yet. If a faulty server
+    /// made up the Reply, the client may send one call more than the server granted.
     #[inline]
     pub fn unmatched_reply(&mut self) -> bool {
         if self.abandoned > 0 {
@@ -100,16 +103,17 @@ impl ForwardCredits {
         false
     }
 
-    /// Calls for which no task waits any more, with their replies still to come.
+    /// Returns the number of calls that no task waits for any more, but whose replies have not
+    /// arrived yet.
     #[inline]
     pub const fn abandoned(&self) -> u32 {
         self.abandoned
     }
 
-    /// Takes the grant of an accepted Reply, and of nothing else (V1-023).
+    /// Takes over the grant of an accepted Reply; grants in other messages are ignored (V1-023).
     ///
-    /// Zero is read as one, more than we asked for as what we asked for (V1-021). The newest
-    /// Reply counts, also if it takes credits away (V1-016).
+    /// A grant of zero is read as one. A grant above the request is read as the request
+    /// (V1-021). The grant of the newest Reply is in force, even if it is smaller (V1-016).
     #[inline]
     pub fn accept(&mut self, grant: Credits) -> Granted {
         let (granted, note) = match grant.0 {

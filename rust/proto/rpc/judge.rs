@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a Reply fits its call.
+//! Checks whether a Reply fits its call.
 //!
-//! [`judge`] compares a Reply with what its call offered. It runs before any region is invalidated,
-//! because a discarded Reply must not change anything. [`check_reply_chunk`] checks what
-//! only the memory of the Reply chunk shows, once that memory is ours again.
+//! [`judge`] compares a Reply with the chunks that its call offered. It runs before any region is
+//! invalidated, because a discarded Reply must not change anything. [`check_reply_chunk`]
+//! checks the RPC message in the memory of the Reply chunk, after the regions of that memory have
+//! been invalidated.
 
 use crate::{
     error::{
@@ -31,30 +32,32 @@ use crate::{
     }, //
 };
 
-/// What a call offered, and what its reply may look like.
+/// The chunks that a call offered, and the limits of its reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
-    /// The Write list as sent; a chunk without segments asked for its result inline.
+    /// The Write list as sent; a chunk without segments asked for its data inline.
     pub writes: &'a [&'a [Segment]],
     /// The Reply chunk as sent.
     pub reply: Option<&'a [Segment]>,
-    /// The longest RPC message without the data of the Write chunks: the capacity of the receive
-    /// buffer's head and tail. A longer one has eligible data where there must be none (MAL-060).
-    /// A message that is not longer may have such data, too, in the place of attributes that did
-    /// not come. The upper layer's decoder finds them where they are, so they are taken.
+    /// Maximum length of the RPC message without the data of the Write chunks: the capacity of the
+    /// receive buffer's head and tail. A longer message contains DDP-eligible data that belongs in
+    /// a Write chunk, and is refused (MAL-060). A shorter message may contain eligible data as
+    /// well, in space that optional attributes left free. The upper layer's decoder finds the data
+    /// there, so such a message is accepted.
     pub non_data_max: u32,
-    /// Also refuse returned handles and offsets that differ from ours (MAL-068, MAL-069).
+    /// True if returned handles and offsets that differ from the offered ones are refused
+    /// (MAL-068, MAL-069).
     pub strict: bool,
 }
 
-/// What to do about a Reply.
+/// What the caller has to do with a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Invalidate, then complete the call with what it says.
+    /// Invalidate the regions of the call, then complete the call with this reply.
     Accept(Accept),
-    /// Invalidate, then complete the call with the error.
+    /// Invalidate the regions of the call, then complete the call with the error.
     Fail(Error, Counter),
-    /// Drop it and count; the call stays as it is. See
+    /// Drop the Reply and raise the counter; the call keeps waiting. See
     /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     Discard(Counter),
 }
@@ -62,24 +65,24 @@ pub enum Verdict {
 /// Where the parts of an accepted Reply are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accept {
-    /// The grant as sent: give it to
+    /// The unchecked grant of the server, for
     /// [`ForwardCredits::accept`](crate::rpc::credit::ForwardCredits::accept).
     pub grant: Credits,
-    /// Where the inline RPC message starts in the received message; see `inline_len`.
+    /// Byte offset of the inline RPC message in the received message; see `inline_len`.
     pub inline_offset: usize,
-    /// How long the inline RPC message is; zero if it is in the Reply chunk.
+    /// Length of the inline RPC message in bytes; zero if the message is in the Reply chunk.
     pub inline_len: usize,
-    /// Bytes of data in the Write chunks, filled from the front of each.
+    /// Bytes of data in all Write chunks together; each chunk is filled from its front.
     pub placed: u32,
-    /// Bytes of the RPC message in the Reply chunk; zero if it is inline.
+    /// Length of the RPC message in the Reply chunk in bytes; zero if the message is inline.
     pub reply_len: u32,
-    /// Deviations that were accepted and are to be counted.
+    /// Counters to raise for deviations from the protocol that were accepted.
     pub notes: Notes,
 }
 
-/// Compares a Reply with what its call offered.
+/// Compares a Reply with the chunks that its call offered.
 ///
-/// The caller has found the call by the Reply's xid, waiting on this connection.
+/// The caller has used the xid of the Reply to find the call, which waits on this connection.
 #[inline]
 pub fn judge(reply: &Reply<'_>, offer: &Offer<'_>) -> Verdict {
     match weigh(reply, offer) {
@@ -124,7 +127,8 @@ fn weigh(reply: &Reply<'_>, offer: &Offer<'_>) -> Result<Accept, Refused> {
     })
 }
 
-/// The Write list comes back as sent, with the lengths really written; returns their sum.
+/// Checks that the Reply returns the Write list of the call, with the lengths that were written.
+/// Returns the sum of these lengths.
 #[inline]
 fn judge_write_list(
     reply: &Reply<'_>,
@@ -149,8 +153,8 @@ fn judge_write_list(
     Ok(placed)
 }
 
-/// The Reply chunk holds the RPC message of an `RDMA_NOMSG` and nothing otherwise; returns its
-/// length.
+/// Checks that the Reply chunk holds the RPC message of an `RDMA_NOMSG`, and is unused in an
+/// `RDMA_MSG`. Returns the length of the message in the chunk.
 #[inline]
 fn judge_reply_chunk(
     reply: &Reply<'_>,
@@ -172,7 +176,7 @@ fn judge_reply_chunk(
     let fits = if reply.inline {
         total == 0
     } else {
-        // CAST: 20.
+        // CAST: The constant is 20.
         total >= MIN_RPC_REPLY as u32 && total & 3 == 0
     };
     if fits {
@@ -182,8 +186,9 @@ fn judge_reply_chunk(
     }
 }
 
-/// One returned chunk has the same segments as offered, none longer, filled in order without a gap.
-/// Or it has no segment, which counts as unused. Returns the bytes written.
+/// Checks that a returned chunk has as many segments as offered, that no segment is longer, and
+/// that the segments are filled in order without a gap. A returned chunk without segments counts
+/// as unused. Returns the number of bytes written.
 #[inline]
 fn judge_chunk(
     returned: Segments<'_>,
@@ -218,11 +223,11 @@ fn judge_chunk(
 /// Checks the RPC message in the Reply chunk, after invalidation (V1-070, MAL-086 to MAL-088).
 ///
 /// `front` is the beginning of the chunk's memory; the caller zeroed its first eight bytes before
-/// the Call.
+/// it sent the Call.
 ///
 /// # Errors
 ///
-/// [`Error::BadPayload`] if it does not begin with the xid and the direction of a Reply.
+/// [`Error::BadPayload`] if `front` does not begin with the xid and the direction of a Reply.
 #[inline]
 pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
     let mut input = Reader::new(front);
@@ -232,22 +237,22 @@ pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
     }
 }
 
-/// What a Receive completion says about regions.
+/// Which region a Receive completion reports as remotely invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidated {
     /// No region was invalidated remotely.
     Nothing,
-    /// The region at this place in the call's list is invalid already; skip its local
+    /// The region at this index of the call's list is invalid already; skip its local
     /// invalidation and raise the counter.
     Own(usize, Counter),
-    /// A region of another call was invalidated: disconnect (MAL-014, MAL-015).
+    /// The invalidated region does not belong to this call: disconnect (MAL-014, MAL-015).
     Foreign,
 }
 
-/// Finds the remotely invalidated region among those of the call that the Reply answers.
+/// Finds the remotely invalidated region among the regions of the call that the Reply answers.
 ///
-/// `agreed` says whether both peers announced support (CM-16); an invalidation without it is
-/// accepted if it hits the right region (MAL-013).
+/// `agreed` says whether both peers announced support for remote invalidation (CM-16). Without
+/// this agreement, an invalidation is accepted if it hits a region of the call (MAL-013).
 #[inline]
 pub fn invalidated(
     rkey: Option<Handle>,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a call and its reply travel: the plan of an RPC.
+//! The plan of an RPC: which parts of the call and of its reply travel inline or in chunks.
 //!
 //! [`plan`] gets the shapes of the call and of its largest possible reply, and a [`Segmentation`]
 //! that counts the segments of a chunk. It picks the cheapest legal form whose headers fit in both
-//! directions. It decides about the reply first, because the chunks of the reply are part of the
-//! call's header.
+//! directions. It plans the reply first, because the chunks for the reply are part of the call's
+//! header.
 
 use crate::{
     error::Error,
@@ -29,7 +29,7 @@ use core::num::NonZeroU64;
 /// Lengths of the parts of a marshalled RPC Call, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallShape {
-    /// The head, from the RPC xid on.
+    /// The head, which begins with the RPC xid.
     pub head: u32,
     /// The page data.
     pub pages: u32,
@@ -37,7 +37,7 @@ pub struct CallShape {
     pub tail: u32,
     /// True if the tail begins with the XDR pad of the page data.
     pub tail_padded: bool,
-    /// True if the upper-layer binding lets the page data be reduced.
+    /// True if the upper-layer binding allows the page data to travel in a chunk (DDP-eligible).
     pub eligible: bool,
 }
 
@@ -47,8 +47,8 @@ impl CallShape {
         sum(self.head, self.pages, self.tail)
     }
 
-    /// Bytes at the front of the tail that leave the message together with reduced page data
-    /// (V1-037).
+    /// Returns the number of pad bytes at the front of the tail. They are left out of the message
+    /// if the page data travels in a chunk (V1-037).
     #[inline]
     pub const fn pad(&self) -> u32 {
         let pad = xdr::pad(self.pages);
@@ -69,7 +69,7 @@ pub struct ReplyShape {
     pub pages: u32,
     /// The tail.
     pub tail: u32,
-    /// True if the upper-layer binding lets the page data be reduced.
+    /// True if the upper-layer binding allows the page data to travel in a chunk (DDP-eligible).
     pub eligible: bool,
 }
 
@@ -90,32 +90,34 @@ const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
 
 /// Counts the segments that each chunk would have; see [`RegionLimits::segments`].
 ///
-/// [`plan`] asks only about chunks that it considers, because most messages need none.
+/// [`plan`] calls a method only if it considers that chunk, because most messages need no chunk.
 pub trait Segmentation {
-    /// A Read chunk over the call's pages.
+    /// Returns the number of segments of a Read chunk for the call's pages.
     fn read(&self) -> usize;
-    /// A Position-Zero Read chunk over the whole call.
+    /// Returns the number of segments of a Position-Zero Read chunk for the whole call.
     fn call(&self) -> usize;
-    /// A Position-Zero Read chunk over the call without its page data and their pad.
+    /// Returns the number of segments of a Position-Zero Read chunk for the call without its page
+    /// data and without the pad of the page data.
     fn reduced_call(&self) -> usize;
-    /// A Write chunk over the reply's pages.
+    /// Returns the number of segments of a Write chunk for the reply's pages.
     fn write(&self) -> usize;
-    /// A Reply chunk over the whole reply.
+    /// Returns the number of segments of a Reply chunk for the whole reply.
     fn reply(&self) -> usize;
 }
 
-/// The counts, known beforehand.
+/// Segment counts that were computed in advance, one for each chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCounts {
-    /// A Read chunk over the call's pages.
+    /// Segments of a Read chunk for the call's pages.
     pub read: usize,
-    /// A Position-Zero Read chunk over the whole call.
+    /// Segments of a Position-Zero Read chunk for the whole call.
     pub call: usize,
-    /// A Position-Zero Read chunk over the call without its page data and their pad.
+    /// Segments of a Position-Zero Read chunk for the call without its page data and without the
+    /// pad of the page data.
     pub reduced_call: usize,
-    /// A Write chunk over the reply's pages.
+    /// Segments of a Write chunk for the reply's pages.
     pub write: usize,
-    /// A Reply chunk over the whole reply.
+    /// Segments of a Reply chunk for the whole reply.
     pub reply: usize,
 }
 
@@ -144,71 +146,72 @@ impl Segmentation for SegmentCounts {
 /// Limits that all calls of one connection share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Version spoken.
+    /// Protocol version of the connection.
     pub version: Version,
-    /// Largest inline messages.
+    /// Maximum sizes of messages in a Send, for calls and for replies.
     pub thresholds: Thresholds,
-    /// Most segments in one chunk; at most [`MAX_SEGMENTS`] count.
+    /// Maximum number of segments in one chunk; more than [`MAX_SEGMENTS`] has no effect.
     pub segments: usize,
 }
 
-/// How the call travels.
+/// Which parts of the call travel inline, and which in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPlan {
-    /// All of it in the Send.
+    /// The whole call travels in the Send.
     Inline,
-    /// The pages in a Read chunk, the rest (without the pad) in the Send.
+    /// The pages travel in a Read chunk; head and tail (without the pad) travel in the Send.
     ReadChunk {
-        /// Where the item starts in the unreduced message.
+        /// XDR position of the pages: their byte offset in the unreduced message.
         position: u32,
-        /// Bytes of the item.
+        /// Length of the pages in bytes.
         length: u32,
     },
-    /// All of it, pad included, in a Position-Zero Read chunk.
+    /// The whole call, pad included, travels in a Position-Zero Read chunk.
     Long {
         /// Bytes of the message.
         length: u32,
     },
-    /// The pages in a Read chunk, the rest (without the pad) in a Position-Zero Read chunk.
+    /// The pages travel in a Read chunk; head and tail (without the pad) travel in a
+    /// Position-Zero Read chunk.
     LongReadChunk {
-        /// Where the item starts in the unreduced message.
+        /// XDR position of the pages: their byte offset in the unreduced message.
         position: u32,
-        /// Bytes of the item.
+        /// Length of the pages in bytes.
         length: u32,
-        /// Bytes of the rest.
+        /// Length of head and tail together, without the pad, in bytes.
         reduced: u32,
     },
 }
 
-/// How the reply travels.
+/// Which parts of the reply travel inline, and which in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyPlan {
-    /// Inline, because the largest reply fits into a Send.
+    /// The whole reply travels inline, because the largest reply fits into a Send.
     Inline,
-    /// The pages are written into a Write chunk, the rest comes inline.
+    /// The pages travel in a Write chunk; head and tail travel inline.
     WriteChunk {
-        /// Bytes offered: the page capacity, without pad (V1-052).
+        /// Bytes offered in the chunk: the capacity of the pages, without pad (V1-052).
         length: u32,
     },
-    /// A Reply chunk can take all of it.
+    /// A Reply chunk is offered that can hold the whole reply.
     ReplyChunk {
-        /// Bytes offered.
+    /// Bytes offered in the chunk.
         length: u32,
     },
 }
 
-/// How an RPC travels.
+/// Which parts of an RPC's call and reply travel inline, and which in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The call.
+    /// The plan for the call.
     pub call: CallPlan,
-    /// The reply.
+    /// The plan for the reply.
     pub reply: ReplyPlan,
-    /// Bytes of the call's transport header.
+    /// Length of the call's transport header in bytes.
     pub header_len: usize,
-    /// Segments of the Read list.
+    /// Number of segments in the Read list.
     pub read_segments: usize,
-    /// Segments of the Write chunk or of the Reply chunk.
+    /// Number of segments in the Write chunk or in the Reply chunk.
     pub result_segments: usize,
 }
 
@@ -226,11 +229,11 @@ impl Plan {
     }
 }
 
-/// Decides how an RPC travels.
+/// Decides which parts of an RPC's call and reply travel inline, and which in chunks.
 ///
-/// `reduce` is false where the security flavour protects the message's integrity or privacy
-/// (V1-121). The largest possible reply decides, not the expected one (V1-128). A message as large
-/// as the threshold fits.
+/// `reduce` is false if the security flavour protects the integrity or privacy of the message
+/// (V1-121). The plan depends on the largest possible reply, not on the expected reply (V1-128). A
+/// message whose size equals the threshold fits.
 ///
 /// # Errors
 ///
@@ -260,22 +263,23 @@ pub fn plan(
     })
 }
 
-// NO-OVERFLOW, all three: No chunk has more than `MAX_SEGMENTS`.
+// NO-OVERFLOW, for the three functions below: No chunk has more than `MAX_SEGMENTS` segments.
 
-/// Bytes of a header with this many read segments more.
+/// Returns the length of a header after this number of Read segments was added, in bytes.
 #[inline]
 const fn with_read_chunks(header: usize, segments: usize) -> usize {
     header.wrapping_add(segments.wrapping_mul(READ_ENTRY_LEN))
 }
 
-/// Bytes of a header with a Write chunk more.
+/// Returns the length of a header after a Write chunk was added, in bytes.
 #[inline]
 const fn with_write_chunk(header: usize, segments: usize) -> usize {
     let chunk = segments.wrapping_mul(SEGMENT_LEN).wrapping_add(CHUNK_LEN);
     header.wrapping_add(chunk)
 }
 
-/// Bytes of a header with a Reply chunk in place of the word for an absent one.
+/// Returns the length of a header after a Reply chunk replaced the word for an absent Reply chunk,
+/// in bytes.
 #[inline]
 const fn with_reply_chunk(header: usize, segments: usize) -> usize {
     with_write_chunk(header, segments).wrapping_sub(ABSENT_LEN)
@@ -288,7 +292,7 @@ fn plan_reply(
     reduce: bool,
     limits: &Limits,
 ) -> Result<(ReplyPlan, usize), Error> {
-    // The responder copies our chunks into its header (V1-054, V1-068).
+    // The header of the reply repeats the chunks that the call offers (V1-054, V1-068).
     let empty = limits.version.min_header_len();
     let fits = |header, inline| within(header, inline, limits.thresholds.reply);
     let total = reply.total();
@@ -311,7 +315,7 @@ fn plan_reply(
     Err(Error::Unbuildable)
 }
 
-/// Decides about the call; `header` is how long its header is without Read chunks.
+/// Plans the call. `header` is the length of the call's header without Read chunks, in bytes.
 #[inline(always)]
 fn plan_call(
     call: &CallShape,
@@ -328,7 +332,8 @@ fn plan_call(
     if fits(0, total) {
         return Ok((CallPlan::Inline, 0));
     }
-    // A position is a multiple of four. It is not zero, as zero means a Position-Zero Read chunk.
+    // The position of a Read chunk is a multiple of four. For page data the position must not be
+    // zero, because zero means a Position-Zero Read chunk.
     let eligible = reduce && call.eligible && call.pages > 0 && call.head > 0 && call.head & 3 == 0;
     let read = if eligible { counts.read() } else { 0 };
     let reducible = eligible && limits.allow(read);
@@ -349,9 +354,10 @@ fn plan_call(
     if !reducible {
         return Err(Error::Unbuildable);
     }
-    // Two chunks hold twice as many segments as one. One chunk is simpler, so it comes first.
+    // Two Read chunks can have twice as many segments as one. Two chunks are tried last, because
+    // one chunk is simpler.
     let rest = counts.reduced_call();
-    // NO-OVERFLOW: Looked at only where both are few.
+    // NO-OVERFLOW: The sum is used only if both chunks have at most `MAX_SEGMENTS` segments.
     let both = read.wrapping_add(rest);
     if limits.allow(rest) && fits(both, 0) {
         let plan = CallPlan::LongReadChunk {
@@ -364,18 +370,18 @@ fn plan_call(
     Err(Error::Unbuildable)
 }
 
-/// Header and inline part in one Send of at most `threshold` bytes (V1-027).
+/// Returns true if the header and the inline part fit into one Send of `threshold` bytes (V1-027).
 #[inline]
 fn within(header: usize, inline: u64, threshold: u32) -> bool {
     match u64::try_from(header) {
-        // NO-OVERFLOW: A header and less than 2^34 bytes.
+        // NO-OVERFLOW: The sum of a header's length and a number below 2^34 is far from 2^64.
         Ok(header) => header.wrapping_add(inline) <= u64::from(threshold),
         Err(_) => false,
     }
 }
 
 impl Limits {
-    /// True if a chunk may have this many segments.
+    /// Returns true if a chunk may have this number of segments.
     #[inline]
     fn allow(&self, segments: usize) -> bool {
         segments > 0 && segments <= self.segments.min(MAX_SEGMENTS)
@@ -385,28 +391,28 @@ impl Limits {
 /// A stretch of memory that is contiguous for the device, except that it may cross pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// Offset in its first page.
+    /// Byte offset of the run in its first page.
     pub offset: u32,
-    /// Bytes; an empty run needs nothing.
+    /// Length in bytes; an empty run needs no segment.
     pub length: u32,
 }
 
-/// What one memory region can hold.
+/// Limits of one memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLimits {
-    /// Most pages in one region.
+    /// Maximum number of pages in one region.
     pub pages: u32,
-    /// Bytes of a page, a power of two.
+    /// Size of a page in bytes, a power of two.
     pub page_size: u32,
-    /// True if a region may have gaps inside pages.
+    /// True if the device can register memory with gaps inside pages as one region.
     pub gaps: bool,
 }
 
 impl RegionLimits {
-    /// How many segments a chunk over these runs needs, one after the other.
+    /// Returns how many segments a chunk needs that covers these runs in this order.
     ///
-    /// Without gaps, a region continues from one run into the next only if the first ends and
-    /// the second begins at a page border. Returns `usize::MAX` if a region can hold no page.
+    /// If gaps are not allowed, one region covers the end of a run and the beginning of the next
+    /// run only if both are at a page boundary. Returns `usize::MAX` if a region can hold no page.
     pub fn segments(&self, runs: &[Run]) -> usize {
         let Some(mask) = self.page_size.checked_sub(1).map(u64::from) else {
             return usize::MAX;
@@ -434,7 +440,7 @@ impl RegionLimits {
                 let regions = if more <= pages.get() {
                     1
                 } else {
-                    // NO-OVERFLOW: More than one region's pages, of which there is at least one.
+                    // NO-OVERFLOW: `more` is above `pages`, so it is at least one.
                     (more.wrapping_sub(1) / pages).wrapping_add(1)
                 };
                 segments = segments.wrapping_add(regions);
@@ -446,12 +452,14 @@ impl RegionLimits {
         usize::try_from(segments).unwrap_or(usize::MAX)
     }
 
-    /// As [`segments`](Self::segments), for one run.
-    // Inlined, the usual case is made in registers; a list would have to be in memory.
+    /// Returns how many segments a chunk needs that covers one run; see
+    /// [`segments`](Self::segments).
+    // This function is inlined so that the usual case stays in registers. A slice of runs would
+    // have to be in memory.
     #[inline(always)]
     pub fn segments_of_one(self, run: Run) -> usize {
         let mask = u64::from(self.page_size.wrapping_sub(1));
-        // NO-OVERFLOW: Numbers of 32 bits.
+        // NO-OVERFLOW: Sums and products of two 32-bit numbers fit into 64 bits.
         let end = (u64::from(run.offset) & mask).wrapping_add(u64::from(run.length));
         let room = u64::from(self.pages).wrapping_mul(u64::from(self.page_size));
         if run.length != 0 && end <= room {
@@ -467,7 +475,8 @@ impl RegionLimits {
     }
 }
 
-// With numbers in place of structures, which would have to be in memory in the usual case, too.
+// The arguments are numbers, not structures: the caller would have to keep a structure in memory
+// even in the usual case, in which it does not call this function.
 #[inline(never)]
 fn segments_of_rare(pages: u32, page_size: u32, gaps: bool, offset: u32, length: u32) -> usize {
     let limits = RegionLimits {

@@ -2,11 +2,11 @@
 
 //! Header prediction: a fast path for the Replies that nearly all calls get.
 //!
-//! All of the header of a good Reply is known beforehand, except the grant and the length that was
-//! written. [`predicted`] compares the header with that, word for word. What it accepts,
-//! [`classify`](crate::classify) and [`judge`](mod@crate::rpc::judge) accept with the same result,
-//! in several times as many instructions. They decide about everything else. So no rule is here
-//! alone.
+//! The header of a good Reply is known before it arrives, except the grant and the number of bytes
+//! written. [`predicted`] compares a received header with the known words, one by one.
+//! [`classify`](crate::classify) and [`judge`](mod@crate::rpc::judge) would accept the same message
+//! with the same result, but need several times as many instructions. They handle every message
+//! that [`predicted`] does not accept. So no rule of the protocol is implemented only here.
 
 use crate::{
     error::Notes,
@@ -29,13 +29,13 @@ use crate::{
     }, //
 };
 
-/// The chunk that a call offered for its results, if it is of a predicted form.
+/// The chunk that a call offered for its results, in one of the forms that can be predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected<'a> {
     /// No chunk.
     Inline,
-    /// A Write chunk of one segment; the longest RPC message without its data, see
-    /// [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
+    /// A Write chunk of one segment, and the maximum length of the RPC message without the chunk's
+    /// data; see [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
     Write(&'a Segment, u32),
     /// A Reply chunk of one segment.
     Reply(&'a Segment),
@@ -50,25 +50,25 @@ pub enum Returned {
     Reply,
 }
 
-/// At which byte of a predicted reply the offset of the returned segment is.
+/// Returns the byte position, within a predicted reply, of the returned segment's offset field.
 #[inline(always)]
 pub const fn offset_place(returned: Returned, version: Version) -> usize {
-    // Behind the lists in front of the chunk are its discriminator and count, the segment's handle
-    // and its length.
+    // Four words precede the offset field in the chunk: discriminator, count, the segment's handle,
+    // the segment's length.
     const IN_CHUNK: usize = 4 + 4 + 4 + 4;
     let lists = match returned {
-        // The Read list.
+        // The empty Read list precedes the chunk.
         Returned::Write => ABSENT_LEN,
-        // And the Write list.
+        // The empty Read list and the empty Write list precede the chunk.
         Returned::Reply => ABSENT_LEN + ABSENT_LEN,
     };
     header_len(version, lists.saturating_add(IN_CHUNK))
 }
 
-/// The xid of the call of ours that a message is about. `None` for what the server calls, whose xid
-/// says nothing about our calls (BC-02), and for a message that is too short to have an xid. With
-/// version 1 only a Call without chunks is known by its header, with version 2 every one and every
-/// option. Nothing else is checked.
+/// Returns the xid of the client's call that a message refers to. Returns `None` for a message too
+/// short to have an xid, and for a Call from the server, whose xid is unrelated to the client's
+/// calls (BC-02). In version 1, only Calls without chunks are recognised; in version 2, all Calls
+/// and all option requests are. Nothing else is checked.
 #[inline(always)]
 pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;
@@ -79,12 +79,12 @@ pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     call.is_none().then_some(Xid(xid))
 }
 
-/// A version 1 Call without chunks.
+/// Returns `Some` if the message is a version 1 Call without chunks.
 #[inline(always)]
 fn plain_call(message: &[u8]) -> Option<()> {
     const LEN: usize = INLINE_LISTS + 8;
     const FRONT: usize = Version::V1.fixed_len() + LEN;
-    // The last word first: it alone tells nearly every reply from a Call.
+    // The last word is compared first: it alone distinguishes nearly every reply from a Call.
     let (_, last) = message.first_chunk::<FRONT>()?.split_last_chunk::<4>()?;
     expect(&mut Reader::new(last), direction::CALL)?;
     let (mut words, _, _) = front::<LEN>(message, Version::V1, proc_nr::MSG)?;
@@ -92,8 +92,9 @@ fn plain_call(message: &[u8]) -> Option<()> {
     absent(&mut words)
 }
 
-/// A version 2 message whose direction word says that it is none of a responder. Errors and unknown
-/// procedures have no such word, and what is too short for a header may be a spoiled answer.
+/// Returns `Some` if the direction word of a version 2 message says Call. Errors and unknown
+/// procedures have no direction word, and a message too short for a header may be a truncated
+/// reply, so these yield `None`.
 #[inline(always)]
 fn directed_call(message: &[u8]) -> Option<()> {
     const LEN: usize = Version::V2.fixed_len();
@@ -110,16 +111,16 @@ fn directed_call(message: &[u8]) -> Option<()> {
     directed.then_some(())
 }
 
-/// Bytes of the predicted lists: all absent, a Write chunk of one segment, a Reply chunk of one
-/// segment.
+/// Length of the chunk lists in bytes without any chunk; the next two constants are the lengths
+/// with a Write chunk or a Reply chunk of one segment.
 const INLINE_LISTS: usize = 12;
 const WRITE_LISTS: usize = 36;
 const REPLY_LISTS: usize = 32;
 
-// Everything is inlined, so that a row of comparisons is left.
+// All functions below are inlined, so that the compiled code is a straight series of comparisons.
 
-/// Compares a message with the Reply that a call of this version expects. The caller has found the
-/// call by the message's xid. `None` if the message is not the predicted one.
+/// Compares a message with the Reply that a call of this version expects. The caller has used the
+/// message's xid to find the call. Returns `None` if the message differs from the prediction.
 #[inline(always)]
 pub fn predicted(message: &[u8], version: Version, expected: Expected<'_>) -> Option<Accept> {
     if message.len() & 3 != 0 {
@@ -153,7 +154,7 @@ pub fn predicted(message: &[u8], version: Version, expected: Expected<'_>) -> Op
             let (mut words, _, grant) = front::<REPLY_LISTS>(message, version, proc_nr::NOMSG)?;
             absent(&mut words)?;
             let reply_len = chunk(&mut words, offered)?;
-            // CAST: 20.
+            // CAST: The constant is 20.
             let whole = reply_len >= MIN_RPC_REPLY as u32 && reply_len & 3 == 0;
             let header = header_len(version, REPLY_LISTS);
             (whole && message.len() == header).then_some(Accept {
@@ -168,21 +169,21 @@ pub fn predicted(message: &[u8], version: Version, expected: Expected<'_>) -> Op
     }
 }
 
-/// Bytes of a header with lists of `lists` bytes.
+/// Returns the length of a header whose chunk lists have `lists` bytes.
 #[inline(always)]
 const fn header_len(version: Version, lists: usize) -> usize {
     version.fixed_len().saturating_add(lists)
 }
 
-/// Checks the fixed words and the empty Read list of a message with at least `N` bytes behind the
-/// words that its version begins with. Returns the rest of these, the xid and the grant.
+/// Checks the fixed words and the empty Read list of a message. At least `N` bytes must follow the
+/// fixed words. Returns a reader behind the Read list in these `N` bytes, the xid and the grant.
 #[inline(always)]
 fn front<const N: usize>(
     message: &[u8],
     version: Version,
     procedure: u32,
 ) -> Option<(Reader<'_>, u32, Credits)> {
-    // One check of the length if the version is known when this is compiled.
+    // If the version is known at compile time, the compiler keeps only this check of the length.
     let needed = message.get(..header_len(version, N))?;
     let (fixed, mut rest) = needed.split_first_chunk::<FIXED_LEN>()?;
     let mut words = Reader::new(fixed);
@@ -205,13 +206,14 @@ fn expect(words: &mut Reader<'_>, word: u32) -> Option<()> {
     (words.u32() == Ok(word)).then_some(())
 }
 
-/// The end of a list, or an absent Reply chunk.
+/// Checks that the next word is zero: the end of a list, or an absent Reply chunk.
 #[inline(always)]
 fn absent(words: &mut Reader<'_>) -> Option<()> {
     expect(words, 0)
 }
 
-/// Checks that a chunk has the one segment that was offered; returns how many bytes were written.
+/// Checks that a returned chunk consists of the offered segment. Returns the number of bytes that
+/// the server wrote.
 #[inline(always)]
 fn chunk(words: &mut Reader<'_>, offered: &Segment) -> Option<u32> {
     expect(words, 1)?;
@@ -222,7 +224,7 @@ fn chunk(words: &mut Reader<'_>, offered: &Segment) -> Option<u32> {
     same.then_some(length)
 }
 
-/// Checks the beginning of the RPC Reply, which is behind `header` bytes.
+/// Checks the first words of the RPC Reply, which follows a header of `header` bytes.
 #[inline(always)]
 fn inline(message: &[u8], words: &mut Reader<'_>, xid: u32, header: usize) -> Option<Accept> {
     expect(words, xid)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What comes while the version probe waits for its answer (V2-26 to V2-35).
+//! Handling of messages that arrive while the version probe waits for its reply (V2-26 to V2-35).
 
 use crate::{
     error::Counter,
@@ -28,19 +28,21 @@ use crate::{
     }, //
 };
 
-/// What a message is that comes before there is an agreement.
+/// What to do with a message that arrives before the version is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The answer to the probe, with the first window if it grants one (V2-05).
+    /// The message answers the probe. The credits are the connection's first grant; an error has
+    /// none (V2-05).
     Answer(ProbeAnswer, Option<Credits>),
-    /// Something to refuse.
+    /// Send this error message to the server.
     Refuse(Refusal),
-    /// Something to drop and to count.
+    /// Drop the message and raise this counter.
     Drop(Counter),
 }
 
-/// Decides about a message that comes while the probe with this xid waits for its answer.
-/// `invalidates`: it came by Send with Invalidate, although no region is offered.
+/// Decides what to do with a message that arrives while the probe with this xid waits for its
+/// reply. `invalidates`: the message arrived by Send with Invalidate, although the probe offers no
+/// region.
 pub fn arrived(message: &[u8], probe: Xid, invalidates: bool) -> Arrival {
     match classify(message, Version::V2, false) {
         Inbound::Reply(reply) if reply.xid == probe => answered(&reply, invalidates),
@@ -53,7 +55,7 @@ pub fn arrived(message: &[u8], probe: Xid, invalidates: bool) -> Arrival {
     }
 }
 
-/// The probe offers no chunk, so its answer has none.
+/// Checks the reply to the probe. The probe offers no chunk, so its reply must not use one.
 fn answered(reply: &Reply<'_>, invalidates: bool) -> Arrival {
     match judge(reply, &Offer::default()) {
         Verdict::Accept(accept) if !invalidates => {
