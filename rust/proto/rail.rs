@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rails: the ways to one server, and which of them a connection takes.
+//! Rails: the network paths to one server, and which path a connection takes.
 //!
 //! A rail is a local address on an RDMA device together with an address of the server. Each
-//! connection takes one when it is made; the RPC client sees nothing of it.
+//! connection takes one rail when it is made. The RPC client does not know about rails.
 //!
 //! | Module | Concept |
 //! | --- | --- |
 //! | `rails` | the rails to a server and the connections on them: choice, moves |
-//! | `seat` | the place of one connection, and how a rail looks from outside |
-//! | `health` | whether a rail works, and when it may have its connections back |
-//! | `pairs` | which rails there are |
-//! | [`table`] | what the administrator wrote: local addresses, addresses of servers |
+//! | `seat` | the rail that one connection uses, and a rail's state as shown to administrators |
+//! | `health` | whether a rail works, and when connections may return to it |
+//! | `pairs` | the list of rails to a server |
+//! | [`table`] | the administrator's lists of local addresses and of server addresses |
 //! | `place` | names of devices, local addresses, rails |
 
 mod health;

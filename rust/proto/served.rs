@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a connection that a client made to us.
+//! The server's side of one connection, from the client's request to the disconnect.
 //!
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`life`] | from the accept to the end, with deadlines |
-//! | [`accept`] | whether a request is accepted, and with what |
-//! | [`door`] | how many connections there may be |
-//! | [`queues`] | how long the queues of a connection are |
+//! | [`accept`] | whether a connection request is accepted, and with which parameters |
+//! | [`door`] | limits on the number of connections |
+//! | [`queues`] | the lengths of the queues of a connection |
 //! | [`cause`] | why a connection ends |
 
 pub mod accept;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Room of version 2: what only a connection needs that may speak it.
+//! Code that only connections need on which protocol version 2 is allowed.
 //!
 //! Version 2 is an expired draft: a connection speaks it only if the administrator allows it
 //! ([`VersionPolicy`](negotiate::VersionPolicy)) and the peer answers the probe.
 //!
-//! What both versions share is outside: the words of the headers ([`Version`](crate::Version)),
+//! Code for both versions is in other modules: the header words ([`Version`](crate::Version)),
 //! thresholds, error messages.
 //!
 //! | Module | Concept |
@@ -13,7 +13,7 @@
 //! | `classify` | received messages of version 2 |
 //! | [`negotiate`] | which version a connection speaks |
 //! | [`probe`] | the message that asks the peer |
-//! | [`refusals`] | how many options may be refused at a time |
+//! | [`refusals`] | the limit on refusals of options |
 
 pub(crate) mod classify;
 pub mod negotiate;

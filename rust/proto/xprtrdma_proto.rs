@@ -3,29 +3,29 @@
 //! The protocol core of the RPC-over-RDMA client: everything about the protocol, nothing about
 //! the kernel.
 //!
-//! Bytes, numbers and the time come in; bytes, verdicts and deadlines go out. Nothing here locks,
-//! allocates, logs or can panic. Every loop is bounded by the length of its input. So every message
-//! of a peer yields a value or an error.
+//! The functions take bytes, numbers and the time; they return bytes, verdicts and deadlines. The
+//! code takes no lock, allocates no memory, writes no log and cannot panic. The length of the input
+//! limits every loop. So every message from a peer yields a result or an error.
 //!
 //! # Sending a call
 //!
 //! 1. [`plan::plan`] decides from the shape of the call and of its largest reply which chunks are
 //!    needed; [`plan::RegionLimits::segments`] counts their segments.
 //! 2. The driver registers memory and fills arrays of [`Segment`].
-//! 3. [`CallHeader::encode`] writes the transport header. The same arrays make the [`Offer`] that
-//!    the reply is judged by.
+//! 3. [`CallHeader::encode`] writes the transport header. The driver puts the same arrays into the
+//!    [`Offer`], with which the reply is compared later.
 //!
 //! # Receiving a message
 //!
-//! 1. [`classify`] says what it is. An [`Inbound::Ambiguous`] message needs one look-up and
-//!    becomes something else.
+//! 1. [`classify`] returns the type of the message. For [`Inbound::Ambiguous`] the driver looks
+//!    the xid up among the waiting calls, and gets the type from [`Ambiguous::resolve`].
 //! 2. For an [`Inbound::Reply`] or [`Inbound::Error`] the driver finds the waiting call by xid.
-//! 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. Only then may
-//!    regions be invalidated; [`judge::invalidated`] says which one the peer invalidated.
+//! 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. The driver must not
+//!    invalidate regions before; [`judge::invalidated`] says which region the peer invalidated.
 //! 4. [`ForwardCredits::accept`](credit::ForwardCredits::accept) takes the grant of an accepted
-//!    Reply, [`judge::check_reply_chunk`] looks at what the Reply chunk received.
-//! 5. What was dropped goes through [`limit::DiscardLimit`]; a region that the peer invalidated
-//!    with a dropped message is invalid all the same (MAL-016).
+//!    Reply. [`judge::check_reply_chunk`] checks the RPC message in the Reply chunk.
+//! 5. [`limit::DiscardLimit`] counts the messages that were dropped. A region that the peer
+//!    invalidated with a dropped message is invalid nevertheless (MAL-016).
 //!
 //! # Example
 //!
@@ -58,23 +58,23 @@
 //!
 //! # Modules
 //!
-//! Each uses only those below it.
+//! Each module uses only modules below it in this table.
 //!
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`conn`] | the life of a transport's connections |
-//! | [`rail`] | the ways to a server, and which of them a connection takes |
-//! | [`rpc`] | one RPC: its way out, and its reply |
-//! | [`served`] | the life of a connection that a client made |
-//! | [`responder`] | one RPC of a client: what it may ask for, and its reply |
+//! | [`rail`] | the network paths to a server, and which path a connection takes |
+//! | [`rpc`] | client side: one RPC, from the call to its reply |
+//! | [`served`] | server side: the life of a connection |
+//! | [`responder`] | server side: one RPC, the checks of its call, and its reply |
 //! | [`wire`] | what is on the wire |
 //! | [`time`], [`wc`], `random` | milliseconds; completion statuses; jitter |
 //! | [`error`] | errors, errnos, counters |
 //! | [`v2`] | version 2 of the protocol |
 //!
-//! The module runs everything here; `make check-lint` checks that.
-//! The rooms [`responder`] and [`served`] are the server's half. The client's module does not
-//! compile them, so they cost it nothing; `xprtrdma_server` is set for the module of the server.
+//! All code in this crate is used by a kernel module; `make check-lint` checks that.
+//! The modules [`responder`] and [`served`] are for the server, whose build sets
+//! `xprtrdma_server`. The client's kernel module is built without them.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]

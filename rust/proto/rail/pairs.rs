@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which rails there are to a server ([`Pairs`]).
+//! The list of rails to a server ([`Pairs`]).
 
 use super::{
     place::{
@@ -17,14 +17,16 @@ use core::{
     net::IpAddr, //
 };
 
-/// The most rails to one server.
+/// Maximum number of rails to one server.
 pub const MAX_RAILS: usize = 8;
 
-/// The rails to a server, as the local addresses and the tables make them now.
+/// The rails to a server that result from the present local addresses and the administrator's
+/// tables.
 ///
-/// A local end makes a rail with each address of the server in its own network. If the server has
-/// no address there, the local end makes one with the first address of its family: the network is
-/// routed. If a port of a device has several addresses in one network, the first counts.
+/// A local address forms a rail with each server address in the network of the local address. If
+/// the server has no address in that network, the local address forms a rail with the first server
+/// address of the same family, which is reached by routing. Of several local addresses on one
+/// device port, only the first forms a rail with a given server address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pairs {
     rails: [Option<Rail>; MAX_RAILS],
@@ -38,8 +40,8 @@ impl Pairs {
         left_out: 0,
     };
 
-    /// Makes the rails of those local ends that `table` admits. They lead to the server with the
-    /// address `mount`, and to its other addresses according to `servers`.
+    /// Forms the rails that begin at the local addresses that `table` admits. The rails lead to the
+    /// server's address `mount`, and to the other addresses of the same server in `servers`.
     pub fn new(
         ends: impl Iterator<Item = Local>,
         table: &Locals,
@@ -82,18 +84,18 @@ impl Pairs {
         }
     }
 
-    /// The rails.
+    /// Returns the rails.
     pub fn iter(&self) -> impl Iterator<Item = &Rail> {
         self.rails.iter().flatten()
     }
 
-    /// Number of rails that were left out for lack of room.
+    /// Returns the number of rails that were left out because there are more than [`MAX_RAILS`].
     pub const fn left_out(&self) -> u32 {
         self.left_out
     }
 }
 
-/// Whether the address is in the network of this local end.
+/// Returns true if the address is in the network of this local address.
 fn is_neighbour(end: &Local, addr: IpAddr) -> bool {
     let (ours, theirs, bits) = match (end.addr, addr) {
         (IpAddr::V4(ours), IpAddr::V4(theirs)) => {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of devices ([`Name`]), and the addresses that they have ([`Local`]).
+//! Names of devices ([`Name`]), the local addresses of devices ([`Local`]), and rails ([`Rail`]).
 
 use core::net::IpAddr;
 
-/// Bytes of the longest name of an RDMA device: `IB_DEVICE_NAME_MAX` without the zero behind it.
+/// Maximum length of an RDMA device's name in bytes: `IB_DEVICE_NAME_MAX` without the final zero.
 const LONGEST: usize = 63;
 
 /// The name of an RDMA device, such as `mlx5_0`.
@@ -15,7 +15,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// The name with these characters; `None` if there are none, or more than 63 bytes.
+    /// Creates a name. Returns `None` if the text is empty or longer than 63 bytes.
     pub fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; LONGEST];
         let len = u8::try_from(text.len()).ok().filter(|len| *len > 0)?;
@@ -25,9 +25,9 @@ impl Name {
         Some(Self { bytes, len })
     }
 
-    /// The characters.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
-        // They came from a `str`.
+        // The bytes came from a `str`, so they are valid UTF-8.
         self.bytes
             .get(..usize::from(self.len))
             .and_then(|bytes| core::str::from_utf8(bytes).ok())
@@ -40,9 +40,9 @@ impl Name {
 pub struct Local {
     /// The address.
     pub addr: IpAddr,
-    /// How many bits of it name its network.
+    /// The length of the network prefix in bits.
     pub prefix_len: u8,
-    /// The device that it is on.
+    /// The device that has the address.
     pub device: Name,
     /// The port of the device, from 1.
     pub port: u32,
@@ -51,11 +51,11 @@ pub struct Local {
 /// A path to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rail {
-    /// Our address.
+    /// The local address.
     pub local: IpAddr,
-    /// The server's.
+    /// The server's address.
     pub server: IpAddr,
-    /// The device that has our address.
+    /// The device that has the local address.
     pub device: Name,
     /// The port of that device, from 1.
     pub port: u32,

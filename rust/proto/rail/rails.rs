@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rails to one server and the connections on them ([`Rails`]): which one a connection takes,
-//! and when it moves.
+//! The rails to one server and the connections on them ([`Rails`]): which rail a connection takes,
+//! and when a connection moves to another rail.
 //!
 //! # Rules kept here
 //!
-//! * A connection takes the live rail that has the fewest of this server's; no dead one while a
-//!   live one is there. If all are dead it takes the one that has been left alone longest.
-//! * A connection whose rail died leaves it; one that does well moves only to make the numbers
-//!   even, or because its rail is no longer in the tables: at a limited rate, first those that are
-//!   idle, and only to a rail that has settled ([`health`](super::health)).
+//! * A connection takes the live rail that has the fewest connections to this server. If all rails
+//!   are dead, the connection takes the rail that was not tried for the longest time.
+//! * A connection leaves a rail that died. A healthy connection moves only to balance the rails,
+//!   or if its rail is no longer in the tables. Such moves are limited in rate, idle connections
+//!   move first, and the new rail must have settled ([`health`](super::health)).
 //! * A dead rail is tried by probes, so that no connection in use is risked (`probes`).
-//! * A rail is at fault if it fails while others do well; if all fail, none is (`blame`).
+//! * A rail is at fault if it fails while other rails work. If all rails fail, no rail is at fault
+//!   (`blame`).
 
 mod blame;
 mod moves;
@@ -43,19 +44,19 @@ use crate::{
 };
 use core::net::IpAddr;
 
-/// Rails that are remembered: as many again as there can be, for those that are no longer in the
-/// tables and still used, or that come and go.
+/// Number of rails that are remembered: twice [`MAX_RAILS`], so that rails are remembered that
+/// left the tables and are still in use, or that leave the tables and return.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
 /// How long an attempt may take while another rail is trusted. The connection manager repeats a
 /// request after 4.1 to 4.6 seconds; this is shorter, so that another rail is tried soon. That such
 /// an attempt timed out does not prove that the rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
-/// How long an attempt may take while no other rail is trusted, but an untrusted one might work:
-/// there is time for two requests.
+/// How long a connection attempt may take while no other rail is trusted but an untrusted rail
+/// might work: the time suffices for two requests.
 const LONG: Millis = Millis::from_secs(10);
 
-/// A busy connection that has received nothing for this long leaves a rail on which others failed.
+/// A busy connection that has received nothing for this long leaves a rail that is dead.
 const SILENT: Millis = Millis::new(1500);
 
 /// One rail.
@@ -63,11 +64,11 @@ const SILENT: Millis = Millis::new(1500);
 struct Entry {
     rail: Rail,
     health: Health,
-    /// It is in the tables.
+    /// True if the rail is in the tables.
     listed: bool,
-    /// Connections and attempts that count for this rail.
+    /// Number of connections and attempts on this rail, or about to move to it.
     load: u32,
-    /// Seats and probes that refer to it.
+    /// Number of seats and probes that refer to this entry.
     held: u32,
     probes: Probes,
 }
@@ -80,33 +81,34 @@ struct Probes {
     last: Option<Time>,
     /// When the first probe since the last suspicion began, if none was answered since.
     unanswered: Option<Time>,
-    /// A probe was answered since then.
+    /// True if a probe has been answered since the last suspicion.
     answers: bool,
-    /// On this rail the completion of a Send says nothing about the peer.
+    /// True if the completion of a Send on this rail does not mean that the peer received it.
     ends_early: bool,
 }
 
-/// See the module's documentation. One for each server, behind one lock of the driver.
+/// The rails to one server. The driver has one such object for each server, and protects it with a
+/// lock.
 #[derive(Clone, Debug)]
 pub struct Rails {
     entries: [Option<Entry>; REMEMBERED],
     random: Random,
-    /// No connection moves before this time.
+    /// No connection moves for balance before this time.
     next_move: Time,
-    /// The time since which the rails have unequal numbers of connections, and no idle connection
-    /// has moved.
+    /// Time at which the rails became unbalanced, or at which an idle connection last moved.
     waits_since: Option<Time>,
-    /// When all rails had last failed, and when the first of them worked again.
+    /// Time at which all rails had last failed, and time at which the first rail worked again.
     all_failed: Option<Time>,
     recovered: Option<Time>,
-    /// When rails were last suspected.
+    /// Time at which rails were last suspected.
     suspected: Option<Time>,
-    /// When the last of the probes began that were answered after the suspicion.
+    /// Begin of the latest probe that was answered since that suspicion.
     answered: Option<Time>,
 }
 
 impl Rails {
-    /// Makes an empty list of rails; `seed` decides the jitter and should differ from host to host.
+    /// Creates an empty list of rails. `seed` determines the jitter, and should differ from host
+    /// to host.
     #[inline]
     pub const fn new(seed: u64) -> Self {
         Self {
@@ -123,7 +125,7 @@ impl Rails {
 
     // The tables.
 
-    /// Replaces the list of rails by the present one.
+    /// Replaces the list of rails by `pairs`.
     pub fn update(&mut self, pairs: &Pairs, now: Time) {
         // When no rail is left, nothing about them is worth remembering.
         let forget = pairs.iter().next().is_none();
@@ -153,7 +155,7 @@ impl Rails {
             }
             return;
         }
-        // Returns a free entry, or the one whose rail has been gone and unused longest.
+        // Picks a free entry, or the unused entry whose rail left the tables and is oldest.
         let age = |place: &&mut Option<Entry>| match place {
             None => Some(Time::default()),
             Some(entry) if entry.listed || entry.held > 0 => None,
@@ -161,7 +163,7 @@ impl Rails {
         };
         let places = entries.iter_mut();
         let usable = places.filter_map(|place| Some((age(&place)?, place)));
-        // If connections hold all entries of rails that are gone, this rail waits.
+        // If every entry is listed or still referred to, this rail is not added now.
         if let Some((_, place)) = usable.min_by_key(|(age, _)| *age) {
             *place = Some(Entry {
                 rail,
@@ -176,8 +178,9 @@ impl Rails {
 
     // Attempts.
 
-    /// Chooses a rail for an attempt, and takes back the seat of the last attempt or connection.
-    /// `after_death`: that ended because its rail died. `None`: there are no rails.
+    /// Chooses a rail for a connection attempt, and releases the seat of the last attempt or
+    /// connection. `after_death`: the last attempt or connection ended because its rail died.
+    /// Returns `None` if there are no rails.
     pub fn take(
         &mut self,
         last: Option<Seat>,
@@ -195,7 +198,7 @@ impl Rails {
             Some(on) => on,
             None => self.best(now)?,
         };
-        // A rail whose port is down, and which therefore is not listed, may be back as well.
+        // Count all remembered rails: a rail that is unlisted because its port is down may return.
         let known = number(self.entries.iter().flatten());
         let mut seat = Seat::new(on);
         seat.hasty = self.others_are(on, Health::is_trusted);
@@ -220,10 +223,10 @@ impl Rails {
 
     /// Chooses the rail for an attempt.
     fn best(&mut self, now: Time) -> Option<u8> {
-        // Among equals it is chosen at random, so that servers with one connection each do not
-        // share one rail.
+        // Of equally good rails one is chosen at random. If the first rail were taken, the
+        // connections to servers with one connection each would all share that rail.
         let count = number(self.listed());
-        // CAST: Less than `count`.
+        // CAST: The random number is less than `count`, which is a `u32`.
         let first = self.random.below(count.into()) as u32;
         let turn = |rank: u32| rank.wrapping_add(first).checked_rem(count);
         let listed = self.indexed().filter(|(_, entry)| entry.listed);
@@ -243,8 +246,8 @@ impl Rails {
         Some(best.1 .0)
     }
 
-    /// Returns the seat of a connection that was made before there were rails, if it is on one of
-    /// them.
+    /// Returns a seat for a connection that was made before rails were configured, if a rail has
+    /// the addresses of the connection.
     pub fn adopt(&mut self, local: IpAddr, server: IpAddr, now: Time) -> Option<Seat> {
         let is_its = |(_, entry): &(u8, &Entry)| {
             entry.listed && (entry.rail.local, entry.rail.server) == (local, server)
@@ -266,7 +269,7 @@ impl Rails {
         }
     }
 
-    /// Counts one more connection on this rail.
+    /// Adds one connection to the counts of this rail.
     fn count(&mut self, on: u8) {
         if let Some(entry) = self.get_mut(on) {
             entry.load = entry.load.saturating_add(1);
@@ -274,24 +277,24 @@ impl Rails {
         }
     }
 
-    /// Number of rails.
+    /// Returns the number of rails in the tables.
     pub fn how_many(&self) -> u32 {
         number(self.listed())
     }
 
-    /// Whether a rail leads to this address.
+    /// Returns true if a rail leads to this server address.
     pub fn lead_to(&self, server: IpAddr) -> bool {
         self.listed().any(|entry| entry.rail.server == server)
     }
 
-    /// Whether there is more than one rail.
+    /// Returns true if there is more than one rail.
     pub fn are_several(&self) -> bool {
         self.listed().nth(1).is_some()
     }
 
     // The view for administrators.
 
-    /// The rails that are in the tables or still used.
+    /// Returns the state of each rail that is in the tables or still used.
     pub fn views(&self, now: Time) -> impl Iterator<Item = View> + '_ {
         let entries = self.entries.iter().flatten();
         let shown = entries.filter(|entry| entry.listed || entry.load > 0);
@@ -327,7 +330,7 @@ impl Rails {
         self.entries.iter().flatten().filter(|entry| entry.listed)
     }
 
-    /// Whether the condition holds for another rail in the tables.
+    /// Returns true if the condition holds for a rail in the tables other than `than`.
     fn others_are(&self, than: u8, so: impl Fn(&Health) -> bool) -> bool {
         self.indexed()
             .any(|(index, entry)| index != than && entry.listed && so(&entry.health))
@@ -340,7 +343,7 @@ impl Rails {
     }
 }
 
-/// Counts the items. The standard library counts with overflow checks, which panic.
+/// Counts the items. `Iterator::count` is not used because its overflow check may panic.
 fn number<T>(of: impl Iterator<Item = T>) -> u32 {
     of.fold(0, |count, _| count.saturating_add(1))
 }

@@ -195,7 +195,7 @@ pub enum ReplyPlan {
     },
     /// A Reply chunk is offered that can hold the whole reply.
     ReplyChunk {
-    /// Bytes offered in the chunk.
+        /// Bytes offered in the chunk.
         length: u32,
     },
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a connection request is accepted, and with what (RFC 8797, seen from the passive side).
+//! Decides whether a connection request is accepted, and with which parameters (RFC 8797, passive
+//! side).
 
 use crate::wire::{
     header::Version,
@@ -17,53 +18,53 @@ use crate::wire::{
 /// What this end of a connection can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// Bytes of a Receive; at least [`MIN_THRESHOLD`] count.
+    /// Size of a Receive buffer in bytes; less than [`MIN_THRESHOLD`] is raised to it.
     pub receive_size: u32,
-    /// Bytes of the longest Send; at least [`MIN_THRESHOLD`] count.
+    /// Maximum length of a Send in bytes; less than [`MIN_THRESHOLD`] is raised to it.
     pub send_size: u32,
-    /// The device can Send With Invalidate.
+    /// True if the device supports Send with Invalidate.
     pub invalidates: bool,
-    /// RDMA Reads that the device can have under way.
+    /// Maximum number of RDMA Reads that the device can have in flight as requester.
     pub reads: u8,
 }
 
-/// A request as the connection manager hands it over.
+/// A connection request, as the connection manager reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// All private data; on InfiniBand zeroes follow what the client sent.
     pub private_data: &'a [u8],
-    /// RDMA Reads that the client can answer at once.
+    /// Maximum number of RDMA Reads that the client can serve at a time.
     pub reads: u8,
 }
 
-/// Why a request is rejected.
+/// Why a connection request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rejected {
-    /// The client answers no RDMA Reads, or the device cannot post any.
+    /// The client serves no RDMA Reads, or the device of the server cannot post RDMA Reads.
     NoReads,
 }
 
-/// What a connection agreed on.
+/// The parameters of an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Longest messages in version one: `call` from the client, `reply` to the client.
+    /// Maximum message sizes in version 1: `call` from the client, `reply` to the client.
     pub thresholds: Thresholds,
-    /// The longest message to the client in version two, which may be longer.
+    /// Maximum size of a message to the client in version 2; may exceed the version 1 limit.
     pub reply_v2: u32,
-    /// RDMA Reads that may be under way; the depth to accept with. The client may have none, for no
-    /// memory of ours is open to it.
+    /// Maximum number of RDMA Reads that the server may have in flight: the initiator depth of the
+    /// accept. The client may post no RDMA Reads, because the server exposes no memory.
     pub reads: u8,
     /// The private data of the accept.
     pub private_data: [u8; PRIVATE_DATA_LEN],
-    /// The client announced nothing, so the smallest sizes hold.
+    /// True if the client sent no private data, so that the minimum sizes are in force.
     pub unannounced: bool,
 }
 
-/// Decides about a request.
+/// Decides whether a connection request is accepted.
 ///
 /// # Errors
 ///
-/// The reason to reject it.
+/// The reason for rejecting the request.
 pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
     let reads = own.reads.min(request.reads);
     if reads == 0 {
@@ -76,7 +77,8 @@ pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
     };
     let peer = PrivateData::find(request.private_data);
     let agreed = |version| Thresholds::negotiate(version, &announced, peer.as_ref());
-    // The client's calls are what this end receives.
+    // `negotiate` calls the messages that its own side sends calls. This side is the server: it
+    // sends replies and receives calls, so `call` and `reply` are swapped.
     let Thresholds {
         call: sent,
         reply: received,

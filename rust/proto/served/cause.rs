@@ -1,43 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Why a connection ends, in words for the log.
+//! The reasons for which the server closes a connection, with the texts for the log.
 
 use crate::responder::grant::Overdrawn;
 
-/// Why a connection ends.
+/// The reason for which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The client disconnected.
     Left,
     /// The client did not confirm the connection in time.
     HalfOpen,
-    /// The client does not answer.
+    /// The client's adapter did not acknowledge the server's probe in time.
     Silent,
-    /// The client has more Calls in flight than were granted.
+    /// The client has more Calls in flight than the server granted.
     Overrun,
-    /// There is no memory for a Receive.
+    /// There is no memory for a Receive buffer.
     Starved,
     /// The RPC layer dropped too many Calls.
     Lost,
     /// The client sent too many malformed messages.
     Malformed,
-    /// The client asked for too many options before it took the answers.
+    /// The client requested too many options before it received the refusals.
     Options,
-    /// A transfer failed: the client's memory is not as it said, or the path is broken.
+    /// A transfer failed: the client's memory differs from what the Call described, or the network
+    /// path is broken.
     Transfer,
-    /// The client's device refused a Read or a Write: the Call named memory that is not there.
+    /// The client's device refused a Read or a Write: the Call named memory that is not
+    /// registered.
     Refused,
-    /// It was idle, and another connection took its place.
+    /// The connection was idle and was closed to make space for a new connection.
     Crowded,
-    /// An answer could not be built or sent (RFC 8166 4.5.4).
+    /// A reply could not be built or sent (RFC 8166, section 4.5.4).
     Unanswerable,
     /// Calls to the client can no longer be sent.
     Callbacks,
     /// The device is removed.
     Device,
-    /// The address of the connection is no longer ours.
+    /// The server's address of the connection was removed from this host.
     Address,
-    /// The server stops.
+    /// The server is being stopped.
     Stopped,
 }
 
@@ -62,7 +64,7 @@ impl Cause {
         Self::Stopped,
     ];
 
-    /// The cause as the log says it.
+    /// Returns the text for the log.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Left => "the client disconnected",

@@ -1,49 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many connections there may be: in all, of one client, and before they are accepted.
+//! Limits on connections: in total, from one client address, and waiting to be accepted.
 //!
-//! A connection costs memory before anything is known of the client. At a bound the newest idle one
-//! goes, never one with Calls in process: a client that floods shuts itself out, not others.
+//! A connection costs memory before anything is known about the client. At a limit, the server
+//! closes the newest idle connection, and never a connection with Calls in progress. So a client
+//! that floods the server with connections loses its own connections, not those of other clients.
 
-/// The bounds of a listener.
+/// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorway {
-    /// Requests that wait for a thread.
+    /// Maximum number of connection requests that wait for a thread.
     pub waiting: u32,
-    /// Connections in all.
+    /// Maximum number of connections in total.
     pub connections: u32,
-    /// Connections of one address.
+    /// Maximum number of connections from one client address.
     pub of_one: u32,
 }
 
-/// The number of connections when a request arrives.
+/// The numbers of connections at the time at which a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crowd {
-    /// Connections in all, half open ones included.
+    /// Connections in total, half-open connections included.
     pub connections: u32,
-    /// Connections of the request's address.
+    /// Connections from the client address of the request.
     pub of_one: u32,
-    /// There is an idle connection of this address.
+    /// True if a connection from the client address of the request is idle.
     pub idle_of_one: bool,
-    /// There is an idle connection of any address.
+    /// True if a connection from any client address is idle.
     pub idle: bool,
 }
 
-/// The decision about a request.
+/// The decision about a connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Take it.
+    /// Accept the request.
     Free,
-    /// Accept it, and close the newest idle connection of its address.
+    /// Accept the request, and close the newest idle connection from the same client address.
     InPlaceOfOwn,
-    /// Accept it, and close the newest idle connection of all.
+    /// Accept the request, and close the newest idle connection from any client address.
     InPlaceOfAny,
-    /// Reject it.
+    /// Reject the request.
     Full,
 }
 
 impl Doorway {
-    /// True if one more request may wait.
+    /// Returns true if one more connection request may wait for a thread.
     #[inline]
     pub const fn queues(&self, waiting: u32) -> bool {
         waiting < self.waiting
@@ -55,7 +56,7 @@ impl Doorway {
         let full = crowd.connections >= self.connections;
         match (own_full, full) {
             (false, false) => Entry::Free,
-            // Closing an idle connection of its own address makes room under both bounds.
+            // Closing an idle connection from the same address frees a slot under both limits.
             _ if crowd.idle_of_one => Entry::InPlaceOfOwn,
             (false, true) if crowd.idle => Entry::InPlaceOfAny,
             _ => Entry::Full,

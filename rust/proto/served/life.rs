@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a served connection, from the accept to the end.
+//! The states of a server connection, from the accept to the disconnect.
 //!
 //! ```text
 //! Accepting --established or first message--> Up --cause--> Ended
 //!     \------------------- cause or deadline ---------------/
 //! ```
 //!
-//! The driver reports what happens with the time and gets an [`Act`]. It calls
-//! [`tick`](Life::tick) at least as often as it says.
+//! The driver reports each event with the time, and does what the returned [`Act`] says. The
+//! driver calls [`tick`](Life::tick) at least every [`Patience::tick`].
 
 use crate::{
     rpc::limit::{
@@ -29,39 +29,40 @@ use crate::{
 /// The time limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// From the accept to the client's confirmation.
+    /// Maximum time from the accept to the client's confirmation.
     pub confirm: Millis,
-    /// From the last sign of life to a probe.
+    /// Time from the last sign of life of the client to a probe.
     pub silence: Millis,
-    /// From a probe to its completion.
+    /// Maximum time from a probe to the completion of the probe.
     pub answer: Millis,
-    /// For the oldest work request on the send queue to complete. Such are RDMA Reads that the
-    /// client does not answer, and messages for which it posts no Receive: it may be alive, and
-    /// send Calls.
+    /// Maximum time without a completion on a busy send queue. RDMA Reads that the client does not
+    /// answer, and messages for which the client posts no Receive, do not complete, although the
+    /// client may be alive and send Calls.
     pub transfer: Millis,
-    /// From one tick to the next, with room for a busy host.
+    /// Longest normal time from one tick to the next, with reserve for a busy host. Time above this
+    /// does not count, because the host stood still.
     pub tick: Millis,
-    /// Malformed messages after which the connection ends, see [`DiscardLimit`].
+    /// Number of malformed messages after which the connection is closed; see [`DiscardLimit`].
     pub malformed: u32,
 }
 
-/// The driver's next step.
+/// What the driver has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Nothing.
+    /// Nothing to do.
     Nothing,
-    /// Pass the messages that came before to the RPC layer, once: the connection is up.
+    /// The connection is up: pass the messages that have arrived so far to the RPC layer.
     Begin,
-    /// Send a message that the client's adapter answers.
+    /// Post a request to which the client's adapter responds.
     Probe,
-    /// End the connection and log the reason. Returned once.
+    /// Disconnect and log the reason. Returned only one time for a connection.
     End(Cause),
 }
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The accept was sent.
+    /// The accept was sent; the client has not confirmed the connection.
     Accepting,
     Up {
         /// A probe was posted and has not completed.
@@ -76,22 +77,22 @@ pub struct Life {
     patience: Patience,
     state: State,
     iwarp: bool,
-    /// When the client was last heard, or the state began.
+    /// Time of the last sign of life of the client, or of the last change of state.
     since: Time,
     ticked: Time,
-    /// When the send queue moved, or had nothing to do.
+    /// Time at which the send queue last had a completion or was empty.
     moved: Time,
-    /// How many of its work requests had completed then.
+    /// Number of completed work requests of the send queue at that time.
     completed: u32,
-    /// Whether the client has sent a message.
+    /// True if the client has sent a message.
     spoken: bool,
     malformed: DiscardLimit,
     options: Refusals,
 }
 
 impl Life {
-    /// The life of a connection whose accept is sent now. On iWARP the passive side waits for the
-    /// first message of the client before it sends anything (RFC 5044 7.1).
+    /// Creates the state of a connection whose accept is sent now. On iWARP the passive side must
+    /// send nothing before the first message of the client arrives (RFC 5044, section 7.1).
     pub fn accepting(patience: Patience, iwarp: bool, now: Time) -> Self {
         Self {
             state: State::Accepting,
@@ -107,7 +108,7 @@ impl Life {
         }
     }
 
-    /// Records that the client has confirmed the connection, as the connection manager reports.
+    /// Records the connection manager's report that the client has confirmed the connection.
     pub fn established(&mut self, now: Time) -> Act {
         match self.state {
             State::Accepting => self.up(now),
@@ -115,8 +116,9 @@ impl Life {
         }
     }
 
-    /// Records a message. Until [`Act::Begin`] the driver keeps it: the client may send before the
-    /// connection manager reports its confirmation, and then this message confirms the connection.
+    /// Records that a message arrived. The driver keeps messages until it gets [`Act::Begin`]. A
+    /// message may arrive before the connection manager reports the client's confirmation. Such a
+    /// message confirms the connection.
     pub fn message(&mut self, now: Time) -> Act {
         if self.state == State::Ended {
             return Act::Nothing;
@@ -128,7 +130,7 @@ impl Life {
         }
     }
 
-    /// Records a sign of life.
+    /// Records a sign of life of the client.
     fn alive(&mut self, now: Time) -> Act {
         if let State::Up { probing } = &mut self.state {
             *probing = false;
@@ -137,7 +139,7 @@ impl Life {
         Act::Nothing
     }
 
-    /// Records a message that was dropped or refused because it is malformed.
+    /// Records that a malformed message was dropped or refused.
     pub fn malformed(&mut self) -> Act {
         match self.malformed.discard(None) {
             Reaction::Ignore => Act::Nothing,
@@ -145,8 +147,8 @@ impl Life {
         }
     }
 
-    /// Records that an option is refused. A client may ask for any, so that is not malformed; but
-    /// few such answers are on their way at a time.
+    /// Records that an option is refused. A client may request any option, so the request does not
+    /// count as malformed. But the number of refusals that have not completed is limited.
     pub fn refuse_option(&mut self) -> Act {
         match self.options.begin() {
             Ok(()) => Act::Nothing,
@@ -154,13 +156,13 @@ impl Life {
         }
     }
 
-    /// Records that the client's adapter has the refusal of an option.
+    /// Records that the client's adapter has received the refusal of an option.
     #[inline]
     pub fn option_refused(&mut self) {
         self.options.end();
     }
 
-    /// Ends the connection for this cause.
+    /// Closes the connection for this cause, unless it is closed already.
     pub fn end(&mut self, cause: Cause) -> Act {
         if self.state == State::Ended {
             return Act::Nothing;
@@ -169,7 +171,7 @@ impl Life {
         Act::End(cause)
     }
 
-    /// Time passed.
+    /// Checks the deadlines of the connection.
     pub fn tick(&mut self, now: Time) -> Act {
         self.malformed.tick(now);
         self.forgive(now);
@@ -178,7 +180,7 @@ impl Life {
             State::Accepting if waited >= self.patience.confirm => self.end(Cause::HalfOpen),
             State::Up { probing: false } if waited >= self.patience.silence => {
                 if !self.may_send() {
-                    // On iWARP the client's first message confirms the connection.
+                    // On iWARP the client has to send the first message, and has sent none.
                     return self.end(Cause::HalfOpen);
                 }
                 self.state = State::Up { probing: true };
@@ -192,11 +194,13 @@ impl Life {
         }
     }
 
-    /// Looks at the send queue, after [`tick`](Self::tick): whether work requests are under way,
-    /// and how many signalled ones have completed up to now, probes included. [`Act::Probe`] is for
-    /// a queue whose work requests are not signalled: the probe's completion speaks for them.
+    /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick).
+    /// `under_way` says whether work requests are posted and not completed. `completed` counts the
+    /// signalled work requests that have completed so far, probes included. If the posted work
+    /// requests are unsignalled, [`Act::Probe`] shows progress: the completion of the probe means
+    /// that they have completed.
     ///
-    /// What has completed was answered by the client's adapter, so it is a sign of life.
+    /// The client's adapter acknowledged each completed request, so a completion is a sign of life.
     pub fn send_queue(&mut self, now: Time, under_way: bool, completed: u32) -> Act {
         let has_moved = completed != self.completed;
         if has_moved {
@@ -218,7 +222,7 @@ impl Life {
         }
     }
 
-    /// True if a message may be sent, or anything else to the client.
+    /// Returns true if messages, RDMA Reads and RDMA Writes may be posted.
     #[inline]
     pub fn may_send(&self) -> bool {
         match self.state {
@@ -227,7 +231,7 @@ impl Life {
         }
     }
 
-    /// True if the RPC layer may have messages of the client.
+    /// Returns true if messages from the client may be passed to the RPC layer.
     #[inline]
     pub fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
@@ -239,7 +243,8 @@ impl Life {
         Act::Begin
     }
 
-    /// Time in which this host stood still does not count, as the client could not be heard in it.
+    /// Moves the deadlines by the time in which this host stood still, because it could not receive
+    /// messages from the client in that time.
     fn forgive(&mut self, now: Time) {
         let gap = now.since(self.ticked).get();
         let lost = gap.saturating_sub(self.patience.tick.get());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long the queues of a connection are.
+//! Computes the lengths of the queues of a connection.
 //!
-//! The wish is for a large device; a small one gets shorter queues and a smaller grant, not a
-//! failure. What the device cannot do at all is told before anything is made.
+//! The desired lengths suit a large device. On a small device the queues are shorter and the grant
+//! is smaller. A device that is too small is detected before any queue is created.
 
 use crate::responder::{
     call::Call,
@@ -13,49 +13,50 @@ use crate::responder::{
     }, //
 };
 
-/// What a device allows.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Work requests on one queue.
+    /// Maximum number of work requests on one queue.
     pub work_requests: u32,
-    /// Entries of one completion queue.
+    /// Maximum number of entries of one completion queue.
     pub completions: u32,
 }
 
-/// The queues of a connection, without the work requests that drain them.
+/// The lengths of a connection's queues, without the work requests for draining the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
-    /// Work requests of the send queue.
+    /// Number of work requests on the send queue.
     pub sends: u32,
-    /// Calls that a client may have in flight, each with a Receive.
+    /// Number of Calls that a client may have in flight; each needs a Receive.
     pub calls: u32,
-    /// Receives above these, which the grant does not count.
+    /// Number of additional Receives, which are not part of the grant.
     pub extra: u32,
 }
 
-/// Work requests of the send queue without which no long message fits.
+/// Minimum number of work requests on the send queue; a shorter queue is too short for long
+/// messages.
 pub const LEAST_SENDS: u32 = 64;
 
 impl Queues {
-    /// Receives that there are.
+    /// Returns the number of Receives on the receive queue.
     #[inline]
     pub const fn receives(&self) -> u32 {
         self.calls.saturating_add(self.extra)
     }
 
-    /// Work requests of the longest transfer. More might wait for ever: some of the queue may stay
-    /// taken until more is posted.
+    /// Returns the maximum number of work requests of one transfer. A longer transfer might wait
+    /// forever, because some queue entries may stay in use until later work requests are posted.
     pub const fn longest_transfer(&self) -> u32 {
         (self.sends / 4).saturating_mul(3)
     }
 
-    /// Checks that the Reads or the Writes of a Call, this number of work requests, fit into the
-    /// send queue.
+    /// Checks that the Reads or the Writes of a Call fit into the send queue. `wrs` is the number
+    /// of work requests that they need.
     ///
     /// # Errors
     ///
-    /// The answer to a Call that needs more. Its connection goes on: the client would send it again
-    /// on the next one.
+    /// The error message for a Call that needs more work requests. The connection stays up, because
+    /// after a reconnect the client would send the same Call again.
     pub fn check<S>(&self, call: &Call<'_, S>, wrs: u32) -> Result<(), Refusal> {
         if wrs > self.longest_transfer() {
             return Err(Refusal::new(call.xid(), call.version(), Fault::TooComplex));
@@ -63,9 +64,11 @@ impl Queues {
         Ok(())
     }
 
-    /// The longest queues up to these that the device has. One work request of each queue is for
-    /// the drain; all of both complete at one completion queue. Sends go first, as calls that find
-    /// no room wait. `None`: not even [`LEAST_SENDS`] and one call are there.
+    /// Returns queues that fit the device and are not longer than `self`. One work request of each
+    /// queue is reserved for draining it. The send queue and the receive queue share one completion
+    /// queue. If the completion queue is too short, the send queue is shortened first, because
+    /// transfers can wait for a free entry. Returns `None` if [`LEAST_SENDS`] work requests and
+    /// one call do not fit.
     pub fn fit(self, device: &Limits) -> Option<Self> {
         let most = device.work_requests.checked_sub(1)?;
         let all = device.completions.checked_sub(2)?;

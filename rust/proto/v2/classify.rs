@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sorting of received messages of version 2, behind the fixed words.
+//! Classification of received version 2 messages by the words that follow the fixed words.
 
 use crate::{
     error::Counter,
@@ -22,7 +22,8 @@ use crate::{
     }, //
 };
 
-/// Version 2: the direction is in the header, so nothing is ever ambiguous (V2-17).
+/// Classifies a version 2 Call or Reply. The header states the direction, so the result is never
+/// [`Inbound::Ambiguous`] (V2-17).
 pub(crate) fn classify_v2<'a>(
     context: &Context,
     message: &'a [u8],
@@ -65,8 +66,8 @@ pub(crate) fn classify_v2<'a>(
     }
 }
 
-/// Version 2 options: none is defined. A request with one is refused; one that claims to answer
-/// ours is dropped, as we send none (X-18, MAL-179).
+/// Classifies a version 2 option message. The draft defines no option, so an option request is
+/// refused. An option reply is dropped, because this side sends no option requests (X-18, MAL-179).
 pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
     let Ok(option) = OptionHeader::decode(&mut input) else {
         return context.discard(Counter::ShortMsg);

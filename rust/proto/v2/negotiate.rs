@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which protocol version a connection speaks.
+//! Negotiation of the protocol version of a connection.
 //!
-//! Version 2 is an expired draft without deployed servers, so it is off by default (V2-31). When it
-//! is on, every new connection begins with one small version 2 call, the *probe*. The probe is
-//! alone on the wire and at most 1024 bytes long (V2-04, V2-05). Its answer decides:
+//! Version 2 is an expired draft without deployed servers, so it is off by default (V2-31). When
+//! version 2 is on, every new connection begins with one small version 2 call, the *probe*. The
+//! probe is at most 1024 bytes long, and nothing else is sent until the server answers it (V2-04,
+//! V2-05). The answer decides:
 //!
 //! | Answer                           | Prefer version 2             | Version 2 only    |
 //! |----------------------------------|------------------------------|-------------------|
@@ -14,12 +15,13 @@
 //! | another error                    | new connection, version 1    | no common version |
 //! | none in time, or connection lost | new connection, version 1    | new connection    |
 //!
-//! The refused version is never sent again on that connection (V2-30, MAL-162). A peer that says it
-//! lacks version 2 is believed until its last transport goes away (V2-12). One that was silent,
-//! that ended the connection, or that answered with something else gets version 1 next, and is
-//! probed again after [`DOUBT`] (V2-08, V2-09). Reasons of our own, such as a device that was
-//! removed, say nothing about the peer (V2-31). An agreement is forgotten with the connection. The
-//! probe is no RPC of the application, so no RPC sees any of this (V2-35).
+//! A version that the peer refused is never sent again on that connection (V2-30, MAL-162). A peer
+//! that reports that it lacks version 2 is not probed again until the last transport to that peer
+//! is gone (V2-12). A peer that was silent, closed the connection, or sent another error gets
+//! version 1 on the next connection, and is probed again after [`DOUBT`] (V2-08, V2-09). A
+//! connection that is lost for a local reason, such as a removed device, says nothing about the
+//! peer (V2-31). An agreement on version 2 is forgotten with the connection. The probe is not an
+//! RPC of the upper layer, so the negotiation fails no RPC (V2-35).
 
 use crate::{
     time::{
@@ -33,52 +35,55 @@ use crate::{
     }, //
 };
 
-/// How long a peer that did not answer the probe is treated as one without version 2 (V2-31).
+/// Time for which a peer that did not answer the probe is treated as a peer without version 2
+/// (V2-31).
 pub const DOUBT: Millis = Millis::from_secs(600);
 
-/// The administrator's choice (V2-31).
+/// The protocol versions that the administrator allows (V2-31).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// Never send anything but version 1.
+    /// Use version 1 only.
     #[default]
     V1Only,
     /// Probe for version 2 and fall back to version 1.
     PreferV2,
-    /// Use version 2 or nothing.
+    /// Use version 2 only; without it there is no connection.
     V2Only,
 }
 
-/// What answered the probe. Only messages with the probe's xid count.
+/// The type of message that answered the probe. Only messages with the probe's xid are answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeAnswer {
     /// A version 2 reply that is not an error (V2-06).
     Reply,
-    /// An error message; ERR_VERS counts whatever `rdma_vers` it carries (V2-07, V2-32).
+    /// An error message. ERR_VERS is accepted with any number in `rdma_vers` (V2-07, V2-32).
     Error(RemoteErrorKind),
 }
 
 /// The side that ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
-    /// The peer, or its silence.
+    /// The peer closed the connection or did not respond.
     Peer,
-    /// This side: we, our device, or our part of the network.
+    /// This host closed the connection, or its device or network failed.
     Us,
 }
 
-/// The knowledge about the peer's version 2.
+/// What is known about the peer's support of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing.
     Nothing,
-    /// It did not answer the probe as a peer with version 2 does, at this time.
+    /// At this time the peer did not behave like a peer with version 2: it did not answer the
+    /// probe, or answered with an error.
     Doubtful(Time),
-    /// It says that it lacks version 2.
+    /// The peer reported a range of versions without version 2.
     Lacking,
 }
 
 impl Known {
-    /// Returns this value as a word, for transports that share it; zero is [`Known::Nothing`].
+    /// Converts this state to a word, which the transports to one server share. [`Known::Nothing`]
+    /// is zero.
     pub const fn to_word(self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -87,7 +92,7 @@ impl Known {
         }
     }
 
-    /// Returns the value of a word that [`Known::to_word`] has made.
+    /// Converts a word from [`Known::to_word`] back to the state.
     pub const fn from_word(word: u64) -> Self {
         match word {
             0 => Self::Nothing,
@@ -97,17 +102,18 @@ impl Known {
     }
 }
 
-/// What follows for a connection.
+/// What the driver has to do with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Send the probe and nothing else until it is answered.
+    /// Send the probe, and send nothing else until the probe is answered.
     Probe,
     /// Speak this version for the rest of the connection (V2-12).
     ///
-    /// After a fall-back to version 1 only one call may be in flight until its reply has reported a
-    /// grant (V2-05, V1-014): the error carried none.
+    /// After a fall-back to version 1 only one call may be in flight until the first reply grants
+    /// credits (V2-05, V1-014), because the error message granted none.
     Use(Version),
-    /// Give this connection up and connect again; the next attempt goes by what was remembered.
+    /// Close this connection and connect again. [`Negotiator::begin`] then uses what was learned
+    /// about the peer.
     Reconnect,
     /// There is no common version (MAL-161).
     Unsupported,
@@ -119,13 +125,13 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     policy: VersionPolicy,
-    /// The probe was sent and has no answer yet.
+    /// True while the probe waits for its answer.
     probing: bool,
     known: Known,
 }
 
 impl Negotiator {
-    /// Makes the state in which nothing is known of the peer.
+    /// Creates the state of a transport that knows nothing about the peer.
     pub const fn new(policy: VersionPolicy) -> Self {
         Self {
             policy,
@@ -134,12 +140,13 @@ impl Negotiator {
         }
     }
 
-    /// Sets what the transports of the server know together, before an attempt.
+    /// Sets the knowledge that all transports to the server share. The driver calls this before a
+    /// connection attempt.
     pub fn learn(&mut self, known: Known) {
         self.known = known;
     }
 
-    /// Records a new connection: [`Outcome::Probe`] or [`Outcome::Use`].
+    /// Records a new connection. Returns [`Outcome::Probe`] or [`Outcome::Use`].
     pub fn begin(&mut self, now: Time) -> Outcome {
         let probe = match self.policy {
             VersionPolicy::V1Only => false,
@@ -154,8 +161,8 @@ impl Negotiator {
         }
     }
 
-    /// Records the answer to the probe. A reply in version 1 is no answer: it is dropped before
-    /// (MAL-163), and the probe's timer ends the wait.
+    /// Records the answer to the probe. A reply in version 1 is no answer: the receive path drops
+    /// such a reply (MAL-163), and the negotiation ends when the probe's timer expires.
     pub fn answer(&mut self, answer: ProbeAnswer, now: Time) -> Outcome {
         if !self.probing {
             return Outcome::Ignored;
@@ -173,7 +180,7 @@ impl Negotiator {
                     RemoteErrorKind::Version { low, high } if offers(low, high, 1) => {
                         Known::Lacking
                     }
-                    // The peer has neither version, so version 1 would not help.
+                    // The peer has neither version, so remembering its refusal would not help.
                     RemoteErrorKind::Version { .. } => Known::Nothing,
                     _ => Known::Doubtful(now),
                 };
@@ -191,9 +198,9 @@ impl Negotiator {
         self.stop(Outcome::Reconnect)
     }
 
-    /// Records the end of the connection. If the peer ended it before it answered the probe, the
-    /// next connection has version 1 (V2-08, V2-09). An agreement is forgotten, a refusal is not
-    /// (V2-12, MAL-164).
+    /// Records the loss of the connection. If the peer closed the connection before it answered the
+    /// probe, the next connection uses version 1 (V2-08, V2-09). An agreement on version 2 is
+    /// forgotten; a refusal of version 2 is remembered (V2-12, MAL-164).
     pub fn lost(&mut self, by: EndedBy, now: Time) {
         if self.probing && by == EndedBy::Peer {
             self.known = Known::Doubtful(now);
@@ -201,13 +208,13 @@ impl Negotiator {
         self.probing = false;
     }
 
-    /// Records that the peer agreed to version 2, and then refused it to a call before it answered
-    /// any: the next connection has version 1.
+    /// Records that the peer agreed to version 2, but answered the first call with a refusal of
+    /// version 2. The next connection uses version 1.
     pub fn went_back_on_it(&mut self, now: Time) {
         self.known = Known::Doubtful(now);
     }
 
-    /// Whether the peer lacks version 2, or has to be treated so for the time being.
+    /// Returns true if the peer lacks version 2, or is treated as such a peer for [`DOUBT`].
     pub fn peer_lacks_v2(&self, now: Time) -> bool {
         match self.known {
             Known::Nothing => false,
@@ -216,7 +223,7 @@ impl Negotiator {
         }
     }
 
-    /// What is known of the peer.
+    /// Returns what is known about the peer.
     pub const fn known(&self) -> Known {
         self.known
     }
@@ -245,19 +252,20 @@ impl Negotiator {
     }
 }
 
-/// Whether a version is in the range that a peer names.
+/// Returns true if a version is in the range that the peer's ERR_VERS reports.
 ///
-/// Once version 2 was refused, version 1 is all that is left (V2-30). That the range contains
-/// version 2 as well makes no difference for this connection (MAL-162), but then the refusal is no
-/// reason never to ask again.
+/// After the peer refused version 2, only version 1 can be used on this connection (V2-30), even
+/// if the range contains version 2 (MAL-162). But if the range contains version 2, the peer is
+/// probed again later.
 const fn offers(low: u32, high: u32, version: u32) -> bool {
     low <= version && version <= high
 }
 
-/// How large a Receive must be, in bytes, so that the peer may settle on any version (V2-10, X-17).
+/// Returns the size of a Receive buffer in bytes that suffices for every allowed version (V2-10,
+///
 ///
-/// Receives are posted before the negotiation begins, so with version 2 possible they must hold
-/// what a version 2 peer may send without asking.
+/// Receives are posted before the negotiation begins. If version 2 is allowed, each must hold the
+/// largest message that a version 2 peer may send without negotiation.
 #[inline]
 pub fn receive_size(policy: VersionPolicy, own_receive: u32) -> u32 {
     match policy {

@@ -2,8 +2,9 @@
 
 //! The version probe: a NULL call in version 2 (V2-26 to V2-29).
 //!
-//! The probe asks the RPC layer of the peer for nothing: whatever RPC says to it, the transport has
-//! answered. So it names NFS, which every peer of ours serves, and identifies no user (AUTH_NONE).
+//! The probe tests only the peer's transport: every RPC reply, even an RPC error, shows that the
+//! peer speaks version 2. The NULL call is for NFS, which every server used here provides, and
+//! identifies no user (AUTH_NONE).
 
 use crate::{
     error::Error,
@@ -21,12 +22,12 @@ use crate::{
     }, //
 };
 
-/// Words of the RPC call.
+/// Length of the RPC call in words.
 const WORDS: usize = 10;
 
 /// Length of the probe, in bytes.
 pub const LEN: usize = Version::V2.min_header_len() + WORDS * 4;
-// Nothing longer may be sent before there is an agreement (V2-04, X-17). CAST: widening.
+// Before the version is negotiated, no longer message may be sent (V2-04, X-17). CAST: widening.
 const _: () = assert!(LEN <= MIN_THRESHOLD as usize);
 
 const RPC_VERSION: u32 = 2;
@@ -35,8 +36,8 @@ const NFS_VERSION: u32 = 3;
 const NULL: u32 = 0;
 const AUTH_NONE: u32 = 0;
 
-/// Writes the probe to the front of `buf` and returns its length. `credits` is what the connection
-/// asks for; the reply's grant is its first window.
+/// Writes the probe to the front of `buf` and returns the probe's length. `credits` is the number
+/// of credits to request; the grant in the reply is the first grant of the connection.
 ///
 /// # Errors
 ///
@@ -52,7 +53,7 @@ pub fn encode(xid: Xid, credits: Credits, buf: &mut [u8]) -> Result<usize, Error
         .split_at_mut_checked(Version::V2.min_header_len())
         .ok_or(Error::NoSpace)?;
     header.encode(front)?;
-    // Credential and verifier have no body.
+    // The credential and the verifier have empty bodies.
     let words: [u32; WORDS] = [
         xid.0,
         direction::CALL,

@@ -2,10 +2,10 @@
 
 //! Segments and chunk lists (RFC 8166 3.4, 4.3), the same in both protocol versions.
 //!
-//! What we send is described by [`ChunkLists`], which borrows arrays of [`Segment`]. What we
-//! receive is [`Lists`]: views over the received bytes whose structure was checked once by
-//! [`Lists::decode`], so that walking them later cannot fail. Every loop consumes input and is
-//! therefore bounded by the length of the message; no count from the wire sizes anything.
+//! [`ChunkLists`] describes the lists of a message to be sent, and borrows arrays of [`Segment`].
+//! [`Lists`] is a view of the lists in received bytes. [`Lists::decode`] checks their structure, so
+//! later iteration cannot fail. Every loop consumes input, so the length of the message limits it.
+//! No count from the wire determines the size of an array or of an allocation.
 
 use crate::wire::xdr::{
     Full,
@@ -18,14 +18,14 @@ use crate::wire::xdr::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u32);
 
-/// A plain segment: part of a region that the peer may access.
+/// A plain segment: a range of a memory region that the peer may access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Which region.
+    /// The handle of the region.
     pub handle: Handle,
-    /// The length in bytes; in a Reply, how many bytes were written.
+    /// The length in bytes; in a Reply, the number of bytes that the server wrote.
     pub length: u32,
-    /// Where in the region; any value is allowed (V1-112).
+    /// The offset in the region; any number is allowed (V1-112).
     pub offset: u64,
 }
 
@@ -45,32 +45,32 @@ impl Segment {
 /// A Read chunk to be sent: one data item, or the whole message if `position` is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadChunk<'a> {
-    /// Where the item starts in the unreduced Payload stream (V1-040); zero for a
+    /// Byte offset of the item in the unreduced Payload stream (V1-040); zero for a
     /// Position-Zero Read chunk.
     pub position: u32,
-    /// The memory that holds the item, in order.
+    /// The segments of memory that hold the item, in the order of its bytes.
     pub segments: &'a [Segment],
 }
 
 /// A segment of the Read list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSegment {
-    /// See [`ReadChunk::position`].
+    /// The position of the chunk; see [`ReadChunk::position`].
     pub position: u32,
-    /// The memory.
+    /// The handle, length and offset of the memory.
     pub segment: Segment,
 }
 
-/// Bytes of a plain segment.
+/// Length of a plain segment in bytes.
 pub const SEGMENT_LEN: usize = 16;
-/// Bytes of an entry of the Read list: discriminator, position, segment.
+/// Length of a Read list entry in bytes: discriminator, position, segment.
 pub const READ_ENTRY_LEN: usize = 24;
-/// Bytes of a list terminator or of an absent Reply chunk.
+/// Length of a list terminator, or of the word for an absent Reply chunk, in bytes.
 pub const ABSENT_LEN: usize = 4;
-/// Bytes of a Write or Reply chunk without its segments: discriminator and count.
+/// Length of a Write or Reply chunk without its segments, in bytes: discriminator and count.
 pub const CHUNK_LEN: usize = 8;
 
-/// Bytes of a Write or Reply chunk of `segments` segments.
+/// Returns the length of a Write or Reply chunk with `segments` segments, in bytes.
 #[inline]
 pub const fn chunk_len(segments: usize) -> usize {
     segments
@@ -83,17 +83,17 @@ pub const fn chunk_len(segments: usize) -> usize {
 pub struct ChunkLists<'a> {
     /// The Read list, chunk by chunk.
     pub reads: &'a [ReadChunk<'a>],
-    /// The Write list, chunk by chunk; a chunk without segments asks for that result inline.
+    /// The Write list, chunk by chunk; a chunk without segments asks for its data inline.
     pub writes: &'a [&'a [Segment]],
     /// The Reply chunk, if there is one.
     pub reply: Option<&'a [Segment]>,
 }
 
 impl ChunkLists<'_> {
-    /// How many bytes [`encode`](Self::encode) writes.
+    /// Returns how many bytes [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
-        // NO-OVERFLOW: On the wire a list is little longer than in memory.
+        // NO-OVERFLOW: The length on the wire is a small multiple of the size in memory.
         let chunk_len = |chunk: &[Segment]| {
             let segments = chunk.len().wrapping_mul(SEGMENT_LEN);
             segments.wrapping_add(CHUNK_LEN)
@@ -108,8 +108,9 @@ impl ChunkLists<'_> {
         len.wrapping_add(self.reply.map_or(ABSENT_LEN, chunk_len))
     }
 
-    /// Writes the three lists; [`Full`] if they do not fit.
-    // Always inlined: otherwise the position of `out` is stored and loaded for every item.
+    /// Writes the three lists. Returns [`Full`] if they do not fit into `out`.
+    // This function is inlined because the position of `out` would otherwise be stored to and
+    // loaded from memory for every item.
     #[inline(always)]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         for chunk in self.reads {
@@ -165,7 +166,7 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Takes the count and the segments; the count is believed only as far as the input reaches.
+    /// Takes the count and the segments. Fails if the input has fewer segments than the count says.
     #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = usize::try_from(input.u32()?).map_err(|_| Malformed)?;
@@ -176,13 +177,13 @@ impl<'a> Segments<'a> {
         })
     }
 
-    /// How many segments are left.
+    /// Returns how many segments are left.
     #[inline]
     pub const fn len(&self) -> usize {
         self.bytes.len() / SEGMENT_LEN
     }
 
-    /// True if no segment is left.
+    /// Returns true if no segment is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -220,13 +221,13 @@ impl<'a> ReadList<'a> {
             input.take(READ_ENTRY_LEN - ABSENT_LEN)?;
             len = len.saturating_add(READ_ENTRY_LEN);
         }
-        // INVARIANT: `len` grew by a whole entry at a time.
+        // INVARIANT: The loop adds the length of one entry to `len` at a time.
         Ok(Self {
             bytes: start.clone().take(len)?,
         })
     }
 
-    /// True if no segment is left.
+    /// Returns true if no segment is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -271,20 +272,20 @@ impl<'a> WriteList<'a> {
             len = len.saturating_add(chunk_len(chunk.len()));
             count = count.saturating_add(1);
         }
-        // INVARIANT: `len` grew by a whole chunk and `count` by one at a time.
+        // INVARIANT: The loop adds the length of one chunk to `len` and one to `count` at a time.
         Ok(Self {
             bytes: start.take(len)?,
             count,
         })
     }
 
-    /// How many chunks are left.
+    /// Returns how many chunks are left.
     #[inline]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// True if no chunk is left.
+    /// Returns true if no chunk is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -317,8 +318,8 @@ pub struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// Takes the three lists and checks their structure, not their meaning; [`Malformed`] if it is
-    /// wrong.
+    /// Takes the three lists and checks their structure, not their meaning. Returns [`Malformed`]
+    /// if the structure is wrong.
     #[inline]
     pub fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(Self {
@@ -332,7 +333,7 @@ impl<'a> Lists<'a> {
         })
     }
 
-    /// True if all three are absent.
+    /// Returns true if both lists and the Reply chunk are absent.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()

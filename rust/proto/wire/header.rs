@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transport headers: the fixed words, and encoding of everything that we send.
+//! Transport headers: the fixed words, and the encoding of all headers that the client sends.
 //!
-//! The first four words are the same in every version (V1-079). Version 2 adds one word, the
-//! direction, and is otherwise laid out like version 1.
+//! The first four words are the same in every version (V1-079). Version 2 adds a fifth word, the
+//! direction. The other parts of the header have the same layout in both versions.
 
 use crate::{
     error::Error,
@@ -26,7 +26,7 @@ use crate::{
     }, //
 };
 
-/// A transaction id; the same number in the transport and in the RPC header (V1-076).
+/// A transaction id. The transport header and the RPC header have the same xid (V1-076).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Xid(pub u32);
 
@@ -34,11 +34,12 @@ pub struct Xid(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Credits(pub u32);
 
-/// What is spoken on a connection: the words of its messages and what they mean.
+/// The protocol variant that a connection speaks. The variant determines the words of the headers
+/// and their meaning.
 ///
-/// Whatever depends on that matches on this type. The number on the wire is [`Version::number`]
-/// alone: a later draft of version two has the number 2 as well and is a variant of its own here,
-/// with a file for its codec, and with credits of its own behind `ForwardCredits`.
+/// All code that depends on the protocol variant matches on this type, not on the version number
+/// on the wire ([`Version::number`]). A later draft of version 2 has the number 2 as well. It would
+/// be a separate variant of this type, with a codec in a separate file and separate credit rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// RFC 8166.
@@ -49,7 +50,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The number on the wire.
+    /// Returns the version number on the wire.
     #[inline]
     pub const fn number(self) -> u32 {
         match self {
@@ -58,7 +59,7 @@ impl Version {
         }
     }
 
-    /// Bytes in front of the chunk lists.
+    /// Returns the length of the words in front of the chunk lists, in bytes.
     #[inline]
     pub const fn fixed_len(self) -> usize {
         match self {
@@ -67,7 +68,7 @@ impl Version {
         }
     }
 
-    /// Bytes of a header without chunks, the smallest there is for a Call or Reply.
+    /// Returns the length of a header without chunks in bytes: the minimum for a Call or Reply.
     #[inline]
     pub const fn min_header_len(self) -> usize {
         match self {
@@ -77,24 +78,24 @@ impl Version {
     }
 }
 
-/// Bytes of the words common to all versions.
+/// Length of the words common to all versions, in bytes.
 pub const FIXED_LEN: usize = 16;
-/// Bytes of an error message without a version range.
+/// Length of an error message without a version range, in bytes.
 pub const ERROR_LEN: usize = 20;
-/// The most segments one chunk may have (ULB-26).
+/// Maximum number of segments in one chunk (ULB-26).
 pub const MAX_SEGMENTS: usize = 16;
 
-/// Values of the procedure word.
+/// Numbers of the transport procedures.
 pub(crate) mod proc_nr {
     pub(crate) const MSG: u32 = 0;
     pub(crate) const NOMSG: u32 = 1;
-    /// RDMA_DONE, of version 1 only.
+    /// RDMA_DONE, which only version 1 has.
     pub(crate) const DONE: u32 = 3;
     pub(crate) const ERROR: u32 = 4;
     pub(crate) const OPTIONAL: u32 = 5;
 }
 
-/// Values of the error word.
+/// Codes of the error word in an error message.
 pub(crate) mod err_nr {
     pub(crate) const VERS: u32 = 1;
     /// ERR_CHUNK; BAD_HEADER in version 2.
@@ -102,7 +103,7 @@ pub(crate) mod err_nr {
     pub(crate) const INVAL_OPTION: u32 = 3;
 }
 
-/// Values of `msg_type` in the RPC header, and of the direction word of version 2.
+/// Codes of `msg_type` in the RPC header, and of the direction word in a version 2 header.
 pub(crate) mod direction {
     pub(crate) const CALL: u32 = 0;
     pub(crate) const REPLY: u32 = 1;
@@ -122,7 +123,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Takes the four words.
+    /// Takes the four fixed words from the input.
     #[inline]
     pub fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let bytes = input.array::<FIXED_LEN>()?;
@@ -135,36 +136,37 @@ impl Fixed {
         })
     }
 
-    /// Writes the four words.
+    /// Writes the four fixed words.
     #[inline(always)]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         out.words([self.xid.0, self.version, self.credits.0, self.procedure])
     }
 }
 
-/// A forward Call: us to the server.
+/// The header of a forward Call, from the client to the server.
 #[derive(Clone, Copy, Debug)]
 pub struct CallHeader<'a> {
     /// Version of the connection.
     pub version: Version,
     /// The RPC's xid.
     pub xid: Xid,
-    /// How many credits we ask for; never zero.
+    /// The number of credits that the client requests; never zero.
     pub credits: Credits,
     /// The chunks. A Read chunk at position zero makes the message an `RDMA_NOMSG`.
     pub lists: ChunkLists<'a>,
 }
 
-/// Bytes of a header's lists that are all absent.
+/// Length of the chunk lists of a header without chunks, in bytes.
 const EMPTY: usize = 3 * ABSENT_LEN;
-/// Bytes of a header's lists with a Write chunk of one segment.
+/// Length of the chunk lists with one Write chunk of one segment, in bytes.
 pub const ONE_WRITE: usize = EMPTY + CHUNK_LEN + SEGMENT_LEN;
-/// Bytes of a header's lists with a Read chunk of one segment.
+/// Length of the chunk lists with one Read chunk of one segment, in bytes.
 pub const ONE_READ: usize = EMPTY + READ_ENTRY_LEN;
-/// Bytes of a header's lists with a Reply chunk of one segment.
+/// Length of the chunk lists with a Reply chunk of one segment, in bytes.
 pub const ONE_REPLY: usize = ONE_WRITE - ABSENT_LEN;
 
-/// The chunk of a Call that has one, of one segment, as nearly all Calls with chunks do.
+/// The chunk of a Call that has exactly one chunk, with one segment. Nearly all Calls with chunks
+/// have this form.
 #[derive(Clone, Copy, Debug)]
 pub enum OneChunk {
     /// A Read chunk at this position, which is not zero.
@@ -180,9 +182,9 @@ impl OneChunk {
     ///
     /// # Errors
     ///
-    /// [`Error::BadChunk`] for an empty segment and a bad position (V1-038, V1-041, V1-043),
-    /// [`Error::NoSpace`] if the buffer is too short. Nothing is written unless all of it fits.
-    // A caller whose form is known at compile time gets the code of that form alone.
+    /// [`Error::BadChunk`] for an empty segment or a bad position (V1-038, V1-041, V1-043),
+    /// [`Error::NoSpace`] if the buffer is too short. After an error, `buf` is unchanged.
+    // If a caller knows the kind of chunk at compile time, only the code for that kind is inlined.
     #[inline(always)]
     pub fn encode(
         self,
@@ -219,8 +221,8 @@ impl OneChunk {
     }
 }
 
-/// Writes what comes before lists of `N` bytes in a Call with an inline message, if all of it fits.
-/// Returns a writer of the lists and the length of the header.
+/// Writes the words before the chunk lists of a Call with an inline message, if these words and
+/// `N` bytes of lists fit. Returns a writer for the lists and the length of the whole header.
 #[inline(always)]
 fn front<const N: usize>(
     version: Version,
@@ -229,7 +231,7 @@ fn front<const N: usize>(
     buf: &mut [u8],
 ) -> Result<(Writer<'_>, usize), Error> {
     let fixed = version.fixed_len();
-    // One check of the length if the version is known when this is compiled.
+    // If the version is known at compile time, the compiler keeps only this check of the length.
     let len = fixed.saturating_add(N);
     let (front, lists) = buf
         .get_mut(..len)
@@ -241,7 +243,7 @@ fn front<const N: usize>(
 }
 
 impl CallHeader<'_> {
-    /// How many bytes [`encode`](Self::encode) writes.
+    /// Returns how many bytes [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         self.version
@@ -253,12 +255,12 @@ impl CallHeader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooComplex`] for what a server need not accept (ULB-26), [`Error::BadChunk`] for
-    /// empty segments and bad positions (V1-038, V1-041, V1-043), [`Error::NoSpace`] if the buffer
-    /// is too short. Nothing is written unless all of it fits.
+    /// [`Error::TooComplex`] for more chunks or segments than a server has to accept (ULB-26),
+    /// [`Error::BadChunk`] for an empty segment or a bad position (V1-038, V1-041, V1-043),
+    /// [`Error::NoSpace`] if the buffer is too short. After an error, `buf` is unchanged.
     #[inline(always)]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
-        // Nearly every Call has one of these forms, whose length is known beforehand.
+        // Nearly every Call has one of the four forms below, whose lengths are constants.
         let lists = &self.lists;
         let chunk = match (lists.reads, lists.writes, lists.reply) {
             ([], [], None) => {
@@ -281,7 +283,7 @@ impl CallHeader<'_> {
         chunk.encode(self.version, self.xid, self.credits, buf)
     }
 
-    /// As [`encode`](Self::encode), for every form.
+    /// Does the work of [`encode`](Self::encode) for headers with any combination of chunks.
     fn encode_any(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let long = check_lists(&self.lists)?;
         let procedure = if long { proc_nr::NOMSG } else { proc_nr::MSG };
@@ -305,7 +307,7 @@ impl CallHeader<'_> {
     }
 }
 
-/// A writer of the `len` bytes at the front of `buf`.
+/// Returns a writer for the first `len` bytes of `buf`.
 #[inline(always)]
 fn room(len: usize, buf: &mut [u8]) -> Result<Writer<'_>, Error> {
     Ok(Writer::new(buf.get_mut(..len).ok_or(Error::NoSpace)?))
@@ -316,7 +318,7 @@ fn no_space(_: Full) -> Error {
     Error::NoSpace
 }
 
-/// Checks the lists of a Call; true if it has a Position-Zero Read chunk.
+/// Checks the lists of a Call. Returns true if the Call has a Position-Zero Read chunk.
 #[inline]
 fn check_lists(lists: &ChunkLists<'_>) -> Result<bool, Error> {
     let (long, data) = match lists.reads {
@@ -358,7 +360,7 @@ fn check_segments(segments: &[Segment], least: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes what comes before the lists: the fixed words, and the direction in version 2.
+/// Writes the words before the chunk lists: the fixed words, and the direction in version 2.
 #[inline(always)]
 pub(crate) fn encode_front(
     version: Version,
@@ -381,14 +383,14 @@ pub(crate) fn encode_front(
     }
 }
 
-/// A Reply of ours to a Call of the server; never has chunks (BC-15).
+/// The header of the client's Reply to a reverse Call; it never has chunks (BC-15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReverseReplyHeader {
     /// Version of the Call.
     pub version: Version,
     /// The Call's xid.
     pub xid: Xid,
-    /// How many reverse Calls we can take at once.
+    /// The number of reverse Calls that the client accepts at a time.
     pub credits: Credits,
 }
 
@@ -397,7 +399,7 @@ impl ReverseReplyHeader {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter than that.
+    /// [`Error::NoSpace`] if `buf` is shorter than the header.
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let len = self.version.min_header_len();
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
@@ -416,23 +418,24 @@ impl ReverseReplyHeader {
     }
 }
 
-/// Which error we report to the server.
+/// The error that the client reports to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// ERR_CHUNK; BAD_HEADER in version 2.
     Chunk,
-    /// Version 2 only: an option that we do not know.
+    /// Version 2 only: the client does not know the option.
     InvalOption,
 }
 
-/// An error message of ours: the answer to a reverse Call or option that we cannot take.
+/// An error message from the client: the answer to a reverse Call or an option that the client
+/// cannot handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Version of the connection.
     pub version: Version,
     /// The xid of the refused message.
     pub xid: Xid,
-    /// Why.
+    /// The reason for the refusal.
     pub kind: RefusalKind,
 }
 
@@ -441,7 +444,7 @@ impl Refusal {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter.
+    /// [`Error::NoSpace`] if `buf` is shorter than [`ERROR_LEN`].
     pub fn encode(&self, credits: Credits, buf: &mut [u8]) -> Result<usize, Error> {
         let buf = buf.get_mut(..ERROR_LEN).ok_or(Error::NoSpace)?;
         let mut out = Writer::new(buf);

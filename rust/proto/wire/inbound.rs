@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a received message is, before any call is looked up.
+//! Types of received messages, as known before the call of a reply is looked up.
 
 use crate::{
     error::{
@@ -23,84 +23,85 @@ use crate::{
     }, //
 };
 
-/// What a received message is.
+/// The type of a received message, and what the driver has to do with the message.
 #[derive(Clone, Debug)]
 pub enum Inbound<'a> {
-    /// An answer to a call of ours. Look its xid up; if no call waits for it on this connection,
-    /// it is a [`Counter::BadXid`] discard.
+    /// A reply to a client's call. Look the xid up. If no call with this xid waits on this
+    /// connection, drop the reply and raise [`Counter::BadXid`].
     Reply(Reply<'a>),
-    /// An error report. Look its xid up as for a Reply; its credit word is no grant.
+    /// An error report for a client's call. Look the xid up as for a Reply. The credit word of an
+    /// error is not a grant.
     Error(RemoteError),
-    /// A well-formed Call of the server.
+    /// A well-formed Call from the server.
     ReverseCall(ReverseCall<'a>),
-    /// Send this refusal; it takes a send slot but no credit.
+    /// Send this error message to the server; it takes a send slot but no credit.
     Refuse(Refusal),
-    /// Only the table of waiting calls can decide: call [`Ambiguous::resolve`].
+    /// The type depends on whether a call with this xid waits: call [`Ambiguous::resolve`].
     Ambiguous(Ambiguous),
-    /// Drop it, count it, repost the Receive.
+    /// Drop the message, raise the counter, repost the Receive.
     Discard(Discard),
 }
 
 /// A message to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {
-    /// What to count.
+    /// The counter to raise.
     pub counter: Counter,
-    /// The xid, if the message was long enough to have a trustworthy one. If a call waits for it on
-    /// this connection, the call got a bad reply; see
+    /// The xid of the message, if it can be the xid of a client's call. If a call with this xid
+    /// waits on this connection, the call got a bad reply; see
     /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     pub xid: Option<Xid>,
 }
 
-/// The header of a Reply, structurally valid.
+/// The header of a Reply, whose structure has been checked.
 #[derive(Clone, Debug)]
 pub struct Reply<'a> {
-    /// The call it answers.
+    /// The xid of the call that this Reply answers.
     pub xid: Xid,
-    /// The grant, as sent.
+    /// The unchecked grant of the server.
     pub credits: Credits,
     /// True for `RDMA_MSG`: the RPC message is in [`payload`](Self::payload).
     pub inline: bool,
     /// The chunk lists.
     pub lists: Lists<'a>,
-    /// Everything behind the header.
+    /// All bytes that follow the transport header.
     pub payload: &'a [u8],
-    /// Where the payload starts in the received message.
+    /// Byte offset of the payload in the received message.
     pub offset: usize,
-    /// Oddities that were accepted.
+    /// Counters to raise for deviations from the protocol that were accepted.
     pub notes: Notes,
 }
 
 /// The header of a reverse Call.
 #[derive(Clone, Copy, Debug)]
 pub struct ReverseCall<'a> {
-    /// Its xid; unrelated to our own (BC-02).
+    /// The xid that the server chose; unrelated to the xids of the client's calls (BC-02).
     pub xid: Xid,
-    /// The credits that the server asks for; a hint only, never the forward grant (BC-03).
+    /// The credits that the server requests: only a hint, not a grant for forward calls (BC-03).
     pub credits: Credits,
     /// The RPC message.
     pub payload: &'a [u8],
-    /// Where the payload starts in the received message.
+    /// Byte offset of the payload in the received message.
     pub offset: usize,
-    /// Oddities that were accepted.
+    /// Counters to raise for deviations from the protocol that were accepted.
     pub notes: Notes,
 }
 
-/// An error report for a call of ours.
+/// An error report for a client's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteError {
-    /// The call it is about.
+    /// The xid of the call that failed.
     pub xid: Xid,
     /// What the peer reports.
     pub kind: RemoteErrorKind,
-    /// Oddities that were accepted, and the received error itself.
+    /// Counters to raise for the error itself and for accepted deviations from the protocol.
     pub notes: Notes,
 }
 
 /// What an error message reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteErrorKind {
-    /// The peer speaks only these versions, as it says; nothing about the range is checked.
+    /// The peer reports the range of versions that it speaks. The range is not checked.
     Version {
         /// Lowest version.
         low: u32,
@@ -109,14 +110,14 @@ pub enum RemoteErrorKind {
     },
     /// The peer could not process the header of the call.
     Chunk,
-    /// Version 2: the peer knows no such option.
+    /// Version 2: the peer does not know the option.
     InvalOption,
 }
 
 impl RemoteErrorKind {
-    /// The error with which the call ends, for good (V1-090).
+    /// Returns the error with which the call fails. The call is not retried (V1-090).
     ///
-    /// INVAL_OPTION for an ordinary call is as permanent as a bad header (MAL-177).
+    /// INVAL_OPTION in answer to an ordinary call is as permanent as a bad header (MAL-177).
     #[inline]
     pub const fn error(self) -> Error {
         match self {
@@ -126,19 +127,21 @@ impl RemoteErrorKind {
     }
 }
 
-/// A message whose direction only the table of waiting calls can decide (X-21, MAL-118).
+/// A message that is a Reply if a call with its xid waits, and a Call if not (X-21, MAL-118).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// The xid to look up among the calls waiting on this connection.
+    /// The xid to look up among the calls that wait on this connection.
     pub xid: Xid,
     version: Version,
     backchannel: bool,
 }
 
 impl Ambiguous {
-    /// Decides, given whether a call of ours waits for this xid.
+    /// Decides what to do with the message. `pending` says whether a client's call with this xid
+    /// waits.
     ///
-    /// A bad Reply is dropped; anything else is a reverse Call that we cannot take.
+    /// If so, the message is a bad Reply and is dropped. If not, it is a reverse Call that the
+    /// client cannot accept.
     #[inline]
     pub const fn resolve(self, pending: bool) -> Inbound<'static> {
         if pending {
@@ -155,14 +158,14 @@ impl Ambiguous {
     }
 }
 
-/// The shortest RPC Reply: MSG_DENIED with AUTH_ERROR (RFC 5531 9).
+/// Minimum length of an RPC Reply in bytes: MSG_DENIED with AUTH_ERROR (RFC 5531, section 9).
 pub const MIN_RPC_REPLY: usize = 20;
 
 pub(crate) const fn discard(counter: Counter, xid: Option<Xid>) -> Inbound<'static> {
     Inbound::Discard(Discard { counter, xid })
 }
 
-/// What is known of a message once its fixed words have been read.
+/// What is known about a message after its fixed words have been read.
 pub(crate) struct Context {
     pub(crate) fixed: Fixed,
     pub(crate) version: Version,
@@ -170,7 +173,7 @@ pub(crate) struct Context {
     pub(crate) notes: Notes,
 }
 
-/// The first two words of an RPC message, if it has them.
+/// Returns the first two words of an RPC message, or `None` if the message is shorter.
 #[inline]
 pub(crate) fn rpc_words(payload: &[u8]) -> Option<(Xid, u32)> {
     let mut input = Reader::new(payload);
@@ -182,7 +185,7 @@ impl Context {
         discard(counter, Some(self.fixed.xid))
     }
 
-    /// A reverse Call that we cannot take.
+    /// Returns the refusal of a reverse Call or an option that the client cannot handle.
     pub(crate) fn refuse(&self, kind: RefusalKind) -> Inbound<'static> {
         Inbound::Refuse(Refusal {
             version: self.version,
@@ -191,13 +194,13 @@ impl Context {
         })
     }
 
-    /// A reverse Call whose RPC message is in a Read chunk: it is never taken (RFC 8167, section
-    /// 5.3).
+    /// Handles a reverse Call whose RPC message is in a Read chunk. Such a Call is never accepted
+    /// (RFC 8167, section 5.3).
     pub(crate) fn long_call(&self) -> Inbound<'static> {
         if self.backchannel {
             self.refuse(RefusalKind::Chunk)
         } else {
-            // The xid is the server's: it says nothing about our calls.
+            // The server chose the xid, which is unrelated to the client's calls.
             discard(Counter::BcDisabled, None)
         }
     }
@@ -210,7 +213,8 @@ impl Context {
         })
     }
 
-    /// A message that is a Reply; for an inline one the RPC header was found to say so.
+    /// Returns a message as a Reply. If the RPC message is inline, the caller has checked that its
+    /// header says Reply.
     #[inline]
     pub(crate) fn reply<'a>(
         &self,
@@ -234,7 +238,7 @@ impl Context {
         })
     }
 
-    /// A message that is a Call, with its RPC header inline.
+    /// Handles a Call from the server whose RPC header is inline.
     pub(crate) fn reverse_call<'a>(
         &self,
         lists: &Lists<'a>,
@@ -243,7 +247,7 @@ impl Context {
         rpc_xid: Xid,
     ) -> Inbound<'a> {
         if !self.backchannel {
-            // The xid is the server's: it says nothing about our calls.
+            // The server chose the xid, which is unrelated to the client's calls.
             return discard(Counter::BcDisabled, None);
         }
         if !lists.is_empty() || rpc_xid != self.fixed.xid {
@@ -258,7 +262,7 @@ impl Context {
         })
     }
 
-    /// A Reply whose RPC header is inline and begins with `rpc_xid`.
+    /// Handles a Reply whose RPC header is inline and begins with `rpc_xid`.
     #[inline]
     pub(crate) fn inline_reply<'a>(
         &self,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The private data of connection set-up (RFC 8797).
+//! The private data that peers exchange during connection setup (RFC 8797).
 
-/// What a peer announces when a connection is made.
+/// What a peer announces during connection setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
     /// The sender supports remote invalidation of every handle that it exposes (CM-15).
     pub remote_invalidation: bool,
-    /// Largest message that the sender will send, in bytes.
+    /// Maximum size of the messages that the sender of this announcement will send, in bytes.
     pub send_size: u32,
-    /// Largest message that the sender can receive, in bytes.
+    /// Maximum size of the messages that the sender of this announcement can receive, in bytes.
     pub receive_size: u32,
 }
 
 /// The threshold that every version 1 peer supports (V1-025), in bytes.
 pub const MIN_THRESHOLD: u32 = 1024;
-/// Bytes of the message.
+/// Length of the private data in bytes.
 pub const PRIVATE_DATA_LEN: usize = 8;
 /// The largest size that can be announced, in bytes.
 pub const MAX_SIZE: u32 = 262_144;
@@ -25,17 +25,17 @@ const VERSION: u8 = 1;
 const FLAG_REMOTE_INVALIDATION: u8 = 0x01;
 
 impl PrivateData {
-    /// What a peer without private data is taken to have announced (CM-10).
+    /// The announcement that is assumed for a peer that sends no private data (CM-10).
     pub const ABSENT: Self = Self {
         remote_invalidation: false,
         send_size: MIN_THRESHOLD,
         receive_size: MIN_THRESHOLD,
     };
 
-    /// The bytes to announce.
+    /// Encodes the private data.
     ///
-    /// Sizes are rounded down to a multiple of 1024, so that we never announce more than the buffer
-    /// holds (CM-07), and clamped to 1024 to [`MAX_SIZE`].
+    /// Sizes are rounded down to a multiple of 1024, so that no announced size exceeds the buffer
+    /// (CM-07). Sizes are clamped to the range from 1024 to [`MAX_SIZE`].
     pub const fn encode(&self) -> [u8; PRIVATE_DATA_LEN] {
         let [a, b, c, d] = IDENTIFIER;
         let flags = if self.remote_invalidation {
@@ -55,10 +55,10 @@ impl PrivateData {
         ]
     }
 
-    /// Searches everything that the peer sent for valid private data, at any alignment (CM-12).
+    /// Searches the received bytes for valid private data, at any alignment (CM-12).
     ///
-    /// An identifier with an unknown version or without room for the rest is passed over
-    /// (CM-14). `None` means that the peer announced nothing.
+    /// The search skips an identifier that an unknown version or too few bytes follow (CM-14).
+    /// Returns `None` if the peer announced nothing.
     pub fn find(received: &[u8]) -> Option<Self> {
         received.windows(PRIVATE_DATA_LEN).find_map(Self::parse)
     }
@@ -77,18 +77,18 @@ impl PrivateData {
     }
 }
 
-/// Code of the largest announceable size that is not above `size`.
+/// Returns the code of the largest size that can be announced and is not above `size`.
 const fn size_code(size: u32) -> u8 {
     if size >= MAX_SIZE {
         0xff
     } else {
-        // CAST: less than 256 * 1024.
+        // CAST: `size` is below 256 * 1024, so the quotient is below 256.
         (size / 1024).saturating_sub(1) as u8
     }
 }
 
-/// Size that a code stands for.
+/// Returns the size in bytes that a code stands for.
 const fn size_of_code(code: u8) -> u32 {
-    // CAST: widening. At most 256 * 1024.
+    // CAST: widening. The result is at most 256 * 1024.
     (code as u32).saturating_add(1).saturating_mul(1024)
 }

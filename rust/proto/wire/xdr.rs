@@ -2,21 +2,21 @@
 
 //! Reading and writing of XDR words over byte slices (RFC 4506).
 //!
-//! Both cursors only shrink the slice that they hold, so no position can point past its end, and
-//! positions need no arithmetic. Several items of fixed size are taken or put as one array with a
-//! cursor of its own, so that the length is checked once.
+//! [`Reader`] and [`Writer`] only shrink the slice that they hold. So no position can be past the
+//! end of the slice, and positions need no arithmetic. Several items of fixed size are taken or put
+//! as one array with a separate cursor, so that the length is checked only one time.
 
-/// The input ends too early or holds a value that XDR does not allow at its place.
+/// Error: the input ends too early, or has a word that XDR does not allow at this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The output buffer is full.
+/// Error: the output buffer is too short for the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 /// Takes XDR items from the front of a byte slice.
 ///
-/// Every item fails with [`Malformed`] if the slice ends too early.
+/// Every method that takes an item fails with [`Malformed`] if the slice ends too early.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Everything that has not been taken yet.
+    /// Returns the bytes that have not been taken yet.
     #[inline]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
@@ -55,7 +55,8 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// Takes the "is present" word of an optional item: 0 or 1, nothing else (RFC 4506 4.19).
+    /// Takes the word that says whether an optional item is present: 0 or 1 (RFC 4506, section
+    /// 4.19). Fails for any other number.
     #[inline]
     pub fn present(&mut self) -> Result<bool, Malformed> {
         match self.u32()? {
@@ -76,7 +77,8 @@ impl<'a> Reader<'a> {
 
 /// Puts XDR items at the front of a byte slice.
 ///
-/// Every item fails with [`Full`] if the slice is too short, and then so do all later ones.
+/// Putting an item fails with [`Full`] if the slice is too short. After a failure, every later
+/// item fails as well.
 #[derive(Debug)]
 pub struct Writer<'a> {
     rest: &'a mut [u8],
@@ -130,7 +132,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Rounds a length up to the XDR unit of four bytes, or `None` where the result overflows.
+/// Rounds a length up to the XDR unit of four bytes. Returns `None` if the result overflows.
 #[inline]
 pub const fn round_up(len: u32) -> Option<u32> {
     match len.checked_add(3) {
@@ -139,7 +141,7 @@ pub const fn round_up(len: u32) -> Option<u32> {
     }
 }
 
-/// The number of pad bytes behind a variable-length item of `len` bytes.
+/// Returns the number of pad bytes behind a variable-length item of `len` bytes.
 #[inline]
 pub const fn pad(len: u32) -> u32 {
     len.wrapping_neg() & 3
