@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The place of a connection on a rail ([`Seat`]), how it gets there ([`Choice`]), and how a rail
-//! looks to an administrator ([`View`]).
+//! The use of a rail by a connection ([`Seat`]), the choice of a rail for an attempt ([`Choice`]),
+//! and the state of a rail as shown to an administrator ([`View`]).
 
 use super::place::Rail;
 use crate::time::{
@@ -21,7 +21,7 @@ pub struct Seat {
     pub(super) carries: Option<Time>,
     /// The attempt is given up before the connection manager repeats the request.
     pub(super) hasty: bool,
-    /// The attempt was given up in that way.
+    /// True if the attempt was given up before the connection manager repeated the request.
     pub(super) in_vain: bool,
     /// Before this time the connection does not move to make the numbers equal.
     pub(super) rests: Time,
@@ -64,7 +64,7 @@ pub struct Probe {
 pub enum Probed {
     /// A connection was made.
     Connected,
-    /// None was.
+    /// No connection was made.
     Failed,
     /// The probe was called off, which says nothing about the rail.
     NotTried,

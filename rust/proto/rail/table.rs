@@ -16,10 +16,10 @@ use core::{
     net::IpAddr, //
 };
 
-/// The most entries in a list of local addresses and devices.
+/// Maximum number of entries in a list of local addresses and devices.
 pub const MAX_LOCALS: usize = 16;
 
-/// The most addresses in all groups of servers together.
+/// Maximum number of addresses in all groups of servers together.
 pub const MAX_SERVERS: usize = 64;
 
 /// One entry of a list of local ends.
@@ -165,7 +165,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// The group has only one address, so it adds none.
+    /// An empty table: no server has further addresses.
     pub const NONE: Self = Self {
         members: [None; MAX_SERVERS],
     };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What attempts, connections and ports say about rails, and whether the rails were at fault.
+//! Conclusions about rails from attempts, connections and ports, and whether a rail was at fault.
 //!
-//! A rail is at fault if it fails while others do well. A server that restarts or loses its power,
-//! and a host that stood still, make all rails fail, one after the other; then none is held back
-//! when it works again ([`health`](super::super::health)).
+//! A rail is at fault if it fails while other rails work. If a server restarts or loses its power,
+//! or this host stands still, all rails fail, one after the other. Then no rail is at fault, and
+//! connections may return to each rail as soon as it works ([`health`](super::super::health)).
 
 use super::{
     super::{
@@ -23,12 +23,12 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// A rail that works again later than the first one by this much did not come back together with
-/// it.
+/// A rail that works again this long after the first rail did not recover together with the first
+/// rail.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
-    /// Records that the connection was made.
+    /// Records that the connection of this seat was made.
     pub fn connected(&mut self, seat: &Seat, now: Time) {
         self.worked(seat.on, now);
         if let Some(entry) = self.get_mut(seat.on) {
@@ -36,9 +36,9 @@ impl Rails {
         }
     }
 
-    /// Records that the connection was lost for silence: its rail is dead, unless the rail has
-    /// worked since all rails had failed and the connection is older than that. Returns whether
-    /// another rail is live.
+    /// Records that the connection was lost because the peer was silent. The rail is then dead,
+    /// unless the connection was made before all rails failed, so that it may have failed with
+    /// them. Returns whether another rail is live.
     pub fn lost(&mut self, seat: &Seat, now: Time) -> bool {
         if !self.is_left_over(seat, now) {
             self.died(seat.on, now);
@@ -46,30 +46,31 @@ impl Rails {
         self.others_are(seat.on, Health::is_live)
     }
 
-    /// Whether the connection is older than the failure of all rails, and may have failed with
-    /// them.
+    /// Returns true if the connection was made before all rails failed, and may have failed
+    /// together with the rails.
     fn is_left_over(&self, seat: &Seat, now: Time) -> bool {
         let before = |failed: &Time| seat.carries.is_some_and(|since| since < *failed);
         let all_failed = self.all_failed.filter(before);
         all_failed.is_some_and(|failed| now.since(failed) < TOGETHER)
     }
 
-    /// Records that the attempt failed, or that the port or the device went away, with the rail to
-    /// blame: the rail is dead. Returns whether another rail is live.
+    /// Records a failure for which the rail is to blame: the attempt failed, or the port or the
+    /// device went away. The rail is then dead. Returns whether another rail is live.
     pub fn failed(&mut self, seat: &Seat, now: Time) -> bool {
         self.died(seat.on, now);
         self.others_are(seat.on, Health::is_live)
     }
 
-    /// Records that the attempt was refused, which is an answer: the rail is only doubted. Returns
-    /// whether another one is trusted.
+    /// Records that the attempt was refused. A refusal is an answer, so the rail is only doubted.
+    /// Returns whether another rail is trusted.
     pub fn refused(&mut self, seat: &Seat, now: Time) -> bool {
         self.doubt(seat.on, false, now);
         self.others_are(seat.on, Health::is_trusted)
     }
 
-    /// Records that the attempt was not answered. That proves little if it was given up before the
-    /// request was repeated. Returns whether another rail is worth an attempt.
+    /// Records that the attempt was not answered. If the attempt was given up before the connection
+    /// manager repeated the request, the rail is only doubted. Returns whether another rail is
+    /// worth an attempt.
     pub fn unanswered(&mut self, seat: &mut Seat, now: Time) -> bool {
         if seat.hasty {
             seat.in_vain = true;
@@ -79,14 +80,14 @@ impl Rails {
         }
     }
 
-    /// Records that the connection was lost, perhaps because of its rail.
+    /// Records that the connection was lost, perhaps because its rail failed.
     pub fn doubted(&mut self, seat: &Seat, now: Time) {
         if !self.is_left_over(seat, now) {
             self.doubt(seat.on, true, now);
         }
     }
 
-    /// Records that a port is down: every rail that begins there is dead.
+    /// Records that the port with this local address is down: every rail with this address is dead.
     pub fn port_down(&mut self, local: IpAddr, now: Time) {
         for on in 0..REMEMBERED as u8 {
             if self.get(on).is_some_and(|entry| entry.rail.local == local) {
@@ -122,7 +123,7 @@ impl Rails {
         }
     }
 
-    /// Looks whether all rails have failed.
+    /// Checks whether all rails have failed, so that no single rail is at fault.
     fn excuse(&mut self, now: Time) {
         if !self.listed().all(|entry| entry.health.is_on_trial(now)) {
             return;
@@ -131,7 +132,7 @@ impl Rails {
         for entry in self.entries.iter_mut().flatten() {
             entry.health.excuse(now);
         }
-        // A rail may work again already.
+        // A rail that failed earlier may work again by now.
         if self.listed().any(|entry| entry.health.is_clear()) {
             self.recovered = Some(now);
         }

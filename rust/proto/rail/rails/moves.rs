@@ -17,24 +17,26 @@ use crate::time::{
     Time, //
 };
 
-/// Interval between moves. It is shorter if all moves that are due would take longer than
-/// `ALL_MOVES`.
+/// Interval between two moves. The interval is shorter, down to `LEAST_PAUSE`, if all moves that
+/// are due would take longer than `ALL_MOVES`.
 const PAUSE: Millis = Millis::new(250);
 const LEAST_PAUSE: Millis = Millis::new(50);
 const ALL_MOVES: Millis = Millis::from_secs(10);
 
-/// If no idle connection has moved for this long, in which each was asked, busy ones move, too.
+/// If no idle connection has moved for this long, busy connections may move. The time suffices to
+/// ask every connection whether it is idle.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
-/// How long a busy connection stays after its calls took too long to end for a move: the first
-/// time, and at most. The time doubles with each such move.
+/// Time for which a busy connection stays on its rail after its calls took too long for a move.
+/// `STAY` is the time after the first such move. It doubles each time, up to `LONGEST_STAY`.
 const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
 impl Rails {
-    /// Returns whether this connection has to move now, and how. `busy`: calls are in flight on it;
-    /// `heard`: when something last came from the server. If so it counts for its new rail from now
-    /// on: its next attempt takes it, unless [`Rails::stay`] comes first.
+    /// Returns whether this connection has to move now, and how. `busy`: calls are in flight on the
+    /// connection. `heard`: when the last message came from the server. A connection that has to
+    /// move is counted on its new rail from now on. Its next attempt takes that rail, unless
+    /// [`Rails::stay`] is called before.
     pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
         if self.get(seat.on)?.health.is_belied(heard) {
             self.worked(seat.on, now);
@@ -55,7 +57,7 @@ impl Rails {
         let fled = !own.health.is_live();
         let waits = !fled && (now < seat.rests || (busy && now < seat.stays));
         if seat.to.is_some() || (fled && busy && !silent) || waits {
-            // A connection that gets its replies may stay, whatever happened to others.
+            // A busy connection that gets its replies may stay, even if its rail counts as dead.
             return None;
         }
         let is_target = |(index, entry): &(u8, &Entry)| {
@@ -88,10 +90,11 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// Records that the connection does not move after all, because its calls take long. No other
-    /// calls were sent in that time, so the connection is left alone for a while, longer each time.
+    /// Records that the connection does not move after all, because its calls take too long. No new
+    /// calls were sent while it waited for them. So the connection is not asked to move again for a
+    /// while; the time is longer after each such wait.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
-        // A shift of ten already gives more than the longest pause.
+        // A shift by ten bits already exceeds `LONGEST_STAY`.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));
         let stay = Millis::new(STAY.get().saturating_mul(factor)).min(LONGEST_STAY);
         seat.stays = now.after(stay);
@@ -114,8 +117,9 @@ impl Rails {
         self.count(to);
     }
 
-    /// Returns how many connections have to move at least, until the settled rails have equal
-    /// numbers, within one, and rails that left the tables have none.
+    /// Returns the minimum number of moves after which the settled rails are balanced: their
+    /// numbers of connections differ by at most one, and rails that left the tables have no
+    /// connections.
     fn excess(&self, now: Time) -> u32 {
         let settled = |entry: &&Entry| entry.listed && entry.health.is_settled(now);
         let targets = || self.entries.iter().flatten().filter(settled);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes of rails, dead or doubted, and suspicion for silence.
+//! Probes of dead or doubted rails, and the suspicion of rails on which a connection is silent.
 //!
-//! Where the device's acknowledgements say nothing of the peer (iWARP), silence on a busy
-//! connection is all that tells of a rail on which nothing comes through, and it tells as much of a
-//! server that takes its time. So all rails are probed then. One whose probe is not answered is
-//! dead if a later probe of another rail is: the server accepts connections in the order in which
-//! they come, so it was not too busy. A rail that has answered is asked again for that.
+//! On iWARP the completion of a Send does not show that the peer received the message. There,
+//! silence on a busy connection is the only sign of a rail that passes no messages, but a slow
+//! server is silent as well. So all rails are then probed. A rail that does not answer its probe is
+//! dead if a later probe of another rail is answered: the server accepts connections in the order
+//! of their arrival, so it was not too busy. A rail that has answered is probed again for this
+//! comparison.
 //!
-//! The time that a probe takes is judged by the clock, for it may end late: siw waits for its TCP
-//! connection, and rdma_cm for the adapter to give up.
+//! The duration of a probe is measured with the clock, because a probe may be reported late: siw
+//! waits for its TCP connection, and rdma_cm waits until the adapter gives up.
 
 use super::{
     super::{
@@ -31,33 +32,34 @@ use crate::time::{
     Time, //
 };
 
-/// A connection must have been busy for this long before its silence counts, as the call may be
-/// new.
+/// A connection must have been busy for this long before its silence counts, because a call that
+/// was just sent has no reply yet.
 const WAITS: Millis = Millis::new(750);
 
 /// How long the probe of a suspected rail may take.
 const ANSWER: Millis = Millis::new(3500);
 
-/// A suspicion that is undecided for this long is dropped: the server is too busy.
+/// A suspicion that is undecided for this long is dropped, because the server is probably too busy.
 const DROP: Millis = Millis::from_secs(8);
 
-/// A live rail is not probed again sooner, and one that is suspected has no more probes under way:
-/// the first may be stuck since before.
+/// Minimum time between two probes of a live rail, and maximum number of probes in flight on a
+/// suspected rail. The maximum is two, because a probe from before the suspicion may be stuck.
 const AGAIN: Millis = Millis::new(250);
 const MOST: u32 = 2;
 
-/// Rails are not suspected again so soon, by a connection on which something came since, and in one
-/// and the same silence.
+/// Minimum time between two suspicions: `PAUSE` if the connection has received a message since the
+/// last suspicion, `LONG_PAUSE` if its silence continues.
 const PAUSE: Millis = Millis::from_secs(3);
 const LONG_PAUSE: Millis = Millis::from_secs(10);
 
-/// How soon to look again while a rail is suspected or may be suspected soon.
+/// Interval of calls to [`Rails::watch`] while a rail is suspected or may be suspected soon.
 const SOON: Millis = Millis::new(250);
 
 impl Rails {
-    /// Looks whether a connection is silent without a reason: for those whose device says nothing
-    /// of the peer. `busy`: calls are in flight on it; `heard`: when something was last received.
-    /// Returns when to look again, if that matters.
+    /// Checks whether a busy connection is silent. The driver calls this for connections whose Send
+    /// completions do not show that the peer received the message. `busy`: calls are in flight.
+    /// `heard`: when the last message was received. Returns the time until the next check, if one
+    /// is needed.
     pub fn watch(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Millis> {
         let waits = seat.waits.filter(|since| busy && heard <= *since);
         seat.waits = waits.or(busy.then_some(now));
@@ -90,19 +92,20 @@ impl Rails {
         self.listed().any(|entry| entry.health.is_suspected())
     }
 
-    /// Whether the server has answered a probe that began later than this one.
+    /// Returns true if the server has answered a probe that began later than `begun`.
     fn was_passed_over(&self, begun: Time) -> bool {
         self.answered.is_some_and(|later| later > begun)
     }
 
-    /// Whether a suspected rail has not answered a probe, though another has answered a later one.
+    /// Returns true if a suspected rail has not answered a probe, although a later probe has been
+    /// answered.
     fn is_silent(&self, entry: &Entry) -> bool {
         let unanswered = entry.probes.unanswered;
         let passed_over = unanswered.is_some_and(|begun| self.was_passed_over(begun));
         entry.health.is_suspected() && entry.probes.ends_early && passed_over
     }
 
-    /// Decides the suspicions.
+    /// Decides for each suspected rail whether it is dead, or drops a suspicion that is too old.
     fn judge(&mut self, now: Time) {
         let since = self.suspected.unwrap_or(now);
         for on in 0..REMEMBERED as u8 {
@@ -121,15 +124,16 @@ impl Rails {
         }
     }
 
-    /// Whether a probe remains to be compared with a later one.
+    /// Returns true if an unanswered probe of a suspected rail has not been compared with a later
+    /// probe.
     fn wants_comparison(&self) -> bool {
         let suspected = self.listed().filter(|entry| entry.health.is_suspected());
         let mut unanswered = suspected.filter_map(|entry| entry.probes.unanswered);
         unanswered.any(|begun| !self.was_passed_over(begun))
     }
 
-    /// Returns a rail that is to be probed now: a dead, doubted or suspected one, or one that has
-    /// answered while others are suspected.
+    /// Returns a rail that is to be probed now: a dead, doubted or suspected rail, or a rail that
+    /// has answered while other rails are suspected.
     pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
         self.judge(now);
         let compares = self.wants_comparison();
@@ -191,18 +195,19 @@ impl Rails {
         let Some(entry) = self.get(probe.on) else {
             return;
         };
-        // The probe may have ended late, or a message came through since. A rail that is only
-        // suspected is probed again until the server has answered a later probe.
+        // A rail that is trusted again stays live: the failure may be reported late, or a message
+        // has arrived since. A rail that is only suspected is probed again until the server has
+        // answered a later probe.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
-            // We gave up the probe. The server may have accepted it since, and has answered no
-            // later one.
+            // The client gave up the probe. The server may have accepted it afterwards, and has
+            // answered no later probe.
             self.forget(probe);
         }
     }
 
-    /// Records that this probe proves nothing though it was not answered.
+    /// Records that this unanswered probe proves nothing about the rail.
     fn forget(&mut self, probe: &Probe) {
         if let Some(entry) = self.get_mut(probe.on) {
             let of_another = |begun: &Time| *begun != probe.begun;
