@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// How long a rail must have been live to be settled, by the number of deaths in a row.
+/// Time for which a rail must have been live to be settled, indexed by its deaths in a row.
 const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(10),
     Millis::from_secs(120),
@@ -72,7 +72,7 @@ const UNDER_WAY: Millis = Millis::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Dead {
     since: Time,
-    /// When it was last tried without success.
+    /// Time of the last attempt or probe over this rail without success.
     tried: Time,
     probes: u32,
     next_probe: Time,
@@ -81,14 +81,14 @@ struct Dead {
 /// The history of a rail, which decides when connections return to it.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// When it last became live.
+    /// Time at which the rail last became live.
     live_since: Time,
     settles: Time,
-    /// When it last died after it had worked.
+    /// Time at which the rail last died after it had worked.
     died: Option<Time>,
     /// Number of deaths that followed each other soon.
     in_a_row: usize,
-    /// The time since which connections use it; `None` if none has since it became live.
+    /// Time since which connections use the rail; `None` if it is unused since it became live.
     used: Option<Time>,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Health {
     doubted: Option<Time>,
     /// The time since which a live rail is suspected.
     suspected: Option<Time>,
-    /// Whether a connection was ever made over it.
+    /// True if a connection was ever made over this rail.
     proven: bool,
     record: Record,
     trial: Option<Trial>,
@@ -230,7 +230,7 @@ impl Health {
         self.trial.is_some_and(|trial| trial.is_open(now))
     }
 
-    /// All rails failed.
+    /// Records that all rails failed, so that this rail is not to blame.
     pub(super) fn excuse(&mut self, now: Time) {
         let (live, trusted) = (self.is_live(), self.is_trusted());
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.is_open(now)) else {
@@ -251,7 +251,7 @@ impl Health {
         }
     }
 
-    /// Whether it is suspected.
+    /// Returns true if the rail is suspected.
     pub(super) const fn is_suspected(&self) -> bool {
         self.suspected.is_some()
     }
@@ -325,7 +325,7 @@ impl Health {
         }
     }
 
-    /// A probe begins.
+    /// Records that a probe of this rail begins.
     pub(super) fn probing(&mut self, random: &mut Random, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.probes = dead.probes.saturating_add(1);
