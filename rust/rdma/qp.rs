@@ -4,15 +4,15 @@
 //!
 //! | Part | What is there |
 //! | --- | --- |
-//! | `life` | the life of a queue pair: made, shut down |
+//! | `life` | creates queue pairs and shuts them down |
 //! | `batch` | posts to the send queue |
-//! | `doorbell` | messages that wait are posted together |
-//! | `send` | the device gets work requests, and completes them |
-//! | `handler` | the trait of what handles completions |
+//! | `doorbell` | posts waiting messages together |
+//! | `send` | hands work requests to the device, and handles their completions |
+//! | `handler` | the trait for handlers of completions |
 //! | `message` | messages that arrive, and the completion that brings them |
-//! | `recv` | receive buffers come back and are posted again |
+//! | `recv` | takes receive buffers back and posts them again |
 //! | this file | the queue pair |
-//! | `send_queue`, `chain`, `fence`, `recv_queue`, `config` | its parts |
+//! | `send_queue`, `chain`, `fence`, `recv_queue`, `config` | parts of the queue pair |
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
 //! context, one at a time ([`crate::cq`]). So the handlers need no lock among themselves.
@@ -98,14 +98,14 @@ use kernel::{
 use xprtrdma_base::spin::SpinLock;
 use xprtrdma_bindings as bindings;
 
-/// The `ib_qp` of an id.
+/// The `ib_qp` that was created on the `rdma_cm_id` of a protection domain.
 ///
 /// # Invariants
 ///
 /// `qp` is valid until `gone` is set. Its context is `reports`, which does not move.
 struct RawQp {
     qp: NonNull<bindings::ib_qp>,
-    /// Outlives the queue pair, as the fields are dropped after `drop`.
+    /// The context of the queue pair. Outlives it, because fields are dropped after `drop` ran.
     reports: Pin<KBox<Reports>>,
     gone: Atomic<bool>,
     pd: Arc<Pd>,
@@ -120,15 +120,15 @@ impl RawQp {
             ..Default::default()
         };
         let mask = bindings::ib_qp_attr_mask_IB_QP_STATE as c_int;
-        // SAFETY: The queue pair is valid, and any of its states leads to this one.
+        // SAFETY: The queue pair is valid, and the error state can be entered from every state.
         to_result(unsafe { bindings::ib_modify_qp(self.qp.as_ptr(), &mut attr, mask) })
     }
 
     /// Destroys the queue pair, which is not used any more. Idempotent. May sleep.
     ///
-    /// `false` once, if the device has not done it: it may use everything that the queue pair was
-    /// told of, for ever. The callee does not say, but the queue pair then keeps `cq`, its
-    /// completion queue.
+    /// Returns `false`, on the first call only, if the device failed to destroy the queue pair: the
+    /// device may then use the queue pair's memory for ever. `rdma_destroy_qp()` reports no error;
+    /// a failure shows because the queue pair still uses `cq`, its completion queue.
     #[must_use]
     fn destroy(&self, cq: &Cq) -> bool {
         if self.gone.xchg(true, Full) {
@@ -158,7 +158,7 @@ impl RawQp {
 /// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
 ///   of the one that they borrow.
 /// - The work queue that `handler` named outlives `cq`: a [`Queue`] is always borrowed, so
-///   `handler` keeps whatever owns it; `handler` is never changed, and dropped after `cq`.
+///   `handler` keeps the queue's owner alive; `handler` never changes, and is dropped after `cq`.
 /// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
 /// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
@@ -233,7 +233,7 @@ pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,
     down: Atomic<bool>,
     send_cqes: SendEntries,
-    // Teardown order: queue pair, completion queue, then what they used: work queue and memory.
+    // Teardown order: queue pair, completion queue, then the work queue and memory that both used.
     raw: RawQp,
     cq: Pin<KBox<Cq>>,
     handler: H,
@@ -241,27 +241,27 @@ pub struct Qp<H: QpHandler> {
     sq: SpinLock<SendQueue>,
     #[pin]
     rq: SpinLock<RecvQueue>,
-    /// The number of the next doorbell for messages that wait; written under the lock of `sq`.
+    /// Number of the next doorbell for waiting messages. Written under the lock of `sq`.
     doorbell: Atomic<u32>,
-    /// The work that rings that doorbell; not queued any more once `sq` is closed and this was
-    /// cancelled.
+    /// The work item that rings the doorbell for waiting messages. It is no longer queued after
+    /// `sq` was closed and the work item was cancelled.
     #[pin]
     doorbell_work: Work<Qp<H>>,
     recvs: KVVec<RecvBuf<Self>>,
     /// Buffers of messages whose handlers have ended.
     free: UnsafeCell<Chain>,
-    /// How many buffers of `free`, or of the receive queue's `returned`, are posted together. Fewer
-    /// than that may wait in both: so as many Receives as were promised are posted even if no
-    /// further message comes.
+    /// Number of buffers of `free` that are posted together; `returned_batch` is the same for the
+    /// receive queue's `returned`. Each list may keep fewer buffers than its batch unposted: so the
+    /// promised number of Receives is posted even if no further message arrives.
     free_batch: u32,
     returned_batch: u32,
     /// How many Receives have completed, modulo 2^32.
     taken: Atomic<u32>,
     /// A Receive was flushed: the queue pair is in the error state.
     flushed: Atomic<bool>,
-    /// What the device had counted when the queue pair was made.
+    /// The device's counters when the queue pair was created.
     sendings: Sendings,
-    /// The domain in which a message can prove an invalidation.
+    /// Number of the protection domain in which a message can prove that a region was invalidated.
     proof_pd: usize,
     pd: Arc<Pd>,
 }

@@ -5,25 +5,26 @@
 use core::cell::Cell;
 use kernel::sync::atomic::Atomic;
 
-/// Value of [`RemoteInvalidation::pd`]: no message proves anything.
+/// Value of [`RemoteInvalidation::pd`] if no message can prove an invalidation.
 pub(crate) const NO_PD: usize = 0;
 
 /// The device reports that a message of the peer invalidated the region with this rkey.
 ///
-/// A peer can guess a key, and invalidate it before the registration is executed. So the message is
-/// a proof only together with what it repeats ([`Echo`]): then it was made when the Send behind
-/// the registration had left, so the registration had been executed, and the invalidation hit a
-/// valid region. It is a proof once.
+/// A peer can guess a key, and invalidate it before the registration is executed. So the message
+/// proves the invalidation only if it repeats what the peer could not know earlier ([`Echo`]): then
+/// the peer made the message after the Send behind the registration had left. The registration had
+/// been executed by then, and the invalidation hit a valid region. A message proves one
+/// invalidation only.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
-    /// The domain in which it can prove an invalidation.
+    /// Number of the protection domain in which the message can prove an invalidation.
     pub(crate) pd: usize,
-    /// It has proved one.
+    /// Whether the message was already taken as the proof for a region.
     pub(crate) used: &'a Cell<bool>,
-    /// The number of the queue pair's next doorbell. A registration that waits for it was not
-    /// posted yet.
+    /// The number of the queue pair's next doorbell. A registration that waits for this doorbell
+    /// was not posted yet.
     pub(crate) doorbell: &'a Atomic<u32>,
-    /// The message.
+    /// The bytes of the message.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -34,23 +35,23 @@ impl RemoteInvalidation<'_> {
     }
 }
 
-/// Content of a message that the peer can only know from the Send that told of a region.
+/// Content of a message that the peer can only know from the Send that named a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
     /// The region's offset, in network order, at this byte of the message. Its upper bits were
-    /// drawn at random when the region was mapped. This crate looks it up and does not believe the
-    /// caller.
+    /// drawn at random when the region was mapped. This crate reads the offset from the message; it
+    /// does not rely on the caller.
     OffsetAt(usize),
     /// The region's offset at any word of the message.
     Offset,
-    /// Another number that the peer could not foresee, and that left this host with that Send and
-    /// not before.
+    /// A number other than the offset that the peer could not foresee, and that did not leave this
+    /// host before the Send that named the region.
     ///
-    /// The caller's word for it is taken, but only for a region that the peer may read: such a
-    /// region is never written through, so a wrong word shows memory to the peer and does no other
-    /// harm.
+    /// This crate relies on the caller for this, but only for a region that the peer may read: the
+    /// peer cannot write through such a region, so a caller's mistake shows memory to the peer and
+    /// does no other harm.
     Unforeseen,
-    /// Nothing.
+    /// The message repeats nothing of the Send.
     Nothing,
 }
 

@@ -16,20 +16,21 @@ use xprtrdma_base::lend::Piece;
 /// (linux/scatterlist.h).
 const SG_BITS: usize = 3;
 
-/// The bit of these that marks the last entry. No other bit is set in a table that is one array.
+/// The bit of `scatterlist::page_link` that marks the last entry. No other bit of [`SG_BITS`] is
+/// set in a table that is one array.
 const SG_END: usize = 2;
 
 /// The content of a region's table.
 pub(super) struct Filling<'a> {
-    /// Bytes of the longest entry that can be mapped: whole pages, at least one.
+    /// Maximum length of an entry that can be mapped, in bytes: whole pages, at least one page.
     max_entry: u32,
     sg: &'a mut [scatterlist],
-    /// Bytes in whole pages that are left.
+    /// Bytes for which the table still has space, in whole pages.
     room: usize,
-    /// Whether the table may continue where a piece does not end, or the next does not begin, at a
-    /// page border.
+    /// Whether a piece may be added if the last piece does not end, or the added piece does not
+    /// begin, at a page border.
     gaps: bool,
-    /// Where in its page the last piece ended.
+    /// Offset in its page at which the last piece ended.
     end: usize,
     /// Numbers of bytes and entries so far.
     pub(super) bytes: usize,
@@ -45,7 +46,7 @@ impl<'a> Filling<'a> {
         }
         Self {
             max_entry,
-            // NO-OVERFLOW: A region was allocated a list of entries for its pages.
+            // NO-OVERFLOW: The list of entries is in memory, one entry for each page of a region.
             room: sg.len().wrapping_mul(PAGE_SIZE),
             sg,
             gaps,
@@ -55,15 +56,16 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Adds a piece. Returns `false` if no more fits; then perhaps not even all of this piece did.
+    /// Adds a piece. Returns `false` if the table is full; it may then contain only the beginning
+    /// of the piece, or nothing of it.
     pub(super) fn add(&mut self, piece: Piece<'_>) -> bool {
         let Piece { first, len, .. } = piece;
-        // NO-OVERFLOW: Everything here is bounded by the bytes that a region can hold, which were
-        // allocated a list of entries for, or by the length of a piece of memory.
+        // NO-OVERFLOW: Every number here is limited by the bytes that a region can hold, whose list
+        // of entries was allocated, or by the length of a piece of memory.
         if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
             return false;
         }
-        // Usually a small transfer is in one page.
+        // The memory of a small transfer is usually within one page.
         let behind = first.wrapping_add(len);
         if behind > PAGE_SIZE {
             return self.add_pages(piece);
@@ -76,7 +78,7 @@ impl<'a> Filling<'a> {
         true
     }
 
-    /// Adds a piece of more than one page, for which there is at least a page.
+    /// Adds a piece that crosses a page border. The table has space for at least one page.
     #[inline(never)]
     fn add_pages(&mut self, piece: Piece<'_>) -> bool {
         let Piece {
@@ -85,7 +87,7 @@ impl<'a> Filling<'a> {
             first,
             len,
         } = piece;
-        // NO-OVERFLOW: As in `add`.
+        // NO-OVERFLOW: Limited by the bytes that a region can hold or by the length of a piece.
         // A piece that is too long for the rest of the region is cut at a page border.
         let part = core::cmp::min(len, self.room.wrapping_sub(first));
         let behind = first.wrapping_add(part);
@@ -100,11 +102,11 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for this number of entries and bytes, which use `used` bytes of whole pages. The
-    /// last byte is in front of `behind`.
+    /// Accounts for `nents` new entries with `bytes` bytes, which use `used` bytes in whole pages.
+    /// `behind` is the offset behind the last byte.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
-        // NO-OVERFLOW: As in `add`.
+        // NO-OVERFLOW: Limited by the bytes that a region can hold.
         self.nents = self.nents.wrapping_add(nents);
         self.bytes = self.bytes.wrapping_add(bytes);
         self.room = self.room.wrapping_sub(used);
@@ -114,7 +116,8 @@ impl<'a> Filling<'a> {
 
 /// Fills entries of at most `max` bytes with `len` bytes. They begin at `first` of the first page,
 /// and continue behind the last page in the pages that follow it physically. Returns how many
-/// entries were used; `None` if there are no more than `others`, which cannot be.
+/// entries were used; `None` if `sg` has no more entries than `others` has pages, which no caller
+/// causes.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],
@@ -127,10 +130,10 @@ fn fill(
     if others.len() >= sg.len() {
         return None;
     }
-    // An address that is no page.
+    // An address that no page has.
     let none = ptr::without_provenance_mut(1);
-    // The distance of a page that may share an entry with the page before it; if none may, a
-    // distance that no page has.
+    // The distance in the memory map between pages that may share an entry. If no two pages may
+    // share an entry, a distance that pages never have.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -138,8 +141,9 @@ fn fill(
     };
     let start = sg.as_mut_ptr();
     let mut entry = start;
-    // Whole pages at first, for this loop is most of the work for a large transfer.
-    // SAFETY: By the look at the lengths there is an entry.
+    // The loop counts whole pages, which keeps it fast: it is most of the work of a large transfer.
+    // The first and the last entry are cut behind it.
+    // SAFETY: `sg` has more entries than `others` has pages, so it has at least one entry.
     begin(unsafe { &mut *entry }, page);
     let mut page = page;
     let mut rest = others.iter();
@@ -160,7 +164,8 @@ fn fill(
                 None => break 'table,
             }
         };
-        // SAFETY: Each page begins at most one entry, and there are more entries than `others`.
+        // SAFETY: Each page begins at most one entry, and `sg` has more entries than `others` has
+        // pages.
         unsafe {
             (*entry).length = length;
             entry = entry.add(1);
@@ -168,8 +173,8 @@ fn fill(
         }
         length = PAGE_SIZE as u32;
     }
-    // NO-OVERFLOW: The bytes in front of the first and behind the last of the memory are fewer than
-    // the entries hold.
+    // NO-OVERFLOW: The bytes of the pages in front of the memory and behind it are fewer than the
+    // bytes of all entries.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);
@@ -186,10 +191,11 @@ fn fill(
     Some(used)
 }
 
-/// Sets the length of the first of the entries, which points at a page. The bytes beyond `max`, a
-/// number of whole pages, go to the entries behind it. Returns the index of the last entry.
+/// Sets the length of the first entry, which points at a page, to `length`. If `length` is more
+/// than `max`, a number of whole pages, the bytes beyond `max` go to the following entries. Returns
+/// the index of the last entry.
 ///
-/// There are entries enough: each that was used so far, or is here, holds a page or more.
+/// There are enough entries: the table has one for each page, and each entry holds at least a page.
 #[inline]
 fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usize> {
     let mut last = 0;
@@ -199,7 +205,7 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
         let page = (entry.page_link & !SG_BITS) as *mut page;
         // CAST: A number of pages.
         let behind = page.wrapping_add(max as usize / PAGE_SIZE);
-        // NO-OVERFLOW: A number of entries; the length by the condition.
+        // NO-OVERFLOW: `last` is a number of entries; `length` is more than `max` in this loop.
         last = last.wrapping_add(1);
         length = length.wrapping_sub(max);
         begin(entries.get_mut(last)?, behind);
@@ -208,11 +214,12 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     Some(last)
 }
 
-/// Clears a mark of a table's first entry. The driver of an IOMMU sets it when it has bounced a
-/// list (`sg_dma_mark_swiotlb()`), and would take the next list for a bounced one.
+/// Clears the SWIOTLB mark of a table's first entry. The driver of an IOMMU sets the mark when it
+/// bounces a list (`sg_dma_mark_swiotlb()`). If the mark stayed, the driver would take the next
+/// list in this table for a bounced one.
 #[inline(always)]
 pub(super) fn unmark(first: &mut scatterlist) {
-    // Kernels without such IOMMUs do not have the field.
+    // Kernels without IOMMUs that bounce lists do not have the field.
     #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
     {
         first.dma_flags = 0;
@@ -222,7 +229,7 @@ pub(super) fn unmark(first: &mut scatterlist) {
 }
 
 /// Points an entry of an initialised table at a page of a loan, which exists by the contract of
-/// [`Loan`](xprtrdma_base::lend::Loan). Clears the mark of the last entry.
+/// [`Loan`](xprtrdma_base::lend::Loan). Clears the bit that marks the table's last entry.
 #[inline]
 fn begin(entry: &mut scatterlist, page: *mut page) {
     entry.page_link = page.addr();
