@@ -420,11 +420,13 @@ unsafe fn decode<'a>(
             let conn = unsafe { event.param.conn.as_ref() };
             // SAFETY: By this function's contract.
             let private_data = unsafe { conn_private_data(conn) };
-            // SAFETY: A connection is established on a device, which stays while the id has it.
+            // SAFETY: An established connection has a device, which stays as long as the id uses
+            // it.
             let node = unsafe { (*(*id).device).node_type };
             CmEvent::Established {
                 private_data,
-                // Depending on the transport, the CM fills in the two from either side's view.
+                // For iWARP the CM reports both depths from our view, for other transports from the
+                // peer's view.
                 peer_read_depth: if u32::from(node) == bindings::RDMA_NODE_RNIC {
                     conn.initiator_depth
                 } else {

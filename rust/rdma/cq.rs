@@ -3,19 +3,20 @@
 //! Completion queue ([`Cq`]): whatever completes is handled in process context, one completion
 //! after the other.
 //!
-//! Usually ib_core's work item does that, on a work queue that is named when the queue is made. A
-//! thread that waits for something that a completion will tell may do it instead
-//! ([`Cq::busy_poll`]). The device's event wakes that thread itself, so it neither waits for a
-//! worker nor is it woken by one.
+//! Usually ib_core's work item handles completions, on a work queue that is named when the
+//! completion queue is created. A thread that waits for a completion may handle completions instead
+//! ([`Cq::busy_poll`]). The device's event then wakes that thread directly: no worker is involved.
 //!
-//! Never do both handle completions at a time. The thread first says that it is there, and leaves
-//! the polling to the work item if that is queued or runs then. An item that is queued later looks
-//! for the thread before it does anything ([`work`]), and hands what it was queued for over to it.
-//! So no event is lost either: while the thread polls, the device owes none; it asks for the next
-//! one before it sleeps or leaves, and asks whether something has completed since. A device may
-//! report by itself all the same: a dead one does, once for each queue. Such an event leaves a mark
-//! ([`poller`]), and the thread wakes the item when it has left and found one. The drain relies on
-//! that.
+//! The thread and the work item never handle completions at the same time. The thread first
+//! announces itself, and leaves the polling to the work item if the item is queued or running then.
+//! A work item that is queued later looks for the thread before it does anything else ([`work`]),
+//! and passes its event to the thread.
+//!
+//! So no event is lost. While the thread polls, it needs no event. Before it sleeps or leaves, it
+//! requests the next event, and checks whether something has completed since it polled last. A
+//! device may still report an event unasked: a dead device does so once for each queue. Such an
+//! event leaves a mark ([`poller`]). A thread that leaves and finds the mark queues the work item;
+//! the drain relies on this.
 
 mod poller;
 
@@ -43,8 +44,8 @@ use kernel::{
 use xprtrdma_base::{access_once::AccessOnce, NAME};
 use xprtrdma_bindings as bindings;
 
-/// Number of completions that a thread handles after a wake-up before it leaves the rest to the
-/// work item.
+/// Number of completions that a polling thread handles after a wake-up before it leaves further
+/// completions to the work item.
 const BUDGET: c_int = 64;
 
 /// A completion queue.
@@ -95,7 +96,7 @@ impl Cq {
             )
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // Without memory the value is dropped, which frees the queue.
+        // If the allocation fails, the object is dropped, which frees the completion queue.
         let cq = KBox::pin(
             Self {
                 raw,
@@ -137,7 +138,7 @@ impl Cq {
         work_of(self.as_raw())
     }
 
-    /// Queues the work item, which looks at the queue. From any context.
+    /// Queues the work item, which polls the completion queue. May be called in any context.
     #[cold]
     fn wake_worker(&self) {
         if let Some(usual) = self.usual {
@@ -146,11 +147,11 @@ impl Cq {
         }
     }
 
-    /// Does what ib_core's work item does. Only that item calls this.
+    /// Runs ib_core's function for the work item. Only the work item calls this.
     #[inline]
     fn handle(&self) {
         if let Some(usual) = self.usual_work {
-            // SAFETY: What ib_core had set for this item, which runs.
+            // SAFETY: ib_core had set this function for this work item, which is running.
             unsafe { usual(self.work()) }
         }
     }
@@ -172,8 +173,8 @@ impl Cq {
     /// Handles completions in the calling thread until `is_over`, if it `may`. Must not be called
     /// by a handler. Sleeps; the closures must not.
     ///
-    /// Only a completion, or what calls [`Cq::stop_polling`], may bring `is_over` about: nothing
-    /// else has the thread ask again.
+    /// `is_over` may become true only by a completion, or by a thread that calls
+    /// [`Cq::stop_polling`] afterwards: nothing else makes the polling thread call `is_over` again.
     #[inline]
     pub(crate) fn busy_poll(
         &self,
@@ -192,7 +193,8 @@ impl Cq {
         } else {
             (PollOutcome::Stopped, poller::WAITS)
         };
-        // All that was meant for this thread, or is left in the queue, is the item's work now.
+        // From now on the work item handles events that were meant for this thread, and completions
+        // that are left in the queue.
         if self.poller.xchg(poller::NOBODY, Full) != left {
             self.leave_work();
         }
@@ -205,14 +207,14 @@ impl Cq {
     fn leave_work(&self) {
         self.wake_worker();
         if self.closed.read_once() {
-            // SAFETY: The pointer is only an address to wait at. ORDERING: The caller has left with
-            // a full barrier.
+            // SAFETY: The pointer is only used as an address to wait at. ORDERING: The caller has
+            // changed the state of the polling thread with a full barrier.
             unsafe { bindings::xprtrdma_wake_var(self.poller_ptr()) };
         }
     }
 
-    /// CAST: The state of the polling thread, as C sees it: an `Atomic<u32>` has the layout of an
-    /// `atomic_t`.
+    /// Returns the state of the polling thread as a C pointer. CAST: An `Atomic<u32>` has the
+    /// layout of an `atomic_t`.
     fn poller_ptr(&self) -> *mut bindings::atomic_t {
         self.poller.as_ptr().cast()
     }
@@ -237,8 +239,8 @@ impl Cq {
 
     #[inline]
     fn set_handler(&self, handler: bindings::ib_comp_handler) {
-        // SAFETY: The queue is valid. A device may call either handler now: both are right at any
-        // time. A pointer is written at once.
+        // SAFETY: The queue is valid. The device may call the old or the new handler now: either is
+        // correct at any time. The pointer is written in a single store.
         unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
     }
 
@@ -248,8 +250,8 @@ impl Cq {
     fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         // SAFETY: An initialised work item.
         let item_is_busy = unsafe { bindings::work_busy(self.work()) } != 0;
-        // ORDERING: What an item has handled that no longer runs is seen behind that look. The lock
-        // that it takes says so as well, if the item's pool is still there.
+        // ORDERING: If the work item does not run any more, this thread sees what it has handled.
+        // So does the lock that this check takes, if the worker pool of the work item still exists.
         fence(Acquire);
         if is_over() {
             return (PollOutcome::Over, poller::WAITS);
@@ -261,7 +263,7 @@ impl Cq {
         let ended = self.poll_events(is_over);
         self.set_handler(self.usual);
         if ended == (PollOutcome::Over, poller::POLLS) {
-            // SAFETY: The queue is valid. From now on the item is told of completions.
+            // SAFETY: The queue is valid. From now on the device's events queue the work item.
             if unsafe { bindings::xprtrdma_req_notify(self.as_raw()) } {
                 return (PollOutcome::Over, poller::SOMETHING_IS_LEFT);
             }
@@ -288,18 +290,19 @@ impl Cq {
                 let count = unsafe { bindings::ib_process_cq_direct(self.as_raw(), budget) };
                 // SAFETY: As above.
                 unsafe { self.learn(count) };
-                // NO-OVERFLOW: The budget is not exceeded.
+                // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);
                 if budget <= 0 {
-                    // A device need not report what was in the queue when it was polled last.
+                    // The device need not report completions that were already in the queue when
+                    // the queue was last polled.
                     break 'events poller::SOMETHING_IS_LEFT;
                 }
                 if is_over() {
                     return (PollOutcome::Over, poller::POLLS);
                 }
-                // Before an event can come, so that the next event wakes this thread again.
+                // Done before an event can arrive, so that the next event wakes this thread.
                 if !self.change(poller::POLLS, poller::WAITS) {
-                    // If it is woken all the same, it looks again.
+                    // If this thread is woken although nothing completed, it polls once more.
                     if self.change(poller::POLLS_CALLED, poller::POLLS) {
                         continue;
                     }
@@ -311,7 +314,7 @@ impl Cq {
                 }
                 if !self.change(poller::WAITS, poller::POLLS) {
                     if self.poller.read_once() == poller::CALLED {
-                        // With a completion in the queue it does not sleep.
+                        // A completion is in the queue already: this thread does not sleep.
                         break;
                     }
                     break 'events poller::SOMETHING_IS_LEFT;
@@ -321,7 +324,7 @@ impl Cq {
         (self.outcome(is_over()), left)
     }
 
-    /// The outcome of a thread that leaves the rest of the work to the item.
+    /// Returns the outcome for a thread that leaves the remaining completions to the work item.
     #[cold]
     fn outcome(&self, is_over: bool) -> PollOutcome {
         if is_over {
@@ -364,8 +367,8 @@ impl Cq {
         }
     }
 
-    /// Passes an event to the polling thread. Returns whether a thread handles it; otherwise the
-    /// item must.
+    /// Passes an event to the polling thread. Returns whether a thread handles the event; if not,
+    /// the work item must handle it.
     #[inline]
     fn call(&self) -> bool {
         let was = self.advance(|is| match is {
@@ -389,15 +392,16 @@ impl Cq {
         }
     }
 
-    /// Stops a thread that polls, and each that begins to poll until it finds that it `may` again.
-    /// From any context.
+    /// Stops the thread that polls, if there is one. Threads that begin to poll later stop until
+    /// their `may` returns true. May be called in any context.
     ///
-    /// ORDERING: What makes that `may` false was written before. The barrier comes before the look
-    /// for a thread; one that comes does it the other way round, so it is found or finds that it
-    /// may not.
+    /// ORDERING: The caller wrote what makes `may` false before this call. The barrier here lies
+    /// between that write and the read of the polling thread's state. A thread that begins to poll
+    /// writes its state first and calls `may` behind a barrier. So this call finds the thread, or
+    /// the thread finds that it must not poll.
     #[inline]
     pub(crate) fn stop_polling(&self) {
-        // SAFETY: A barrier asks for nothing.
+        // SAFETY: A memory barrier has no requirements.
         unsafe { bindings::smp_mb() };
         if self.poller.read_once() != poller::NOBODY {
             self.send_away();
@@ -413,13 +417,13 @@ impl Cq {
         });
         match was {
             poller::WAITS => self.wake(),
-            // The thread may take long to run.
+            // It may take long until the scheduler runs the thread.
             poller::CALLED => self.wake_worker(),
             _ => {}
         }
     }
 
-    /// Allows no thread to poll from now on; one may still be on its way out.
+    /// Forbids polling by threads from now on. A thread that polls now may still be about to leave.
     pub(crate) fn close(&self) {
         // ORDERING: Written before the barrier in `stop_polling`; a thread reads it when it reads
         // `may`.
@@ -430,14 +434,16 @@ impl Cq {
     /// Waits until no handler runs; none runs afterwards, whatever is left in the queue. Called
     /// after [`Cq::close`]. May sleep; must not be called by a handler.
     ///
-    /// A drain waits for less: ib_core's gives up, without a word to its caller, when the device
-    /// does not change the queue pair's state or does not take the work request that it waits for.
+    /// A drain is not enough: `ib_drain_qp()` gives up, without an error to its caller, if the
+    /// device does not change the queue pair's state or does not take the work request of the
+    /// drain.
     pub(crate) fn stop(&self) {
-        // SAFETY: An initialised work item. Nothing enables it again.
+        // SAFETY: The work item is initialised. It stays disabled from now on.
         unsafe { bindings::disable_work_sync(self.work()) };
-        // A thread that handled completions when the queue was closed is `POLLS_STOPPED` until it
-        // leaves. One that came before and did not is `STOPPED`, and one that comes later finds
-        // the queue closed: these handle nothing.
+        // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
+        // until that thread leaves. If a thread had arrived but did not handle completions yet, the
+        // state is `STOPPED`. A thread that arrives later finds the queue closed. Neither of the
+        // last two handles completions.
         // SAFETY: The pointer is valid as long as `self`; this may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }
@@ -445,7 +451,8 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: Its queue pair is gone, so no event comes. Waits for the work item.
+        // SAFETY: The queue pair of this queue is gone, so the device reports no more events.
+        // `ib_free_cq()` waits for the work item.
         unsafe { bindings::ib_free_cq(self.as_raw()) }
     }
 }

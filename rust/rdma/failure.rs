@@ -22,7 +22,7 @@ pub enum Opcode {
     Send,
     /// A registration.
     RegMr,
-    /// An invalidation, or the fence in front of registrations, which is one.
+    /// An invalidation. The fence in front of registrations is an invalidation as well.
     LocalInv,
     /// A probe.
     RdmaWrite,

@@ -68,12 +68,12 @@ pub struct Pd {
     believes: bool,
     /// On a device that executes registrations again ([`Repetitions`]): what is known of it.
     repetitions: Option<Repetitions>,
-    /// The number of the last invalidation that is known to be over, and with it all registrations
-    /// that were posted before. The first one has the number 2.
+    /// Number of the last invalidation that is known to have completed: the device is done with all
+    /// registrations that were posted before it. The first invalidation has the number 2.
     retired: Atomic<u64>,
     /// See [`stops_in_error`].
     stops: bool,
-    /// The owner of the domain, if that is another value.
+    /// The object that owns the `ib_pd`, if this object only shares it.
     #[cfg(xprtrdma_rds)]
     base: Option<Arc<Pd>>,
     // Dropped after the domain is deallocated.

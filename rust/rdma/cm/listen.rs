@@ -384,7 +384,7 @@ impl Context {
 pub struct AcceptParam {
     /// Private data (RFC 8797).
     pub private_data: [u8; 8],
-    /// RDMA Reads that we may have under way: no more than the peer serves.
+    /// Maximum number of RDMA Reads that we may have in flight: no more than the peer serves.
     pub reads: u8,
 }
 
@@ -393,7 +393,8 @@ impl CmId {
     ///
     /// # Safety
     ///
-    /// The CM delivers the request, and its handler will ask it to keep the id.
+    /// The CM is delivering the connection request, and the event handler will return a value that
+    /// makes the CM keep the id.
     unsafe fn adopt(id: NonNull<bindings::rdma_cm_id>, context: Pin<KBox<Context>>) -> Self {
         let raw: *const Context = &*context;
         // SAFETY: By this function's contract nothing else uses the id.

@@ -25,20 +25,21 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Value of [`ExposedMr::posted`]: no queue pair was told of the region.
+/// Value of [`ExposedMr::posted`]: no registration of the region was posted or queued.
 const UNPOSTED: u32 = 0;
 
-/// Value of [`ExposedMr::posted`]: the registration was posted at once.
+/// Value of [`ExposedMr::posted`]: the registration was posted without waiting for a doorbell.
 const AT_ONCE: u32 = 1;
 
-/// Least value of [`ExposedMr::posted`] that is the number of a doorbell for which the registration
-/// waits.
+/// Minimum value of [`ExposedMr::posted`] that is the number of a doorbell for which the
+/// registration waits.
 pub(crate) const FIRST_DOORBELL: u32 = 2;
 
 /// A region that the peer may be able to reach, with the lender of its memory.
 ///
-/// Dropping it deregisters the region, which may sleep. One that was posted may only be dropped
-/// when its queue pair is shut down; before, it is leaked with its memory.
+/// Dropping the object deregisters the region, which may sleep. A region that was posted may only
+/// be dropped after its queue pair was shut down; if it is dropped earlier, the region and its
+/// memory are leaked.
 ///
 /// # Examples
 ///
@@ -77,10 +78,10 @@ pub(crate) const FIRST_DOORBELL: u32 = 2;
 pub struct ExposedMr<L: Lender> {
     inner: ManuallyDrop<KBox<Inner>>,
     length: u32,
-    // How a queue pair was told of the region: one of the constants, or the number of the doorbell
-    // for which its registration waits or has waited.
+    // How the region's registration was posted: `UNPOSTED`, `AT_ONCE`, or the number of the
+    // doorbell for which the registration waits or has waited.
     posted: u32,
-    // The posted invalidation that covers this region; 0 if there is no such invalidation.
+    // Number of the posted invalidation that covers this region; 0 if no such one was posted.
     invalidate_seq: u64,
     lender: ManuallyDrop<L>,
 }
@@ -88,8 +89,8 @@ pub struct ExposedMr<L: Lender> {
 impl<L: Lender> Drop for ExposedMr<L> {
     fn drop(&mut self) {
         if self.posted != UNPOSTED && !self.inner.pd.is_drained() {
-            // Work requests may still refer to the region, so neither it nor its memory is freed.
-            // The request that lent the memory will wait for ever, which is bad, but safe.
+            // Work requests may still refer to the region, so neither the region nor its memory is
+            // freed. The request that lent the memory waits for ever, which is bad, but safe.
             pr_err!("a region was dropped while its queue pair is in use\n");
             return;
         }
@@ -103,8 +104,7 @@ impl<L: Lender> Drop for ExposedMr<L> {
 }
 
 impl<L: Lender> ExposedMr<L> {
-    /// Makes the value for a region that was just mapped, over `length` bytes of the lender's
-    /// memory.
+    /// Makes the object for a region that was just mapped to `length` bytes of the lender's memory.
     #[inline]
     pub(super) fn new(inner: KBox<Inner>, length: u32, lender: L) -> Self {
         Self {
@@ -137,12 +137,13 @@ impl<L: Lender> ExposedMr<L> {
         &self.lender
     }
 
-    /// Takes the region back if the peer's message invalidated it, and repeats what the peer can
-    /// only know from the Send that told of the region.
+    /// Takes the region back if the peer's message invalidated the region, and repeats what the
+    /// peer can only know from the Send that named the region.
     ///
-    /// Returns the region unchanged if the proof is about another one, or if the message does not
-    /// repeat what `echo` says, or if the device is not believed (see [`RemoteInvalidation`]), or
-    /// if the registration still waits to be posted: then the peer has guessed the key.
+    /// Returns the region unchanged if the proof is about another region, if the message does not
+    /// repeat what `echo` says, if the device's reports of invalidations are not trusted (see
+    /// [`RemoteInvalidation`]), or if the registration still waits to be posted: in the last case
+    /// the peer has guessed the key.
     #[inline(always)]
     pub fn remotely_invalidated(
         self,
@@ -181,7 +182,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Takes the region back if no queue pair was ever told of it.
+    /// Takes the region back if its registration was not posted since the region was mapped.
     pub fn unposted(self) -> Result<(IdleMr, L), Self> {
         if self.posted != UNPOSTED {
             Err(self)
@@ -190,22 +191,24 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Whether the queue pair of this domain may be told of the region. This is allowed once for
-    /// each mapping: a second registration of its key would outlive the proof for the first. A
-    /// queue pair of another domain may still work when this domain's is drained.
+    /// Whether the region may be registered on the queue pair of the domain `pd`. Each mapping may
+    /// be registered once only: a second registration of the same key would outlive the proof that
+    /// ends the first. The domain must be the region's own: another domain's queue pair may still
+    /// work when the queue pair of the region's domain is drained.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Whether an invalidation of the region may be posted: once, behind its registration.
+    /// Whether an invalidation of the region may be posted. Only one invalidation may be posted for
+    /// each registration, and only after the registration was posted.
     #[inline]
     pub(crate) fn may_be_invalidated(&self, pd: &Arc<Pd>) -> bool {
         self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Takes the region back if the queue pair of its domain is shut down. Its key may be valid
-    /// then, but no other queue pair was or will be in that domain.
+    /// Takes the region back if the queue pair of its domain is shut down. The region's key may
+    /// still be valid, but the domain never had, and will never have, another queue pair.
     pub fn drained(self) -> Result<(IdleMr, L), Self> {
         if self.inner.pd.is_drained() {
             Ok(self.reclaim())
@@ -217,7 +220,7 @@ impl<L: Lender> ExposedMr<L> {
     #[inline(always)]
     fn reclaim(self) -> (IdleMr, L) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: Both are taken once; `this` is not used again, nor dropped.
+        // SAFETY: Each field is taken once; afterwards `this` is neither used nor dropped.
         let (mut inner, lender) = unsafe {
             (
                 ManuallyDrop::take(&mut this.inner),
@@ -229,9 +232,9 @@ impl<L: Lender> ExposedMr<L> {
         (IdleMr(inner), lender)
     }
 
-    /// Returns the registration work request, linked in front of `next`. It is part of the region,
-    /// which does not move any more. `seq`: the
-    /// number of the send queue's last invalidation.
+    /// Returns the registration work request, linked in front of `next`. The work request is part
+    /// of the region, which must not move until it is posted. `seq` is the number of the last
+    /// invalidation on the send queue.
     #[inline]
     pub(crate) fn reg_wr(
         &mut self,
@@ -249,9 +252,9 @@ impl<L: Lender> ExposedMr<L> {
         wr
     }
 
-    /// Returns a registration work request that waits for the doorbell with this number. It refers
-    /// to the region, but is no part of it: the region's own work requests are for the invalidation
-    /// then.
+    /// Returns a registration work request that waits for the doorbell with this number. The work
+    /// request refers to the region, but is not stored in it: so the region's own work requests
+    /// stay free for the invalidation.
     pub(crate) fn new_reg_wr(
         &mut self,
         (doorbell, seq): (u32, u64),
@@ -269,12 +272,13 @@ impl<L: Lender> ExposedMr<L> {
         };
         copy.wr.next = next;
         copy.wr.opcode = reg.wr.opcode;
-        // CAST: As in `reg_wr`.
+        // CAST: The union's first member is the pointer, as 64 bits.
         copy.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         copy
     }
 
-    /// Returns the invalidation work request, linked in front of `next`, likewise.
+    /// Returns the invalidation work request, linked in front of `next`. The work request is part
+    /// of the region. `seq` is the number of this invalidation on the send queue.
     pub(crate) fn inv_wr(
         &mut self,
         seq: u64,
@@ -283,7 +287,7 @@ impl<L: Lender> ExposedMr<L> {
     ) -> &mut bindings::ib_send_wr {
         self.invalidate_seq = seq;
         let wr = &mut self.inner.inv;
-        // CAST: As in `reg_wr`.
+        // CAST: The union's first member is the pointer, as 64 bits.
         wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         wr.next = next;
         wr

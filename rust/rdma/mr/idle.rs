@@ -23,8 +23,8 @@ pub struct IdleMr(pub(super) KBox<Inner>);
 impl IdleMr {
     /// Allocates a region of `pages` pages on the device of `pd`. May sleep.
     ///
-    /// `EINVAL` for a region without pages. With `gaps` the region's pieces need not meet at page
-    /// borders; the device must offer it.
+    /// Returns `EINVAL` if `pages` is zero. With `gaps` the pieces of memory in the region need not
+    /// begin and end at page borders; the device must support such regions.
     pub fn alloc(pd: &Arc<Pd>, pages: u32, gaps: bool) -> Result<Self> {
         if pages == 0 {
             return Err(EINVAL);
@@ -34,7 +34,7 @@ impl IdleMr {
             sg.push_within_capacity(scatterlist::default())
                 .map_err(|_| ENOMEM)?;
         }
-        // SAFETY: The table has `pages` entries, and at least the one that becomes the last.
+        // SAFETY: The table has `pages` entries, and `pages` is not zero.
         unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };
         let kind = if gaps {
             bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS
@@ -77,17 +77,17 @@ impl IdleMr {
         None
     }
 
-    /// Its domain.
+    /// The protection domain of the region.
     pub(crate) fn pd(&self) -> &Pd {
         &self.0.pd
     }
 
-    /// What the peer may do with the region since it was mapped last.
+    /// The access that the last mapping of the region granted to the peer.
     pub fn access(&self) -> Access {
         self.0.access
     }
 
-    /// The same region, as if it had been mapped for this last, if it may be.
+    /// Marks the region as last mapped for `access`, if the region may be mapped for `access`.
     pub fn meant_for(mut self, access: Access) -> Self {
         if self.allows(access) {
             // INVARIANT: Nothing is mapped.
@@ -96,9 +96,9 @@ impl IdleMr {
         self
     }
 
-    /// Whether the region may be mapped for this. On a device that executes registrations again
-    /// the last registration of the region may bring its key back to life, with the rights of
-    /// then: so the region keeps them until no send queue has that registration any more.
+    /// Whether the region may be mapped for `access`. On a device that may execute a registration
+    /// twice, the region's last registration may make its key valid again, with the access that it
+    /// granted. So the region's access must not change while a send queue has that registration.
     #[inline]
     pub fn allows(&self, access: Access) -> bool {
         self.0.access == access || !self.0.may_be_queued()
@@ -109,7 +109,7 @@ impl IdleMr {
         !self.0.may_be_queued()
     }
 
-    /// The region's present key, which gives access to nothing.
+    /// The region's current key, which is not registered for any memory.
     pub(crate) fn key(&self) -> u32 {
         // SAFETY: The region is valid by the type invariant; its key changes with `map` only.
         unsafe { (*self.0.mr.as_ptr()).rkey }

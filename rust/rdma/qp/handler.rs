@@ -20,16 +20,16 @@ use kernel::{
 };
 /// Handles the completions of one [`Qp`].
 ///
-/// All methods but [`QpHandler::queue`] are called in process context, never concurrently with each
-/// other: from a work item on that queue, or from [`Qp::busy_poll`]. They may sleep, but that
-/// delays every other completion of the connection. The exception: [`QpHandler::broken`] may also
-/// come from the work item that rings the doorbell, beside the others.
+/// All methods but [`QpHandler::queue`] are called in process context, from a work item on that
+/// queue or from [`Qp::busy_poll`], never concurrently with each other. They may sleep, but that
+/// delays every other completion of the connection. Exception: the work item that rings the
+/// doorbell may call [`QpHandler::broken`] while another method runs.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Returns the queue on which completions are handled and doorbells rung: always the same.
     ///
-    /// If reclaiming memory may have to wait for a message, this must be a queue with a rescuer,
-    /// and none on which a [`QpOwner`](super::QpOwner) is dropped: that waits for completions,
-    /// which a rescuer at work there could not handle.
+    /// If memory reclaim may have to wait for a message, this must be a queue with a rescuer
+    /// (`WQ_MEM_RECLAIM`). No [`QpOwner`](super::QpOwner) may be dropped on that queue: the drop
+    /// waits for completions, which the rescuer could not handle while it executes the drop.
     fn queue(&self) -> &Queue;
 
     /// A message arrived.

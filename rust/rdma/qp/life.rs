@@ -61,19 +61,19 @@ impl<H: QpHandler> Qp<H> {
     /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
     /// May sleep.
     ///
-    /// `EBUSY` if the id has had a queue pair before, `EINVAL` if messages or Receives have no
-    /// bytes.
+    /// Returns `EBUSY` if the id had a queue pair before, and `EINVAL` if the configured size of
+    /// messages or Receives is zero.
     pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
         pd.id().claim_qp()?;
-        // After the buffers nothing can fail. Objects that are made before them are dropped in the
-        // order of their use.
+        // If a step fails, the objects that exist already are dropped in the order of teardown: the
+        // queue pair first.
         let place = UniqueArc::new_uninit(GFP_KERNEL)?;
         let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
-        // One more entry of each queue, for the drain.
+        // One additional entry in each queue is for the work request of the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
         let cqe = c_int::try_from(send_wr + recv_wr)?;
-        // SAFETY: The device of a resolved id exists while `pd` does. By the type invariant of what
-        // is made here the work queue outlives it.
+        // SAFETY: The device of a resolved id exists as long as `pd`. By the type invariant of `Qp`
+        // the work queue outlives the completion queue.
         let cq = unsafe { Cq::new(pd.raw_device(), cqe, handler.queue()) }?;
         let reports = KBox::pin(Reports::new(), GFP_KERNEL)?;
         let mut attr = bindings::ib_qp_init_attr {
@@ -110,7 +110,7 @@ impl<H: QpHandler> Qp<H> {
             Ok(memory) => memory,
             Err(error) => {
                 if !raw.destroy(&cq) {
-                    // The device may use both for ever.
+                    // The device may use the queue pair and the completion queue for ever.
                     core::mem::forget((raw, cq));
                 }
                 return Err(error);
@@ -156,16 +156,16 @@ impl<H: QpHandler> Qp<H> {
         )?;
         let qp = QpOwner(qp.into());
         let this = Arc::as_ptr(&qp.0);
-        // SAFETY: A field of a valid value.
+        // SAFETY: `this` points to a valid queue pair, and only the address of a field is taken.
         let entries = unsafe { &raw const (*this).send_cqes };
         // SAFETY: The pointer leads to the whole queue pair, which no other thread has yet.
         unsafe { SendEntries::bind(entries) };
         qp.sq.lock().bind(&qp.send_cqes);
         let mut all = Chain::EMPTY;
         for buf in &qp.recvs {
-            // SAFETY: As above.
+            // SAFETY: No other thread has the queue pair or its buffers yet.
             unsafe { *buf.qp.get() = this };
-            // SAFETY: No other thread has them yet.
+            // SAFETY: No other thread has the buffers yet.
             unsafe { all.push(buf) };
         }
         qp.post_recvs(&mut qp.rq.lock(), all)?;
@@ -182,29 +182,31 @@ impl<H: QpHandler> Qp<H> {
             return;
         }
         this.cq.close();
-        // Messages that wait are not posted any more, and none is queued from here on.
+        // Waiting messages are not posted any more. The send queue is closed, so no further
+        // messages are queued.
         Self::cancel_doorbell_work(this);
         // An error means that there was no connection; the drain moves the queue pair to the error
         // state itself.
         let _ = this.pd.id().disconnect();
-        // The drain does this as well, but does not report whether the device has done it.
+        // The drain also moves the queue pair to the error state, but does not report failures.
         let stopped = this.raw.stop().is_ok() && this.pd.stops_in_error();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and no other thread posts.
         unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
         // Nothing completes any more. But if the drain has failed, a handler may still run.
         this.cq.stop();
-        // No handler runs any more, so these two do not change.
+        // No handler runs any more, so `flushed` and the number of posted Receives do not change.
         let flushed = this.flushed.load(Relaxed) && this.receives_posted() == 0;
-        // Otherwise only its destruction is known to stop it.
+        // If the queue pair is not known to have stopped, only its destruction stops it for
+        // certain.
         if (stopped && flushed) || Self::destroy(this) {
             this.pd.set_drained();
         }
     }
 
-    /// Destroys the queue pair. `false`: the device has not done so, and everything that it was
-    /// told of stays as it is for ever. Regions stay, with the memory that was lent to them,
-    /// because the domain does not count as drained. Rings and queues stay because a reference to
-    /// them is leaked.
+    /// Destroys the queue pair. Returns `false` if the device failed to destroy it: everything that
+    /// the device may use then stays allocated for ever. Regions and the memory that was lent to
+    /// them stay because the domain does not count as drained. Rings and queues stay because a
+    /// reference to the [`Qp`] is leaked.
     fn destroy(this: &Arc<Self>) -> bool {
         let gone = this.raw.destroy(&this.cq);
         if !gone {
@@ -213,8 +215,8 @@ impl<H: QpHandler> Qp<H> {
         gone
     }
 
-    /// Drops the transfers that have not completed, with their pages, which may be megabytes: the
-    /// queue pair is destroyed, and others may hold it for long.
+    /// Drops the transfers that have not completed, with their pages, which may be megabytes. The
+    /// queue pair is destroyed, but handles may keep the [`Qp`] alive for a long time.
     #[cfg(xprtrdma_server)]
     fn drop_transfers(&self) {
         let transfers = core::mem::take(&mut self.sq.lock().transfers);
@@ -225,22 +227,24 @@ impl<H: QpHandler> Qp<H> {
 /// The owner of a connection. Dropping it ends the connection, waits until every work request has
 /// completed and its handler has returned, and destroys the queue pair.
 ///
-/// Others may hold the [`Qp`] longer, but nothing can be posted any more, no handler runs, and the
-/// peer reaches nothing through it. Must be dropped where it may sleep, and not by a handler.
+/// Handles may keep the [`Qp`] alive longer, but afterwards nothing can be posted, no handler runs,
+/// and the peer cannot reach memory through the queue pair. Must be dropped where the drop may
+/// sleep, and not by a handler.
 pub struct QpOwner<H: QpHandler>(Arc<Qp<H>>);
 
 impl<H: QpHandler> QpOwner<H> {
-    /// A handle that does not own the connection.
+    /// Returns a handle that does not own the connection.
     pub fn handle(&self) -> Arc<Qp<H>> {
         self.0.clone()
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned, as dropping does. If the device is known to reach nothing then, the queue pair is
-    /// left to be destroyed by that, which may take seconds. Regions are best deregistered behind
-    /// that, for a provider may keep references to them in the queue pair; their memory need not
-    /// wait, see [`ExposedMr::drained`](crate::mr::ExposedMr::drained). Idempotent. May sleep; must
-    /// not be called by the handler.
+    /// returned. If the queue pair is then known to have stopped, it is not destroyed here:
+    /// dropping the owner destroys it, which may take seconds. Regions are best deregistered after
+    /// the owner was dropped, because a provider may keep references to them in the queue pair.
+    /// Their memory can be taken back earlier, see
+    /// [`ExposedMr::drained`](crate::mr::ExposedMr::drained). Idempotent. May sleep; must not be
+    /// called by the handler.
     pub fn shut_down(&mut self) {
         Qp::shutdown(&self.0);
     }
@@ -259,7 +263,8 @@ impl<H: QpHandler> Drop for QpOwner<H> {
         Qp::shutdown(&self.0);
         let gone = Qp::destroy(&self.0);
         #[cfg(xprtrdma_server)]
-        // If it has failed before, the domain does not count as drained.
+        // If the shutdown has failed, the domain does not count as drained: the device may still
+        // use the memory of the transfers, so they are not dropped.
         if gone && self.0.pd.is_drained() {
             self.0.drop_transfers();
         }

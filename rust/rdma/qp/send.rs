@@ -62,12 +62,13 @@ impl<H: QpHandler> Qp<H> {
         let entries = unsafe { SendEntries::of::<KIND>(cqe) };
         // SAFETY: By the caller's contract.
         let this: *const Self = unsafe { kernel::container_of!(entries, Self, send_cqes) };
-        // SAFETY: The pointer is from `Arc::as_ptr`; for the rest by the caller's contract.
+        // SAFETY: The pointer comes from `Arc::as_ptr`. By the caller's contract the queue pair is
+        // alive.
         unsafe { ArcBorrow::from_raw(this) }
     }
 
-    /// Returns the number that the oldest transfer was given that has not completed. Work requests
-    /// complete in the order of posting: if the peer has refused a transfer, it is this one.
+    /// Returns the number of the oldest transfer that has not completed. Work requests complete in
+    /// the order of posting: if the peer has refused a transfer, it has refused this transfer.
     #[cfg(xprtrdma_server)]
     #[cold]
     pub fn oldest_transfer(&self) -> Option<u64> {
@@ -83,21 +84,23 @@ impl<H: QpHandler> Qp<H> {
 
 /// # Safety
 ///
-/// Called by ib_core only, for a work request posted with the entry of this kind in the `send_cqes`
-/// of a [`Qp<H>`].
+/// Called by ib_core only, for a work request that was posted with the completion entry of type
+/// `KIND` in the `send_cqes` of a [`Qp<H>`].
 pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
     // SAFETY: `wc` is valid for the call.
     let wc = unsafe { &*wc };
-    // CAST: As posted.
+    // CAST: The same pointer was stored in this field, as 64 bits, when the work request was
+    // posted.
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut bindings::ib_cqe;
     // SAFETY: By this function's contract. The owner holds a reference to the queue pair; it drains
     // the queues, and so waits for this handler, before it gives that up.
     let qp = unsafe { Qp::<H>::of_send::<KIND>(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-        // The teardown, which ends the queue pair's life, accounts for the posted work requests.
+        // The posted work requests stay accounted for: the queue pair is dead, and its teardown
+        // frees what they refer to.
         Qp::report_broken(qp, FailedWork::of(opcode(KIND), wc));
         return;
     }

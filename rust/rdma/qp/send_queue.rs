@@ -73,7 +73,8 @@ pub(super) enum OpKind {
     },
     Probe,
     Confirmed,
-    /// An invalidation with this number, behind which no registration of before is in the queue.
+    /// An invalidation with this number. When it completes, the device is done with all earlier
+    /// registrations.
     Retirement(u64),
     #[cfg(xprtrdma_server)]
     Transfer,
@@ -118,17 +119,18 @@ pub(super) struct SendQueue {
     pub(super) send: bindings::ib_send_wr,
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
-    /// Where the device may need one.
+    /// The fence in front of registrations, on devices that may need a fence.
     pub(super) fence: Option<Fence>,
-    /// Work requests of it in front of the registrations of each message.
+    /// Number of work requests that the fence takes in front of each message's registrations.
     pub(super) fence_wrs: u32,
-    /// Registrations were posted without one.
+    /// Whether registrations were posted without a fence in front of them.
     pub(super) unfenced: bool,
-    /// How many further messages do not wait for the doorbell.
+    /// Number of further messages that are posted at once and do not wait for a shared doorbell.
     pub(super) batch_cooldown: u32,
 }
 
-// SAFETY: The work request is dead between posts; all else is `Send`.
+// SAFETY: The pointers in the work requests are not used between posts; all other fields are
+// `Send`.
 unsafe impl Send for SendQueue {}
 
 impl SendQueue {
@@ -182,7 +184,8 @@ impl SendQueue {
         })
     }
 
-    /// Completes the work requests that are posted again and again; they can be used afterwards.
+    /// Stores the completion entries in the work requests that are reused for every post. Must be
+    /// called before the first post.
     pub(super) fn bind(&mut self, entries: &SendEntries) {
         let (send, fence) = (entries.get::<SEND>(), entries.get::<LOCAL_INV>());
         // CAST: The union's first member is the pointer, as 64 bits.
@@ -193,7 +196,8 @@ impl SendQueue {
         self.chain.bind(send, entries.get::<REG_MR>());
     }
 
-    /// Allocates the longest ring for which there is memory.
+    /// Allocates the ring: `send_bytes` long if there is memory, if not a shorter one, down to
+    /// `least_send_bytes`.
     fn ring(pd: &Arc<Pd>, config: &QpConfig) -> Result<DmaBuf> {
         let mut len = config.send_bytes;
         loop {
@@ -205,12 +209,12 @@ impl SendQueue {
         }
     }
 
-    /// Finds room for `len` contiguous bytes, and for `wrs` work requests and a fence in front of
-    /// them if there is to be one: returns the offset of the bytes.
+    /// Finds space for `len` contiguous bytes and `wrs` work requests, and for a fence in front of
+    /// the work requests if the device needs a fence. Returns the offset of the bytes.
     #[inline(always)]
     pub(super) fn room(&self, len: usize, wrs: u32) -> Option<usize> {
         let size = self.ring.len();
-        // NO-OVERFLOW: Numbers of 32 bits.
+        // NO-OVERFLOW: Three numbers of 32 bits are added as 64 bits.
         let wrs = u64::from(wrs)
             .wrapping_add(self.fence_wrs.into())
             .wrapping_add(self.wrs.into());
@@ -225,11 +229,11 @@ impl SendQueue {
         (self.used.wrapping_add(len) <= size).then_some(self.head)
     }
 
-    /// Whether `len` bytes fit at the start of the ring, as there are fewer behind the head.
+    /// Whether `len` bytes fit at the start of the ring. Asked if they do not fit behind the head.
     #[cold]
     #[inline(never)]
     fn has_room_at_start(&self, len: usize) -> bool {
-        // NO-OVERFLOW: As in `room`.
+        // NO-OVERFLOW: The ring is memory, and each of the three is at most about its length.
         self.used.wrapping_add(self.behind_head()).wrapping_add(len) <= self.ring.len()
     }
 
@@ -293,7 +297,7 @@ impl SendQueue {
         self.wrs -= op.wrs;
         self.used -= op.bytes;
         if let Some(fence) = &self.fence {
-            // Another queue pair may have shown that it is needed.
+            // Another queue pair may have found that this device needs the fence.
             self.fence_wrs = fence.is_needed().into();
         }
         Some(op.kind)
@@ -340,7 +344,7 @@ impl SendEntries {
         }
     }
 
-    /// Completes the entries.
+    /// Stores the pointers that [`SendEntries::get`] returns.
     ///
     /// # Safety
     ///
@@ -351,30 +355,32 @@ impl SendEntries {
         let (first, ptrs) = unsafe { (&raw const (*this).cqes, (*this).ptrs.get()) };
         // CAST: `Opaque` is transparent, and an array begins with its first element.
         let first: *mut bindings::ib_cqe = first.cast_mut().cast();
-        // INVARIANT: Each leads to its entry.
+        // INVARIANT: Each pointer leads to the entry of its kind.
         let all = core::array::from_fn(|kind| first.wrapping_add(kind));
         // SAFETY: By the caller's contract.
         unsafe { *ptrs = all };
     }
 
-    /// Returns the entry of this kind of work requests.
+    /// Returns the completion entry for work requests of type `KIND`.
     #[inline]
     pub(super) fn get<const KIND: usize>(&self) -> *mut bindings::ib_cqe {
         const { assert!(KIND < KINDS) };
-        // SAFETY: Only written before any other thread has the queue pair. The kind is one of them.
+        // SAFETY: `ptrs` is only written before any other thread has the queue pair. `KIND` is less
+        // than the length of the array.
         unsafe { *self.ptrs.get().cast::<*mut bindings::ib_cqe>().add(KIND) }
     }
 
-    /// Returns the entries of which `cqe` is that of this kind.
+    /// Returns the [`SendEntries`] whose entry for work requests of type `KIND` is `cqe`.
     ///
     /// # Safety
     ///
-    /// `cqe` is what [`SendEntries::get`] returns for this kind.
+    /// `cqe` was returned by [`SendEntries::get`] for the same `KIND`.
     #[inline]
     pub(super) unsafe fn of<const KIND: usize>(cqe: *mut bindings::ib_cqe) -> *mut Self {
         const { assert!(KIND < KINDS) };
         // CAST: The entries are the first member.
-        // SAFETY: By the caller's contract there is that many in front of it.
+        // SAFETY: By the caller's contract `cqe` is element `KIND` of the array, so `KIND` elements
+        // are in front of it.
         unsafe { cqe.sub(KIND) }.cast()
     }
 }
