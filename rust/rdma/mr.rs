@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: the peer's access to memory, and its end.
+//! Memory regions: how the peer gets access to memory, and how the access is revoked.
 //!
 //! A region is always in one of these types, and moves between them by value:
 //!
@@ -107,8 +107,8 @@ pub struct Window {
     pub offset: u64,
 }
 
-/// The `ib_mr`, its scatterlist and its work requests: allocated once, and used for one call after
-/// another.
+/// The `ib_mr`, its scatterlist and its work requests. They are allocated once and reused for one
+/// RPC call after another.
 ///
 /// # Invariants
 ///
@@ -119,21 +119,21 @@ pub struct Window {
 /// - While nothing is mapped the region covers no bytes: see [`Inner::cover_nothing`].
 struct Inner {
     mr: NonNull<bindings::ib_mr>,
-    /// A copy, for it is needed twice for each call.
+    /// A copy of the domain's device, because each RPC call needs it twice.
     dev: *mut bindings::ib_device,
     sg: KVec<scatterlist>,
     mapped: usize,
     access: Access,
     /// Whether pieces need not meet at page borders.
     gaps: bool,
-    /// Greatest reach of one entry of the table: its memory ends at most this number of bytes
-    /// behind the start of the page in which it begins.
+    /// Maximum reach of an entry of the table: the memory of an entry ends at most this number of
+    /// bytes behind the start of its first page.
     reach: usize,
-    /// The address of the first byte, for the peer. Not read from the region: rxe writes there what
-    /// it finds there when it executes a registration.
+    /// The address of the first byte, as the peer sees it. Kept here and not read from the `ib_mr`,
+    /// because rxe may write an earlier address back when it executes a registration.
     offset: u64,
-    /// The number of the last invalidation that was posted before the last registration; 0 before
-    /// the first.
+    /// Number of the last invalidation that was posted before the region's last registration; 0 if
+    /// the region was never registered.
     queued_at: u64,
     // The work requests for registration and invalidation. They are complete except for `next`, the
     // completion entry of the first, and the key.
@@ -156,12 +156,12 @@ impl Inner {
     }
 
     /// Makes the region cover no bytes, so that a key which a repeated registration brings back to
-    /// life reaches nothing. To be called before the memory goes back.
+    /// life gives access to nothing. Must be called before the memory goes back to its lender.
     ///
     /// rxe compares address and length with each packet, the last time right before it copies
-    /// (`mr_check_range()`). Other devices know them from the registration, and this says nothing
-    /// to them.
-    // Into the way of a predicted reply, as `unmap`.
+    /// (`mr_check_range()`). Other devices take address and length from the registration, so this
+    /// function does not affect them.
+    // Inlined into the path of a predicted reply.
     #[inline(always)]
     fn cover_nothing(&mut self) {
         if cfg!(xprtrdma_upstream) {
@@ -170,10 +170,10 @@ impl Inner {
         let mr = self.mr.as_ptr();
         // SAFETY: The region is valid, and the pointer is to one of its fields.
         let length = unsafe { &raw mut (*mr).length };
-        // SAFETY: Valid and aligned. No other thread of ours writes it while we own the region;
-        // the device may read it at any time, for which one store of a word will do.
+        // SAFETY: The pointer is valid and aligned. No other thread of ours writes the length while
+        // we own the region. The device may read it at any time; a single store cannot be torn.
         unsafe { length.write_volatile(0) };
-        // ORDERING: Whatever is written to the memory from now on is seen behind this.
+        // ORDERING: Later writes to the region's memory become visible after the new length.
         fence(Release);
     }
 
@@ -200,14 +200,16 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.may_be_queued() {
-            // The device would use a region that is no more. Its domain has to stay, too.
+            // If the region were freed, the device could use it after that. So it is leaked, and a
+            // leaked reference keeps its domain.
             pr_err!("a region was dropped while a send queue may have its registration\n");
             self.cover_nothing();
             self.unmap();
             core::mem::forget(self.pd.clone());
             return;
         }
-        // SAFETY: Valid by the type invariant and not used again, also not by a send queue.
+        // SAFETY: The region is valid by the type invariant. No thread and no send queue uses it
+        // afterwards.
         // Deregistration ends the peer's access, so unmapping afterwards is safe in every state.
         unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
         self.unmap();

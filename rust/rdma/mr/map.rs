@@ -32,9 +32,9 @@ use xprtrdma_bindings as bindings;
 pub struct MapError<L> {
     /// The region, idle as before.
     pub mr: IdleMr,
-    /// The memory.
+    /// The memory that could not be mapped.
     pub loan: L,
-    /// The reason: `EINVAL` when nothing is to be mapped, `EACCES` when the region does not allow
+    /// The reason: `EINVAL` when there is no memory to map, `EACCES` when the region does not allow
     /// the access ([`IdleMr::allows`]), `EIO` when the device or its IOMMU refused.
     pub error: Error,
 }
@@ -83,12 +83,12 @@ impl IdleMr {
         if mapped <= 0 {
             return fail(inner, loan, EIO);
         }
-        // INVARIANT: These entries are mapped for `access` now; unmapping takes the number given
-        // to the mapping call, not the number that it returned.
+        // INVARIANT: `nents` entries are mapped for `access` now. Unmapping takes the number that
+        // was passed to the mapping call, not the number that the call returned.
         inner.mapped = nents;
         inner.access = access;
         let mr = inner.mr.as_ptr();
-        // SAFETY: The region is idle, i.e. ours; the table is mapped.
+        // SAFETY: The region is idle, so no other thread uses it; the table is mapped.
         let used = unsafe {
             bindings::ib_map_mr_sg(
                 mr,
@@ -98,7 +98,7 @@ impl IdleMr {
                 PAGE_SIZE as u32,
             )
         };
-        // If the region covered less than it was given, every byte behind the gap would be shifted.
+        // If the region did not cover all entries, every byte behind the gap would be shifted.
         if used != mapped {
             inner.cover_nothing();
             inner.unmap();
@@ -117,9 +117,9 @@ impl IdleMr {
 }
 
 impl Inner {
-    /// Fills the table with the loan's memory from `start` on, as far as there is room. Returns
-    /// (loan, entries, bytes). The loan is moved, so that in the usual case it need not be in
-    /// memory.
+    /// Fills the table with the loan's memory from `start` on, until the table is full. Returns
+    /// (loan, entries, bytes). The loan is passed by value, so that the compiler can usually keep
+    /// it in registers.
     #[inline(always)]
     fn fill<L: Loan>(&mut self, loan: L, start: usize) -> (L, usize, u32) {
         let filled = match loan.only_piece() {
@@ -133,11 +133,11 @@ impl Inner {
         (loan, filled.0, filled.1)
     }
 
-    /// Fills the table with a piece, as far as there is room. Returns (entries, bytes).
+    /// Fills the table with a piece, until the table is full. Returns (entries, bytes).
     #[inline(always)]
     fn fill_one(&mut self, piece: Piece<'_>) -> (usize, u32) {
         // Usually one entry is enough.
-        // NO-OVERFLOW: A piece of memory.
+        // NO-OVERFLOW: A piece of memory ends far below the maximum of `usize`.
         if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
             if let Some(entry) = self.sg.first_mut() {
                 set_page(entry, piece.page, piece.len as u32, piece.first as u32);
@@ -148,8 +148,8 @@ impl Inner {
         self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
-    // The members are passed one by one, as a `Piece` would have to be in memory in the usual case,
-    // too.
+    // The members are passed one by one: a `Piece` would be passed in memory, and the caller would
+    // have to build it there even if this function is not called.
     #[inline(never)]
     fn fill_piece(
         &mut self,
@@ -178,11 +178,12 @@ impl Inner {
 
 /// Sets a new key and a new address of the region, which cannot be foreseen; returns both.
 ///
-/// Of the key the lowest byte is ours (`ib_inc_rkey()`, `ib_update_fast_reg_key()`). It never is
-/// what it was before. Of the address the offset in the page is the memory's, which begins at
-/// `first` for the device: `ib_map_mr_sg()` has put that there, but a repeated registration of rxe
-/// may have put back what it had read there before. The highest bit is zero, so that no byte of the
-/// region has an address beyond 64 bits.
+/// The consumer may choose the lowest byte of the key (`ib_inc_rkey()`,
+/// `ib_update_fast_reg_key()`). This function always changes that byte. The address keeps the
+/// memory's offset in its page, which is taken from the DMA address `first`: `ib_map_mr_sg()` has
+/// written the offset to `iova`, but a repeated registration of rxe may have written an earlier
+/// `iova` back. The highest bit of the address is zero, so that no byte of the region has an
+/// address beyond 64 bits.
 ///
 /// # Safety
 ///
@@ -192,9 +193,10 @@ unsafe fn renew(mr: *mut bindings::ib_mr, first: u64, random: u64) -> (u32, u64)
     const OURS: u32 = 0xff;
     // CAST: A page is much smaller.
     const IN_PAGE: u64 = PAGE_SIZE as u64 - 1;
-    // CAST: These are its lowest bits, which the address does not use.
+    // CAST: The key uses the lowest bits of `random`, which the address does not use.
     let drawn = random as u32 & OURS;
-    // SAFETY: By the caller's contract; no reference to all of it, for other fields change.
+    // SAFETY: By the caller's contract. No reference to the whole `ib_mr` is made, because other
+    // threads may change its other fields.
     unsafe {
         let offset = (first & IN_PAGE) | (random >> 1 & !IN_PAGE);
         (*mr).iova = offset;

@@ -40,7 +40,7 @@ use xprtrdma_bindings as bindings;
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// The queue has no room now; [`QpHandler::send_space`] will be called.
+    /// The send queue has no space now; [`QpHandler::send_space`] will be called.
     Full,
     /// The queue pair is dead or being shut down.
     Closed,
@@ -99,11 +99,12 @@ impl<H: QpHandler> Qp<H> {
 #[cfg(xprtrdma_server)]
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// Its bytes, from the beginning of the buffer.
+    /// Number of bytes to send, from the beginning of the buffer.
     pub len: usize,
     /// A key of the peer, whose device invalidates it when the message arrives.
     pub invalidate: Option<u32>,
-    /// [`QpHandler::confirmed`] is called when the peer's device has it. This costs a completion.
+    /// Whether [`QpHandler::confirmed`] is called when the peer's device has the message. This
+    /// costs a completion.
     pub confirmed: bool,
 }
 
@@ -155,7 +156,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
-    /// Wakes the peer, if it waits for messages that ask for that alone.
+    /// Marks the message as solicited: wakes a peer that is woken by solicited messages only.
     #[cfg(xprtrdma_rds)]
     pub fn solicit(&mut self) {
         self.solicited = true;
@@ -177,12 +178,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if len > self.max_len {
             return Err(EINVAL);
         }
-        // CAST: A list in memory is shorter.
+        // CAST: A list of regions in memory has far fewer than 2^32 elements.
         if regions.len() as u32 >= self.max_wrs {
             return Err(E2BIG);
         }
         let sq = &mut *self.sq;
-        // NO-OVERFLOW: Likewise.
+        // CAST, NO-OVERFLOW: A list of regions in memory has far fewer than 2^32 elements.
         let wrs = match regions.len() as u32 {
             0 => 1,
             count => count.wrapping_add(1).wrapping_add(sq.fence_wrs),
@@ -343,8 +344,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Whether waiting pays, by the experience with the last messages that waited. Called once for
-    /// each message that may wait, as messages that do not wait are counted.
+    /// Whether the message should wait for a shared doorbell, judging by the messages that waited
+    /// last. Must be called exactly once for each message that may wait, because the calls are
+    /// counted.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
         let may = self.sq.batch_cooldown == 0;
@@ -403,7 +405,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         qp.ring(sq)?;
         sq.account(0, 1);
         sq.signal(OpKind::Probe)?;
-        // SAFETY: One work request, without memory.
+        // SAFETY: The chain is one work request, which refers to no memory.
         unsafe { qp.submit(&mut sq.closed, &write.wr) }
     }
 

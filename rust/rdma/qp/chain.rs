@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use xprtrdma_base::lend::Lender;
 use xprtrdma_bindings as bindings;
 
-/// A place of the chain, for a registration or a Send that waits.
+/// An entry of the chain, for a waiting registration or a waiting Send.
 struct QueuedWr {
     /// The work request; only the first part of a Send is used.
     wr: bindings::ib_reg_wr,
@@ -27,7 +27,7 @@ impl QueuedWr {
 /// Messages that wait for the doorbell: the registrations of all of them, then their Sends.
 ///
 /// So each Send is behind the registrations of its regions, and one fence in front of the chain
-/// does for all of them.
+/// is enough for all registrations.
 ///
 /// A registration is a copy, so that the region's own work requests are free for an invalidation.
 /// It refers to the region itself, which counts as posted from then on: it is not given back before
@@ -49,8 +49,8 @@ pub(super) struct SendChain {
     send_cqe: *mut bindings::ib_cqe,
     reg_cqe: *mut bindings::ib_cqe,
     pub(super) messages: u32,
-    /// If more places than this are in use, no message waits, so that the longest message still
-    /// finds room.
+    /// If more entries than this are in use, the doorbell is rung at once, so that the longest
+    /// message always finds free entries.
     pub(super) full: usize,
 }
 

@@ -50,10 +50,10 @@ use xprtrdma_bindings as bindings;
 pub struct Received<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     buf: &'a RecvBuf<Qp<H>>,
-    // Most of what it says is of no use for most messages, so it is read when it is needed.
+    // Most fields of the completion are not needed for most messages, so they are read on demand.
     wc: &'a bindings::ib_wc,
     len: usize,
-    /// The message has proved an invalidation.
+    /// Whether the message was already used as the proof of an invalidation.
     used: Cell<bool>,
     _in_handler: NotThreadSafe,
 }
@@ -61,11 +61,12 @@ pub struct Received<'a, H: QpHandler> {
 /// Immediate data of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immediate {
-    /// There were none.
+    /// The message has no immediate data.
     None,
-    /// They came with a message (MAL-011).
+    /// Immediate data arrived with a Send (MAL-011).
     WithSend,
-    /// They came with an RDMA Write: a Receive was used up, but there is no message (MAL-012).
+    /// Immediate data arrived with an RDMA Write: it used up a Receive, but brought no message
+    /// (MAL-012).
     WithWrite,
 }
 
@@ -89,7 +90,7 @@ impl<H: QpHandler> Received<'_, H> {
         })
     }
 
-    /// Whether immediate data came, and how.
+    /// Returns whether immediate data arrived, and with which operation.
     #[inline]
     pub fn immediate(&self) -> Immediate {
         immediate_of(self.wc)
@@ -135,9 +136,9 @@ impl<H: QpHandler> Received<'_, H> {
 impl<H: QpHandler> Drop for Received<'_, H> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: Handlers are the only place where such a value is, and it is not used again.
+        // SAFETY: A `Received` exists only within a handler, and the buffer is not used afterwards.
         if unsafe { self.qp.give_back(self.buf) } {
-            // SAFETY: As above.
+            // SAFETY: A `Received` exists only within a handler, so this is a handler's thread.
             unsafe { Qp::post_free(self.borrow()) };
         }
     }
@@ -167,7 +168,8 @@ impl<H: QpHandler> Held<H> {
 
     /// The message's bytes, as received from the network.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: As for `Received::bytes`.
+        // SAFETY: By the type invariant the device wrote `len` bytes into the buffer, which is not
+        // posted while `self` exists.
         unsafe { slice::from_raw_parts(self.buf().mem.ptr(), self.len) }
     }
 }
@@ -197,11 +199,11 @@ impl<H: QpHandler> Drop for Held<H> {
 /// Whether a completion has this flag.
 #[inline]
 fn has_flag(wc: &bindings::ib_wc, flag: bindings::ib_wc_flags) -> bool {
-    // CAST: Bits.
+    // CAST: The flags are single bits; the sign has no meaning.
     wc.wc_flags as u32 & flag != 0
 }
 
-/// What a completion says of immediate data.
+/// Returns what a completion reports about immediate data.
 #[inline]
 fn immediate_of(wc: &bindings::ib_wc) -> Immediate {
     if !has_flag(wc, bindings::ib_wc_flags_IB_WC_WITH_IMM) {
@@ -222,7 +224,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
 ) {
     // SAFETY: `wc` is valid for the call.
     let wc = unsafe { &*wc };
-    // CAST: As posted.
+    // CAST: The same pointer was stored as 64 bits when the Receive was posted.
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
     // SAFETY: By this function's contract the entry is that field of a `RecvBuf<Qp<H>>`.
     let buf: *const RecvBuf<Qp<H>> = unsafe { kernel::container_of!(cqe, RecvBuf<Qp<H>>, cqe) };
@@ -233,7 +235,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
     // and so waits for this handler, before it gives that up.
     let qp = unsafe { ArcBorrow::from_raw(this) };
-    // No other thread writes it, by the type invariant.
+    // By the type invariant no other thread writes `taken`, so no atomic addition is needed.
     qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         if wc.status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
@@ -243,7 +245,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
         return;
     }
     let len = match immediate_of(wc) {
-        // The bytes are counted elsewhere.
+        // The bytes of an RDMA Write are not in the receive buffer.
         Immediate::WithWrite => 0,
         _ => core::cmp::min(wc.byte_len as usize, buf.mem.len()),
     };
