@@ -323,7 +323,7 @@ impl Registrar {
 unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
     // SAFETY: `wc` is valid for the call.
     let wc = unsafe { &*wc };
-    // CAST: As posted.
+    // CAST: The same pointer was stored as 64 bits when the work request was posted.
     let entry = wc.__bindgen_anon_1.bindgen_union_field as *const Entry;
     // SAFETY: The entry is that of the registrar that polls.
     let entry = unsafe { &*entry };

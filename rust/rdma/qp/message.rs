@@ -117,7 +117,8 @@ impl<H: QpHandler> Received<'_, H> {
     fn borrow(&self) -> ArcBorrow<'_, Qp<H>> {
         // SAFETY: The pointer was written before anything was posted, and not since.
         let this = unsafe { *self.buf.qp.get() };
-        // SAFETY: As in `recv_done`, within which this value exists.
+        // SAFETY: A `Received` exists only within a handler's call. The queue pair's owner holds a
+        // reference until that call has returned.
         unsafe { ArcBorrow::from_raw(this) }
     }
 
@@ -254,7 +255,8 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
         qp,
         // INVARIANT: The Receive has completed, so the buffer is ours.
         Received {
-            // SAFETY: As for `qp`.
+            // SAFETY: The owner holds a reference to the queue pair until this handler has
+            // returned.
             qp: unsafe { &*this },
             buf,
             wc,
