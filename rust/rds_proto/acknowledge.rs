@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sequence numbers that were received, and that the peer has received.
+//! Sequence numbers that this end has received ([`Owed`]), and sequence numbers that the peer has
+//! acknowledged ([`Acknowledged`]).
 
-/// What a connection owes the peer.
+/// The acknowledgements that a connection owes to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
     received: u64,
@@ -11,20 +12,20 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// Takes note of a complete message.
+    /// Records that a complete message was received.
     pub fn received(&mut self, sequence: u64, ack_required: bool) {
         self.received = self.received.max(sequence);
         self.wanted |= ack_required;
     }
 
-    /// Returns the number for a header that goes out anyway.
+    /// Returns the sequence number to acknowledge in the header of a frame that is sent anyway.
     pub fn piggyback(&mut self) -> u64 {
         self.wanted = false;
         self.received
     }
 
-    /// Returns the number for a frame that only acknowledges, if one is wanted and none is under
-    /// way.
+    /// Returns the sequence number for a frame that only acknowledges. `None` if the peer wants no
+    /// acknowledgement, or if such a frame is being sent already.
     pub fn frame(&mut self) -> Option<u64> {
         if !self.wanted || self.sending {
             return None;
@@ -33,19 +34,19 @@ impl Owed {
         Some(self.piggyback())
     }
 
-    /// The frame was sent, or was not: another one may follow. `again`: it was not, and is wanted
-    /// still.
+    /// Records that the frame that only acknowledges was sent or has failed: the next one may
+    /// follow. `again`: the frame was not sent, and the acknowledgement is still wanted.
     pub fn frame_over(&mut self, again: bool) {
         self.sending = false;
         self.wanted |= again;
     }
 }
 
-/// What the peer has acknowledged.
+/// The sequence numbers that the peer has acknowledged.
 ///
 /// An acknowledgement frees the memory of a message and of its operation. A Read of the operation
-/// may still be under way when the acknowledgement of its message arrives (RDS-59), so no number is
-/// passed on that is not below every operation that has not completed.
+/// may still be in flight when the acknowledgement of its message arrives (RDS-59), so
+/// [`Self::advance`] returns only numbers below those of all operations that have not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     heard: u64,
@@ -53,22 +54,23 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// The peer has acknowledged everything up to `ack`.
+    /// Records that the peer has acknowledged all messages up to `ack`.
     ///
-    /// `sent` is the highest sequence number that was sent on this connection; a peer that says
-    /// more is held to that.
+    /// `sent` is the highest sequence number that was sent on this connection. If the
+    /// peer acknowledges a higher number, `sent` counts in its place.
     pub fn heard(&mut self, ack: u64, sent: u64) {
         self.heard = self.heard.max(ack.min(sent));
     }
 
-    /// Returns the number up to which messages are over.
+    /// Returns the sequence number up to which messages, with their operations, are complete.
     #[must_use]
     pub const fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Returns the number up to which messages are over, if that is news. `under_way` is the lowest
-    /// sequence number of a message whose operation has not completed.
+    /// Returns the sequence number up to which messages are complete, if it has grown since the
+    /// last call. `under_way` is the lowest sequence number of a message whose operation has not
+    /// completed.
     pub fn advance(&mut self, under_way: Option<u64>) -> Option<u64> {
         let limit = under_way.map_or(u64::MAX, |first| first.saturating_sub(1));
         let now = self.heard.min(limit);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The private data of a connection request and of its answer.
+//! The private data of connection requests, and of the messages that accept them.
 
 use crate::bytes::{
     Fields,
@@ -12,9 +12,9 @@ use core::net::IpAddr;
 pub const PORT_V4: u16 = 18634;
 /// The port of the connection manager for IPv6.
 pub const PORT_V6: u16 = 16385;
-/// Bytes of the longest private data.
+/// Length in bytes of the private data between IPv6 addresses, the longest.
 pub const LONGEST: usize = 56;
-/// Bytes of it between IPv4 addresses.
+/// Length in bytes of the private data between IPv4 addresses, the shortest.
 const SHORTEST: usize = 32;
 
 /// A version of the protocol.
@@ -30,28 +30,28 @@ impl Version {
     /// The version that every peer in use speaks.
     pub const V3_1: Self = Self { major: 3, minor: 1 };
 
-    /// Both numbers as the socket layer keeps them.
+    /// Returns both numbers in the format of the socket layer: `major << 8 | minor`.
     #[must_use]
     pub const fn raw(self) -> u32 {
-        // CAST: Both fit.
+        // CAST: From `u8` to `u32`, which is wider.
         ((self.major as u32) << 8) | self.minor as u32
     }
 }
 
-/// What one end says of itself.
+/// The private data that one end of a connection sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The address of the end that says it.
+    /// The address of the end that sends the private data.
     pub from: IpAddr,
-    /// The address of the other end.
+    /// The address of the end that receives the private data.
     pub to: IpAddr,
-    /// The version; in a request the highest one that is offered.
+    /// The version of the protocol. In a request: the highest version that is offered.
     pub version: Version,
     /// A bit for each minor version that is offered.
     pub minors: u16,
     /// The type of service.
     pub tos: u8,
-    /// What the sender has received; zero, for both ends begin anew.
+    /// The sequence number that the sender has received. This end sends zero: both ends begin anew.
     pub ack: u64,
     /// Receives that are posted, if the sender uses credits.
     pub credit: u32,
@@ -60,17 +60,17 @@ pub struct Hello {
 /// Why a connection request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The private data is too short, or says no version.
+    /// The private data is too short, or names no version.
     Nothing,
-    /// No version is common.
+    /// The two ends have no common version.
     Version,
-    /// The addresses are not those of the connection. A stranger could otherwise make connections
-    /// in the name of any address.
+    /// The addresses are not those of the connection. If they were not checked,
+    /// any host could make connections in the name of any address.
     Addresses,
 }
 
 impl Hello {
-    /// What this end says.
+    /// Returns the private data that this end sends.
     #[must_use]
     pub fn new(from: IpAddr, to: IpAddr, tos: u8, credit: u32) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Hello {
         }
     }
 
-    /// Encodes it; the second number says how many of the bytes are used.
+    /// Encodes the private data. The second member is the number of bytes that are used.
     #[must_use]
     pub fn encode(&self) -> ([u8; LONGEST], usize) {
         let mut data = [0; LONGEST];
@@ -109,7 +109,8 @@ impl Hello {
         (data, len)
     }
 
-    /// Decodes it, between IPv6 addresses if `v6`. Zeroes may follow. `None`: it is too short.
+    /// Decodes private data; its addresses are IPv6 addresses if `v6`. Zeroes may follow the last
+    /// field. Returns `None` if the data is too short.
     #[must_use]
     pub fn decode(data: &[u8], v6: bool) -> Option<Self> {
         let mut fields = Fields(data);
@@ -149,7 +150,8 @@ fn v6(addr: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Decides about a request that arrived at `own` from `peer`, the addresses of the connection.
+/// Decides whether to accept a connection request. `own` and `peer` are the addresses of the
+/// connection at this end and at the other end.
 ///
 /// # Errors
 ///
@@ -168,39 +170,42 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
     Ok(hello)
 }
 
-/// Connections that a host has when a peer asks for one.
+/// The number of connections that this host has when a peer asks for a connection.
 ///
-/// They are objects of the socket layer, which has no end for them before the module's, however
-/// short the peer's interest in them was.
+/// Connections are objects of the socket layer, which keeps them until the module is unloaded, even
+/// if the peer used them for a short time only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
-    /// The one that the peer asks for is among them.
+    /// The connection that the peer asks for exists already.
     pub known: bool,
-    /// Those with the peer's address.
+    /// The number of connections with the peer's address.
     pub of_peer: usize,
-    /// All.
+    /// The number of all connections.
     pub in_all: usize,
 }
 
 impl Crowd {
-    /// Connections with one address of a peer: types of service, times addresses of this host.
+    /// Maximum number of connections with one address of a peer: one for each type of service and
+    /// each address of this host.
     pub const OF_PEER: usize = 64;
-    /// Connections in all.
+    /// Maximum number of connections with all peers.
     pub const IN_ALL: usize = 4096;
 
-    /// Whether a connection may be made because a peer asks for it. Programs may always make one.
+    /// Returns whether a connection may be made because a peer asks for it. For a program of this
+    /// host a connection may always be made.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.known || (self.of_peer < Self::OF_PEER && self.in_all < Self::IN_ALL)
     }
 }
 
-/// Decides about the answer to a request of ours.
+/// Decides whether to accept the peer's private data that came in response to our connection
+/// request.
 ///
 /// # Errors
 ///
-/// A [`Refusal`]. The addresses in an answer are not looked at: the connection manager has made
-/// sure of the peer.
+/// A [`Refusal`]. The addresses in the data are not checked: the connection manager has connected
+/// this end to the right peer.
 pub fn accepted(data: &[u8], v6: bool) -> Result<Hello, Refusal> {
     let hello = Hello::decode(data, v6).ok_or(Refusal::Nothing)?;
     match hello.version {

@@ -13,9 +13,11 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Tells the RPC server that connection requests wait at a listener, or that its device goes.
+/// Tells the RPC server that connection requests wait at a listener, or that its
+/// device is being removed.
 ///
-/// It may be rung before the RPC server knows the listener, and after it has forgotten it.
+/// The bell may be rung before the RPC server knows the listener, and after the RPC server has
+/// forgotten the listener.
 #[derive(Clone)]
 pub struct Bell(Arc<Shared>);
 
@@ -40,7 +42,7 @@ enum Wire {
     Cut,
 }
 
-// SAFETY: The functions that are called for a transport may be called by any thread.
+// SAFETY: Any thread may call the functions that take the transport of `Connected`.
 unsafe impl Send for Wire {}
 
 impl Bell {
@@ -51,7 +53,8 @@ impl Bell {
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL)?))
     }
 
-    /// Makes a thread of the RPC server accept what waits. Process context; does not sleep.
+    /// Makes a thread of the RPC server accept the connection requests that wait at the listener.
+    /// Process context; does not sleep.
     pub fn ring(&self) {
         let mut wire = self.0.wire.lock();
         match &mut *wire {
@@ -59,7 +62,7 @@ impl Bell {
             Wire::Connected(xprt) => {
                 // SAFETY: Valid by the type invariant, as long as the lock is held.
                 unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CONN) };
-                // SAFETY: As above. The callee may be called in any context.
+                // SAFETY: Valid by the type invariant. The callee may be called in any context.
                 unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
             }
             Wire::Cut => {}
@@ -101,7 +104,8 @@ impl Bell {
         *wire = Wire::Connected(xprt);
     }
 
-    /// Cuts the bell off: it does nothing any more. When this returns, nothing uses the transport.
+    /// Cuts the bell off: ringing it has no effect any more. When this function returns, the bell
+    /// does not use the transport any more.
     pub(crate) fn cut(&self) {
         *self.0.wire.lock() = Wire::Cut;
     }

@@ -18,9 +18,10 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Where the calls of a connection arrive.
+/// The queue at which the calls of a connection arrive.
 ///
-/// It takes calls before the RPC server knows the connection, and none when it has forgotten it.
+/// The inbox accepts calls before the RPC server knows the connection. It refuses calls after the
+/// RPC server has forgotten the connection.
 pub struct Inbox<S: Service>(Arc<Shared<S>>);
 
 impl<S: Service> Clone for Inbox<S> {
@@ -31,8 +32,8 @@ impl<S: Service> Clone for Inbox<S> {
 
 /// The owner of an [`Inbox`]. Dropping it drops the calls that wait there.
 ///
-/// A call may keep the connection's queue pair, whose handler keeps the inbox: the owner breaks
-/// this circle.
+/// A call may hold a reference to the connection's queue pair, whose handler holds a reference to
+/// the inbox. Dropping the owner breaks this cycle of references.
 pub struct InboxOwner<S: Service>(Inbox<S>);
 
 #[pin_data]
@@ -44,7 +45,7 @@ struct Shared<S: Service> {
 /// # Invariants
 ///
 /// - The transport of `Open` is valid.
-/// - With a transport, `XPT_DATA` is set when a call waits.
+/// - If `xprt` is `Open`, `XPT_DATA` of the transport is set while a call waits.
 struct State<S: Service> {
     xprt: Xprt,
     /// The calls in the order of their arrival; `calls` never grows beyond its capacity.
@@ -60,11 +61,11 @@ enum Xprt {
     Detached,
 }
 
-// SAFETY: The functions that are called for a transport may be called by any thread.
+// SAFETY: Any thread may call the functions that take the transport of `Open`.
 unsafe impl Send for Xprt {}
 
 impl<S: Service> InboxOwner<S> {
-    /// Makes an inbox with room for `most` calls. May sleep.
+    /// Makes an inbox with space for `most` calls. May sleep.
     pub fn new(most: usize) -> Result<Self> {
         let state = State {
             xprt: Xprt::Unknown,
@@ -77,7 +78,7 @@ impl<S: Service> InboxOwner<S> {
         Ok(Self(Inbox(Arc::pin_init(shared, GFP_KERNEL)?)))
     }
 
-    /// Returns the inbox, for what fills it.
+    /// Returns a handle for the code that adds calls to the inbox.
     pub fn handle(&self) -> Inbox<S> {
         self.0.clone()
     }
@@ -95,10 +96,10 @@ impl<S: Service> InboxOwner<S> {
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }
         if state.closing {
-            // SAFETY: As above.
+            // SAFETY: The transport is valid by this function's contract.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CLOSE) };
         }
-        // INVARIANT: By this function's contract, and the flag was set above.
+        // INVARIANT: The transport is valid by this function's contract. `XPT_DATA` was set above.
         state.xprt = Xprt::Open(xprt);
     }
 
@@ -107,16 +108,16 @@ impl<S: Service> InboxOwner<S> {
         let mut state = self.0 .0.state.lock();
         let call = state.calls.remove(0).ok();
         if let (Xprt::Open(xprt), true) = (state.xprt, state.calls.is_empty()) {
-            // In the lock, so that no call is there without the flag; and with the last call, so
-            // that no thread is woken for none.
+            // The flag is cleared under the lock, so that it is set whenever a call waits. It is
+            // cleared when the last call is taken, so that no thread is woken without a call.
             // SAFETY: Valid by the type invariant, as long as the lock is held.
             unsafe { bindings::svcrdma_clear_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }
         call
     }
 
-    /// Drops what waits, and takes nothing more. When this returns, nothing uses the transport.
-    /// May sleep.
+    /// Drops the calls that wait, and refuses all later calls. When this function returns, the
+    /// inbox does not use the transport any more. May sleep.
     pub(crate) fn detach(&self) {
         let mut state = self.0 .0.state.lock();
         state.xprt = Xprt::Detached;
@@ -136,8 +137,8 @@ impl<S: Service> Drop for InboxOwner<S> {
 impl<S: Service> Inbox<S> {
     /// Adds a call, and makes a thread of the RPC server take it. May sleep for memory.
     ///
-    /// An error: no memory, no room, or the RPC server has forgotten the connection. The call and
-    /// its message are dropped then, and no answer follows.
+    /// Fails if there is no memory, if the inbox is full, or if the RPC server has forgotten the
+    /// connection. The call and its message are then dropped, and no reply is sent.
     pub fn push(&self, message: S::Message, place: Place<S::Pages>, call: S::Call) -> Result {
         let context = Context::new(message, place, call)?;
         let mut state = self.0.state.lock();
@@ -154,7 +155,7 @@ impl<S: Service> Inbox<S> {
             // INVARIANT: A call waits, and the flag is set.
             // SAFETY: Valid by the type invariant, as long as the lock is held.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
-            // SAFETY: As above. The callee may be called in any context.
+            // SAFETY: Valid by the type invariant. The callee may be called in any context.
             unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
         }
         Ok(())

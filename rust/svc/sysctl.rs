@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files in `/proc/sys/sunrpc/svc_rdma`, under the names that people know.
+//! The files in `/proc/sys/sunrpc/svc_rdma`, under the names of the in-tree server's files.
 
 use xprtrdma_bindings as bindings;
 
-/// What is counted on all processors, for all connections.
+/// A counter, summed over all processors and all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// `rdma_stat_recv`: messages that came.
+    /// `rdma_stat_recv`: messages received.
     Received,
     /// `rdma_stat_read`: RDMA Reads.
     Read,
     /// `rdma_stat_write`: RDMA Writes.
     Written,
-    /// `rdma_stat_sq_starve`: answers that found the send queue full.
+    /// `rdma_stat_sq_starve`: replies that found the send queue full.
     Starved,
 }
 
 impl Counter {
-    /// Adds to it. May be called in any context.
+    /// Adds `more` to the counter. May be called in any context.
     pub fn add(self, more: usize) {
         let index = match self {
             Self::Received => bindings::svcrdma_counter_SVCRDMA_STAT_RECV,
@@ -31,12 +31,12 @@ impl Counter {
     }
 }
 
-/// Sizes that are shown.
+/// Sizes that the files show.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// `max_requests`: calls of one client in flight.
+    /// `max_requests`: maximum number of calls in flight from one client.
     pub requests: u32,
-    /// `max_req_size`: bytes of a message.
+    /// `max_req_size`: maximum size of a message, in bytes.
     pub request_size: u32,
     /// `max_outbound_read_requests`: RDMA Reads of one connection under way.
     pub reads: u32,
@@ -46,24 +46,25 @@ pub struct Sizes {
 pub struct Version;
 
 impl Version {
-    /// Sets it; a writer of the file may do so later.
+    /// Sets the version. A write to the file may change it later.
     pub fn preset(version: u32) {
         // SAFETY: The index is one of the sizes'.
         unsafe { bindings::svcrdma_set_size(bindings::svcrdma_size_SVCRDMA_VERSION, version) };
     }
 
-    /// Returns it.
+    /// Returns the version.
     pub fn get() -> u32 {
         // SAFETY: The index is one of the sizes'.
         unsafe { bindings::svcrdma_get_size(bindings::svcrdma_size_SVCRDMA_VERSION) }
     }
 }
 
-/// The files. Without memory for them, or if another module has them, there are none.
+/// The registration of the files. The files do not exist if memory for them was not available, or
+/// if another module has registered them.
 pub(crate) struct Table(());
 
 impl Table {
-    /// Makes the files. There is one such value at a time. May sleep.
+    /// Makes the files. At most one `Table` exists at a time. May sleep.
     pub(crate) fn register(sizes: &Sizes) -> Self {
         for (index, size) in [
             (bindings::svcrdma_size_SVCRDMA_MAX_REQUESTS, sizes.requests),
@@ -76,7 +77,7 @@ impl Table {
             // SAFETY: The index is one of the sizes'.
             unsafe { bindings::svcrdma_set_size(index, size) };
         }
-        // SAFETY: The files are not there: there is no other value.
+        // SAFETY: The files are not registered, because no other `Table` exists.
         unsafe { bindings::svcrdma_register_sysctls() };
         Self(())
     }
@@ -84,7 +85,8 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: By `register`. The callee waits for readers and writers of the files.
+        // SAFETY: `register` has registered the files. The callee waits for their readers and
+        // writers.
         unsafe { bindings::svcrdma_unregister_sysctls() };
     }
 }

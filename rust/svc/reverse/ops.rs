@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations of transports that lead to a connection, and how they are made.
+//! The `rpc_xprt_ops` of transports that send calls to a client on the client's own connection,
+//! and the function that makes such a transport.
 
 use super::{
     Line,
@@ -26,7 +27,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The operations of a driver's transports. They cannot connect, and have no timer.
+/// The `rpc_xprt_ops` of a driver's transports. The transports cannot connect, and use no timer.
 struct Ops<S: Service>(core::marker::PhantomData<S>);
 
 #[expect(
@@ -69,13 +70,13 @@ impl<S: Service> Ops<S> {
 
     /// # Safety
     ///
-    /// `raw` is a transport of this class for the duration of the caller.
+    /// `raw` is a transport of this class, and stays valid for `'a`.
     unsafe fn line<'a>(raw: *mut bindings::rpc_xprt) -> &'a Line<S> {
         // SAFETY: By this function's contract; `raw` is the first member of a whole transport.
         unsafe { &(*raw.cast::<ReverseXprt<S>>()).line }
     }
 
-    /// Refuses to connect: nfsd forbids its tasks to ask for it.
+    /// Refuses to connect: nfsd forbids its tasks to request a connection.
     unsafe extern "C" fn connect(raw: *mut bindings::rpc_xprt, _task: *mut bindings::rpc_task) {
         // SAFETY: Called by the RPC client, for a task that waits for a connection.
         unsafe { bindings::svcrdma_refuse_to_connect(raw) };
@@ -109,7 +110,7 @@ impl<S: Service> Ops<S> {
         let rqst = unsafe { (*task).tk_rqstp };
         // SAFETY: Null, or allocated by `buf_alloc`. The request is on no queue and not pinned.
         unsafe { kernel::bindings::kfree((*rqst).rq_buffer) };
-        // SAFETY: As above.
+        // SAFETY: The fields belong to the task, which the RPC client passed to this function.
         unsafe {
             (*rqst).rq_buffer = ptr::null_mut();
             (*rqst).rq_rbuffer = ptr::null_mut();
@@ -120,19 +121,19 @@ impl<S: Service> Ops<S> {
         // SAFETY: Called by the RPC client with the transport's send lock held, for a request that
         // is encoded, and pinned or in the hands of the caller.
         let (raw, xid) = unsafe { ((*rqst).rq_xprt, u32::from_be((*rqst).rq_xid)) };
-        // SAFETY: A transport of ours, which the request's task keeps.
+        // SAFETY: A transport of this class. The request's task holds a reference to it.
         let line = unsafe { Self::line(raw) };
         // SAFETY: The field belongs to the transport until the request is sent.
         unsafe { (*rqst).rq_xtime = kernel::bindings::ktime_get() };
         let outgoing = Outgoing {
             xid,
-            // SAFETY: The call is encoded, and stays as it is until this returns.
+            // SAFETY: The call is encoded, and does not change until this function returns.
             message: unsafe { Encoded::from_raw(&(*rqst).rq_snd_buf) },
         };
         let len = outgoing.message.len();
         // SAFETY: Called with the transport's send lock held, for a request that is on its queue.
         if !unsafe { bindings::xprt_request_get_cong(raw, rqst) } {
-            // The client takes no more calls now. The task waits until one ends.
+            // The client accepts no more calls now. The task waits until a call completes.
             return compat::EBADSLT;
         }
         let sent = match line.sender() {
@@ -141,32 +142,32 @@ impl<S: Service> Ops<S> {
         };
         match sent {
             Ok(()) => {
-                // CAST: Wider.
-                // NO-OVERFLOW: A statistic, which may.
-                // SAFETY: As above; only the holder of the send lock changes it.
+                // CAST: `usize` is at least as wide as `u32`.
+                // NO-OVERFLOW: A statistic, which may wrap.
+                // SAFETY: The request is valid. Only the holder of the send lock changes the field.
                 unsafe {
                     (*rqst).rq_xmit_bytes_sent =
                         (*rqst).rq_xmit_bytes_sent.wrapping_add(len as usize);
                 }
                 0
             }
-            // The task waits for a quarter of a second.
+            // `ENOBUFS` makes the task wait for a quarter of a second.
             Err(NotSent::Busy) => compat::ENOBUFS,
             Err(NotSent::TooLong) => EMSGSIZE.to_errno(),
             Err(NotSent::Closed) => {
-                // Otherwise the task would try again at once.
-                // SAFETY: The transport is valid, see above.
+                // If the transport stayed connected, the task would try again at once.
+                // SAFETY: The request's task holds a reference to the transport.
                 unsafe { Self::close(raw) };
                 compat::ENOTCONN
             }
         }
     }
 
-    /// Fails the calls in flight, and ends the connection: no call can be sent on it any more.
+    /// Fails the calls in flight, and closes the connection: no more calls can be sent on it.
     unsafe extern "C" fn close(raw: *mut bindings::rpc_xprt) {
         // SAFETY: Called by the RPC client or the RPC server for a transport of ours.
         unsafe { bindings::xprt_disconnect_done(raw) };
-        // SAFETY: As above.
+        // SAFETY: The caller passes a valid transport of this class.
         if let Some(sender) = unsafe { Self::line(raw) }.sender() {
             S::hang_up(&sender);
         }
@@ -175,20 +176,20 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
         // SAFETY: The transport is valid; the count is read as an atomic.
         if !unsafe { bindings::xprtrdma_is_dying(raw) } {
-            // The RPC client found no memory for the transport's name, and destroys it in spite of
-            // the references to it. The last of them destroys it for good.
+            // The RPC client found no memory for the transport's name. It destroys the transport
+            // although references to the transport exist. The last reference will free it.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };
-            // SAFETY: The first reference, which the caller has given up by the call.
+            // SAFETY: This is the first reference. The caller gave it up when it called `destroy`.
             unsafe { bindings::xprt_put(raw) };
             return;
         }
-        // SAFETY: The last call for this transport, which is whole. The line has no reference to
-        // it, because nothing has one.
+        // SAFETY: This is the last call for this transport, and all its fields are initialised.
+        // No references are left, so the line has no reference to the transport.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
-        // SAFETY: As above.
+        // SAFETY: This is the last call for this transport, and no references to it are left.
         unsafe { bindings::svcrdma_free_reverse(raw) };
-        // SAFETY: The reference of the transport, which is the last thing that it had.
+        // SAFETY: The reference to the module that the transport held, put once, here.
         unsafe { kernel::bindings::module_put(bindings::svcrdma_reverse_class.owner) };
     }
 
@@ -205,11 +206,11 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn disable_swap(_raw: *mut bindings::rpc_xprt) {}
 }
 
-/// Makes a transport that leads to the connection of `line`. May sleep.
+/// Makes a transport that sends calls on the connection of `line`. May sleep.
 ///
 /// # Safety
 ///
-/// `args` comes from the RPC client, and its `bc_xprt` is that connection.
+/// `args` comes from the RPC client, and `args.bc_xprt` is the connection of `line`.
 pub(crate) unsafe fn make<S: Service>(
     args: &bindings::xprt_create,
     line: &Line<S>,
@@ -219,35 +220,35 @@ pub(crate) unsafe fn make<S: Service>(
     let raw =
         unsafe { bindings::xprt_alloc(args.net, size_of::<ReverseXprt<S>>(), S::CALLS, S::CALLS) };
     let xprt = NonNull::new(raw).ok_or(ENOMEM)?;
-    // SAFETY: A member of memory that is ours.
+    // SAFETY: A member of memory that was allocated above and that no other thread knows.
     unsafe { (&raw mut (*raw.cast::<ReverseXprt<S>>()).line).write(line.clone()) };
     let guard = ScopeGuard::new(move || {
-        // SAFETY: Written just now, and dropped once.
+        // SAFETY: The line was initialised just now, and is dropped once.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
-        // SAFETY: It was not given away, and its strings are null or were allocated for it.
+        // SAFETY: No other code has the transport. Its strings are null or were allocated for it.
         unsafe { bindings::svcrdma_free_reverse(raw) }
     });
-    // SAFETY: The address is complete.
+    // SAFETY: By this function's contract, `dstaddr` points to a complete socket address.
     if unsafe { addr_from_raw(args.dstaddr) }.is_none() {
         return Err(Error::from_errno(compat::EAFNOSUPPORT));
     }
-    // SAFETY: The transport is ours, and the address is one of an IP family.
+    // SAFETY: This function owns the transport, and the address is an IPv4 or IPv6 address.
     match unsafe { bindings::svcrdma_set_reverse_peer(raw, args.dstaddr) } {
         0 => {}
         err => return Err(Error::from_errno(err)),
     }
-    // SAFETY: The transport is ours, and no other thread knows it.
+    // SAFETY: This function owns the transport, and no other thread knows it.
     let fields = unsafe { &mut *raw };
     fields.ops = &Ops::<S>::OPS;
     fields.timeout = &raw const bindings::svcrdma_reverse_timeout;
     fields.xprt_class = &raw const bindings::svcrdma_reverse_class;
-    // SAFETY: As above; constant.
+    // SAFETY: The class is a static object, and its `ident` is constant.
     fields.prot = unsafe { bindings::svcrdma_reverse_class.ident };
     fields.max_payload = S::longest_outgoing(&sender);
     fields.bc_xprt = args.bc_xprt;
-    // SAFETY: As above.
+    // SAFETY: This function owns the transport.
     unsafe { bindings::xprtrdma_xprt_set_bound(raw) };
-    // SAFETY: As above.
+    // SAFETY: This function owns the transport.
     unsafe { bindings::xprtrdma_xprt_set_connected(raw) };
     // SAFETY: The class names this module as its owner.
     if !unsafe { kernel::bindings::try_module_get(bindings::svcrdma_reverse_class.owner) } {
@@ -260,7 +261,7 @@ pub(crate) unsafe fn make<S: Service>(
 
     let mut state = line.0.state.lock();
     if state.ended || state.xprt.is_some() {
-        // The connection has ended, or another client was made for it at the same time.
+        // The connection is closed, or another RPC client was made for it at the same time.
         let ended = state.ended;
         drop(state);
         return Err(if ended {
@@ -269,16 +270,16 @@ pub(crate) unsafe fn make<S: Service>(
             EAGAIN
         });
     }
-    // INVARIANT: The line has a reference of its own. The transport's first one is the caller's.
+    // INVARIANT: The line takes its own reference here. The first reference is the caller's.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
     state.xprt = Some(xprt);
     state.sender = Some(sender);
-    // The RPC server gives this reference back when it frees the connection.
-    // SAFETY: As above.
+    // The RPC server puts this third reference when it frees the connection.
+    // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
-    // SAFETY: The connection is valid. Its end looks at this behind `Line::end`, which waits for
-    // the lock.
+    // SAFETY: The connection is valid. The code that closes it reads this field after `Line::end`,
+    // which waits for the lock that is held here.
     unsafe { (*args.bc_xprt).xpt_bc_xprt = raw };
     drop(state);
     module.dismiss();
