@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flow control by credits: each is a Receive that the other end has posted.
+//! Flow control by credits. A credit stands for a Receive that the other end has posted.
 //!
-//! Both ends offer it in the private data of the connection; without it a sender relies on the
-//! retries of its device.
+//! Both ends offer credits in the private data of the connection. Without credits, a sender relies
+//! on the retries of its device.
 
 use crate::header::Fault;
 
-/// The most that one header can advertise.
+/// Maximum number of credits that one header can advertise.
 const MOST: u16 = u8::MAX as u16;
-/// The number of newly posted Receives from which on a frame of its own tells the peer.
+/// Number of newly posted Receives that are worth a frame that only advertises credits.
 const ENOUGH: u16 = 16;
 
 /// The credits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
     used: bool,
-    /// Receives of the peer.
+    /// Receives that the peer has posted and that this end has not used.
     theirs: u32,
-    /// Receives of ours that the peer does not know.
+    /// Receives that this end has posted and not yet advertised to the peer.
     ours: u16,
-    /// How many Receives the peer can have at most.
+    /// Maximum number of Receives that the peer can have.
     bound: u32,
 }
 
 impl Credits {
-    /// The credits of a connection. `granted` is the number in the private data of the peer; zero
-    /// means that the peer uses no credits. `wanted` says whether this end uses them. `posted` is
-    /// the number of Receives that this end has posted, and `told` the number of them that the peer
-    /// was told of.
+    /// Returns the credits of a connection. `granted` is the number in the peer's private data.
+    /// Zero means that the peer uses no credits. `wanted` says whether this end uses credits.
+    /// `posted` is the number of Receives that this end has posted. `told` is the number of these
+    /// Receives that the peer was told of.
     #[must_use]
     pub fn new(wanted: bool, granted: u32, posted: u16, told: u16) -> Self {
         let granted = granted.min(1 << 16);
@@ -40,23 +40,24 @@ impl Credits {
         }
     }
 
-    /// The peer has answered, and grants this number; zero means that it uses none.
+    /// Adds the credits that the peer grants when it accepts the connection. Zero means that the
+    /// peer uses no credits.
     pub fn agreed(&mut self, wanted: bool, granted: u32) {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);
         self.used = wanted && granted != 0;
     }
 
-    /// Whether they are used.
+    /// Returns whether both ends use credits.
     #[must_use]
     pub fn are_used(&self) -> bool {
         self.used
     }
 
-    /// The peer has posted Receives.
+    /// Adds credits: the peer has posted this number of Receives.
     ///
     /// # Errors
     ///
-    /// [`Fault::Number`]: more than there can be.
+    /// [`Fault::Number`]: the peer has granted more credits than the limit.
     pub fn granted(&mut self, credits: u8) -> Result<(), Fault> {
         let theirs = self.theirs.saturating_add(credits.into());
         if self.used && theirs > self.bound {
@@ -66,14 +67,16 @@ impl Credits {
         Ok(())
     }
 
-    /// Receives of ours were posted.
+    /// Records that this end has posted Receives.
     pub fn posted(&mut self, receives: u16) {
         self.ours = self.ours.saturating_add(receives);
     }
 
-    /// Takes a credit for a frame, and returns what its header advertises. `None`: the frame waits.
+    /// Takes a credit for a frame. Returns the number of credits that its header advertises.
+    /// `None`: the frame must wait.
     ///
-    /// The last credit goes to a frame that advertises, or both ends could wait for each other.
+    /// Only a frame that advertises credits may use the last credit. If any frame could, both ends
+    /// could wait for each other.
     pub fn spend(&mut self) -> Option<u8> {
         if !self.used {
             return Some(0);
@@ -90,7 +93,7 @@ impl Credits {
         Some(told as u8)
     }
 
-    /// Whether Receives of ours are worth a frame of their own.
+    /// Returns whether enough Receives were posted to advertise them in a frame without data.
     #[must_use]
     pub fn is_worth_a_frame(&self) -> bool {
         self.used && self.ours >= ENOUGH

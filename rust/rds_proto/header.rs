@@ -7,17 +7,17 @@ use crate::bytes::{
     Writer, //
 };
 
-/// Bytes of a header.
+/// Length of a header, in bytes.
 pub const HEADER_BYTES: usize = 48;
-/// Bytes of a message that one Send carries at most.
+/// Maximum number of bytes of a message that one Send carries.
 pub const FRAGMENT_BYTES: u32 = 4096;
-/// Bytes of the longest message.
+/// Maximum length of a message, in bytes.
 pub const MESSAGE_BYTES: u32 = 1 << 20;
 /// Bytes of a congestion map: a bit for each port.
 pub const MAP_BYTES: u32 = 8192;
 /// Bytes for extensions.
 pub const EXTENSION_BYTES: usize = 16;
-/// Where the checksum is.
+/// Offset of the checksum in the header, in bytes.
 const CHECKSUM_AT: usize = 30;
 
 /// Flag: the fragment belongs to a congestion map.
@@ -29,7 +29,7 @@ pub const RETRANSMITTED: u8 = 0x04;
 /// Flag: an extension of type [`RDMA_BYTES`](crate::extension) is there.
 pub const HAS_RDMA_BYTES: u8 = 0x20;
 
-/// Why what a peer sent ends the connection.
+/// A fault in what the peer sent. It closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Fewer bytes than a header.
@@ -38,15 +38,15 @@ pub enum Fault {
     Checksum,
     /// The message is longer than [`MESSAGE_BYTES`].
     TooLong,
-    /// The fragment has not the length that its place in the message asks for.
+    /// The length of the fragment does not fit its position in the message.
     Fragment,
     /// The fragment belongs to another message than the one that is not complete.
     Interleaved,
     /// A congestion map of another length than [`MAP_BYTES`].
     Map,
-    /// The peer acknowledges what was never sent, or grants more credits than there can be.
+    /// The peer acknowledges a message that was never sent, or grants more credits than the limit.
     Number,
-    /// Something of the connection was lost before.
+    /// An earlier fragment on this connection was lost.
     Ended,
 }
 
@@ -65,7 +65,7 @@ pub struct Header {
     pub dport: u16,
     /// Bits, see the constants of this module.
     pub flags: u8,
-    /// Receives that were posted since the last header with some.
+    /// Number of Receives that were posted since the last header that advertised Receives.
     pub credit: u8,
     /// See [`crate::extension`].
     pub extensions: [u8; EXTENSION_BYTES],
@@ -147,7 +147,7 @@ impl Header {
         }
     }
 
-    /// Whether a flag is set.
+    /// Returns whether a flag is set.
     #[must_use]
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0

@@ -17,7 +17,7 @@ use crate::header::{
 /// What a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It only acknowledges or grants credits.
+    /// The fragment carries no data. It only acknowledges messages or grants credits.
     Acknowledgement,
     /// The bytes of a congestion map from `at` on; the map is complete if `last`.
     Map {
@@ -39,14 +39,14 @@ pub enum Part {
 /// The message of a connection that is not complete.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assembly {
-    /// Its header, and how many of its bytes are there.
+    /// The header of the message, and the number of its bytes that have arrived.
     begun: Option<(Header, u32)>,
-    /// A fragment was not taken.
+    /// A fragment was lost.
     ended: bool,
 }
 
 impl Assembly {
-    /// Sorts a fragment with `payload` bytes behind its header.
+    /// Classifies a fragment with `payload` bytes behind its header.
     ///
     /// # Errors
     ///

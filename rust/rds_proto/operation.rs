@@ -2,27 +2,27 @@
 
 //! How an RDMA operation ends, and which status a program is told.
 
-/// The numbers of `RDS_RDMA_*`.
+/// The status of an operation, with the numbers of `RDS_RDMA_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Status {
-    /// It succeeded (RDS-40).
+    /// The operation succeeded (RDS-40).
     Success = 0,
     /// The peer refused access: key, offset or length (RDS-41).
     RemoteError = 1,
-    /// The program cancelled it (RDS-42).
+    /// The program cancelled the operation (RDS-42).
     Canceled = 2,
-    /// It was discarded with the connection, and may have been executed in part (RDS-43).
+    /// The operation was discarded with the connection. It may have been executed in part (RDS-43).
     Dropped = 3,
     /// Any other failure (RDS-44).
     OtherError = 4,
 }
 
 impl Status {
-    /// The number.
+    /// Returns the number of `RDS_RDMA_*`.
     #[must_use]
     pub const fn raw(self) -> i32 {
-        // CAST: `repr(i32)`.
+        // CAST: The enum is `repr(i32)`.
         self as i32
     }
 }
@@ -30,17 +30,17 @@ impl Status {
 /// How a work request completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It was carried out.
+    /// The work request succeeded.
     Done,
-    /// It was flushed: the connection had failed before.
+    /// The work request was flushed: the connection had failed before.
     Flushed,
-    /// The peer found no such memory: remote access error, or remote invalid request.
+    /// The peer refused access to its memory: remote access error, or remote invalid request.
     Refused,
-    /// Anything else.
+    /// The work request failed in any other way.
     Failed,
 }
 
-/// What a program is told when its operation has ended.
+/// The status that a program is told, and when, after its operation has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
     /// Nothing now. A success is told when the peer acknowledges the message, so that both are one
@@ -53,18 +53,18 @@ pub enum Tell {
     WhenDropped(Status),
 }
 
-/// How a program wants to hear of an operation.
+/// The notifications that a program wants for an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// Of its end, whatever it is (RDS-35).
+    /// The program is told of success and of failure (RDS-35).
     pub notify: bool,
-    /// Of its failure (RDS-15).
+    /// The program is told of failure (RDS-15).
     pub failures: bool,
-    /// No message follows it that the peer could acknowledge.
+    /// The operation has no message that the peer could acknowledge.
     pub unacknowledged: bool,
 }
 
-/// An operation of several work requests that was posted.
+/// A posted operation, which consists of one or more work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     left: u32,
@@ -72,7 +72,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// An operation of this number of work requests.
+    /// Returns an operation that consists of this number of work requests.
     #[must_use]
     pub const fn new(work_requests: u32) -> Self {
         Self {
@@ -90,13 +90,13 @@ impl Operation {
         }
     }
 
-    /// Whether all have completed.
+    /// Returns whether all work requests have completed.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// What the program is told, once.
+    /// Returns what the program is told. Called once for each operation.
     #[must_use]
     pub fn tell(&self, wishes: Wishes) -> Tell {
         let failed = match self.first {

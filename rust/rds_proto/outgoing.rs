@@ -16,29 +16,29 @@ use crate::{
     region::Cookie, //
 };
 
-/// The operation whose RDMA ACK a message is.
+/// The RDMA operation that a message follows; the message is its RDMA ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chased {
-    /// The key of the region of the receiver.
+    /// The key of the receiver's region.
     pub key: u32,
-    /// How much the operation moves.
+    /// Number of bytes that the operation moves.
     pub bytes: u32,
-    /// Whether to the receiver.
+    /// The operation writes to the receiver's memory, and does not read from it.
     pub written: bool,
-    /// Whether the program is told of its end (RDS-35).
+    /// The program is told when the operation has completed (RDS-35).
     pub notify: bool,
 }
 
-/// What is known of a message before it goes out.
+/// What is known about a message before it is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The socket layer asks for an acknowledgement.
     pub ack_required: bool,
     /// The message was sent before.
     pub retransmitted: bool,
-    /// Its operation.
+    /// The RDMA operation that the message follows.
     pub operation: Option<Chased>,
-    /// The handle that it carries.
+    /// The handle that the message carries.
     pub cookie: Option<Cookie>,
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a handle covers, how long, and how many exist.
+//! The memory that a handle covers, the time for which the peer can reach it, and the limit on the
+//! number of regions.
 
 /// Bytes of a page, as the wire knows it: the offset in a handle is below that.
 pub const PAGE_BYTES: u64 = 4096;
@@ -12,10 +13,10 @@ pub const REGION_BYTES: u64 = 1 << 20;
 pub struct Cookie(pub u64);
 
 impl Cookie {
-    /// The handle of the memory that begins at `offset`.
+    /// Returns the handle for the memory that begins at `offset` of the region.
     #[must_use]
     pub const fn new(key: u32, offset: u32) -> Self {
-        // CAST: Both fit; the key is the low half.
+        // CAST: From `u32` to `u64`, which is wider. The key is the low half.
         Self(((offset as u64) << 32) | key as u64)
     }
 
@@ -34,7 +35,7 @@ impl Cookie {
     }
 }
 
-/// Why memory is not mapped.
+/// The reason for which memory is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The limit is reached (RDS-49): EAGAIN.
@@ -83,9 +84,9 @@ impl Extent {
 /// What a program wants of a region (RDS-24, RDS-27).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// It is released when the RDMA ACK arrives.
+    /// The region is released when the RDMA ACK arrives.
     pub use_once: bool,
-    /// Its release ends the peer's access.
+    /// The release of the region revokes the peer's access.
     pub invalidate: bool,
 }
 
@@ -106,7 +107,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// A region that the peer can reach from now on.
+    /// Returns a region that the peer can reach from now on.
     #[must_use]
     pub const fn new(wanted: Wanted) -> Self {
         Self {
@@ -145,13 +146,13 @@ impl Life {
         }
     }
 
-    /// The peer's access has ended.
+    /// Records that the peer's access was revoked.
     pub fn revoked(&mut self) {
         self.revoked = true;
     }
 }
 
-/// How many regions there may be (RDS-56).
+/// The limit on the number of regions (RDS-56).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     most: u32,
@@ -159,13 +160,13 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit of `most` regions.
+    /// Returns a limit of `most` regions.
     #[must_use]
     pub const fn new(most: u32) -> Self {
         Self { most, mapped: 0 }
     }
 
-    /// Counts one region more.
+    /// Counts a new region.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl Limit {
         Ok(())
     }
 
-    /// A region is gone.
+    /// Records that a region was freed.
     pub fn unmap(&mut self) {
         self.mapped = self.mapped.saturating_sub(1);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A call that the RPC server has.
+//! A call that was handed to the RPC server.
 
 use crate::{
     latency::Since,
@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub(crate) parked: Option<Parked<Ready>>,
     /// Until the call has its answer.
     pub(crate) ticket: Option<Ticket>,
-    /// Memory that it may use, if that is counted.
+    /// Memory that the call may use, if its memory is counted.
     pub(crate) counted: Option<Counted>,
     /// Results that may travel in Write chunks.
     pub(crate) marks: KVec<Span>,

@@ -20,7 +20,7 @@ use xprtrdma_svc::util::{
     files, //
 };
 
-/// A bound that was reached. What is counted orders nothing.
+/// A limit that was reached. The counters order no other memory accesses.
 pub(crate) struct Count {
     name: &'static str,
     seen: AtomicU64,
@@ -41,7 +41,7 @@ impl Count {
     }
 }
 
-/// Answers that waited for room in the send queue.
+/// Replies that waited for space in the send queue.
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
 /// How often a call found no memory left in the share of its connection.
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");

@@ -42,7 +42,7 @@ pub(crate) struct Ending {
     peer: IpAddr,
     /// The memory that all connections of the address hold.
     address: Arc<Account>,
-    /// A message came since the last tick.
+    /// A message has arrived since the last tick.
     heard: AtomicBool,
     /// At the last tick nothing was under way, and nothing had come since the one before.
     is_idle: AtomicBool,
@@ -53,7 +53,7 @@ pub(crate) struct Ending {
 struct State {
     /// Why the connection ends, once it does; the first cause is the one that the log tells.
     cause: Option<Cause>,
-    /// The inbox of the connection, once it is accepted.
+    /// The inbox of the connection, as soon as the connection is accepted.
     inbox: Option<Inbox<Rdma>>,
 }
 
@@ -90,7 +90,7 @@ impl Ending {
         }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(crate) fn end(&self, cause: Cause) {
         let mut state = self.state.lock();
         if state.cause.is_none() {
@@ -115,7 +115,7 @@ impl Ending {
         self.state.lock().cause.unwrap_or(Cause::Stopped)
     }
 
-    /// Notes that a message came.
+    /// Records that a message has arrived.
     #[inline]
     pub(crate) fn heard(&self) {
         self.heard.store(true, Relaxed);
@@ -141,7 +141,7 @@ impl Ending {
 
 /// The connections of a listener.
 pub(crate) struct Crowd {
-    /// In the order of their requests. The vector does not grow beyond its capacity.
+    /// Connections in the order of their requests. The vector does not grow beyond its capacity.
     all: Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>,
     pub(crate) breakers: Breakers,
 }
@@ -182,7 +182,7 @@ impl Crowd {
         let ending = Arc::from(ending);
         for other in all.iter().filter(|other| other.counts()) {
             let (own, idle) = (other.peer == peer, other.is_idle());
-            // NO-OVERFLOW: A list in memory is shorter.
+            // NO-OVERFLOW: The length of a list in memory is below the maximum.
             found.connections = found.connections.wrapping_add(1);
             found.of_one = found.of_one.wrapping_add(own.into());
             found.idle |= idle;

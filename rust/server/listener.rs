@@ -38,12 +38,12 @@ use xprtrdma_svc::{
 
 pub(crate) type Listener = listen::Listener<Door>;
 
-/// What handles the requests of a listener.
+/// The handler of connection requests that arrive at a listener.
 pub(crate) struct Door {
     bell: Bell,
-    /// Its connections.
+    /// The connections of the listener.
     crowd: Arc<Crowd>,
-    /// Where it listens.
+    /// The address of the listener.
     local: SocketAddr,
     /// What an administrator sees.
     pub(crate) board: Board,

@@ -48,16 +48,16 @@ use xprtrdma_svc::{
     }, //
 };
 
-/// Calls to a client that may be in flight at most. Each needs a Receive for its reply.
+/// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
 pub(crate) const CALLS: u16 = 8;
 
 /// The direction from the server to the client of one connection.
 pub(crate) struct Callbacks {
-    /// Where replies go.
+    /// The line that delivers replies to the calls that wait for them.
     pub(crate) line: Line<Rdma>,
     credits: Pin<KBox<SpinLock<Reverse>>>,
-    /// The number of the version that the client's first call has; zero until it comes. Completion
-    /// handlers, one at a time, change it.
+    /// The version number of the client's first call; zero until that call arrives. Completion
+    /// handlers change the field, one handler at a time.
     version: AtomicU32,
     /// Calls that were sent. Changes with the lock of the credits held.
     pub(crate) sent: Count,
@@ -98,7 +98,7 @@ impl Callbacks {
         }
     }
 
-    /// Returns the version that the client's first call has; `None` until it comes.
+    /// Returns the version of the client's first call; `None` until that call arrives.
     pub(crate) fn version(&self) -> Option<Version> {
         Spoken::Both.find(self.version.load(Relaxed))
     }
@@ -120,7 +120,7 @@ impl Callbacks {
         qp: &Qp<H>,
         call: &Outgoing<'_>,
     ) -> Result<(), NotSent> {
-        // CAST: A message in memory.
+        // CAST: The length of a message in memory, which fits.
         let len = call.message.len() as usize;
         let credits = self.credits.lock();
         // CAST: A few kilobytes.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection has done.
+//! Statistics of a connection.
 
 use core::fmt;
 use kernel::sync::atomic::Atomic;
 use xprtrdma_svc::util::AccessOnce;
 
-/// A count that one thread at a time changes.
+/// A counter. Only one thread at a time may change it.
 pub(crate) struct Count(Atomic<usize>);
 
 impl Count {
@@ -15,9 +15,9 @@ impl Count {
         Self(Atomic::new(0))
     }
 
-    /// Adds to it: the caller keeps other threads from doing so at the same time.
+    /// Adds to the counter. The caller ensures that no other thread does so at the same time.
     pub(crate) fn add(&self, more: usize) {
-        // NO-OVERFLOW: A statistic, which may.
+        // NO-OVERFLOW: A statistic, which may wrap.
         self.0.write_once(self.0.read_once().wrapping_add(more));
     }
 }
@@ -28,15 +28,15 @@ impl fmt::Display for Count {
     }
 }
 
-/// What came. Completion handlers, one at a time, change it.
+/// Counters of received messages. Completion handlers change them, one handler at a time.
 pub(crate) struct Arrivals {
-    /// Messages of the client.
+    /// Messages that the client has sent.
     pub(crate) messages: Count,
-    /// Messages that were dropped without an answer.
+    /// Messages that were dropped without a reply.
     pub(crate) dropped: Count,
     /// Calls that need RDMA Reads.
     pub(crate) reads: Count,
-    /// The bytes that these bring.
+    /// Bytes that the RDMA Reads of these calls transfer.
     pub(crate) read_bytes: Count,
 }
 
@@ -52,15 +52,15 @@ impl Arrivals {
     }
 }
 
-/// What was answered. It changes with the lock of the grant held.
+/// Counters of sent replies. They are changed with the lock of the grant held.
 pub(crate) struct Answers {
-    /// Answers, and errors that take their place.
+    /// Replies, and errors that are sent in place of replies.
     pub(crate) sent: Count,
-    /// Answers that needed RDMA Writes.
+    /// Replies that needed RDMA Writes.
     pub(crate) writes: Count,
-    /// Answers that found no room in the send queue.
+    /// Replies that found no space in the send queue.
     pub(crate) waits: Count,
-    /// Answers that invalidated a key of the client.
+    /// Replies that invalidated a key of the client.
     pub(crate) invalidations: Count,
 }
 

@@ -63,7 +63,7 @@ pub(crate) trait Tended: QpHandler {
 /// Looks after one connection until [`Ticker::stop`] is called.
 #[pin_data]
 pub(crate) struct Ticker<H: Tended> {
-    /// Until it is stopped.
+    /// The queue pair that the ticker looks after; `None` after the ticker was stopped.
     #[pin]
     target: SpinLock<Option<Arc<Qp<H>>>>,
     queue: Arc<WorkQueue>,
@@ -101,7 +101,8 @@ impl<H: Tended> Ticker<H> {
         self.arm::<TICK>(PATIENCE.tick.get());
     }
 
-    /// Stops. When this returns, nothing of it runs any more. Idempotent. Sleeps.
+    /// Stops the ticker. When this function returns, no work of the ticker runs any more.
+    /// Idempotent. Sleeps.
     pub(crate) fn stop(self: &Arc<Self>) {
         let qp = self.target.lock().take();
         cancel_delayed_sync::<Self, TICK>(self);
@@ -123,7 +124,7 @@ impl<H: Tended> Ticker<H> {
         if target.is_some() {
             // CAST: A few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
-            // An error means that it is queued already.
+            // An error means that the work item is queued already.
             let queue = self.queue.queue();
             let _ = queue.enqueue_delayed::<Arc<Self>, ID>(self.clone(), delay);
         }
