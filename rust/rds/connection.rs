@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A pair of addresses that messages go between ([`Connection`]).
+//! A connection: a pair of addresses between which messages are sent ([`Connection`]).
 
 use crate::{
     driver,
@@ -137,13 +137,13 @@ impl<T: Transport> Connection<T> {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is not connected, and nothing tries to.
+    /// The connection is down, and no attempt to connect is in progress.
     Down,
-    /// It is being connected, by either side.
+    /// Either end is connecting.
     Connecting,
-    /// It is connected.
+    /// The connection is up.
     Up,
-    /// It is being shut down.
+    /// The connection is being shut down.
     Ending,
 }
 
@@ -197,7 +197,7 @@ impl Entered<'_> {
         unsafe { bindings::rds_conn_drop(self.conn.as_ptr()) };
     }
 
-    /// Makes RDS send what waits.
+    /// Makes RDS send the messages that wait.
     pub fn wake_sender(&self) {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::rdsrdma_wake_sender(self.conn.as_ptr()) };

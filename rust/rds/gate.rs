@@ -19,10 +19,10 @@ pub(crate) struct Gate {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Not open yet.
+    /// The gate was not opened yet.
     New,
     Open,
-    /// Not open any more.
+    /// The gate was closed.
     Over,
 }
 

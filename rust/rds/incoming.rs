@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A message that was received ([`Incoming`]).
+//! A message that was received from a peer ([`Incoming`]).
 
 use kernel::{
     prelude::*,

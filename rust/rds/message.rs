@@ -26,15 +26,15 @@ pub struct Operation {
     pub address: u64,
     /// How many.
     pub bytes: u32,
-    /// In how many pieces the bytes at this end are.
+    /// Number of pieces that the bytes at this end consist of.
     pub pieces: u32,
-    /// Whether they are written, not read.
+    /// The bytes are written to the peer's memory, not read from it.
     pub writes: bool,
     /// The message must not overtake the operation.
     pub fence: bool,
-    /// The program is told of its end.
+    /// The program is told when the operation has completed.
     pub notify: bool,
-    /// The program is told of its failure.
+    /// The program is told if the operation fails.
     pub failures: bool,
     /// No message follows if it has no payload.
     pub silent: bool,
@@ -43,13 +43,13 @@ pub struct Operation {
 /// What a message asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// The peer acknowledges it at once.
+    /// The peer must acknowledge the message at once.
     pub ack_required: bool,
-    /// It was sent before.
+    /// The message was sent before.
     pub retransmitted: bool,
-    /// The handle that it carries, or zero.
+    /// The handle that the message carries, or zero.
     pub cookie: u64,
-    /// Its operation.
+    /// The RDMA operation of the message.
     pub operation: Option<Operation>,
 }
 
@@ -75,7 +75,7 @@ impl Message<'_> {
         }
     }
 
-    /// Returns its header as RDS made it.
+    /// Returns the header of the message as RDS made it.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         // SAFETY: Valid by the type invariant. Nothing writes to the header once the message is
         // sent.
@@ -107,7 +107,7 @@ impl Message<'_> {
         }
     }
 
-    /// Copies its payload from `at` on. `EINVAL`: it is shorter. Does not sleep.
+    /// Copies the payload from `at` on. `EINVAL`: the payload is too short. Does not sleep.
     pub fn copy(&self, at: u32, to: &mut [u8]) -> Result {
         // SAFETY: Valid by the type invariant; `to` may be written.
         let copied = unsafe {

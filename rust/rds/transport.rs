@@ -19,7 +19,7 @@ use kernel::{
 pub struct Range {
     /// The address of its first byte, in the program.
     pub start: u64,
-    /// How many bytes.
+    /// The length of the memory, in bytes.
     pub len: u64,
     /// The region is released when the RDMA ACK arrives.
     pub use_once: bool,
@@ -27,7 +27,7 @@ pub struct Range {
     pub invalidate: bool,
 }
 
-/// What became of an attempt to send.
+/// The result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// This number of bytes of payload went out, and the header.
@@ -43,7 +43,7 @@ pub enum Sent {
 /// [`Transport::connect`] and [`Transport::shut_down`] of a connection do not overlap, nor do calls
 /// of the three that send, nor does `shut_down` with those.
 pub trait Transport: Sized + Send + Sync + 'static {
-    /// What the driver knows of a connection.
+    /// The driver's state of a connection.
     type Connection: Send + Sync;
 
     /// Memory of a program that peers can reach. Dropping it ends that, and may sleep.
@@ -92,6 +92,6 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// A program is about to name the region to a peer, after it may have written to it.
     fn offered(region: &Self::Region);
 
-    /// The last reference to a region is gone.
+    /// The last reference to a region was dropped.
     fn release(region: KBox<Self::Region>);
 }

@@ -63,7 +63,8 @@ pub(crate) trait Tended: QpHandler {
 /// Looks after one connection until [`Ticker::stop`] is called.
 #[pin_data]
 pub(crate) struct Ticker<H: Tended> {
-    /// The queue pair that the ticker looks after; `None` after the ticker was stopped.
+    /// The queue pair that the ticker looks after; `None` before the start and after
+    /// the stop.
     #[pin]
     target: SpinLock<Option<Arc<Qp<H>>>>,
     queue: Arc<WorkQueue>,
