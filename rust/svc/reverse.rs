@@ -34,9 +34,9 @@ pub(crate) use ops::make;
 /// Why a call to a client was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
-    /// There is no room for it now, or the client takes no more calls now. It is tried again.
+    /// The send queue has no space, or the client accepts no more calls now. The call is retried.
     Busy,
-    /// It is longer than calls to this client may be. It fails.
+    /// The call is longer than the limit for calls to this client. It fails.
     TooLong,
     /// The connection is lost. Calls on it fail.
     Closed,
@@ -44,13 +44,14 @@ pub enum NotSent {
 
 /// A call to a client that is to be sent.
 pub struct Outgoing<'a> {
-    /// Its transaction id, in host order.
+    /// The transaction id of the call, in host order.
     pub xid: u32,
-    /// Its bytes.
+    /// The encoded call.
     pub message: Encoded<'a>,
 }
 
-/// The way on which a connection is called by the RPC server's services.
+/// The link between a connection and the transport on which services of the RPC server send calls
+/// to the connection's client.
 pub struct Line<S: Service>(Arc<Shared<S>>);
 
 impl<S: Service> Clone for Line<S> {
@@ -67,10 +68,10 @@ struct Shared<S: Service> {
 
 /// # Invariants
 ///
-/// The transport counts `xprt`.
+/// `xprt` holds a reference to the transport.
 struct State<S: Service> {
     xprt: Option<NonNull<bindings::rpc_xprt>>,
-    /// What sends the calls. Not there before the transport is, nor after the connection's end.
+    /// The sender of calls. `None` before the transport is made, and after the connection closes.
     sender: Option<S::Sender>,
     /// The connection has ended.
     ended: bool,
@@ -79,7 +80,7 @@ struct State<S: Service> {
 // SAFETY: The functions that are called for the transport may be called by any thread.
 unsafe impl<S: Service> Send for State<S> {}
 
-/// A transport that leads to a connection.
+/// A transport that sends calls on a connection.
 ///
 /// # Invariants
 ///
@@ -188,7 +189,7 @@ impl<S: Service> Line<S> {
     }
 }
 
-/// The RPC client counts 256 for each call in flight.
+/// Shift from a number of calls to the RPC client's congestion window: 256 for each call.
 const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 
 /// Copies a reply to where the RPC client decodes it. Returns the bytes that fit.
@@ -197,7 +198,7 @@ const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 ///
 /// `rqst` is pinned and waits for its reply, and no other thread gives it one.
 unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
-    // As the RPC client expects it of every transport, for it compares the two.
+    // The RPC client compares the two buffers, so every transport must copy one to the other.
     // SAFETY: By this function's contract both are there, and nothing else uses the private one.
     unsafe {
         ptr::copy_nonoverlapping(
@@ -209,7 +210,7 @@ unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
     // SAFETY: As above.
     let head = unsafe { (*rqst).rq_private_buf.head[0] };
     let copied = message.len().min(head.iov_len);
-    // SAFETY: The head has that many bytes, which wait for the reply. The message is elsewhere.
+    // SAFETY: The head has at least `copied` bytes. The message does not overlap the head.
     unsafe { ptr::copy_nonoverlapping(message.as_ptr(), head.iov_base.cast(), copied) };
     // CAST: An inline message has a few kilobytes.
     copied as c_int
