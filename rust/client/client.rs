@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! //! A transport ([`Client`]): implements the operations that the RPC client calls, and passes
+//! A transport ([`Client`]): implements the operations that the RPC client calls, and passes
 //! each on to a module below.
 
 use crate::{
@@ -175,7 +175,7 @@ impl Transport for Rdma {
         if !request.is_owed() {
             return None;
         }
-        // The reply may arrive at this moment: only one thread takes the mark that says it is owed.
+        // The reply may arrive at this moment. `take_owed` lets only one thread count it.
         let owed_on = request.take_owed();
         xprt.data()
             .link

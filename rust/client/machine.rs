@@ -186,8 +186,8 @@ impl<C: Established> Machine<C> {
     /// Orders both halves of the connection's end. Does not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        // The lock stays held for two reasons: nothing is ordered if the connection was closed
-        // since, and no new connection can be made before the order is given.
+        // The lock stays held for two reasons: no disconnect is requested if the connection was
+        // closed since, and no new connection can be made before the request.
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
@@ -205,7 +205,8 @@ impl<C: Established> Machine<C> {
     }
 
     /// Ends the connection if `is_meant` accepts it, or waits until another thread has ended it.
-    /// Also destroys what remains of the connection that ended before. Sleeps.
+    /// A thread that ends a connection first destroys what remains of the connection before it.
+    /// Sleeps.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {

@@ -268,8 +268,9 @@ impl RegionPool {
         for _ in 0..spare {
             let spared = {
                 let mut inner = self.inner.lock();
-                // The first region in the list was unused for the longest time. If the pool was
-                // closed since, its regions are deregistered after the queue pair is destroyed.
+                // Regions are taken from the end of the list, so the first was unused for long. If
+                // the pool was closed since, its regions are deregistered after the queue pair is
+                // destroyed.
                 let spared = match inner.free.first() {
                     Some(mr) if !inner.closed && mr.is_retired() => inner.free.remove(0).ok(),
                     _ => None,

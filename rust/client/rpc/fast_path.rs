@@ -172,8 +172,8 @@ fn send_one(
 ) -> Result<(), NotSent> {
     let sending = Sending::new(qp, call);
     let crowded = sending.is_crowded();
-    // A call that offers memory for its reply expects a reply; only a call with a Read chunk must
-    // be asked.
+    // A call that offers memory for its reply expects a reply. A call with a Read chunk may expect
+    // none, so only that call is checked.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
     // Each arm drops the lock itself, so that the usual case needs no second test of the result.

@@ -323,8 +323,7 @@ impl Connection {
     ) -> Remaining {
         match inbound {
             Inbound::Error(error) => return self.remote_error(qp, error, message, found),
-            // The message answers no call, so the region that it invalidated belongs to no call
-            // that it answers.
+            // A message that answers no call must not invalidate a region, so the connection ends.
             Inbound::ReverseCall(_) | Inbound::Refuse(_) if message.invalidation().is_some() => {
                 self.wrongly_invalidated()
             }
