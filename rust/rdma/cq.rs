@@ -10,13 +10,11 @@
 //! The thread and the work item never handle completions at the same time. The thread first
 //! announces itself, and leaves the polling to the work item if the item is queued or running then.
 //! A work item that is queued later looks for the thread before it does anything else ([`work`]),
-//! and passes its event to the thread.
-//!
-//! So no event is lost. While the thread polls, it needs no event. Before it sleeps or leaves, it
-//! requests the next event, and checks whether something has completed since it polled last. A
-//! device may still report an event unasked: a dead device does so once for each queue. Such an
-//! event leaves a mark ([`poller`]). A thread that leaves and finds the mark queues the work item;
-//! the drain relies on this.
+//! and passes its event to the thread. So no event is lost. While the thread polls, it needs no
+//! event. Before it sleeps or leaves, it requests the next event, and checks whether something has
+//! completed since it polled last. A device may still report an event unasked: a dead device does
+//! so once for each queue. Such an event leaves a mark ([`poller`]). A thread that leaves and finds
+//! the mark queues the work item; the drain relies on this.
 
 mod poller;
 
@@ -193,8 +191,7 @@ impl Cq {
         } else {
             (PollOutcome::Stopped, poller::WAITS)
         };
-        // From now on the work item handles events that were meant for this thread, and completions
-        // that are left in the queue.
+        // From now on the work item handles the events and completions that are left.
         if self.poller.xchg(poller::NOBODY, Full) != left {
             self.leave_work();
         }
@@ -293,8 +290,7 @@ impl Cq {
                 // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);
                 if budget <= 0 {
-                    // The device need not report completions that were already in the queue when
-                    // the queue was last polled.
+                    // The device need not report completions that were there at the last poll.
                     break 'events poller::SOMETHING_IS_LEFT;
                 }
                 if is_over() {
@@ -395,10 +391,9 @@ impl Cq {
     /// Stops the thread that polls, if there is one. Threads that begin to poll later stop until
     /// their `may` returns true. May be called in any context.
     ///
-    /// ORDERING: The caller wrote what makes `may` false before this call. The barrier here lies
-    /// between that write and the read of the polling thread's state. A thread that begins to poll
-    /// writes its state first and calls `may` behind a barrier. So this call finds the thread, or
-    /// the thread finds that it must not poll.
+    /// ORDERING: The caller wrote what makes `may` false before this call; a barrier follows, then
+    /// the read of the polling thread's state. A thread that begins to poll writes its state, and
+    /// calls `may` behind a barrier. So this call finds the thread, or `may` tells it to stop.
     #[inline]
     pub(crate) fn stop_polling(&self) {
         // SAFETY: A memory barrier has no requirements.
@@ -435,15 +430,13 @@ impl Cq {
     /// after [`Cq::close`]. May sleep; must not be called by a handler.
     ///
     /// A drain is not enough: `ib_drain_qp()` gives up, without an error to its caller, if the
-    /// device does not change the queue pair's state or does not take the work request of the
-    /// drain.
+    /// device does not change the queue pair's state or refuses the drain's work request.
     pub(crate) fn stop(&self) {
         // SAFETY: The work item is initialised. It stays disabled from now on.
         unsafe { bindings::disable_work_sync(self.work()) };
         // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
-        // until that thread leaves. If a thread had arrived but did not handle completions yet, the
-        // state is `STOPPED`. A thread that arrives later finds the queue closed. Neither of the
-        // last two handles completions.
+        // until that thread leaves. If a thread had only arrived, the state is `STOPPED`. Neither
+        // that thread nor one that arrives later handles completions.
         // SAFETY: The pointer is valid as long as `self`; this may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }
@@ -451,8 +444,7 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: The queue pair of this queue is gone, so the device reports no more events.
-        // `ib_free_cq()` waits for the work item.
+        // SAFETY: The queue pair is gone, so no event comes. `ib_free_cq()` waits for the item.
         unsafe { bindings::ib_free_cq(self.as_raw()) }
     }
 }

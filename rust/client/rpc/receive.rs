@@ -163,8 +163,7 @@ impl QpHandler for Connection {
 }
 
 impl Connection {
-    /// Handles a Receive that was consumed by immediate data alone, without a message: ends the
-    /// connection.
+    /// Ends the connection: immediate data have consumed a Receive without a message.
     #[cold]
     fn only_immediate(&self, _: Received<'_, Self>) {
         self.counters().count(Counter::Imm);
@@ -234,8 +233,7 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // Each form is compiled separately, so that the code for one form tests nothing but the
-        // message.
+        // Each form is compiled separately: the code for a form tests nothing but the message.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
             form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),
@@ -352,8 +350,8 @@ impl Connection {
             (RemoteErrorKind::InvalOption, _) => Counter::ErrInvalOption,
         };
         if counter == Counter::ErrVers && self.version() == Version::V2 && found.is_some() {
-            // The peer denies the version that was agreed on. So the connection ends, the next one
-            // asks for the version again, and the calls are sent there again (MAL-023).
+            // The peer denies the version that was agreed on. The next connection asks for it
+            // again, and the calls are sent there again (MAL-023).
             self.drop_message(qp, message, counter, Some(error.xid), found);
             return Remaining::Nothing;
         }
