@@ -287,7 +287,8 @@ impl ConnectError {
     /// `first_mount` says that this transport was never connected, and that the call which asks
     /// for the connection fails if the attempt fails. A permanent fault then ends the mount with
     /// an error that says why. Later the same fault must not end the I/O of a hard mount, because
-    /// the server may be replaced by one that works. The result is then an error that the RPC client retries.
+    /// the server may be replaced by one that works. The result is then an error
+    /// that the RPC client retries.
     ///
     /// A peer that does not answer is *unreachable* to a first mount. After "timed out" the RPC
     /// client would try again until its own timer has passed, which is three minutes for NFS, even

@@ -38,8 +38,7 @@ pub struct Config {
     pub rail_keepalive: KeepaliveConfig,
     /// The longest delay between the first failed attempts in a row while there are several rails.
     /// The delay is short because a failed rail may work again. The RPC client itself waits three
-    /// seconds after most
-    /// failures.
+    /// seconds after most failures.
     pub rail_back_off: Millis,
     /// Idle time after which the connection is closed; `None` means never.
     pub idle_timeout: Option<Millis>,
