@@ -208,8 +208,8 @@ impl Offered {
         }
     }
 
-    /// Returns the predicted form of the reply to a call whose result chunk is of the type `result`.
-    /// A Write or Reply chunk must have exactly one segment; otherwise no form is predicted.
+    /// Returns the predicted form of the reply to a call with this type of result chunk. A Write or
+    /// Reply chunk must have exactly one segment; otherwise no form is predicted.
     #[inline(always)]
     pub(super) fn expected(&self, result: ResultChunk) -> Option<Expected<'_>> {
         match (result, self.chunk.segments()) {

@@ -206,7 +206,7 @@ pub enum ConnectError {
     NoDevice,
     /// The peer rejected the connection request.
     Refused,
-    /// The peer rejected the connection request because it still holds our previous connection.
+    /// The peer rejected the connection request because it still holds an older connection of ours.
     Stale,
     /// The connection manager reported an error that it does not explain.
     Aborted,
