@@ -68,7 +68,7 @@ pub enum CmEvent {
     Unreachable,
     /// The peer rejected the connection request.
     Rejected {
-        /// Whether the peer rejected the request because it still holds an older connection of ours.
+        /// Whether the peer rejected the request because it holds an older connection of ours.
         stale: bool,
     },
     /// The connection ended.
