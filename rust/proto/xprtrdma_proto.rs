@@ -18,7 +18,7 @@
 //! # Receiving a message
 //!
 //! 1. [`classify`] returns the type of the message. For [`Inbound::Ambiguous`] the driver looks
-//!    the xid up among the waiting calls, and gets the type from [`Ambiguous::resolve`].
+//!    the xid up among the waiting calls, and gets the type from its `resolve`.
 //! 2. For an [`Inbound::Reply`] or [`Inbound::Error`] the driver finds the waiting call by xid.
 //! 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. The driver must not
 //!    invalidate regions before; [`judge::invalidated`] says which region the peer invalidated.
