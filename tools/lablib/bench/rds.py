@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """What `tools/lab count --rds` prints and records."""
 
-import json
-import pathlib
-
 from ..artefacts import kernel, module, root
 from ..base import records
 from . import figures, instructions, report
@@ -36,9 +33,7 @@ def table(rows):
     """Both transports, one line each per operation."""
     lines = ["each".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
     for operation in rows["ours"]:
-        lines.extend(operation.ljust(26) + report.NAMES[transport].ljust(10) + "".join(
-            (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
-            for row in (rows[transport][operation],) for c in COLUMNS) for transport in rows)
+        lines.extend(report.each_way(rows, operation, COLUMNS))
     return "\n".join(lines)
 
 
@@ -53,14 +48,7 @@ def count(spec, rounds, functions, output, write):
     """The whole command; its exit status."""
     rows, executed, good = measure(spec, rounds)
     print(table(rows), flush=True)
-    for transport, operations in executed.items() if functions else ():
-        for operation, rounds_of in operations.items():
-            print(f"\n{report.NAMES[transport]}, {operation}, transport and what it calls:")
-            print(instructions.listing(
-                instructions.top(root.path(), rounds_of[-1], {instructions.TRANSPORT}, functions),
-                rows[transport][operation]["service"]), flush=True)
-    if output:
-        pathlib.Path(output).write_text(json.dumps(rows, indent=1) + "\n")
+    report.tell(rows, executed, functions, output)
     if write:
         record(rows, kernel.get(root.path(), spec).release)
     return 0 if good else 1

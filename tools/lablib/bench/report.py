@@ -148,6 +148,31 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
     return rows, profile, not status and not session.complaints
 
 
+def called(way):
+    """The name of a way for the reader."""
+    return NAMES.get(way, way)
+
+
+def each_way(rows, operation, columns):
+    """What was counted for an operation: a line for each way, with these columns."""
+    return [operation.ljust(26) + called(way).ljust(10) + "".join(
+        (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
+        for row in (rows[way][operation],) for c in columns) for way in rows]
+
+
+def tell(rows, executed, functions, output):
+    """Prints as many functions of the transport and what it calls for each way and operation, and
+    writes the rows to a file, as far as that is wanted."""
+    for way, operations in executed.items() if functions else ():
+        for operation, counted in operations.items():
+            print(f"\n{called(way)}, {operation}, transport and what it calls:")
+            print(instructions.listing(
+                instructions.top(root.path(), counted[-1], {instructions.TRANSPORT}, functions),
+                rows[way][operation]["service"]), flush=True)
+    if output:
+        pathlib.Path(output).write_text(json.dumps(rows, indent=1) + "\n")
+
+
 def compare(spec, name, rounds):
     """Instructions of calls in one way beside another, a pair of PAIRS: whether the transport needs
     hardly more, and all went well."""

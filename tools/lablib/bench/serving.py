@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """What `tools/lab count --server` prints and records."""
 
-import json
-import pathlib
-
 from ..artefacts import kernel, root
 from ..base import records
 from . import figures, instructions, report
@@ -38,19 +35,13 @@ def table(rows):
     lines = ["per RPC".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
     first, last = rows
     for operation in rows[last]:
-        lines.extend(operation.ljust(26) + called(server).ljust(10) + "".join(
-            (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
-            for row in (rows[server][operation],) for c in COLUMNS) for server in rows)
+        lines.extend(report.each_way(rows, operation, COLUMNS))
         ratios = (f"{what} {rows[last][operation][c] / rows[first][operation][c]:.3f}"
                   for what, c in (("transport and what it calls", "service"),
                                   ("whole kernel", "kernel")))
-        lines.append(f"{'':26}{called(last)} to {called(first)}: {', '.join(ratios)}")
+        lines.append(f"{'':26}{report.called(last)} to {report.called(first)}: "
+                     f"{', '.join(ratios)}")
     return "\n".join(lines)
-
-
-def called(server):
-    """The name of a way for the reader."""
-    return report.NAMES.get(server, server)
 
 
 def record(rows, memory, release):
@@ -67,15 +58,8 @@ def count(spec, rounds, functions, output, write, servers=SERVERS):
     rows, executed, memory, good = measure(spec, rounds, servers)
     print(table(rows), flush=True)
     print("KiB of an idle connection: " + ", ".join(
-        f"{called(server)} {kib:.0f}" for server, kib in memory.items()), flush=True)
-    for server, operations in executed.items() if functions else ():
-        for operation, rounds_of in operations.items():
-            print(f"\n{called(server)}, {operation}, transport and what it calls:")
-            print(instructions.listing(
-                instructions.top(root.path(), rounds_of[-1], {instructions.TRANSPORT}, functions),
-                rows[server][operation]["service"]), flush=True)
-    if output:
-        pathlib.Path(output).write_text(json.dumps(rows, indent=1) + "\n")
+        f"{report.called(server)} {kib:.0f}" for server, kib in memory.items()), flush=True)
+    report.tell(rows, executed, functions, output)
     if write:
         record(rows, memory, kernel.get(root.path(), spec).release)
     return 0 if good else 1
