@@ -5,12 +5,12 @@ from lib import wait
 from lib.asking import BLOCK, XIDS, Client, Stage
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
+from lib.env import REPO
 from lib.hostile.message import REPLY, word
 from lib.requester import calls, tables
-from lib.served import counters
+from lib.served import FILES, counters
 
 CLIENTS = "ours", "intree"
-DEBUGFS = "/sys/kernel/debug/svcrdma_rs"
 # Connections that a call may break.
 BROKEN = 2
 # Idle connections whose memory is counted, and KiB that each may take. The queues of a device in
@@ -29,32 +29,17 @@ awk '/^ +count:/ { sum += $2 } END { print sum * 4 }' /proc/zoneinfo
 # Allocations on behalf of the server's module fail: every nth; 0: no more. Messages of the
 # connection manager do not: it sends no DREQ later that found no memory, so a client would not be
 # told of the end of its connection. Nor do pages of slabs, of which others have objects as well.
-FAIL = """
-import pathlib, sys
-found = [line.split() for line in open("/proc/kallsyms")]
-found = sorted((int(address, 16), name, (*owner, "")[0]) for address, kind, name, *owner in found
-               if kind in "tT")
-def text(module):
-    own = [address for address, _, owner in found if owner == f"[{module}]"]
-    return own[0], own[-1] + 4096
-def function(wanted):
-    start = next(address for address, name, owner in found if name == wanted and not owner)
-    return start, next(address for address, *_ in found if address > start)
-every = int(sys.argv[1])
-required = text("svcrdma_rs")
-for kind, spared in ("failslab", text("ib_cm")), ("fail_page_alloc", function("new_slab")):
-    top = pathlib.Path("/sys/kernel/debug", kind)
-    def write(name, value):
-        (top / name).write_text(str(value))
-    write("probability", 0)
-    if kind == "fail_page_alloc":
-        write("min-order", 0)
-    for name, value in {"ignore-gfp-wait": "N", "verbose": 0, "stacktrace-depth": 32,
-                        "require-start": hex(required[0]), "require-end": hex(required[1]),
-                        "reject-start": hex(spared[0]), "reject-end": hex(spared[1]),
-                        "interval": max(every, 1), "times": 1 << 20}.items():
-        write(name, value)
-    write("probability", 100 if every else 0)
+FAIL = f"""
+import sys
+sys.path.insert(0, "{REPO}/selftests")
+from lib.injection import Injection, text
+class Case:
+    defer = staticmethod(lambda *_: None)
+injection, every = Injection(Case), int(sys.argv[1])
+injection.only_module("svcrdma_rs")
+injection.spare("failslab", text("ib_cm"))
+injection.spare_slabs()
+injection.every(every) if every else injection.stop()
 """
 # Every how many allocations fail, and calls that are sent then.
 FAILING, CALLS = (1, 3), 6
@@ -217,7 +202,7 @@ STAGES = "read", "serve", "reply", "write"
 
 def times(t):
     """How many times were counted, by stage of a call."""
-    head, *rows = t.server.run("cat", f"{DEBUGFS}/latency").splitlines()
+    head, *rows = t.server.run("cat", f"{FILES}/latency").splitlines()
     columns = zip(*(row.split()[1:] for row in rows), strict=True)
     sums = dict(zip(head.split()[1:], (sum(map(int, one)) for one in columns), strict=True))
     return tuple(sums[stage] for stage in STAGES)
@@ -225,7 +210,7 @@ def times(t):
 
 def timed(t, stage, state, least):
     """How many times are counted for three calls, of which one has a Write, at least so many."""
-    t.server.call("text", f"{DEBUGFS}/measure_latency", state)
+    t.server.call("text", f"{FILES}/measure_latency", state)
     before = times(t)
     found = []
     with Client(stage) as client:
@@ -245,7 +230,7 @@ def timed(t, stage, state, least):
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def stages_of_calls_are_timed(t):
     stage = Stage(t)
-    t.defer(t.server.call, "text", f"{DEBUGFS}/measure_latency", "0")
+    t.defer(t.server.call, "text", f"{FILES}/measure_latency", "0")
     timed(t, stage, "1", (3, 3, 3, 1))
     # Times of calls that were under way before may still come.
     wait.until(lambda: not any(timed(t, stage, "0", (0,) * len(STAGES))), ENV.patience(5),

@@ -40,11 +40,15 @@ class Injection:
             self.write(kind, "require-start", hex(start))
             self.write(kind, "require-end", hex(end))
 
+    def spare(self, kind, functions_from_to):
+        """Spare allocations of a kind with one of these functions among the callers."""
+        start, end = functions_from_to
+        self.write(kind, "reject-start", hex(start))
+        self.write(kind, "reject-end", hex(end))
+
     def spare_slabs(self):
         """Spare the pages of slabs: of these pages the kernel makes many objects."""
-        start, end = function("new_slab")
-        self.write("fail_page_alloc", "reject-start", hex(start))
-        self.write("fail_page_alloc", "reject-end", hex(end))
+        self.spare("fail_page_alloc", function("new_slab"))
 
     def every(self, nth):
         """Let every nth allocation fail."""
