@@ -5,6 +5,7 @@ another one."""
 import os
 import pathlib
 
+from cases.data import forget
 from lib import faults, pattern, serving, xprt
 from lib.case import case, check, equal
 from lib.env import ENV
@@ -12,12 +13,12 @@ from lib.env import ENV
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def fresh(path):
-    """The content of a file, from the server."""
+def expect(path, content):
+    """Complain unless the file that the server has is exactly `content`."""
     fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    forget(fd)
     os.close(fd)
-    return pathlib.Path(path).read_bytes()
+    serving.equals(path, content)
 
 
 # covers: issue Q: each machine is a server of the other one, both with our client and our server.
@@ -37,7 +38,7 @@ def each_machine_mounts_the_other(t):
     t.server.expect(f"{top.there}/ours", ours)
     serving.equals(serving.OWN / "theirs", theirs)
     there.expect("theirs", theirs)
-    equal(fresh(f"{top.here}/theirs") == theirs, True, "what was read here is what was written")
+    expect(f"{top.here}/theirs", theirs)
     equal((mount.connects(), serving.connections()), (1, 1), "connections")
     there.remove()
 
@@ -50,7 +51,7 @@ def a_machine_mounts_itself(t):
     content = pattern.data(1, 0, ENV.pick(small=4, full=64) * MIB)
     pathlib.Path(f"{mount.where}/file").write_bytes(content)
     serving.equals(serving.OWN / "file", content)
-    equal(fresh(f"{mount.where}/file") == content, True, "what was read is what was written")
+    expect(f"{mount.where}/file", content)
     check(serving.connections() > 0, "our server had no connection")
     serving.restart()
     more = pattern.data(2, 0, 100 * KIB)

@@ -206,7 +206,7 @@ def our_server_loses_a_device(t):
     found = served.devices(t)
     equal([found.count(device) for device in rails.DEVICES], [half] * 2,
           "connections of each device of the server")
-    survives(t, 2 * half, rails.server_device_gone, NOTICED, mount=mount, returning=False)
+    survives(t, 2 * half, faults.server_device_gone, NOTICED, mount=mount, returning=False)
     untouched = [file for file in xprt.DEBUGFS.glob("*/state") if not xprt.ends(file)]
     equal(len(untouched), half, "transports that kept their connection")
 

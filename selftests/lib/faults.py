@@ -221,6 +221,16 @@ def add_server_device(server, number=0):
     server.run(*device_add(number))
 
 
+@contextlib.contextmanager
+def server_device_gone(server, number=0):
+    """An RDMA device of the server is deleted and made anew."""
+    try:
+        remove_server_device(server, number)
+        yield
+    finally:
+        add_server_device(server, number)
+
+
 def remove_client_device(number=0):
     """Pull an RDMA device out of this machine."""
     subprocess.run(["rdma", "link", "delete", device(number)], timeout=ENV.patience(60),

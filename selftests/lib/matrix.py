@@ -130,12 +130,8 @@ def few_credits(w):
 @fault("the server's RDMA device deleted and made anew", hold=(0, 2))
 def server_device(w):
     # A process that has it open would hold its removal up.
-    with w.without_responder():
-        try:
-            faults.remove_server_device(w.server)
-            yield
-        finally:
-            faults.add_server_device(w.server)
+    with w.without_responder(), faults.server_device_gone(w.server):
+        yield
 
 
 @fault("the server of version two ended and started anew", hold=(0, 2), transports=(2,),

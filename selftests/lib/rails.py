@@ -166,16 +166,6 @@ def device_gone(_, number):
 
 
 @contextlib.contextmanager
-def server_device_gone(server, number):
-    """A device of the server is deleted and made anew."""
-    faults.remove_server_device(server, number)
-    try:
-        yield
-    finally:
-        faults.add_server_device(server, number)
-
-
-@contextlib.contextmanager
 def server_address_gone(server, number):
     """The server does not have its address on a cable any more."""
     address = f"{SERVERS[number]}/24", "dev", faults.interface(number)
