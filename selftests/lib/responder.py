@@ -20,6 +20,8 @@ PROXY_PORT = 20050
 # Which version transports have that are made from now on: 1, 2 if the peer speaks it, 2 only.
 VERSION = pathlib.Path("/proc/sys/sunrpc/rdma_version")
 ONE, TWO, TWO_ONLY = 1, 2, 3
+# What makes a client speak one version alone.
+ALONE = {1: ONE, 2: TWO_ONLY}
 # The proxy is a package, found from the directory above it.
 START = ("import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); "
          "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')")

@@ -154,13 +154,17 @@ def usual(options, looks_at_memory):
             yield load.name, load, (mount,)
 
 
+def selftests(name):
+    """A module of the selftests' library."""
+    sys.path.insert(0, SELFTESTS)
+    return importlib.import_module(f"lib.{name}")
+
+
 def in_version(number, options):
     """The same one at a time, to our server or through the responder."""
-    sys.path.insert(0, SELFTESTS)
-    lib, port = importlib.import_module("lib.responder"), 20049
+    lib, port = selftests("responder"), 20049
     with contextlib.ExitStack() as undo:
-        # One alone, or two alone.
-        undo.enter_context(lib.preferred(2 * number - 1))
+        undo.enter_context(lib.preferred(lib.ALONE[number]))
         if os.environ["LAB_SERVER"] == "intree":
             peer = undo.enter_context(contextlib.closing(lib.Responder()))
             peer.call("speak", *VERSIONS.values())
@@ -173,8 +177,7 @@ def in_version(number, options):
 
 def with_rails(which, options):
     """One at a time, with these rails."""
-    sys.path.insert(0, SELFTESTS)
-    importlib.import_module("lib.rails").set_up(which)
+    selftests("rails").set_up(which)
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in bed.single():
             yield load.name, load, (mount,)

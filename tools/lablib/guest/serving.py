@@ -100,15 +100,11 @@ def version(server):
     return RDMA_VERSIONS.get(server, 1)
 
 
-@contextlib.contextmanager
-def client(servers):
-    """Have the client of these servers loaded; yields what makes its next mounts speak a server's
-    version."""
-    ours = servers[0] in RDMA_VERSIONS
-    file = pathlib.Path("/proc/sys/sunrpc/rdma_version")
-    with transport.loaded("ours" if ours else "intree"):
-        # Version one alone, or version two alone.
-        yield lambda server: file.write_text(str(2 * version(server) - 1)) if ours else None
+def speak(server):
+    """Have the client's next mounts speak the version of this server alone, if they are two."""
+    if server in RDMA_VERSIONS:
+        lib = instructions.selftests("responder")
+        lib.VERSION.write_text(str(lib.ALONE[version(server)]))
 
 
 def operations():
@@ -171,7 +167,7 @@ def main(rounds, servers):
     far = Program("server", "serving", "there",
                   env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
     entries, provider, memory = [], {}, {}
-    with client(servers) as speak:
+    with transport.loaded("ours" if servers[0] in RDMA_VERSIONS else "intree"):
         for number in range(int(rounds)):
             for server in servers:
                 print(f"  round {number + 1}: {server}", file=sys.stderr, flush=True)
