@@ -46,6 +46,19 @@ pub type Show<T> = fn(&T, &mut fmt::Formatter<'_>) -> fmt::Result;
 /// Handles data written to a file. Runs in the task that writes to the file, and may sleep.
 pub type Write<T> = fn(&T, &mut UserSliceReader) -> Result;
 
+/// Reads `0` or `1`, with or without a newline, from what was written to a file. Returns `EINVAL`
+/// for any other input. May sleep.
+pub fn read_switch(reader: &mut UserSliceReader) -> Result<bool> {
+    let mut text = [0u8; 2];
+    let len = reader.len();
+    let text = text.get_mut(..len).ok_or(EINVAL)?;
+    reader.read_slice(text)?;
+    match *text {
+        [digit @ (b'0' | b'1')] | [digit @ (b'0' | b'1'), b'\n'] => Ok(digit == b'1'),
+        _ => Err(EINVAL),
+    }
+}
+
 /// A directory in debugfs. In a kernel without debugfs it has no effect, and neither have the files
 /// and directories that are made in it.
 ///

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The switch for measurements on request. While it is off, the test costs one branch that is not
-//! taken, as with a tracepoint.
+//! The switch for measurements on request, and the files that show them. While the switch is off,
+//! the test costs one branch that is not taken, as with a tracepoint.
 
-use kernel::jump_label::static_branch_unlikely;
+use crate::debugfs::{
+    read_switch,
+    Dir,
+    File, //
+};
+use core::fmt;
+use kernel::{
+    jump_label::static_branch_unlikely,
+    prelude::*,
+    sync::Arc, //
+};
 use xprtrdma_bindings as bindings;
 
 /// Returns whether measuring is switched on. May be called in any context.
@@ -17,4 +27,46 @@ pub fn is_measured() -> bool {
 pub fn measure(on: bool) {
     // SAFETY: The function's only requirement is that the caller may sleep.
     unsafe { bindings::xprtrdma_set_latency(on) };
+}
+
+/// Makes the file `measure_latency`, which shows the switch; writing `1` or `0` to the file changes
+/// the switch. Returns `ENOMEM` without memory. Sleeps.
+pub fn switch_file(dir: &Arc<Dir>) -> Result<File<()>> {
+    File::new(
+        dir,
+        c"measure_latency",
+        (),
+        Some(|(), f| writeln!(f, "{}", u32::from(is_measured()))),
+        Some(|(), reader| {
+            measure(read_switch(reader)?);
+            Ok(())
+        }),
+    )
+}
+
+/// Writes a histogram of latencies: a column for each stage, with its name, and a row for each
+/// bucket. A bucket counts spans below a number of microseconds, or `None` for any longer span.
+/// `count` returns the number of spans in a stage and bucket.
+pub fn write_histogram<S: Copy>(
+    f: &mut fmt::Formatter<'_>,
+    stages: impl Iterator<Item = (&'static str, S)> + Clone,
+    buckets: impl Iterator<Item = Option<u64>>,
+    count: impl Fn(S, usize) -> u64,
+) -> fmt::Result {
+    write!(f, "{:>10}", "below_us")?;
+    for (name, _) in stages.clone() {
+        write!(f, " {name:>10}")?;
+    }
+    writeln!(f)?;
+    for (bucket, below_us) in buckets.enumerate() {
+        match below_us {
+            Some(us) => write!(f, "{us:>10}")?,
+            None => write!(f, "{:>10}", "more")?,
+        }
+        for (_, stage) in stages.clone() {
+            write!(f, " {:>10}", count(stage, bucket))?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
 }

@@ -12,7 +12,7 @@
 //! | [`holders`] | waiting for the last holder of an object |
 //! | [`lend`] | memory that is lent to a device |
 //! | [`log`] | the log's rate limit, formatting of log lines |
-//! | `measuring` | the switch for measurements on request |
+//! | `measuring` | the switch for measurements on request, and their files |
 //! | `memory` | the amount of memory of the host (server module only) |
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |

@@ -10,10 +10,7 @@ use core::{
         Ordering::Relaxed, //
     }, //
 };
-use kernel::{
-    prelude::*,
-    uaccess::UserSliceReader, //
-};
+use kernel::prelude::*;
 use xprtrdma_proto::latency::{
     below_us,
     bucket,
@@ -24,7 +21,8 @@ use xprtrdma_svc::util::{
     files,
     measuring::{
         is_measured,
-        measure, //
+        switch_file,
+        write_histogram, //
     },
     now_ns, //
 };
@@ -94,9 +92,10 @@ impl Since {
     #[inline(always)]
     pub(crate) fn end_transfer(tag: u64) {
         if tag >> 32 != 0 {
-            let passed = (now_ns() / 1024).wrapping_sub(tag >> 32) & u64::from(u32::MAX);
+            let now = now_ns();
+            let passed = (now / 1024).wrapping_sub(tag >> 32) & u64::from(u32::MAX);
             // NO-OVERFLOW: Less than 2^42.
-            let since = now_ns().saturating_sub(passed.wrapping_mul(1024));
+            let since = now.saturating_sub(passed.wrapping_mul(1024));
             Self::count(Stage::Write, since);
         }
     }
@@ -107,47 +106,15 @@ pub(crate) fn files_of_latency() -> Result<[File<()>; 2]> {
     let dir = files().ok_or(ENODEV)?;
     Ok([
         File::new(&dir, c"latency", (), Some(show), None)?,
-        File::new(
-            &dir,
-            c"measure_latency",
-            (),
-            Some(show_switch),
-            Some(switch),
-        )?,
+        switch_file(&dir)?,
     ])
 }
 
 fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{:>10}", "below_us")?;
-    for stage in STAGES {
-        write!(f, " {stage:>10}")?;
-    }
-    writeln!(f)?;
-    for at in 0..BUCKETS {
-        match below_us(at) {
-            Some(us) => write!(f, "{us:>10}")?,
-            None => write!(f, "{:>10}", "more")?,
-        }
-        for times in &TIMES {
-            write!(f, " {:>10}", times.get(at).map_or(0, |n| n.load(Relaxed)))?;
-        }
-        writeln!(f)?;
-    }
-    Ok(())
-}
-
-fn show_switch((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "{}", u32::from(is_measured()))
-}
-
-fn switch((): &(), reader: &mut UserSliceReader) -> Result {
-    let mut text = [0u8; 2];
-    let text = text.get_mut(..reader.len()).ok_or(EINVAL)?;
-    reader.read_slice(text)?;
-    match *text {
-        [b'1'] | [b'1', b'\n'] => measure(true),
-        [b'0'] | [b'0', b'\n'] => measure(false),
-        _ => return Err(EINVAL),
-    }
-    Ok(())
+    write_histogram(
+        f,
+        STAGES.into_iter().zip(&TIMES),
+        (0..BUCKETS).map(below_us),
+        |times, at| times.get(at).map_or(0, |n| n.load(Relaxed)),
+    )
 }

@@ -8,7 +8,9 @@ use crate::{
 };
 pub use xprtrdma_base::measuring::{
     is_measured,
-    measure, //
+    measure,
+    switch_file,
+    write_histogram, //
 };
 
 /// The time stamps that the RPC client has recorded for a call, in nanoseconds on the clock of

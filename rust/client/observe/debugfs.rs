@@ -49,7 +49,10 @@ use xprtrdma_proto::{
 };
 use xprtrdma_sunrpc::{
     common::Common,
-    debugfs::File,
+    debugfs::{
+        read_switch,
+        File, //
+    },
     latency,
     xprt::{
         BackRef,
@@ -97,13 +100,7 @@ pub(crate) fn global(common: &Arc<Common>) -> Result<Global> {
             Some(show_parameters),
             None,
         )?,
-        File::new(
-            dir,
-            c"measure_latency",
-            (),
-            Some(show_measuring),
-            Some(write_measuring),
-        )?,
+        latency::switch_file(dir)?,
     ))
 }
 
@@ -284,52 +281,21 @@ fn show_counters(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
 }
 
 fn show_latency(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{:>10}", "below_us")?;
-    for stage in Stage::ALL {
-        write!(f, " {:>10}", stage.name())?;
-    }
-    writeln!(f)?;
     let counters = shown.link.services().counters();
-    for bucket in 0..BUCKETS {
-        match below_us(bucket) {
-            Some(us) => write!(f, "{us:>10}")?,
-            None => write!(f, "{:>10}", "more")?,
-        }
-        for stage in Stage::ALL {
-            write!(f, " {:>10}", counters.latency(stage, bucket))?;
-        }
-        writeln!(f)?;
-    }
-    Ok(())
-}
-
-fn show_measuring(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "{}", u32::from(latency::is_measured()))
-}
-
-fn write_measuring(_: &(), reader: &mut UserSliceReader) -> Result {
-    latency::measure(read_digit(reader)? == b'1');
-    Ok(())
+    latency::write_histogram(
+        f,
+        Stage::ALL.into_iter().map(|stage| (stage.name(), stage)),
+        (0..BUCKETS).map(below_us),
+        |stage, bucket| counters.latency(stage, bucket),
+    )
 }
 
 fn write_disconnect(shown: &Arc<Shown>, reader: &mut UserSliceReader) -> Result {
-    match read_digit(reader)? {
-        b'1' => {
+    match read_switch(reader)? {
+        true => {
             shown.link.force(&shown.xprt);
             Ok(())
         }
-        _ => Err(EINVAL),
-    }
-}
-
-/// Reads `0` or `1`, with or without a newline. Returns `EINVAL` for any other input.
-fn read_digit(reader: &mut UserSliceReader) -> Result<u8> {
-    let mut text = [0u8; 2];
-    let len = reader.len();
-    let text = text.get_mut(..len).ok_or(EINVAL)?;
-    reader.read_slice(text)?;
-    match *text {
-        [digit @ (b'0' | b'1')] | [digit @ (b'0' | b'1'), b'\n'] => Ok(digit),
-        _ => Err(EINVAL),
+        false => Err(EINVAL),
     }
 }
