@@ -156,11 +156,10 @@ impl Held {
         OperationMemory(Held(self.0))
     }
 
-    fn facts(&self) -> bindings::rdsrdma_facts {
-        let mut facts = bindings::rdsrdma_facts::default();
-        // SAFETY: Valid by the type invariant; the callee writes all of `facts`.
-        unsafe { bindings::rdsrdma_facts(self.0.as_ptr(), &mut facts) };
-        facts
+    /// Returns the operation that the message asks for.
+    fn operation(&self) -> Option<Operation> {
+        // SAFETY: By the type invariant the message is valid while `self` is borrowed.
+        unsafe { Message::from_raw(self.0) }.asked().operation
     }
 
     /// Copies from the memory of its operation. `EINVAL`: it is shorter. Does not sleep.
@@ -222,7 +221,7 @@ unsafe impl Loan for OperationMemory {
 
     fn len(&self) -> usize {
         // CAST: `usize` has 64 bits.
-        self.0.facts().op_bytes as usize
+        self.0.operation().map_or(0, |asked| asked.bytes as usize)
     }
 
     fn pieces(&self, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
@@ -235,7 +234,7 @@ unsafe impl Loan for OperationMemory {
             return;
         }
         // CAST: As above.
-        for index in 0..self.0.facts().op_pieces as usize {
+        for index in 0..self.0.operation().map_or(0, |asked| asked.pieces as usize) {
             // SAFETY: The message says how many entries its table has, and neither changes once the
             // message is sent.
             let entry = unsafe { table.add(index) };
