@@ -9,25 +9,12 @@
 #include "passive.h"
 
 u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
-			  unsigned int dir)
+			  unsigned long offset, size_t len, unsigned int dir)
 {
-	return ib_dma_map_page(dev, page, 0, PAGE_SIZE, dir);
+	return ib_dma_map_page(dev, page, offset, len, dir);
 }
 
-void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir)
-{
-	ib_dma_unmap_page(dev, addr, PAGE_SIZE, dir);
-}
-
-int xprtrdma_dma_map_part(struct ib_device *dev, struct page *page,
-			  unsigned long offset, size_t len, unsigned int dir,
-			  u64 *addr)
-{
-	*addr = ib_dma_map_page(dev, page, offset, len, dir);
-	return ib_dma_mapping_error(dev, *addr);
-}
-
-void xprtrdma_dma_unmap_part(struct ib_device *dev, u64 addr, size_t len,
+void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, size_t len,
 			     unsigned int dir)
 {
 	ib_dma_unmap_page(dev, addr, len, dir);

@@ -8,14 +8,10 @@
 
 #include <rdma/rdma_cm.h>
 
+/* Maps contiguous bytes, which begin in this page. */
 u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
-			  unsigned int dir);
-void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir);
-/* Of bytes that begin in this page, and lie behind each other. */
-int xprtrdma_dma_map_part(struct ib_device *dev, struct page *page,
-			  unsigned long offset, size_t len, unsigned int dir,
-			  u64 *addr);
-void xprtrdma_dma_unmap_part(struct ib_device *dev, u64 addr, size_t len,
+			  unsigned long offset, size_t len, unsigned int dir);
+void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, size_t len,
 			     unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param);

@@ -74,12 +74,12 @@ impl MappedLoan {
             if self.sges.len() == self.sges.capacity() {
                 return Err(E2BIG);
             }
-            let (dir, mut addr) = (self.dir.raw(), 0);
+            let dir = self.dir.raw();
             // SAFETY: The device exists while `pd` does; the bytes are there by the contract of a
             // loan.
-            let errno =
-                unsafe { bindings::xprtrdma_dma_map_part(dev, page, first, len, dir, &mut addr) };
-            if errno != 0 {
+            let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, first, len, dir) };
+            // SAFETY: The device exists; `addr` is the result of a mapping call on it.
+            if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
             }
             let sge = bindings::ib_sge {
@@ -114,7 +114,7 @@ impl Drop for MappedLoan {
         for sge in &self.sges {
             let (addr, len) = (sge.addr, sge.length as usize);
             // SAFETY: By the type invariant it is mapped, and it is unmapped once.
-            unsafe { bindings::xprtrdma_dma_unmap_part(dev, addr, len, self.dir.raw()) };
+            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, len, self.dir.raw()) };
         }
     }
 }

@@ -118,7 +118,8 @@ impl Pages {
         for page in &mapped.pages.pages {
             let page = page.as_ptr();
             // SAFETY: The device exists while `pd` does; the page is a whole one of ours.
-            let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, dir.raw()) };
+            let addr =
+                unsafe { bindings::xprtrdma_dma_map_page(dev, page, 0, PAGE_SIZE, dir.raw()) };
             // SAFETY: The device exists; `addr` is the result of a mapping call on it.
             if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
@@ -193,7 +194,7 @@ impl MappedPages {
         let dev = self.pd.raw_device();
         while let Some(addr) = self.addrs.pop() {
             // SAFETY: By the type invariant it is mapped, and it is unmapped once.
-            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, self.dir.raw()) };
+            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, PAGE_SIZE, self.dir.raw()) };
         }
     }
 }
