@@ -143,12 +143,12 @@ impl Ending {
 pub(crate) struct Crowd {
     /// Connections in the order of their requests. The vector does not grow beyond its capacity.
     all: Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>,
-    pub(crate) breakers: Breakers,
+    breakers: Breakers,
 }
 
 /// The place of a connection in the crowd: it leaves when this is dropped.
 pub(crate) struct Seat {
-    pub(crate) crowd: Arc<Crowd>,
+    crowd: Arc<Crowd>,
     pub(crate) ending: Arc<Ending>,
 }
 
@@ -215,6 +215,13 @@ impl Crowd {
             crowd: self.clone(),
             ending,
         })
+    }
+}
+
+impl Seat {
+    /// Returns the calls that broke connections of the listener.
+    pub(crate) fn breakers(&self) -> &Breakers {
+        &self.crowd.breakers
     }
 }
 

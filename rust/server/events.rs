@@ -100,14 +100,14 @@ impl Events {
     /// xid: it is remembered.
     #[cold]
     pub(crate) fn refused(&self, xid: u32) {
-        self.seat.crowd.breakers.broke(self.peer.ip(), xid);
+        self.seat.breakers().broke(self.peer.ip(), xid);
         self.end(Cause::Refused);
     }
 
     /// Hands a call back, unless it broke connections of this client.
     #[inline]
     pub(crate) fn check<'a>(&self, call: Call<'a, Sorted>) -> Result<Call<'a, Sorted>, Refusal> {
-        self.seat.crowd.breakers.check(self.peer.ip(), call)
+        self.seat.breakers().check(self.peer.ip(), call)
     }
 
     /// Returns whether the client has confirmed the connection.
