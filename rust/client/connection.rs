@@ -303,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// Polls for completions in the thread of a call, while this call is the only one in flight and
-    /// has not completed.
+    /// Polls for completions in the thread of a call, until this call completes or is not the only
+    /// call in flight.
     #[inline]
     pub(crate) fn busy_poll(&self, qp: &Qp<Self>, waiting: &Waiting<'_, Rdma>) {
         let alone = || !self.xprt.has_others();

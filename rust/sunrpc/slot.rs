@@ -123,8 +123,8 @@ pub struct Slot<T: Transport> {
     /// A negative errno with which the request must end, if it failed before its task slept; else
     /// 0.
     pub(crate) verdict: Atomic<i32>,
-    /// The request's original `rq_release_snd_buf` if [`release_call`](crate::call::release_call)
-    /// has replaced it, else `None`.
+    /// The request's original `rq_release_snd_buf` while
+    /// [`release_call`](crate::call::release_call) is in its place, else `None`.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
     /// Whether a [`Pinned`](crate::call::Pinned) of the request exists. Protected by the queue
     /// lock.

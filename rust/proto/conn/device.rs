@@ -86,7 +86,7 @@ pub struct Told {
 
 /// The newest event of each kind, of whatever device and port the connections of a transport used.
 ///
-/// The log keeps one event of each type, so many events of one type cannot displace other types.
+/// The log keeps one event of each type. Repeated events of one type displace no other type.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLog {
     /// Newest first.

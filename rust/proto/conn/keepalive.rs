@@ -48,8 +48,8 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// What the driver has seen on the connection. The driver reads it without a lock when a deadline
-/// has passed.
+/// What the driver has seen on the connection. After a deadline the driver reads this without a
+/// lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// When the peer was last known to be alive: a Receive, or a successful signalled completion.

@@ -133,7 +133,7 @@ impl Rails {
     }
 
     /// Returns a rail that is to be probed now: a dead, doubted or suspected rail, or a rail that
-    /// has answered while other rails are suspected.
+    /// answered while other rails are suspected.
     pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
         self.judge(now);
         let compares = self.wants_comparison();
@@ -196,8 +196,8 @@ impl Rails {
             return;
         };
         // A rail that is trusted again stays live: the failure may be reported late, or a message
-        // has arrived since. A rail that is only suspected is probed again until the server has
-        // answered a later probe.
+        // may have arrived since. A rail that is only suspected is probed again until the server
+        // answers a later probe.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
