@@ -7,12 +7,12 @@ import os
 import pathlib
 import subprocess
 
-from . import module, namespace, pattern
+from . import module, namespace, pattern, served
 from .case import check
 from .env import ENV, PORT
 
 MODULE = os.environ.get("LAB_SERVER_MODULE", "")
-FILES = pathlib.Path("/sys/kernel/debug/svcrdma_rs")
+FILES = pathlib.Path(served.FILES)
 THREADS = 4
 # The root of the exports, and what lies there: a directory of ours, and a mount to export again.
 ROOT = pathlib.Path("/exports/srv")
