@@ -1,41 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Responder's half of RPC-over-RDMA: from a received message to the answer.
+//! The Responder's half of RPC-over-RDMA: from a received message to its response.
 //!
-//! The client's module does not compile this room: the module of the server does.
+//! The server's kernel module compiles this module; the client's kernel module does not.
 //!
-//! 1. [`sort()`](sort::sort) says what a message is. Each message with an answer takes a
-//!    [`Ticket`](grant::Ticket) of the connection's [`Grant`](grant::Grant).
-//! 2. [`Call::admit`](call::Call::admit) makes every check that can be made before an RDMA
-//!    operation. What it returns is the only source of RDMA Reads.
-//! 3. The driver posts [`reads`](call::Call::reads), does [`fills`](call::Call::fills), and calls
-//!    [`fetched`](call::Call::fetched) when all of it is there. What that returns is for the RPC
-//!    layer, and the only thing that can be replied to.
-//! 4. [`reply`](call::Call::reply) decides how a reply travels. [`Reply`](reply::Reply) has its
-//!    RDMA Writes, its inline parts and its header.
-//! 5. A header and a [`Refusal`](refusal::Refusal) are encoded with a
-//!    [`Granted`](grant::Granted), for which a ticket is given back. So a Call has one answer,
-//!    and no answer grants more than there are Receives.
+//! 1. [`sort()`](sort::sort) classifies a received message. Each message that gets a response
+//!    takes a [`Ticket`](grant::Ticket) from the connection's [`Grant`](grant::Grant).
+//! 2. [`Call::admit`](call::Call::admit) makes every check that is possible before an RDMA
+//!    operation. Only an admitted Call provides RDMA Reads to post.
+//! 3. The driver posts the RDMA Reads of [`reads`](call::Call::reads) and performs the copies of
+//!    [`fills`](call::Call::fills). When all data of the Call have arrived, the driver calls
+//!    [`fetched`](call::Call::fetched), which returns a [`Ready`](admit::Ready) Call. Only a
+//!    `Ready` Call may be passed to the RPC layer and replied to.
+//! 4. [`reply`](call::Call::reply) decides which bytes of a reply travel in the Send and which in
+//!    chunks. The returned [`Reply`](reply::Reply) lists the RDMA Writes and the inline parts, and
+//!    encodes the transport header.
+//! 5. To encode a [`Reply`](reply::Reply) or a [`Refusal`](refusal::Refusal), the driver needs a
+//!    [`Granted`](grant::Granted), which it gets in exchange for the Call's ticket. So a Call gets
+//!    at most one response, and no response grants more Calls than there are Receives for.
 //!
-//! A driver that waits between two steps keeps a [`Parked`](call::Parked) and the message.
+//! A driver that must wait between two steps stores a [`Parked`](call::Parked) Call and its
+//! message.
 //!
 //! | Module | Concept |
 //! | --- | --- |
-//! | [`sort`] | what a received message is |
-//! | [`spoken`] | the versions of the protocol |
+//! | [`sort`] | classification of received messages |
+//! | [`spoken`] | the protocol versions that a server accepts |
 //! | [`admit`] | whether a Call may be processed |
-//! | [`stream`] | the unreduced Call, and what brings its pieces together |
-//! | [`reply`] | how a reply travels |
+//! | [`stream`] | the unreduced Call, and the operations that assemble it |
+//! | [`reply`] | how a reply is sent |
 //! | [`results`] | which result goes to which Write chunk |
-//! | [`pour`] | how bytes fill segments |
-//! | [`call`] | a Call and how far it has come |
+//! | [`pour`] | distribution of bytes over the segments of a chunk |
+//! | [`call`] | a Call and the stage of its processing |
 //! | `items` | the Read chunks of a Call |
-//! | `rpc_call` | what the header of an RPC Call says |
-//! | [`reverse`] | Calls of ours to the client |
+//! | `rpc_call` | the fields of an RPC Call header that matter for chunks |
+//! | [`reverse`] | backchannel Calls, from the server to the client |
 //! | [`breakers`] | Calls that broke a connection |
-//! | [`refusal`] | errors that are told to the client |
+//! | [`refusal`] | errors that are reported to the client |
 //! | [`grant`] | how many Calls the client may have in flight |
-//! | [`budget`] | bounds on memory, per connection and over all |
+//! | [`budget`] | limits on memory and RDMA Reads, per connection and for all connections |
 
 pub mod admit;
 pub mod breakers;

@@ -2,10 +2,11 @@
 
 //! Admission: whether a Call may be processed.
 //!
-//! Everything that the message itself shows is checked before the first RDMA operation: the lists
-//! against bounds of ours, the Positions against the message, each segment against the client's
-//! address space, the reply's header against the threshold. Nothing is allocated, and the work is
-//! linear in the message. What only a Position-Zero chunk shows is checked when that is fetched.
+//! Everything that the message itself shows is checked before the first RDMA operation: the chunk
+//! lists against this server's limits, the Positions against the length of the message, each
+//! segment against the client's address space, and the header of the reply against the inline
+//! threshold. Nothing is allocated, and the work is linear in the length of the message. What only
+//! a Position-Zero chunk shows (the RPC header) is checked when that chunk has been fetched.
 
 use crate::{
     responder::{
@@ -48,27 +49,27 @@ use crate::{
 
 pub use super::items::MAX_ITEMS;
 
-/// The most segments in all lists of a Call together. A server must take sixteen in each of four
-/// chunks (RFC 8267 6.4.2).
+/// Maximum number of segments in all chunk lists of a Call together. A server must accept sixteen
+/// segments in each of four chunks (RFC 8267 6.4.2).
 pub const MAX_SEGMENTS: usize = 128;
-/// The most Write chunks in a Call.
+/// Maximum number of Write chunks in a Call.
 pub const MAX_WRITES: usize = 16;
 
-/// What the Calls of one connection may ask for.
+/// The protocol versions and the maximum lengths of messages on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The versions that are spoken.
+    /// The protocol versions that the server accepts.
     pub spoken: Spoken,
-    /// The longest message to the client in version one, in bytes.
+    /// Maximum length of a message to the client in version one, in bytes.
     pub reply_threshold: u32,
-    /// The longest one in version two.
+    /// Maximum length of a message to the client in version two, in bytes.
     pub reply_threshold_v2: u32,
-    /// The longest RPC Call with all its data, in bytes.
+    /// Maximum length of an RPC Call including the data in its Read chunks, in bytes.
     pub longest_call: u32,
 }
 
 impl Terms {
-    /// Returns the longest message to the client in this version, in bytes.
+    /// Returns the maximum length of a message to the client in this version, in bytes.
     #[inline]
     pub const fn longest_message(&self, version: Version) -> u32 {
         match version {
@@ -78,31 +79,34 @@ impl Terms {
     }
 }
 
-/// A Call that passed every check of admission.
+/// The state of a Call that passed every check of [`Call::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     pub(crate) items: Items,
-    /// Bytes of the reduced message.
+    /// Length in bytes of the reduced message: without the data in Read chunks.
     pub(crate) body: u32,
-    /// Bytes of the unreduced message.
+    /// Length in bytes of the unreduced message: with the data in Read chunks.
     pub(crate) total: u32,
-    /// What an inline message says of its protection.
+    /// Whether RPCSEC_GSS protects (or may protect) an inline message. Has no meaning if the
+    /// message is in a Position-Zero chunk.
     protected: bool,
 }
 
-/// A Call whose data are all here; the RPC layer may have it.
+/// The state of a Call whose data have all arrived: it may be passed to the RPC layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// Whether no result may be in a Write chunk.
+    /// Whether RPCSEC_GSS protects (or may protect) the Call, so that no result may be put into a
+    /// Write chunk.
     pub(crate) protected: bool,
 }
 
 impl<'a> Call<'a, Sorted> {
-    /// Checks everything that the message shows.
+    /// Checks everything that the received message itself shows.
     ///
     /// # Errors
     ///
-    /// The answer to a Call that may not be processed. No RDMA operation was needed to know.
+    /// The [`Refusal`] to send if the Call must not be processed. No RDMA operation has been posted
+    /// for the Call.
     pub fn admit(self, terms: &Terms) -> Result<Call<'a, Admitted>, Refusal> {
         match check(&self, terms) {
             Ok(stage) => Ok(self.now(stage)),
@@ -112,20 +116,20 @@ impl<'a> Call<'a, Sorted> {
 }
 
 impl<'a> Call<'a, Admitted> {
-    /// Bytes of the unreduced RPC message.
+    /// Returns the length in bytes of the unreduced RPC message.
     #[inline]
     pub const fn len(&self) -> u32 {
         self.stage.total
     }
 
-    /// True if the RPC message has no bytes, which no admitted one has.
+    /// Returns true if the RPC message is empty, which is impossible for an admitted Call.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes of results its chunks have room for: at most the longest message. The RDMA
-    /// Writes of the reply carry no more.
+    /// Returns how many bytes of results fit into the Call's Write chunks and Reply chunk, but at
+    /// most [`Terms::longest_call`]. The RDMA Writes of the reply carry no more.
     pub fn results(&self, terms: &Terms) -> u32 {
         let mut bytes = 0u32;
         for chunk in self.lists.writes.clone().chain(self.lists.reply.clone()) {
@@ -136,12 +140,13 @@ impl<'a> Call<'a, Admitted> {
         bytes.min(terms.longest_call)
     }
 
-    /// Checks what only the fetched bytes show. `front` is the beginning of the landing area, as
-    /// much of it as is contiguous; it matters for a Call with a Position-Zero chunk alone.
+    /// Checks what is only visible in fetched data: the RPC header in a Position-Zero chunk.
+    /// `front` is the contiguous beginning of the landing area. It is ignored if the Call has no
+    /// Position-Zero chunk.
     ///
     /// # Errors
     ///
-    /// The answer to a Call that may not be processed.
+    /// The [`Refusal`] to send if the Call must not be processed.
     pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
         let protected = if self.facts.long {
             let front = front.get(..self.stage.message_front()).unwrap_or(front);
@@ -157,7 +162,8 @@ impl<'a> Call<'a, Admitted> {
 }
 
 impl Admitted {
-    /// Number of bytes at the beginning of the message before the first Read chunk of data.
+    /// Returns how many bytes of the message precede the first Read chunk of data: the length of
+    /// the whole message if no such chunk exists.
     fn message_front(&self) -> usize {
         let front = self.items.first().map_or(self.total, |item| item.position);
         usize::try_from(front).unwrap_or(usize::MAX)
@@ -170,7 +176,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     let body = match (call.facts.long, message) {
         (false, None) => u32::try_from(call.payload.len()).map_err(|_| Fault::TooLong)?,
         (false, Some(_)) => return Err(Fault::TwoMessages),
-        // A message of less than two words has not even an xid and a direction.
+        // A message shorter than two words does not even contain an xid and a direction.
         (true, Some(len)) if len >= 8 => len,
         (true, _) => return Err(Fault::NoMessage),
     };
@@ -182,7 +188,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     let protected = if !call.facts.long {
         check_arguments(&items, RpcCall::parse(call.payload))?
     } else {
-        // The rest of the RPC header is in the client's memory.
+        // The RPC header is still in the client's memory; only its minimum length is known.
         match items.first() {
             Some(item) if item.position < MIN_RPC_CALL => return Err(Fault::InsideHeader),
             _ => true,
@@ -211,10 +217,12 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that each Read chunk has its place in the message, and returns the length of the whole.
+/// Checks that each Read chunk belongs inside the message, and returns the length of the unreduced
+/// message.
 ///
-/// A Position counts bytes of the unreduced message. So the chunk goes into the reduced message
-/// where the chunks before it, with their pads, are subtracted (RFC 8166 3.4.5).
+/// A Position is an offset in the unreduced message. To get the offset in the reduced message at
+/// which a chunk is inserted, the lengths of the chunks before it, with their pads, are subtracted
+/// (RFC 8166 3.4.5).
 fn check_positions(items: &Items, body: u32) -> Result<u32, Fault> {
     let mut inserted = 0u32;
     let mut last = 0;
@@ -230,15 +238,16 @@ fn check_positions(items: &Items, body: u32) -> Result<u32, Fault> {
     body.checked_add(inserted).ok_or(Fault::TooLong)
 }
 
-/// Checks the memory for results, and that the header of every possible answer fits into a Send:
-/// the header repeats the lists (RFC 8166 3.4.6, 4.3.3).
+/// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
+/// every possible response fits into a Send, because a Reply repeats the chunk lists (RFC 8166
+/// 3.4.6, 4.3.3).
 fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(), Fault> {
     let mut least = reply_header_len(lists, version);
     for chunk in lists.writes.clone() {
         capacity(chunk)?;
     }
     let reply = lists.reply.clone().map_or(Ok(0), capacity)?;
-    // CAST: 20.
+    // CAST: `MIN_RPC_REPLY` is 20.
     if reply < MIN_RPC_REPLY as u32 {
         least = least.saturating_add(MIN_RPC_REPLY);
     }
@@ -248,14 +257,15 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(
     }
 }
 
-/// Bytes of the header of a Reply to a Call of this version with these lists.
+/// Returns the length in bytes of the header of a Reply to a Call of this version with these chunk
+/// lists.
 pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     let reply = lists.reply.as_ref();
     let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
     let lists = lists.writes.clone().fold(reply, |len, chunk| {
         len.saturating_add(chunk_len(chunk.len()))
     });
-    // The Read list and the end of the Write list.
+    // One word each for the empty Read list and the end of the Write list.
     version
         .fixed_len()
         .saturating_add(ABSENT_LEN)
@@ -263,7 +273,8 @@ pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
         .saturating_add(lists)
 }
 
-/// Checks a Call whose Position-Zero chunk has been fetched. Returns whether the Call is protected.
+/// Checks the RPC header of a Call whose Position-Zero chunk has been fetched. Returns whether
+/// RPCSEC_GSS protects (or may protect) the Call.
 fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault> {
     match rpc_words(front) {
         Some((xid, _)) if xid != call.facts.xid => Err(Fault::RpcXid),
@@ -272,8 +283,9 @@ fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault>
     }
 }
 
-/// Checks that arguments may be in the Read chunks. Returns whether the message is protected. A
-/// header that cannot be understood is left to the RPC layer if no such chunk exists.
+/// Checks that the arguments of the Call may be in its Read chunks. Returns whether RPCSEC_GSS
+/// protects (or may protect) the message. If no argument is in a Read chunk, a header that cannot
+/// be parsed is left to the RPC layer.
 fn check_arguments(items: &Items, header: Result<RpcCall, Malformed>) -> Result<bool, Fault> {
     match (items.first(), header) {
         (None, Ok(header)) => Ok(header.protected),

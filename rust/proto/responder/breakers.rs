@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls that broke a connection (RFC 8166 4.5.3).
+//! Calls whose failed RDMA operations broke a connection (RFC 8166 4.5.3).
 //!
-//! A Call whose RDMA operation fails ends its connection, and the client sends it again on the next
-//! one. If its memory is at fault, that never ends. So a Call that broke two connections of a
-//! client is answered with an error.
+//! If an RDMA operation of a Call fails, the server closes the connection, and the client sends the
+//! Call again on its next connection. If the client's memory causes the failure, this repeats for
+//! ever. So a Call that has broken two connections of a client is answered with an error.
 
 use core::net::IpAddr;
 
@@ -26,23 +26,23 @@ use crate::{
     wire::header::Xid, //
 };
 
-/// The most clients that are remembered, for a driver's table of [`OfClient`].
+/// Maximum number of clients that a server remembers: the size of a driver's table of [`OfClient`].
 pub const CLIENTS: usize = 16;
-/// The most Calls of one client that are remembered.
+/// Maximum number of Calls that a server remembers for one client.
 pub const REMEMBERED: usize = 8;
-/// How many connections a Call may break.
+/// Number of connections that a Call may break before it is refused.
 pub const MOST_BROKEN: u8 = 2;
-/// A Call is forgotten after this time, as another one may have its xid.
+/// Time after which a Call is forgotten, because a new Call may have the same xid.
 pub const FORGOTTEN: Millis = Millis::from_secs(300);
 
-/// The Calls of one client that broke a connection. It outlives the client's connections.
+/// The Calls of one client that broke a connection. This record outlives the client's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breakers {
     slots: [Option<Breaker>; REMEMBERED],
 }
 
-/// A client, and its Calls that broke a connection. A slice of free places for them is a server's
-/// memory of its clients: see [`broke`] and [`check`].
+/// A client, and its Calls that broke a connection. The driver keeps the clients in a slice of
+/// `Option<OfClient>`, which it passes to [`broke`] and [`check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfClient {
     client: IpAddr,
@@ -63,8 +63,8 @@ impl Breaker {
 }
 
 impl Breakers {
-    /// Records that a connection ends because an RDMA operation of the Call with this xid failed.
-    /// If there is no room, the Call that was seen longest ago is forgotten.
+    /// Records that a connection closes because an RDMA operation of the Call with this xid failed.
+    /// If all slots are in use, the Call whose last failure is the oldest is forgotten.
     pub fn broke(&mut self, xid: Xid, now: Time) {
         let times = self.times(xid, now).saturating_add(1);
         let new = Breaker {
@@ -72,7 +72,8 @@ impl Breakers {
             times,
             last: now,
         };
-        // The Call's own slot, else a free one, else the oldest.
+        // Take the slot of this Call, or else a free slot, or else the slot with the oldest
+        // failure.
         let slot = self.slots.iter_mut().min_by_key(|slot| match slot {
             Some(one) if one.xid == xid => (0, one.last),
             Some(one) => (2, one.last),
@@ -83,11 +84,11 @@ impl Breakers {
         }
     }
 
-    /// Hands the Call back, if it may be admitted.
+    /// Returns the Call unchanged if it may be admitted.
     ///
     /// # Errors
     ///
-    /// The answer to a Call that broke too many connections.
+    /// The [`Refusal`] of a Call that broke too many connections.
     pub fn check<'a>(
         &self,
         call: Call<'a, Sorted>,
@@ -99,12 +100,12 @@ impl Breakers {
         Ok(call)
     }
 
-    /// When the last connection broke.
+    /// Returns when a Call of this client last broke a connection.
     fn last(&self) -> Option<Time> {
         self.slots.iter().flatten().map(|one| one.last).max()
     }
 
-    /// How many connections the Call with this xid broke.
+    /// Returns how many connections the Call with this xid broke; zero if the Call is forgotten.
     fn times(&self, xid: Xid, now: Time) -> u8 {
         let known = self.slots.iter().flatten();
         let mut known = known.filter(|one| one.xid == xid && !one.is_old(now));
@@ -112,11 +113,11 @@ impl Breakers {
     }
 }
 
-/// Records that a connection of this client ends because an RDMA operation of the Call with this
-/// xid failed. If there is no place for the client, the one that was recorded longest ago is
-/// forgotten.
+/// Records that a connection of this client closes because an RDMA operation of the Call with this
+/// xid failed. If the table is full, the client whose last failure is the oldest is forgotten.
 pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Time) {
-    // The client's own place, else a free one, else the oldest.
+    // Take the entry of this client, or else a free entry, or else the entry with the oldest
+    // failure.
     let place = clients.iter_mut().min_by_key(|place| match place {
         Some(one) if one.client == client => (0, None),
         Some(one) => (2, one.breakers.last()),
@@ -131,11 +132,11 @@ pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Ti
     *place = Some(OfClient { client, breakers });
 }
 
-/// Hands a Call of this client back, if it may be admitted.
+/// Returns a Call of this client unchanged if it may be admitted.
 ///
 /// # Errors
 ///
-/// The answer to a Call that broke too many connections of the client.
+/// The [`Refusal`] of a Call that broke too many connections of the client.
 pub fn check<'a>(
     clients: &[Option<OfClient>],
     client: IpAddr,
@@ -149,7 +150,7 @@ pub fn check<'a>(
     }
 }
 
-/// Returns whether every Call is forgotten.
+/// Returns true if every recorded Call of every client is old enough to be forgotten.
 pub fn are_forgotten(clients: &[Option<OfClient>], now: Time) -> bool {
     let mut known = clients.iter().flatten();
     known.all(|one| {

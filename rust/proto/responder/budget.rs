@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bounds on the memory and the RDMA Reads of Calls: per connection, and over all of them.
+//! Limits on the memory and the RDMA Reads of Calls: per connection, and for all connections
+//! together.
 //!
-//! A Call may ask for a Read of megabytes with a message of a hundred bytes, before anything is
-//! known of its sender. So pages are counted before they are taken, and a Call that finds none
-//! waits in its Receive buffer: no thread waits, nothing is refused, others go on.
+//! A message of a hundred bytes can ask for a Read of megabytes, before anything is known about its
+//! sender. So pages are counted before they are allocated. A Call for which no pages are free waits
+//! in its Receive buffer: no thread blocks, the Call is not refused, and other connections
+//! continue.
 
-/// The pages of all connections of a server: a number that a driver keeps where all of them find
-/// it, behind a lock or in an atomic.
+/// The number of free pages, which all connections of a server share. The driver keeps this number
+/// where every connection can reach it, behind a lock or in an atomic variable.
 #[derive(Debug)]
 pub struct Budget {
     free: u32,
 }
 
-/// The pages and the RDMA Reads of one connection. What it still holds at the end of the connection
-/// goes back at once, see [`Share::pages`].
+/// The pages and the RDMA Reads of one connection. When the connection closes, the driver returns
+/// all pages that the share still holds (see [`Share::pages`]) to the budget at once.
 #[derive(Debug)]
 pub struct Share {
     pages: u32,
@@ -23,70 +25,74 @@ pub struct Share {
     most_reads: u32,
 }
 
-/// Pages that a Call holds. They are returned with [`Budget::give_back`].
+/// Pages that are counted for a Call. They must be returned with [`Budget::give_back`].
 #[derive(Debug)]
 #[must_use = "pages that are not given back are lost to the connection"]
 pub struct Pages(u32);
 
 impl Pages {
-    /// Number of pages.
+    /// Returns the number of pages.
     #[inline]
     pub const fn count(&self) -> u32 {
         self.0
     }
 
-    /// The pages of RDMA Writes that have completed: [`split`](Self::split) took them from those of
-    /// their Call, and the driver kept their number only.
+    /// Recreates the object for the pages of RDMA Writes that have completed.
+    /// [`split`](Self::split) took these pages out of those of their Call, and the driver stored
+    /// only their number.
     #[inline]
     pub const fn of_writes(count: u32) -> Self {
         Self(count)
     }
 
-    /// Takes a part of them away. `None`: there are not as many.
+    /// Moves `count` pages into a new object. Returns `None` if this object has fewer pages.
     pub fn split(&mut self, count: u32) -> Option<Self> {
         self.0 = self.0.checked_sub(count)?;
         Some(Self(count))
     }
 }
 
-/// Why a Call waits. Try again when pages came back or Reads completed.
+/// Why a Call must wait. The driver tries again after pages were returned or Reads completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// The connection holds as many pages as it may: the next that come back are its own.
+    /// The connection already holds pages and must not hold more now. Its own Calls return the next
+    /// pages.
     Share,
-    /// All connections together hold all pages: the next that come back may be those of others.
+    /// The server has too few free pages. Calls of other connections may return the next pages.
     Budget,
-    /// The connections of the client's address hold as many pages as they may together: the next
-    /// that come back may be those of another connection.
+    /// The connections from the client's address together must not hold more pages now. Calls of
+    /// another connection may return the next pages.
     Address,
 }
 
 impl Budget {
-    /// The budget of a server that holds at most `pages` for Calls, of which the longest may have
-    /// `longest`. At least these are there, so that no Call waits for ever.
+    /// Creates the budget of a server that holds at most `pages` pages for Calls. `longest` is the
+    /// number of pages for the longest Call. The budget is never smaller than that, so that no Call
+    /// waits for ever.
     #[inline]
     pub const fn new(pages: u32, longest: u32) -> Self {
         Self::of(if pages > longest { pages } else { longest })
     }
 
-    /// The budget with this number of pages that no Call holds.
+    /// Creates a budget in which `free` pages are free.
     #[inline]
     pub const fn of(free: u32) -> Self {
         Self { free }
     }
 
-    /// Takes pages for a Call of this connection. A Call that alone is above the connection's
-    /// share has it when the connection holds nothing else, so that it cannot wait for ever.
-    /// Ask for the Calls that wait in their order, and for no other before them: otherwise small
-    /// Calls take whatever comes back, and a large one never finds enough.
+    /// Takes pages for a Call of this connection. The Call may exceed the connection's share if the
+    /// connection holds no pages, so that even a large Call cannot wait for ever. The caller must
+    /// ask for waiting Calls in their order, and must not ask for a newer Call before them. Without
+    /// this order, small Calls would take all returned pages, and a large Call would never find
+    /// enough.
     ///
-    /// A connection that holds pages gets more only as long as it holds no more than it leaves. So
-    /// connections that hold all they can leave something, and the first Call of another one finds
-    /// it.
+    /// A connection that holds pages gets more only if it then holds no more pages than remain
+    /// free. So connections that hold their maximum leave pages free, and the first Call of another
+    /// connection finds free pages.
     ///
     /// # Errors
     ///
-    /// [`Wait`]; nothing was taken then.
+    /// [`Wait`] says why the Call must wait. In that case no page was taken.
     pub fn take(&mut self, share: &mut Share, pages: u32) -> Result<Pages, Wait> {
         let all = share.pages.saturating_add(pages);
         let left = self.free.checked_sub(pages);
@@ -98,22 +104,23 @@ impl Budget {
         Ok(Pages(pages))
     }
 
-    /// Returns whether the connections of one address may have `pages` more. They hold `held`
-    /// together, and may hold `most`. It is the rule of [`take`](Self::take) for one connection:
-    /// otherwise a client makes many, and the first Calls of all of them hold everything.
+    /// Returns true if the connections from one client address may take `pages` more pages.
+    /// Together they hold `held` pages and may hold at most `most`. The rule is that of
+    /// [`take`](Self::take) for one connection. Without this rule a client could open many
+    /// connections, and their first Calls would hold all pages.
     #[inline]
     pub const fn leaves(&self, held: u32, most: u32, pages: u32) -> bool {
         let all = held.saturating_add(pages);
         held == 0 || (all <= most && all <= self.free.saturating_sub(pages))
     }
 
-    /// Returns the pages of a Call.
+    /// Returns the pages of a Call to the budget, and removes them from the connection's share.
     pub fn give_back(&mut self, share: &mut Share, pages: Pages) {
         self.free = self.free.saturating_add(pages.0);
         share.pages = share.pages.saturating_sub(pages.0);
     }
 
-    /// Pages that no Call holds.
+    /// Returns the number of pages that no Call holds.
     #[inline]
     pub const fn free(&self) -> u32 {
         self.free
@@ -121,8 +128,9 @@ impl Budget {
 }
 
 impl Share {
-    /// The share of a new connection. `most_reads` is how many RDMA Reads both ends can have under
-    /// way at once (RFC 8166 3.3.1).
+    /// Creates the share of a new connection. `most_pages` is the maximum number of its pages.
+    /// `most_reads` is the number of RDMA Reads that both ends can have in flight at once (RFC 8166
+    /// 3.3.1).
     #[inline]
     pub const fn new(most_pages: u32, most_reads: u32) -> Self {
         Self {
@@ -133,32 +141,34 @@ impl Share {
         }
     }
 
-    /// Changes how many pages the connection may hold: more for a client that is known.
+    /// Sets the maximum number of pages for the connection, for example a larger one for a known
+    /// client.
     #[inline]
     pub fn allow(&mut self, most_pages: u32) {
         self.most_pages = most_pages;
     }
 
-    /// Pages that the Calls of this connection hold, and its transfers.
+    /// Returns the number of pages that the Calls and the RDMA transfers of this connection hold.
     #[inline]
     pub const fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Returns whether this number of Reads may be posted: no more than the limit are under way
-    /// then, or no others. A Read posted above the limit would delay the replies behind it.
+    /// Returns true if `count` RDMA Reads may be posted now: the Reads in flight then stay within
+    /// the limit, or no other Read is in flight and the limit is not zero. A Read above the limit
+    /// would delay the replies that are posted behind it.
     #[inline]
     pub const fn may_read(&self, count: u32) -> bool {
         self.most_reads != 0
             && (self.reads == 0 || self.reads.saturating_add(count) <= self.most_reads)
     }
 
-    /// Reads were posted.
+    /// Records that `count` RDMA Reads were posted.
     pub fn begin_reads(&mut self, count: u32) {
         self.reads = self.reads.saturating_add(count);
     }
 
-    /// Reads completed.
+    /// Records that `count` RDMA Reads completed.
     pub fn end_reads(&mut self, count: u32) {
         self.reads = self.reads.saturating_sub(count);
     }

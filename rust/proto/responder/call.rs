@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A Call, and how far it has come.
+//! A Call, and the stage of its processing.
 //!
-//! The type parameter says what may be done with it: a [`Sorted`] Call can only be admitted, an
-//! `Admitted` one can be fetched, and a `Ready` one can be replied to.
+//! The type parameter says what may be done with the Call: a [`Sorted`] Call can only be admitted,
+//! an `Admitted` Call can be fetched, and a `Ready` Call can be replied to.
 
 use crate::wire::{
     chunk::Lists,
@@ -15,68 +15,69 @@ use crate::wire::{
     xdr::Reader, //
 };
 
-/// A deviation of a Call that is processed nevertheless.
+/// Deviations from the protocol in a Call that is processed nevertheless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     /// The length of the message is not a multiple of four.
     pub odd_length: bool,
-    /// Bytes behind the header of an `RDMA_NOMSG` are ignored.
+    /// Bytes follow the header of an `RDMA_NOMSG`; they are ignored.
     pub trailing: bool,
-    /// The client asks for no credit, which is read as one.
+    /// The client requests zero credits, which is read as one.
     pub no_credit: bool,
 }
 
-/// The content of the fixed words, and the result of the first look at the message.
+/// The fixed header words of a Call, and the findings of its classification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) xid: Xid,
     pub(crate) version: Version,
     pub(crate) credits: Credits,
-    /// The RPC message is in a Position-Zero chunk.
+    /// Whether the RPC message is in a Position-Zero chunk.
     pub(crate) long: bool,
     pub(crate) oddities: Oddities,
 }
 
-/// A Call whose chunk lists can be decoded; nothing else is known of it.
+/// The stage of a Call whose chunk lists can be decoded. No later check has been made.
 #[derive(Debug)]
 pub struct Sorted(pub(crate) ());
 
-/// A Call in a stage `S`, with the message that it came in.
+/// A Call in stage `S` of its processing, with the message that contained it.
 #[derive(Debug)]
 pub struct Call<'a, S> {
     pub(crate) facts: Facts,
     pub(crate) lists: Lists<'a>,
-    /// The inline RPC message, or what is behind the header of an `RDMA_NOMSG`.
+    /// The inline RPC message, or the bytes that follow the header of an `RDMA_NOMSG`.
     pub(crate) payload: &'a [u8],
     pub(crate) stage: S,
 }
 
 impl<'a, S> Call<'a, S> {
-    /// Its xid.
+    /// Returns the xid of the Call.
     #[inline]
     pub const fn xid(&self) -> Xid {
         self.facts.xid
     }
 
-    /// Its version, which its answer has, too.
+    /// Returns the protocol version of the Call. Its response has the same version.
     #[inline]
     pub const fn version(&self) -> Version {
         self.facts.version
     }
 
-    /// How many credits the client asks for.
+    /// Returns how many credits the client requests.
     #[inline]
     pub const fn credits(&self) -> Credits {
         self.facts.credits
     }
 
-    /// The deviations that were accepted.
+    /// Returns the deviations from the protocol that were accepted in this Call.
     #[inline]
     pub const fn oddities(&self) -> Oddities {
         self.facts.oddities
     }
 
-    /// Releases the message, which the caller keeps unchanged.
+    /// Separates the Call from its message, so that the Call can be stored. The caller must keep
+    /// the message unchanged for [`Parked::resume`].
     #[inline]
     pub fn park(self) -> Parked<S> {
         Parked {
@@ -85,7 +86,7 @@ impl<'a, S> Call<'a, S> {
         }
     }
 
-    /// The same Call in another stage.
+    /// Returns the same Call in another stage.
     #[inline]
     pub(crate) fn now<T>(self, stage: T) -> Call<'a, T> {
         Call {
@@ -97,7 +98,7 @@ impl<'a, S> Call<'a, S> {
     }
 }
 
-/// A Call without its message, for a driver that waits.
+/// A Call without its message, for a driver that must wait between two stages.
 #[derive(Debug)]
 pub struct Parked<S> {
     facts: Facts,
@@ -105,8 +106,8 @@ pub struct Parked<S> {
 }
 
 impl<S> Parked<S> {
-    /// Takes up the Call again, with the message in which it came. Returns `None` if this is
-    /// another message, as far as that can be seen.
+    /// Restores the Call together with the message that contained it. Returns `None` if `message`
+    /// is recognizably a different message: its xid differs, or its chunk lists cannot be decoded.
     pub fn resume(self, message: &[u8]) -> Option<Call<'_, S>> {
         let mut input = Reader::new(message);
         if input.u32() != Ok(self.facts.xid.0) {

@@ -1,90 +1,97 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credits of a client's Calls (RFC 8166 3.3.1): grants that grow with use, and Receives for them.
+//! Credits for a client's Calls (RFC 8166 3.3.1): grants that grow with use, and the Receives that
+//! back them.
 //!
-//! A client may have as many Calls in flight as the last answer granted. Each of them is either in
-//! process here or needs a posted Receive. So no answer grants more than the Receives that are
-//! posted and the Calls that are in process, less the Receives that Replies to our own Calls need.
+//! A client may have as many Calls in flight as the last response (a Reply or an error) granted.
+//! Each of these Calls is either in process here or needs a posted Receive. So no response grants
+//! more than the number of posted Receives plus the number of Calls in process, minus the Receives
+//! that Replies to the server's own (backchannel) Calls need.
 
 use crate::wire::header::Credits;
 
-/// The bounds of a client's grant.
+/// Limits for a client's grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantBounds {
-    /// The first grant, and that of an idle client; at least one.
+    /// The first grant, and the grant to which an idle client falls back. Zero counts as one.
     pub least: u32,
-    /// The largest grant.
+    /// The maximum grant.
     pub most: u32,
-    /// Receives for Replies to our own Calls, which are never granted.
+    /// Receives for Replies to the server's own (backchannel) Calls. The client is never granted
+    /// them.
     pub reserved: u32,
-    /// Number of Calls above every grant that are tolerated.
+    /// Number of Calls in excess of every grant that the server tolerates.
     pub spare: u32,
 }
 
-/// The right to give one answer. It belongs to a Call that is in process.
+/// The right to send one response (a Reply or an error). It belongs to a Call that is in process.
 #[derive(Debug)]
 #[must_use = "a Call without an answer costs the client a credit"]
 pub struct Ticket(());
 
-/// What one answer grants. It cannot be made or copied elsewhere, so it belongs to one answer.
+/// The credits that one response grants. Only [`Grant`] creates this object, and it cannot be
+/// copied, so it is good for one response only.
 #[derive(Debug)]
 #[must_use = "a ticket was given for it"]
 pub struct Granted(Credits);
 
 impl Granted {
-    /// The credit word of the answer.
+    /// Returns the value for the credit field of the response.
     #[inline]
     pub const fn credits(&self) -> Credits {
         self.0
     }
 }
 
-/// An answer that has its grant and waits for room in the send queue. It is returned with
-/// [`Grant::sent`].
+/// A response that has taken its grant and waits for space in the send queue. The driver passes it
+/// to [`Grant::sent`] when the response is posted.
 #[derive(Debug)]
 #[must_use = "an answer that is not given back counts against the client for ever"]
 pub struct Unsent(u32);
 
-/// Why a connection ends.
+/// Why the server closes a connection because of its credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overdrawn {
-    /// The client has more Calls in flight than any grant allows that it may know of.
+    /// The client has more Calls in flight than the largest grant that it may still rely on, plus
+    /// [`GrantBounds::spare`].
     Overrun,
-    /// No Receive is posted for the client's next Call, so nothing can be granted.
+    /// Too few Receives are posted: a Reply would have to grant zero credits, or an error could not
+    /// repeat the last grant.
     Starved,
-    /// Half of the grant is lost to Calls that the RPC layer dropped.
+    /// The RPC layer dropped Calls, and these hold at least half of the granted credits.
     Lost,
 }
 
-/// The credits of one connection.
+/// The credit state of one connection.
 #[derive(Debug)]
 pub struct Grant {
     bounds: GrantBounds,
-    /// The grant that the policy wants to give.
+    /// The grant that the policy aims for.
     target: u32,
-    /// The grant of the last answer.
+    /// Credits that the last response granted.
     granted: u32,
-    /// The largest grant that the client may still go by.
+    /// The largest grant that the client may still rely on.
     believed: u32,
-    /// Calls that may come before the client knows of a smaller grant.
+    /// Number of Calls that may still arrive because the client sends them before it learns of a
+    /// smaller grant.
     late: u32,
-    /// Number of credits that the client asks for.
+    /// Number of credits that the client requests.
     requested: u32,
-    /// Receives that are posted.
+    /// Number of posted Receives.
     posted: u32,
     in_process: u32,
-    /// Answers that wait for room in the send queue.
+    /// Number of responses that wait for space in the send queue.
     unsent: u32,
-    /// The number of the first of them, modulo 2^32.
+    /// Sequence number of the response that may be posted next, modulo 2^32.
     next: u32,
-    /// Calls that never get an answer.
+    /// Number of Calls that the RPC layer dropped: they never get a response.
     lost: u32,
 }
 
 impl Grant {
-    /// The credits of a new connection, before a Receive is posted.
+    /// Creates the credit state of a new connection, before a Receive is posted.
     ///
-    /// A client may have one Call in flight before the first answer (RFC 8166 3.3.3).
+    /// A client may have one Call in flight before the first response (RFC 8166 3.3.3).
     pub fn new(bounds: GrantBounds) -> Self {
         let least = bounds.least.max(1);
         Self {
@@ -106,16 +113,17 @@ impl Grant {
         }
     }
 
-    /// How many Receives to post now, so that the next answer can grant what the policy wants.
-    /// Post them, then say so with [`posted`](Self::posted), then answer.
+    /// Returns how many Receives to post now, so that the next response can grant what the policy
+    /// wants. The caller posts the Receives, reports them with [`posted`](Self::posted), and only
+    /// then calls [`answer`](Self::answer).
     #[inline]
     pub const fn wanted(&self) -> u32 {
-        // The place of the Call that is answered next becomes free.
+        // The next response ends one of the Calls in process, so one more Receive must replace it.
         let leaves = if self.in_process > 0 { 1 } else { 0 };
         let reserved = self.bounds.reserved;
         let all = self.needed().saturating_add(reserved);
         let all = all.saturating_add(leaves).saturating_sub(self.backed());
-        // Calls that an earlier, larger grant allowed may still come.
+        // Calls that the client sent under an earlier, larger grant may still arrive.
         let late = self.late.saturating_add(reserved);
         let late = late.saturating_sub(self.posted);
         if late > all {
@@ -125,30 +133,33 @@ impl Grant {
         }
     }
 
-    /// Receives were posted.
+    /// Records that this number of Receives was posted.
     #[inline]
     pub fn posted(&mut self, receives: u32) {
         self.posted = self.posted.saturating_add(receives);
     }
 
-    /// Records that a Receive completed, with any message.
+    /// Records that a Receive completed, whatever message it contains.
     #[inline]
     pub fn received(&mut self) {
         self.posted = self.posted.saturating_sub(1);
     }
 
-    /// Records a message that needs an answer. `requested` is the credit word of a Call, and `None`
-    /// for a message that is refused unread.
+    /// Records a message that needs a response. `requested` is the credit field of a Call, or
+    /// `None` for a message that `sort` refuses, whose credit field is ignored.
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Overrun`] ends the connection.
+    /// [`Overdrawn::Overrun`]: the client has too many Calls in flight. The caller must close the
+    /// connection.
     pub fn begin(&mut self, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
         if let Some(Credits(requested)) = requested {
-            // A request is only a wish: zero is read as one, and our own bound is the maximum.
+            // The request is only a hint. Zero is read as one, and [`GrantBounds::most`] limits the
+            // grant.
             self.requested = requested.max(1);
         }
-        // The client cannot have seen an answer that waits, so it counts that Call, too.
+        // The client cannot have seen a response that is not sent yet, so the Call of each waiting
+        // response still counts as in flight.
         if self.in_process.saturating_add(self.unsent) >= self.most() {
             return Err(Overdrawn::Overrun);
         }
@@ -160,19 +171,21 @@ impl Grant {
             }
         }
         if self.in_process >= self.target {
-            // The client uses all credits that it can get.
+            // The client uses all credits that the policy wants to grant, so the policy doubles
+            // them.
             self.target = self.target.saturating_mul(2).min(self.bounds.most);
         }
         Ok(Ticket(()))
     }
 
-    /// Takes a ticket for a Reply, and says what that grants. The Receive for the client's next
-    /// Call is posted before. Answers are posted in the order in which they took their grants, for
-    /// a client believes the last one that it sees.
+    /// Exchanges the ticket of a Call for the credits that its Reply grants. The Receive for the
+    /// client's next Call must already be posted. Responses must be posted in the order in which
+    /// they took their grants, because a client relies on the grant that it received last.
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Starved`] ends the connection: a grant of zero is forbidden.
+    /// [`Overdrawn::Starved`]: the grant would be zero, which is forbidden. The caller must close
+    /// the connection.
     pub fn answer(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
@@ -181,8 +194,9 @@ impl Grant {
             return Err(Overdrawn::Starved);
         }
         if grant < self.granted {
-            // The client may still send Calls that earlier grants allowed, but none of these after
-            // it saw this answer. The Calls in process and this one do not count among them.
+            // Until the client sees this smaller grant, it may send Calls that an earlier, larger
+            // grant allows. The Calls that have already arrived (those in process, and the one that
+            // gets this Reply) are not among the Calls still to come.
             let known = self.in_process.saturating_add(1);
             self.late = self.believed.saturating_sub(known);
         }
@@ -194,12 +208,14 @@ impl Grant {
         Ok(Granted(Credits(grant)))
     }
 
-    /// Takes a ticket for an error, which repeats the last grant: the client need not take a grant
-    /// from an error. The Receive for the client's next Call is posted before.
+    /// Exchanges the ticket of a Call for the credits in its error message. An error repeats the
+    /// last grant, because the client may ignore the credits in an error. The Receive for the
+    /// client's next Call must already be posted.
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Starved`] ends the connection.
+    /// [`Overdrawn::Starved`]: too few Receives are posted to repeat the last grant. The caller
+    /// must close the connection.
     pub fn refuse(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
@@ -209,9 +225,10 @@ impl Grant {
         Ok(Granted(Credits(self.granted)))
     }
 
-    /// Records that the last answer finds no room in the send queue. Until it is posted its Call
-    /// counts against the client. So a client that takes no answers is overrun, and at most
-    /// [`GrantBounds::most`] and [`GrantBounds::spare`] answers wait.
+    /// Records that the send queue has no space for the response that took its grant last. Until
+    /// that response is posted, its Call counts as in flight. So a client that does not take its
+    /// responses exceeds its grant and is disconnected, and no more than [`GrantBounds::most`] plus
+    /// [`GrantBounds::spare`] responses wait.
     #[inline]
     pub fn wait(&mut self) -> Unsent {
         let number = self.next.wrapping_add(self.unsent);
@@ -219,32 +236,36 @@ impl Grant {
         Unsent(number)
     }
 
-    /// Returns whether a waiting answer may be posted: those that took their grants before it have
-    /// been. Threads that keep their answers may overtake each other.
+    /// Returns true if a waiting response may be posted: all responses that took their grants
+    /// before it have been posted. The check is needed because threads that hold waiting responses
+    /// may overtake each other.
     #[inline]
     pub const fn may_send(&self, Unsent(number): &Unsent) -> bool {
         *number == self.next
     }
 
-    /// Records that a waiting answer was posted, which was the next.
+    /// Records that a waiting response was posted. It must be the one for which
+    /// [`may_send`](Self::may_send) returns true.
     #[inline]
     pub fn sent(&mut self, Unsent(number): Unsent) {
         self.unsent = self.unsent.saturating_sub(1);
         self.next = number.wrapping_add(1);
     }
 
-    /// True if answers wait. A new one waits behind them.
+    /// Returns true if responses wait for space in the send queue. A new response waits behind
+    /// them.
     #[inline]
     pub const fn has_unsent(&self) -> bool {
         self.unsent > 0
     }
 
-    /// Records that the RPC layer dropped a Call for good. The client waits for ever, and its
-    /// credit is lost.
+    /// Records that the RPC layer dropped a Call and will never reply to it. The client waits in
+    /// vain, and the credit of the Call is lost until the connection closes.
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Lost`] ends the connection, so that the client sends its Calls again.
+    /// [`Overdrawn::Lost`]: half of the grant is lost. The caller must close the connection, so
+    /// that the client sends its Calls again.
     pub fn drop_unanswered(&mut self, ticket: Ticket) -> Result<(), Overdrawn> {
         self.end(ticket);
         self.lost = self.lost.saturating_add(1);
@@ -254,35 +275,37 @@ impl Grant {
         Ok(())
     }
 
-    /// Records that the connection was idle for a while: the next answers grant half as much.
-    /// Receives that are posted stay; those that complete are not posted again.
+    /// Halves the grant that the policy aims for, down to [`GrantBounds::least`], because the
+    /// connection was idle. Receives beyond the smaller grant stay posted, but those that complete
+    /// are not replaced.
     pub fn rest(&mut self) {
         self.target = (self.target / 2).max(self.bounds.least);
     }
 
-    /// The grant of the last answer; one before the first.
+    /// Returns the grant of the last response, or one before the first response.
     #[inline]
     pub const fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// How many Calls have no answer yet.
+    /// Returns how many Calls are in process: they have no response yet, and were not dropped.
     #[inline]
     pub const fn in_process(&self) -> u32 {
         self.in_process
     }
 
-    /// Calls without an answer that the client may have, including those that are tolerated.
+    /// Returns how many Calls without a response the client may have, including the tolerated
+    /// excess.
     const fn most(&self) -> u32 {
         self.believed.saturating_add(self.bounds.spare)
     }
 
-    /// Takes back a ticket: its Call is not in process any more.
+    /// Takes back a ticket, because its Call is no longer in process.
     fn end(&mut self, Ticket(()): Ticket) {
         self.in_process = self.in_process.saturating_sub(1);
     }
 
-    /// What the policy wants to grant, and the client asks for.
+    /// Returns the grant that the policy aims for, or the client's request if that is smaller.
     const fn goal(&self) -> u32 {
         if self.target < self.requested {
             self.target
@@ -291,7 +314,8 @@ impl Grant {
         }
     }
 
-    /// The number that Receives must back: the goal, and the grant that an error repeats.
+    /// Returns the number of credits that Receives must back: the larger of the goal and the last
+    /// grant, because an error repeats the last grant.
     const fn needed(&self) -> u32 {
         let goal = self.goal();
         if goal > self.granted {
@@ -301,7 +325,8 @@ impl Grant {
         }
     }
 
-    /// Calls that have a place: they are in process, or a Receive waits for them.
+    /// Returns how many Calls the server can hold: those in process, and one for each posted
+    /// Receive.
     const fn backed(&self) -> u32 {
         self.posted.saturating_add(self.in_process)
     }

@@ -2,9 +2,9 @@
 
 //! The Read chunks of a Call, grouped by Position.
 //!
-//! A Read list names segments, and segments of one Position are a chunk wherever in the list they
-//! are (RFC 8166 3.4.5). The number of chunks is bounded, so that grouping needs no memory and its
-//! work is linear in the message.
+//! A Read list contains segments. All segments with the same Position form one chunk, wherever in
+//! the list they are (RFC 8166 3.4.5). The number of chunks is limited, so that grouping needs no
+//! allocation and its work is linear in the length of the message.
 
 use crate::{
     responder::refusal::Fault,
@@ -17,37 +17,37 @@ use crate::{
     }, //
 };
 
-/// The most Read chunks of data in a Call.
+/// Maximum number of Read chunks of data in a Call. A Position-Zero chunk does not count.
 pub const MAX_ITEMS: usize = 8;
 
-/// One Read chunk of data.
+/// A Read chunk of data: its Position is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Where it begins in the unreduced message, not zero.
+    /// Offset in the unreduced message at which the chunk begins; never zero.
     pub(crate) position: u32,
-    /// Bytes of its segments together.
+    /// Length in bytes of all segments of the chunk together.
     pub(crate) length: u32,
-    /// The same with the pad behind it.
+    /// Length in bytes of the chunk with its XDR padding.
     pub(crate) padded: u32,
 }
 
-/// All Read chunks of data of a Call, by ascending Position.
+/// All Read chunks of data in a Call, in ascending order of Position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Items {
     slots: [Option<Item>; MAX_ITEMS],
 }
 
-/// The content of a Read list.
+/// The content of a Read list, grouped into chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads {
-    /// Bytes of the Position-Zero chunk, if there is one.
+    /// Length in bytes of the Position-Zero chunk, if the list contains one.
     pub(crate) message: Option<u32>,
-    /// The others.
+    /// The Read chunks of data: all chunks but the Position-Zero chunk.
     pub(crate) items: Items,
 }
 
 impl Reads {
-    /// Groups a Read list by Position, and checks each segment.
+    /// Groups the segments of a Read list by Position, and checks each segment.
     pub(crate) fn group(list: &ReadList<'_>) -> Result<Self, Fault> {
         let mut reads = Self::default();
         for entry in list.clone() {
@@ -75,7 +75,7 @@ impl Items {
                     return Ok(());
                 }
                 Some(item) if item.position < new.position => {}
-                // The entries behind it move up by one.
+                // The new chunk takes this slot; each later chunk moves to the next slot.
                 Some(item) => core::mem::swap(item, &mut new),
                 None => {
                     *slot = Some(new);
@@ -86,25 +86,25 @@ impl Items {
         Err(Fault::TooComplex)
     }
 
-    /// The chunks by ascending Position.
+    /// Returns the chunks in ascending order of Position.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item> + '_ {
         self.slots.iter().map_while(|slot| *slot)
     }
 
-    /// True if there is no chunk.
+    /// Returns true if the Call has no Read chunk of data.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first().is_none()
     }
 
-    /// The chunk with the lowest Position.
+    /// Returns the chunk with the lowest Position.
     #[inline]
     pub(crate) fn first(&self) -> Option<Item> {
         self.iter().next()
     }
 
-    /// The only chunk.
+    /// Returns the chunk if there is exactly one.
     #[inline]
     pub(crate) fn only(&self) -> Option<Item> {
         let mut items = self.iter();
@@ -122,12 +122,12 @@ impl Item {
     }
 }
 
-/// The length of a chunk with a segment more.
+/// Returns the length of a chunk after `segment` was added to it.
 fn sum(length: u32, segment: &Segment) -> Result<u32, Fault> {
     length.checked_add(segment.length).ok_or(Fault::Wraps)
 }
 
-/// Checks that a segment does not go beyond the end of the client's address space.
+/// Checks that a segment does not go beyond the end of the client's 64-bit address space.
 pub(crate) fn check_memory(segment: &Segment) -> Result<(), Fault> {
     let behind_first = u64::from(segment.length).saturating_sub(1);
     match segment.offset.checked_add(behind_first) {
@@ -136,7 +136,7 @@ pub(crate) fn check_memory(segment: &Segment) -> Result<(), Fault> {
     }
 }
 
-/// The bytes of a Write chunk or Reply chunk, whose segments are checked.
+/// Checks the segments of a Write chunk or Reply chunk, and returns the chunk's length in bytes.
 pub(crate) fn capacity(segments: impl Iterator<Item = Segment>) -> Result<u32, Fault> {
     let mut bytes = 0;
     for segment in segments {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How bytes of a reply fill the segments of a chunk: in order, without a gap (RFC 8166 3.4.6).
+//! Distribution of a reply's bytes over the segments of a chunk: in order, without gaps (RFC 8166
+//! 3.4.6).
 
 use crate::wire::{
     chunk::{
@@ -14,27 +15,27 @@ use crate::wire::{
     }, //
 };
 
-/// Bytes of the RPC reply that are next to each other.
+/// A contiguous range of bytes in the RPC reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Where in the reply.
+    /// Offset of the first byte in the reply.
     pub from: u32,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u32,
 }
 
-/// An RDMA Write, never of zero bytes and never beyond a segment.
+/// An RDMA Write. It is never empty and never goes beyond the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The client's region.
+    /// The handle of the client's memory region.
     pub handle: Handle,
-    /// Where in the region.
+    /// Offset in the client's memory region at which the Write begins.
     pub offset: u64,
-    /// The bytes.
+    /// The bytes of the reply that are written.
     pub span: Span,
 }
 
-/// Pours spans of the reply into segments until either is used up.
+/// Distributes spans of the reply over segments until the spans or the segments are used up.
 #[derive(Clone, Debug)]
 pub(crate) struct Pour<'a, S> {
     segments: Segments<'a>,
@@ -73,7 +74,8 @@ impl<S: Iterator<Item = Span>> Iterator for Pour<'_, S> {
                 length,
             },
         };
-        // NO-OVERFLOW: `length` is at most either length. The ends were checked at admission.
+        // NO-OVERFLOW: `length` exceeds neither what is left of the span nor what is left of the
+        // segment. Admission checked that the last byte of each segment has a valid offset.
         self.span.from = self.span.from.wrapping_add(length);
         self.span.length = self.span.length.wrapping_sub(length);
         self.segment.offset = self.segment.offset.wrapping_add(u64::from(length));
@@ -82,7 +84,8 @@ impl<S: Iterator<Item = Span>> Iterator for Pour<'_, S> {
     }
 }
 
-/// Writes a chunk as the Reply returns it: as it came, with the lengths that were written.
+/// Encodes a chunk for the header of a Reply: the client's segments, each with the number of bytes
+/// that were written to it.
 pub(crate) fn encode_written(
     segments: Segments<'_>,
     written: u32,

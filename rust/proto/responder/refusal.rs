@@ -24,74 +24,77 @@ use crate::{
     }, //
 };
 
-/// Bytes of an error message with a range of versions.
+/// Length in bytes of an ERR_VERS message, which contains the range of accepted versions.
 pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 
-/// What is wrong with a Call. On the wire it is ERR_VERS, INVAL_OPTION, or else ERR_CHUNK, which is
-/// BAD_HEADER in version two.
+/// What is wrong with a Call. The error code on the wire is ERR_VERS for [`Fault::Version`],
+/// INVAL_OPTION for [`Fault::Option`], and ERR_CHUNK for every other fault. Version two calls
+/// ERR_CHUNK BAD_HEADER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Its version is not among those that are spoken here.
+    /// The server does not accept the version of the Call. The error reports the accepted versions.
     Version(Spoken),
-    /// Its procedure is obsolete or unknown.
+    /// The procedure in the transport header is obsolete or unknown.
     Procedure,
     /// A chunk list cannot be decoded.
     Lists,
-    /// There are more chunks or segments than this server takes.
+    /// The Call has more chunks or segments than this server accepts.
     TooComplex,
-    /// There is no place for the RPC message: too few inline bytes, or no Position-Zero chunk.
+    /// The RPC message is missing or too short: inline, or in the Position-Zero chunk.
     NoMessage,
-    /// There are two RPC messages: inline bytes and a Position-Zero chunk.
+    /// The Call contains two RPC messages: one inline and one in a Position-Zero chunk.
     TwoMessages,
-    /// The RPC message has another xid than the header.
+    /// The RPC message and the transport header have different xids.
     RpcXid,
-    /// The RPC message is neither a Call nor a Reply, or a Reply in a Read chunk.
+    /// The RPC message is neither a Call nor a Reply, or it is a Reply in a Read chunk.
     RpcType,
-    /// A Position is not a multiple of four.
+    /// The Position of a Read chunk is not a multiple of four.
     Position,
-    /// A Position is inside the RPC header.
+    /// The Position of a Read chunk is inside the RPC header.
     InsideHeader,
-    /// A Position is behind the end of the message.
+    /// The Position of a Read chunk is behind the end of the message.
     Outside,
     /// Two Read chunks overlap.
     Overlap,
-    /// A chunk is longer than 2^32 bytes, or wraps in the client's memory.
+    /// A chunk has 2^32 bytes or more, or a segment goes beyond the end of the client's address
+    /// space.
     Wraps,
-    /// The message is longer than this server takes.
+    /// The RPC message is longer than this server accepts.
     TooLong,
-    /// The argument may not be in a chunk (RFC 8267).
+    /// The procedure has no argument that may be in a Read chunk (RFC 8267).
     NotEligible,
-    /// The message is protected, so that no argument may be in a chunk.
+    /// RPCSEC_GSS protects the message, so that no argument may be in a Read chunk.
     Protected,
-    /// The lists that a Reply returns do not fit into a Send.
+    /// The header of the Reply, which repeats the chunk lists of the Call, does not fit into a
+    /// Send.
     ReplyHeader,
-    /// The reply fits neither into a Send nor into the Reply chunk.
+    /// The RPC reply fits neither into a Send nor into the Reply chunk.
     ReplyRoom,
     /// A result does not fit into its Write chunk.
     WriteRoom,
-    /// The RDMA operations of this Call ended one connection after another.
+    /// RDMA operations of this Call failed on several connections and broke each of them.
     Breaks,
-    /// The direction word is neither CALL nor REPLY, or it is CALL before a Reply.
+    /// The direction word is neither CALL nor REPLY, or it is CALL and the RPC message is a Reply.
     Direction,
-    /// It is an option, and none is known here.
+    /// The message is an option, and this server supports none.
     Option,
-    /// It is an option longer than the message.
+    /// The message is an option whose stated length exceeds the message.
     CutOption,
 }
 
-/// An error message that completes a Call.
+/// An error message that is the response to a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The xid of the Call.
     pub xid: Xid,
-    /// The version word of the Call, which the error repeats (RFC 8166 4.5).
+    /// The version number of the Call, which the error message repeats (RFC 8166 4.5).
     pub version: u32,
-    /// Why.
+    /// What is wrong with the Call.
     pub fault: Fault,
 }
 
 impl Refusal {
-    /// Makes the refusal of a Call in a version that is spoken.
+    /// Creates the refusal of a Call in a version that the server accepts.
     #[inline]
     pub(crate) const fn new(xid: Xid, version: Version, fault: Fault) -> Self {
         Self {
@@ -101,12 +104,12 @@ impl Refusal {
         }
     }
 
-    /// Writes the message to the front of `buf` and returns its length.
+    /// Encodes the error message at the front of `buf` and returns its length.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter than [`VERSION_ERROR_LEN`]. The connection ends then
-    /// (RFC 8166 4.5.4).
+    /// [`Error::NoSpace`] if `buf` is shorter than [`VERSION_ERROR_LEN`]. The caller must then
+    /// close the connection (RFC 8166 4.5.4).
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
         let buf = buf.get_mut(..VERSION_ERROR_LEN).ok_or(Error::NoSpace)?;
         self.put(&granted, &mut Writer::new(buf))

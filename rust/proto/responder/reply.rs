@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a reply travels, and its header.
+//! How a reply is sent, and its transport header.
 //!
-//! Results go to their Write chunks first. What is left travels in the Send if it fits, else in the
-//! Reply chunk; if that cannot take it, the Call is answered with an error (RFC 8166 3.5.3, 4.5.3).
+//! Results are first written to their Write chunks. The remaining bytes travel in the Send if they
+//! fit, or else in the Reply chunk. If they do not fit into the Reply chunk, the Call is answered
+//! with an error (RFC 8166 3.5.3, 4.5.3).
 
 use crate::{
     error::Error,
@@ -51,16 +52,16 @@ use crate::{
     }, //
 };
 
-/// How the rest of a reply travels, without the results in Write chunks.
+/// How a reply is sent, apart from the results in Write chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// In the Send, behind the header.
+    /// The reply is in the Send, behind the transport header.
     Inline,
-    /// In the Reply chunk.
+    /// The reply is written to the Reply chunk by RDMA Write.
     ReplyChunk,
 }
 
-/// A reply whose way is decided.
+/// A reply with the decision which of its bytes are sent inline and which in chunks.
 #[derive(Clone, Debug)]
 pub struct Reply<'a> {
     xid: Xid,
@@ -69,34 +70,35 @@ pub struct Reply<'a> {
     pairs: Pairs<'a>,
     form: Form,
     total: u32,
-    /// Bytes without the results in Write chunks and their pads.
+    /// Length in bytes of the reply without the results in Write chunks and their pads.
     reduced: u32,
 }
 
 impl<'a> Call<'a, Ready> {
-    /// The bytes that the k-th result may have, if it goes to a Write chunk; `None` if it goes
-    /// inline. The RPC layer fails the operation if its result is longer.
+    /// Returns the maximum length in bytes of the k-th result if it goes to a Write chunk, or
+    /// `None` if it goes inline. The RPC layer fails the operation if its result is longer.
     pub fn room(&self, k: usize) -> Option<u32> {
         let chunk = self.chunks().nth(k)?;
         capacity(chunk).ok().filter(|bytes| *bytes != 0)
     }
 
-    /// The Write chunks that results may go to.
+    /// Returns the Write chunks that may be used for results.
     fn chunks(&self) -> WriteList<'a> {
         if self.stage.protected {
-            // Nothing of a protected reply may be in a chunk (RFC 8166 8.2.2.3).
+            // No result of a protected reply may be in a Write chunk (RFC 8166 8.2.2.3).
             return WriteList::default();
         }
         self.lists.writes.clone()
     }
 
-    /// Decides how a reply of `total` bytes travels. Each of `marks` is a result that may be in a
-    /// Write chunk, see [`results`](crate::responder::results); the length is that of the data
-    /// without pad.
+    /// Decides how a reply of `total` bytes is sent. Each entry of `marks` is a result that may be
+    /// in a Write chunk, see [`results`](crate::responder::results). The length in a mark does not
+    /// include the pad.
     ///
     /// # Errors
     ///
-    /// The answer to a Call whose reply cannot be sent. Nothing was written.
+    /// The [`Refusal`] of a Call whose reply cannot be sent. Nothing was written to the client's
+    /// memory.
     pub fn reply(
         &self,
         marks: &'a [Span],
@@ -118,15 +120,15 @@ impl<'a> Call<'a, Ready> {
         }
     }
 
-    /// The handle of this Call that the Send of its reply may invalidate. `agreed` says whether
-    /// both ends announced remote invalidation (RFC 8797 4.1). Never invalidate with an error
-    /// message.
+    /// Returns a handle from the chunks of this Call, for the reply's Send to invalidate. `agreed`
+    /// says whether both ends announced remote invalidation (RFC 8797 4.1); if not, the result is
+    /// `None`. An error message must not invalidate a handle.
     pub fn invalidate(&self, agreed: bool) -> Option<Handle> {
         let lists = &self.lists;
         let writes = lists.writes.clone().flatten();
         let reads = lists.reads.clone().map(|entry| entry.segment);
         let all = writes.chain(lists.reply.iter().cloned().flatten());
-        // An empty segment may have a handle of no memory.
+        // Skip empty segments: their handles may refer to no memory.
         all.chain(reads)
             .find(|segment| segment.length != 0)
             .map(|segment| segment.handle)
@@ -144,7 +146,7 @@ fn form(
     let mut reduced = total;
     for placed in pairs {
         placed.check()?;
-        // NO-OVERFLOW: The spans are inside of the reply and apart from each other.
+        // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
         reduced = reduced.saturating_sub(placed.end().saturating_sub(placed.span.from));
     }
     let header = u32::try_from(reply_header_len(lists, version)).unwrap_or(u32::MAX);
@@ -158,13 +160,13 @@ fn form(
 }
 
 impl<'a> Reply<'a> {
-    /// Returns how the rest of the reply travels.
+    /// Returns how the reply is sent, apart from the results in Write chunks.
     #[inline]
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// Bytes of the Send behind the header.
+    /// Returns how many bytes of the reply the Send carries behind the transport header.
     #[inline]
     pub const fn inline_len(&self) -> u32 {
         match self.form {
@@ -173,13 +175,13 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The parts of the reply that the Send carries behind the header, in order.
+    /// Returns the parts of the reply that the Send carries behind the transport header, in order.
     pub fn inline(&self) -> impl Iterator<Item = Span> + 'a {
         let wanted = self.form == Form::Inline;
         self.left().filter(move |_| wanted)
     }
 
-    /// The RDMA Writes, which are posted before the Send.
+    /// Returns the RDMA Writes, which must be posted before the Send.
     pub fn writes(&self) -> impl Iterator<Item = Write> + 'a {
         let results = self.pairs.clone().flat_map(|placed| {
             let span = core::iter::once(placed.span);
@@ -192,7 +194,7 @@ impl<'a> Reply<'a> {
         results.chain(Pour::new(chunk.unwrap_or_default(), self.left()))
     }
 
-    /// The parts of the reply that are in no Write chunk.
+    /// Returns the parts of the reply that are not in Write chunks.
     fn left(&self) -> impl Iterator<Item = Span> + Clone + 'a {
         let placed = self.pairs.clone().filter(|placed| placed.span.length != 0);
         let rest = core::iter::once((self.total, self.total));
@@ -209,11 +211,12 @@ impl<'a> Reply<'a> {
             .filter(|span| span.length != 0)
     }
 
-    /// Writes the header to the front of `buf` and returns its length.
+    /// Encodes the transport header at the front of `buf` and returns its length.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter. The connection ends then (RFC 8166 4.5.4).
+    /// [`Error::NoSpace`] if `buf` is shorter than the header. The caller must then close the
+    /// connection (RFC 8166 4.5.4).
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
         let len = reply_header_len(&self.lists, self.version);
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
@@ -236,7 +239,8 @@ impl<'a> Reply<'a> {
             out,
         )?;
         out.u32(0)?;
-        // A protected reply uses no chunk, but returns all of them.
+        // The header returns all Write chunks of the Call, including unused ones. A protected reply
+        // uses none.
         let mut pairs = self.pairs.clone();
         for chunk in self.lists.writes.clone() {
             let written = pairs.next().map_or(0, |placed| placed.span.length);

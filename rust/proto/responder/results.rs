@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which result goes to which Write chunk (RFC 8166 4.3.2, RFC 8267 6.4.1).
+//! Assignment of results to Write chunks (RFC 8166 4.3.2, RFC 8267 6.4.1).
 //!
-//! The RPC layer marks results that may be in a chunk, in the order of the reply. The k-th mark
-//! belongs to the k-th Write chunk, also if the mark or the chunk is empty: a READ of no bytes has
-//! its chunk. For an arm of a union without data, RFC 8166 leaves the chunk to the next result, so
-//! the RPC layer makes no mark; in NFSv4 the chunk stays unused, so it makes one of no bytes.
+//! The RPC layer marks the results that may be in a Write chunk, in the order of the reply. The
+//! k-th mark belongs to the k-th Write chunk, even if the mark or the chunk is empty: a READ of
+//! zero bytes still uses a chunk. If a union's arm has no data, RFC 8166 leaves the chunk to the
+//! next result, so the RPC layer makes no mark. In NFSv4 such a chunk stays unused, so the RPC
+//! layer makes a mark of zero bytes.
 
 use crate::{
     responder::{
@@ -22,25 +23,26 @@ use crate::{
     }, //
 };
 
-/// Bytes of the header of an accepted RPC Reply with an empty verifier. No result begins before.
+/// Length in bytes of the header of an accepted RPC Reply with an empty verifier. No result begins
+/// at a lower offset.
 pub const MIN_ACCEPTED: u32 = 24;
 
-/// A Write chunk, and the bytes of the reply that it gets.
+/// A Write chunk, and the bytes of the reply that are written to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed<'a> {
     pub(crate) chunk: Segments<'a>,
-    /// Zero bytes if the chunk stays unused.
+    /// The bytes of the reply for this chunk; zero bytes if the chunk stays unused.
     pub(crate) span: Span,
 }
 
 impl Placed<'_> {
-    /// The byte of the reply behind the result and its pad.
+    /// Returns the offset in the reply at which the result with its pad ends.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         end(self.span).unwrap_or(u32::MAX)
     }
 
-    /// Checks that the chunk can take the bytes.
+    /// Checks that the result fits into the chunk.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         match capacity(self.chunk.clone()) {
             Ok(capacity) if capacity >= self.span.length => Ok(()),
@@ -51,20 +53,20 @@ impl Placed<'_> {
 
 /// Pairs the Write chunks of a Call with the marks of its reply.
 ///
-/// Left out are marks that the reply does not hold as they are, because the RPC layer cut it off
-/// later, and those of a chunk without room, with which the client asks for the result inline. What
-/// is left out goes inline.
+/// A marked result goes inline, and its chunk stays unused, in two cases. Either the mark does not
+/// match the reply, because the RPC layer truncated the reply after it made the mark. Or the chunk
+/// has a length of zero, with which the client asks for the result inline.
 #[derive(Clone, Debug)]
 pub(crate) struct Pairs<'a> {
     chunks: WriteList<'a>,
     marks: core::slice::Iter<'a, Span>,
-    /// No later mark begins before this byte.
+    /// Offset in the reply before which no later mark may begin.
     least: u32,
     total: u32,
 }
 
 impl<'a> Pairs<'a> {
-    /// Pairs them, for a reply of `total` bytes.
+    /// Pairs `chunks` with `marks` for a reply of `total` bytes.
     pub(crate) fn new(chunks: WriteList<'a>, marks: &'a [Span], total: u32) -> Self {
         Self {
             chunks,
@@ -100,7 +102,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// The byte of the reply behind an item and its pad.
+/// Returns the offset in the reply at which an item with its pad ends.
 fn end(span: Span) -> Option<u32> {
     span.from.checked_add(round_up(span.length)?)
 }

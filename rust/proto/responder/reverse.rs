@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls of ours to the client, on the client's connection (RFC 8167).
+//! Backchannel Calls: from the server to the client, on the client's connection (RFC 8167).
 //!
-//! They have no chunks, credits of their own, and xids of their own. None is sent before the client
-//! allowed it, which the upper layer knows, and before its first Call, which has the version.
+//! Backchannel Calls have no chunks, and have their own credits and xids. The server sends none
+//! until the client has allowed them, which the upper layer knows, and has sent its first Call,
+//! which determines the version.
 
 use crate::{
     responder::{
@@ -24,31 +25,32 @@ use crate::{
     }, //
 };
 
-/// Why a Call of ours is not sent.
+/// Why a backchannel Call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotSent {
-    /// No Call may be sent on this connection now.
+    /// No backchannel Call may be sent on this connection now.
     Closed,
-    /// It is longer than a message.
+    /// The Call does not fit into an inline message.
     TooLong,
-    /// As many Calls are in flight as the client granted.
+    /// The client granted no more backchannel Calls than are already in flight.
     Busy,
 }
 
-/// The reverse direction of one connection.
+/// The state of the backchannel on one connection.
 #[derive(Debug)]
 pub struct Reverse {
     credits: ForwardCredits,
     in_flight: u32,
     allowed: bool,
-    /// That of the client's first Call.
+    /// The version of the client's first Call; `None` before that Call.
     version: Option<Version>,
     terms: Terms,
 }
 
 impl Reverse {
-    /// The reverse direction of a new connection. `slots` is how many Calls of ours may be in
-    /// flight at most; one is until a Reply grants more (RFC 8167 4.1).
+    /// Creates the backchannel state of a new connection. `slots` is the maximum number of
+    /// backchannel Calls in flight. Only one may be in flight until a Reply grants more (RFC 8167
+    /// 4.1).
     #[inline]
     pub fn new(slots: u32, terms: &Terms) -> Self {
         Self {
@@ -60,51 +62,53 @@ impl Reverse {
         }
     }
 
-    /// Records that the client sent a Call of this version. Calls of ours have the version of the
-    /// first one (RFC 8167 5.1).
+    /// Records that the client sent a Call of this version. Backchannel Calls use the version of
+    /// the client's first Call (RFC 8167 5.1).
     #[inline]
     pub fn heard(&mut self, version: Version) {
         self.version.get_or_insert(version);
     }
 
-    /// Sets whether the client takes Calls on this connection, which the upper layer knows (RFC
-    /// 8167 6).
+    /// Sets whether the client accepts backchannel Calls on this connection, which the upper layer
+    /// knows (RFC 8167 6).
     #[inline]
     pub fn allow(&mut self, allowed: bool) {
         self.allowed = allowed;
     }
 
-    /// The credits, whose window is that of the RPC client.
+    /// Returns the credits for backchannel Calls, which determine the congestion window of the
+    /// server's RPC client.
     #[inline]
     pub const fn credits(&self) -> &ForwardCredits {
         &self.credits
     }
 
-    /// How many bytes an RPC Call or its Reply may have: both are inline (RFC 8167 5.3). The
-    /// client is taken to send no longer Replies than it takes Calls.
+    /// Returns the maximum length in bytes of a backchannel RPC Call and of its Reply, which are
+    /// both inline (RFC 8167 5.3). The client is assumed to send no Reply that is longer than the
+    /// longest Call that it accepts.
     #[inline]
     pub fn longest(&self) -> u32 {
-        // CAST: 28 or 32.
+        // CAST: The minimum length of a header is 28 bytes in version one, and 32 in version two.
         let header = self.version().min_header_len() as u32;
         self.longest_message().saturating_sub(header)
     }
 
-    /// How many bytes a message with such a Call may have.
+    /// Returns the maximum length in bytes of a message that contains a backchannel Call.
     #[inline]
     pub fn longest_message(&self) -> u32 {
         self.terms.longest_message(self.version())
     }
 
-    /// The version of Calls of ours; one before the client's first Call.
+    /// Returns the version of backchannel Calls: version one before the client's first Call.
     fn version(&self) -> Version {
         self.version.unwrap_or_default()
     }
 
-    /// The header of a Call of `len` bytes, which counts as in flight from now on.
+    /// Counts a backchannel Call of `len` bytes as in flight, and returns its transport header.
     ///
     /// # Errors
     ///
-    /// [`NotSent`] says why the Call cannot be sent; it does not count then.
+    /// [`NotSent`] says why the Call cannot be sent. In that case the Call is not counted.
     pub fn begin(&mut self, xid: Xid, len: u32) -> Result<CallHeader<'static>, NotSent> {
         let version = self.version.filter(|_| self.allowed);
         let version = version.ok_or(NotSent::Closed)?;
@@ -123,14 +127,15 @@ impl Reverse {
         })
     }
 
-    /// Records a Reply that completes a waiting Call; its grant counts.
+    /// Records a Reply that completes a waiting backchannel Call, and takes over the Reply's grant.
     #[inline]
     pub fn replied(&mut self, reply: &ReverseReply<'_>) -> Granted {
         self.ended();
         self.credits.accept(reply.credits)
     }
 
-    /// Records that a Call ended in another way: by an error of the client.
+    /// Records that a backchannel Call is no longer in flight, although no Reply completed it: the
+    /// client refused the Call, or its Reply came too late.
     #[inline]
     pub fn ended(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);

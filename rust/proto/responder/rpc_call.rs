@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The header of an RPC Call, as far as chunks depend on it (RFC 5531 9, RFC 8267).
+//! The fields of an RPC Call header on which the use of chunks depends (RFC 5531 9, RFC 8267).
 
 use crate::wire::xdr::{
     round_up,
@@ -8,29 +8,31 @@ use crate::wire::xdr::{
     Reader, //
 };
 
-/// Bytes of the shortest header: six words, an empty credential, an empty verifier.
+/// Length in bytes of the shortest RPC Call header: six words, an empty credential, and an empty
+/// verifier.
 pub(crate) const MIN_RPC_CALL: u32 = 40;
 
 const NFS_PROGRAM: u32 = 100_003;
 const RPCSEC_GSS: u32 = 6;
-/// Values of the service word of RPCSEC_GSS (RFC 2203 5.3.1).
+/// Values of the service field in a credential of RPCSEC_GSS (RFC 2203 5.3.1).
 const GSS_INTEGRITY: u32 = 2;
 const GSS_PRIVACY: u32 = 3;
 
-/// The header of an RPC Call.
+/// The parsed header of an RPC Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RpcCall {
     program: u32,
     version: u32,
     procedure: u32,
-    /// The credential asks for integrity or privacy, or cannot be understood.
+    /// Whether the credential requests RPCSEC_GSS integrity or privacy, or cannot be parsed.
     pub(crate) protected: bool,
-    /// Number of bytes before the arguments.
+    /// Length of the header in bytes; the arguments follow it.
     pub(crate) len: u32,
 }
 
 impl RpcCall {
-    /// Reads the header at the front of a message; [`Malformed`] if not all of it is there.
+    /// Parses the RPC Call header at the front of a message. Returns [`Malformed`] if the header is
+    /// incomplete.
     pub(crate) fn parse(stream: &[u8]) -> Result<Self, Malformed> {
         let mut input = Reader::new(stream);
         let [_xid, _type, _rpc_version] = words(&mut input)?;
@@ -51,13 +53,14 @@ impl RpcCall {
         })
     }
 
-    /// True if the procedure has an argument that may be in a Read chunk (RFC 8267, sections 3, 6).
+    /// Returns true if the procedure has an argument that may be in a Read chunk (RFC 8267,
+    /// sections 3 and 6).
     pub(crate) fn has_eligible_argument(&self) -> bool {
         let procedures: &[u32] = match (self.program, self.version) {
-            // WRITE and SYMLINK.
+            // WRITE and SYMLINK, whose numbers differ between NFSv2 and NFSv3.
             (NFS_PROGRAM, 2) => &[8, 13],
             (NFS_PROGRAM, 3) => &[7, 10],
-            // COMPOUND; the operations are for the decoder.
+            // COMPOUND. Its operations are not checked here: the NFS decoder checks them.
             (NFS_PROGRAM, 4) => &[1],
             _ => &[],
         };
@@ -73,15 +76,16 @@ fn words<const N: usize>(input: &mut Reader<'_>) -> Result<[u32; N], Malformed> 
     Ok(all)
 }
 
-/// An item of variable length, and its bytes with the pad.
+/// Reads an opaque XDR item of variable length. Returns its bytes and their number, both with
+/// padding.
 fn opaque<'a>(input: &mut Reader<'a>) -> Result<(&'a [u8], u32), Malformed> {
     let padded = round_up(input.u32()?).ok_or(Malformed)?;
     let len = usize::try_from(padded).map_err(|_| Malformed)?;
     Ok((input.take(len)?, padded))
 }
 
-/// True if a credential of RPCSEC_GSS asks for integrity or privacy. What is not understood counts
-/// as protected, for then nothing is reduced.
+/// Returns true if a credential of RPCSEC_GSS requests integrity or privacy. Also returns true if
+/// the credential cannot be parsed, so that no data of its message may be in chunks.
 fn protects(credential: &[u8]) -> bool {
     match words(&mut Reader::new(credential)) {
         Ok([_version, _procedure, _sequence, service]) => {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sorting of what a client sends, before anything is looked up or taken.
+//! Classification of messages from a client, before any resource is looked up or taken.
 //!
-//! The order of the checks: length, error messages, version, procedure, structure of the lists,
-//! direction. An answer is given to Calls only: never to a short message, an error or a Reply.
+//! The checks are made in this order: length, error messages, version, procedure, structure of the
+//! chunk lists, direction. In version two the direction word is checked before the chunk lists.
+//! Only Calls get a response: a short message, an error or a Reply never does.
 
 use crate::{
     responder::{
@@ -42,59 +43,61 @@ use crate::{
     }, //
 };
 
-/// What a received message is.
+/// The type of a received message.
 #[derive(Debug)]
 pub enum Arrival<'a> {
-    /// A Call, to be admitted. It takes a [`Ticket`](crate::responder::grant::Ticket).
+    /// A Call to be admitted. Its response needs a [`Ticket`](crate::responder::grant::Ticket).
     Call(Call<'a, Sorted>),
-    /// A Call that is answered with an error. It takes a ticket, too.
+    /// A Call that gets this error as its response. The error needs a
+    /// [`Ticket`](crate::responder::grant::Ticket), like a Reply.
     Refuse(Refusal),
-    /// A Reply to a Call of ours. Drop it if no Call with its xid waits.
+    /// A Reply to a backchannel Call. It must be dropped if no Call with its xid is waiting.
     ReverseReply(ReverseReply<'a>),
-    /// An answer that ends the Call of ours with this xid, if there is one, with an error.
+    /// An error, or an invalid Reply, that completes the backchannel Call with this xid. If such a
+    /// Call is waiting, it fails.
     ReverseError(Xid),
-    /// A message to be dropped and counted.
+    /// A message to drop and count.
     Drop(Dropped),
 }
 
-/// Why a message is dropped without an answer.
+/// Why a message is dropped without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dropped {
-    /// It is shorter than a header, so its xid cannot be trusted (RFC 8166 4.5).
+    /// The message is shorter than a transport header, so its xid cannot be trusted (RFC 8166 4.5).
     Short,
-    /// It is an error message that is too short.
+    /// The message is an error message that is too short.
     ShortError,
-    /// It is an `RDMA_DONE` (RFC 8166 4.6.2).
+    /// The message is an `RDMA_DONE` (RFC 8166 4.6.2).
     Done,
-    /// It is a Reply shorter than an RPC Reply.
+    /// The message is a Reply that is too short for an RPC Reply.
     ShortReply,
-    /// It is a Reply whose two xids differ.
+    /// The message is a Reply whose transport header and RPC message have different xids.
     ReplyXid,
-    /// The header says that it is a Reply, and the RPC message in it says otherwise.
+    /// The transport header says that the message is a Reply, but its RPC message is not a Reply.
     Direction,
-    /// It is an option that answers one, and we send none.
+    /// The message is a reply to an option, but this server never sends options.
     OptionReply,
 }
 
-/// A Reply to a Call of ours.
+/// A Reply to a backchannel Call: one that the server sent to the client.
 #[derive(Clone, Copy, Debug)]
 pub struct ReverseReply<'a> {
-    /// The Call that it answers.
+    /// The xid of the backchannel Call that this Reply answers.
     pub xid: Xid,
-    /// The reverse grant, as sent.
+    /// The credits that the client grants for backchannel Calls, exactly as received.
     pub credits: Credits,
-    /// The RPC message, of at least [`MIN_RPC_REPLY`] bytes.
+    /// The RPC message, which is at least [`MIN_RPC_REPLY`] bytes long.
     pub payload: &'a [u8],
 }
 
-/// Sorts a received message of a client with which these versions are spoken.
+/// Classifies a message from a client. `spoken` says which versions this connection accepts.
 pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
     let mut input = Reader::new(message);
     let Ok(fixed) = Fixed::decode(&mut input) else {
         return Arrival::Drop(Dropped::Short);
     };
     if fixed.procedure == proc_nr::ERROR {
-        // An error is never answered, whatever its version.
+        // An error message never gets a response, whatever its version is.
         return if message.len() < ERROR_LEN {
             Arrival::Drop(Dropped::ShortError)
         } else {
@@ -129,7 +132,7 @@ pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
     front.message(long, input)
 }
 
-/// What is known of a message of which the fixed words were read.
+/// What is known about a message after its fixed header words have been read.
 struct Front {
     fixed: Fixed,
     version: Version,
@@ -137,9 +140,9 @@ struct Front {
 }
 
 impl Front {
-    /// Sorts what follows the fixed words. In version one the direction is in the RPC message (RFC
-    /// 8167 5.1); version two has it in front of the lists, and the RPC message says the same (V2D
-    /// 4.2.2).
+    /// Classifies what follows the fixed header words. In version one only the RPC message contains
+    /// the direction (RFC 8167 5.1). In version two a direction word precedes the chunk lists, and
+    /// the RPC message must have the same direction (V2D 4.2.2).
     fn message<'a>(&self, long: bool, mut input: Reader<'a>) -> Arrival<'a> {
         let said = match self.version {
             Version::V1 => None,
@@ -158,7 +161,8 @@ impl Front {
         let payload = input.rest();
         if long {
             return match is_reply {
-                // A Reply has no chunks, since we offer none (RFC 8167 5.3).
+                // A Reply from the client must not have chunks, since backchannel Calls offer none
+                // (RFC 8167 5.3).
                 true => Arrival::ReverseError(self.fixed.xid),
                 false => self.call(long, lists, payload),
             };
@@ -179,8 +183,9 @@ impl Front {
         }
     }
 
-    /// Sorts an option. None is known here, so that of a client's Call is refused, and one that
-    /// answers us is dropped, as we send none (V2D 3.1). What it carries is not looked at.
+    /// Classifies an option. This server supports no option: it refuses an option that the client
+    /// sends as a Call. It drops an option that is sent as a reply, because this server sends no
+    /// options (V2D 3.1). The content of the option is ignored.
     fn option(&self, mut input: Reader<'_>) -> Arrival<'static> {
         match OptionHeader::decode(&mut input) {
             Err(Malformed) => Arrival::Drop(Dropped::Short),
@@ -216,7 +221,8 @@ impl Front {
         })
     }
 
-    /// A Reply has no chunks, since we offer none (RFC 8167 5.3).
+    /// Classifies a Reply from the client. Such a Reply must not have chunks, since backchannel
+    /// Calls offer none (RFC 8167 5.3).
     fn reply<'a>(&self, lists: &Lists<'_>, payload: &'a [u8], rpc_xid: Xid) -> Arrival<'a> {
         if rpc_xid != self.fixed.xid {
             return Arrival::Drop(Dropped::ReplyXid);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The versions that a server speaks.
+//! The protocol versions that a server accepts.
 
 use crate::wire::header::Version;
 
-/// The versions that a server speaks on a connection, as long as that lasts.
+/// The protocol versions that a server accepts on a connection, for the lifetime of the connection.
 ///
-/// Version two is an expired draft, so the administrator allows it.
+/// Version two is an expired draft, so it is accepted only if the administrator allows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Spoken {
     /// Version one alone.
     #[default]
     One,
-    /// Version one and version two, each Call in its own.
+    /// Version one and version two. Each Call is answered in its own version.
     Both,
 }
 
 impl Spoken {
-    /// Returns the version with this number on the wire, if it is spoken.
+    /// Returns the version with this number on the wire, if the server accepts that version.
     #[inline]
     pub const fn find(self, number: u32) -> Option<Version> {
         if number == Version::V1.number() {
@@ -29,7 +29,8 @@ impl Spoken {
         }
     }
 
-    /// Returns the lowest and the highest number, which an error names.
+    /// Returns the lowest and the highest accepted version number, which an ERR_VERS message
+    /// reports.
     pub(crate) const fn range(self) -> [u32; 2] {
         let highest = match self {
             Self::One => Version::V1,

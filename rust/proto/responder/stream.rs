@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The unreduced Call: where its pieces are, and what brings them together.
+//! The unreduced Call: where its pieces are, and the operations that assemble it.
 //!
-//! A Call is inline, in a Position-Zero chunk, or in either of them with chunks of data that were
-//! taken out of it. The driver gives a landing area, and gets RDMA Reads and [`Fill`]s that write
-//! each byte of it once.
+//! The RPC message of a Call is inline or in a Position-Zero chunk. In either case, data may have
+//! been moved out of the message into other Read chunks. The driver provides a landing area. This
+//! module computes the RDMA Reads and the [`Fill`]s, which together write each byte of that area
+//! once.
 
 use crate::{
     responder::{
@@ -22,62 +23,62 @@ use crate::{
 };
 use core::num::NonZeroU32;
 
-/// Where the unreduced message is when everything is fetched.
+/// Where the unreduced message is after all data have been fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assembly {
     /// The whole message is the inline payload; there is no landing area.
     Inline,
-    /// It is `payload[..at]`, the landing area, `payload[at..]`.
+    /// The message is `payload[..at]`, then the landing area, then `payload[at..]`.
     Split {
-        /// Where in the inline payload the data belong.
+        /// Offset in the inline payload at which the fetched data are inserted.
         at: u32,
     },
     /// The whole message is the landing area.
     Landed,
 }
 
-/// An RDMA Read, never of zero bytes and never beyond a segment.
+/// An RDMA Read. It is never empty and never goes beyond the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// The client's region.
+    /// The handle of the client's memory region.
     pub handle: Handle,
-    /// Where in the region.
+    /// Offset in the client's memory region at which the Read begins.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes to read.
     pub length: u32,
-    /// Where in the landing area the bytes belong.
+    /// Offset in the landing area at which the bytes are stored.
     pub to: u32,
 }
 
 /// A part of the landing area that no RDMA Read writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// Bytes of the inline payload.
+    /// Bytes to copy from the inline payload.
     Copy {
-        /// Where in the inline payload.
+        /// Offset in the inline payload.
         from: u32,
-        /// Where in the landing area.
+        /// Offset in the landing area.
         to: u32,
-        /// How many bytes.
+        /// Number of bytes to copy.
         length: u32,
     },
-    /// Zeroes: the pad that the client did not send.
+    /// Zeroes to write for the XDR padding that the client did not send.
     Zero {
-        /// Where in the landing area.
+        /// Offset in the landing area.
         to: u32,
-        /// How many bytes.
+        /// Number of zero bytes.
         length: u32,
     },
 }
 
 impl<'a> Call<'a, Admitted> {
-    /// The inline payload, as [`Assembly`] and [`Fill`] refer to it.
+    /// Returns the inline payload, which [`Assembly`] and [`Fill`] refer to.
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Where the unreduced message is in the end.
+    /// Returns where the unreduced message is after all data have been fetched.
     pub fn assembly(&self) -> Assembly {
         if self.facts.long {
             return Assembly::Landed;
@@ -89,7 +90,7 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Bytes of the landing area.
+    /// Returns the length of the landing area in bytes.
     pub fn landing(&self) -> u32 {
         match self.assembly() {
             Assembly::Inline => 0,
@@ -98,12 +99,13 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Pages of the landing area, the unit of [`Budget`](crate::responder::budget::Budget).
+    /// Returns the length of the landing area in pages, which
+    /// [`Budget`](crate::responder::budget::Budget) counts.
     pub fn landing_pages(&self, page_size: NonZeroU32) -> u32 {
         self.landing().div_ceil(page_size.get())
     }
 
-    /// The RDMA Reads, in the order of the landing area.
+    /// Returns the RDMA Reads in ascending order of their offsets in the landing area.
     pub fn reads(&self) -> impl Iterator<Item = Read> + '_ {
         let long = self.facts.long;
         self.landed().flat_map(move |piece| {
@@ -122,7 +124,8 @@ impl<'a> Call<'a, Admitted> {
         })
     }
 
-    /// Returns the parts of the landing area that no RDMA Read fills, in its order.
+    /// Returns the parts of the landing area that no RDMA Read writes, in ascending order of
+    /// offset.
     pub fn fills(&self) -> impl Iterator<Item = Fill> + '_ {
         let long = self.facts.long;
         self.landed().filter_map(move |piece| {
@@ -135,7 +138,7 @@ impl<'a> Call<'a, Admitted> {
         })
     }
 
-    /// Returns the pieces in the landing area, at their places there.
+    /// Returns the pieces of the message that are in the landing area, with their offsets there.
     fn landed(&self) -> impl Iterator<Item = Piece> + '_ {
         let (start, body) = match self.assembly() {
             Assembly::Inline => (0, false),
@@ -150,7 +153,7 @@ impl<'a> Call<'a, Admitted> {
             })
     }
 
-    /// The pieces of the unreduced message, none of them empty.
+    /// Returns all pieces of the unreduced message. No piece is empty.
     fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         Pieces {
             items: self.stage.items.iter(),
@@ -162,11 +165,12 @@ impl<'a> Call<'a, Admitted> {
     }
 }
 
-/// A piece of the unreduced message.
+/// A contiguous piece of the unreduced message.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     source: Source,
-    /// Where in the unreduced message.
+    /// Offset in the unreduced message; in a piece that `landed` returned, offset in the landing
+    /// area.
     to: u32,
     length: u32,
 }
@@ -179,8 +183,8 @@ impl Piece {
     };
 }
 
-/// The pieces of a message, none of them empty. A type of its own, and not a chain of adapters:
-/// the names of what is compiled of those become longer than the kernel's tools take.
+/// Iterator over the pieces of a message; it returns no empty piece. It is not a chain of iterator
+/// adapters, because the symbol names of such a chain are longer than the kernel's tools accept.
 struct Pieces<I> {
     items: I,
     body: u32,
@@ -209,28 +213,30 @@ impl<I: Iterator<Item = Item>> Iterator for Pieces<I> {
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// The reduced message, from this byte on.
+    /// Bytes of the reduced message, from offset `from` on.
     Body { from: u32 },
-    /// All of the Read chunk at this Position.
+    /// The whole Read chunk with this Position.
     Item { position: u32 },
-    /// The pad behind a chunk.
+    /// The XDR padding that follows a chunk.
     Pad,
 }
 
-/// How much of the unreduced message was returned in pieces already.
+/// How much of the message has already been returned in pieces.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// Bytes of the reduced message.
+    /// Number of bytes of the reduced message that are in returned pieces.
     body: u32,
-    /// Bytes of the unreduced message.
+    /// Number of bytes of the unreduced message that are in returned pieces.
     to: u32,
 }
 
 impl Place {
-    /// The pieces up to the end of the next chunk, or those behind the last one.
+    /// Returns the pieces up to the end of the chunk `item`, or, without a chunk, the end of the
+    /// message.
     fn advance(&mut self, item: Option<Item>, body: u32) -> [Piece; 3] {
-        // NO-OVERFLOW: Admission found that each chunk begins inside the message, behind the one
-        // before it, and that all of it together is below 2^32. Saturation is never seen.
+        // NO-OVERFLOW: Admission checked that each chunk begins inside the message and behind the
+        // end of the previous chunk, and that the unreduced message is shorter than 2^32 bytes. So
+        // no operation here saturates.
         let before = match item {
             Some(item) => item.position.saturating_sub(self.to),
             None => body.saturating_sub(self.body),
@@ -250,14 +256,14 @@ impl Place {
     }
 }
 
-/// The Reads of a part of one chunk.
+/// Iterator over the RDMA Reads for a part of one chunk.
 #[derive(Default)]
 struct Cut<'a> {
     entries: ReadList<'a>,
     position: u32,
-    /// Bytes of the chunk in front of the wanted ones.
+    /// Number of bytes of the chunk still to skip before the wanted part begins.
     skip: u32,
-    /// Wanted bytes that are not read yet.
+    /// Number of wanted bytes for which no RDMA Read has been returned yet.
     left: u32,
     to: u32,
 }
